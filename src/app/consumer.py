@@ -1,0 +1,42 @@
+"""The consumer that is deployed: clients and names come together here, and here alone the environment is read.
+
+Replace what is below the line with a function for your own message.
+"""
+
+import os
+
+import boto3
+from aws_lambda_powertools import Logger, Metrics
+from botocore.config import Config
+
+from app.ledger import Ledger
+from app.transfers import Transfer
+from idempotent_receiver import DynamoDBStore, Transaction, sqs_consumer
+from idempotent_receiver.stores.dynamodb import client_config
+
+# One session for both: its second client costs a fraction of the first at a cold start.
+_session = boto3.Session()
+# A dead letter or a visibility must not hold up a batch for longer than it is worth.
+_quick = Config(connect_timeout=1, read_timeout=3, retries={"mode": "standard", "total_max_attempts": 2})
+
+store = DynamoDBStore(os.environ["RECORDS_TABLE"], client=_session.client("dynamodb", config=client_config()))
+in_production = sqs_consumer(
+    store,
+    sqs=_session.client("sqs", config=_quick),
+    dead_letter_queue=os.environ.get("DEAD_LETTER_QUEUE_URL") or None,
+    envelope="detail || Message",  # EventBridge's, SNS's, or none
+    retention_seconds=int(os.environ.get("RECORD_RETENTION_DAYS") or 30) * 24 * 60 * 60,
+    logger=Logger(),
+    metrics=Metrics(),
+)
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+ledger = Ledger(accounts=os.environ["ACCOUNTS_TABLE"], entries=os.environ["ENTRIES_TABLE"])
+
+
+@in_production
+def lambda_handler(transfer: Transfer, tx: Transaction) -> dict[str, str]:
+    """Post one transfer. Its writes and the message's completion commit together, or not at all."""
+    ledger.post(transfer, tx)
+    return {"posted": transfer.transfer_id}

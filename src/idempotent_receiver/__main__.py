@@ -1,0 +1,5 @@
+"""`python -m idempotent_receiver`: the operator's command."""
+
+from idempotent_receiver.operations.cli import main
+
+main()

@@ -1,0 +1,92 @@
+"""The one door through which time and randomness come in. Nothing else here reads a clock or draws a number."""
+
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the protocol asks of time and chance."""
+
+    def epoch_ms(self) -> int:
+        """The wall clock, in milliseconds since 1970; it may step."""
+
+    def monotonic_seconds(self) -> float:
+        """A clock that never steps, from an arbitrary start."""
+
+    def sleep(self, seconds: float) -> None:
+        """Let that much time pass."""
+
+    def fraction(self) -> float:
+        """A random number in [0, 1), for jitter."""
+
+    def version(self) -> str:
+        """A string that nobody ever drew before."""
+
+
+class SystemClock:
+    """The machine's clocks, and the operating system's entropy.
+
+    Entropy is drawn from the system at each call: a generator of this process would repeat itself in the twins that
+    a snapshot or a fork makes.
+    """
+
+    def epoch_ms(self) -> int:
+        """The wall clock, in milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_seconds(self) -> float:
+        """A clock that never steps, from an arbitrary start."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Block this thread for that long."""
+        time.sleep(seconds)
+
+    def fraction(self) -> float:
+        """A random number in [0, 1)."""
+        return secrets.randbelow(1 << 53) / (1 << 53)
+
+    def version(self) -> str:
+        """128 random bits in hexadecimal."""
+        return secrets.token_hex(16)
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """When this invocation's process must be dead, and the time until then.
+
+    The wall clock is read once, at the start, and moved on by the monotonic clock: a step of the wall clock during
+    the invocation changes neither a lease nor the time left.
+    """
+
+    clock: Clock
+    started_epoch_ms: int
+    started_monotonic_seconds: float
+    budget_seconds: float
+
+    @classmethod
+    def after(cls, clock: Clock, milliseconds: int) -> "Deadline":
+        """The deadline that many milliseconds from now."""
+        return cls(clock, clock.epoch_ms(), clock.monotonic_seconds(), milliseconds / 1000)
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Seconds since the start."""
+        return self.clock.monotonic_seconds() - self.started_monotonic_seconds
+
+    @property
+    def left_seconds(self) -> float:
+        """Seconds until the deadline; negative once it is over."""
+        return self.budget_seconds - self.elapsed_seconds
+
+    @property
+    def now_ms(self) -> int:
+        """Now, in epoch milliseconds, free of steps since the start."""
+        return self.started_epoch_ms + int(self.elapsed_seconds * 1000)
+
+    @property
+    def ends_ms(self) -> int:
+        """The deadline itself, in epoch milliseconds."""
+        return self.started_epoch_ms + int(self.budget_seconds * 1000)

@@ -1,0 +1,108 @@
+"""The errors that users meet, and what is kept of the errors that their handlers raise.
+
+Exception
+└── PermanentError      raised by a handler: trying again cannot help
+    └── InvalidBody     raised for it: the body is not what the handler's annotation says
+"""
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from traceback import walk_tb
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+
+class PermanentError(Exception):
+    """Do not retry this message: trying again cannot help.
+
+    Its text is stored, logged and sent to the dead-letter queue as the reason, so leave out what must not be read
+    there.
+    """
+
+
+class InvalidBody(PermanentError):
+    """The body is not what the handler's annotation says. Its text holds locations and types, never input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is stored and logged of an error: never its input, and its text only where somebody chose that text.
+
+    `type` is the exception's qualified name, `at` the code location that raised it (`module.function:line`).
+    `started` says whether the handler had been entered.
+    """
+
+    type: str
+    at: str | None = None
+    text: str | None = None
+    permanent: bool = False
+    started: bool = True
+
+    @property
+    def reason(self) -> str:
+        """One line for people: the text where there is one, else type and place."""
+        if self.text is not None:
+            return self.text
+        return self.type if self.at is None else f"{self.type} at {self.at}"
+
+    def to_json(self) -> str:
+        """The record's `error` attribute."""
+        kept = {name: value for name, value in asdict(self).items() if value and name != "started"}
+        return json.dumps(kept, ensure_ascii=False)
+
+
+def failure_of(error: BaseException, *, with_text: bool = False) -> Failure:
+    """What may be kept of `error`; its text where it is a `PermanentError`'s, or `with_text`."""
+    permanent = isinstance(error, PermanentError)
+    keeps_text = permanent or with_text
+    return Failure(
+        type=type(error).__qualname__,
+        # Where a body was refused is our own code, whoever sent it.
+        at=None if isinstance(error, InvalidBody) else _location(error.__traceback__),
+        text=_text(error) if keeps_text else None,
+        permanent=permanent,
+        started=not isinstance(error, InvalidBody),
+    )
+
+
+def invalid_body(error: "ValidationError", names: Collection[str]) -> InvalidBody:
+    """The permanent error for a body that pydantic refused: where and what kind, and none of the values.
+
+    `names` are the field names of the type. Others in a location are the sender's (a mapping's key, a field too many)
+    and are told as `*`.
+    """
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    places = [f"{_place(problem['loc'], names)}: {problem['type']}" for problem in problems[:_MOST_PLACES]]
+    more = f" and {len(problems) - _MOST_PLACES} more" if len(problems) > _MOST_PLACES else ""
+    return InvalidBody(f"the body is not a {error.title}: {'; '.join(places)}{more}")
+
+
+def _place(location: Sequence[int | str], names: Collection[str]) -> str:
+    parts = [str(part) if isinstance(part, int) or part in names else "*" for part in location]
+    return ".".join(parts) or "body"
+
+
+_MOST_PLACES = 10
+_MOST_TEXT = 500
+"""Characters of a text that are kept: a record should stay within DynamoDB's 1 KB write unit."""
+
+
+def _text(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  # the user's own __str__ may raise anything; the failure is still to be kept
+        text = "(its text could not be read)"
+    # A lone surrogate cannot be sent to any AWS service.
+    return text[:_MOST_TEXT].encode("utf-8", "replace").decode("utf-8")
+
+
+def _location(traceback: TracebackType | None) -> str | None:
+    frames = list(walk_tb(traceback))
+    if not frames:
+        return None
+    frame, line = frames[-1]
+    return f"{frame.f_globals.get('__name__', '?')}.{frame.f_code.co_name}:{line}"

@@ -1,0 +1,124 @@
+"""Running handlers: as many at once as asked for, each started only while there is time for it.
+
+A plain handler runs on a lane, a thread that takes one item after the other, so that short handlers cost no hand-over
+each. A coroutine is a task on the event loop.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
+from typing import cast
+
+from idempotent_receiver.attempt import AsyncHandle, Attempt, Handled, run, run_async
+from idempotent_receiver.clock import Deadline
+from idempotent_receiver.executor import Executor
+from idempotent_receiver.record import Claimed
+from idempotent_receiver.store import WRITES_A_CALL
+from idempotent_receiver.work import Item, Stage
+
+Then = Callable[[Item, Handled], None]
+
+
+class Handling:
+    """The items whose turn has come. `then` is told, on the caller's thread, how each of them was handled.
+
+    `ready` is the one thing that lanes share with their caller: whoever takes an item out of it has it.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        deadline: Deadline,
+        then: Then,
+        *,
+        concurrency: int,
+        asynchronous: bool,
+        stop_margin_seconds: float,
+        error_texts: bool,
+    ) -> None:
+        self._executor = executor
+        self._deadline = deadline
+        self._then = then
+        self._concurrency = concurrency
+        self._asynchronous = asynchronous
+        self._stop_margin_seconds = stop_margin_seconds
+        self._error_texts = error_texts
+        self.ready: deque[Item] = deque()
+        self.running = 0
+        """Lanes, or coroutines, that have not ended."""
+        self.paused = False
+        """Whether enough is waiting for the store already."""
+        self.longest_run_seconds = 0.0
+
+    def start(self) -> None:
+        """Start what may start now."""
+        if not self._may_start():
+            return
+        for _ in range(min(len(self.ready), self._concurrency - self.running)):
+            if self._asynchronous:
+                self._start_coroutine(self.ready.popleft())
+            else:
+                # One that finds everything taken ends at once.
+                self.running += 1
+                self._executor.start(self._lane, self._lane_ended)
+
+    def out_of_time(self) -> bool:
+        """Whether what is left is no more than the stop margin and the longest run seen: another one may not fit."""
+        return self._deadline.left_seconds <= self._stop_margin_seconds + self.longest_run_seconds
+
+    def starving(self) -> bool:
+        """Whether handlers have run and now wait for claims, and would be done with many more of them in time, were
+        each as slow as the slowest so far. In a slow batch they never wait.
+        """
+        if self.ready or self.running or self.longest_run_seconds == 0:
+            return False
+        return self.longest_run_seconds * 4 * WRITES_A_CALL < self._deadline.left_seconds
+
+    def take_back(self) -> list[Item]:
+        """The items that have not started, which now never will."""
+        self.paused = True
+        taken = []
+        while self.ready:
+            taken.append(self.ready.popleft())
+        return taken
+
+    def _may_start(self) -> bool:
+        return not self.paused and not self.out_of_time()
+
+    def _lane(self) -> None:
+        """Take and run items until there is none, or no time. Runs elsewhere; results go home one by one."""
+        while self._may_start():
+            try:
+                item = self.ready.popleft()
+            except IndexError:
+                return
+            started_seconds = self._deadline.elapsed_seconds
+            attempt = self._attempt(item)
+            handled = copy_context().run(run, item.work.handle, attempt, with_text=self._error_texts)
+            self._note_run(started_seconds)
+            self._executor.tell(partial(self._then, item), handled)
+
+    def _lane_ended(self, result: None) -> None:
+        self.running -= 1
+
+    def _start_coroutine(self, item: Item) -> None:
+        self.running += 1
+        attempt, handle = self._attempt(item), cast(AsyncHandle, item.work.handle)
+        started_seconds = self._deadline.elapsed_seconds
+
+        def ended(handled: Handled) -> None:
+            self.running -= 1
+            self._note_run(started_seconds)
+            self._then(item, handled)
+
+        self._executor.start_async(lambda: run_async(handle, attempt, with_text=self._error_texts), ended)
+
+    def _attempt(self, item: Item) -> Attempt:
+        item.stage = Stage.RUNNING
+        held = cast(Claimed, item.held).record
+        return Attempt(held.id, item.work.key, held.attempts or 1, self._deadline)
+
+    def _note_run(self, started_seconds: float) -> None:
+        """Before anything else may start: what took so long once may take so long again."""
+        self.longest_run_seconds = max(self.longest_run_seconds, self._deadline.elapsed_seconds - started_seconds)

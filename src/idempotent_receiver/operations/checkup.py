@@ -1,0 +1,66 @@
+"""The command `receiver doctor`: what `inspection.py` gathers and `doctor.py` judges, as people and scripts read it."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from idempotent_receiver.operations.deployment import Deployment, Refused
+from idempotent_receiver.operations.doctor import CHECKS, Finding, Unchecked, examine, name_of
+from idempotent_receiver.operations.inspection import Consumer, NotFound, gather, of_stack
+from idempotent_receiver.operations.report import clean
+from idempotent_receiver.operations.terminal import Exit, Terminal, of_a_deployment
+
+
+@of_a_deployment
+def doctor(
+    *,
+    deployment: Deployment,
+    terminal: Terminal,
+    function: Annotated[str | None, typer.Option(help="The consumer's function, where there is no stack.")] = None,
+) -> None:
+    """Compare a deployed consumer with what the promises need; each finding comes with its remedy.
+
+    What could not be checked is said, and is no finding.
+    """
+    try:
+        found = examine(gather(deployment.account.client, _consumer(deployment, function)))
+    except NotFound as error:
+        raise Refused(str(error)) from None
+    terminal.answer(_values(found), _text(found))
+    if any(isinstance(each, Finding) for each in found):
+        raise typer.Exit(Exit.LEFT)
+
+
+def _consumer(deployment: Deployment, function: str | None) -> Consumer:
+    flags = deployment.flags
+    if flags.stack is not None:
+        consumer = of_stack(deployment.account.client, flags.stack)
+    elif function is not None:
+        consumer = Consumer(function=function)
+    else:
+        raise Refused("say which consumer: give --stack or --function")
+    return replace(consumer, table=flags.table or consumer.table, retention_days=flags.retention_days)
+
+
+def _values(found: Sequence[Finding | Unchecked]) -> dict[str, Any]:
+    return {
+        "checks": [name_of(check) for check in CHECKS],
+        "findings": [asdict(each) for each in found if isinstance(each, Finding)],
+        "unchecked": [asdict(each) for each in found if isinstance(each, Unchecked)],
+    }
+
+
+def _text(found: Sequence[Finding | Unchecked]) -> RenderableType:
+    lines: list[Text] = []
+    for each in found:
+        match each:
+            case Finding(check, text, remedy):
+                lines += [Text(check, style="bold red"), Text(f"  {clean(text)}"), Text(f"  remedy: {clean(remedy)}")]
+            case Unchecked(check, why):
+                lines += [Text(check, style="bold yellow"), Text(f"  could not be checked: {clean(why)}")]
+    findings = sum(isinstance(each, Finding) for each in found)
+    return Group(*lines, Text(f"{len(CHECKS)} checks: {findings} findings, {len(found) - findings} not checked."))

@@ -1,0 +1,232 @@
+"""A deployed consumer as an operator points at it: its queue, dead-letter queue, table, namespace and key strategy.
+
+What is not given by a flag is looked up in the outputs of the stack; what nobody says is refused, not guessed.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from idempotent_receiver import keys
+from idempotent_receiver.operations.letters import Reader, other_sources
+from idempotent_receiver.record import DEFAULT_RETENTION_SECONDS
+from idempotent_receiver.store import record_id
+from idempotent_receiver.stores.dynamodb import DynamoDBStore
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_sqs import SQSClient
+
+STRATEGIES = "message_id, body_field:PATH or message_attribute:NAME"
+
+
+class Refused(Exception):
+    """The operator has to say something else; the text says what."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """The AWS account to work in, named as every AWS tool has it named."""
+
+    region: str | None = None
+    profile: str | None = None
+    endpoint_url: str | None = None
+    _clients: dict[str, Any] = field(default_factory=dict)
+
+    def client(self, service: str) -> Any:
+        """The one client of this service."""
+        if service not in self._clients:
+            session: Any = boto3.Session(region_name=self.region, profile_name=self.profile)
+            config = Config(connect_timeout=5, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 5})
+            try:
+                self._clients[service] = session.client(service, endpoint_url=self.endpoint_url, config=config)
+            except ValueError as error:
+                raise Refused(f"--endpoint-url {self.endpoint_url}: {error}") from None
+        return self._clients[service]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags:
+    """What the operator said of it."""
+
+    stack: str | None = None
+    queue: str | None = None
+    dlq: str | None = None
+    table: str | None = None
+    namespace: str | None = None
+    key_strategy: str | None = None
+    envelope: str | None = None
+    retention_days: float | None = None
+
+
+def key_strategy(text: str) -> keys.KeyStrategy:
+    """The strategy that a text names. Raises Refused for an unknown one."""
+    name, _, argument = text.partition(":")
+    if text == "message_id":
+        return keys.message_id
+    if name == "message_attribute" and argument:
+        return keys.message_attribute(argument)
+    if name == "body_field" and argument:
+        try:
+            return keys.body_field(argument)
+        except ValueError as error:
+            raise Refused(f"--key-strategy {text}: {error}") from None
+    raise Refused(f"--key-strategy {text} is not known here: it is {STRATEGIES}, as in the consumer's code")
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What is known of a deployed consumer. Everything is looked up when it is first asked for."""
+
+    account: Account
+    flags: Flags
+
+    @property
+    def sqs(self) -> "SQSClient":
+        """The client of SQS."""
+        client: SQSClient = self.account.client("sqs")
+        return client
+
+    @property
+    def dynamodb(self) -> "DynamoDBClient":
+        """The client of DynamoDB."""
+        client: DynamoDBClient = self.account.client("dynamodb")
+        return client
+
+    @cached_property
+    def outputs(self) -> Mapping[str, str]:
+        """The stack's outputs; none without a stack."""
+        name = self.flags.stack
+        if name is None:
+            return {}
+        try:
+            (found,) = self.account.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") == "ValidationError":
+                raise Refused(f"there is no stack {name} in this account and region: see --region, --profile") from None
+            raise
+        return {each["OutputKey"]: each["OutputValue"] for each in found.get("Outputs", [])}
+
+    @cached_property
+    def queue_url(self) -> str:
+        """The URL of the consumer's queue."""
+        return self._queue_url(self._said(self.flags.queue, "QueueUrl", "--queue"))
+
+    @cached_property
+    def queue_arn(self) -> str:
+        """Its ARN."""
+        return self._attribute(self.queue_url, "QueueArn")
+
+    @cached_property
+    def dead_letter_queue_url(self) -> str:
+        """The URL of its dead-letter queue: as said, or as the queue's own redrive policy says."""
+        said = self.flags.dlq or self.outputs.get("DeadLetterQueueUrl")
+        if said is not None:
+            return self._queue_url(said)
+        found = re.search(r'"deadLetterTargetArn"\s*:\s*"([^"]+)"', self._attribute(self.queue_url, "RedrivePolicy"))
+        if found is None:
+            raise Refused(f"{self.queue_url} has no dead-letter queue that SQS knows of: name it with --dlq")
+        return self._queue_url(found[1])
+
+    @cached_property
+    def dead_letter_queue_arn(self) -> str:
+        """Its ARN."""
+        return self._attribute(self.dead_letter_queue_url, "QueueArn")
+
+    @cached_property
+    def sharers(self) -> list[str] | None:
+        """Other queues with this dead-letter queue; None where SQS does not say."""
+        found = other_sources(self.sqs, self.dead_letter_queue_url, self.queue_url)
+        return None if found is None else list(found)
+
+    @cached_property
+    def table(self) -> str:
+        """The name of the records' table."""
+        return self._said(self.flags.table, "RecordsTable", "--table")
+
+    @property
+    def namespace(self) -> str | None:
+        """What keeps the consumer's keys apart from those of others."""
+        return self.flags.namespace or self.outputs.get("Namespace")
+
+    @cached_property
+    def store(self) -> DynamoDBStore:
+        """The records."""
+        try:
+            return DynamoDBStore(self.table, self.namespace, self.dynamodb)
+        except ValueError as error:
+            raise Refused(f"--table: {error}") from None
+
+    @cached_property
+    def strategy(self) -> str:
+        """The key strategy, as text."""
+        return self._said(self.flags.key_strategy, "KeyStrategy", f"--key-strategy, which is {STRATEGIES}")
+
+    @property
+    def by_message_id(self) -> bool:
+        """Whether the consumer's keys are messageIds."""
+        return key_strategy(self.strategy) is keys.message_id
+
+    @cached_property
+    def retention_seconds(self) -> int:
+        """How long the consumer's records last."""
+        days = self.flags.retention_days or self.outputs.get("RecordRetentionDays")
+        return DEFAULT_RETENTION_SECONDS if days is None else int(float(days) * 86_400)
+
+    def reader(self) -> Reader:
+        """What reads letters as the consumer does."""
+        strategy = key_strategy(self.strategy)
+        if strategy is not keys.message_id and self.namespace is None:
+            raise Refused(f"the key strategy {self.strategy} goes with a namespace: name the store's with --namespace")
+        return Reader(
+            queue_arn=self.queue_arn,
+            key=strategy,
+            record_id=lambda key: record_id(self.store, key),
+            open_envelope=self._envelope(),
+        )
+
+    def _envelope(self) -> Callable[[str], str]:
+        try:
+            return keys.envelope_opener(self.flags.envelope or self.outputs.get("Envelope"))
+        except ValueError as error:
+            raise Refused(f"--envelope: {error}") from None
+
+    def _said(self, flag: str | None, output: str, remedy: str) -> str:
+        said = flag or self.outputs.get(output)
+        if said is not None:
+            return said
+        where = "give --stack" if self.flags.stack is None else f"stack {self.flags.stack} has no output {output}: give"
+        raise Refused(f"{where} or {remedy}" if self.flags.stack is None else f"{where} {remedy}")
+
+    def _queue_url(self, said: str) -> str:
+        """The URL of a queue that was named by URL, ARN or name."""
+        if "://" in said:
+            return said
+        named: Any = {"QueueName": said}
+        if said.startswith("arn:"):
+            *_, account, name = said.split(":")
+            named = {"QueueName": name, "QueueOwnerAWSAccountId": account}
+        try:
+            return self.sqs.get_queue_url(**named)["QueueUrl"]
+        except ClientError as error:
+            raise _no_queue(said, error) from None
+
+    def _attribute(self, url: str, name: Any) -> str:
+        try:
+            return (
+                self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name]).get("Attributes", {}).get(name, "")
+            )
+        except ClientError as error:
+            raise _no_queue(url, error) from None
+
+
+def _no_queue(said: str, error: ClientError) -> Exception:
+    if error.response.get("Error", {}).get("Code", "").endswith(("NonExistentQueue", "QueueDoesNotExist")):
+        return Refused(f"there is no queue {said} in this account and region")
+    return error

@@ -1,0 +1,75 @@
+"""SQS's own redrive, `StartMessageMoveTask`: fast, and blind to what a message has come to.
+
+It makes new messages with new messageIds, and moves everything. A consumer keyed by the messageId would take a message
+that was done for a new one; `redrive.py` is for that. Here a task is started and watched, and nothing is judged.
+Source: Amazon SQS Developer Guide, "Configure a dead-letter queue redrive".
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from idempotent_receiver.clock import Clock
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+FASTEST = 500
+"""SQS's limit for MaxNumberOfMessagesPerSecond."""
+
+POLL_SECONDS = 2.0
+MOST_POLLS = 36 * 60 * 60 // 2
+"""SQS ends a task after 36 hours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """How far a task is. `to_move` is None where SQS does not say."""
+
+    status: str
+    moved: int
+    to_move: int | None
+    failure: str | None
+
+    @property
+    def over(self) -> bool:
+        """Whether it does nothing any more."""
+        return self.status not in ("RUNNING", "CANCELLING")
+
+
+def start(sqs: "SQSClient", dead_letter_queue_arn: str, queue_arn: str, rate: float | None) -> str:
+    """Start moving everything from the one queue to the other; the task's handle, with which it can be cancelled."""
+    pace: Any = {} if rate is None else {"MaxNumberOfMessagesPerSecond": max(1, min(FASTEST, int(rate)))}
+    started = sqs.start_message_move_task(SourceArn=dead_letter_queue_arn, DestinationArn=queue_arn, **pace)
+    return started["TaskHandle"]
+
+
+def watch(
+    sqs: "SQSClient",
+    dead_letter_queue_arn: str,
+    clock: Clock,
+    *,
+    tell: Callable[[Task], None],
+    stopped: Callable[[], bool] = lambda: False,
+) -> Task:
+    """Look at the queue's latest task until it is over, or until the watching is stopped: the task then goes on."""
+    task = latest(sqs, dead_letter_queue_arn)
+    for _ in range(MOST_POLLS):
+        tell(task)
+        if task.over or stopped():
+            break
+        clock.sleep(POLL_SECONDS)
+        task = latest(sqs, dead_letter_queue_arn)
+    return task
+
+
+def latest(sqs: "SQSClient", dead_letter_queue_arn: str) -> Task:
+    """The queue's latest task."""
+    results = sqs.list_message_move_tasks(SourceArn=dead_letter_queue_arn, MaxResults=1)["Results"]
+    found: Mapping[str, Any] = results[0] if results else {"Status": "UNKNOWN"}
+    return Task(
+        status=found.get("Status", "UNKNOWN"),
+        moved=found.get("ApproximateNumberOfMessagesMoved", 0),
+        to_move=found.get("ApproximateNumberOfMessagesToMove"),
+        failure=found.get("FailureReason"),
+    )

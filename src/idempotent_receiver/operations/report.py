@@ -1,0 +1,293 @@
+"""What the commands say: tables for people, and plain values for scripts. Nothing here asks AWS or decides anything."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from idempotent_receiver.operations.verdict import Judgement, Verdict, error_of, reason_in
+from idempotent_receiver.record import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from idempotent_receiver.operations.redrive import Tally
+    from idempotent_receiver.operations.survey import Findings
+    from idempotent_receiver.record import Record
+
+SHOWN_OF_A_REASON = 20
+
+WHAT = {
+    Verdict.MOVE: "go back to the queue",
+    Verdict.DONE: "are done already, and are dropped",
+    Verdict.CONFLICT: "conflict: their key was used for another payload; they stay",
+    Verdict.PERMANENT: "failed for good, and stay without --include-permanent",
+    Verdict.TOO_OLD: "are older than records last, and stay without --force",
+    Verdict.NO_ROOM: "have no room for their key, and stay",
+    Verdict.UNKEYED: "have no usable key, and stay",
+    Verdict.UNREADABLE: "have a record that could not be read, and stay",
+    Verdict.FOREIGN: "come from another queue, and stay",
+}
+
+
+def clean(text: object) -> str:
+    """A text that does to a terminal nothing but show: what others wrote may hold control sequences."""
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in str(text)
+    )
+
+
+def moment(epoch_ms: int) -> str:
+    """A time, as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _table(*columns: str, title: str | None = None) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        number = column in ("letters", "attempts")
+        table.add_column(column, overflow="fold", justify="right" if number else "left")
+    return table
+
+
+def _row(table: Table, *cells: object) -> None:
+    table.add_row(*(Text(clean("" if cell is None else cell)) for cell in cells))
+
+
+# A record.
+
+
+def record_values(found: Record, key: str, now_ms: int, retention_seconds: int) -> dict[str, Any]:
+    """A record as a script reads it; its status is EXPIRED where it counts as absent."""
+    error = error_of(found)
+    until = found.lease_until_ms if found.status == Status.INPROGRESS else None
+    written = None if found.expiration is None else (found.expiration - retention_seconds) * 1000
+    return {
+        "key": key,
+        "id": found.id,
+        "status": "EXPIRED" if found.expired(now_ms) else found.status,
+        "was": found.status,
+        "attempts": found.attempts,
+        "owner": found.owner,
+        "lease_until": None if until is None else moment(until),
+        "lease_left_seconds": None if until is None else max(0, (until - now_ms) // 1000),
+        "error": reason_in(error),
+        "error_type": error.get("type"),
+        "error_at": error.get("at"),
+        "permanent": bool(error.get("permanent")),
+        "written_about": None if written is None else moment(written),
+        "expires": None if found.expiration is None else moment(found.expiration * 1000),
+        "result": _result(found.data),
+        "unreadable": found.unreadable,
+    }
+
+
+def _result(data: str | None) -> Any:
+    try:
+        return None if data is None else json.loads(data)
+    except (ValueError, RecursionError):
+        return data
+
+
+def record_table(values: dict[str, Any]) -> RenderableType:
+    """A record as a person reads it."""
+    table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column()
+    table.add_column(overflow="fold")
+    was = f"{values['status']} (it was {values['was']}; the key is free again)"
+    shown = {**values, "status": was if values["status"] == "EXPIRED" else values["status"]}
+    shown["lease_left"] = _lease(values)
+    shown["result"] = None if values["result"] is None else json.dumps(values["result"], ensure_ascii=False, indent=2)
+    names = ("key", "id", "status", "attempts", "owner", "lease_left", "error", "error_type", "error_at")
+    for name in (*names, "written_about", "expires", "result", "unreadable"):
+        if shown[name] is not None:
+            _row(table, name.replace("_", " "), shown[name])
+    return table
+
+
+def _lease(values: dict[str, Any]) -> str | None:
+    if values["lease_until"] is None:
+        return None
+    left = values["lease_left_seconds"]
+    return (
+        f"{timedelta(seconds=left)}, until {values['lease_until']}" if left else f"over since {values['lease_until']}"
+    )
+
+
+# Dead letters.
+
+
+def letter_values(judgement: Judgement, *, bodies: bool) -> dict[str, Any]:
+    """A dead letter as a script reads it."""
+    letter = judgement.letter
+    told = {
+        "message_id": letter.id,
+        "key": letter.message.key or None,
+        "group": letter.message.group_id,
+        "since": moment(letter.since_ms),
+        "source": letter.source,
+        "reason": judgement.reason,
+        "error_type": judgement.error_type,
+        "verdict": judgement.verdict.value,
+        "why": judgement.why,
+    }
+    return {**told, "body": letter.message.raw_body} if bodies else told
+
+
+def general(reason: str) -> str:
+    """A reason without what differs from letter to letter."""
+    return re.sub(r"[^\s:;,()]*\d[^\s:;,()]*", "…", reason)
+
+
+def grouped(judgements: Sequence[Judgement]) -> dict[str, list[Judgement]]:
+    """Letters by reason, names and numbers in it left out; the most first."""
+    groups: dict[str, list[Judgement]] = defaultdict(list)
+    for each in judgements:
+        groups[general(each.reason)].append(each)
+    return dict(sorted(groups.items(), key=lambda pair: -len(pair[1])))
+
+
+def group_values(reason: str, group: Sequence[Judgement], *, bodies: bool) -> dict[str, Any]:
+    """A group of letters as a script reads it."""
+    return {
+        "reason": reason,
+        "count": len(group),
+        "first_seen": moment(min(each.letter.since_ms for each in group)),
+        "last_seen": moment(max(each.letter.since_ms for each in group)),
+        "letters": [letter_values(each, bodies=bodies) for each in group],
+    }
+
+
+def letters_tables(groups: dict[str, list[Judgement]], *, bodies: bool) -> RenderableType:
+    """The groups, and then the letters of each."""
+    summary = _table("letters", "reason", "first seen", "last seen")
+    shown: list[RenderableType] = [summary]
+    for reason, group in groups.items():
+        values = group_values(reason, group, bodies=bodies)
+        _row(summary, values["count"], reason, values["first_seen"], values["last_seen"])
+        shown += [Text(""), Text(clean(reason), style="bold"), _letters(values["letters"], bodies=bodies)]
+        if len(group) > SHOWN_OF_A_REASON:
+            shown.append(Text(f"and {len(group) - SHOWN_OF_A_REASON} more: --json lists them all"))
+    return Group(*shown)
+
+
+def _letters(letters: Sequence[dict[str, Any]], *, bodies: bool) -> Table:
+    columns = ("message id", "key", "since", "redrive", "reason", *(("body",) if bodies else ()))
+    table = _table(*columns)
+    for each in letters[:SHOWN_OF_A_REASON]:
+        cells = (
+            each["message_id"],
+            _key(each["message_id"], each["key"]),
+            each["since"],
+            each["verdict"],
+            each["reason"],
+        )
+        _row(table, *cells, *((each["body"],) if bodies else ()))
+    return table
+
+
+def _key(id: str, key: str | None) -> str | None:
+    return "the same" if key == id else key
+
+
+# A redrive.
+
+
+def counts(plan: Sequence[Judgement]) -> dict[str, int]:
+    """How many letters have which verdict."""
+    found = {verdict.value: sum(each.verdict is verdict for each in plan) for verdict in Verdict}
+    return {verdict: count for verdict, count in found.items() if count}
+
+
+def plan_tables(plan: Sequence[Judgement]) -> RenderableType:
+    """What would be done, and each letter that would stay."""
+    table = _table("letters", "verdict", "what becomes of them")
+    for verdict, count in counts(plan).items():
+        _row(table, count, verdict, WHAT[Verdict(verdict)])
+    staying = [each for each in plan if each.verdict not in (Verdict.MOVE, Verdict.DONE)]
+    return Group(table, Text(""), _staying([_staying_values(each) for each in staying])) if staying else table
+
+
+def _staying_values(each: Judgement) -> dict[str, Any]:
+    return {"id": each.letter.id, "key": each.letter.message.key, "verdict": each.verdict.value, "why": each.why}
+
+
+def _staying(left: Sequence[dict[str, Any]]) -> RenderableType:
+    table = _table("stays", "key", "verdict", "why")
+    for each in left[:SHOWN_OF_A_REASON]:
+        _row(table, each["id"], _key(each["id"], each["key"]), each["verdict"], each["why"])
+    if len(left) <= SHOWN_OF_A_REASON:
+        return table
+    return Group(table, Text(f"and {len(left) - SHOWN_OF_A_REASON} more: --json lists them all"))
+
+
+def tally_values(tally: Tally) -> dict[str, Any]:
+    """What has come of a redrive, as a script reads it."""
+    return {
+        "moved": tally.moved,
+        "dropped": tally.dropped,
+        "left": [{**asdict(each), "verdict": each.verdict.value} for each in tally.left],
+        "undeleted": [{**asdict(each), "verdict": each.verdict.value} for each in tally.undeleted],
+        "beyond_limit": tally.beyond_limit,
+        "unseen": tally.unseen,
+    }
+
+
+def tally_text(tally: Tally, plan: Sequence[Judgement]) -> RenderableType:
+    """What has come of a redrive, as a person reads it, with the letters that stay although the plan did not say so."""
+    lines = [f"{tally.moved} moved, {tally.dropped} dropped as done, {len(tally.left)} left where they are."]
+    if tally.beyond_limit:
+        lines.append("More could go: the limit was reached.")
+    if tally.unseen:
+        lines.append(f"About {tally.unseen} more were not given out: run again, or see what stays ahead of its group.")
+    if tally.undeleted:
+        lines.append(f"{len(tally.undeleted)} were sent and not deleted: they come up again, known by their key.")
+    foreseen = {each.letter.id for each in plan if each.verdict not in (Verdict.MOVE, Verdict.DONE)}
+    left = [asdict(each) for each in tally.left if each.id not in foreseen]
+    return Group(*(_staying(each) for each in (left,) if each), Text("\n".join(lines)))
+
+
+# What is stuck.
+
+
+def findings_values(found: Findings, now_ms: int, retention_seconds: int) -> dict[str, Any]:
+    """What a survey found, as a script reads it."""
+
+    def values(records: Sequence[Record]) -> list[dict[str, Any]]:
+        whole = [record_values(each, each.id, now_ms, retention_seconds) for each in records]
+        return [{name: held for name, held in each.items() if name not in ("key", "was", "result")} for each in whole]
+
+    return {
+        "scanned": found.scanned,
+        "unsettled_count": found.unsettled_count,
+        "given_back_count": found.given_back_count,
+        "failing_count": found.failing_count,
+        "unsettled": values(found.unsettled),
+        "failing": values(found.failing),
+    }
+
+
+def findings_tables(values: dict[str, Any]) -> RenderableType:
+    """What a survey found, as a person reads it."""
+    unsettled = _table("id", "lease over since", "attempts", "owner", title="Claims that nobody settled")
+    for each in values["unsettled"]:
+        _row(unsettled, each["id"], each["lease_until"], each["attempts"], each["owner"])
+    failing = _table("id", "status", "attempts", "error", "written about", title="Keys that fail most")
+    for each in values["failing"]:
+        _row(failing, each["id"], each["status"], each["attempts"], each["error"], each["written_about"])
+    summary = (
+        f"{values['scanned']} records: {values['unsettled_count']} claims that nobody settled, "
+        f"{values['given_back_count']} given back and waiting, {values['failing_count']} keys failing."
+    )
+    tables = [each for each in (unsettled, failing) if each.row_count]
+    return Group(Text(summary), *(part for table in tables for part in (Text(""), table)))

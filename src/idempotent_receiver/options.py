@@ -1,0 +1,76 @@
+"""What can be known to be wrong when a consumer is set up: said then, by the option's name and with its remedy, rather
+than of every message later.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+SHORTEST_RETENTION_SECONDS = 24 * 60 * 60
+"""A record must outlive any lease (Lambda runs for 15 minutes at most) by far, and should outlive the queue."""
+
+
+def require_store(store: object) -> None:
+    """Raise TypeError for what is not a store."""
+    if all(callable(getattr(store, name, None)) for name in ("insert", "read", "replace")):
+        return
+    if callable(store):
+        raise TypeError("sqs_consumer wants a store before it wraps a function: @sqs_consumer(store)")
+    raise TypeError(f"store must be a store, such as DynamoDBStore('records'); it is {store!r}")
+
+
+def require_key(key: object, store: Any, factories: tuple[Callable[..., Any], ...], message_id: object) -> None:
+    """Raise TypeError for what is not a key strategy, ValueError for one that wants a namespace."""
+    if not callable(key) or key in factories:
+        call = ", which wants to be called with a name" if key in factories else ""
+        raise TypeError(
+            "key must be message_id, message_attribute(name), body_field(path) or a callable from Message to str"
+            f"; it is {key!r}{call}"
+        )
+    if key is not message_id and store.namespace is None:
+        raise ValueError(
+            "this key needs a store with a namespace, else two consumers of one table would silence each other: "
+            'DynamoDBStore(table_name=..., namespace="payments")'
+        )
+
+
+def require_client(client: object, service: str, option: str) -> None:
+    """Raise TypeError for a boto3 client of another service, or a resource."""
+    model = getattr(getattr(client, "meta", None), "service_model", None)
+    found = getattr(model, "service_name", service)
+    if found != service or hasattr(getattr(client, "meta", None), "client"):
+        what = f"one of {found}" if found != service else "a boto3 resource"
+        raise TypeError(f"{option} must be a boto3 client of {service}, boto3.client('{service}'); it is {what}")
+
+
+def require_dead_letter_queue(url: object, sqs: object) -> None:
+    """Raise for a dead-letter queue that nothing could be sent to."""
+    if url is None:
+        return
+    if sqs is None:
+        raise ValueError("dead_letter_queue needs sqs, a boto3 client, to send with: sqs=boto3.client('sqs')")
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        raise ValueError(f"dead_letter_queue is a queue's URL, not its name or ARN; it is {url!r}")
+
+
+def require_numbers(concurrency: object, **seconds: object) -> None:
+    """Raise for a concurrency that is no positive integer, and for times that are negative or no numbers."""
+    if not isinstance(concurrency, int) or concurrency < 1:
+        raise ValueError(f"concurrency must be a whole number of at least 1; it is {concurrency!r}")
+    for name, value in seconds.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+            raise ValueError(f"{name} must be a number of seconds, and not negative; it is {value!r}")
+
+
+def require_retention(retention_seconds: int) -> None:
+    """Raise ValueError for a retention that is too short to be safe."""
+    if retention_seconds < SHORTEST_RETENTION_SECONDS:
+        raise ValueError(
+            f"retention_seconds must be at least {SHORTEST_RETENTION_SECONDS} (a day), so that no record "
+            f"expires while its message can come again; it is {retention_seconds}"
+        )
+
+
+def require_kind(value: object, option: str, wanted: str, *names: str) -> None:
+    """Raise TypeError for an option's value that lacks what is asked of it; None stands for the default."""
+    if value is not None and not all(hasattr(value, name) for name in names):
+        raise TypeError(f"{option} must be {wanted}; it is {value!r}")

@@ -1,0 +1,84 @@
+"""How one piece of work ended: the vocabulary in which the receiver answers the ways in."""
+
+from dataclasses import dataclass
+
+from idempotent_receiver.errors import Failure
+from idempotent_receiver.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """Our handler ran, and the record says so."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """The effect had been done by another delivery; by whoever took our claim over, where it was `lost`."""
+
+    record: Record
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Another worker holds the key until `until_ms` (epoch)."""
+
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Our handler failed, or never could start. Where `recorded`, the record says FAILED."""
+
+    failure: Failure
+    recorded: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLettered:
+    """It failed for good, and its dead letter is confirmed."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Somebody took the claim over, and has not completed it yet."""
+
+    found: Record | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """The handler ran, and its end could not be recorded."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unclaimed:
+    """The store could not be asked; no handler ran."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """The record is not one that we know; it was left untouched and no handler ran."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotStarted:
+    """There was no time left to start the handler, or an earlier message of its group failed."""
+
+
+Outcome = Completed | Duplicate | Busy | Failed | DeadLettered | Lost | Unsettled | Unclaimed | Unreadable | NotStarted
+
+
+def succeeded(outcome: Outcome) -> bool:
+    """Whether the message may be acknowledged: its record is COMPLETED, or its dead letter is confirmed."""
+    return isinstance(outcome, Completed | Duplicate | DeadLettered)

@@ -1,0 +1,411 @@
+"""Claim, handle, settle: a batch of work against one store, within one invocation's deadline.
+
+One thread of control, here, starts jobs (looks, claims, handlers, commits, flushes, dead letters) on the executor
+that it is given and takes in their results, so that all state below belongs to one thread. It never raises for one
+message's sake, and it answers before the deadline, unless a handler still runs: that one is left to Lambda's
+time-out, which kills the process, because nothing may outlive its invocation.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+from idempotent_receiver import record
+from idempotent_receiver.attempt import Handled, Raised, Returned, dropped
+from idempotent_receiver.claiming import Claiming
+from idempotent_receiver.clock import Deadline
+from idempotent_receiver.errors import Failure, failure_of
+from idempotent_receiver.executor import Executor
+from idempotent_receiver.handling import Handling
+from idempotent_receiver.outcome import (
+    Busy,
+    Completed,
+    DeadLettered,
+    Duplicate,
+    Failed,
+    Lost,
+    NotStarted,
+    Outcome,
+    Unclaimed,
+    Unreadable,
+    Unsettled,
+)
+from idempotent_receiver.protocol import Courses, Unavailable, Unseen, commit, converse
+from idempotent_receiver.record import Claimable, Claimed, LostClaim, Settled
+from idempotent_receiver.settling import Answer, Settling
+from idempotent_receiver.store import ActionFailed, RecordStore, TransactionalStore
+from idempotent_receiver.transaction import Action
+from idempotent_receiver.work import Item, Order, Stage, Work, mirrored
+
+Bury = Callable[[int, Failure], bool]
+
+MOST_CALLS = 16
+"""How many commits, or dead letters, may be out at once: each takes a thread and a connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receiver:
+    """How batches are received. `bury` sends a dead letter for the work of an index and says whether it is confirmed.
+
+    `stop_margin_seconds` is the time kept for settling and answering. Results that would make a record larger than
+    `largest_record_bytes` are dropped for a marker. `asynchronous` says that the handlers are coroutine functions.
+    """
+
+    store: RecordStore
+    executor: Executor
+    concurrency: int = 1
+    asynchronous: bool = False
+    bury: Bury | None = None
+    stop_margin_seconds: float = 1.0
+    largest_record_bytes: int = 1024
+    error_texts: bool = False
+
+    def process(self, works: Sequence[Work], deadline: Deadline) -> "Processed":
+        """Bring each work to its outcome."""
+        batch = _Batch(self, works, deadline)
+        try:
+            batch.run()
+        except (KeyboardInterrupt, SystemExit):
+            # The process was told to end: record what has finished, give back what has not started.
+            batch.abandon()
+            raise
+        return batch.processed()
+
+
+@dataclass(frozen=True, slots=True)
+class Processed:
+    """What became of a batch: an outcome for each work, in their order, and how many claims were made, how many of
+    them over a worker that had never settled, and how many given back unused.
+    """
+
+    outcomes: list[Outcome]
+    claimed: int
+    taken_over: int
+    released: int
+
+
+class _Batch:
+    """The state of one batch; all of it belongs to the thread that runs it."""
+
+    def __init__(self, receiver: Receiver, works: Sequence[Work], deadline: Deadline) -> None:
+        self.receiver = receiver
+        self.deadline = deadline
+        self.order = Order(works)
+        self.claiming = Claiming(self._ask, self._claim_answered)
+        self.settling = Settling(self._ask, deadline.clock)
+        self.handling = Handling(
+            receiver.executor,
+            deadline,
+            self._handled,
+            concurrency=receiver.concurrency,
+            asynchronous=receiver.asynchronous,
+            stop_margin_seconds=receiver.stop_margin_seconds,
+            error_texts=receiver.error_texts,
+        )
+        self.ended: deque[Item] = deque()
+        self.unresolved = len(works)
+        self.burials: deque[tuple[Item, Failure, bool]] = deque()
+        self.held = self.committing = self.burying = 0
+        self.claimed = self.taken_over = self.released = 0
+        self.closed = self.cut = False
+        self._line_up()
+
+    def run(self) -> None:
+        """Turn until everything has its outcome, or until the time to answer has come."""
+        while self._turn() and not (self.handling.running == 0 and self._late(0.25)):
+            self.receiver.executor.step(self._timeout_seconds())
+        self._answer_for_the_rest()
+
+    def abandon(self) -> None:
+        """Settle what has finished, release what has not started, and wait for no handler."""
+        self._close()
+        while self._turn() and self.unresolved > self.handling.running and not self._late(0.25):
+            self.receiver.executor.step(self._timeout_seconds())
+
+    def processed(self) -> Processed:
+        """Every item's outcome, and the counts that outcomes do not tell."""
+        outcomes = [cast(Outcome, item.outcome) for item in self.order.items]
+        return Processed(outcomes, self.claimed, self.taken_over, self.released)
+
+    # Time.
+
+    def _turn(self) -> bool:
+        """Start whatever can start; False once nothing is left to wait for."""
+        if not self.closed and self.handling.out_of_time():
+            self._close()
+        if not self.cut and self._late(1.0):
+            self.cut = True
+            self.receiver.executor.cancel_async()
+        self._drain()
+        while not self.closed:
+            self.claiming.look()
+            if self.claiming.claim(self.held + len(self.handling.ready), starving=self.handling.starving()):
+                self.settling.give_way()
+            self.handling.paused = self.committing >= MOST_CALLS
+            self.handling.start()
+            if not self.ended:
+                break
+            self._drain()
+        may_grow = self.handling.running > 0 or self.claiming.busy or len(self.handling.ready) > 0
+        self.settling.flush(hurry=not may_grow)
+        if self.receiver.bury is not None:
+            self._send_dead_letters(self.receiver.bury)
+        return self.unresolved > 0
+
+    def _late(self, margins: float) -> bool:
+        """Whether no more is left than so many stop margins."""
+        return self.deadline.left_seconds <= margins * self.receiver.stop_margin_seconds
+
+    def _timeout_seconds(self) -> float | None:
+        """Until when there is nothing to do but wait for a job."""
+        left, margin = self.deadline.left_seconds, self.receiver.stop_margin_seconds
+        times = [left - margin - self.handling.longest_run_seconds, left - margin, left - margin / 4]
+        ahead = [time for time in times if time > 0]
+        due = self.settling.due_in_seconds()
+        return min(ahead if due is None else [*ahead, due], default=None)
+
+    def _close(self) -> None:
+        """Start nothing more, and give back what has not started."""
+        self.closed = True
+        for item in self.handling.take_back():
+            self._give_back(item)
+        for item in self.order.items:
+            if item.outcome is None and item.stage in (Stage.WAITING, Stage.HELD):
+                self._give_back(item)
+
+    def _answer_for_the_rest(self) -> None:
+        """The time to answer has come: what is still under way is nobody's success."""
+        for item in self.order.items:
+            if item.outcome is None and item.failure is not None:
+                self._end(item, Failed(item.failure, recorded=False))
+            elif item.outcome is None and item.stage is Stage.SETTLING:
+                self._end(item, Unsettled("the store had not answered when the time was over"))
+            elif item.outcome is None:
+                self._end(item, Unclaimed("the store had not answered when the time was over"))
+
+    # Turns.
+
+    def _line_up(self) -> None:
+        for item in self.order.leaders:
+            if isinstance(item.work.claim, Failure):
+                item.failure = item.work.claim
+                self._hold(item)
+            else:
+                item.assumed = Unseen() if item.work.seen_before else None
+                self.claiming.want(item)
+
+    def _hold(self, item: Item) -> None:
+        """Keep an item until its turn."""
+        item.stage = Stage.HELD
+        self.held += 1
+        if self.order.has_turn(item):
+            self._make_ready(item)
+
+    def _make_ready(self, item: Item) -> None:
+        self.held -= 1
+        if item.failure is not None:
+            self._fail_for_good(item, item.failure)
+        else:
+            item.stage = Stage.READY
+            self.handling.ready.append(item)
+
+    def _end(self, item: Item, outcome: Outcome) -> None:
+        if item.outcome is None:
+            item.outcome = outcome
+            item.held = None
+            self.unresolved -= 1
+            self.ended.append(item)
+
+    def _drain(self) -> None:
+        """Tell those who waited for what has ended. A queue, not recursion, since the chains may be long."""
+        while self.ended:
+            item = self.ended.popleft()
+            self._pass_on(item)
+            next_item, blocked = self.order.advance(item)
+            for other in blocked:
+                if other.stage in (Stage.WAITING, Stage.HELD):
+                    self._give_back(other)
+            if next_item is not None and next_item.stage is Stage.HELD:
+                self._make_ready(next_item)
+
+    def _pass_on(self, item: Item) -> None:
+        """A follower with the same payload shares the outcome; one with another payload asks the store itself."""
+        while item.followers:
+            follower = item.followers.popleft()
+            if follower.outcome is not None:
+                continue
+            if follower.claim.fingerprint == item.claim.fingerprint:
+                self._end(follower, mirrored(cast(Outcome, item.outcome)))
+                continue
+            follower.followers, item.followers = item.followers, None
+            if self.closed:
+                self._end(follower, NotStarted())
+                continue
+            # Claimed at once, however much is claimed ahead: what is held may be waiting for this one.
+            follower.assumed = Unseen()
+            self.claiming.claim_now([follower])
+
+    def _give_back(self, item: Item) -> None:
+        """Let an item go that has not started: release its claim, if it has one."""
+        if item.stage is Stage.HELD:
+            self.held -= 1
+        if item.held is None:
+            self._end(item, NotStarted())
+        else:
+            self._settle(item, record.release(item.held, self.deadline.now_ms), self._released)
+
+    # Claims.
+
+    def _claim_answered(self, item: Item, answer: Claimed | Claimable | record.Refusal | Unavailable) -> None:
+        match answer:
+            case Claimable(seen):
+                item.stage, item.assumed = Stage.WAITING, seen
+                if self.closed or self.order.is_blocked(item):
+                    self._give_back(item)
+                else:
+                    self.claiming.want(item)
+            case Claimed():
+                item.held = answer
+                self.claimed += 1
+                self.taken_over += answer.taken_over
+                if self.closed or self.order.is_blocked(item):
+                    self._give_back(item)
+                else:
+                    self._hold(item)
+            case record.AlreadyCompleted(found):
+                self._end(item, Duplicate(found))
+            case record.InProgress(until_ms):
+                self._end(item, Busy(until_ms))
+            case record.FingerprintMismatch(expected, found):
+                self._fail_for_good(item, _mismatch(expected, found))
+            case record.Unreadable(reason):
+                self._end(item, Unreadable(reason))
+            case Unavailable(why):
+                self._end(item, Unclaimed(why))
+            case record.AlreadyFailed():
+                raise AssertionError("a queue asks for no failures as answers")
+
+    def _ask(self, courses: Courses, then: Callable[[Courses], None], patience: int) -> None:
+        store, deadline = self.receiver.store, self.deadline
+
+        def told(still: Courses) -> None:
+            then([course for course in courses if course.answer is not None])
+            if still:
+                self._ask(still, then, patience)
+
+        self.receiver.executor.start(lambda: converse(courses, store, deadline, patience=patience), told)
+
+    # Handling.
+
+    def _handled(self, item: Item, handled: Handled) -> None:
+        item.stage = Stage.SETTLING
+        match handled:
+            case Returned(data, actions):
+                self._complete(item, cast(Claimed, item.held), data, actions)
+            case Raised(failure):
+                self._fail(item, failure)
+
+    def _complete(self, item: Item, held: Claimed, data: str | None, actions: Sequence[Action]) -> None:
+        settlement = record.complete(held, self._kept(held, data))
+        if not actions:
+            self._settle(item, settlement, self._completed)
+            return
+        store, deadline = cast(TransactionalStore, self.receiver.store), self.deadline
+        then = partial(self._committed, item, actions)
+        self.committing += 1
+        self.receiver.executor.start(lambda: commit(settlement, actions, store, deadline), then)
+
+    def _kept(self, held: Claimed, data: str | None) -> str | None:
+        """The result, or a marker where it would make the record too large."""
+        if data is None:
+            return None
+        size, largest = held.record.size_bytes + len("data") + len(data.encode()), self.receiver.largest_record_bytes
+        return data if size <= largest else dropped(f"too large: a record of {size} bytes, where {largest} are kept")
+
+    def _committed(self, item: Item, actions: Sequence[Action], answer: Answer | ActionFailed) -> None:
+        self.committing -= 1
+        match answer:
+            case ActionFailed(index):
+                self._fail(item, failure_of(actions[index].error, with_text=self.receiver.error_texts))
+            case Unavailable(why):
+                # If it was committed after all, the version is gone and the failure is refused: nothing is undone.
+                self._fail(item, Failure(type="TransactionNotCommitted", text=why))
+            case Settled() | LostClaim():
+                self._completed(item, answer)
+
+    def _fail(self, item: Item, failure: Failure) -> None:
+        held = cast(Claimed, item.held)
+        item.failure = failure
+        settlement = record.fail(held, failure.to_json(), started=failure.started)
+        self._settle(item, settlement, self._failed)
+
+    def _fail_for_good(self, item: Item, failure: Failure) -> None:
+        """Nothing of ours is recorded for this one: bury it if we may, else leave it to the queue."""
+        item.failure = failure
+        self._bury(item, failure, recorded=False)
+
+    # Settling.
+
+    def _settle(self, item: Item, settlement: record.Settlement, then: Callable[[Item, Answer], None]) -> None:
+        item.stage = Stage.SETTLING
+        self.settling.add(settlement, partial(then, item))
+
+    def _completed(self, item: Item, answer: Answer) -> None:
+        match answer:
+            case Settled(settled):
+                self._end(item, Completed(settled))
+            case LostClaim():
+                self._lost(item, answer)
+            case Unavailable(why):
+                self._end(item, Unsettled(why))
+
+    def _failed(self, item: Item, answer: Answer) -> None:
+        failure = cast(Failure, item.failure)
+        match answer:
+            case Settled():
+                self._bury(item, failure, recorded=True)
+            case LostClaim():
+                self._lost(item, answer)
+            case Unavailable():
+                self._end(item, Failed(failure, recorded=False))
+
+    def _released(self, item: Item, answer: Answer) -> None:
+        if isinstance(answer, LostClaim):
+            self._lost(item, answer)
+        else:
+            self.released += 1
+            self._end(item, NotStarted())
+
+    def _lost(self, item: Item, answer: LostClaim) -> None:
+        if answer.completed:
+            self._end(item, Duplicate(cast(record.Record, answer.found), lost=True))
+        else:
+            self._end(item, Lost(answer.found))
+
+    def _bury(self, item: Item, failure: Failure, *, recorded: bool) -> None:
+        if self.receiver.bury is None or not failure.permanent:
+            self._end(item, Failed(failure, recorded=recorded))
+            return
+        item.stage = Stage.SETTLING
+        self.burials.append((item, failure, recorded))
+
+    def _send_dead_letters(self, bury: Bury) -> None:
+        while self.burials and self.burying < MOST_CALLS:
+            item, failure, recorded = self.burials.popleft()
+            if self._late(0.5):
+                self._end(item, Failed(failure, recorded=recorded))
+                continue
+            self.burying += 1
+            job = partial(bury, item.index, failure)
+            self.receiver.executor.start(job, partial(self._buried, item, Failed(failure, recorded=recorded)))
+
+    def _buried(self, item: Item, failed: Failed, confirmed: bool) -> None:  # what the job returned
+        self.burying -= 1
+        self._end(item, DeadLettered(failed.failure) if confirmed else failed)
+
+
+def _mismatch(expected: str, found: str) -> Failure:
+    text = f"the key was used for another payload: fingerprint {expected} then, {found} now"
+    return Failure(type="FingerprintMismatch", text=text, permanent=True, started=False)

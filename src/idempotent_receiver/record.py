@@ -1,0 +1,428 @@
+"""The record of one key, and every transition that it can make. No I/O, no clock, no randomness, no environment.
+
+**The state.** A key has no record, or one that is INPROGRESS (somebody holds a claim with a lease), COMPLETED (its
+effect is done) or FAILED (the handler raised). Attribute names follow the table layout of AWS Lambda Powertools.
+
+**The one rule of writing.** Every write puts a fresh version, and every write but the first names the version that
+it replaces. That rule is at once
+
+* the fence: whoever lost its claim names a version that is gone, and is refused;
+* the lock of a take-over: of two workers that saw one stale record, one replaces it and the other's version is gone;
+* the guard against delay: a request that was sent against an older version is refused, however late it arrives.
+
+A write whose answer was lost is recognised by finding one's own new version in place. Whatever leaves a doubt is
+settled by a consistent read: what was not read is never "free" and never "done".
+
+**The one decision.** What a claim may do with what it meets is said by `decide`, first match wins:
+
+====================================================================== ===========================================
+a claim meets                                                          answer
+====================================================================== ===========================================
+attributes that make no record at all: foreign types, no status        Unreadable
+nothing, or a record past its expiration                               Claimable
+what it cannot read: unknown status, INPROGRESS without any end        Unreadable
+another fingerprint than its own, in any status                        FingerprintMismatch
+COMPLETED                                                              AlreadyCompleted
+the version that this very claim wrote                                 Claimed: its answer had been lost
+INPROGRESS, lease live                                                 InProgress
+FAILED, where failures are answers                                     AlreadyFailed
+FAILED, or INPROGRESS with its lease over                              Claimable, by replacing what was seen
+====================================================================== ===========================================
+
+**Settling** replaces the version that the claim wrote: `complete`, `fail`, or `release` for what never started. If
+that version is gone the answer is `LostClaim`, and a record that has vanished is not resurrected.
+
+**Transitions.** `Look`, `Claim`, `Settlement` and `Commit` share one shape, so that one loop (`protocol.drive`) can
+bring any of them to its answer: given what is there now, `step` says the next `Change` to try or the final answer.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+DEFAULT_RETENTION_SECONDS = 30 * 24 * 60 * 60
+"""Thirty days: moves to and from a dead-letter queue restart SQS's own retention of at most fourteen."""
+
+
+class Status(StrEnum):
+    """The three states that a record may be in."""
+
+    INPROGRESS = "INPROGRESS"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What the table holds for one key; absent attributes are None.
+
+    `expiration` is in epoch seconds (the table's TTL attribute), `in_progress_expiration` in epoch milliseconds (the
+    lease's end). `attempts` counts how often the handler may have started. `unreadable` is never stored: it says why
+    the attributes that were found are not a record of ours, for `decide` to answer with.
+    """
+
+    id: str
+    status: str
+    version: str | None = None
+    expiration: int | None = None
+    in_progress_expiration: int | None = None
+    attempts: int | None = None
+    data: str | None = None
+    validation: str | None = None
+    error: str | None = None
+    owner: str | None = None
+    unreadable: str | None = None
+
+    @property
+    def lease_until_ms(self) -> int | None:
+        """When the claim ends. Powertools without a context writes no lease: then the record's own end is it."""
+        if self.in_progress_expiration is not None:
+            return self.in_progress_expiration
+        return None if self.expiration is None else self.expiration * 1000
+
+    def expired(self, now_ms: int) -> bool:
+        """Whether the record counts as absent. DynamoDB deletes days later, so the attribute decides, not deletion."""
+        return self.expiration is not None and self.expiration * 1000 <= now_ms
+
+    @property
+    def size_bytes(self) -> int:
+        """The item's size by DynamoDB's rule: names and values, a number at a byte for two digits and one more."""
+        return sum(len(name) + _size(value) for name, value in attributes(self).items())
+
+
+_STRINGS = ("id", "status", "version", "data", "validation", "error", "owner")
+_NUMBERS = ("expiration", "in_progress_expiration", "attempts")
+ATTRIBUTES = (*_STRINGS, *_NUMBERS)
+"""The attributes of a record in the table; whatever else an item carries is left alone."""
+
+
+def attributes(record: Record) -> dict[str, str | int]:
+    """The record as the table holds it: its attributes that are not None."""
+    return {name: value for name in ATTRIBUTES if (value := getattr(record, name)) is not None}
+
+
+def from_attributes(item: Mapping[str, object]) -> Record:
+    """The record that an item is; one without a status, or with attributes of foreign types, is marked `unreadable`."""
+    strings = {name: value for name in _STRINGS if isinstance(value := item.get(name), str)}
+    numbers = {name: value for name in _NUMBERS if (value := _whole(item.get(name))) is not None}
+    foreign = [name for name in ATTRIBUTES if name in item and name not in strings and name not in numbers]
+    unreadable = f"unexpected type of {', '.join(foreign)}" if foreign else None if "status" in item else "no status"
+    strings.setdefault("status", "")
+    return Record(**strings, **numbers, unreadable=unreadable)  # type: ignore[arg-type]  # the names tell the types
+
+
+def _whole(value: object) -> int | None:
+    """An integer, also where the engine hands it out as a Decimal; None for anything else."""
+    if isinstance(value, bool) or not hasattr(value, "__int__") or isinstance(value, str):
+        return None
+    number = int(value)
+    return number if number == value else None
+
+
+def _size(value: str | int) -> int:
+    return len(value.encode()) if isinstance(value, str) else (len(str(value)) + 1) // 2 + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One write: put `new`, provided that what is there is still `seen` (None: nothing is there)."""
+
+    new: Record
+    seen: Record | None
+
+    @property
+    def expected(self) -> dict[str, str | int | None]:
+        """The attributes, of those seen, that must stand unchanged; None means must be absent.
+
+        A version says it all. A record that Powertools wrote has none: for it, unchanged means that no version has
+        appeared and that its status and both its expirations are as they were.
+        """
+        seen = self.seen
+        if seen is None:
+            return {"id": None}
+        if seen.version is not None:
+            return {"version": seen.version}
+        names = ("version", "status", "expiration", "in_progress_expiration")
+        return {name: getattr(seen, name) for name in names}
+
+
+# What a claim may be answered.
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The key is ours until the lease ends. `over` is what the claim replaced, where that is known."""
+
+    record: Record
+    claim: "Claim"
+    over: Record | None = None
+
+    @property
+    def taken_over(self) -> bool:
+        """Whether somebody had held the key and never settled; a released record has no owner."""
+        over = self.over
+        if over is None or over.status != Status.INPROGRESS:
+            return False
+        return over.owner is not None or over.version is None
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyCompleted:
+    """The effect is done; `record.data` is the stored result."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyFailed:
+    """The handler failed, and this way in takes that for the answer."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class InProgress:
+    """Somebody else holds the key until `until_ms` (epoch)."""
+
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FingerprintMismatch:
+    """The key was used for another payload."""
+
+    expected: str
+    found: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """What is there is not a record that we know; it is left untouched."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claimable:
+    """The key may be claimed by replacing `seen`, or by inserting where that is None."""
+
+    seen: Record | None
+
+
+Refusal = AlreadyCompleted | AlreadyFailed | InProgress | FingerprintMismatch | Unreadable
+
+
+# What a settlement may be answered.
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The record stands as we wrote it."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class LostClaim:
+    """Our version is gone; `found` is what is there instead."""
+
+    found: Record | None
+
+    @property
+    def completed(self) -> bool:
+        """Whether the effect is done all the same, by whoever took the claim over."""
+        return self.found is not None and self.found.unreadable is None and self.found.status == Status.COMPLETED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The wish to hold a key until `lease_until_ms` (epoch), on behalf of `owner`, for a payload's `fingerprint`.
+
+    `failures_are_answers` makes a FAILED record the answer rather than something to try again.
+    """
+
+    id: str
+    fingerprint: str | None
+    owner: str
+    lease_until_ms: int
+    retention_seconds: int = DEFAULT_RETENTION_SECONDS
+    failures_are_answers: bool = False
+
+    def step(
+        self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str
+    ) -> Change | Claimed | Refusal:
+        """The write that would claim what is there, or the answer that it already gives."""
+        answer = decide(seen, self, wrote, now_ms)
+        return Change(_claimed(self, seen, now_ms, version), seen) if isinstance(answer, Claimable) else answer
+
+    def applied(self, change: Change) -> Claimed:
+        """The answer once `change` is known to have been written."""
+        return Claimed(change.new, self, change.seen)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A claim's first look at a key that is probably known already: it reads, decides, and writes nothing."""
+
+    claim: Claim
+
+    @property
+    def id(self) -> str:
+        """The record's id."""
+        return self.claim.id
+
+    def step(
+        self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str
+    ) -> Claimable | Claimed | Refusal:
+        """The answer that is there, or `Claimable` with what the claim would have to replace."""
+        return decide(seen, self.claim, wrote, now_ms)
+
+    def applied(self, change: Change) -> Claimable:
+        """Never asked: a look makes no change."""
+        raise AssertionError(f"a look wrote {change}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """The wish to end a claim with the attributes of `outcome`."""
+
+    held: Record
+    outcome: Mapping[str, str | int | None]
+    retention_seconds: int
+
+    @property
+    def id(self) -> str:
+        """The record's id."""
+        return self.held.id
+
+    def step(
+        self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str
+    ) -> Change | Settled | LostClaim:
+        """The write that settles the claim, or `LostClaim` if its version is gone."""
+        return _settling(seen, self.held, wrote) or self.change(now_ms, version)
+
+    def change(self, now_ms: int, version: str) -> Change:
+        """The write that settles the claim."""
+        lasting = {"version": version, "expiration": _expiration(now_ms, self.retention_seconds)}
+        ended = {"in_progress_expiration": None, "error": None}
+        new = replace(self.held, **{**ended, **self.outcome, **lasting})  # type: ignore[arg-type]  # names tell types
+        return Change(new, self.held)
+
+    def applied(self, change: Change) -> Settled:
+        """The answer once `change` is known to have been written."""
+        return Settled(change.new)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A settlement whose write is drawn once and sent the same each time: a transaction's token allows one content."""
+
+    drawn: Change
+
+    @property
+    def id(self) -> str:
+        """The record's id."""
+        return self.drawn.new.id
+
+    def step(
+        self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str
+    ) -> Change | Settled | LostClaim:
+        """The one write, or the answer that is there."""
+        held = self.drawn.seen
+        assert held is not None, "a commit replaces a claim"
+        return _settling(seen, held, wrote) or self.drawn
+
+    def applied(self, change: Change) -> Settled:
+        """The answer once the change is known to have been written."""
+        return Settled(change.new)
+
+
+def _settling(seen: Record | None, held: Record, wrote: Collection[str]) -> Settled | LostClaim | None:
+    """The answer that a settlement already has; None while the claim still stands."""
+    if seen is not None and seen.version in wrote:
+        return Settled(seen)
+    if seen is None or seen.version != held.version:
+        return LostClaim(seen)
+    return None
+
+
+def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: int) -> Claimable | Claimed | Refusal:
+    """What `claim` may do with what it meets: the table on top of this module, row by row. `wrote` are the versions
+    that this very claim has sent.
+    """
+    if seen is not None and seen.unreadable is not None:
+        return Unreadable(seen.unreadable)
+    if seen is None or seen.expired(now_ms):
+        return Claimable(seen)
+    if (unreadable := _unreadable(seen)) is not None:
+        return Unreadable(unreadable)
+    if None not in (seen.validation, claim.fingerprint) and seen.validation != claim.fingerprint:
+        return FingerprintMismatch(expected=str(seen.validation), found=str(claim.fingerprint))
+    if seen.status == Status.COMPLETED:
+        return AlreadyCompleted(seen)
+    if seen.version in wrote:
+        return Claimed(seen, claim)
+    if seen.status == Status.INPROGRESS and seen.lease_until_ms is not None and now_ms < seen.lease_until_ms:
+        return InProgress(seen.lease_until_ms)
+    if seen.status == Status.FAILED and claim.failures_are_answers:
+        return AlreadyFailed(seen)
+    return Claimable(seen)
+
+
+def complete(held: Claimed, data: str | None) -> Settlement:
+    """The handler succeeded: COMPLETED with its result as JSON text (None: no result)."""
+    return _settle(held, status=Status.COMPLETED.value, data=data)
+
+
+def fail(held: Claimed, error: str, *, started: bool = True) -> Settlement:
+    """The handler failed, or never `started`: FAILED with the error as JSON text. What never started keeps no
+    fingerprint, so that a corrected payload may come under the same key.
+    """
+    return _settle(held, status=Status.FAILED.value, error=error, **_trace(held, started=started))
+
+
+def release(held: Claimed, now_ms: int) -> Settlement:
+    """The handler was never started: the lease ends now, the attempt does not count, and nobody is the owner."""
+    trace = _trace(held, started=False)
+    return _settle(held, in_progress_expiration=now_ms, owner=None, **trace)
+
+
+def _trace(held: Claimed, *, started: bool) -> dict[str, str | int | None]:
+    if started:
+        return {}
+    before = max(0, (held.record.attempts or 1) - 1)
+    # Where an earlier attempt had started, its payload is the key's: the fingerprint stays.
+    return {"validation": held.record.validation if before else None, "attempts": before}
+
+
+def _settle(held: Claimed, **outcome: str | int | None) -> Settlement:
+    return Settlement(held=held.record, outcome=outcome, retention_seconds=held.claim.retention_seconds)
+
+
+def _claimed(claim: Claim, seen: Record | None, now_ms: int, version: str) -> Record:
+    """The record as a claim writes it. The count of attempts starts anew where the old record had expired."""
+    fresh = seen is None or seen.expired(now_ms)
+    # A record without a count is Powertools': whoever wrote it had started once.
+    before = 0 if seen is None or fresh else 1 if seen.attempts is None else seen.attempts
+    return Record(
+        id=claim.id,
+        status=Status.INPROGRESS.value,
+        version=version,
+        expiration=_expiration(now_ms, claim.retention_seconds),
+        in_progress_expiration=claim.lease_until_ms,
+        attempts=before + 1,
+        validation=claim.fingerprint,
+        owner=claim.owner,
+    )
+
+
+def _expiration(now_ms: int, retention_seconds: int) -> int:
+    return now_ms // 1000 + retention_seconds
+
+
+def _unreadable(seen: Record) -> str | None:
+    if seen.status not in Status.__members__:
+        return f"unknown status {seen.status!r}"
+    if seen.status == Status.INPROGRESS and seen.lease_until_ms is None:
+        return "INPROGRESS with neither a lease nor an expiration"
+    return None

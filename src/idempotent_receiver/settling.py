@@ -1,0 +1,68 @@
+"""Group commit: settlements that end close together share a request."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from idempotent_receiver.clock import Clock
+from idempotent_receiver.protocol import SETTLE_PATIENCE, Ask, Course, Courses, Unavailable
+from idempotent_receiver.record import LostClaim, Settled, Settlement
+from idempotent_receiver.store import WRITES_A_CALL
+
+LONGEST_WAIT_SECONDS = 0.002
+"""How long a settlement may wait for company: less than a round trip, and short against a crash."""
+
+GIVES_WAY_SECONDS = 0.0015
+"""How long a full request may wait for claims to go out, about the time that it takes to write a few of them."""
+
+Answer = Settled | LostClaim | Unavailable
+Then = Callable[[Answer], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A settlement that has not been sent, and who wants its answer."""
+
+    settlement: Settlement
+    then: Then
+
+
+class Settling:
+    """The settlements that wait for a flush: at 25, 2 ms after the oldest, or when told to hurry."""
+
+    def __init__(self, ask: Ask, clock: Clock) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._waiting: list[Waiting] = []
+        self._oldest_seconds = 0.0
+        self._gives_way_until_seconds = 0.0
+
+    def give_way(self) -> None:
+        """Let claims that were just asked for go out first: handlers wait for them, and nobody for a settlement."""
+        self._gives_way_until_seconds = self._clock.monotonic_seconds() + GIVES_WAY_SECONDS
+
+    def add(self, settlement: Settlement, then: Then) -> None:
+        """Let a settlement wait."""
+        if not self._waiting:
+            self._oldest_seconds = self._clock.monotonic_seconds()
+        self._waiting.append(Waiting(settlement, then))
+
+    def due_in_seconds(self) -> float | None:
+        """How long until the next flush must leave; None while nothing waits."""
+        if not self._waiting:
+            return None
+        due_seconds = self._oldest_seconds + LONGEST_WAIT_SECONDS
+        if len(self._waiting) >= WRITES_A_CALL:
+            due_seconds = min(due_seconds, self._gives_way_until_seconds)
+        return max(0.0, due_seconds - self._clock.monotonic_seconds())
+
+    def flush(self, *, hurry: bool) -> None:
+        """Send the requests whose time has come; everything in a `hurry`: nothing that could join is under way."""
+        while (due := self.due_in_seconds()) is not None and (hurry or due == 0):
+            taken, self._waiting = self._waiting[:WRITES_A_CALL], self._waiting[WRITES_A_CALL:]
+            courses = [Course(one.settlement, one.settlement.held, one.then) for one in taken]
+            self._ask(courses, _tell, SETTLE_PATIENCE)
+
+
+def _tell(courses: Courses) -> None:
+    for course in courses:
+        course.about(course.answer)

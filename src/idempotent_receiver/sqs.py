@@ -1,0 +1,295 @@
+"""The way in for SQS: Lambda's event in, exactly the messages that SQS must deliver again out."""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import partial, update_wrapper
+from typing import TYPE_CHECKING, Any
+
+from idempotent_receiver import deadletter, keys, options, visibility
+from idempotent_receiver.attempt import AsyncHandle, Attempt, Handle
+from idempotent_receiver.binding import Binding, bind
+from idempotent_receiver.clock import Clock, Deadline, SystemClock
+from idempotent_receiver.errors import Failure
+from idempotent_receiver.executor import Executor, ThreadExecutor, Workers
+from idempotent_receiver.message import Message, messages_of
+from idempotent_receiver.outcome import Outcome, succeeded
+from idempotent_receiver.receiver import Receiver
+from idempotent_receiver.record import DEFAULT_RETENTION_SECONDS, Claim
+from idempotent_receiver.store import RecordStore, TransactionalStore, record_id
+from idempotent_receiver.telemetry import Telemetry
+from idempotent_receiver.visibility import Backoff
+from idempotent_receiver.work import Work
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools import Logger
+    from aws_lambda_powertools.metrics import EphemeralMetrics, Metrics
+    from mypy_boto3_sqs import SQSClient
+
+Response = dict[str, list[dict[str, str]]]
+LambdaHandler = Callable[[Any, Any], Response]
+
+
+def sqs_consumer(
+    store: RecordStore,
+    *,
+    key: keys.KeyStrategy = keys.message_id,
+    concurrency: int = 1,
+    dead_letter_queue: str | None = None,
+    sqs: "SQSClient | None" = None,
+    envelope: str | None = None,
+    retention_seconds: int = DEFAULT_RETENTION_SECONDS,
+    lease_margin_seconds: float = 3.0,
+    stop_margin_seconds: float = 1.0,
+    backoff: Backoff | None = None,
+    error_texts: bool = False,
+    logger: "Logger | None" = None,
+    metrics: "Metrics | EphemeralMetrics | None" = None,
+    clock: Clock | None = None,
+    executor: Callable[[], Executor] | None = None,
+) -> Callable[[Callable[..., Any]], LambdaHandler]:
+    """Turn a function for one message into a Lambda handler for SQS batches in which every message takes effect once.
+
+    The function's parameters are found by their annotations: one body (`dict`, `str`, `bytes`, or any type that
+    pydantic can validate), and, if asked for, a `Message` and a `Transaction`. It may be an `async def`.
+
+    The handler answers `{"batchItemFailures": [{"itemIdentifier": messageId}, ...]}` with exactly the messages that
+    SQS must deliver again, so the event source mapping needs `ReportBatchItemFailures`.
+
+    `key` makes the key: by default the messageId; any other strategy needs a store with a namespace.
+    `concurrency` is how many messages are handled at once.
+    `sqs` is a boto3 client: with it, failed messages come again after a backoff, and what fails for good goes to the
+    queue with the URL `dead_letter_queue`, with its reason, and is acknowledged once SQS has confirmed.
+    `envelope` is a JMESPath expression that takes the body out of its envelope: `"detail"` for EventBridge,
+    `"Message"` for SNS.
+    `retention_seconds` is how long a record lasts; it must exceed the time that a message can spend in its queues.
+    A lease lasts until Lambda's deadline and `lease_margin_seconds`; `stop_margin_seconds` is the time kept to settle
+    and answer. `error_texts` stores and logs the texts of all errors, not only of `PermanentError`.
+
+    Raises TypeError or ValueError at set-up for what can be known to be wrong then.
+    """
+    options.require_store(store)
+    options.require_key(key, store, (keys.message_attribute, keys.body_field), keys.message_id)
+    if sqs is not None:
+        options.require_client(sqs, "sqs", "sqs")
+    options.require_dead_letter_queue(dead_letter_queue, sqs)
+    options.require_retention(retention_seconds)
+    options.require_numbers(
+        concurrency, lease_margin_seconds=lease_margin_seconds, stop_margin_seconds=stop_margin_seconds
+    )
+    options.require_kind(backoff, "backoff", "a Backoff(first_seconds=..., longest_seconds=...)", "seconds")
+    options.require_kind(logger, "logger", "a Powertools Logger", "info", "error")
+    options.require_kind(metrics, "metrics", "Powertools Metrics", "add_metric", "flush_metrics")
+    settings = _Settings(
+        store=store,
+        key=key,
+        concurrency=concurrency,
+        dead_letter_queue=dead_letter_queue,
+        sqs=sqs,
+        open_envelope=keys.envelope_opener(envelope),
+        retention_seconds=retention_seconds,
+        lease_margin_ms=int(lease_margin_seconds * 1000),
+        stop_margin_seconds=stop_margin_seconds,
+        backoff=Backoff() if backoff is None else backoff,
+        error_texts=error_texts,
+        telemetry=Telemetry(logger, metrics),
+        clock=SystemClock() if clock is None else clock,
+        executor=executor,
+    )
+
+    def wrap(function: Callable[..., Any]) -> LambdaHandler:
+        binding = bind(function)
+        if binding.transactional and not isinstance(store, TransactionalStore):
+            raise TypeError(f"{function.__qualname__} asks for a Transaction, and {type(store).__name__} has none")
+
+        executors = _threads(binding) if settings.executor is None else settings.executor
+
+        def lambda_handler(event: Any, context: Any) -> Response:
+            return _Invocation(settings, binding, context).receive(event, executors)
+
+        return update_wrapper(lambda_handler, function)
+
+    return wrap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Settings:
+    """What `sqs_consumer` was given."""
+
+    store: RecordStore
+    key: keys.KeyStrategy
+    concurrency: int
+    dead_letter_queue: str | None
+    sqs: "SQSClient | None"
+    open_envelope: Callable[[str], str]
+    retention_seconds: int
+    lease_margin_ms: int
+    stop_margin_seconds: float
+    backoff: Backoff
+    error_texts: bool
+    telemetry: Telemetry
+    clock: Clock
+    executor: Callable[[], Executor] | None
+
+
+class _Invocation:
+    """One call of the Lambda handler. Nothing of it outlives it."""
+
+    def __init__(self, settings: _Settings, binding: Binding, context: Any) -> None:
+        if not hasattr(context, "get_remaining_time_in_millis"):
+            raise TypeError(
+                "the handler needs Lambda's context, for its deadline is the lease's end: in a test pass an object "
+                "with get_remaining_time_in_millis(), aws_request_id and function_name"
+            )
+        self.settings = settings
+        self.binding = binding
+        self.deadline = Deadline.after(settings.clock, context.get_remaining_time_in_millis())
+        self.owner = str(getattr(context, "aws_request_id", "unknown"))
+        self.function = str(getattr(context, "function_name", "unknown"))
+        self.messages: list[Message] = []
+
+    def receive(self, event: object, executors: Callable[[], Executor]) -> Response:
+        """The answer to an event. Raises InvalidEvent, before any handler runs, where it is not an SQS batch."""
+        self.messages = self._lined_up(messages_of(event, self.settings.open_envelope))
+        if not self.messages:
+            return {"batchItemFailures": []}
+        executor = executors()
+        try:
+            return self._answer(executor)
+        except Exception as error:  # noqa: BLE001  # a defect of ours: nothing may be acknowledged by it
+            self.settings.telemetry.defect(error)
+            return _failures(self.messages)
+        finally:
+            executor.close()
+
+    def _answer(self, executor: Executor) -> Response:
+        works = [self._work(place) for place in range(len(self.messages))]
+        processed = self._receiver(executor).process(works, self.deadline)
+        ended = list(zip(self.messages, processed.outcomes, strict=True))
+        failed = [(message, outcome) for message, outcome in ended if not succeeded(outcome)]
+        self._send_back(failed, executor)
+        self.settings.telemetry.report(ended, processed, self.deadline.elapsed_seconds)
+        return _failures([message for message, _ in failed])
+
+    def _lined_up(self, messages: Sequence[Message]) -> list[Message]:
+        """Each message once, even if the event has it twice; on standard queues the most received first, so that
+        none is left over time and again.
+        """
+        once = list({(message.id, message.raw_body): message for message in messages}.values())
+        if any(message.fifo for message in once):
+            return once
+        return sorted(once, key=lambda message: -message.receive_count)
+
+    def _receiver(self, executor: Executor) -> Receiver:
+        settings = self.settings
+        return Receiver(
+            store=settings.store,
+            executor=executor,
+            concurrency=settings.concurrency,
+            asynchronous=self.binding.asynchronous,
+            bury=None if settings.dead_letter_queue is None else self._bury,
+            stop_margin_seconds=settings.stop_margin_seconds,
+            error_texts=settings.error_texts,
+        )
+
+    def _work(self, place: int) -> Work:
+        """The work of a message, which from here on has its key."""
+        message = self.messages[place]
+        group = message.group_id if message.fifo else None
+        try:
+            key = keys.usable(self.settings.key(message), self._record_id)
+        except Exception as error:  # noqa: BLE001  # the strategy is the user's, and its failure this message's alone
+            text = (
+                str(error) if isinstance(error, keys.UnusableKey) else f"the key strategy raised {type(error).__name__}"
+            )
+            failure = Failure(type="UnusableKey", text=text, permanent=True, started=False)
+            return Work(key="", claim=failure, handle=_never, group=group)
+        message = self.messages[place] = replace(message, key=key, record_id=self._record_id(key))
+        claim = Claim(
+            id=message.record_id,
+            fingerprint=keys.fingerprint_by(self.settings.key, message),
+            owner=self.owner,
+            lease_until_ms=self.deadline.ends_ms + self.settings.lease_margin_ms,
+            retention_seconds=self.settings.retention_seconds,
+        )
+        # A message that was sent again under its old key may be known although SQS delivers it for the first time.
+        seen_before = message.receive_count > 1 or deadletter.STAMP in message.message_attributes
+        return Work(key=key, claim=claim, handle=self._handle(message), group=group, seen_before=seen_before)
+
+    def _record_id(self, key: str) -> str:
+        return record_id(self.settings.store, key)
+
+    def _handle(self, message: Message) -> Handle | AsyncHandle:
+        return partial(_run_async if self.binding.asynchronous else _run, self.binding, message)
+
+    def _bury(self, place: int, failure: Failure) -> bool:
+        """Send a dead letter; whether SQS has confirmed it."""
+        settings, message = self.settings, self.messages[place]
+        assert settings.sqs is not None, "checked at set-up"
+        assert settings.dead_letter_queue is not None, "checked by the caller"
+        try:
+            deadletter.send(settings.sqs, settings.dead_letter_queue, message, failure, self.function)
+        except Exception as error:  # noqa: BLE001  # not confirmed, whatever the reason: the message comes again
+            told = f"not sent to the dead-letter queue {settings.dead_letter_queue}"
+            settings.telemetry.warn(
+                f"{told}: see that it exists, and to the permission sqs:SendMessage", message, error
+            )
+            return False
+        return True
+
+    def _send_back(self, failed: Sequence[tuple[Message, Outcome]], executor: Executor) -> None:
+        """Let failed messages come again when it is worth it; without a client, when the queue says."""
+        settings = self.settings
+        if settings.sqs is None or not failed:
+            return
+        now_ms, clock = self.deadline.now_ms, settings.clock
+        seconds = {
+            message.id: visibility.visibility_seconds(message, outcome, settings.backoff, now_ms, clock)
+            for message, outcome in failed
+        }
+        messages = [message for message, _ in failed]
+        seconds = visibility.in_groups(messages, seconds)
+        visibility.change(settings.sqs, messages, seconds, executor, self.deadline)
+
+
+def _threads(binding: Binding) -> Callable[[], Executor]:
+    """What makes a consumer's executors; its threads, and the loop of a coroutine function, are kept between them."""
+    workers, loop = Workers(), None
+    if binding.asynchronous:
+        # Imported where it is used: most consumers start without asyncio.
+        from idempotent_receiver.loop import Loop  # noqa: PLC0415
+
+        loop = Loop()
+    return lambda: ThreadExecutor(workers, loop)
+
+
+def _run(binding: Binding, message: Message, attempt: Attempt) -> object:
+    return binding.function(*_arguments(binding, message, attempt))
+
+
+async def _run_async(binding: Binding, message: Message, attempt: Attempt) -> object:
+    return await binding.function(*_arguments(binding, message, attempt))
+
+
+def _arguments(binding: Binding, message: Message, attempt: Attempt) -> list[Any]:
+    return binding.arguments(_lent(message, attempt) if binding.wants_message else message, attempt)
+
+
+def _lent(message: Message, attempt: Attempt) -> Message:
+    """The message for a handler to keep and to change: ours is still needed for its backoff or its dead letter."""
+    return replace(
+        message,
+        attributes=dict(message.attributes),
+        message_attributes=deepcopy(message.message_attributes),
+        attempt=attempt.attempt,
+        remaining_time_ms=attempt.remaining_time_ms,
+    )
+
+
+def _failures(messages: Sequence[Message]) -> Response:
+    """The answer that asks for these messages again, each once: SQS takes an unknown id for a failed batch."""
+    return {"batchItemFailures": [{"itemIdentifier": id} for id in dict.fromkeys(one.id for one in messages)]}
+
+
+def _never(attempt: Attempt) -> object:
+    raise AssertionError("a message without a key is never run")

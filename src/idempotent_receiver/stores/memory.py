@@ -1,0 +1,172 @@
+"""The store in memory: for tests, for trying things out, and as the reference that other engines are held against."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from idempotent_receiver.record import ATTRIBUTES, Change, Record, attributes, from_attributes
+from idempotent_receiver.store import ActionFailed, Applied, Conflict, NotApplied, Written
+from idempotent_receiver.stores.expressions import holds, updated
+from idempotent_receiver.transaction import Action
+
+Item = dict[str, Any]
+
+
+class MemoryStore:
+    """A `RecordStore` in this process, atomic under threads. Its transactions work on in-memory tables.
+
+    `tables` names the tables that a handler's `Transaction` may touch, with their key attributes:
+    `{"Accounts": "account_id", "Lines": ("order_id", "line")}`. Without it, any table may be touched, and takes as its
+    key what the first action on it says: its `Key`, or the first attribute of its `Item`.
+    """
+
+    def __init__(self, namespace: str | None = None, tables: Mapping[str, str | tuple[str, ...]] | None = None) -> None:
+        self.namespace = namespace
+        self.items: dict[str, Item] = {}
+        """The records' items by id, as a table would hold them: tests may look at them, and prepare them."""
+        self.tables = {name: Table((key,) if isinstance(key, str) else key) for name, key in (tables or {}).items()}
+        """The tables of transactions, by name."""
+        self._closed = tables is not None
+        self._lock = threading.Lock()
+
+    def insert(self, records: Sequence[Record]) -> Sequence[Written]:
+        """Put each record where its id has none."""
+        with self._lock:
+            return [self._write(Change(record, None)) for record in records]
+
+    def read(self, ids: Sequence[str]) -> Sequence[Record | None]:
+        """What is there now."""
+        with self._lock:
+            return [self._found(id) for id in ids]
+
+    def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
+        """Write each change whose expected attributes still stand."""
+        with self._lock:
+            return [self._write(change) for change in changes]
+
+    def commit(self, change: Change, actions: Sequence[Action]) -> Written | ActionFailed:
+        """Write the change and all actions, or nothing."""
+        with self._lock:
+            if not self._stands(change):
+                return Conflict(self._found(change.new.id))
+            try:
+                after = self._after(actions)
+            except (KeyError, TypeError, ValueError) as error:
+                return NotApplied(f"the transaction was refused: {error}", retry=False)
+            if isinstance(after, ActionFailed):
+                return after
+            for (name, key), item in after.items():
+                self.tables[name].store(key, item)
+            return self._write(change)
+
+    def _found(self, id: str) -> Record | None:
+        item = self.items.get(id)
+        return None if item is None else from_attributes(item)
+
+    def _stands(self, change: Change) -> bool:
+        item = self.items.get(change.new.id, {})
+        return all(item.get(name) == value for name, value in change.expected.items())
+
+    def _write(self, change: Change) -> Written:
+        if not self._stands(change):
+            return Conflict(self._found(change.new.id))
+        old = self.items.get(change.new.id, {})
+        foreign = {name: value for name, value in old.items() if name not in ATTRIBUTES}
+        self.items[change.new.id] = foreign | attributes(change.new)
+        return Applied()
+
+    def _after(self, actions: Sequence[Action]) -> "dict[tuple[str, Key], Item | None] | ActionFailed":
+        """What each touched item would be afterwards (None: deleted), or the first action whose condition fails."""
+        after: dict[tuple[str, Key], Item | None] = {}
+        for index, action in enumerate(actions):
+            name = action.arguments["TableName"]
+            _refuse_floats(action.arguments)
+            if self._closed and name not in self.tables:
+                raise ValueError(f"there is no table {name!r}: MemoryStore(tables=...) names {sorted(self.tables)}")
+            table = self.tables.setdefault(name, Table(_key_names(action)))
+            key = table.key_of(action)
+            if (name, key) in after:
+                raise ValueError(f"two actions on one item of {name}: DynamoDB takes one")
+            before = table.items.get(key)
+            if not _allowed(action, before):
+                return ActionFailed(index)
+            after[name, key] = _outcome(action, before)
+        return after
+
+
+Key = tuple[object, ...]
+
+
+class Table:
+    """An in-memory table: its key's attribute names, and its items by the key's values."""
+
+    def __init__(self, key: tuple[str, ...]) -> None:
+        self.key = key
+        self.items: dict[Key, Item] = {}
+
+    def key_of(self, action: Action) -> Key:
+        """The key that an action names; ValueError where an attribute is missing, TypeError where it can be no key."""
+        part = "Item" if action.kind == "Put" else "Key"
+        source = action.arguments[part]
+        for name in self.key:
+            if name not in source:
+                raise ValueError(f"the {part} for {action.arguments['TableName']} lacks its key {name!r}")
+            if isinstance(source[name], (dict, list, set)):
+                raise TypeError(f"the key {name!r} is a plain str, number or bytes: 'a', not {{'S': 'a'}}")
+        return tuple(source[name] for name in self.key)
+
+    def store(self, key: Key, item: Item | None) -> None:
+        """Put the item, or delete it where it is None."""
+        if item is None:
+            self.items.pop(key, None)
+        else:
+            self.items[key] = item
+
+
+def _refuse_floats(value: object) -> None:
+    """DynamoDB's numbers are decimal, and boto3 refuses floats: so that a test finds it."""
+    if isinstance(value, float):
+        raise TypeError("it holds a float, which DynamoDB cannot store: write Decimal(str(x))")
+    for part in (
+        value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple, set)) else ()
+    ):
+        _refuse_floats(part)
+
+
+def _key_names(action: Action) -> tuple[str, ...]:
+    if action.kind == "Put":
+        return tuple(action.arguments["Item"])[:1]
+    return tuple(action.arguments["Key"])
+
+
+def _allowed(action: Action, before: Item | None) -> bool:
+    condition, update = (action.arguments.get(name) for name in ("ConditionExpression", "UpdateExpression"))
+    return condition is None or holds(condition, before, *_substitutions(action), shared_with=update)
+
+
+def _outcome(action: Action, before: Item | None) -> Item | None:
+    match action.kind:
+        case "Put":
+            return deepcopy(dict(action.arguments["Item"]))
+        case "Update":
+            return _updated(action, before)
+        case "Delete":
+            return None
+        case "ConditionCheck":
+            return before
+
+
+def _updated(action: Action, before: Item | None) -> Item:
+    key, condition = dict(action.arguments["Key"]), action.arguments.get("ConditionExpression")
+    start = key if before is None else before
+    after = updated(action.arguments["UpdateExpression"], start, *_substitutions(action), shared_with=condition)
+    if any(after.get(name) != value for name, value in key.items()):
+        raise ValueError("an update cannot change the key's attributes")
+    return after
+
+
+def _substitutions(action: Action) -> tuple[Mapping[str, str], Mapping[str, object]]:
+    names = action.arguments.get("ExpressionAttributeNames", {})
+    values = action.arguments.get("ExpressionAttributeValues", {})
+    return names, values

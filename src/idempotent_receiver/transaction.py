@@ -1,0 +1,93 @@
+"""The writes that a handler wants to commit together with its completion: collected here, sent by a store."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+MOST_ACTIONS = 99
+"""DynamoDB takes 100 actions in a transaction, and one is the record's own."""
+
+Kind = Literal["Put", "Update", "Delete", "ConditionCheck"]
+
+_OPTIONAL = frozenset(
+    {
+        "ConditionExpression",
+        "ExpressionAttributeNames",
+        "ExpressionAttributeValues",
+        "ReturnValuesOnConditionCheckFailure",
+    }
+)
+
+
+class ConditionFailed(Exception):
+    """A condition of the handler's transaction did not hold, and the handler named no error for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One item's write or check: what TransactWriteItems takes, in plain Python values."""
+
+    kind: Kind
+    arguments: Mapping[str, Any]
+    otherwise: BaseException | None = None
+
+    @property
+    def error(self) -> BaseException:
+        """What a failed condition of this action means."""
+        if self.otherwise is not None:
+            return self.otherwise
+        return ConditionFailed(f"{self.kind} on {self.arguments['TableName']}: its condition did not hold")
+
+
+class Transaction:
+    """Writes that take effect exactly once: together with the message's completion, or not at all.
+
+    Each method takes the arguments that DynamoDB's TransactWriteItems takes for that action (`TableName`, `Key` or
+    `Item`, `ConditionExpression`, `UpdateExpression`, `ExpressionAttributeNames`, `ExpressionAttributeValues`) with
+    plain Python values: str, int, Decimal, bytes, bool, None, list, dict, set. Nothing is sent before the handler has
+    returned; a condition is judged then, so `otherwise` says what error its failure means: a `PermanentError` goes to
+    the dead-letter queue, anything else (the default) is tried again.
+
+    At most 99 actions, on distinct items, none on the message's own record.
+    Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html
+    """
+
+    def __init__(self) -> None:
+        self._actions: list[Action] = []
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """What has been asked for so far, in order."""
+        return tuple(self._actions)
+
+    def put(self, *, otherwise: BaseException | None = None, **arguments: Any) -> None:
+        """Put an item: `TableName`, `Item`, and optionally a `ConditionExpression` with its names and values."""
+        self._add("Put", ("TableName", "Item"), arguments, otherwise)
+
+    def update(self, *, otherwise: BaseException | None = None, **arguments: Any) -> None:
+        """Update an item: `TableName`, `Key`, `UpdateExpression`, and optionally a `ConditionExpression`."""
+        self._add("Update", ("TableName", "Key", "UpdateExpression"), arguments, otherwise)
+
+    def delete(self, *, otherwise: BaseException | None = None, **arguments: Any) -> None:
+        """Delete an item: `TableName`, `Key`, and optionally a `ConditionExpression`."""
+        self._add("Delete", ("TableName", "Key"), arguments, otherwise)
+
+    def check(self, *, otherwise: BaseException | None = None, **arguments: Any) -> None:
+        """Check a condition on an item that is not written: `TableName`, `Key`, `ConditionExpression`."""
+        self._add("ConditionCheck", ("TableName", "Key", "ConditionExpression"), arguments, otherwise)
+
+    def _add(
+        self, kind: Kind, required: tuple[str, ...], arguments: dict[str, Any], otherwise: BaseException | None
+    ) -> None:
+        missing = [name for name in required if name not in arguments]
+        if missing:
+            raise TypeError(f"a transaction's {kind} needs {', '.join(missing)}, as TransactWriteItems does")
+        # A misspelt condition would be no condition.
+        unknown = sorted(arguments.keys() - _OPTIONAL - set(required))
+        if unknown:
+            raise TypeError(f"a transaction's {kind} takes no {', '.join(unknown)}: see TransactWriteItems")
+        if otherwise is not None and not isinstance(otherwise, BaseException):
+            raise TypeError(f"otherwise must be an error, like PermanentError('overdrawn'); it is {otherwise!r}")
+        if len(self._actions) == MOST_ACTIONS:
+            raise ValueError(f"a transaction takes at most {MOST_ACTIONS} actions beside the message's own record")
+        self._actions.append(Action(kind, arguments, otherwise))

@@ -1,0 +1,108 @@
+"""When a failed message comes again: its visibility, changed by tens, at most within a second, best effort."""
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from idempotent_receiver.clock import Clock, Deadline
+from idempotent_receiver.executor import Executor
+from idempotent_receiver.message import Message
+from idempotent_receiver.outcome import Busy, NotStarted, Outcome
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.type_defs import ChangeMessageVisibilityBatchRequestEntryTypeDef
+
+LONGEST_SECONDS = 12 * 60 * 60 - 20 * 60
+"""SQS counts its twelve hours from the receive: a batching window (5 min) and a whole invocation (15) may be gone."""
+
+MOST_ENTRIES = 10
+MOST_CALLS = 10
+_SOON_SECONDS = 2
+LONGEST_WAIT_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """Exponential backoff with full jitter: a random time below `first_seconds` doubled at each receive, and below
+    `longest_seconds`. Source: AWS Architecture Blog, "Exponential Backoff And Jitter".
+    """
+
+    first_seconds: float = 4.0
+    longest_seconds: float = 900.0
+
+    def seconds(self, receive_count: int, clock: Clock) -> int:
+        """How long to wait after that many receives; at least one second."""
+        doublings = min(receive_count - 1, 30)
+        bound = min(self.longest_seconds, LONGEST_SECONDS, self.first_seconds * 2.0**doublings)
+        return max(1, math.ceil(bound * clock.fraction()))
+
+
+def visibility_seconds(message: Message, outcome: Outcome, backoff: Backoff, now_ms: int, clock: Clock) -> int:
+    """When a failed message is to be seen again, in seconds from now."""
+    match outcome:
+        case Busy(until_ms):
+            # Not before the lease has ended: asking earlier would only use up receives.
+            wait = math.ceil((until_ms - now_ms) / 1000 + clock.fraction())
+            return min(max(0, wait), LONGEST_SECONDS)
+        case NotStarted():
+            return math.floor((_SOON_SECONDS + 1) * clock.fraction())
+        case _:
+            return backoff.seconds(message.receive_count, clock)
+
+
+def in_groups(failed: Sequence[Message], seconds: Mapping[str, int]) -> dict[str, int]:
+    """One visibility for all failed messages of a FIFO group, its first one's, so that they come again in order."""
+    firsts: dict[str, int] = {}
+    together = dict(seconds)
+    for message in failed:
+        if message.fifo and message.group_id is not None:
+            together[message.id] = firsts.setdefault(message.group_id, seconds[message.id])
+    return together
+
+
+def change(
+    sqs: "SQSClient", failed: Sequence[Message], seconds: Mapping[str, int], executor: Executor, deadline: Deadline
+) -> None:
+    """Ask SQS for these visibilities, by tens and in parallel, waiting no longer than a second or half of what is left.
+
+    A change that fails leaves the queue's own visibility timeout in force: the answer to Lambda stays the same.
+    """
+    known = [message for message in failed if message.receipt_handle and message.queue_arn]
+    chunks = [known[start : start + MOST_ENTRIES] for start in range(0, len(known), MOST_ENTRIES)]
+    waiting, out = iter(chunks), 0
+
+    def start_next() -> None:
+        nonlocal out
+        chunk = next(waiting, None)
+        if chunk is not None:
+            out += 1
+            executor.start(lambda: _change(sqs, chunk, seconds), changed)
+
+    def changed(result: None) -> None:
+        nonlocal out
+        out -= 1
+        start_next()
+
+    for _ in range(MOST_CALLS):
+        start_next()
+    ends = deadline.elapsed_seconds + min(LONGEST_WAIT_SECONDS, deadline.left_seconds / 2)
+    while out and (left := ends - deadline.elapsed_seconds) > 0:
+        executor.step(left)
+
+
+def _change(sqs: "SQSClient", chunk: Sequence[Message], seconds: Mapping[str, int]) -> None:
+    entries: list[ChangeMessageVisibilityBatchRequestEntryTypeDef] = [
+        {"Id": str(place), "ReceiptHandle": message.receipt_handle, "VisibilityTimeout": seconds[message.id]}
+        for place, message in enumerate(chunk)
+    ]
+    with suppress(Exception):  # best effort: whatever goes wrong, the queue's own visibility timeout holds
+        sqs.change_message_visibility_batch(QueueUrl=queue_url(sqs, chunk[0].queue_arn), Entries=entries)
+
+
+def queue_url(sqs: "SQSClient", queue_arn: str) -> str:
+    """The queue's URL at the client's own endpoint, without a request or a permission to ask for it."""
+    account, name = queue_arn.split(":")[-2:]
+    return f"{sqs.meta.endpoint_url}/{account}/{name}"

@@ -1,0 +1,180 @@
+# Everything is made here. Needed beforehand: make, and a Python of 3.11 or newer with venv. `make help` lists the targets.
+
+MAKEFLAGS += --no-builtin-rules
+SHELL := /bin/sh
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+# An AWS profile or an activated environment of the caller's has no say in what is built and tested here.
+unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME CONDA_PREFIX
+export SAM_CLI_TELEMETRY := 0
+# A Python is taken from this machine or not at all: nothing but packages is downloaded.
+export UV_PYTHON_DOWNLOADS := never
+export UV_LINK_MODE := copy
+
+# The first that really runs: a version manager's shim answers to its name and then refuses.
+PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
+	$$python -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+UV := .tools/uv/bin/uv
+
+ARCHITECTURE ?= arm64
+ENV ?= default
+EVENT ?= events/fresh.json
+
+# A target's stamp is touched when it is complete, so that nothing is downloaded twice and nothing half-made is trusted.
+DEVELOPMENT := .venv/.complete
+MINISTACK := .tools/ministack/.complete
+SAM := .tools/sam/.complete
+RUNTIME := .tools/runtime/.complete
+CHECKOV := .tools/checkov/.complete
+BENCH := .tools/bench/.complete
+
+.PHONY: help
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: setup
+setup: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME) ## make .venv and .tools with everything for development
+
+.PHONY: run
+run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## play 500 transfers through the local cloud (N=500 SEED=1 PROTECTION=on STACK=name)
+	@.venv/bin/python -m local.run
+
+.PHONY: test
+test: setup .build/host.complete .build/$(ARCHITECTURE).complete ## run all tests (ARGS="-k name" for some)
+	.venv/bin/pytest $(ARGS)
+
+.PHONY: build
+build: .build/$(ARCHITECTURE).complete .build/host.complete ## build the function for Lambda (.build/arm64) and for this machine (.build/host)
+
+.PHONY: deploy
+deploy: $(SAM) ## build and deploy to AWS (ENV=default, staging or prod, as in samconfig.toml)
+	.tools/sam/bin/sam build --config-env $(ENV)
+	.tools/sam/bin/sam deploy --config-env $(ENV)
+
+.PHONY: invoke
+invoke: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME) .build/host.complete ## run the built function once (EVENT=events/fresh.json)
+	@.venv/bin/python -m local.invoke $(EVENT)
+
+.PHONY: check
+check: $(DEVELOPMENT) $(SAM) $(CHECKOV) ## check format, lint, types, import directions, template, licences and vulnerabilities
+	.venv/bin/ruff format --check
+	.venv/bin/ruff check
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+	.venv/bin/cfn-lint --non-zero-exit-code informational template.yaml
+	AWS_DEFAULT_REGION=us-east-1 .tools/sam/bin/sam validate --lint
+	.tools/checkov/bin/checkov --framework cloudformation --skip-download --compact --quiet --file template.yaml
+	.venv/bin/python -m local.supply
+
+.PHONY: picture
+picture: $(DEVELOPMENT) $(MINISTACK) $(BENCH) .build/host.complete ## draw docs/dashboard.png from the figures of a run
+	.venv/bin/python -m local.figures .build/figures.json
+	.tools/bench/bin/python -m local.picture .build/figures.json docs/dashboard.png
+
+.PHONY: mutants
+mutants: setup .build/host.complete ## plant known bugs, and see each one turn a test red
+	.venv/bin/python -m tests.mutants
+
+.PHONY: clean
+clean: ## remove everything that was made
+	rm -rf .venv .tools .build .aws-sam .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(UV): requirements/uv.txt
+	@test -n "$(PYTHON)" || { echo "No Python of 3.11 or newer was found; name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv --clear .tools/uv
+	.tools/uv/bin/python -m pip install --require-hashes --disable-pip-version-check -r requirements/uv.txt
+	@touch $@
+
+$(DEVELOPMENT): pyproject.toml uv.lock | $(UV)
+	$(UV) sync --locked --all-extras --python .tools/uv/bin/python
+	@touch $@
+
+# These pin their own botocore, boto3 or pydantic: each gets an environment of its own, so that none of it decides what we run on.
+.tools/%/.complete: requirements/%.txt | $(UV)
+	$(UV) venv --quiet --clear --python .tools/uv/bin/python .tools/$*
+	$(UV) pip install --python .tools/$*/bin/python --require-hashes -r $<
+	@touch $@
+
+# ---- The function -----------------------------------------------------------------------------------------------------
+
+# Lambda's Python 3.13 runs on Amazon Linux 2023. Only wheels are taken, for what is compiled here would run here only.
+FOR_arm64 := --python-version 3.13 --python-platform aarch64-manylinux_2_28
+FOR_x86_64 := --python-version 3.13 --python-platform x86_64-manylinux_2_28
+# Lambda's runtime brings the AWS SDK and what only that needs. On this machine nothing does.
+SDK := boto3 botocore s3transfer urllib3 python-dateutil six
+LEFT_OUT_arm64 := $(SDK:%=--no-emit-package %)
+LEFT_OUT_x86_64 := $(LEFT_OUT_arm64)
+# Bytecode saves a cold start from compiling. It fits one version of Python, so without that one none is shipped.
+PYTHON_arm64 = $(shell for python in python3.13 "$$($(UV) python find --no-project 3.13 2>/dev/null)" \
+	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.13.*/bin/python3.13; do \
+	$$python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' 2>/dev/null && echo $$python && break; done)
+PYTHON_x86_64 = $(PYTHON_arm64)
+PYTHON_host := .tools/uv/bin/python
+# A package's age says nothing once it is copied and zipped, so bytecode is trusted as it is.
+compile = $(if $(PYTHON_$(1)),$(PYTHON_$(1)) -m compileall -q --invalidation-mode unchecked-hash -s $(2) -p /var/task $(3),\
+	@echo 'No Python 3.13 runs here: the build for $(1) carries no bytecode and will start slower.')
+
+.PRECIOUS: .build/packages-%/.complete
+.build/packages-%/.complete: pyproject.toml uv.lock Makefile | $(UV)
+	rm -rf $(@D)
+	mkdir -p $(@D)
+	$(UV) export --quiet --locked --no-dev --no-emit-project $(LEFT_OUT_$*) --output-file $(@D)/requirements.txt
+	$(UV) pip install --python .tools/uv/bin/python $(FOR_$*) --only-binary :all: --target $(@D)/packages -r $(@D)/requirements.txt
+	rm -rf $(@D)/packages/bin $(@D)/packages/.lock
+	$(call compile,$*,$(@D)/packages,$(@D)/packages)
+	@touch $@
+
+# The library without the operator's side, and the application. $(1): the platform, $(2): the folder to fill.
+define assemble
+	cp -R .build/packages-$(1)/packages/. $(2)
+	cp -R src/app src/idempotent_receiver $(2)
+	rm -rf $(2)/idempotent_receiver/operations $(2)/idempotent_receiver/__main__.py
+	find $(2)/app $(2)/idempotent_receiver \( -name __pycache__ -o -name '.*' \) -prune -exec rm -rf {} +
+	$(call compile,$(1),$(2),$(2)/app $(2)/idempotent_receiver)
+endef
+
+.build/%.complete: .build/packages-%/.complete $(shell find src -name '*.py' 2>/dev/null)
+	@for part in .build/$*.[0-9]*; do kill -0 $${part##*.} 2>/dev/null || rm -rf "$$part"; done # of one interrupted
+	@mkdir -p .build/$*.$$PPID
+	$(call assemble,$*,.build/$*.$$PPID)
+	@rm -rf .build/$* && mv .build/$*.$$PPID .build/$* # as late as can be: a function may be running from there
+	@touch $@
+
+# For measuring cold starts: the SDK as Lambda's runtime has it, and what others would deploy, packed like ours.
+HOST := $(patsubst aarch64,arm64,$(shell uname -m))
+install_peer = $(UV) pip install --quiet --python .tools/uv/bin/python $(FOR_$*) --only-binary :all: \
+	--constraint requirements/bench.txt --target
+.build/peer-%/.complete: requirements/bench.txt Makefile | $(UV)
+	rm -rf $(@D)
+	$(install_peer) $(@D)/runtime boto3
+	$(install_peer) $(@D)/packages aws-lambda-powertools jmespath pydantic
+	rm -rf $(@D)/*/bin $(@D)/*/.lock
+	$(call compile,$*,$(@D),$(@D))
+	@touch $@
+
+.PHONY: explore
+explore: $(DEVELOPMENT) ## play every schedule of small worlds (SETUPS="2x1 3x1" FAULTS=2 SECONDS=3600)
+	@.venv/bin/python -m tests.simulation.explore $(SETUPS) $(FAULTS:%=--faults %) $(SECONDS:%=--seconds %)
+
+.PHONY: simulate
+simulate: $(DEVELOPMENT) ## play random worlds by seed (SEEDS=10000 FIRST=0, SEED=7 tells one)
+	@.venv/bin/python -m tests.simulation.simulate $(SEEDS:%=--seeds %) $(FIRST:%=--first %) $(SEED:%=--seed %)
+
+.PHONY: bench
+bench: $(BENCH) $(MINISTACK) $(if $(PYTHON_arm64),.build/$(HOST).complete .build/peer-$(HOST)/.complete) ## measure us against others in 5 minutes (FULL=1: a grid in 30; ENFORCE=0: only report)
+	@PYTHONPATH=src PYTHON_313=$(PYTHON_arm64) .tools/bench/bin/python -m benchmarks
+
+# What `sam build` calls, with the folder to fill in ARTIFACTS_DIR.
+.PHONY: build-Consumer
+build-Consumer: .build/packages-$(ARCHITECTURE)/.complete
+	$(call assemble,$(ARCHITECTURE),$(ARTIFACTS_DIR))
+
+# -----------------------------------------------------------------------------------------------------------------------
+
+.PHONY: lock
+lock: $(UV) ## pin the newest allowed versions of everything
+	$(UV) lock --upgrade
+	for name in uv ministack sam runtime checkov bench; do $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 \
+		--no-header --no-annotate --generate-hashes requirements/$$name.in -o requirements/$$name.txt; done

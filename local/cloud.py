@@ -1,0 +1,152 @@
+"""AWS on this machine: `ministack` in a process of its own, on loopback and a free port, gone when its user is gone.
+
+    with running_cloud() as cloud:
+        cloud.client("sqs").create_queue(QueueName="orders")
+
+What is deployed onto it, and what is played on it, is said elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import boto3
+from botocore.config import Config
+
+from local.server import Server, ServerError, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from mypy_boto3_apigateway import APIGatewayClient
+    from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_lambda import LambdaClient
+    from mypy_boto3_logs import CloudWatchLogsClient
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_stepfunctions import SFNClient
+
+ROOT = Path(__file__).resolve().parent.parent
+MINISTACK = ROOT / ".tools" / "ministack"
+
+REGION = "us-east-1"
+ACCOUNT = "000000000000"
+LOOPBACK = "127.0.0.1"
+
+# A proxy that the environment names must not be asked for what is on loopback.
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class Ministack:
+    """How ministack is started, and how it says that it is ready."""
+
+    def __init__(self, address: str = LOOPBACK) -> None:
+        self.address = address
+
+    def command(self, port: int) -> Sequence[str]:
+        """Return the command line; the port is in the environment."""
+        return [str(MINISTACK / "bin" / "python"), "-m", "ministack"]
+
+    def environment(self, port: int) -> Mapping[str, str]:
+        """Return its settings; its functions inherit them."""
+        return {
+            "GATEWAY_PORT": str(port),
+            "BIND_HOST": self.address,  # its default is every interface
+            "IOT_MTLS_ENABLED": "0",
+            "SFTP_ENABLED": "0",
+            "DOCKER_HOST": "unix:///nonexistent.sock",  # functions run as plain subprocesses, with Docker or without
+            "LOG_LEVEL": "WARNING",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+
+    def ready(self, port: int) -> bool:
+        """Say whether all its services have started."""
+        try:
+            with _direct.open(f"http://{self.address}:{port}/_ministack/ready", timeout=1) as response:
+                return bool(response.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+
+class Cloud:
+    """A running local cloud. Its account, region and credentials are made up, and the same at every start."""
+
+    def __init__(self, server: Server, address: str) -> None:
+        self.endpoint_url = f"http://{address}:{server.port}"
+        self._server = server
+        self._clients: dict[str, Any] = {}
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs; it does until the block is left, unless it crashes."""
+        return self._server.alive
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a program must find in its environment for its AWS clients to come here."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint_url,
+            "AWS_ACCESS_KEY_ID": ACCOUNT,
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_REGION": REGION,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    @overload
+    def client(self, service: Literal["apigateway"]) -> APIGatewayClient: ...
+    @overload
+    def client(self, service: Literal["cloudformation"]) -> CloudFormationClient: ...
+    @overload
+    def client(self, service: Literal["dynamodb"]) -> DynamoDBClient: ...
+    @overload
+    def client(self, service: Literal["lambda"]) -> LambdaClient: ...
+    @overload
+    def client(self, service: Literal["logs"]) -> CloudWatchLogsClient: ...
+    @overload
+    def client(self, service: Literal["s3"]) -> S3Client: ...
+    @overload
+    def client(self, service: Literal["sqs"]) -> SQSClient: ...
+    @overload
+    def client(self, service: Literal["stepfunctions"]) -> SFNClient: ...
+
+    def client(self, service: Any) -> Any:
+        """Return the one client of this service, made on first use and closed with the cloud; threads may share it."""
+        if service not in self._clients:
+            self._clients[service] = boto3.session.Session(
+                aws_access_key_id=ACCOUNT, aws_secret_access_key="test", region_name=REGION
+            ).client(
+                service,
+                endpoint_url=self.endpoint_url,
+                config=Config(retries={"mode": "standard", "total_max_attempts": 3}, max_pool_connections=32),
+            )
+        return self._clients[service]
+
+    def log(self) -> str:
+        """Return what the server has written so far: above all why a function does not start."""
+        return self._server.log()
+
+    def close(self) -> None:
+        """Close the clients; the server is ended by who started it."""
+        for client in self._clients.values():
+            client.close()
+
+
+@contextlib.contextmanager
+def running_cloud(address: str = LOOPBACK) -> Iterator[Cloud]:
+    """Start a local cloud and end it, with all its processes and files, however the block is left.
+
+    Another address than loopback is for functions in containers, which find this machine at their network's gateway.
+    """
+    if not MINISTACK.exists():
+        raise ServerError(f"there is no local cloud at {MINISTACK}: run `make setup`")
+    with (
+        running(Ministack(address), folder=MINISTACK) as server,
+        contextlib.closing(Cloud(server, address)) as cloud,
+    ):
+        yield cloud

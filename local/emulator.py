@@ -1,0 +1,123 @@
+"""Lambda on this machine: the built function under the Runtime Interface Emulator, which is inside of Lambda's images.
+
+The emulator comes with SAM, and the client that fetches events for the function from PyPI, as in Lambda's own Python.
+Time-outs and crashes are the emulator's, so they end as they do on Lambda.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+import socket
+import sys
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from local.cloud import ROOT
+from local.server import Server, ServerError, free_port, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+SAM = ROOT / ".tools" / "sam"
+RUNTIME = ROOT / ".tools" / "runtime"
+HANDLER = "app.consumer.lambda_handler"
+MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "arm64", "arm64": "arm64"}
+
+GRACE_SECONDS = 15.0
+"""How much longer than the function's time-out we wait: for its start, and for the emulator to notice."""
+
+# A proxy that the environment names must not be asked for what is on loopback.
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class RuntimeInterfaceEmulator:
+    """How the emulator is started: it answers on our port, and starts the function when the first event comes."""
+
+    def __init__(self, *, code: Path, environment: Mapping[str, str], timeout_seconds: int) -> None:
+        self._code = code
+        self._environment = environment
+        self._timeout_seconds = timeout_seconds
+
+    def command(self, port: int) -> Sequence[str]:
+        """Return the command line: the emulator's, and behind it the function's."""
+        return [
+            str(_binary()),
+            *("--runtime-interface-emulator-address", f"127.0.0.1:{port}"),
+            *("--runtime-api-address", f"127.0.0.1:{free_port()}"),
+            *(str(RUNTIME / "bin" / "python"), "-m", "awslambdaric", HANDLER),
+        ]
+
+    def environment(self, port: int) -> Mapping[str, str]:
+        """Return what Lambda would set, and what this function is configured with."""
+        return {
+            "AWS_LAMBDA_FUNCTION_NAME": "Consumer",
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "512",
+            "AWS_LAMBDA_FUNCTION_TIMEOUT": str(self._timeout_seconds),
+            "LAMBDA_TASK_ROOT": str(self._code),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **self._environment,
+        }
+
+    def ready(self, port: int) -> bool:
+        """Say whether something listens; the emulator has no other sign, and an event would be run."""
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=1):
+                return True
+        except OSError:
+            return False
+
+
+class Function:
+    """A function under the emulator."""
+
+    def __init__(self, server: Server, timeout_seconds: int) -> None:
+        self._url = f"http://127.0.0.1:{server.port}/2015-03-31/functions/function/invocations"
+        self._patience_seconds = timeout_seconds + GRACE_SECONDS
+        self._server = server
+        self._one_at_a_time = threading.Lock()  # the emulator crashes on two
+
+    def invoke(self, event: object) -> Any:
+        """Return the function's parsed answer; an exception, time-out or crash is one too, with an `errorType`."""
+        request = urllib.request.Request(self._url, data=json.dumps(event).encode(), method="POST")
+        with self._one_at_a_time:
+            try:
+                with _direct.open(request, timeout=self._patience_seconds) as response:
+                    body = response.read()
+            except urllib.error.HTTPError as error:
+                with error:
+                    body = error.read()
+        return _parsed(body)
+
+    def log(self) -> str:
+        """Return what the function and the emulator have written so far."""
+        return self._server.log()
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except json.JSONDecodeError:
+        # Lambda gives a time-out this type; the emulator says no more than a sentence.
+        return {"errorType": "Sandbox.Timedout", "errorMessage": body.decode(errors="replace")}
+
+
+@contextlib.contextmanager
+def running_function(*, code: Path, environment: Mapping[str, str], timeout_seconds: int = 30) -> Iterator[Function]:
+    """Run the function built in this folder, with this environment, for as many events as one likes."""
+    if not (code / "app").is_dir():
+        raise ServerError(f"there is no built function at {code}: run `make build`")
+    program = RuntimeInterfaceEmulator(code=code, environment=environment, timeout_seconds=timeout_seconds)
+    with running(program, folder=code) as server:
+        yield Function(server, timeout_seconds)
+
+
+def _binary() -> Path:
+    machine = MACHINES.get(platform.machine().lower())
+    if sys.platform != "linux" or machine is None:
+        raise ServerError("Lambda's emulator runs on Linux alone; elsewhere a container engine is needed")
+    return next(SAM.glob(f"lib/python3*/site-packages/samcli/local/rapid/aws-lambda-rie-{machine}"))

@@ -1,0 +1,127 @@
+"""Run the built function once, for an event in a file, and compare its answer with the one that is expected.
+
+    python -m local.invoke events/fresh.json
+
+A container engine that answers runs it by `sam local invoke`, in Lambda's own image; else it runs on this machine,
+under Lambda's emulator. In both cases against a local cloud made for the occasion.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from boto3.dynamodb.types import TypeSerializer
+
+from local import container
+from local.cloud import ROOT, running_cloud
+from local.deploy import HOST_BUILD, Stack, deploy
+from local.emulator import Function, running_function
+from local.server import ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from local.cloud import Cloud
+
+EVENTS = ROOT / "events"
+GIVEN = EVENTS / "given"
+EXPECTED = EVENTS / "expected"
+
+
+@contextlib.contextmanager
+def consumer(*, code: Path = HOST_BUILD) -> Iterator[Function]:
+    """Run the deployed function's code under the emulator, configured as the template says, on a cloud of its own."""
+    with running_cloud() as cloud:
+        configuration = configured(cloud, deploy(cloud, code=code))
+        environment = {**cloud.environment, **configuration["Environment"]["Variables"]}
+        with running_function(code=code, environment=environment, timeout_seconds=configuration["Timeout"]) as function:
+            yield function
+
+
+def configured(cloud: Cloud, stack: Stack) -> Mapping[str, Any]:
+    """Put the given items into their tables, and return the function's configuration."""
+    put_given(cloud, stack)
+    return cloud.client("lambda").get_function_configuration(FunctionName=stack.outputs["ConsumerName"])
+
+
+def put_given(cloud: Cloud, stack: Stack) -> None:
+    """Put what events/given holds where it belongs: accounts.json into the table of the resource `Accounts`."""
+    serialize = TypeSerializer().serialize
+    for path in sorted(GIVEN.glob("*.json")):
+        table = stack.resources.get(path.stem.capitalize())
+        if table is None:
+            continue  # an application of the user's own has other tables
+        for item in json.loads(path.read_text()):
+            cloud.client("dynamodb").put_item(
+                TableName=table,
+                Item={name: serialize(value) for name, value in item.items()},
+            )
+
+
+def expected_answer(event: Path) -> Any:
+    """Return what the function must answer to this event, or None if nobody has said."""
+    path = EXPECTED / event.name
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def matches(answer: Any, expected: Any) -> bool:
+    """Say whether the answer is the expected one; of an error only what the expectation names is compared."""
+    if isinstance(answer, dict) and isinstance(expected, dict) and "errorType" in expected:
+        return {name: answer.get(name) for name in expected} == expected
+    return bool(answer == expected)
+
+
+def invoke(event: Path) -> Any:
+    """Return the built function's answer to the event in this file."""
+    engine = container.engine()
+    if engine is not None:
+        return _invoke_in_container(event, engine)
+    with consumer() as function:
+        try:
+            return function.invoke(json.loads(event.read_text()))
+        finally:
+            sys.stderr.write(function.log())
+
+
+def _invoke_in_container(event: Path, engine: container.Engine) -> Any:
+    with running_cloud(engine.cloud_address) as cloud:
+        configuration = configured(cloud, deploy(cloud))
+        endpoint = cloud.endpoint_url.replace(engine.cloud_address, engine.host)
+        environment = {**configuration["Environment"]["Variables"], "AWS_ENDPOINT_URL": endpoint}
+        return container.invoke(event, environment)
+
+
+def main(arguments: list[str]) -> int:
+    """Print the answer; return 0 if it is the expected one, or if no other is known."""
+    if len(arguments) != 1 or not Path(arguments[0]).is_file():
+        print("Which event? For instance: make invoke EVENT=events/fresh.json", file=sys.stderr)
+        return 2
+    event = Path(arguments[0])
+    try:
+        json.loads(event.read_text())
+    except ValueError as error:
+        print(f"{event} is not JSON: {error}", file=sys.stderr)
+        return 2
+    try:
+        answer = invoke(event)
+    except ServerError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(json.dumps(answer, indent=2))
+    expected = expected_answer(event)
+    if expected is None:
+        print(f"There is no {EXPECTED.relative_to(ROOT) / event.name} to compare it with.", file=sys.stderr)
+        return 1 if isinstance(answer, dict) and "errorType" in answer else 0
+    if matches(answer, expected):
+        print("As expected.", file=sys.stderr)
+        return 0
+    print(f"Expected was:\n{json.dumps(expected, indent=2)}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,277 @@
+"""`make run`: play a story on the local cloud, or on a stack that is deployed, and close the books.
+
+What it takes comes from the environment: N, SEED, PROTECTION and STACK. Its last line is one JSON object, and its
+status 0 only if everything in it is as promised.
+
+The template goes onto the local cloud byte for byte. Two of its parameters are set, so that leases end within the run,
+and one attribute of the queue is changed afterwards and said aloud: its visibility timeout, which is when the messages
+of a killed worker come back. Only the code folder is overlaid, by `local/overlay/`: with the shipped composition root
+kept beside one that wraps its handler with faults.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from local.books import Books
+from local.cloud import ROOT, running_cloud
+from local.deploy import HOST_BUILD, DeployError, deploy, describe
+from local.play import LOCAL, REMOTE, LedgerPrompter, Player, StandinPrompter
+from local.server import ServerError
+from local.show import Show
+from local.stage import Stage, StageError
+from local.standin import Server, Standin
+from local.story import CURRENCY, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import FrameType
+
+    from local.books import Entry
+    from local.cloud import Cloud
+    from local.play import Pace
+    from local.standin import Line
+    from local.story import Story
+
+OVERLAY = Path(__file__).with_name("overlay")
+EVIDENCE = ROOT / ".build" / "run"
+
+PARAMETERS = {"FunctionTimeout": "10", "MaximumConcurrency": "4"}
+VISIBILITY_SECONDS = 15
+"""Longer than a lease, which ends 3 seconds after the function's timeout: a killed worker's messages are then free."""
+
+MOST_LOG_LINES = 50_000
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What was asked for."""
+
+    number: int
+    seed: int
+    protected: bool
+    stack: str | None
+
+
+def wish_of(environment: Mapping[str, str]) -> Wish:
+    """Read the environment. Raises ValueError, saying what is wrong with it."""
+    protection = environment.get("PROTECTION") or "on"
+    if protection not in ("on", "off"):
+        raise ValueError(f"PROTECTION is on or off; it is {protection!r}")
+    wish = Wish(
+        number=_whole(environment, "N", 500),
+        seed=_whole(environment, "SEED", 1),
+        protected=protection == "on",
+        stack=environment.get("STACK") or None,
+    )
+    if wish.stack is not None and not wish.protected:
+        raise ValueError("PROTECTION=off replaces the handler, which is only done on the local cloud: leave out STACK")
+    return wish
+
+
+def _whole(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name) or str(default)
+    if not text.isascii() or not text.isdigit():
+        raise ValueError(f"{name} is a whole number, not negative; it is {text!r}")
+    return int(text)
+
+
+def on_local_cloud(wish: Wish, show: Show) -> Books:
+    """Play the story on a cloud of its own, which is gone afterwards."""
+    story = tell(wish.seed, wish.number)
+    standin = Standin(story.kinds)
+    said = show.step("local cloud")
+    with Server(standin) as port, running_cloud() as cloud:
+        said(f"{cloud.endpoint_url}, in a process of its own")
+        stage = _deployed(cloud, port, wish, show)
+        try:
+            books, gave_up = _performed(wish, story, stage, standin, show)
+        except StageError:
+            show.note(f"what the function and the local cloud have logged is kept in {_keep_logs(cloud, stage)}")
+            raise
+        show.gave_up(gave_up)
+        if books.complaints and wish.protected:
+            _keep_logs(cloud, stage)
+            show.note(f"all logs, the stand-in's among them, are kept in {_keep_evidence(books)}")
+    return books
+
+
+def _deployed(cloud: Cloud, port: int, wish: Wish, show: Show) -> Stage:
+    said = show.step("stack")
+    stack = deploy(cloud, overlay=overlay_of(port, protected=wish.protected), parameters=PARAMETERS)
+    given = ", ".join(f"{name}={value}" for name, value in PARAMETERS.items())
+    said(f"template.yaml as it stands, with {given}")
+    stage = Stage(
+        stack=stack,
+        sqs=cloud.client("sqs"),
+        dynamodb=cloud.client("dynamodb"),
+        functions=cloud.client("lambda"),
+    )
+    was = stage.shorten_visibility(VISIBILITY_SECONDS)
+    show.note(
+        f"the queue's visibility timeout was set from {was} to {VISIBILITY_SECONDS} s after deployment, "
+        "so that a killed worker's messages come back while you wait"
+    )
+    return stage
+
+
+def _performed(wish: Wish, story: Story, stage: Stage, standin: Standin, show: Show) -> tuple[Books, str | None]:
+    sides = story.sides
+
+    def posted(names: Sequence[str]) -> frozenset[str]:
+        readable = {name: sides[name] for name in names if name in sides}
+        return frozenset(entry.transfer for entry in stage.entries_of(readable))
+
+    standin.attach(posted)
+    player = Player(stage, story, StandinPrompter(standin))
+    gave_up = _play(player, stage, story, LOCAL, show)
+    entries, log = stage.all_entries(), standin.lines()
+    return _close(wish, story, stage, player.sent, entries=entries, log=log, witnessed=True), gave_up
+
+
+def overlay_of(port: int, *, protected: bool) -> dict[str, bytes]:
+    """Return the files that are laid over the code folder, by their path in it."""
+    files = {f"local/overlay/{path.name}": path.read_bytes() for path in OVERLAY.glob("*.py")}
+    settings = {"host": "127.0.0.1", "port": port, "protection": protected}
+    return files | {
+        "local/__init__.py": b"",
+        "local/overlay/settings.json": json.dumps(settings).encode(),
+        "app/consumer.py": files["local/overlay/root.py"],
+        "app/shipped.py": (HOST_BUILD / "app" / "consumer.py").read_bytes(),
+    }
+
+
+def on_stack(wish: Wish, name: str, show: Show) -> Books:
+    """Play the story on a stack that is deployed: the same messages, and nobody is killed."""
+    story = tell(wish.seed, wish.number, prefix=f"{secrets.token_hex(3)}-", kills=False)
+    account = Account()
+    said = show.step("stack")
+    stage = Stage(
+        stack=describe(account, name),
+        sqs=account.client("sqs"),
+        dynamodb=account.client("dynamodb"),
+        functions=account.client("lambda"),
+        receive_seconds=2,
+    )
+    said(f"{name}, as it is deployed: its handler runs without faults")
+    sides = story.sides
+
+    def posted(names: Sequence[str]) -> frozenset[str]:
+        return frozenset(entry.transfer for entry in stage.entries_of({name: sides[name] for name in names}))
+
+    sent: dict[str, str] = {}
+    prompter = LedgerPrompter(stage, posted, sent)
+    player = Player(stage, story, prompter, sent)
+    show.gave_up(_play(player, stage, story, REMOTE, show))
+    books = _close(wish, story, stage, sent, entries=stage.entries_of(sides), log=prompter.log, witnessed=False)
+    stage.bury([letter for letter in books.dead_letters if letter.message_id in set(sent.values())])
+    show.note("the story's own dead letters were deleted; its accounts, entries and records stay")
+    return books
+
+
+class Account:
+    """The AWS account that the caller's environment names."""
+
+    def client(self, service: Any) -> Any:
+        """Return a client of this service."""
+        # A function may take its fifteen minutes to answer.
+        patient = Config(read_timeout=910, retries={"mode": "standard", "total_max_attempts": 5})
+        return boto3.client(service, config=patient)
+
+
+def _play(player: Player, stage: Stage, story: Story, pace: Pace, show: Show) -> str | None:
+    stage.open_accounts(story.opening, CURRENCY)
+    show.opened(story)
+    with show.progress(len(story.parts)) as said:
+        player.send(said)
+        return player.finish(pace, said)
+
+
+def _close(
+    wish: Wish,
+    story: Story,
+    stage: Stage,
+    sent: Mapping[str, str],
+    *,
+    entries: Sequence[Entry],
+    log: Sequence[Line],
+    witnessed: bool,
+) -> Books:
+    return Books(
+        story=story,
+        protected=wish.protected,
+        sent=sent,
+        entries=entries,
+        closing=stage.balances(list(story.opening)),
+        records=stage.records(list(sent.values())),
+        dead_letters=stage.dead_letters(),
+        left=stage.backlog(stage.queue).total,
+        log=log,
+        witnessed=witnessed,
+    )
+
+
+def _keep_evidence(books: Books) -> Path:
+    """Keep the stand-in's log beside the build, for whoever looks into it; return the folder."""
+    lines = [json.dumps({"line": type(line).__name__, **asdict(line)}) for line in books.log]
+    (EVIDENCE / "standin.jsonl").write_text("\n".join(lines))
+    return EVIDENCE
+
+
+def _keep_logs(cloud: Cloud, stage: Stage) -> Path:
+    """Keep what the function has logged, and the local cloud itself; return the folder."""
+    EVIDENCE.mkdir(parents=True, exist_ok=True)
+    (EVIDENCE / "cloud.log").write_text(cloud.log())
+    pages = (
+        cloud.client("logs")
+        .get_paginator("filter_log_events")
+        .paginate(logGroupName=stage.stack.outputs["ConsumerLogGroup"], PaginationConfig={"MaxItems": MOST_LOG_LINES})
+    )
+    said = [event["message"] for page in pages for event in page["events"]]
+    (EVIDENCE / "consumer.log").write_text("\n".join(said))
+    return EVIDENCE
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def perform(show: Show) -> int:
+    """Play what the environment asks for, and close the books; return the exit status."""
+    wish = wish_of(os.environ)
+    show.title(wish.number, wish.seed, protected=wish.protected)
+    books = on_local_cloud(wish, show) if wish.stack is None else on_stack(wish, wish.stack, show)
+    show.books(books)
+    sys.stdout.write(json.dumps(books.line()) + "\n")
+    sys.stdout.flush()
+    return 1 if books.complaints else 0
+
+
+def main() -> int:
+    """Play the story, whatever comes between; return the exit status."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    show = Show()
+    try:
+        return perform(show)
+    except KeyboardInterrupt:
+        show.failed("stopped, and cleared up")
+        return INTERRUPTED
+    except (ValueError, ServerError, DeployError, StageError, ClientError, BotoCoreError) as error:
+        show.failed(f"{error}" if error.__cause__ is None else f"{error}: {error.__cause__}")
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

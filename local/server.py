@@ -1,0 +1,145 @@
+"""A server of somebody else's for the length of a `with` block: on a free port of loopback, and gone when its user is.
+
+Its processes and its temporary folder are in the hands of a keeper (keeper.py), which outlives us if it must.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+KEEPER = Path(__file__).with_name("keeper.py")
+
+START_SECONDS = 30.0
+STOP_SECONDS = 60.0  # on a busy disk, removing what functions have unpacked takes its time
+POLL_SECONDS = 0.02
+START_ATTEMPTS = 3  # between our choosing a port and its binding it, another program may take it
+
+
+class ServerError(Exception):
+    """The server could not be started, or has ended by itself; the message ends with its last words."""
+
+
+class Program(Protocol):
+    """What is to be run, for a port that is not known beforehand."""
+
+    def command(self, port: int) -> Sequence[str]:
+        """Return the command line that serves on this port of 127.0.0.1."""
+
+    def environment(self, port: int) -> Mapping[str, str]:
+        """Return what the program finds in its environment, besides a `PATH` and a private `HOME` and `TMPDIR`."""
+
+    def ready(self, port: int) -> bool:
+        """Say whether what listens on this port answers as the program does once it is ready."""
+
+
+class Server:
+    """A running server."""
+
+    def __init__(self, program: Program, port: int, folder: Path) -> None:
+        self.port = port
+        self._program = program
+        self._folder: Path | None = None  # the keeper tells us
+        self._keeper = subprocess.Popen(
+            # -I and -S: the keeper needs the standard library only, and starts in 20 ms without the rest.
+            [sys.executable, "-I", "-S", str(KEEPER), *program.command(port)],
+            cwd=folder,
+            # None of the caller's AWS settings, proxies or Python paths get through.
+            env={
+                **{name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ},
+                **program.environment(port),
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # a Ctrl-C at the terminal is for us, and we tell the keeper when to stop
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server still runs; it does until it is told to stop, unless it crashes."""
+        return self._keeper.poll() is None
+
+    def await_ready(self) -> None:
+        """Return once the server answers; raise `ServerError` if it ends, or takes too long."""
+        deadline = time.monotonic() + START_SECONDS
+        # Alive is asked last: a stranger on our port may answer that it is ready while our own server fails to bind.
+        while not (self._program.ready(self.port) and self.alive):
+            if not self.alive:
+                raise ServerError(f"the server ended while it started: {self.last_words()}")
+            if time.monotonic() > deadline:
+                raise ServerError(f"the server was not ready after {START_SECONDS:.0f} s")
+            time.sleep(POLL_SECONDS)
+
+    def last_words(self) -> str:
+        """Return the end of what it wrote, once it has ended by itself."""
+        assert self._keeper.stderr is not None
+        return self._keeper.stderr.read().strip() or "it said nothing"
+
+    def log(self) -> str:
+        """Return all that it has written so far; only while it runs."""
+        if self._folder is None:
+            assert self._keeper.stdout is not None
+            self._folder = Path(self._keeper.stdout.readline().strip())
+        return (self._folder / "server.log").read_text(errors="replace")
+
+    def close(self) -> None:
+        """End the server and all that it started, and wait until that is cleared up.
+
+        A second Ctrl-C ends the waiting, not the clearing up.
+        """
+        assert self._keeper.stdin is not None
+        assert self._keeper.stdout is not None
+        assert self._keeper.stderr is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._keeper.stdin.close()
+        try:
+            self._keeper.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise ServerError(
+                f"the server was not cleared up after {STOP_SECONDS:.0f} s; process {self._keeper.pid} goes on with it"
+            ) from None
+        finally:
+            self._keeper.stdout.close()
+            self._keeper.stderr.close()
+
+
+@contextlib.contextmanager
+def running(program: Program, *, folder: Path) -> Iterator[Server]:
+    """Start the program in this folder and end it, with all its processes and files, however the block is left.
+
+    Should this process be killed, or be interrupted before it comes to clear up, the keeper does it alone.
+    """
+    with contextlib.ExitStack() as cleanup:
+        yield _start(program, folder, cleanup)
+
+
+def _start(program: Program, folder: Path, cleanup: contextlib.ExitStack) -> Server:
+    for attempt in range(1, START_ATTEMPTS + 1):
+        server = cleanup.enter_context(contextlib.closing(Server(program, free_port(), folder)))
+        try:
+            server.await_ready()
+        except ServerError:
+            if attempt == START_ATTEMPTS:
+                raise
+        else:
+            return server
+    raise AssertionError("the last attempt returns or raises")
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,65 @@
+"""AWS Lambda Powertools: BatchProcessor with idempotent_function on DynamoDB, as its documentation combines them.
+
+It handles one message after the other: its utility for coroutines does not run a handler that is idempotent, and one
+store is not safe from several threads. So a `concurrency` is not for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
+from aws_lambda_powertools.utilities.idempotency import (
+    DynamoDBPersistenceLayer,
+    IdempotencyConfig,
+    idempotent_function,
+)
+from boto3.dynamodb.types import TypeSerializer
+
+from benchmarks.settings import entry
+from benchmarks.subjects.telling import telling
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+
+    from benchmarks.settings import Event, Handler, Settings
+
+RETENTION_SECONDS = 30 * 24 * 60 * 60
+
+
+def build(settings: Settings) -> Handler:
+    """The consumer, with metrics and its default logging."""
+    processor = BatchProcessor(event_type=EventType.SQS)
+    config = IdempotencyConfig(event_key_jmespath="messageId", expires_after_seconds=RETENTION_SECONDS)
+    layer = DynamoDBPersistenceLayer(table_name=settings.table)
+    put = _putter(settings)
+
+    @idempotent_function(data_keyword_argument="record", config=config, persistence_store=layer)  # type: ignore[untyped-decorator]  # it has no types
+    def handle(record: SQSRecord) -> dict[str, Any]:
+        transfer = record.json_body
+        settings.pause()
+        if settings.writes:
+            put(transfer)
+        return {"posted": transfer["transfer_id"]}
+
+    def lambda_handler(event: Event, context: Any) -> Any:
+        config.register_lambda_context(context)
+        return process_partial_response(
+            event=event, record_handler=lambda record: handle(record=record), processor=processor, context=context
+        )
+
+    return telling(lambda_handler)
+
+
+def _putter(settings: Settings) -> Any:
+    """What writes an entry: a request of its own, which commits apart from the record."""
+    if not settings.writes:
+        return None
+    client, serializer = boto3.client("dynamodb"), TypeSerializer()
+
+    def put(transfer: dict[str, Any]) -> None:
+        item = {name: serializer.serialize(value) for name, value in entry(transfer).items()}
+        client.put_item(TableName=settings.entries, Item=item)
+
+    return put

@@ -1,0 +1,83 @@
+"""What AWS would say of the stack that template.yaml makes: the facts for doctor, from the template's own values."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from idempotent_receiver.operations.doctor import DAY_SECONDS, Facts
+from tests.template import rendering, text_of
+
+ACCOUNT = "123456789012"
+ARN = "arn:aws:{service}:us-east-1:" + ACCOUNT + ":{name}"
+
+
+def facts(**parameters: str) -> Facts:
+    """Of the stack as it is shipped, or with these parameters."""
+    resources = rendering(**parameters).rendered()["Resources"]
+    properties = {name: each.get("Properties", {}) for name, each in resources.items()}
+    consumer = properties["Consumer"]
+    table = properties["Records"]
+    environment = consumer["Environment"]["Variables"]
+    return Facts(
+        function={
+            "FunctionName": "Consumer",
+            "Timeout": int(consumer["Timeout"]),
+            "Environment": {"Variables": {name: text_of(value) for name, value in environment.items()}},
+        },
+        reserved=consumer.get("ReservedConcurrentExecutions"),
+        mapping=_mapping(consumer["Events"]["Messages"]["Properties"]),
+        queue=_queue("Queue", properties["Queue"]),
+        dead_letter_queue=_queue("DeadLetterQueue", properties["DeadLetterQueue"]),
+        table={"TableName": "Records", "TableArn": ARN.format(service="dynamodb", name="table/Records")},
+        time_to_live=_time_to_live(table["TimeToLiveSpecification"]),
+        denied=[],
+        alarms=[_alarm(each["Properties"]) for each in resources.values() if each["Type"] == "AWS::CloudWatch::Alarm"],
+        retention_seconds=int(environment["RECORD_RETENTION_DAYS"]) * DAY_SECONDS,
+    )
+
+
+def _mapping(source: dict[str, Any]) -> dict[str, Any]:
+    scaling = source["ScalingConfig"]
+    return {
+        "FunctionResponseTypes": source["FunctionResponseTypes"],
+        "MaximumBatchingWindowInSeconds": int(source.get("MaximumBatchingWindowInSeconds", 0)),
+        "ScalingConfig": {"MaximumConcurrency": int(scaling["MaximumConcurrency"])},
+    }
+
+
+def _queue(name: str, properties: dict[str, Any]) -> dict[str, Any]:
+    """A queue's attributes, all of them text, as SQS has them."""
+    attributes = {
+        "QueueArn": ARN.format(service="sqs", name=name),
+        "VisibilityTimeout": str(properties.get("VisibilityTimeout", 30)),
+        "MessageRetentionPeriod": str(properties["MessageRetentionPeriod"]),
+    }
+    if "SqsManagedSseEnabled" in properties:
+        attributes["SqsManagedSseEnabled"] = str(properties["SqsManagedSseEnabled"]).lower()
+    if "KmsMasterKeyId" in properties:
+        attributes["KmsMasterKeyId"] = properties["KmsMasterKeyId"]
+    if "RedrivePolicy" in properties:
+        policy = {
+            **properties["RedrivePolicy"],
+            "deadLetterTargetArn": ARN.format(service="sqs", name="DeadLetterQueue"),
+        }
+        attributes["RedrivePolicy"] = json.dumps(policy)
+    return attributes
+
+
+def _time_to_live(specification: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "TimeToLiveStatus": "ENABLED" if specification["Enabled"] else "DISABLED",
+        "AttributeName": specification["AttributeName"],
+    }
+
+
+def _alarm(properties: dict[str, Any]) -> dict[str, Any]:
+    dimensions = [{"Name": each["Name"], "Value": _name(each["Value"])} for each in properties["Dimensions"]]
+    return {**{name: properties[name] for name in ("Namespace", "MetricName")}, "Dimensions": dimensions}
+
+
+def _name(value: Any) -> str:
+    """A resource's name: here, its logical id."""
+    return text_of(value).partition(".")[0]

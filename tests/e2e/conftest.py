@@ -1,0 +1,136 @@
+"""The cloud that the end-to-end tests play on, and template.yaml deployed onto it.
+
+By default that is a local cloud, started here. Where `LOCALSTACK_HOST` or `AWS_ENDPOINT_URL` names another, the same
+tests run there: on LocalStack, whose functions are containers, with the code as it is built for Lambda.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from uuid import uuid4
+
+import pytest
+
+from local.cloud import ROOT, running_cloud
+from local.deploy import deploy
+from tests.e2e.deployed import Aws, Deployed
+from tests.e2e.recorder import Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tests.e2e.recorder import Call
+
+TIMEOUT_SECONDS = 10
+"""The function's: a lease lasts as long and a little more, and so would a test that waits for one."""
+
+STUBBORN = """
+from app.shipped_ledger import Ledger as Shipped
+from idempotent_receiver import current_claim
+
+
+class Ledger(Shipped):
+    def post(self, transfer, tx):
+        kind, _, failures = transfer.transfer_id.partition("-")[0].partition("fails")
+        if current_claim().attempt <= int(failures or 0):
+            raise ConnectionError("the dependency is away")
+        super().post(transfer, tx)
+"""
+"""A ledger whose dependency is away at first: a transfer "fails2-..." is posted at its third attempt."""
+
+
+class Deploy(Protocol):
+    """Deploys template.yaml, byte for byte; `stubborn`: with a ledger that fails as a transfer's id says."""
+
+    def __call__(self, name: str, *, stubborn: bool = False, **parameters: str) -> Deployed: ...
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the judgement about all calls that were recorded come after all that make some."""
+    items.sort(key=lambda item: item.path.name == "test_policy.py")
+
+
+@pytest.fixture(scope="session")
+def aws() -> Iterator[Aws]:
+    """The clients of all end-to-end tests, by localstack-client."""
+    with ExitStack() as cleanup:
+        elsewhere = "LOCALSTACK_HOST" in os.environ or "AWS_ENDPOINT_URL" in os.environ
+        host = None if elsewhere else cleanup.enter_context(running_cloud()).endpoint_url.removeprefix("http://")
+        clients = Aws(host)
+        cleanup.callback(clients.close)
+        yield clients
+
+
+@pytest.fixture(scope="session")
+def architecture() -> str:
+    """What Lambda calls the architecture of this machine."""
+    return "arm64" if platform.machine() in ("arm64", "aarch64") else "x86_64"
+
+
+@pytest.fixture(scope="session")
+def build(aws: Aws, architecture: str) -> Path:
+    """The function, built for where it will run; make knows whether there is anything to do."""
+    target = Path(".build", "host" if aws.functions_are_processes else architecture)
+    made = subprocess.run(
+        ["make", "--silent", f"{target}.complete"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 0, made.stdout + made.stderr
+    return ROOT / target
+
+
+@pytest.fixture(scope="session")
+def stacks() -> list[Deployed]:
+    """Everything that has been deployed in this run."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def deployed(aws: Aws, build: Path, architecture: str, stacks: list[Deployed]) -> Iterator[Deploy]:
+    """A way to deploy; what the functions then ask of AWS is recorded on its way."""
+    with ExitStack() as cleanup:
+
+        def deploy_one(name: str, *, stubborn: bool = False, **parameters: str) -> Deployed:
+            overlay = _stubborn(build) if stubborn else {}
+            settings = {"Architecture": architecture, "FunctionTimeout": str(TIMEOUT_SECONDS), "BatchSize": "10"}
+            stack = deploy(
+                aws,  # type: ignore[arg-type]  # it has the clients, and nothing more is asked of a cloud
+                name=f"{name}-{uuid4().hex[:8]}",
+                code=build,
+                overlay=overlay,
+                parameters=settings | parameters,
+            )
+            cleanup.callback(aws.client("cloudformation").delete_stack, StackName=stack.name)
+            calls: list[Call] = []
+            if aws.functions_are_processes:
+                recorder = cleanup.enter_context(Recorder(aws.endpoint_url, calls))
+                _send_by(recorder, aws, stack.outputs["ConsumerName"])
+            stacks.append(Deployed(aws, stack, calls))
+            return stacks[-1]
+
+        yield deploy_one
+
+
+@pytest.fixture(scope="session")
+def bank(deployed: Deploy) -> Deployed:
+    """The consumer of a standard queue, as it is shipped, and the accounts that events/ presupposes."""
+    return deployed("bank")
+
+
+def _stubborn(build: Path) -> Mapping[str, bytes]:
+    shipped = (build / "app" / "ledger.py").read_bytes()
+    return {"app/shipped_ledger.py": shipped, "app/ledger.py": STUBBORN.encode()}
+
+
+def _send_by(recorder: Recorder, aws: Aws, function: str) -> None:
+    """Send the function's requests by the recorder: one variable of its environment more, and nothing else changed."""
+    client = aws.client("lambda")
+    variables = client.get_function_configuration(FunctionName=function)["Environment"]["Variables"]
+    client.update_function_configuration(
+        FunctionName=function, Environment={"Variables": {**variables, "AWS_ENDPOINT_URL": recorder.endpoint_url}}
+    )
+    client.get_waiter("function_updated_v2").wait(FunctionName=function)

@@ -1,0 +1,116 @@
+"""Which permissions a call to AWS takes, and whether policies give them. Knows as much of IAM as our policies use."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tests.e2e.recorder import Call
+
+STATEMENTS = {"INSERT": "Insert", "UPDATE": "Update", "DELETE": "Delete", "SELECT": "Select"}
+TABLE_OF_STATEMENT = re.compile(r'\s*(INSERT\s+INTO|UPDATE|DELETE\s+FROM|SELECT\s.*?\sFROM)\s+"([^"]+)"', re.DOTALL)
+
+# "Permissions for Put, Update, Delete, and Get actions are governed by the permissions used for the underlying
+# PutItem, UpdateItem, DeleteItem, and GetItem operations." (DynamoDB Developer Guide, "Using IAM with transactions")
+ACTIONS_OF_A_TRANSACTION = {
+    "Put": "PutItem",
+    "Update": "UpdateItem",
+    "Delete": "DeleteItem",
+    "ConditionCheck": "ConditionCheckItem",
+}
+
+
+@dataclass(frozen=True, order=True)
+class Permission:
+    """An action on a resource."""
+
+    action: str
+    resource: str
+
+
+def needed(call: Call, account: str) -> set[Permission]:
+    """The permissions that a call takes. Raises KeyError for an operation that nobody has looked up yet."""
+
+    def on_table(action: str, name: str) -> Permission:
+        return Permission(f"dynamodb:{action}", f"arn:aws:dynamodb:{call.region}:{account}:table/{name}")
+
+    arguments = call.arguments
+    match call.service, call.operation:
+        case "dynamodb", "PutItem" | "UpdateItem" | "DeleteItem" | "GetItem" | "Query":
+            return {on_table(call.operation, arguments["TableName"])}
+        case "dynamodb", "BatchGetItem":
+            return {on_table("BatchGetItem", table) for table in arguments["RequestItems"]}
+        case "dynamodb", "BatchExecuteStatement":
+            texts = [statement["Statement"] for statement in arguments["Statements"]]
+            return {on_table(f"PartiQL{verb}", table) for verb, table in map(_verb_and_table, texts)}
+        case "dynamodb", "TransactWriteItems":
+            parts = [part for item in arguments["TransactItems"] for part in item.items()]
+            return {on_table(ACTIONS_OF_A_TRANSACTION[kind], wish["TableName"]) for kind, wish in parts}
+        case "sqs", "SendMessage" | "SendMessageBatch" | "ChangeMessageVisibility" | "ChangeMessageVisibilityBatch":
+            # A batch takes the permission of its one action: SQS has no other.
+            queue = queue_arn(arguments["QueueUrl"], call.region)
+            return {Permission(f"sqs:{call.operation.removesuffix('Batch')}", queue)}
+    raise KeyError(f"which permissions {call.service}:{call.operation} takes is to be looked up and added here")
+
+
+def queue_arn(url: str, region: str) -> str:
+    """The ARN of the queue at a URL."""
+    account, name = urlsplit(url).path.strip("/").split("/")
+    return f"arn:aws:sqs:{region}:{account}:{name}"
+
+
+def _verb_and_table(statement: str) -> tuple[str, str]:
+    found = TABLE_OF_STATEMENT.match(statement)
+    if found is None:
+        raise KeyError(f"no quoted table was found in {statement!r}")
+    return STATEMENTS[found[1].split()[0]], found[2]
+
+
+def allowed(permission: Permission, statements: Iterable[Mapping[str, Any]]) -> bool:
+    """IAM's verdict: something allows it, and nothing denies it."""
+    effects = {statement["Effect"] for statement in statements if _covers(statement, permission)}
+    return effects == {"Allow"}
+
+
+def granted(statements: Iterable[Mapping[str, Any]]) -> set[Permission]:
+    """Every action with every resource that the statements allow, as they are written."""
+    return {
+        Permission(action, resource)
+        for statement in statements
+        if statement["Effect"] == "Allow"
+        for action in _listed(statement["Action"])
+        for resource in _listed(statement["Resource"])
+    }
+
+
+def covers(grant: Permission, permission: Permission) -> bool:
+    """Whether a grant is what allows this permission. Actions are the same in any case of letters, resources not."""
+    return fnmatchcase(permission.action.lower(), _pattern(grant.action.lower())) and fnmatchcase(
+        permission.resource, _pattern(grant.resource)
+    )
+
+
+def _covers(statement: Mapping[str, Any], permission: Permission) -> bool:
+    unknown = set(statement) - {"Sid", "Effect", "Action", "Resource"}
+    if unknown:
+        raise KeyError(f"this verdict knows nothing of {', '.join(sorted(unknown))} in a statement")
+    return any(
+        covers(Permission(action, resource), permission)
+        for action in _listed(statement["Action"])
+        for resource in _listed(statement["Resource"])
+    )
+
+
+def _listed(value: str | Sequence[str]) -> Sequence[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def _pattern(text: str) -> str:
+    """IAM knows `*` and `?`; for fnmatch a bracket means something too."""
+    return text.replace("[", "[[]")

@@ -1,0 +1,94 @@
+"""A way into the cloud that writes down who asked for what.
+
+A small HTTP server on loopback, which hands every request on as it is and keeps what it says. The function is sent this
+way by its `AWS_ENDPOINT_URL` alone; neither its code nor the template knows.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import threading
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+UPSTREAM_SECONDS = 60
+NOT_HANDED_ON = {"connection", "content-length", "transfer-encoding"}  # they belong to one connection, not to an answer
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request to AWS."""
+
+    service: str
+    operation: str
+    region: str
+    arguments: dict[str, Any]
+
+
+class Recorder:
+    """The server, which appends to `calls`; `with Recorder(endpoint_url, calls) as recorder:`."""
+
+    def __init__(self, endpoint_url: str, calls: list[Call]) -> None:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(urlsplit(endpoint_url).netloc, calls))
+        self._server.daemon_threads = True
+        self._server.block_on_close = False  # a function that is still warm keeps its connection open
+
+    @property
+    def endpoint_url(self) -> str:
+        """Where a client must go to be heard."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def call_of(method: str, path: str, headers: http.client.HTTPMessage, body: bytes) -> Call:
+    """What a request asks for. One that is not in AWS's JSON protocol keeps its method and path as its name."""
+    scope = re.search(r"Credential=[^/]+/\d+/(?P<region>[^/]+)/(?P<service>[^/]+)/", headers.get("Authorization", ""))
+    service, region = (scope["service"], scope["region"]) if scope else ("unsigned", "unknown")
+    _, _, operation = headers.get("X-Amz-Target", "").rpartition(".")
+    arguments = json.loads(body) if operation else {}
+    return Call(service, operation or f"{method} {path}", region, arguments)
+
+
+def _handler(upstream: str, calls: list[Call]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def setup(self) -> None:
+            super().setup()
+            self.upstream = http.client.HTTPConnection(upstream, timeout=UPSTREAM_SECONDS)
+
+        def finish(self) -> None:
+            self.upstream.close()
+            super().finish()
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            # Before it is sent: what was asked for counts, whatever comes of it.
+            calls.append(call_of(self.command, self.path, self.headers, body))
+            self.upstream.request(self.command, self.path, body, dict(self.headers))
+            answer = self.upstream.getresponse()
+            content = answer.read()
+            self.send_response_only(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in NOT_HANDED_ON:
+                    self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing: what is kept is the calls."""
+
+    return Handler

@@ -1,0 +1,183 @@
+"""The function is built for Lambda on any host, lean, and for this machine, where it answers every event as it must."""
+
+from __future__ import annotations
+
+import json
+import marshal
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from local.cloud import ROOT
+from local.deploy import HOST_BUILD
+from local.invoke import EVENTS, consumer, expected_answer, matches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from local.emulator import Function
+
+DEPLOY_BUILD = ROOT / ".build" / "arm64"
+NOT_AN_EVENT = {"env"}  # what `sam local invoke` is told of the environment
+EVENT_FILES = sorted(path for path in EVENTS.glob("*.json") if path.stem not in NOT_AN_EVENT)
+
+# `make test` hands its own state down to any make that a test starts.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}}
+
+ELF_MAGIC = b"\x7fELF"
+ELF_AARCH64 = 183
+UNCHECKED_HASH = 1
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built() -> None:
+    """Both builds, up to date with the sources."""
+    subprocess.run(["make", "--silent", "build"], cwd=ROOT, env=ENVIRONMENT, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def function() -> Iterator[Function]:
+    with consumer() as running:
+        yield running
+
+
+def binaries(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and path.read_bytes()[:4] == ELF_MAGIC]
+
+
+def test_the_deploy_build_carries_arm64_binaries_only() -> None:
+    found = binaries(DEPLOY_BUILD)
+    assert found, "pydantic's core is one"
+    for path in found:
+        (machine,) = struct.unpack_from("<H", path.read_bytes(), 18)
+        assert machine == ELF_AARCH64, path
+
+
+def test_every_binary_of_the_deploy_build_is_for_python_3_13() -> None:
+    names = [path.name for path in DEPLOY_BUILD.rglob("*.so*")]
+    assert names
+    assert [name for name in names if "cpython-313-aarch64" not in name and "abi3" not in name] == []
+
+
+def test_every_wheel_of_the_deploy_build_is_for_python_3_13_on_arm64() -> None:
+    tags = [
+        line.removeprefix("Tag: ")
+        for path in DEPLOY_BUILD.glob("*.dist-info/WHEEL")
+        for line in path.read_text().splitlines()
+        if line.startswith("Tag: ")
+    ]
+    assert tags
+    for tag in tags:
+        python, _, platform = tag.split("-")
+        assert platform == "any" or platform.endswith("aarch64"), tag
+        assert python in {"py3", "py2", "cp313"} or "abi3" in tag, tag
+
+
+def test_the_deploy_build_is_lean() -> None:
+    """It carries no SDK, which Lambda's runtime brings, no command line, no tests, no developer's tools."""
+    present = {path.name for path in DEPLOY_BUILD.iterdir()}
+    assert present >= {"app", "idempotent_receiver", "pydantic", "aws_lambda_powertools"}
+    assert present & {"boto3", "botocore", "urllib3", "typer", "rich", "pytest", "moto", "bin", "tests"} == set()
+    ours = {path.name for path in (DEPLOY_BUILD / "idempotent_receiver").iterdir()}
+    assert ours & {"operations", "__main__.py"} == set(), "the operator's side is not deployed"
+    assert list(DEPLOY_BUILD.rglob(".*")) == []
+    size = sum(path.stat().st_size for path in DEPLOY_BUILD.rglob("*") if path.is_file())
+    assert size < 30_000_000
+
+
+def test_shipped_bytecode_is_for_3_13_and_trusted_as_it_is() -> None:
+    """Lambda unpacks a zip, which changes every file's age: bytecode checked by age would be compiled again."""
+    compiled = list(DEPLOY_BUILD.rglob("*.pyc"))
+    if not compiled:
+        pytest.skip("no Python 3.13 runs here, so none was shipped")
+    sources = [path for path in DEPLOY_BUILD.rglob("*.py") if path.stat().st_size]
+    assert len(compiled) >= len(sources)
+    for path in compiled:
+        assert path.name.endswith(".cpython-313.pyc")
+        (flags,) = struct.unpack_from("<I", path.read_bytes(), 4)
+        assert flags == UNCHECKED_HASH, path
+
+
+def test_a_traceback_on_lambda_names_lambdas_folder() -> None:
+    (path,) = (HOST_BUILD / "app" / "__pycache__").glob("consumer.*.pyc")
+    assert marshal.loads(path.read_bytes()[16:]).co_filename == "/var/task/app/consumer.py"
+
+
+def test_the_host_build_imports_with_nothing_but_itself() -> None:
+    """No site-packages of ours, no path of the caller's: all that it needs is in the folder, and comes from there."""
+    script = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import app.consumer, boto3, pydantic, aws_lambda_powertools
+for module in list(sys.modules.values()):
+    place = getattr(module, "__file__", None) or sys.argv[1]
+    assert place.startswith((sys.argv[1], sys.base_prefix, "/usr/lib/python3")), place
+print(app.consumer.lambda_handler.__name__)
+"""
+    python = ROOT / ".tools" / "uv" / "bin" / "python"  # an environment with pip and uv in it, which -S leaves out
+    ran = subprocess.run(
+        [str(python), "-I", "-S", "-W", "error", "-c", script, str(HOST_BUILD)],
+        env={
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "RECORDS_TABLE": "records",
+            "ACCOUNTS_TABLE": "accounts",
+            "ENTRIES_TABLE": "entries",
+            "DEAD_LETTER_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/dead",
+            "POWERTOOLS_SERVICE_NAME": "consumer",
+            "POWERTOOLS_METRICS_NAMESPACE": "Example",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stderr == ""
+    assert ran.stdout == "lambda_handler\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Lambda's emulator is a program for Linux")
+@pytest.mark.parametrize("path", EVENT_FILES, ids=lambda path: path.stem)
+def test_the_host_build_answers_as_expected(function: Function, path: Path) -> None:
+    expected = expected_answer(path)
+    assert expected is not None, f"nobody has said what {path.name} must answer"
+    answer = function.invoke(json.loads(path.read_text()))
+    assert matches(answer, expected), answer
+
+
+def test_sam_builds_the_same_files(tmp_path: Path) -> None:
+    """`sam build`, with no option, calls our target: what is deployed is what was tested above."""
+    subprocess.run(
+        [str(ROOT / ".tools/sam/bin/sam"), "build", "--build-dir", str(tmp_path)],
+        cwd=ROOT,
+        env={**ENVIRONMENT, "AWS_DEFAULT_REGION": "us-east-1", "SAM_CLI_TELEMETRY": "0"},
+        check=True,
+        capture_output=True,
+    )
+    assert files(tmp_path / "Consumer") == files(DEPLOY_BUILD)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_nothing_is_made_twice() -> None:
+    again = subprocess.run(
+        ["make", "setup", "build"], cwd=ROOT, env=ENVIRONMENT, check=True, capture_output=True, text=True
+    )
+    assert all("Nothing to be done" in line for line in again.stdout.splitlines()), again.stdout
+
+
+@pytest.mark.parametrize("answer", [{"batchItemFailures": []}, None, [], {"errorType": "InvalidEvent"}])
+def test_an_answer_other_than_the_expected_one_is_noticed(answer: object) -> None:
+    assert not matches(answer, {"batchItemFailures": [{"itemIdentifier": "a"}]})
+
+
+def test_of_an_error_only_what_is_expected_is_compared() -> None:
+    answer = {"errorType": "InvalidEvent", "errorMessage": "no Records", "requestId": "a", "stackTrace": []}
+    assert matches(answer, {"errorType": "InvalidEvent"})
+    assert not matches(answer, {"errorType": "TypeError"})
+    assert not matches({"batchItemFailures": []}, {"errorType": "InvalidEvent"})

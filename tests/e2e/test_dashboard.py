@@ -1,0 +1,128 @@
+"""What the dashboard and the alarms watch is what the deployed function prints; and what AWS counts by itself."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.deployed import eventually
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Deploy
+    from tests.e2e.deployed import Aws, Deployed
+
+OURS = "IdempotentReceiver"
+
+BY_AWS = {
+    ("AWS/SQS", "QueueName"): {
+        "NumberOfMessagesSent",
+        "NumberOfMessagesDeleted",
+        "ApproximateAgeOfOldestMessage",
+        "ApproximateNumberOfMessagesVisible",
+        "ApproximateNumberOfMessagesNotVisible",
+    },
+    ("AWS/Lambda", "FunctionName"): {"Duration", "Throttles", "Errors"},
+    ("AWS/DynamoDB", "TableName"): {"WriteThrottleEvents", "ReadThrottleEvents"},
+}
+"""What these services count, by the name of its dimension: the local cloud prints none of it, so this is AWS's word."""
+
+Watched = tuple[str, str, str, str]
+"""A metric: its namespace and name, and the name and value of its one dimension."""
+
+
+@pytest.fixture(scope="module")
+def bank(deployed: Deploy) -> Deployed:
+    """A stack of its own: the messages that it gets are in other tests' stories too."""
+    return deployed("seen")
+
+
+@pytest.fixture(scope="module")
+def lines(aws: Aws, bank: Deployed) -> list[dict[str, Any]]:
+    """Everything that the function has said, as it was printed, once it has handled good and bad messages."""
+    for account in ("alice", "bob", "carol"):
+        bank.open_account(account, 10_000)
+    for event in ("fresh", "redelivered", "bad-body", "permanent-failure"):
+        bank.invoke(bank.recorded(event))
+    pages = aws.client("logs").get_paginator("filter_log_events")
+    group = bank.stack.outputs["ConsumerLogGroup"]
+
+    def said() -> list[dict[str, Any]]:
+        messages = [each["message"] for page in pages.paginate(logGroupName=group) for each in page["events"]]
+        return [json.loads(message) for message in messages if message.startswith("{")]
+
+    return eventually(said, lambda found: any("error_type" in each for each in found), what="the log is there")
+
+
+@pytest.fixture(scope="module")
+def printed(lines: list[dict[str, Any]]) -> set[Watched]:
+    """The metrics of all lines in the embedded metric format, by AWS's rules for it."""
+    found = set()
+    for line in lines:
+        for directive in line.get("_aws", {}).get("CloudWatchMetrics", []):
+            for dimensions in directive["Dimensions"]:
+                (dimension,) = dimensions
+                for metric in directive["Metrics"]:
+                    assert metric["Name"] in line, "a metric without a value"
+                    found.add((directive["Namespace"], metric["Name"], dimension, line[dimension]))
+    assert found, "nothing was printed: this run proves nothing"
+    return found
+
+
+@pytest.fixture(scope="module")
+def widgets(aws: Aws, bank: Deployed) -> list[dict[str, Any]]:
+    body = aws.client("cloudwatch").get_dashboard(DashboardName=bank.stack.outputs["DashboardName"])["DashboardBody"]
+    return [each["properties"] for each in json.loads(body)["widgets"]]
+
+
+def shown(widgets: list[dict[str, Any]]) -> set[Watched]:
+    return {tuple(line[:4]) for each in widgets for line in each.get("metrics", [])}  # type: ignore[misc]
+
+
+def alarmed(aws: Aws, bank: Deployed) -> set[Watched]:
+    found = set()
+    for alarm in aws.client("cloudwatch").describe_alarms(AlarmNamePrefix=bank.stack.name)["MetricAlarms"]:
+        (dimension,) = alarm["Dimensions"]
+        found.add((alarm["Namespace"], alarm["MetricName"], dimension["Name"], dimension["Value"]))
+    return found
+
+
+def test_every_metric_of_ours_that_is_watched_was_printed(
+    aws: Aws, bank: Deployed, widgets: list[dict[str, Any]], printed: set[Watched]
+) -> None:
+    for watched in (shown(widgets), alarmed(aws, bank)):
+        ours = {each for each in watched if each[0] == OURS}
+        assert ours
+        assert ours - printed == set()
+
+
+def test_every_metric_that_was_printed_is_shown(widgets: list[dict[str, Any]], printed: set[Watched]) -> None:
+    assert printed - shown(widgets) == set()
+
+
+def test_every_other_metric_that_is_watched_is_one_that_aws_counts_for_this_stack(
+    aws: Aws, bank: Deployed, widgets: list[dict[str, Any]]
+) -> None:
+    resources = {name.rpartition("/")[2] for name in bank.stack.resources.values()}
+    for namespace, metric, dimension, value in shown(widgets) | alarmed(aws, bank):
+        if namespace != OURS:
+            assert metric in BY_AWS[namespace, dimension]
+            assert value in resources
+
+
+def test_there_are_six_alarms(aws: Aws, bank: Deployed) -> None:
+    assert len(alarmed(aws, bank)) == 6
+
+
+def test_failures_are_counted_by_fields_that_were_printed(
+    bank: Deployed, widgets: list[dict[str, Any]], lines: list[dict[str, Any]]
+) -> None:
+    (query,) = [each["query"] for each in widgets if "query" in each]
+    assert f"SOURCE '{bank.stack.outputs['ConsumerLogGroup']}'" in query
+    failures = [line for line in lines if "error_type" in line]
+    for field in ("error_type", "message_id", "reason"):
+        assert field in query
+        assert all(field in line for line in failures)
+    types = {line["error_type"] for line in failures}
+    assert {"InvalidBody", "PermanentError"} <= types

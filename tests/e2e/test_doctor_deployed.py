@@ -1,0 +1,288 @@
+"""Doctor on a deployed stack: nothing on the one that is shipped, and each fault by its name."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from botocore.exceptions import ClientError
+
+from idempotent_receiver.operations.doctor import Finding, Unchecked, examine
+from idempotent_receiver.operations.inspection import Consumer, NotFound, gather, of_stack
+from local.cloud import ACCOUNT, REGION
+from local.deploy import deploy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from local.deploy import Stack
+    from tests.e2e.deployed import Aws
+
+DAY_SECONDS = 86_400
+
+
+@pytest.fixture(scope="module")
+def stack(aws: Aws, build: Path) -> Iterator[Stack]:
+    """The template as it is shipped. It is spoiled and mended here, so no other test may have it."""
+    name = f"doctor-{uuid4().hex[:8]}"
+    yield deploy(aws, name=name, code=build)  # type: ignore[arg-type]  # it has the clients, and no more is asked
+    aws.client("cloudformation").delete_stack(StackName=name)
+
+
+def examined(aws: Aws, stack: Stack) -> list[Finding | Unchecked]:
+    return examine(gather(aws.client, of_stack(aws.client, stack.name)))
+
+
+@contextmanager
+def queue_attribute(aws: Aws, stack: Stack, queue: str, name: str, value: str) -> Iterator[None]:
+    sqs, url = aws.client("sqs"), stack.resources[queue]
+    before = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"][name]
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={name: value})
+    yield
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={name: before})
+
+
+@contextmanager
+def mapping(aws: Aws, stack: Stack, spoiled: dict[str, Any], mended: dict[str, Any]) -> Iterator[None]:
+    functions, uuid = aws.client("lambda"), stack.resources["ConsumerMessages"]
+    functions.update_event_source_mapping(UUID=uuid, **spoiled)
+    yield
+    functions.update_event_source_mapping(UUID=uuid, **mended)
+
+
+@contextmanager
+def time_to_live_is_off(aws: Aws, stack: Stack) -> Iterator[None]:
+    for enabled in (False, True):
+        aws.client("dynamodb").update_time_to_live(
+            TableName=stack.resources["Records"],
+            TimeToLiveSpecification={"Enabled": enabled, "AttributeName": "expiration"},
+        )
+        if not enabled:
+            yield
+
+
+@contextmanager
+def variable(aws: Aws, stack: Stack, name: str, value: str) -> Iterator[None]:
+    functions, function = aws.client("lambda"), stack.resources["Consumer"]
+    before = functions.get_function_configuration(FunctionName=function)["Environment"]["Variables"]
+    for variables in ({**before, name: value}, before):
+        functions.update_function_configuration(FunctionName=function, Environment={"Variables": variables})
+        # It answers at once and changes a moment later, here as at AWS: what is looked at in between is neither.
+        functions.get_waiter("function_updated_v2").wait(FunctionName=function, WaiterConfig={"Delay": 1, "MaxAttempts": 30})
+        if variables is not before:
+            yield
+
+
+@contextmanager
+def reserved(aws: Aws, stack: Stack, number: int) -> Iterator[None]:
+    functions, function = aws.client("lambda"), stack.resources["Consumer"]
+    functions.put_function_concurrency(FunctionName=function, ReservedConcurrentExecutions=number)
+    yield
+    functions.delete_function_concurrency(FunctionName=function)
+
+
+@contextmanager
+def denied(aws: Aws, stack: Stack, action: str) -> Iterator[None]:
+    iam, role = aws.client("iam"), stack.resources["ConsumerRole"]
+    statement = {"Effect": "Deny", "Action": action, "Resource": "*"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    iam.put_role_policy(RoleName=role, PolicyName="Spoil", PolicyDocument=document)
+    yield
+    iam.delete_role_policy(RoleName=role, PolicyName="Spoil")
+
+
+@contextmanager
+def alarm_is_gone(aws: Aws, stack: Stack, name: str) -> Iterator[None]:
+    cloudwatch = aws.client("cloudwatch")
+    (alarm,) = cloudwatch.describe_alarms(AlarmNames=[stack.resources[name]])["MetricAlarms"]
+    cloudwatch.delete_alarms(AlarmNames=[alarm["AlarmName"]])
+    yield
+    kept = ("AlarmName", "Namespace", "MetricName", "Dimensions", "Statistic", "Period", "EvaluationPeriods")
+    settings = {each: alarm[each] for each in (*kept, "Threshold", "ComparisonOperator")}
+    cloudwatch.put_metric_alarm(**settings)
+
+
+def given_up_after(aws: Aws, stack: Stack, receives: int) -> Any:
+    url = stack.resources["Queue"]
+    attributes = aws.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"])["Attributes"]
+    policy = {**json.loads(attributes["RedrivePolicy"]), "maxReceiveCount": receives}
+    return queue_attribute(aws, stack, "Queue", "RedrivePolicy", json.dumps(policy))
+
+
+FAULTS: dict[str, Callable[[Aws, Stack], Any]] = {
+    "partial-responses": lambda aws, stack: mapping(
+        aws, stack, {"FunctionResponseTypes": []}, {"FunctionResponseTypes": ["ReportBatchItemFailures"]}
+    ),
+    "visibility": lambda aws, stack: queue_attribute(aws, stack, "Queue", "VisibilityTimeout", "180"),
+    "receives": lambda aws, stack: given_up_after(aws, stack, 3),
+    "ttl": time_to_live_is_off,
+    "record-retention": lambda aws, stack: variable(aws, stack, "RECORD_RETENTION_DAYS", "18"),
+    "dead-letter-retention": lambda aws, stack: queue_attribute(
+        aws, stack, "DeadLetterQueue", "MessageRetentionPeriod", str(DAY_SECONDS)
+    ),
+    "filter-criteria": lambda aws, stack: mapping(
+        aws, stack, {"FilterCriteria": {"Filters": [{"Pattern": '{"body": [1]}'}]}}, {"FilterCriteria": {"Filters": []}}
+    ),
+    "concurrency": lambda aws, stack: reserved(aws, stack, 5),
+    "permissions": lambda aws, stack: denied(aws, stack, "dynamodb:PartiQLUpdate"),
+    "encryption": lambda aws, stack: queue_attribute(aws, stack, "DeadLetterQueue", "SqsManagedSseEnabled", "false"),
+    "alarms": lambda aws, stack: alarm_is_gone(aws, stack, "LostClaimsAlarm"),
+}
+"""All but `global-table`: the local cloud replicates none."""
+
+
+def test_nothing_is_found_on_the_shipped_stack_and_everything_is_checked(aws: Aws, stack: Stack) -> None:
+    assert examined(aws, stack) == []
+
+
+@pytest.mark.parametrize("check", FAULTS)
+def test_a_fault_is_found_by_its_check_alone(aws: Aws, stack: Stack, check: str) -> None:
+    with FAULTS[check](aws, stack):
+        found = examined(aws, stack)
+    assert [(type(each), each.check) for each in found] == [(Finding, check)]
+    assert examined(aws, stack) == []
+
+
+def test_a_function_is_looked_at_without_its_stack(aws: Aws, stack: Stack) -> None:
+    consumer = Consumer(function=stack.outputs["ConsumerName"])
+    alone, by_stack = (gather(aws.client, each) for each in (consumer, of_stack(aws.client, stack.name)))
+    varying = dict.fromkeys(("LastModified", "LastProcessingResult", "State"))
+    assert replace(alone, mapping={**alone.mapping, **varying}) == replace(  # type: ignore[dict-item]
+        by_stack,
+        mapping={**by_stack.mapping, **varying},  # type: ignore[dict-item]
+    )
+
+
+def test_what_is_not_allowed_could_not_be_checked(aws: Aws, stack: Stack) -> None:
+    class Refusing:
+        def get_paginator(self, operation: str) -> Any:
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": ""}}, "DescribeAlarms")
+
+    def client(service: str) -> Any:
+        return Refusing() if service == "cloudwatch" else aws.client(service)
+
+    found = examine(gather(client, of_stack(client, stack.name)))
+    assert found == [Unchecked("alarms", "DescribeAlarms was answered with AccessDenied")]
+
+
+def test_what_is_not_there_is_named(aws: Aws, stack: Stack) -> None:
+    with pytest.raises(NotFound, match="no stack nowhere"):
+        of_stack(aws.client, "nowhere")
+    with pytest.raises(NotFound, match="no function nothing"):
+        gather(aws.client, Consumer(function="nothing"))
+
+
+def test_all_that_it_asks_for_is_in_the_operators_policy(aws: Aws, stack: Stack) -> None:
+    asked = set()
+    clients: dict[str, Any] = {}
+
+    def client(service: str) -> Any:
+        if service not in clients:
+            clients[service] = aws.client(service)
+            clients[service].meta.events.register("before-call", note)
+        return clients[service]
+
+    def note(model: Any, **_: Any) -> None:
+        asked.add(f"{model.service_model.signing_name}:{model.name}".replace("monitoring:", "cloudwatch:"))
+
+    gather(client, of_stack(client, stack.name))
+    for each in clients.values():
+        each.meta.events.unregister("before-call", note)
+    iam, arn = aws.client("iam"), stack.outputs["OperatorPolicyArn"]
+    version = iam.get_policy(PolicyArn=arn)["Policy"]["DefaultVersionId"]
+    document = iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]["Document"]
+    listed = [each["Action"] for each in document["Statement"]]
+    allowed = {action for each in listed for action in ([each] if isinstance(each, str) else each)}
+    assert asked
+    assert asked - allowed == set()
+
+
+# The command.
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What came of a command."""
+
+    status: int
+    out: str
+    err: str
+
+
+def receiver(aws: Aws, *arguments: str, out: int = subprocess.PIPE) -> Ran:
+    """Run the command in a process of its own."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "idempotent_receiver", *arguments, "--endpoint-url", aws.endpoint_url],
+        env={**os.environ, "AWS_ACCESS_KEY_ID": ACCOUNT, "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": REGION}
+        | {"AWS_DEFAULT_REGION": REGION, "TERM": "xterm-256color"},
+        stdout=out,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    return Ran(ran.returncode, ran.stdout or "", ran.stderr)
+
+
+def test_the_example_in_its_help_runs_and_ends_well_on_the_shipped_stack(aws: Aws, stack: Stack) -> None:
+    (example,) = re.findall(r"(?m)^ *receiver (doctor .*)$", receiver(aws, "doctor", "--help").out)
+    ran = receiver(aws, *example.replace("transfers", stack.name).split())
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.out.strip() == "12 checks: 0 findings, 0 not checked."
+
+
+def test_it_exits_with_one_and_names_the_fault_and_its_remedy_for_scripts(aws: Aws, stack: Stack) -> None:
+    with FAULTS["ttl"](aws, stack):
+        ran = receiver(aws, "doctor", "--function", stack.outputs["ConsumerName"], "--json")
+    assert ran.status == 1
+    (finding,) = json.loads(ran.out)["findings"]
+    assert finding["check"] == "ttl"
+    assert "enable time to live" in finding["remedy"]
+    assert json.loads(ran.out)["unchecked"] == []
+
+
+def test_it_names_the_fault_and_its_remedy_in_a_terminal(aws: Aws, stack: Stack) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        with FAULTS["alarms"](aws, stack):
+            ran = receiver(aws, "doctor", "--stack", stack.name, out=theirs)
+        said = os.read(ours, 65_536).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert ran.status == 1
+    assert "\x1b[1;31malarms\x1b[0m" in said
+    assert "there is no alarm on lost claims" in said
+    assert "remedy:" in said
+
+
+@pytest.mark.parametrize("arguments", [[], ["--stack", "nowhere"], ["--function", "nothing"]])
+def test_without_a_consumer_it_says_what_to_do(aws: Aws, arguments: list[str]) -> None:
+    ran = receiver(aws, "doctor", *arguments)
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err.startswith("receiver: ")
+    assert "Traceback" not in ran.err
+
+
+def test_what_the_flags_say_counts(aws: Aws, stack: Stack) -> None:
+    ran = receiver(aws, "doctor", "--stack", stack.name, "--retention-days", "18", "--json")
+    assert [each["check"] for each in json.loads(ran.out)["findings"]] == ["record-retention"]
+
+
+def test_a_key_of_ones_own_is_no_finding_and_its_grant_could_not_be_checked(aws: Aws, build: Path) -> None:
+    key = aws.client("kms").create_key()["KeyMetadata"]["Arn"]
+    name = f"key-{uuid4().hex[:8]}"
+    deploy(aws, name=name, code=build, parameters={"KmsKeyArn": key})  # type: ignore[arg-type]
+    found = examine(gather(aws.client, of_stack(aws.client, name)))
+    why = "whether the role may use the queue's key is only known to AWS"
+    assert found == [Unchecked("permissions", why)]
+    aws.client("cloudformation").delete_stack(StackName=name)

@@ -1,0 +1,333 @@
+"""Dead letters of a deployed consumer: every reason is named, and what can succeed comes back once, kill or no kill."""
+
+from __future__ import annotations
+
+import io
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import redirect_stderr, redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from idempotent_receiver.deadletter import STAMP, Stamp
+from local.cloud import ACCOUNT, REGION
+from local.stage import Stage
+from local.story import CURRENCY, Kind, tell
+from tests.e2e.deployed import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from multiprocessing.synchronize import Event
+
+    from tests.e2e.conftest import Deploy
+    from tests.e2e.deployed import Deployed
+
+MESSAGES = 40
+KILLS = int(os.environ.get("KILLS", "10"))
+"""How many on each kind of queue: twenty together."""
+LETTERS, FEWEST = 120, 20
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["idempotent_receiver.operations.cli"])
+SEED = int(os.environ.get("SEED", "20"))
+
+
+@pytest.fixture(scope="module")
+def banks(deployed: Deploy) -> list[Deployed]:
+    """A consumer of a standard queue and one of a FIFO queue, whose ledger fails as a transfer's id says."""
+    return [deployed(f"redrive-{fifo}", stubborn=True, Fifo=fifo) for fifo in ("false", "true")]
+
+
+@pytest.fixture(params=[0, 1], ids=["standard", "fifo"])
+def bank(request: pytest.FixtureRequest, banks: list[Deployed]) -> Iterator[Deployed]:
+    """Each of them, which leaves no dead letter to the next test."""
+    bank = banks[request.param]
+    yield bank
+    bank.resume()
+    sqs, url = bank.aws.client("sqs"), bank.stack.outputs["DeadLetterQueueUrl"]
+    while received := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
+        for each in received:
+            sqs.delete_message(QueueUrl=url, ReceiptHandle=each["ReceiptHandle"])
+
+
+@pytest.fixture
+def stage(bank: Deployed) -> Stage:
+    """The same, as the story of `make run` has it."""
+    sqs, dynamodb, functions = (bank.aws.client(name) for name in ("sqs", "dynamodb", "lambda"))
+    return Stage(stack=bank.stack, sqs=sqs, dynamodb=dynamodb, functions=functions)
+
+
+def environment(bank: Deployed) -> dict[str, str]:
+    """What the command finds in its environment."""
+    return {
+        "AWS_ENDPOINT_URL": bank.aws.endpoint_url,
+        "AWS_ACCESS_KEY_ID": ACCOUNT,
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
+def receiver(bank: Deployed, *arguments: str) -> tuple[int, Any]:
+    """Run the command as a program of its own; its exit code and its answer."""
+    command = [sys.executable, "-m", "idempotent_receiver", *arguments, "--stack", bank.stack.name, "--json"]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    ran = subprocess.run(command, env=kept | environment(bank), capture_output=True, text=True, check=False)
+    assert ran.returncode in (0, 1), ran.stderr
+    return ran.returncode, json.loads(ran.stdout)
+
+
+# What lies in the dead-letter queue, come by as it comes by in life.
+
+
+def send(bank: Deployed, bodies: Sequence[str], *, groups: int = 12, **attributes: Any) -> list[str]:
+    """Send messages; on a FIFO queue, to so many groups. Their messageIds."""
+    ids: list[str] = []
+    fifo = bank.stack.outputs["QueueUrl"].endswith(".fifo")
+    for start in range(0, len(bodies), 10):
+        entries: list[dict[str, Any]] = [
+            {"Id": str(place), "MessageBody": body, "MessageAttributes": attributes}
+            for place, body in enumerate(bodies[start : start + 10])
+        ]
+        for place, entry in enumerate(entries):
+            if fifo:
+                number = (start + place) % groups
+                entry |= {"MessageGroupId": f"group-{number}", "MessageDeduplicationId": f"{time.monotonic_ns()}"}
+        sqs = bank.aws.client("sqs")
+        sent = sqs.send_message_batch(QueueUrl=bank.stack.outputs["QueueUrl"], Entries=entries)
+        ids += [one["MessageId"] for one in sorted(sent["Successful"], key=lambda one: int(one["Id"]))]
+    return ids
+
+
+def let_die(bank: Deployed) -> None:
+    """Receive all that the queue has until SQS itself moves it to the dead-letter queue; nobody handles it."""
+    sqs, queue = bank.aws.client("sqs"), bank.stack.outputs["QueueUrl"]
+
+    for _ in range(1000):
+        received = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages", [])
+        if not received:
+            return
+        entries = [
+            {"Id": str(place), "ReceiptHandle": each["ReceiptHandle"], "VisibilityTimeout": 0}
+            for place, each in enumerate(received)
+        ]
+        sqs.change_message_visibility_batch(QueueUrl=queue, Entries=entries)
+    pytest.fail("the queue did not become empty")
+
+
+def handled(bank: Deployed, ids: Sequence[str], bodies: Sequence[str]) -> None:
+    """Let the function handle messages whose acknowledgement then gets lost."""
+    arn = bank.stack.outputs["QueueArn"]
+    records = [
+        {
+            "messageId": id,
+            "receiptHandle": "",
+            "body": body,
+            "attributes": {"ApproximateReceiveCount": "1", "MessageGroupId": id},
+            "messageAttributes": {},
+            "eventSource": "aws:sqs",
+            "eventSourceARN": arn,
+        }
+        for id, body in zip(ids, bodies, strict=True)
+    ]
+    bank.invoke({"Records": records})
+
+
+def dead_now(bank: Deployed) -> int:
+    names = [f"ApproximateNumberOfMessages{which}" for which in ("", "NotVisible", "Delayed")]
+    found = bank.aws.client("sqs").get_queue_attributes(
+        QueueUrl=bank.stack.outputs["DeadLetterQueueUrl"], AttributeNames=names
+    )
+    return sum(int(each) for each in found["Attributes"].values())
+
+
+def test_the_leftovers_of_a_run_come_back_as_far_as_they_can_and_the_books_balance(
+    bank: Deployed, stage: Stage
+) -> None:
+    """The story's own dead letters, and one of each that a short story has not."""
+    story = tell(SEED, MESSAGES, prefix=f"{time.monotonic_ns()}-", kills=False)
+    kinds = story.kinds
+    stage.open_accounts(story.opening, CURRENCY)
+    for start in range(0, MESSAGES, 10):
+        stage.send(story.parts[start : start + 10])
+    bank.drained()
+    bank.pause()
+    payer, payee = (next(name for name in story.opening if "account-0" + n in name) for n in "01")
+    more = [
+        {**bank.transfer(payer, payee, 1, kind=kind), "currency": CURRENCY} for kind in ("fails1", "done", "throttled")
+    ]
+    bodies = [json.dumps(each) for each in more]
+    ids = send(bank, bodies)
+    handled(bank, ids[:2], bodies[:2])
+    let_die(bank)
+    bank.resume()
+    forged = Stamp(key=ids[1], original_id=ids[1]).to_json()
+    send(
+        bank,
+        [json.dumps({**more[0], "transfer_id": "forged"})],
+        **{STAMP: {"DataType": "String", "StringValue": forged}},
+    )
+    bank.drained()
+
+    _, listed = receiver(bank, "dlq", "list")
+
+    died = {kind for name, kind in kinds.items() if name in story.dead_lettered}
+    assert died == {Kind.GARBAGE, Kind.OVERDRAWN, Kind.UNKNOWN}
+    reasons = " | ".join(group["reason"] for group in listed["groups"])
+    for part in (
+        "the body is not a Transfer",
+        "cannot pay",
+        "is unknown or",
+        "ConnectionError",
+        "used for another payload",
+    ):
+        assert part in reasons
+    for part in ("never claimed", "done: its acknowledgement was lost"):
+        assert part in reasons
+    assert listed["letters"] == len(story.dead_lettered) + 4 == dead_now(bank)
+
+    # The causes are mended: who could not pay now can, and who was unknown is a customer.
+    funds = {name: 10**9 for name in story.opening if "empty" in name}
+    unknown = {
+        account
+        for name, sides in story.sides.items()
+        for account in sides
+        if account not in story.opening and kinds[name] is Kind.UNKNOWN
+    }
+    stage.open_accounts({**funds, **dict.fromkeys(unknown, 10**9)}, CURRENCY)
+    code, told = receiver(bank, "dlq", "redrive", "--include-permanent", "--yes")
+    bank.drained()
+
+    garbage = [name for name in story.dead_lettered if kinds[name] is Kind.GARBAGE]
+    assert code == 1
+    assert told["plan"] == {"MOVE": len(story.dead_lettered) + 2, "DONE": 1, "CONFLICT": 1}
+    assert (told["moved"], told["dropped"]) == (len(story.dead_lettered) + 2, 1)
+    # On a FIFO queue the run looks again at what came up behind, and may meet garbage that has died once more.
+    left = [each["verdict"] for each in told["left"] if "has died again" not in each["why"]]
+    assert left == ["CONFLICT"]
+    _, listed = receiver(bank, "dlq", "list")
+    again = Counter(each["verdict"] for group in listed["groups"] for each in group["letters"])
+    assert again == {"PERMANENT": len(garbage), "CONFLICT": 1}
+    sides = story.sides | {each["transfer_id"]: (payer, payee) for each in more}
+    entries = stage.entries_of(sides)
+    can_be_posted = (set(kinds) - set(garbage)) | {each["transfer_id"] for each in more}
+    assert Counter(entry.transfer for entry in entries) == Counter(dict.fromkeys(can_be_posted, 2))
+    opened = {**story.opening, **funds, **dict.fromkeys(unknown, 10**9)}
+    moved: Counter[str] = Counter()
+    for entry in entries:
+        moved[entry.account] += entry.amount
+    assert sum(moved.values()) == 0
+    for account, balance in stage.balances(list(opened)).items():
+        assert balance == opened[account] + moved[account], account
+
+
+def test_a_message_comes_back_twice_within_five_minutes_and_is_handled_once(bank: Deployed) -> None:
+    payer, payee = bank.new_account(100), bank.new_account(0)
+    transfer = bank.transfer(payer, payee, 7)
+    bank.pause()
+    (id,) = send(bank, [json.dumps(transfer)])
+    for _ in range(2):
+        let_die(bank)
+        assert receiver(bank, "dlq", "redrive", "--yes")[1]["moved"] == 1
+
+    bank.resume()
+
+    assert bank.completed(id)["attempts"] == 1
+    bank.drained()
+    assert (bank.balance(payer), dead_now(bank)) == (93, 0)
+
+
+def command(arguments: Sequence[str], variables: dict[str, str], began: Event) -> None:
+    """What the killed process runs: the command itself. It does not linger in a long poll, so that kills meet work."""
+    from idempotent_receiver.operations import cli, letters  # noqa: PLC0415  # in the process that is to be killed
+
+    class Watched(letters.DeadLetterQueue):
+        def take(self, *given: Any) -> Any:
+            began.set()
+            return super().take(*given)
+
+    os.environ.update(variables)
+    letters.WAIT_SECONDS = 0
+    cli.dlq.DeadLetterQueue = Watched  # type: ignore[misc]
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        cli.main(arguments)
+
+
+class Customers:
+    """Ten payers and a payee, and the messages of theirs that have died unhandled."""
+
+    def __init__(self, bank: Deployed) -> None:
+        self.bank = bank
+        self.payers, self.payee = [bank.new_account(1000) for _ in range(10)], bank.new_account(0)
+        self.ids: list[str] = []
+        self.left: list[int] = []
+        self.held_until = 0.0
+
+    def die(self, count: int) -> None:
+        """So many more dead letters that no handler ever saw."""
+        transfers = [self.bank.transfer(self.payers[number % 10], self.payee, 1) for number in range(count)]
+        self.bank.pause()
+        self.ids += send(self.bank, [json.dumps(each) for each in transfers])
+        let_die(self.bank)
+        self.bank.resume()
+
+    def kill_a_redriver(self, seconds: float) -> bool:
+        """Run the command, and kill it so long after it has begun to take letters; whether it was still at work."""
+        if dead_now(self.bank) < FEWEST:
+            self.die(LETTERS)
+        time.sleep(max(0.0, self.held_until - time.monotonic()))
+        flags = ["dlq", "redrive", "--stack", self.bank.stack.name, "--hold", "1", "--rate", "25", "--yes"]
+        began = PROCESSES.Event()
+        # Started like any program, from a server that has the imports behind it.
+        process = PROCESSES.Process(target=command, args=(flags, environment(self.bank), began))
+        process.start()
+        assert began.wait(20), "it never came to take anything"
+        process.join(seconds)
+        process.kill()
+        process.join()
+        self.held_until = time.monotonic() + 1.0
+        self.left.append(dead_now(self.bank))
+        return process.exitcode == -signal.SIGKILL
+
+    def settle(self) -> None:
+        """Redrive what is left, undisturbed, and wait for the consumer."""
+        eventually(
+            lambda: receiver(self.bank, "dlq", "redrive", "--yes", "--hold", "5"),
+            lambda _: dead_now(self.bank) == 0,
+            what="everything has come back",
+        )
+        self.bank.drained(seconds=60)
+
+    def check(self) -> None:
+        """Hold the books to what was sent."""
+        records = [self.bank.record(id) or {} for id in self.ids]
+        assert Counter(record.get("status") for record in records) == {"COMPLETED": len(self.ids)}
+        assert Counter(record["attempts"] for record in records) == {1: len(self.ids)}
+        assert self.bank.balance(self.payee) == len(self.ids)
+        assert sum(self.bank.balance(payer) for payer in self.payers) == 10 * 1000 - len(self.ids)
+        assert dead_now(self.bank) == 0
+
+
+def test_kill_9_at_twenty_random_moments_loses_nothing_and_repeats_nothing(banks: list[Deployed]) -> None:
+    """Half of them on each kind of queue, in turn: while one's letters are still held, the other's redriver is killed.
+
+    The consumer works meanwhile. No letter was claimed before, so that a second run would be counted.
+    """
+    chance, both = random.Random(SEED), [Customers(bank) for bank in banks]
+    kills = [0, 0]
+    for _ in range(2 * KILLS):
+        for place, customers in enumerate(both):
+            if kills[place] < KILLS:
+                kills[place] += customers.kill_a_redriver(chance.uniform(0.0, 0.5))
+    assert kills == [KILLS, KILLS]
+    for customers in both:
+        assert len(set(customers.left)) > KILLS / 2, f"the kills met no work: {customers.left}"
+        customers.settle()
+        customers.check()

@@ -1,0 +1,170 @@
+"""`make run` keeps its promise, its control breaks it, and neither leaves anything behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from local.cloud import ROOT, running_cloud
+from local.deploy import deploy
+from tests.e2e.test_cloud import nothing_left, on_linux
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+PATIENCE_SECONDS = 175
+NAMES = [
+    "sent",
+    "completed",
+    "dead_lettered",
+    "duplicates",
+    "taken_over",
+    "expected_completed",
+    "expected_dead_lettered",
+    "unaccounted",
+    "overlaps",
+    "lost",
+    "doubled",
+    "balanced",
+]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that is over."""
+
+    status: int
+    output: str
+
+    @property
+    def line(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.output.splitlines()[-1])
+        return found
+
+
+def begin(folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    """Start a run whose temporary files go to the folder, as a terminal would: in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "local.run"],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(folder), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def ended(program: subprocess.Popen[str]) -> Ended:
+    try:
+        output, _ = program.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        program.kill()
+    return Ended(program.returncode, output)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("run")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def begun(folder: Path) -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """A run and its control, under way beside the tests that come first: both mostly wait."""
+    programs = {
+        "on": begin(folder, {"N": "60", "SEED": "3"}),
+        "off": begin(folder, {"N": "20", "SEED": "3", "PROTECTION": "off"}),
+    }
+    yield programs
+    for program in programs.values():
+        program.terminate()
+        program.communicate(timeout=PATIENCE_SECONDS)
+
+
+@pytest.fixture(scope="module")
+def runs(begun: dict[str, subprocess.Popen[str]]) -> dict[str, Ended]:
+    """The two, when they are over."""
+    return {name: ended(program) for name, program in begun.items()}
+
+
+@on_linux
+@pytest.mark.parametrize(
+    ("last_seen", "then_seconds"),
+    [
+        (None, 0.1),
+        (None, 0.4),
+        ("transfers, seed", 0.05),
+        ("local cloud", 0.3),
+        ("local cloud", 1.0),
+        ("expected", 0.2),
+        ("expected", 2),
+    ],
+)
+def test_a_ctrl_c_leaves_nothing(tmp_path: Path, last_seen: str | None, then_seconds: float) -> None:
+    with begin(tmp_path, {"N": "40"}) as program:
+        assert program.stdout is not None
+        while last_seen is not None and last_seen not in program.stdout.readline():
+            assert program.poll() is None
+        time.sleep(then_seconds)
+        os.killpg(program.pid, signal.SIGINT)
+        status = ended(program).status
+    # While Python still imports, nobody is there yet to turn the signal into a status.
+    assert status in {130, -signal.SIGINT}
+    assert nothing_left(tmp_path)
+
+
+def test_the_story_plays_on_a_stack_that_is_deployed(tmp_path: Path) -> None:
+    with running_cloud() as cloud:
+        deploy(cloud, name="payments", parameters={"FunctionTimeout": "10"})
+        program = begin(tmp_path, {**cloud.environment, "N": "30", "STACK": "payments"})
+        run = ended(program)
+        left = cloud.client("sqs").list_queues()["QueueUrls"]
+    assert run.status == 0, run.output
+    assert run.line["completed"] == run.line["expected_completed"]
+    assert run.line["duplicates"] > 0
+    assert left
+
+
+def test_a_stack_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with running_cloud() as cloud:
+        run = ended(begin(tmp_path, {**cloud.environment, "STACK": "nowhere"}))
+    assert run.status == 2
+    assert "nowhere" in run.output
+
+
+def test_every_message_takes_effect_once(runs: dict[str, Ended]) -> None:
+    run = runs["on"]
+    assert run.status == 0, run.output
+    assert list(run.line) == NAMES
+    assert run.line["sent"] == 60
+    assert run.line["completed"] == run.line["expected_completed"] == 54
+    assert run.line["dead_lettered"] == run.line["expected_dead_lettered"] == 6
+    assert [run.line[name] for name in ("unaccounted", "overlaps", "lost", "doubled")] == [0, 0, 0, 0]
+    assert run.line["duplicates"] > 0
+    assert run.line["taken_over"] > 0
+    assert run.line["balanced"] is True
+
+
+def test_without_protection_the_checks_fail(runs: dict[str, Ended]) -> None:
+    control = runs["off"]
+    assert control.status == 1, control.output
+    assert list(control.line) == NAMES
+    assert control.line["doubled"] > 0
+
+
+def test_what_was_changed_after_deployment_is_said_aloud(runs: dict[str, Ended]) -> None:
+    assert "visibility timeout was set from 120 to 15 s" in runs["on"].output
+
+
+@on_linux
+def test_a_run_leaves_nothing(runs: dict[str, Ended], folder: Path) -> None:
+    assert nothing_left(folder)

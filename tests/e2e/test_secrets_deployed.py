@@ -1,0 +1,46 @@
+"""A secret that is sent to the deployed function is in its dead letter's body, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from tests.e2e.deployed import eventually
+
+if TYPE_CHECKING:
+    from tests.e2e.deployed import Aws, Deployed
+
+SECRET = "correct-horse-battery-staple"
+
+
+def test_a_secret_is_told_to_nobody(aws: Aws, bank: Deployed) -> None:
+    (good,) = bank.recorded("eventbridge")["Records"]
+    transfer = {"transfer_id": "t-1", "from_account": "alice", "to_account": "bob", "currency": "USD"}
+    bodies = {"secret-1": SECRET, "secret-2": json.dumps({**transfer, "amount": SECRET})}
+    attribute = {"dataType": "String", "stringValue": SECRET}
+    records = [
+        {**good, "messageId": id, "body": body, "messageAttributes": {"token": attribute}}
+        for id, body in bodies.items()
+    ]
+    answer = bank.invoke({"Records": records})
+    assert answer.failed == []
+    log = logged(aws, bank)
+    for id in bodies:
+        letter, record = bank.dead_letter(id), bank.record(id)
+        assert SECRET in letter.body
+        assert SECRET not in json.dumps(letter.stamp)
+        assert letter.stamp["error_type"] == "InvalidBody"
+        assert SECRET not in str(record)
+        assert id in log
+    assert SECRET not in log + answer.log
+
+
+def logged(aws: Aws, bank: Deployed) -> str:
+    pages = aws.client("logs").get_paginator("filter_log_events")
+    group = bank.stack.outputs["ConsumerLogGroup"]
+
+    def said() -> str:
+        found: list[Any] = [each for page in pages.paginate(logGroupName=group) for each in page["events"]]
+        return "\n".join(each["message"] for each in found)
+
+    return eventually(said, lambda text: "secret-2" in text and "BatchDuration" in text, what="the log is there")

@@ -1,0 +1,258 @@
+"""SQS in memory, as far as moving messages goes: what AWS documents of ids, visibility, groups and deduplication.
+
+A test holds its clock, and may let the caller crash before or after any request takes effect.
+"""
+# ruff: noqa: N803  # the arguments' names are boto3's
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+from idempotent_receiver.deadletter import size_of
+
+if TYPE_CHECKING:
+    from tests.held_clock import HeldClock
+
+ENDPOINT = "https://sqs.us-east-1.amazonaws.com"
+ACCOUNT = "123456789012"
+DEDUPLICATION_SECONDS = 300
+MOST_BYTES = 1024 * 1024
+
+
+class Crash(BaseException):
+    """The process is gone. Nothing may handle this."""
+
+
+@dataclass
+class Kept:
+    """A message in a queue."""
+
+    id: str
+    sent: dict[str, Any]
+    sent_seconds: float
+    source: str | None = None
+    visible_seconds: float = 0.0
+    receives: int = 0
+    receipt: str = ""
+
+    @property
+    def group(self) -> str | None:
+        return self.sent.get("MessageGroupId")
+
+
+@dataclass
+class Queue:
+    """A queue; `dead_letters` takes what was received `most_receives` times."""
+
+    name: str
+    dead_letters: Queue | None = None
+    most_receives: int = 5
+    messages: list[Kept] = field(default_factory=list)
+    sent_ids: dict[str, float] = field(default_factory=dict)
+    receipts: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"{ENDPOINT}/{ACCOUNT}/{self.name}"
+
+    @property
+    def arn(self) -> str:
+        return f"arn:aws:sqs:us-east-1:{ACCOUNT}:{self.name}"
+
+    @property
+    def fifo(self) -> bool:
+        return self.name.endswith(".fifo")
+
+
+class Queues:
+    """A client of SQS. `crash_at` is the number of the request at which the caller dies, and on which side of it."""
+
+    def __init__(self, clock: HeldClock) -> None:
+        self.meta = SimpleNamespace(endpoint_url=ENDPOINT)
+        self.clock = clock
+        self.queues: dict[str, Queue] = {}
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.crash_at: tuple[int, str] | None = None
+        self.refused: set[str] = set()
+        """Bodies that SQS will not take."""
+        self.undeletable: set[str] = set()
+        """URLs of queues that answer no delete with a success."""
+        self.broken: set[str] = set()
+        """Requests that fail as a whole."""
+        self._numbers = itertools.count(1)
+
+    def create(self, name: str, dead_letters: Queue | None = None) -> Queue:
+        queue = Queue(name, dead_letters)
+        self.queues[queue.url] = queue
+        return queue
+
+    # The API.
+
+    def send_message(self, *, QueueUrl: str, **sent: Any) -> dict[str, Any]:
+        return self._call("send_message", {"QueueUrl": QueueUrl}, lambda: {"MessageId": self._send(QueueUrl, sent)})
+
+    def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:
+        size = sum(size_of(entry["MessageBody"], entry.get("MessageAttributes", {})) for entry in Entries)
+        if size > MOST_BYTES:
+            raise _error("AWS.SimpleQueueService.BatchRequestTooLong", "SendMessageBatch")
+
+        def one(entry: dict[str, Any]) -> dict[str, Any] | None:
+            if entry["MessageBody"] in self.refused:
+                return None
+            sent = {name: value for name, value in entry.items() if name != "Id"}
+            return {"MessageId": self._send(QueueUrl, sent)}
+
+        return self._batch("send_message_batch", QueueUrl, Entries, one)
+
+    def receive_message(self, *, QueueUrl: str, MaxNumberOfMessages: int = 1, **asked: Any) -> dict[str, Any]:
+        assert MaxNumberOfMessages <= 10
+
+        def receive() -> dict[str, Any]:
+            queue = self.queues[QueueUrl]
+            self._bury(queue)
+            seconds = asked.get("VisibilityTimeout", 30)
+            found = [self._handed_out(queue, kept, seconds) for kept in self._next(queue, MaxNumberOfMessages)]
+            return {"Messages": found} if found else {}
+
+        return self._call("receive_message", {"QueueUrl": QueueUrl}, receive)
+
+    def delete_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:
+        def one(entry: dict[str, Any]) -> dict[str, Any] | None:
+            queue = self.queues[QueueUrl]
+            id, until = queue.receipts[entry["ReceiptHandle"]]
+            if QueueUrl in self.undeletable or (queue.fifo and until <= self.clock.monotonic_seconds()):
+                return None
+            # A standard queue answers an outdated receipt with a success, and may leave the message there.
+            latest = [kept.id for kept in queue.messages if kept.receipt == entry["ReceiptHandle"]]
+            queue.messages = [kept for kept in queue.messages if kept.id != id or kept.id not in latest]
+            return {}
+
+        return self._batch("delete_message_batch", QueueUrl, Entries, one)
+
+    def change_message_visibility_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:
+        def one(entry: dict[str, Any]) -> dict[str, Any] | None:
+            queue, now = self.queues[QueueUrl], self.clock.monotonic_seconds()
+            for kept in queue.messages:
+                if kept.receipt == entry["ReceiptHandle"] and kept.visible_seconds > now:
+                    kept.visible_seconds = now + entry["VisibilityTimeout"]
+                    queue.receipts[kept.receipt] = (kept.id, kept.visible_seconds)
+                    return {}
+            return None
+
+        return self._batch("change_message_visibility_batch", QueueUrl, Entries, one)
+
+    def get_queue_attributes(self, *, QueueUrl: str, AttributeNames: list[str]) -> dict[str, Any]:
+        queue, now = self.queues[QueueUrl], self.clock.monotonic_seconds()
+        visible = sum(kept.visible_seconds <= now for kept in queue.messages)
+        found = {
+            "QueueArn": queue.arn,
+            "ApproximateNumberOfMessages": str(visible),
+            "ApproximateNumberOfMessagesNotVisible": str(len(queue.messages) - visible),
+        }
+        return {"Attributes": {name: value for name, value in found.items() if name in AttributeNames}}
+
+    # What happens to messages.
+
+    def move_natively(self, dead_letters: Queue, queue: Queue) -> None:
+        """REPRODUCED AS DOCUMENTED, for no emulator has it: StartMessageMoveTask run to its end.
+
+        "All redriven messages are considered new messages with a new messageID and enqueueTime": the same body and
+        attributes, the same group, a new id. Source: Amazon SQS Developer Guide, "Configure a dead-letter queue
+        redrive".
+        """
+        moved, dead_letters.messages = dead_letters.messages, []
+        for kept in moved:
+            again = {name: value for name, value in kept.sent.items() if name != "MessageDeduplicationId"}
+            self._put(queue, again)
+
+    def _send(self, url: str, sent: dict[str, Any]) -> str:
+        queue, now = self.queues[url], self.clock.monotonic_seconds()
+        assert len(sent.get("MessageAttributes", {})) <= 10
+        if queue.fifo:
+            assert sent["MessageGroupId"], "a FIFO queue wants a group"
+            id = sent["MessageDeduplicationId"]
+            if now - queue.sent_ids.get(id, -DEDUPLICATION_SECONDS) < DEDUPLICATION_SECONDS:
+                return "accepted, and swallowed"
+            queue.sent_ids[id] = now
+        else:
+            assert "MessageDeduplicationId" not in sent, "a standard queue refuses one"
+        return self._put(queue, sent).id
+
+    def _put(self, queue: Queue, sent: dict[str, Any]) -> Kept:
+        kept = Kept(f"{next(self._numbers):08x}-0000-4000-8000-000000000000", sent, self.clock.monotonic_seconds())
+        queue.messages.append(kept)
+        return kept
+
+    def _bury(self, queue: Queue) -> None:
+        """SQS's own move: the messageId stays, and on FIFO queues the time of sending does not."""
+        now = self.clock.monotonic_seconds()
+        if queue.dead_letters is None:
+            return
+        for kept in list(queue.messages):
+            if kept.receives >= queue.most_receives and kept.visible_seconds <= now:
+                queue.messages.remove(kept)
+                sent = now if queue.fifo else kept.sent_seconds
+                moved = Kept(kept.id, {**kept.sent}, sent, source=queue.arn, receives=kept.receives)
+                queue.dead_letters.messages.append(moved)
+
+    def _next(self, queue: Queue, most: int) -> list[Kept]:
+        now = self.clock.monotonic_seconds()
+        held = {kept.group for kept in queue.messages if kept.visible_seconds > now} if queue.fifo else set()
+        free = [kept for kept in queue.messages if kept.visible_seconds <= now]
+        # One receive may bring several of a group, in order; once they are in flight nothing of it is given out.
+        return [kept for kept in free if not (queue.fifo and kept.group in held)][:most]
+
+    def _handed_out(self, queue: Queue, kept: Kept, seconds: float) -> dict[str, Any]:
+        kept.receives += 1
+        kept.receipt = f"receipt-{next(self._numbers)}"
+        kept.visible_seconds = self.clock.monotonic_seconds() + seconds
+        queue.receipts[kept.receipt] = (kept.id, kept.visible_seconds)
+        sent_ms = self.clock.epoch_ms() - int((self.clock.monotonic_seconds() - kept.sent_seconds) * 1000)
+        attributes = {"ApproximateReceiveCount": str(kept.receives), "SentTimestamp": str(sent_ms)}
+        attributes |= {"MessageGroupId": kept.group} if kept.group else {}
+        if "MessageSystemAttributes" in kept.sent:
+            attributes["AWSTraceHeader"] = kept.sent["MessageSystemAttributes"]["AWSTraceHeader"]["StringValue"]
+        attributes |= {"DeadLetterQueueSourceArn": kept.source} if kept.source else {}
+        return {
+            "MessageId": kept.id,
+            "ReceiptHandle": kept.receipt,
+            "Body": kept.sent["MessageBody"],
+            "Attributes": attributes,
+            "MessageAttributes": kept.sent.get("MessageAttributes", {}),
+        }
+
+    def _batch(self, name: str, url: str, entries: list[dict[str, Any]], one: Any) -> dict[str, Any]:
+        assert 0 < len(entries) <= 10
+        assert len({entry["Id"] for entry in entries}) == len(entries)
+
+        def each() -> dict[str, Any]:
+            answers = [(entry["Id"], one(entry)) for entry in entries]
+            refused = {"Code": "ReceiptHandleIsInvalid", "SenderFault": True}
+            return {
+                "Successful": [{"Id": id, **answer} for id, answer in answers if answer is not None],
+                "Failed": [{"Id": id, **refused} for id, answer in answers if answer is None],
+            }
+
+        return self._call(name, {"QueueUrl": url, "Entries": entries}, each)
+
+    def _call(self, name: str, asked: dict[str, Any], take_effect: Any) -> Any:
+        number = len(self.calls)
+        self.calls.append((name, asked))
+        if self.crash_at == (number, "before"):
+            raise Crash
+        if name in self.broken:
+            raise _error("AccessDenied", name)
+        answer = take_effect()
+        if self.crash_at == (number, "after"):
+            raise Crash
+        return json.loads(json.dumps(answer, default=repr)) if name != "receive_message" else answer
+
+
+def _error(code: str, operation: str) -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": code}}, operation)

@@ -1,0 +1,91 @@
+"""`python -m tests.simulation.explore [setup …]`: every schedule of small worlds, held against the nine invariants.
+
+The shipped consumer runs against the in-memory store; nothing is left to chance. A violation is told as the shortest
+schedule that leads to it, with the command that plays it again. Ends with 0 only if there is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+
+from tests.simulation.held import Setup
+from tests.simulation.search import Found, Search, shortest
+from tests.simulation.story import numbered, retold
+
+SETUPS = {
+    setup.name: setup
+    for setup in (
+        Setup("2x1", workers=2, messages=1),
+        Setup("2x1-transaction", workers=2, messages=1, transactional=True),
+        Setup("2x1-letters", workers=2, messages=1, letters=True),
+        Setup("2x2", workers=2, messages=2),
+        Setup("2x2-fifo", workers=2, messages=2, fifo=True),
+        Setup("2x2-parallel", workers=2, messages=2, concurrency=2),
+        Setup("3x1", workers=3, messages=1),
+    )
+}
+"""How many workers get how many messages, each worker getting all of them; what else is special follows the dash."""
+
+FAULTS = 2
+HEAVIEST_FIRST = ("2x2", "2x2-parallel", "2x2-fifo", "3x1", "2x1-letters", "2x1-transaction", "2x1")
+PROCESSES = 2
+
+
+def main(arguments: list[str]) -> int:
+    """Explore the setups that are named, or all; or play one schedule again."""
+    parser = argparse.ArgumentParser(prog="explore", description=__doc__)
+    parser.add_argument("setups", nargs="*", help=f"of {', '.join(SETUPS)}; all where none is named")
+    parser.add_argument("--faults", type=int, default=FAULTS, help="faults a schedule, at most (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=3600, help="time for each setup, at most (%(default)s)")
+    parser.add_argument("--play", metavar="NUMBERS", help="tell this schedule of the one setup that is named")
+    chosen = parser.parse_args(arguments)
+    unknown = set(chosen.setups) - set(SETUPS)
+    if unknown:
+        parser.error(f"no such setup: {', '.join(sorted(unknown))}")
+    if chosen.play is not None:
+        if len(chosen.setups) != 1:
+            parser.error("name the one setup to play")
+        print(*retold(SETUPS[chosen.setups[0]], chosen.faults, chosen.play), sep="\n")
+        return 0
+    names = sorted(chosen.setups or SETUPS, key=HEAVIEST_FIRST.index)
+    with ProcessPoolExecutor(PROCESSES) as pool:
+        runs = [pool.submit(explored, name, chosen.faults, chosen.seconds) for name in names]
+        for run in as_completed(runs):
+            print(*report(run.result()), sep="\n", flush=True)
+    return 0 if all(run.result().finished for run in runs) else 1
+
+
+def explored(name: str, faults: int, seconds: float) -> Found:
+    """What there is in a setup; says how far it is from time to time."""
+    last = time.monotonic()
+
+    def progress(found: Found) -> None:
+        nonlocal last
+        if time.monotonic() - last > 10:
+            last = time.monotonic()
+            rate = found.moves / found.seconds
+            print(f"{name}: {found.states:,} states, {found.seconds:.0f} s, {rate:,.0f} moves/s", flush=True)
+
+    return Search(SETUPS[name], faults, seconds, progress).run()
+
+
+def report(found: Found) -> list[str]:
+    """What is told of a search."""
+    faults = f"{found.setup.name} with up to {found.faults} faults"
+    states = f"{found.states:,} states, {found.moves:,} moves, {found.seconds:.0f} s"
+    if found.violation is not None:
+        violation, schedule = shortest(found)
+        numbers = numbered(found.setup, found.faults, schedule)
+        again = f"python -m tests.simulation.explore {found.setup.name} --faults {found.faults} --play {numbers}"
+        story = retold(found.setup, found.faults, numbers)
+        return [f"{faults}: VIOLATED after {states}: {violation}", *story, f"Play it again: {again}"]
+    if not found.finished:
+        return [f"{faults}: NOT FINISHED, no violation in {states}: give it more --seconds"]
+    return [f"{faults}: {found.schedules:,} schedules as {states}; at most {found.deepest} moves each; no violation"]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

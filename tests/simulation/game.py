@@ -1,0 +1,273 @@
+"""Plays the moves of the explored world, and holds each against the invariants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from idempotent_receiver import MemoryStore
+from idempotent_receiver.store import NotApplied, Unknown
+from idempotent_receiver.stores.memory import Table
+from tests.simulation import invariants, judge, moves
+from tests.simulation.held import LOST
+from tests.simulation.invariants import Violation
+from tests.simulation.past import Pasts
+from tests.simulation.state import ON_THE_WAY, State, Wired, Worker
+from tests.simulation.world import START_EPOCH_SECONDS
+
+if TYPE_CHECKING:
+    from tests.simulation.held import Event, Setup
+    from tests.simulation.moves import Move
+    from tests.simulation.past import Past
+
+CONFIRMED = "confirmed"
+STEP_SECONDS = 3600.0
+THROTTLED = NotApplied("throttled", retry=True)
+NOBODY_KNOWS = Unknown("nobody knows")
+ONCE_MORE = "q"
+"""The worker of the last delivery, without faults, that must acknowledge everything."""
+
+
+class Game:
+    """Plays moves of a setup. `pasts` remembers what its workers do."""
+
+    def __init__(self, setup: Setup, pasts: Pasts | None = None) -> None:
+        self.setup = setup
+        self.pasts = Pasts(setup) if pasts is None else pasts
+        self._memory = MemoryStore()
+
+    def beginning(self, faults: int) -> State:
+        """Nothing has happened; only the first worker gets its messages for the first time."""
+        workers = [Worker(f"w{number}", min(number, 1) + 1) for number in range(self.setup.workers)]
+        return State(self.setup, workers, faults)
+
+    def play(self, before: State, move: Move) -> State:
+        """The state after a move. Raises Violation."""
+        state = before.copy()
+        kind, *where = move
+        if kind in moves.FAULTS or (kind == "start" and where[1]) or (kind == "time" and where[0]):
+            state.faults -= 1
+        getattr(self, f"_{kind}")(state, *where)
+        return state
+
+    def once_more(self, before: State) -> None:
+        """After all faults and leases, deliver everything once more: it must be acknowledged. Raises Violation."""
+        state = before.copy()
+        leases = [item.get("in_progress_expiration", 0) / 1000 - START_EPOCH_SECONDS for item in state.items.values()]
+        state.now = max([state.now, *leases]) + 5
+        state.wire, state.faults = (), 0
+        state.workers.append(Worker(ONCE_MORE, 3))
+        try:
+            self._start(state, ONCE_MORE, 0.0)
+            while state.workers[-1].live:
+                state = self.play(state, _first_move(state.workers[-1], state.now))
+        except Violation as violation:
+            raise Violation("I6", f"after all faults, at {state.now} s, {violation}") from None
+
+    # Without a fault.
+
+    def _start(self, state: State, name: str, off: float) -> None:
+        worker = _named(state, name)
+        worker.started, worker.wall = state.now, off
+        # A lease that is only just over may not be over by this worker's clock.
+        held = any(
+            invariants.live(item, state.now_ms - moves.CLOCK_OFF_SECONDS * 4000) for item in state.items.values()
+        )
+        others = [other for other in state.workers if other.live]
+        for other in others:
+            other.contended = True
+        worker.contended = bool(others) or held or bool(state.wire)
+        past = self.pasts.begun(name, worker.receives, ("start", state.now, off))
+        self._stands(state, worker, past)
+
+    def _apply(self, state: State, name: str, number: int, place: int) -> None:
+        worker = _named(state, name)
+        call = worker.call(number)
+        answer = self._effect(state, call.kind, worker.world_wide(call.parts[place]), name)
+        self._put(state, worker, number, place, answer)
+
+    def _answer(self, state: State, name: str, number: int) -> None:
+        worker = _named(state, name)
+        answers = dict(worker.answers)[number]
+        call = worker.call(number)
+        if call.kind == "send" and answers == (CONFIRMED,):
+            state.buried |= {call.parts[0]}
+        self._tell(state, worker, "answer", number, tuple(worker.own(answer) for answer in answers))
+
+    def _return(self, state: State, name: str, number: int) -> None:
+        worker = _named(state, name)
+        (id,) = worker.call(number).parts
+        state.succeeded |= {(name, id)}
+        self._tell(state, worker, "answer", number, ("returns",))
+
+    def _wake(self, state: State, name: str) -> None:
+        self._tell(state, _named(state, name), "wake")
+
+    def _timer(self, state: State, name: str) -> None:
+        self._tell(state, _named(state, name), "timer")
+
+    def _time(self, state: State, overrun: bool) -> None:
+        moment = moves.next_moment(state)
+        assert moment is not None, "nothing changes with time"
+        for worker in moves.dying(state, moment):
+            if overrun:
+                worker.overran = True
+            else:
+                self._die(state, worker)
+        for worker in [worker for worker in state.workers if worker.live]:
+            worker.contended = True
+            # Who is still at it then has run out of time, be it for its store or for its handler.
+            worker.troubles += moment >= worker.started + moves.TOO_LATE
+        state.now = moment
+        for worker in [worker for worker in state.workers if worker.live and not worker.overran]:
+            if worker.past is not None and moves.overdue(worker.past, moment):
+                self._wake(state, worker.name)
+
+    def _arrive(self, state: State, place: int) -> None:
+        wired = state.wire[place]
+        state.wire = state.wire[:place] + state.wire[place + 1 :]
+        self._effect(state, wired.kind, wired.part, wired.writer)
+
+    # With a fault.
+
+    def _crash(self, state: State, name: str) -> None:
+        self._die(state, _named(state, name))
+
+    def _step(self, state: State, name: str) -> None:
+        _named(state, name).wall += STEP_SECONDS
+
+    def _lose(self, state: State, name: str, number: int) -> None:
+        worker = _named(state, name)
+        worker.troubles += 1
+        call, answers = worker.call(number), dict(worker.answers)[number]
+        self._leave_on_wire(state, worker, call.kind, call.parts, answers)
+        lost = LOST if call.kind == "send" else NOBODY_KNOWS
+        self._tell(state, worker, "answer", number, (lost,) * len(answers))
+
+    def _throttle(self, state: State, name: str, number: int, place: int) -> None:
+        worker = _named(state, name)
+        worker.troubles += 1
+        self._put(state, worker, number, place, THROTTLED)
+
+    def _unsure(self, state: State, name: str, number: int, place: int) -> None:
+        worker = _named(state, name)
+        worker.troubles += 1
+        call = worker.call(number)
+        self._effect(state, call.kind, worker.world_wide(call.parts[place]), name)
+        self._put(state, worker, number, place, LOST if call.kind == "send" else NOBODY_KNOWS)
+
+    def _doubt(self, state: State, name: str, number: int, place: int) -> None:
+        worker = _named(state, name)
+        worker.troubles += 1
+        self._put(state, worker, number, place, NOBODY_KNOWS)
+
+    def _slow(self, state: State, name: str, number: int) -> None:
+        worker = _named(state, name)
+        worker.troubles += 1
+        worker.slow += (number,)
+
+    def _copy(self, state: State, name: str, number: int, place: int) -> None:
+        worker = _named(state, name)
+        worker.troubles += 1
+        call = worker.call(number)
+        self._leave_on_wire(state, worker, call.kind, (call.parts[place],), (ON_THE_WAY,))
+
+    def _resend(self, state: State, name: str, number: int, place: int) -> None:
+        worker = _named(state, name)
+        worker.troubles += 1
+        call = worker.call(number)
+        self._effect(state, call.kind, worker.world_wide(call.parts[place]), name)
+
+    def _raise(self, state: State, name: str, number: int) -> None:
+        worker = _named(state, name)
+        worker.contended = True
+        self._tell(state, worker, "answer", number, ("raises",))
+
+    def _refuse(self, state: State, name: str, number: int) -> None:
+        worker = _named(state, name)
+        worker.contended = True
+        self._tell(state, worker, "answer", number, ("refuses",))
+
+    # What follows.
+
+    def _die(self, state: State, worker: Worker) -> None:
+        for _, call, answers in worker.waits():
+            self._leave_on_wire(state, worker, call.kind, call.parts, answers)
+        _end(worker)
+
+    def _leave_on_wire(
+        self, state: State, worker: Worker, kind: str, parts: tuple[Any, ...], answers: tuple[Any, ...]
+    ) -> None:
+        if kind not in ("insert", "replace", "commit"):
+            return
+        sent = [part for part, answer in zip(parts, answers, strict=True) if answer is ON_THE_WAY]
+        state.wire += tuple(Wired(kind, worker.world_wide(part), worker.name) for part in sent)
+        for other in state.workers:
+            other.contended |= other.live and other is not worker and bool(sent)
+
+    def _effect(self, state: State, kind: str, part: Any, writer: str) -> Any:
+        """Let a statement take effect, and hold the change against the invariants."""
+        if kind == "send":
+            return CONFIRMED
+        memory = self._memory
+        memory.items = dict(state.items)
+        if kind == "read":
+            return memory.read([part])[0]
+        id = part[0].new.id if kind == "commit" else part.new.id if kind == "replace" else part.id
+        before = memory.items.get(id)
+        if kind == "commit":
+            answer = self._committed(state, *part)
+        else:
+            answer = (memory.insert if kind == "insert" else memory.replace)([part])[0]
+        after = memory.items.get(id)
+        state.items = memory.items
+        invariants.check_write(before, after, writer, state.now_ms, state.succeeded)
+        if self.setup.transactional:
+            invariants.check_effect(id, after, state.entries.get(id, 0))
+        return answer
+
+    def _committed(self, state: State, change: Any, actions: Any) -> Any:
+        table = self._memory.tables["Entries"] = Table(("id",))
+        table.items = {(id,): {"id": id, "times": times} for id, times in state.entries.items()}
+        answer = self._memory.commit(change, actions)
+        state.entries = {item["id"]: item["times"] for item in table.items.values()}
+        return answer
+
+    def _put(self, state: State, worker: Worker, number: int, place: int, answer: Any) -> None:
+        """Note a statement's answer; the last of a call's answers is delivered at once, unless the call is slow."""
+        changed = {at: (*some[:place], answer, *some[place + 1 :]) for at, some in worker.answers if at == number}
+        worker.answers = tuple((at, changed.get(at, some)) for at, some in worker.answers)
+        if ON_THE_WAY not in changed[number] and number not in worker.slow:
+            self._answer(state, worker.name, number)
+
+    def _tell(self, state: State, worker: Worker, kind: str, *rest: Any) -> None:
+        assert worker.past is not None, "it runs"
+        event: Event = (kind, state.now, worker.wall, *rest)
+        if kind == "answer":
+            worker.answers = tuple(one for one in worker.answers if one[0] != rest[0])
+        self._stands(state, worker, self.pasts.told(worker.name, worker.receives, worker.past, event))
+
+    def _stands(self, state: State, worker: Worker, past: Past) -> None:
+        """Take over what a worker has come to, and hold it against the invariants."""
+        worker.past = past
+        for number in past.opened:
+            call = past.calls[number]
+            worker.answers += ((number, (ON_THE_WAY,) * len(call.parts)),)
+            if call.kind == "run":
+                judge.started(state, worker, call.parts[0])
+        if past.response is not None:
+            judge.answered(state, worker, past.response)
+            _end(worker)
+
+
+def _first_move(worker: Worker, now: float) -> Move:
+    for move in moves.of_worker(worker, now):
+        return move
+    raise Violation("I6", f"{worker.name} waits, and nothing can come")
+
+
+def _named(state: State, name: str) -> Worker:
+    return next(worker for worker in state.workers if worker.name == name)
+
+
+def _end(worker: Worker) -> None:
+    worker.over, worker.answers, worker.names, worker.slow = True, (), (), ()

@@ -1,0 +1,121 @@
+"""The nine invariants, in words and as checks that both the exploration and the random simulation make.
+
+I1  No handler starts for a key while another live invocation holds an unexpired lease on it; none starts unclaimed.
+I2  No handler starts for a key whose record is COMPLETED and has not expired.
+I3  A COMPLETED record never changes before it expires.
+I4  A message is acknowledged only if at that moment its record is COMPLETED, or SQS has confirmed its dead letter.
+I5  An invocation that met no fault leaves no live claim of its own behind.
+I6  Once the faults have stopped and a lease has passed, one delivery without faults acknowledges everything.
+I7  While its lease is live, only the invocation that holds a claim changes its record.
+I8  COMPLETED is written only after that worker's handler has succeeded for that key.
+I9  An invocation that nobody contends with, and that meets no more than passing troubles of the store, acknowledges
+    everything itself.
+
+And of what stands on them: in a FIFO group nothing starts after a failure (FIFO); what a handler writes through its
+transaction is there once if the record is COMPLETED, and else not at all (EFFECT); an answer names ids of its own
+batch, each once (ANSWER).
+
+"Live" allows for clocks: a lease counts as over once some clock within the promised bound may say so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    Item = Mapping[str, Any]
+
+LEASE_MARGIN_SECONDS = 3.0
+CLOCKS_DIFFER_SECONDS = 2.8
+"""How far apart the clocks of two workers may be: less than the margin that is added to each lease."""
+
+
+class Violation(Exception):
+    """An invariant does not hold. `rule` is its name."""
+
+    def __init__(self, rule: str, what: str) -> None:
+        super().__init__(rule, what)
+        self.rule = rule
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.what}"
+
+
+def live(item: Item | None, now_ms: float) -> bool:
+    """Whether somebody's lease on this record is unexpired by every clock within the bound."""
+    if item is None or item["status"] != "INPROGRESS":
+        return False
+    return bool(item["in_progress_expiration"] - CLOCKS_DIFFER_SECONDS * 1000 > now_ms)
+
+
+def completed(item: Item | None, now_ms: float) -> bool:
+    """Whether this record is COMPLETED and has not expired."""
+    return item is not None and item["status"] == "COMPLETED" and item["expiration"] * 1000 > now_ms
+
+
+def check_write(
+    before: Item | None, after: Item | None, writer: str, now_ms: float, succeeded: Collection[tuple[str, str]]
+) -> None:
+    """I3, I7 and I8, of a write that took effect. `succeeded`: workers and ids whose handlers have returned."""
+    if before == after:
+        return
+    if completed(before, now_ms):
+        raise Violation("I3", f"{writer} changed a completed record from {shown(before)} to {shown(after)}")
+    if live(before, now_ms) and before is not None and before.get("owner") != writer:
+        raise Violation("I7", f"{writer} changed {shown(before)} to {shown(after)} while its lease was live")
+    if after is not None and after["status"] == "COMPLETED" and (writer, after["id"]) not in succeeded:
+        raise Violation("I8", f"{writer} completed {after['id']}, for which its handler has not succeeded")
+
+
+def check_start(id: str, worker: str, item: Item | None, now_ms: float, running: Iterable[str]) -> None:
+    """I1 and I2, of a handler that starts. `running`: the live workers, within their leases, that run this key."""
+    if completed(item, now_ms):
+        raise Violation("I2", f"{worker} starts {id}, which is completed")
+    for other in running:
+        raise Violation("I1", f"{worker} starts {id} while {other} runs it")
+    if item is None or item["status"] != "INPROGRESS" or item.get("owner") != worker:
+        raise Violation("I1", f"{worker} starts {id} without a claim: {shown(item)}")
+
+
+def check_answer(batch: Sequence[str], failed: Sequence[str]) -> None:
+    """ANSWER, of the ids that an invocation asks for again."""
+    if len(set(failed)) < len(failed) or not set(failed) <= set(batch):
+        raise Violation("ANSWER", f"of the batch {list(batch)} these are asked for again: {list(failed)}")
+
+
+def check_acknowledged(id: str, worker: str, item: Item | None, now_ms: float, buried: Collection[str]) -> None:
+    """I4, of a message that an answer leaves out. `buried`: the ids whose dead letters SQS has confirmed."""
+    if id not in buried and not completed(item, now_ms):
+        raise Violation("I4", f"{worker} acknowledged {id}: {shown(item)}")
+
+
+def check_left_behind(worker: str, items: Iterable[Item | None], now_ms: float) -> None:
+    """I5, of an invocation that met no fault and has answered."""
+    for item in items:
+        # A record that was given back has no owner, and no live lease either.
+        if live(item, now_ms) and item is not None and item.get("owner") in (worker, None):
+            raise Violation("I5", f"{worker} met no fault and leaves its claim behind: {shown(item)}")
+
+
+def check_progress(worker: str, failed: Sequence[str]) -> None:
+    """I9, of an invocation that nobody contended with, or I6, of one after all faults."""
+    if failed:
+        raise Violation("I9", f"{worker}, uncontended, asks for {list(failed)} again")
+
+
+def check_effect(id: str, item: Item | None, times: int) -> None:
+    """EFFECT: how many times a handler's own writes are there."""
+    done = 1 if item is not None and item["status"] == "COMPLETED" else 0
+    if times != done:
+        raise Violation("EFFECT", f"the effect of {id} is there {times} times: {shown(item)}")
+
+
+def shown(item: Item | None) -> str:
+    """A record, for people."""
+    if item is None:
+        return "no record"
+    until = f" until {item['in_progress_expiration']}" if "in_progress_expiration" in item else ""
+    return f"{item['status']} of {item.get('owner', 'nobody')}{until} (version {item.get('version')})"

@@ -1,0 +1,136 @@
+"""What can happen next in the explored world.
+
+Without a fault: a worker starts; a statement is applied, and with a call's last statement its answer is delivered; a
+handler returns; the coordinating thread wakes, or its short wait is over; time passes to the next moment that matters,
+which kills whoever is past its deadline; a request of a dead worker arrives, or of one that was told nothing.
+
+Each of these costs a fault: a crash; an answer that is lost, whether its request was applied or will yet be, or not;
+one that is so slow that time may pass before it; a statement that is throttled, or of which the store cannot say
+whether it was applied; a request that the client sends a second time, or that the network delivers again; a handler
+that raises, or refuses for good; a clock that is off, or steps; a worker that outlives its deadline.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.held import BUDGET_SECONDS
+from tests.simulation.state import ON_THE_WAY
+from tests.simulation.world import START_EPOCH_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.simulation.past import Past
+    from tests.simulation.state import State, Worker
+
+Move = tuple[Any, ...]
+
+FAULTS = frozenset(
+    {"crash", "step", "lose", "slow", "throttle", "unsure", "doubt", "copy", "resend", "raise", "refuse"}
+)
+TOO_LATE = 9.8
+STOPS = (9.1, TOO_LATE, 10.3)
+"""Moments of an invocation: within the stop margin, too late to settle, and dead."""
+SHORT_WAIT_SECONDS = 0.1
+CLOCK_OFF_SECONDS = 1.4
+"""Two clocks that are off by this, to either side, still differ by less than the lease margin."""
+
+
+def moves(state: State) -> Iterator[Move]:
+    """All that can happen next, always in the same order, what costs no fault first."""
+    live = [worker for worker in state.workers if worker.live]
+    unbegun = [worker.name for worker in state.workers if worker.past is None]
+    moment = next_moment(state)
+    for worker in live:
+        yield from of_worker(worker, state.now)
+    if unbegun:
+        yield ("start", unbegun[0], 0.0)
+    if moment is not None:
+        yield ("time", False)
+    for place in range(len(state.wire)):
+        yield ("arrive", place)
+    if state.faults:
+        for off in (-CLOCK_OFF_SECONDS, CLOCK_OFF_SECONDS) if unbegun else ():
+            yield ("start", unbegun[0], off)
+        if moment is not None and dying(state, moment):
+            yield ("time", True)
+        for worker in live:
+            yield from _faults_of(worker, letters=state.setup.letters)
+
+
+def of_worker(worker: Worker, now: float) -> Iterator[Move]:
+    for number, call, answers in worker.waits():
+        if call.kind == "run":
+            yield ("return", worker.name, number)
+        elif ON_THE_WAY not in answers:
+            yield ("answer", worker.name, number)
+        else:
+            yield from (("apply", worker.name, number, place) for place, one in enumerate(answers) if one is ON_THE_WAY)
+    past = worker.past
+    assert past is not None
+    if past.woken or overdue(past, now):
+        yield ("wake", worker.name)
+    elif past.timeout is not None and past.timeout - now - past.local < SHORT_WAIT_SECONDS:
+        yield ("timer", worker.name)
+
+
+def _faults_of(worker: Worker, *, letters: bool) -> Iterator[Move]:
+    yield ("crash", worker.name)
+    if worker.wall == 0:
+        yield ("step", worker.name)
+    for number, call, answers in worker.waits():
+        if call.kind == "run":
+            yield ("raise", worker.name, number)
+            if letters:
+                yield ("refuse", worker.name, number)
+            continue
+        yield ("lose", worker.name, number)
+        if number not in worker.slow:
+            yield ("slow", worker.name, number)
+        for place in [place for place, answer in enumerate(answers) if answer is ON_THE_WAY]:
+            for kind in _faults_of_statement(call.kind, alone=len(answers) == 1):
+                yield (kind, worker.name, number, place)
+
+
+def _faults_of_statement(kind: str, *, alone: bool) -> tuple[str, ...]:
+    if kind == "read":
+        return () if alone else ("doubt",)
+    if kind == "send":
+        return ("unsure",)
+    return ("throttle", "unsure", "copy", "resend", *(() if alone else ("doubt",)))
+
+
+def next_moment(state: State) -> float | None:
+    """The next moment at which the mere passing of time changes what can happen.
+
+    None where nobody is left to see it, and while somebody waits for an answer that is not slow: that comes first.
+    """
+    awake = [worker for worker in state.workers if worker.live and not worker.overran]
+    if any(_in_a_hurry(worker, state.now) for worker in awake) or all(worker.over for worker in state.workers):
+        return None
+    moments = [worker.started + stop for worker in awake for stop in STOPS]
+    off = (0.1, CLOCK_OFF_SECONDS + 0.1) if state.faults or any(worker.wall for worker in state.workers) else (0.1,)
+    for item in state.items.values():
+        if item["status"] == "INPROGRESS" and item.get("owner") is not None:
+            ends = item["in_progress_expiration"] / 1000 - START_EPOCH_SECONDS
+            moments += [round(ends + more, 3) for more in off]
+    return min((moment for moment in moments if moment > state.now), default=None)
+
+
+def _in_a_hurry(worker: Worker, now: float) -> bool:
+    """Whether the worker has something to do, or waits for an answer that comes at once."""
+    past = worker.past
+    assert past is not None
+    busy = any(call.kind != "run" and number not in worker.slow for number, call in past.calls.items())
+    return busy or past.woken or overdue(past, now)
+
+
+def overdue(past: Past, now: float) -> bool:
+    return past.timeout is not None and past.timeout <= now + past.local
+
+
+def dying(state: State, moment: float) -> list[Worker]:
+    """The workers that are past their deadline at that moment."""
+    live = [worker for worker in state.workers if worker.live and not worker.overran]
+    return [worker for worker in live if worker.started + BUDGET_SECONDS < moment]

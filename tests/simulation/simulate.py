@@ -1,0 +1,110 @@
+"""`python -m tests.simulation.simulate --seeds 10000`: random worlds by seed, held against the invariants.
+
+A seed that fails is printed with the one command that plays it again. Ends with 0 only if there is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, fields
+from itertools import repeat
+
+from tests.simulation.invariants import Violation
+from tests.simulation.simulated import CLOCKS_OFF_SECONDS, Simulation
+
+PROCESSES = 2
+SEEDS_A_TASK = 200
+MOST_SHOWN = 5
+
+
+@dataclass
+class Tally:
+    """What some seeds came to."""
+
+    seeds: int = 0
+    invocations: int = 0
+    calls: int = 0
+    faults: int = 0
+    buried: int = 0
+    dead: int = 0
+
+    def add(self, other: Tally) -> None:
+        """Count another's."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.seeds:,} seeds: {self.invocations:,} invocations, {self.calls:,} store calls, {self.faults:,} "
+            f"faults; {self.buried:,} messages buried by consumers, {self.dead:,} by the queue"
+        )
+
+
+Failure = tuple[int, Violation]
+
+
+def main(arguments: list[str]) -> int:
+    """Play seeds, or tell the story of one."""
+    parser = argparse.ArgumentParser(prog="simulate", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=10_000, help="how many (%(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="the first of them (%(default)s)")
+    parser.add_argument("--seed", type=int, help="tell what happens with this one")
+    parser.add_argument(
+        "--clocks", type=float, default=CLOCKS_OFF_SECONDS, help="seconds that a clock may be off (%(default)s)"
+    )
+    chosen = parser.parse_args(arguments)
+    if chosen.seed is not None:
+        failures = played(chosen.seed, 1, chosen.clocks, telling=True)[1]
+        print(f"seed {chosen.seed}: {failures[0][1] if failures else 'every invariant holds, and everything settled'}")
+        return 1 if failures else 0
+    return _all(chosen.first, chosen.seeds, chosen.clocks)
+
+
+def _all(first: int, count: int, clocks: float) -> int:
+    tally, failed, began, last = Tally(), 0, time.monotonic(), time.monotonic()
+    starts = range(first, first + count, SEEDS_A_TASK)
+    sizes = [min(SEEDS_A_TASK, first + count - start) for start in starts]
+    with ProcessPoolExecutor(PROCESSES) as pool:
+        for some, failures in pool.map(played, starts, sizes, repeat(clocks)):
+            tally.add(some)
+            for seed, violation in failures[: MOST_SHOWN - failed]:
+                print(f"seed {seed}: {violation}\n  again: {again(seed, clocks)}", flush=True)
+            failed += len(failures)
+            if failed >= MOST_SHOWN:
+                pool.shutdown(cancel_futures=True)
+                break
+            if time.monotonic() - last > 10:
+                last = time.monotonic()
+                print(f"{tally.seeds:,} seeds, {tally.seeds / (last - began):.0f} a second", flush=True)
+    seconds = time.monotonic() - began
+    print(f"{tally}; {seconds:.0f} s, {tally.seeds / seconds:.0f} seeds a second; {failed} failed")
+    return 1 if failed else 0
+
+
+def played(first: int, count: int, clocks: float, *, telling: bool = False) -> tuple[Tally, list[Failure]]:
+    """Play that many seeds."""
+    tally, failures = Tally(), []
+    for seed in range(first, first + count):
+        simulation = Simulation(seed, clocks, print if telling else None)
+        try:
+            simulation.run()
+        except Violation as violation:
+            failures.append((seed, violation))
+        mails = simulation.queue.mails.values()
+        dead = sum(mail.dead_because is not None for mail in mails)
+        buried = len(simulation.queue.letters)
+        tally.add(Tally(1, simulation.invocations, simulation.calls, simulation.faults, buried, dead))
+    return tally, failures
+
+
+def again(seed: int, clocks: float) -> str:
+    """The command that plays a seed again, and tells it."""
+    off = "" if clocks == CLOCKS_OFF_SECONDS else f" --clocks {clocks:g}"
+    return f"python -m tests.simulation.simulate --seed {seed}{off}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

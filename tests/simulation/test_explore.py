@@ -1,0 +1,107 @@
+"""Every schedule of the smallest worlds, and that the exploration can fail: planted bugs, and clocks beyond the bound.
+
+`make explore` plays the larger worlds too.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.planting import ROOT, plant
+from tests.simulation import moves
+from tests.simulation.explore import SETUPS, explored, report
+from tests.simulation.game import Game
+from tests.simulation.search import Search, shortest
+from tests.simulation.story import numbered, retold
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.simulation.state import State
+
+
+@pytest.mark.parametrize(("setup", "faults"), [("2x1", 2), ("2x1-transaction", 1), ("2x1-letters", 1), ("2x2-fifo", 0)])
+def test_every_schedule_keeps_the_invariants(setup: str, faults: int) -> None:
+    """All orders of all steps of the workers, with every choice of so many faults."""
+    found = explored(setup, faults, seconds=300)
+
+    assert found.violation is None
+    assert found.finished
+    assert found.schedules >= found.states > 100
+    assert len(report(found)) == 1
+
+
+@pytest.mark.parametrize(
+    ("bug", "setup", "faults", "rule"),
+    [
+        ("acknowledged before it is recorded", "2x1", 0, "I"),
+        ("a settlement names no version", "2x1", 1, "I3"),
+        ("a take-over without compare-and-swap", "2x1", 1, "I7"),
+        ("unread is free", "2x1", 2, "I9"),
+        ("one's own version is not recognised", "2x1", 1, "I9"),
+        ("a claimed message runs although its group has stopped", "2x2-fifo", 1, "FIFO"),
+        ("a lease without a margin for clocks that differ", "2x1", 1, "I1"),
+        ("an orphan waits for its record's expiration", "2x1", 1, "I6"),
+        ("the handler's own writes are forgotten", "2x1-transaction", 0, "EFFECT"),
+    ],
+)
+def test_a_planted_bug_is_found_and_told(bug: str, setup: str, faults: int, rule: str, tmp_path: Path) -> None:
+    """As the shortest schedule to a violation, with the command that plays it again."""
+    (mutant,) = [mutant for mutant in MUTANTS if mutant.name == bug]
+    environment = os.environ | {"PYTHONPATH": str(plant(mutant, tmp_path))}
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, "-m", "tests.simulation.explore", setup, "--faults", str(faults), *arguments]
+        ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert ran.returncode == (0 if arguments else 1), ran.stderr
+        return ran.stdout
+
+    first, *story, last = run().splitlines()
+
+    assert "VIOLATED after" in first
+    assert f" {rule}" in story[-1]
+    assert run(*last.split()[-2:]).splitlines() == story
+
+
+def test_clocks_beyond_the_bound_break_the_first_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The condition is needed: a worker whose clock is far ahead takes over a lease that is live."""
+    monkeypatch.setattr(moves, "CLOCK_OFF_SECONDS", 14.0)
+    search = Search(SETUPS["2x1"], faults=1)
+
+    found = search.run()
+
+    assert found.violation is not None
+    assert found.violation.rule == "I7"
+    violation, schedule = shortest(found)
+    assert len(schedule) <= len(found.schedule)
+    assert str(violation) in list(retold(found.setup, 1, numbered(found.setup, 1, schedule)))[-1]
+
+
+def wandered(game: Game, random: Random) -> tuple[list[moves.Move], State]:
+    """A schedule at random, to its end."""
+    state, path = game.beginning(faults=2), []
+    while possible := list(moves.moves(state)):
+        path.append(random.choice(possible))
+        state = game.play(state, path[-1])
+    return path, state
+
+
+@pytest.mark.parametrize("setup", list(SETUPS))
+def test_what_is_remembered_of_a_worker_is_what_it_does(setup: str) -> None:
+    """A schedule ends alike, whether its workers are remembered from other schedules or run as it goes."""
+    random, game = Random(1), Game(SETUPS[setup])
+    for _ in range(20):
+        path, end = wandered(game, random)
+        anew = Game(SETUPS[setup])
+        state = anew.beginning(faults=2)
+        for move in path:
+            state = anew.play(state, move)
+        assert (state.items, state.entries, state.buried) == (end.items, end.entries, end.buried)
+        assert not list(moves.moves(state))

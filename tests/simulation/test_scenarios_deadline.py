@@ -1,0 +1,313 @@
+"""A batch that the clock catches up with: everything is answered in time, or left to Lambda's time-out."""
+
+from __future__ import annotations
+
+import pytest
+
+from idempotent_receiver import Message
+from tests.simulation.scene import Scene
+from tests.simulation.world import nap, sqs_record
+
+ANSWER_BY = 0.25
+"""At the latest this long before the deadline, an answer leaves."""
+
+
+def handler(scene: Scene, seconds: float):
+    def handle(body: dict) -> str:
+        scene.world.sleep(seconds)
+        return "done"
+
+    return handle
+
+
+def batch(count: int, **options: object) -> list[dict[str, object]]:
+    return [sqs_record(str(number), **options) for number in range(count)]
+
+
+def test_a_batch_that_would_overrun_returns_in_time_with_the_rest_released() -> None:
+    """Five handlers of two seconds in seven: what finished is acknowledged, the rest is free for anybody at once."""
+    scene = Scene()
+    worker = scene.worker(handler(scene, 2))
+    worker.deliver(*batch(5), seconds=7)
+
+    scene.run()
+
+    assert worker.answers == [["2", "3", "4"]]
+    assert scene.keys_run == ["0", "1"]
+    assert scene.world.now < 7 - 1
+    assert scene.live_claims() == []
+    assert [scene.status(str(n)) for n in range(5)] == ["COMPLETED"] * 2 + ["INPROGRESS"] * 3
+
+
+def test_no_handler_starts_that_the_longest_run_so_far_says_would_overrun() -> None:
+    """Time left must exceed the margin and the longest run seen in this batch."""
+    scene = Scene()
+    durations = iter([3.0, 0.1, 0.1, 0.1])
+
+    def handle(body: dict) -> None:
+        scene.world.sleep(next(durations))
+
+    worker = scene.worker(handle)
+    worker.deliver(*batch(4), seconds=7.15)
+
+    scene.run()
+
+    assert [run.started for run in scene.runs] == pytest.approx([0.005, 3.005, 3.105], abs=0.01)
+    assert worker.answers == [["3"]]
+
+
+def test_released_messages_run_at_their_next_delivery_at_once_and_as_a_first_attempt() -> None:
+    """A release costs no attempt and no waiting."""
+    scene = Scene()
+    first = scene.worker(handler(scene, 2))
+    first.deliver(*batch(3), seconds=4)
+    scene.run()
+    assert scene.keys_run == ["0"]
+
+    second = scene.worker(handler(scene, 0))
+    second.deliver(*batch(3, receives=2))
+    scene.run()
+
+    assert second.answers == [[]]
+    assert [(run.key, run.attempt) for run in scene.runs[1:]] == [("1", 1), ("2", 1)]
+
+
+@pytest.mark.parametrize("seconds", [0, -3, 0.5, 1.0])
+def test_without_time_nothing_is_claimed_and_everything_comes_again(seconds: float) -> None:
+    """Remaining time at or below the margin: no request, no run, every id."""
+    scene = Scene()
+    worker = scene.worker(handler(scene, 0))
+    worker.deliver(*batch(3))
+    worker.answers.clear()
+    scene.world.kill(worker.greenlets.pop())
+
+    class Context:
+        aws_request_id = "w0"
+
+        def get_remaining_time_in_millis(self) -> int:
+            return int(seconds * 1000)
+
+    response: list[object] = []
+    scene.world.spawn(lambda: response.append(worker.handler({"Records": batch(3)}, Context())))
+    scene.run()
+
+    assert response == [{"batchItemFailures": [{"itemIdentifier": id} for id in "012"]}]
+    assert scene.requests() == []
+    assert scene.runs == []
+
+
+def test_an_async_handler_that_hangs_is_cancelled_and_awaited_and_its_message_fails() -> None:
+    """At the stop margin; what it does on its way out is waited for."""
+    scene = Scene()
+    cleaned = []
+
+    async def handle(body: dict) -> None:
+        try:
+            await nap(60)
+        finally:
+            cleaned.append(scene.world.now)
+
+    worker = scene.worker(handle)
+    worker.deliver(*batch(2), seconds=5)
+    scene.run()
+
+    assert worker.answers == [["0", "1"]]
+    assert scene.keys_run == ["0"]
+    assert cleaned == [pytest.approx(4.0, abs=0.01)]
+    assert scene.status("0") == "FAILED"
+    assert "CancelledError" in scene.memory.items["0"]["error"]
+    assert scene.live_claims() == []
+    assert scene.world.now < 5 - ANSWER_BY
+
+
+def test_all_async_handlers_that_hang_are_cancelled() -> None:
+    """Not only the first of them."""
+    scene = Scene()
+
+    async def handle(body: dict) -> None:
+        await nap(60)
+
+    worker = scene.worker(handle, concurrency=3)
+    worker.deliver(*batch(3), seconds=5)
+    scene.run()
+
+    assert worker.answers == [["0", "1", "2"]]
+    assert [scene.status(id) for id in "012"] == ["FAILED"] * 3
+
+
+def test_an_async_handler_that_finishes_in_spite_of_its_cancellation_is_completed() -> None:
+    """Its effect is done, so it is recorded."""
+    scene = Scene()
+
+    async def handle(body: dict) -> str:
+        try:
+            await nap(60)
+        except BaseException:  # noqa: BLE001  # this is the handler that will not stop
+            await nap(0.2)
+        return "done"
+
+    worker = scene.worker(handle)
+    worker.deliver(*batch(1), seconds=5)
+    scene.run()
+
+    assert worker.answers == [[]]
+    assert scene.status("0") == "COMPLETED"
+
+
+def test_beside_a_plain_handler_that_hangs_nothing_is_answered() -> None:
+    """It could wake up in a later invocation: Lambda's time-out has to kill the process; what finished is recorded."""
+    scene = Scene()
+
+    def handle(body: dict, message: Message) -> None:
+        scene.world.sleep(1000 if message.id == "1" else 0.1)
+
+    worker = scene.worker(handle)
+    worker.deliver(*batch(4), seconds=5)
+    scene.run()
+
+    assert worker.answers == []
+    assert scene.status("0") == "COMPLETED"
+    assert scene.live_claims() == ["1"]
+
+    scene.dead.add("w0")
+    again = scene.worker(handler(scene, 0))
+    again.deliver(*batch(4, receives=2), after=4)
+    scene.run()
+
+    assert again.answers == [[]]
+    assert scene.keys_run == ["0", "1", "1", "2", "3"]
+
+
+def test_a_claim_lasts_until_the_process_must_be_dead_and_not_a_second_less() -> None:
+    """The deadline and the lease margin: a duplicate that comes a moment before is in progress, and after it runs."""
+    scene = Scene()
+    hanging = scene.worker(handler(scene, 1000))
+    hanging.deliver(*batch(1), seconds=10)
+    early = scene.worker(handler(scene, 0))
+    early.deliver(*batch(1, receives=2), after=12.9)
+    late = scene.worker(handler(scene, 0))
+    late.deliver(*batch(1, receives=3), after=13.1)
+    scene.world.spawn(lambda: scene.dead.add("w0"), after=10)
+
+    scene.run()
+
+    assert early.answers == [["0"]]
+    assert late.answers == [[]]
+    assert [run.worker for run in scene.runs] == ["w0", "w2"]
+
+
+@pytest.mark.parametrize("skew", [-2.9, -2.0, 2.0, 2.9])
+def test_clocks_that_are_off_by_less_than_the_lease_margin_let_no_two_run_at_once(skew: float) -> None:
+    """The taker's clock runs ahead or behind: the holder is dead before its lease ends by either clock."""
+    scene = Scene()
+    hanging = scene.worker(handler(scene, 1000))
+    hanging.deliver(*batch(1), seconds=10)
+    scene.world.spawn(lambda: scene.dead.add("w0"), after=10)
+    taker = scene.worker(handler(scene, 0), skew_seconds=skew)
+    for after in range(1, 20):
+        taker.deliver(*batch(1, receives=2), after=after)
+
+    scene.run()
+
+    assert [run.worker for run in scene.runs] == ["w0", "w1"]
+    assert scene.runs[1].started > 10
+
+
+@pytest.mark.parametrize("step", [-3600, -60, 60, 3600])
+def test_a_step_of_the_wall_clock_during_an_invocation_changes_neither_lease_nor_deadline(step: float) -> None:
+    """The wall clock is read once and moved on by the monotonic one."""
+    scene = Scene()
+    worker = scene.worker(handler(scene, 2))
+    worker.deliver(*batch(4), seconds=7)
+    scene.world.spawn(lambda: setattr(worker.clock, "skew_seconds", step), after=1)
+
+    scene.run()
+
+    assert worker.answers == [["2", "3"]]
+    assert scene.memory.items["0"]["expiration"] == int(scene.epoch_seconds - scene.world.now) + 30 * 24 * 3600 + 2
+    assert scene.live_claims() == []
+
+
+def test_the_most_received_messages_of_a_standard_queue_go_first() -> None:
+    """So that nothing healthy is left over five times in a row and ends as a dead letter."""
+    scene = Scene()
+    worker = scene.worker(handler(scene, 1))
+    records = [sqs_record(f"new-{n}") for n in range(4)] + [
+        sqs_record("old", receives=4),
+        sqs_record("older", receives=5),
+    ]
+    worker.deliver(*records, seconds=20)
+
+    scene.run()
+
+    assert scene.keys_run[:2] == ["older", "old"]
+
+
+def test_messages_that_are_left_over_time_and_again_are_all_done_within_five_receives() -> None:
+    """Each invocation manages two of ten: by the fifth nobody has been left."""
+    scene = Scene()
+    receives = {str(number): 0 for number in range(10)}
+    left = list(receives)
+    for _ in range(5):
+        for id in left:
+            receives[id] += 1
+        worker = scene.worker(handler(scene, 2))
+        worker.deliver(*[sqs_record(id, receives=receives[id]) for id in left], seconds=7.5)
+        scene.run()
+        left = worker.answers[0]
+
+    assert left == []
+
+
+def test_a_look_that_is_answered_after_the_time_to_start_is_over_leaves_nothing_behind() -> None:
+    """The answer leaves at once: what was only looked at is not started, and nothing is claimed."""
+    scene = Scene()
+    scene.store.half = 2.0
+    worker = scene.worker(handler(scene, 0))
+    worker.deliver(*batch(2, receives=2), seconds=4.5)
+
+    scene.run()
+
+    assert worker.answers == [["0", "1"]]
+    assert scene.world.now == pytest.approx(4.0, abs=0.1)
+    assert scene.memory.items == {}
+
+
+def test_a_claim_that_is_answered_after_the_time_to_start_is_over_is_released() -> None:
+    """If the store is still quick enough for it."""
+    scene = Scene()
+    worker = scene.worker(handler(scene, 0))
+    scene.store.half = 1.5
+    worker.deliver(*batch(2), seconds=3.9)
+    scene.world.spawn(lambda: setattr(scene.store, "half", 0.005), after=2.9)
+
+    scene.run()
+
+    assert worker.answers == [["0", "1"]]
+    assert scene.runs == []
+    assert scene.live_claims() == []
+
+
+def test_a_store_that_hangs_does_not_keep_the_answer_past_the_deadline() -> None:
+    """What is still under way is nobody's success."""
+    scene = Scene()
+    scene.store.half = 100
+    worker = scene.worker(handler(scene, 0))
+    worker.deliver(*batch(3), seconds=5)
+
+    scene.run()
+
+    assert worker.answers == [["0", "1", "2"]]
+
+
+def test_a_second_invocation_of_a_warm_process_knows_nothing_of_the_first() -> None:
+    """Neither deadline, nor owner, nor what was waiting to be settled."""
+    scene = Scene()
+    worker = scene.worker(handler(scene, 2))
+    worker.deliver(*batch(3), seconds=4)
+    worker.deliver(*batch(3, receives=2), seconds=30, after=10)
+
+    scene.run()
+
+    assert worker.answers == [["1", "2"], []]
+    assert scene.keys_run == ["0", "1", "2"]

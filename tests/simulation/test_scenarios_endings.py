@@ -1,0 +1,798 @@
+"""How handlers end, and what follows: results, errors, dead letters, visibilities; the answer itself never suffers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, field_validator, model_serializer
+
+from idempotent_receiver import Message, PermanentError, Transaction
+from idempotent_receiver.visibility import Backoff
+from tests.simulation.faults import throttled
+from tests.simulation.scene import DEAD_LETTERS, Scene
+from tests.simulation.world import QUEUE, nap, sqs_record
+
+
+def batch(count: int, **options: Any) -> list[dict[str, Any]]:
+    return [sqs_record(str(number), **options) for number in range(count)]
+
+
+def returning(result: Any) -> Callable[..., Any]:
+    def handle(body: dict) -> Any:
+        return result() if isinstance(result, type(returning)) else result
+
+    return handle
+
+
+def raising(error: BaseException, *ids: str) -> Callable[..., Any]:
+    def handle(body: dict, message: Message) -> None:
+        if not ids or message.id in ids:
+            raise error
+
+    return handle
+
+
+# Whatever a handler raises.
+
+
+class OurBase(BaseException):
+    """Nobody expects it."""
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("even this")
+
+
+ERRORS: list[BaseException] = [
+    ValueError("x"),
+    SystemExit(0),
+    SystemExit("bye"),
+    KeyboardInterrupt(),
+    GeneratorExit(),
+    StopIteration(1),
+    StopAsyncIteration(),
+    asyncio.CancelledError(),
+    MemoryError(),
+    RecursionError(),
+    OurBase(),
+    Unspeakable(),
+    ExceptionGroup("several", [ValueError()]),
+    PermanentError("no"),
+    PermanentError("\ud800"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_whatever_a_handler_raises_is_that_messages_failure_alone(error: BaseException) -> None:
+    """It is recorded; its neighbours are acknowledged."""
+    scene = Scene()
+    worker = scene.worker(raising(error, "1"))
+    worker.deliver(*batch(3))
+
+    scene.run()
+
+    assert worker.answers == [["1"]]
+    assert scene.status("1") == "FAILED"
+    assert json.loads(scene.memory.items["1"]["error"])["type"] == type(error).__qualname__
+    assert len(scene.runs) == 3
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_whatever_a_coroutine_raises_is_that_messages_failure_alone(error: BaseException) -> None:
+    """As of a plain function."""
+    scene = Scene()
+
+    async def handle(body: dict, message: Message) -> None:
+        await nap(0.1)
+        if message.id == "1":
+            raise error
+
+    worker = scene.worker(handle, concurrency=3)
+    worker.deliver(*batch(3))
+
+    scene.run()
+
+    assert worker.answers == [["1"]]
+    assert scene.status("1") == "FAILED"
+
+
+def test_when_all_fail_all_are_named() -> None:
+    """And nothing is raised."""
+    scene = Scene()
+    worker = scene.worker(raising(RuntimeError()))
+    worker.deliver(*batch(30))
+
+    scene.run()
+
+    assert sorted(worker.answers[0]) == sorted(str(number) for number in range(30))
+
+
+def test_a_failed_message_runs_again_at_its_next_delivery_at_once() -> None:
+    """Its attempts are counted."""
+    scene = Scene()
+    worker = scene.worker(raising(RuntimeError()))
+    for receives in (1, 2, 3):
+        worker.deliver(sqs_record("1", receives=receives), after=receives)
+
+    scene.run()
+
+    assert [run.attempt for run in scene.runs] == [1, 2, 3]
+
+
+def test_the_text_of_an_error_is_kept_only_where_its_author_chose_it() -> None:
+    """Type and place are."""
+    scene = Scene()
+    worker = scene.worker(raising(ValueError("card 4111"), "0"))
+    chosen = scene.worker(raising(PermanentError("overdrawn"), "1"))
+    texts = scene.worker(raising(ValueError("harmless"), "2"), error_texts=True)
+    for place, one in enumerate((worker, chosen, texts)):
+        one.deliver(sqs_record(str(place)))
+
+    scene.run()
+
+    kept = [json.loads(scene.memory.items[str(place)]["error"]) for place in range(3)]
+    assert "text" not in kept[0]
+    assert kept[0]["type"] == "ValueError"
+    assert kept[0]["at"].startswith("tests.simulation.test_scenarios_endings.handle:")
+    assert (kept[1]["text"], kept[2]["text"]) == ("overdrawn", "harmless")
+
+
+class Amount(BaseModel):
+    amount: int
+
+    @field_validator("amount")
+    @classmethod
+    def _check(cls, value: int) -> int:
+        if value < 0:
+            raise LookupError("custom")
+        return value
+
+
+@pytest.mark.parametrize("body", ['{"amount":"secret"}', "{}", "null", "[]", "", "{", '{"amount":-1}', "[" * 100_000])
+def test_a_body_that_is_not_what_the_handler_says_fails_alone_and_its_values_are_kept_nowhere(body: str) -> None:
+    """No live claim stays behind, even where a validator raises what pydantic does not know."""
+    scene = Scene()
+
+    def handle(body: Amount) -> None:
+        pass
+
+    worker = scene.worker(handle)
+    worker.deliver(sqs_record("0", '{"amount":1}'), sqs_record("1", body), sqs_record("2", '{"amount":1}'))
+
+    scene.run()
+
+    assert worker.answers == [["1"]]
+    assert scene.status("1") == "FAILED"
+    assert "secret" not in scene.memory.items["1"]["error"]
+
+
+def test_a_body_of_a_mebibyte_is_a_body() -> None:
+    """SQS's largest; its duplicate is recognised."""
+    scene = Scene()
+    worker = scene.worker(returning(1))
+    largest = json.dumps({"x": "é" * (512 * 1024 - 100)}, ensure_ascii=False)
+    worker.deliver(sqs_record("1", largest))
+    worker.deliver(sqs_record("1", largest, receives=2), after=1)
+
+    scene.run()
+
+    assert worker.answers == [[], []]
+    assert scene.keys_run == ["1"]
+
+
+# Whatever a handler returns.
+
+
+class Model(BaseModel):
+    at: datetime
+    amount: Decimal
+
+
+class Refusing(BaseModel):
+    @model_serializer
+    def refuse(self) -> Any:
+        raise RuntimeError("not today")
+
+
+class Exiting(BaseModel):
+    @model_serializer
+    def exit(self) -> Any:
+        raise SystemExit(1)
+
+
+def circular() -> Any:
+    made: list[Any] = []
+    made.append(made)
+    return made
+
+
+def deep() -> Any:
+    made: list[Any] = []
+    for _ in range(100_000):
+        made = [made]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("result", "data"),
+    [
+        (None, None),
+        (0, "0"),
+        ("", '""'),
+        (False, "false"),
+        ({"a": [1, "é"]}, '{"a":[1,"é"]}'),
+        (Decimal("1.50"), '"1.50"'),
+        (datetime(2026, 1, 2, tzinfo=UTC), '"2026-01-02T00:00:00Z"'),
+        (Model(at=datetime(2026, 1, 2, tzinfo=UTC), amount=Decimal(1)), '{"at":"2026-01-02T00:00:00Z","amount":"1"}'),
+        ("NaN and Infinity, in words", '"NaN and Infinity, in words"'),
+    ],
+    ids=str,
+)
+def test_a_result_is_kept_as_json(result: Any, data: str | None) -> None:
+    """As pydantic writes it."""
+    scene = Scene()
+    worker = scene.worker(returning(result))
+    worker.deliver(*batch(1))
+
+    scene.run()
+
+    assert worker.answers == [[]]
+    assert scene.memory.items["0"].get("data") == data
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        object(),
+        b"\xff\xfe",
+        float("nan"),
+        {"a": float("-inf")},
+        "\ud800",
+        "x" * 2000,
+        "x" * 10_000_000,
+        circular,
+        deep,
+        Refusing(),
+        Exiting(),
+        open,
+        lambda: 1,
+        Scene,
+    ],
+    ids=[
+        "object",
+        "bytes",
+        "nan",
+        "infinity",
+        "surrogate",
+        "2 KB",
+        "10 MB",
+        "circular",
+        "deep",
+        "raising",
+        "exiting",
+        "builtin",
+        "lambda",
+        "class",
+    ],
+)
+def test_a_result_that_cannot_be_kept_completes_all_the_same_with_a_marker(result: Any) -> None:
+    """The effect is done and must not be done again."""
+    scene = Scene()
+    worker = scene.worker(
+        returning(result) if not callable(result) or result in (circular, deep) else lambda_of(result)
+    )
+    worker.deliver(*batch(1))
+    worker.deliver(*batch(1, receives=2), after=1)
+
+    scene.run()
+
+    assert worker.answers == [[], []]
+    assert len(scene.runs) == 1
+    assert json.loads(scene.memory.items["0"]["data"])["idempotent-receiver"]["result"] == "dropped"
+
+
+def lambda_of(result: Any) -> Callable[..., Any]:
+    def handle(body: dict) -> Any:
+        return result
+
+    return handle
+
+
+async def unawaited() -> None:
+    """Has an effect, if somebody awaits it."""
+
+
+def generator() -> Any:
+    yield 1
+
+
+async def async_generator() -> Any:
+    yield 1
+
+
+class Awaitable:
+    def __await__(self) -> Any:
+        yield
+
+
+@pytest.mark.parametrize("make", [unawaited, generator, async_generator, Awaitable])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_result_whose_body_nobody_has_run_is_a_failure_and_never_completed(
+    make: Callable[[], Any], asynchronous: bool
+) -> None:
+    """An `await` was forgotten: the effect has not happened."""
+    scene = Scene()
+
+    def plain(body: dict) -> Any:
+        return make()
+
+    async def coroutine(body: dict) -> Any:
+        return make()
+
+    worker = scene.worker(coroutine if asynchronous else plain)
+    worker.deliver(*batch(1))
+
+    scene.run()
+
+    assert worker.answers == [["0"]]
+    assert scene.status("0") == "FAILED"
+
+
+# Transactions.
+
+
+def test_a_failed_condition_means_what_the_handler_said_it_means() -> None:
+    """A permanent error goes to the dead-letter queue with its reason; by default it is tried again."""
+    scene = Scene()
+
+    def handle(body: dict, message: Message, tx: Transaction) -> None:
+        otherwise = {"otherwise": PermanentError("overdrawn")} if message.id == "0" else {}
+        tx.put(TableName="T", Item={"id": message.id})
+        tx.check(TableName="T", Key={"id": "x"}, ConditionExpression="attribute_exists(id)", **otherwise)
+
+    worker = scene.worker(handle, dead_letter_queue=DEAD_LETTERS)
+    worker.deliver(*batch(2))
+
+    scene.run()
+
+    assert worker.answers == [["1"]]
+    assert scene.dead_letters()["0"]["reason"] == "overdrawn"
+    assert json.loads(scene.memory.items["1"]["error"])["type"] == "ConditionFailed"
+    assert scene.memory.tables["T"].items == {}
+
+
+def test_a_handler_that_raises_after_filling_its_transaction_writes_nothing() -> None:
+    """All or nothing."""
+    scene = Scene()
+
+    def handle(body: dict, tx: Transaction) -> None:
+        tx.put(TableName="T", Item={"id": "1"})
+        raise RuntimeError
+
+    worker = scene.worker(handle)
+    worker.deliver(*batch(1))
+
+    scene.run()
+
+    assert worker.answers == [["0"]]
+    assert scene.memory.tables == {}
+
+
+@pytest.mark.parametrize("wrong", ["too many", "one item twice", "the key"])
+def test_a_transaction_that_cannot_be_sent_fails_its_message_alone(wrong: str) -> None:
+    """Before any of it is written."""
+    scene = Scene()
+
+    def handle(body: dict, message: Message, tx: Transaction) -> None:
+        if message.id == "0":
+            if wrong == "the key":
+                tx.update(
+                    TableName="T",
+                    Key={"id": "1"},
+                    UpdateExpression="SET id = :x",
+                    ExpressionAttributeValues={":x": "2"},
+                )
+            for number in range(100 if wrong == "too many" else 2):
+                tx.put(TableName="T", Item={"id": str(number if wrong == "too many" else 7)})
+        else:
+            tx.put(TableName="T", Item={"id": "good"})
+
+    worker = scene.worker(handle)
+    worker.deliver(*batch(2))
+
+    scene.run()
+
+    assert worker.answers == [["0"]]
+    assert scene.status("0") == "FAILED"
+    assert list(scene.memory.tables["T"].items) == [("good",)]
+
+
+# Dead letters.
+
+
+def test_what_fails_for_good_is_dead_lettered_with_its_reason_and_then_acknowledged() -> None:
+    """A copy, with its attributes, and one more."""
+    scene = Scene()
+    worker = scene.worker(raising(PermanentError("account closed")), dead_letter_queue=DEAD_LETTERS)
+    worker.deliver(sqs_record("1", '{"a":1}', attributes={"tenant": {"stringValue": "t", "dataType": "String"}}))
+
+    scene.run()
+
+    (sent,) = scene.sqs.sent
+    assert worker.answers == [[]]
+    assert scene.status("1") == "FAILED"
+    assert (sent["QueueUrl"], sent["MessageBody"]) == (DEAD_LETTERS, '{"a":1}')
+    assert sent["MessageAttributes"]["tenant"] == {"DataType": "String", "StringValue": "t"}
+    assert scene.dead_letters()["1"] == {
+        "key": "1",
+        "original_id": "1",
+        "reason": "account closed",
+        "error_type": "PermanentError",
+        "function": "consumer",
+        "queue": QUEUE,
+    }
+
+
+def test_an_unconfirmed_dead_letter_is_a_failure_and_the_next_delivery_sends_it() -> None:
+    """Nothing is lost while SQS says no."""
+    scene = Scene()
+    worker = scene.worker(raising(PermanentError("no")), dead_letter_queue=DEAD_LETTERS)
+    scene.sqs.deny.add("send_message")
+    worker.deliver(sqs_record("1"))
+    scene.run()
+    assert worker.answers == [["1"]]
+
+    scene.sqs.deny.clear()
+    worker.deliver(sqs_record("1", receives=2))
+    scene.run()
+    assert worker.answers[1:] == [[]]
+    assert list(scene.dead_letters()) == ["1"]
+
+
+def test_without_a_dead_letter_queue_a_permanent_failure_is_left_to_the_queues_own() -> None:
+    """It is returned, and SQS moves it in the end."""
+    scene = Scene()
+    worker = scene.worker(raising(PermanentError("no")), queue_client=True)
+    worker.deliver(*batch(1))
+
+    scene.run()
+
+    assert worker.answers == [["0"]]
+    assert scene.sqs.calls == ["change_message_visibility_batch"]
+
+
+def test_nothing_is_dead_lettered_before_the_failure_is_recorded_nor_after_a_lost_claim() -> None:
+    """Whoever took the claim over decides what becomes of the message."""
+    scene = Scene()
+
+    def slow(body: dict) -> None:
+        scene.world.sleep(8)
+        raise PermanentError("no")
+
+    zombie = scene.worker(slow, dead_letter_queue=DEAD_LETTERS)
+    zombie.deliver(*batch(1), seconds=20)
+    scene.dead.add("w0")
+    taker = scene.worker(returning(1), skew_seconds=60)
+    taker.deliver(*batch(1, receives=2), after=5)
+
+    scene.run()
+
+    assert (zombie.answers, taker.answers) == ([[]], [[]])
+    assert scene.sqs.sent == []
+    assert scene.status("0") == "COMPLETED"
+
+
+def test_a_failure_that_could_not_be_recorded_is_not_dead_lettered() -> None:
+    """Else its record would stay a claim, and the message would be gone."""
+    scene = Scene()
+    worker = scene.worker(raising(PermanentError("no")), dead_letter_queue=DEAD_LETTERS)
+    worker.deliver(*batch(1), seconds=5)
+    scene.world.spawn(partial(scene.store.down, "replace", "read"), after=0.003)
+
+    scene.run()
+
+    assert worker.answers == [["0"]]
+    assert scene.sqs.sent == []
+
+
+@pytest.mark.parametrize("full", ["attributes", "bytes"])
+def test_a_message_without_room_for_a_reason_stays_where_it_is(full: str) -> None:
+    """SQS takes ten attributes and 1 MiB."""
+    scene = Scene()
+    attributes = {f"a{n}": {"stringValue": "v", "dataType": "String"} for n in range(10 if full == "attributes" else 0)}
+    body = json.dumps("x" * (1024 * 1024 - 2)) if full == "bytes" else '"x"'
+
+    def handle(body: str) -> None:
+        raise PermanentError("no")
+
+    worker = scene.worker(handle, dead_letter_queue=DEAD_LETTERS)
+    worker.deliver(sqs_record("1", body, attributes=attributes))
+
+    scene.run()
+
+    assert worker.answers == [["1"]]
+    assert scene.sqs.sent == []
+
+
+def test_thousands_of_dead_letters_and_visibilities_never_take_thousands_of_threads() -> None:
+    """Each is a blocking call; Lambda has a thousand threads."""
+    scene = Scene()
+    worker = scene.worker(raising(PermanentError("no")), dead_letter_queue=DEAD_LETTERS, concurrency=50)
+    peak = Peak(scene)
+    worker.deliver(*batch(2000), seconds=60)
+    scene.run()
+    assert worker.answers == [[]]
+    assert peak.most < 100
+
+    scene.store.down()
+    worker.deliver(*batch(5000, receives=2), seconds=60)
+    scene.run()
+    assert len(worker.answers[1]) == 5000
+    assert peak.most < 100
+
+
+class Peak:
+    """Counts how many calls of the queue client are under way at once."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.most = self.now = 0
+        arrive = scene.sqs._arrive
+
+        def counted(name: str) -> None:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            try:
+                arrive(name)
+            finally:
+                self.now -= 1
+
+        scene.sqs._arrive = counted  # type: ignore[method-assign]
+
+
+# Visibilities.
+
+
+def test_a_failed_message_comes_again_after_an_exponential_backoff_with_full_jitter() -> None:
+    """At least a second, at most doubled at each receive, never past the longest."""
+    for receives, bound in [(1, 4), (2, 8), (3, 16), (6, 128), (9, 900), (1000, 900)]:
+        scene = Scene(seed=receives)
+        worker = scene.worker(raising(RuntimeError()), queue_client=True)
+        worker.deliver(*batch(200, receives=receives))
+        scene.run()
+        seconds = scene.sqs.visibilities.values()
+        assert len(seconds) == 200
+        assert min(seconds) >= 1
+        assert bound * 0.9 < max(seconds) <= bound
+        assert scene.sqs.calls == ["change_message_visibility_batch"] * 20
+
+
+def test_a_backoff_never_asks_for_more_than_the_twelve_hours_that_sqs_counts_from_the_receive() -> None:
+    """However long a user lets it grow: a batching window and an invocation may already be gone."""
+    scene = Scene()
+    worker = scene.worker(
+        raising(RuntimeError()), queue_client=True, backoff=Backoff(first_seconds=1e6, longest_seconds=1e9)
+    )
+    worker.deliver(*batch(300, receives=40))
+
+    scene.run()
+
+    assert 40_000 < max(scene.sqs.visibilities.values()) <= 12 * 3600 - 20 * 60
+
+
+def test_a_message_in_progress_elsewhere_is_not_seen_again_before_the_lease_has_ended() -> None:
+    """Waiting must not burn receives."""
+    scene = Scene()
+
+    def slow(body: dict) -> None:
+        scene.world.sleep(25)
+
+    scene.worker(slow).deliver(*batch(1))
+    worker = scene.worker(slow, queue_client=True)
+    worker.deliver(*batch(1, receives=2), after=10)
+
+    scene.run()
+
+    assert worker.answers == [["0"]]
+    assert 30 + 3 - 10 <= scene.sqs.visibilities["0"] <= 30 + 3 - 10 + 2
+
+
+def test_what_was_not_started_is_visible_again_almost_at_once() -> None:
+    """With jitter."""
+    scene = Scene()
+
+    def slow(body: dict) -> None:
+        scene.world.sleep(2)
+
+    worker = scene.worker(slow, queue_client=True)
+    worker.deliver(*batch(100, receives=4), seconds=4)
+
+    scene.run()
+
+    assert len(scene.sqs.visibilities) == 99
+    assert set(scene.sqs.visibilities.values()) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("trouble", ["denied", "slow", "absurd"])
+def test_visibilities_never_alter_the_answer(trouble: str) -> None:
+    """Best effort, and bounded to a second."""
+    scene = Scene()
+    worker = scene.worker(raising(RuntimeError()), queue_client=True)
+    if trouble == "denied":
+        scene.sqs.deny.add("change_message_visibility_batch")
+    elif trouble == "slow":
+        scene.sqs.round_trip_seconds = 100
+    else:
+        scene.sqs.change_message_visibility_batch = None  # type: ignore[assignment,method-assign]
+    worker.deliver(*batch(200))
+
+    scene.run()
+
+    assert len(worker.answers[0]) == 200
+
+
+def test_slow_visibilities_hold_the_answer_up_for_a_second_at_most() -> None:
+    """And for no more than half of what is left."""
+    for seconds, most in [(30, 1.1), (1.5, 0.8)]:
+        scene = Scene()
+        scene.sqs.round_trip_seconds = 100
+        answered: list[float] = []
+        worker = scene.worker(raising(RuntimeError()), queue_client=True)
+        handler = worker.handler
+        worker.handler = lambda event, context, handler=handler, scene=scene, answered=answered: (
+            handler(event, context),
+            answered.append(scene.world.now),
+        )[0]
+        worker.deliver(*batch(1), seconds=seconds)
+        scene.run()
+        assert answered[0] < most
+
+
+def test_without_a_queue_client_visibilities_are_left_alone() -> None:
+    """Then the queue's own visibility timeout holds."""
+    scene = Scene()
+    worker = scene.worker(raising(RuntimeError()))
+    worker.deliver(*batch(1))
+
+    scene.run()
+
+    assert worker.answers == [["0"]]
+    assert scene.sqs.calls == []
+
+
+def test_a_record_without_a_receipt_handle_gets_no_visibility() -> None:
+    """A recorded event may lack it."""
+    scene = Scene()
+    worker = scene.worker(raising(RuntimeError()), queue_client=True)
+    bare = sqs_record("1")
+    del bare["receiptHandle"]
+    worker.deliver(bare)
+
+    scene.run()
+
+    assert worker.answers == [["1"]]
+    assert scene.sqs.calls == []
+
+
+# How many requests it takes.
+
+
+def requests(count: int, receives: int = 1, before: int = 0) -> dict[str, int]:
+    scene = Scene()
+    worker = scene.worker(returning(1))
+    if before:
+        worker.deliver(*batch(before))
+        scene.run()
+        scene.requests()
+    worker.deliver(*batch(count, receives=receives), after=1)
+    scene.run()
+    assert worker.answers[-1] == []
+    names = [name for name, _ in scene.requests()]
+    return {name: names.count(name) for name in names}
+
+
+@pytest.mark.parametrize("count", [1, 2, 10, 24, 25, 26, 50, 75, 100, 250, 1000])
+def test_fresh_messages_cost_one_claim_and_one_completion_a_chunk(count: int) -> None:
+    """25 records a request, and nothing else."""
+    chunks = -(-count // 25)
+
+    assert requests(count) == {"insert": chunks, "replace": chunks}
+
+
+@pytest.mark.parametrize("count", [1, 10, 99, 100, 101, 500])
+def test_duplicates_of_completed_messages_cost_one_read_a_hundred_and_no_write(count: int) -> None:
+    """What has been received before is looked at first."""
+    assert requests(count, receives=2, before=count) == {"read": -(-count // 100)}
+
+
+def test_what_was_received_before_and_never_claimed_costs_a_read_and_an_insert() -> None:
+    """For example after a time-out of somebody who claimed nothing."""
+    assert requests(25, receives=2) == {"read": 1, "insert": 1, "replace": 1}
+
+
+def test_a_batch_of_ten_thousand_is_done_in_linear_requests_and_time() -> None:
+    """At 5 ms a round trip, in the time of four hundred of them."""
+    scene = Scene()
+    worker = scene.worker(returning(1))
+    worker.deliver(*batch(10_000), seconds=60)
+
+    scene.run()
+
+    assert worker.answers == [[]]
+    assert len(scene.requests()) == 800
+    assert scene.world.now < 400 * 0.005 + 0.1
+
+
+def test_claims_run_ahead_of_slow_handlers_by_two_chunks_at_most() -> None:
+    """What a slow batch gives back at its deadline, and what a crash leaves locked, is bounded."""
+    scene = Scene()
+
+    def slow(body: dict) -> None:
+        scene.world.sleep(0.1)
+
+    worker = scene.worker(slow)
+    worker.deliver(*batch(500), seconds=30)
+    held: list[int] = []
+    for tenth in range(1, 280):
+        scene.world.spawn(lambda: held.append(len(scene.live_claims())), after=tenth / 10)
+
+    scene.run()
+
+    assert max(held) <= 52
+
+
+def test_handlers_overlap_up_to_the_concurrency_and_never_more() -> None:
+    """Claims and settles overlap with them."""
+    scene = Scene()
+
+    def slow(body: dict) -> None:
+        scene.world.sleep(1)
+
+    worker = scene.worker(slow, concurrency=8)
+    worker.deliver(*batch(40))
+
+    scene.run()
+
+    starts = [run.started for run in scene.runs]
+    assert max(sum(run.started <= at < run.ended for run in scene.runs) for at in starts) == 8
+    assert scene.world.now == pytest.approx(5, abs=0.1)
+
+
+def test_what_becomes_ready_later_gets_lanes_of_its_own() -> None:
+    """The first chunk of claims is throttled once: its handlers run beside those of the second all the same."""
+    scene = Scene()
+
+    def slow(body: dict) -> None:
+        scene.world.sleep(1)
+
+    scene.store.next("insert", throttled)
+    worker = scene.worker(slow, concurrency=50)
+    worker.deliver(*batch(50))
+
+    scene.run()
+
+    assert scene.world.now < 1.2
+
+
+def test_a_finished_handler_is_recorded_within_two_milliseconds_and_a_round_trip() -> None:
+    """Nothing waits for the batch to end."""
+    scene = Scene()
+
+    def slow(body: dict) -> None:
+        scene.world.sleep(1)
+
+    worker = scene.worker(slow)
+    worker.deliver(*batch(3))
+    seen: list[str | None] = []
+    scene.world.spawn(lambda: seen.append(scene.status("0")), after=0.005 + 1 + 0.002 + 0.0026)
+
+    scene.run()
+
+    assert seen == ["COMPLETED"]

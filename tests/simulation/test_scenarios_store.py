@@ -1,0 +1,663 @@
+"""What becomes of messages while the store loses answers, refuses, delays, or is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from idempotent_receiver import Message, Transaction
+from idempotent_receiver.store import Conflict, NotApplied, Unknown
+from tests.simulation import faults
+from tests.simulation.faults import (
+    crash,
+    delivered_again,
+    delivered_later,
+    denied,
+    lost_answer,
+    lost_request,
+    partly,
+    raises,
+    sent_twice,
+    throttled,
+    works,
+)
+from tests.simulation.scene import Scene
+from tests.simulation.world import Worker, sqs_record
+
+Handler = Callable[..., object]
+
+TRANSIENT = [lost_answer, lost_request, throttled, raises, sent_twice]
+
+
+def instant(body: dict) -> int:
+    return 1
+
+
+def posting(body: dict, tx: Transaction) -> int:
+    tx.put(TableName="Entries", Item={"id": str(body.get("id")), "amount": 1})
+    return 1
+
+
+def posted(scene: Scene) -> int:
+    table = scene.memory.tables.get("Entries")
+    return 0 if table is None else len(table.items)
+
+
+def batch(count: int, **options: object) -> list[dict[str, object]]:
+    return [sqs_record(str(number), f'{{"id":{number}}}', **options) for number in range(count)]  # type: ignore[arg-type]
+
+
+# One fault: the same invocation copes with it.
+
+
+@pytest.mark.parametrize("fault", TRANSIENT)
+@pytest.mark.parametrize("call", ["insert", "replace"])
+@pytest.mark.parametrize("count", [1, 5, 60])
+def test_one_transient_fault_is_mended_within_the_invocation(call: str, fault: faults.Fault, count: int) -> None:
+    """Everything is acknowledged, and every handler ran once."""
+    scene = Scene()
+    scene.store.next(call, fault)
+    worker = scene.worker(instant)
+    worker.deliver(*batch(count))
+
+    scene.run()
+
+    assert worker.answers == [[]]
+    assert sorted(scene.keys_run) == sorted(str(number) for number in range(count))
+
+
+@pytest.mark.parametrize("fault", [lost_answer, lost_request, throttled, raises])
+def test_one_transient_fault_of_the_first_read_is_mended(fault: faults.Fault) -> None:
+    """What has been received before is looked at until it has been seen."""
+    scene = Scene()
+    scene.store.next("read", fault)
+    worker = scene.worker(instant)
+    worker.deliver(*batch(5, receives=2))
+
+    scene.run()
+
+    assert worker.answers == [[]]
+
+
+@pytest.mark.parametrize("fault", [lost_answer, lost_request, throttled, raises])
+def test_one_transient_fault_of_a_commit_is_mended_and_its_items_are_written_once(fault: faults.Fault) -> None:
+    """The transaction is sent again as it was, or recognised as done."""
+    scene = Scene()
+    scene.store.next("commit", fault)
+    worker = scene.worker(posting)
+    worker.deliver(*batch(2))
+
+    scene.run()
+
+    assert worker.answers == [[]]
+    assert posted(scene) == 2
+    assert len(scene.runs) == 2
+
+
+def test_a_lost_claim_answer_and_a_lost_read_after_it_are_mended_too() -> None:
+    """The read is asked again, and finds our own version."""
+    scene = Scene()
+    scene.store.next("insert", lost_answer)
+    scene.store.next("read", lost_request, throttled)
+    worker = scene.worker(instant)
+    worker.deliver(*batch(1))
+
+    scene.run()
+
+    assert worker.answers == [[]]
+    assert scene.keys_run == ["0"]
+
+
+def test_a_throttled_completion_is_sent_again_and_the_handler_is_not() -> None:
+    """Three times, inside the deadline."""
+    scene = Scene()
+    scene.store.next("replace", throttled, throttled, throttled)
+    worker = scene.worker(instant)
+    worker.deliver(*batch(1))
+
+    scene.run()
+
+    assert worker.answers == [[]]
+    assert scene.keys_run == ["0"]
+
+
+@pytest.mark.parametrize(
+    "otherwise",
+    [NotApplied("throttled", retry=True), Unknown("internal error"), Conflict(None)],
+    ids=lambda one: one.why if hasattr(one, "why") else "conflict",
+)
+def test_of_a_batch_only_the_statement_in_trouble_is_asked_again(otherwise: object) -> None:
+    """The 24 others have been claimed; the one that was in truth applied is recognised by its version."""
+    scene = Scene()
+    scene.store.next("insert", partly(*[True] * 24, False, otherwise=otherwise))
+    worker = scene.worker(instant)
+    worker.deliver(*batch(25))
+
+    scene.run()
+
+    assert worker.answers == [[]]
+    assert len(scene.runs) == 25
+    sizes = [size for name, size in scene.requests() if name in ("insert", "read")]
+    assert sizes[0] == 25
+    assert set(sizes[1:]) == {1}
+
+
+def test_a_statement_that_can_never_be_applied_fails_its_message_alone() -> None:
+    """The 24 others go on."""
+    scene = Scene()
+
+    def invalid(call: faults.Call) -> list[object]:
+        return [*call.act()[:24], NotApplied("validation", retry=False)]
+
+    scene.store.next("insert", invalid)
+    scene.memory.items["24"] = {"id": "24", "status": "SOMETHING_NEWER"}
+    worker = scene.worker(instant)
+    worker.deliver(*batch(25))
+
+    scene.run()
+
+    assert worker.answers == [["24"]]
+    assert len(scene.runs) == 24
+
+
+# The store is down.
+
+
+@pytest.mark.parametrize("receives", [1, 2])
+@pytest.mark.parametrize("count", [1, 30, 1000])
+def test_while_the_store_is_down_nothing_runs_and_every_id_comes_again_fast(count: int, receives: int) -> None:
+    """Not at the deadline, but at once."""
+    scene = Scene()
+    scene.store.down()
+    worker = scene.worker(instant)
+    worker.deliver(*batch(count, receives=receives), seconds=900)
+
+    scene.run()
+
+    assert sorted(worker.answers[0]) == sorted(str(number) for number in range(count))
+    assert scene.runs == []
+    assert scene.world.now < 3
+
+
+def test_denied_access_is_reported_at_once_without_any_further_try() -> None:
+    """One request for each chunk that was under way, and no pause."""
+    scene = Scene()
+    scene.store.next("insert", *[denied] * 50)
+    worker = scene.worker(instant)
+    worker.deliver(*batch(200), seconds=900)
+
+    scene.run()
+
+    assert len(worker.answers[0]) == 200
+    assert scene.world.now < 0.1
+    assert len(scene.requests()) <= 2
+
+
+def test_store_errors_back_off_like_a_handlers() -> None:
+    """So that a quarter of an hour without a table does not use up five receives."""
+    scene = Scene()
+    scene.store.down()
+    worker = scene.worker(instant, queue_client=True)
+    worker.deliver(*batch(200, receives=4))
+
+    scene.run()
+
+    assert len(scene.sqs.visibilities) == 200
+    assert max(scene.sqs.visibilities.values()) > 16
+    assert max(scene.sqs.visibilities.values()) <= 32
+
+
+def test_a_store_that_goes_down_after_the_claims_is_told_as_soon_as_it_is_back() -> None:
+    """An effect is done and wants to be recorded: settling goes on to the deadline."""
+    scene = Scene()
+    worker = scene.worker(instant)
+    worker.deliver(*batch(3), seconds=30)
+    scene.world.spawn(scene.store.down, after=0.006)
+    scene.world.spawn(scene.store.up, after=20)
+
+    scene.run()
+
+    assert worker.answers == [[]]
+    assert len(scene.runs) == 3
+
+
+def test_a_store_that_stays_down_after_the_claims_leaves_failures_and_an_orphan_for_later() -> None:
+    """The answer leaves in time; after the lease the next delivery takes it over and acknowledges it."""
+    scene = Scene()
+    worker = scene.worker(instant)
+    worker.deliver(*batch(3), seconds=10)
+    scene.world.spawn(scene.store.down, after=0.006)
+    scene.run()
+    assert worker.answers == [["0", "1", "2"]]
+    assert scene.world.now < 10
+
+    scene.store.up()
+    again = scene.worker(instant)
+    again.deliver(*batch(3, receives=2), after=13 - scene.world.now + 0.1)
+    scene.run()
+
+    assert again.answers == [[]]
+    assert [run.attempt for run in scene.runs] == [1, 1, 1, 2, 2, 2]
+
+
+def test_a_completion_that_is_denied_fails_its_message_and_is_not_tried_for_ever() -> None:
+    """A missing permission is no trouble that passes."""
+    scene = Scene()
+    scene.store.next("replace", denied)
+    worker = scene.worker(instant)
+    worker.deliver(*batch(1), seconds=900)
+
+    scene.run()
+
+    assert worker.answers == [["0"]]
+    assert scene.world.now < 0.1
+
+
+def test_a_release_that_meets_an_internal_error_is_sent_again() -> None:
+    """A message is not locked for a whole lease because of one bad answer."""
+    scene = Scene()
+    scene.store.next("replace", works, lost_request)
+
+    def slow(body: dict) -> None:
+        scene.world.sleep(2)
+
+    worker = scene.worker(slow)
+    worker.deliver(*batch(2), seconds=4)
+    scene.run()
+
+    assert worker.answers == [["1"]]
+    assert scene.live_claims() == []
+
+
+# Delays and crashes.
+
+
+def test_a_claim_delayed_on_the_wire_changes_nothing_that_came_after_it() -> None:
+    """Its re-send was applied and completed; the old request arrives and is refused."""
+    scene = Scene()
+    scene.store.next("insert", delivered_later(60))
+    worker = scene.worker(instant)
+    worker.deliver(*batch(1))
+
+    scene.run()
+
+    assert worker.answers == [[]]
+    assert scene.status("0") == "COMPLETED"
+
+
+def test_a_take_over_delayed_on_the_wire_does_not_claim_a_failed_record_again() -> None:
+    """Every write names the version that it replaces: no ghost holds the key afterwards."""
+    scene = Scene()
+
+    def fails(body: dict) -> None:
+        raise RuntimeError
+
+    first = scene.worker(fails)
+    first.deliver(*batch(1))
+    scene.run()
+    scene.store.next("replace", delivered_later(60))
+    second = scene.worker(fails)
+    second.deliver(*batch(1, receives=2))
+
+    scene.run()
+
+    assert second.answers == [["0"]]
+    assert scene.status("0") == "FAILED"
+    assert scene.live_claims() == []
+
+
+def test_a_completion_whose_copy_arrives_after_a_redelivery_changes_nothing() -> None:
+    """Neither the record nor anybody's answer."""
+    scene = Scene()
+    scene.store.next("replace", delivered_again(5))
+    first = scene.worker(instant)
+    first.deliver(*batch(1))
+    second = scene.worker(instant)
+    second.deliver(*batch(1, receives=2), after=1)
+
+    scene.run()
+
+    assert (first.answers, second.answers) == ([[]], [[]])
+    assert scene.keys_run == ["0"]
+
+
+def test_a_completion_of_a_dead_worker_that_arrives_after_a_take_over_is_refused() -> None:
+    """Killed with its completion on the wire; the record is the new owner's."""
+    scene = Scene()
+    victim = scene.worker(instant)
+
+    def on_the_wire(call: faults.Call) -> object:
+        call.world.spawn(call.act, after=50)
+        return crash(partial(scene.kill, victim), applied=False)(call)
+
+    scene.store.next("replace", on_the_wire)
+    victim.deliver(*batch(1), seconds=10)
+    survivor = scene.worker(instant)
+    survivor.deliver(*batch(1, receives=2), after=20)
+
+    scene.run()
+
+    assert survivor.answers == [[]]
+    assert scene.memory.items["0"]["owner"] == "w1"
+    assert [run.worker for run in scene.runs] == ["w0", "w1"]
+
+
+def test_a_late_write_of_a_warm_processs_first_invocation_does_not_disturb_its_second() -> None:
+    """The process was frozen with its completion on the wire; every write has a version of its own."""
+    scene = Scene()
+
+    def hanging(call: faults.Call) -> None:
+        call.world.spawn(call.act, after=25)
+        call.world.sleep(1000)
+
+    worker = scene.worker(instant)
+    scene.store.next("replace", hanging)
+    worker.deliver(*batch(1), seconds=10)
+    worker.deliver(*batch(1, receives=2), after=14)
+
+    scene.run()
+
+    assert worker.answers == [["0"], []]
+    assert [run.attempt for run in scene.runs] == [1, 2]
+    assert scene.memory.items["0"]["attempts"] == 2
+
+
+@pytest.mark.parametrize("applied", [False, True])
+@pytest.mark.parametrize("call", ["insert", "replace"])
+def test_a_worker_that_dies_at_any_store_call_is_recovered_after_its_lease(call: str, applied: bool) -> None:
+    """What was completed is acknowledged without a run; the rest runs again, once its lease is over and not before."""
+    scene = Scene()
+    victim = scene.worker(instant)
+    scene.store.next(call, crash(partial(scene.kill, victim), applied=applied))
+    victim.deliver(*batch(3), seconds=10)
+    early, late = scene.worker(instant), scene.worker(instant)
+    early.deliver(*batch(3, receives=2), after=5)
+    late.deliver(*batch(3, receives=3), after=14)
+
+    scene.run()
+
+    assert victim.answers == []
+    done_already = call == "replace" and applied
+    nothing_claimed = call == "insert" and not applied
+    assert early.answers == ([[]] if done_already or nothing_claimed else [["0", "1", "2"]])
+    assert late.answers == [[]]
+    assert len(scene.runs) == (6 if (call, applied) == ("replace", False) else 3)
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_a_worker_that_dies_at_its_commit_leaves_all_of_it_or_nothing(applied: bool) -> None:
+    """And the items are written once."""
+    scene = Scene()
+    victim = scene.worker(posting)
+    scene.store.next("commit", crash(partial(scene.kill, victim), applied=applied))
+    victim.deliver(*batch(1), seconds=10)
+    late = scene.worker(posting)
+    late.deliver(*batch(1, receives=2), after=14)
+
+    scene.run()
+
+    assert late.answers == [[]]
+    assert posted(scene) == 1
+    assert len(scene.runs) == (1 if applied else 2)
+
+
+def test_a_crash_in_the_middle_of_a_group_commit_keeps_what_was_written() -> None:
+    """Of 25 statements twelve were applied: twelve are acknowledged as duplicates, thirteen run again."""
+    scene = Scene()
+    victim = scene.worker(instant)
+
+    def half(call: faults.Call) -> object:
+        held = scene.memory.items.copy()
+        call.act()
+        for id in list(scene.memory.items)[12:]:
+            scene.memory.items[id] = held[id]
+        return crash(partial(scene.kill, victim), applied=False)(call)
+
+    scene.store.next("replace", half)
+    victim.deliver(*batch(25), seconds=10)
+    late = scene.worker(instant)
+    late.deliver(*batch(25, receives=2), after=14)
+
+    scene.run()
+
+    assert late.answers == [[]]
+    assert len(scene.runs) == 25 + 13
+
+
+# Fencing.
+
+
+def zombie_and_taker(
+    scene: Scene, zombie_function: Handler, taker_function: Handler = instant
+) -> tuple[Worker, Worker]:
+    """A worker at a long run, and one that takes its message over, for its clock is a minute ahead."""
+    zombie, taker = scene.worker(zombie_function), scene.worker(taker_function, skew_seconds=60)
+    zombie.deliver(*batch(1), seconds=20)
+    taker.deliver(*batch(1, receives=2), after=6)
+    scene.dead.add(zombie.name)
+    return zombie, taker
+
+
+def test_a_zombie_that_completes_while_another_holds_its_key_is_refused() -> None:
+    """It does not acknowledge, and the other's claim stands."""
+    scene = Scene()
+
+    def slow(body: dict) -> None:
+        scene.world.sleep(7)
+
+    def slower(body: dict) -> str:
+        scene.world.sleep(2)
+        return "mine"
+
+    zombie, taker = zombie_and_taker(scene, slow, slower)
+    scene.run()
+
+    assert zombie.answers == [["0"]]
+    assert taker.answers == [[]]
+    assert scene.memory.items["0"]["data"] == '"mine"'
+
+
+def test_a_zombie_that_fails_while_another_holds_its_key_changes_nothing() -> None:
+    """The other completes as if nothing had been."""
+    scene = Scene()
+
+    def slow(body: dict) -> None:
+        scene.world.sleep(7)
+        raise RuntimeError
+
+    def slower(body: dict) -> None:
+        scene.world.sleep(2)
+
+    zombie, taker = zombie_and_taker(scene, slow, slower)
+    scene.run()
+
+    assert zombie.answers == [["0"]]
+    assert taker.answers == [[]]
+    assert scene.status("0") == "COMPLETED"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_zombie_that_ends_after_another_has_completed_acknowledges_and_changes_nothing(fails: bool) -> None:
+    """The effect is done, and the record says whose."""
+    scene = Scene()
+
+    def slow(body: dict) -> None:
+        scene.world.sleep(7)
+        if fails:
+            raise RuntimeError
+
+    zombie, taker = zombie_and_taker(scene, slow)
+    scene.run()
+
+    assert zombie.answers == [[]]
+    assert taker.answers == [[]]
+    assert scene.memory.items["0"]["owner"] == "w1"
+
+
+def test_a_zombies_transaction_leaves_nothing_visible() -> None:
+    """Its claim is gone, so none of its writes happens."""
+    scene = Scene()
+
+    def slow(body: dict, tx: Transaction) -> None:
+        tx.put(TableName="Entries", Item={"id": "zombie"})
+        scene.world.sleep(7)
+
+    zombie, taker = zombie_and_taker(scene, slow, posting)
+    scene.run()
+
+    assert (zombie.answers, taker.answers) == ([[]], [[]])
+    assert list(scene.memory.tables["Entries"].items) == [("0",)]
+
+
+def test_of_three_workers_two_see_one_stale_claim_and_one_takes_it_over() -> None:
+    """The other's take-over was built on what is no longer there."""
+    scene = Scene()
+    dead = scene.worker(instant)
+    scene.store.next("replace", crash(partial(scene.kill, dead), applied=False))
+    dead.deliver(*batch(1), seconds=2)
+
+    def slow(body: dict) -> None:
+        scene.world.sleep(1)
+
+    takers = [scene.worker(slow) for _ in range(2)]
+    for taker in takers:
+        taker.deliver(*batch(1, receives=2), after=10)
+
+    scene.run()
+
+    assert dead.answers == []
+    assert sorted(taker.answers for taker in takers) == [[[]], [["0"]]]
+    assert len(scene.runs) == 2
+
+
+def test_a_late_completion_beats_a_take_over_that_has_already_read() -> None:
+    """The taker's version is gone: it reads again, finds the record completed, and acknowledges without a run."""
+    scene = Scene()
+    worker = scene.worker(instant, lease_margin_seconds=0)
+    scene.store.next("replace", delivered_later(5.0085, crash(lambda: scene.kill(worker), applied=False)))
+    worker.deliver(*batch(1), seconds=3)
+    taker = scene.worker(instant)
+    taker.deliver(*batch(1, receives=2), after=5.01)
+
+    scene.run()
+
+    assert taker.answers == [[]]
+    assert [run.worker for run in scene.runs] == ["w0"]
+    assert scene.requests()[-2:] == [("read", 1), ("replace", 1)]
+
+
+def test_a_transaction_delayed_on_the_wire_is_refused_once_its_record_has_failed() -> None:
+    """Attempt one's request arrives after the retry was refused as overdrawn: nothing of it becomes visible."""
+    scene = Scene()
+    scene.memory.tables.clear()
+
+    def overdrawing(body: dict, tx: Transaction) -> None:
+        tx.put(TableName="Entries", Item={"id": "1"})
+        tx.check(TableName="Entries", Key={"id": "payer"}, ConditionExpression="attribute_exists(id)")
+
+    scene.store.next("commit", delivered_later(60))
+    worker = scene.worker(overdrawing)
+    worker.deliver(*batch(1))
+    scene.world.spawn(lambda: scene.memory.tables["Entries"].items.update({("payer",): {"id": "payer"}}), after=30)
+
+    scene.run()
+
+    assert worker.answers == [["0"]]
+    assert scene.status("0") == "FAILED"
+    assert list(scene.memory.tables["Entries"].items) == [("payer",)]
+
+
+def test_an_expired_record_counts_as_absent_although_it_is_still_there() -> None:
+    """TTL deletes days late; the attribute decides."""
+    scene = Scene()
+    worker = scene.worker(instant, retention_seconds=86_400)
+    worker.deliver(*batch(1))
+    worker.deliver(*batch(1, receives=2), after=86_300)
+    worker.deliver(*batch(1, receives=3), after=86_402)
+
+    scene.run()
+
+    assert worker.answers == [[], [], []]
+    assert [run.started < 1 for run in scene.runs] == [True, False]
+    assert [run.attempt for run in scene.runs] == [1, 1]
+
+
+def test_a_record_that_is_deleted_while_its_handler_runs_is_not_resurrected() -> None:
+    """The message comes again, and runs under a claim of its own."""
+    scene = Scene()
+
+    def forgetting(body: dict, message: Message) -> None:
+        if message.receive_count == 1:
+            scene.memory.items.clear()
+
+    worker = scene.worker(forgetting)
+    worker.deliver(*batch(1))
+    scene.run()
+    assert worker.answers == [["0"]]
+    assert scene.memory.items == {}
+
+    worker.deliver(*batch(1, receives=2))
+    scene.run()
+    assert worker.answers[1:] == [[]]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"status": "EXPIRED", "version": "1"},
+        {"status": "INPROGRESS"},
+        {"status": "COMPLETED", "version": 7},
+        {"status": "COMPLETED", "expiration": "tomorrow"},
+        {"note": "an operator's"},
+    ],
+)
+@pytest.mark.parametrize("receives", [1, 2])
+def test_a_record_that_we_do_not_know_fails_its_message_and_is_left_untouched(item: dict, receives: int) -> None:
+    """Neither run nor acknowledged nor overwritten."""
+    scene = Scene()
+    scene.memory.items["0"] = {"id": "0", **item}
+    worker = scene.worker(instant)
+    worker.deliver(*batch(2, receives=receives))
+
+    scene.run()
+
+    assert worker.answers == [["0"]]
+    assert scene.memory.items["0"] == {"id": "0", **item}
+    assert scene.keys_run == ["1"]
+
+
+def test_a_record_that_powertools_completed_is_acknowledged_without_a_run() -> None:
+    """A migration runs nothing twice; what it left in progress is taken over when its lease ends."""
+    scene = Scene()
+    soon = int(scene.epoch_seconds) + 3600
+    scene.memory.items["0"] = {"id": "0", "status": "COMPLETED", "expiration": soon, "data": "1"}
+    lease = int(scene.epoch_seconds * 1000) + 5000
+    scene.memory.items["1"] = {"id": "1", "status": "INPROGRESS", "expiration": soon, "in_progress_expiration": lease}
+    worker = scene.worker(instant)
+    worker.deliver(*batch(2, receives=2))
+    worker.deliver(*batch(2, receives=3), after=5.1)
+
+    scene.run()
+
+    assert worker.answers == [["1"], []]
+    assert scene.keys_run == ["1"]
+
+
+def test_powertools_finishing_first_refuses_our_take_over() -> None:
+    """It writes no version, so its status and its ends are what must stand."""
+    scene = Scene()
+    soon = int(scene.epoch_seconds) + 3600
+    item = {"id": "0", "status": "INPROGRESS", "expiration": soon, "in_progress_expiration": 1}
+    scene.memory.items["0"] = item
+    worker = scene.worker(instant)
+    worker.deliver(*batch(1, receives=2))
+    scene.world.spawn(
+        lambda: scene.memory.items.update({"0": item | {"status": "COMPLETED", "data": "1"}}), after=0.006
+    )
+
+    scene.run()
+
+    assert worker.answers == [[]]
+    assert scene.runs == []

@@ -1,0 +1,91 @@
+"""Random worlds by seed keep the invariants and settle; and planted bugs, or clocks too far off, make them fail.
+
+`make simulate` plays as many seeds as you like.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.planting import ROOT, plant
+from tests.simulation.invariants import Violation
+from tests.simulation.simulate import again, main, played
+from tests.simulation.simulated import CLOCKS_OFF_SECONDS, Simulation
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_two_thousand_worlds_keep_the_invariants_and_settle(capsys: pytest.CaptureFixture[str]) -> None:
+    """Four workers, eight messages, a queue that delivers again, and whatever a seed brings."""
+    assert main(["--seeds", "2000"]) == 0
+
+    assert "2,000 seeds" in capsys.readouterr().out
+
+
+def test_a_seed_is_the_same_world_each_time() -> None:
+    """Told twice, it is the same story."""
+
+    def story(seed: int) -> list[str]:
+        lines: list[str] = []
+        Simulation(seed, say=lines.append).run()
+        return lines
+
+    assert story(12) == story(12)
+    assert story(12) != story(13)
+
+
+def test_clocks_further_apart_than_the_lease_margin_let_two_run_at_once() -> None:
+    """The condition of the promise is needed, and it is the lease margin that bounds it."""
+    broken = set()
+    for seed in range(200):
+        simulation = Simulation(seed, clocks_off_seconds=15.0)
+        try:
+            simulation.run()
+        except Violation:
+            broken |= {violation.rule for violation in simulation.watch.violations}
+
+    assert "I1" in broken
+
+
+@pytest.mark.parametrize(
+    ("bug", "rule"),
+    [
+        ("acknowledged before it is recorded", "I"),
+        ("acknowledged although it could not be recorded", "I4"),
+        ("a settlement names no version", "EFFECT"),
+        ("a take-over without compare-and-swap", "I"),
+        ("one's own version is not recognised", "I9"),
+        ("a claimed message runs although its group has stopped", "FIFO"),
+        ("one ok is all ok", "I"),
+    ],
+)
+def test_a_planted_bug_is_found_and_its_seed_plays_again(bug: str, rule: str, tmp_path: Path) -> None:
+    """With the one command that is printed beside it."""
+    (mutant,) = [mutant for mutant in MUTANTS if mutant.name == bug]
+    environment = os.environ | {"PYTHONPATH": str(plant(mutant, tmp_path))}
+
+    def run(*arguments: str) -> list[str]:
+        command = [sys.executable, "-m", "tests.simulation.simulate", *arguments]
+        ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert ran.returncode == 1, ran.stdout + ran.stderr
+        return ran.stdout.splitlines()
+
+    first, command, *_ = run("--seeds", "1000")
+
+    assert f" {rule}" in first
+    assert run(*command.split()[-2:])[-1] == first
+
+
+def test_a_seed_with_other_clocks_plays_again_with_them() -> None:
+    """The command says all that matters."""
+    assert again(3, CLOCKS_OFF_SECONDS) == "python -m tests.simulation.simulate --seed 3"
+    assert again(3, 15.0) == "python -m tests.simulation.simulate --seed 3 --clocks 15"
+    tally, failures = played(0, 2, CLOCKS_OFF_SECONDS)
+    assert (tally.seeds, failures) == (2, [])

@@ -1,0 +1,290 @@
+"""A world of virtual time in which the shipped code runs unmodified: greenlets instead of threads, one at a time.
+
+A job gives way to the others only where it asks for time: `World.sleep`, which a `SlowStore` calls around each store
+call. Nothing really sleeps, and what runs next follows from the seed alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from asyncio import CancelledError
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from greenlet import getcurrent, greenlet
+
+from idempotent_receiver import sqs_consumer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator, Sequence
+
+    from idempotent_receiver.record import Change, Record
+    from idempotent_receiver.store import RecordStore, TransactionalStore
+
+START_EPOCH_SECONDS = 1_800_000_000.0
+QUEUE = "arn:aws:sqs:us-east-1:123456789012:transfers"
+FIFO = QUEUE + ".fifo"
+
+
+class World:
+    """Virtual time, and the greenlets that wait in it."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.now = 0.0
+        self.random = Random(seed)
+        self._hub = getcurrent()
+        self._order = itertools.count()
+        self._agenda: list[tuple[float, int, greenlet, int]] = []
+        self._wakes: dict[greenlet, int] = {}
+        """The entry of the agenda that counts for each greenlet: an earlier one has been overtaken."""
+
+    def spawn(self, job: Callable[[], object], after: float = 0.0) -> greenlet:
+        """Let a job start so much later."""
+        new = greenlet(job, parent=self._hub)
+        self._wake(new, after)
+        return new
+
+    def sleep(self, seconds: float) -> None:
+        """Let the calling job wait."""
+        self._wake(getcurrent(), seconds)
+        self._hub.switch()
+
+    def wake(self, sleeper: greenlet) -> None:
+        """End a job's waiting now."""
+        self._wake(sleeper, 0.0)
+
+    def kill(self, victim: greenlet) -> None:
+        """End a job where it stands, as a crash does: none of its code runs any more."""
+        self._wakes.pop(victim, None)
+
+    def run(self) -> None:
+        """Until nobody waits for anything any more."""
+        while self._agenda:
+            at, turn, sleeper, _ = heapq.heappop(self._agenda)
+            if self._wakes.get(sleeper) != turn:
+                continue
+            del self._wakes[sleeper]
+            self.now = max(self.now, at)
+            sleeper.switch()
+
+    def _wake(self, sleeper: greenlet, after: float) -> None:
+        turn = next(self._order)
+        self._wakes[sleeper] = turn
+        heapq.heappush(self._agenda, (self.now + after, turn, sleeper, id(sleeper)))
+
+
+@dataclass
+class WorldClock:
+    """One worker's clock: its wall clock may be off, and may step."""
+
+    world: World
+    skew_seconds: float = 0.0
+    drawn: itertools.count[int] = field(default_factory=itertools.count)
+    name: str = "w"
+
+    def epoch_ms(self) -> int:
+        return int((START_EPOCH_SECONDS + self.world.now + self.skew_seconds) * 1000)
+
+    def monotonic_seconds(self) -> float:
+        return self.world.now
+
+    def sleep(self, seconds: float) -> None:
+        self.world.sleep(seconds)
+
+    def fraction(self) -> float:
+        return self.world.random.random()
+
+    def version(self) -> str:
+        return f"{self.name}-{next(self.drawn)}"
+
+
+class WorldExecutor:
+    """An `Executor` whose jobs are greenlets of a world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.jobs: list[greenlet] = []
+        self._finished: list[tuple[Callable[[Any], None], Any]] = []
+        self._waiter: greenlet | None = None
+        self._sleepers: set[greenlet] = set()
+        self._to_cancel: set[greenlet] = set()
+
+    def start(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        self.jobs.append(self.world.spawn(lambda: self._finish(then, job())))
+
+    def start_async(self, job: Callable[[], Coroutine[Any, Any, Any]], then: Callable[[Any], None]) -> None:
+        self.jobs.append(self.world.spawn(lambda: self._finish(then, self._drive(job()))))
+
+    def tell(self, then: Callable[[Any], None], result: object) -> None:
+        self._finish(then, result)
+
+    def step(self, timeout_seconds: float | None) -> None:
+        if not self._finished:
+            self._waiter = getcurrent()
+            # A microsecond at least: a time-out of a rounding error would not move the time at all.
+            self.world.sleep(1e9 if timeout_seconds is None else max(1e-6, timeout_seconds))
+            self._waiter = None
+        finished, self._finished = self._finished, []
+        for then, result in finished:
+            then(result)
+
+    def cancel_async(self) -> None:
+        self._to_cancel |= self._sleepers
+        for sleeper in self._sleepers:
+            self.world.wake(sleeper)
+
+    def close(self) -> None:
+        return
+
+    def kill(self) -> None:
+        """Crash: no job goes on."""
+        for job in self.jobs:
+            self.world.kill(job)
+
+    def _finish(self, then: Callable[[Any], None], result: object) -> None:
+        self._finished.append((then, result))
+        if self._waiter is not None:
+            self.world.wake(self._waiter)
+
+    def _drive(self, coroutine: Coroutine[Any, Any, Any]) -> object:
+        """Run a coroutine that awaits nothing but `nap`."""
+        try:
+            seconds = coroutine.send(None)
+            while True:
+                self._sleepers.add(getcurrent())
+                self.world.sleep(seconds)
+                self._sleepers.discard(getcurrent())
+                if getcurrent() in self._to_cancel:
+                    self._to_cancel.discard(getcurrent())
+                    seconds = coroutine.throw(CancelledError())
+                else:
+                    seconds = coroutine.send(None)
+        except StopIteration as stop:
+            return stop.value
+
+
+class nap:  # noqa: N801  # reads like a function: `await nap(5)`
+    """Virtual seconds, for a coroutine to await."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __await__(self) -> Generator[float, None, None]:
+        yield self.seconds
+
+
+class SlowStore:
+    """A store behind a network: half a round trip there, half a round trip back; counts its requests."""
+
+    def __init__(self, store: TransactionalStore, world: World, round_trip_seconds: float = 0.005) -> None:
+        self.namespace = store.namespace
+        self.store = store
+        self.world = world
+        self.half = round_trip_seconds / 2
+        self.calls: list[tuple[str, int]] = []
+
+    def insert(self, records: Sequence[Record]) -> Any:
+        return self._call("insert", len(records), lambda: self.store.insert(records))
+
+    def read(self, ids: Sequence[str]) -> Any:
+        return self._call("read", len(ids), lambda: self.store.read(ids))
+
+    def replace(self, changes: Sequence[Change]) -> Any:
+        return self._call("replace", len(changes), lambda: self.store.replace(changes))
+
+    def commit(self, change: Change, actions: Any) -> Any:
+        return self._call("commit", 1, lambda: self.store.commit(change, actions))
+
+    def _call(self, name: str, size: int, call: Callable[[], Any]) -> Any:
+        self.calls.append((name, size))
+        self.world.sleep(self.half)
+        answer = call()
+        self.world.sleep(self.half)
+        return answer
+
+
+@dataclass
+class Context:
+    """Lambda's context for an invocation that must be dead at a moment of virtual time."""
+
+    world: World
+    ends: float
+    aws_request_id: str = "request"
+    function_name: str = "consumer"
+
+    def get_remaining_time_in_millis(self) -> int:
+        return int((self.ends - self.world.now) * 1000)
+
+
+class Worker:
+    """One process: runs a consumer on events in virtual time, and can be killed."""
+
+    def __init__(self, world: World, store: RecordStore, function: Callable[..., Any], **options: Any) -> None:
+        self.world = world
+        self.name = str(options.pop("name", "w"))
+        self.clock = WorldClock(world, options.pop("skew_seconds", 0.0), name=self.name)
+        self.executors: list[WorldExecutor] = []
+        self.greenlets: list[greenlet] = []
+        self.answers: list[Any] = []
+        self.handler = sqs_consumer(store, clock=self.clock, executor=self._executor, **options)(function)
+
+    def _executor(self) -> WorldExecutor:
+        self.executors.append(WorldExecutor(self.world))
+        return self.executors[-1]
+
+    def deliver(self, *records: dict[str, Any], seconds: float = 30.0, after: float = 0.0) -> None:
+        """Invoke the handler with a batch, later; its answer (or what it raised) is appended to `answers`.
+
+        Lambda's time-out kills the process at the deadline, if it has not answered by then.
+        """
+
+        def invoke() -> None:
+            context = Context(self.world, self.world.now + seconds, aws_request_id=self.name)
+            watchdog = self.world.spawn(self.kill, after=seconds)
+            try:
+                self.answers.append(failed_ids(self.handler({"Records": list(records)}, context)))
+            except Exception as error:  # noqa: BLE001  # for the test to look at
+                self.answers.append(error)
+            self.world.kill(watchdog)
+
+        self.greenlets.append(self.world.spawn(invoke, after))
+
+    def kill(self) -> None:
+        """Crash the process."""
+        for executor in self.executors:
+            executor.kill()
+        for one in self.greenlets:
+            self.world.kill(one)
+
+
+def failed_ids(response: dict[str, list[dict[str, str]]]) -> list[str]:
+    """The messageIds that an answer asks for again."""
+    assert list(response) == ["batchItemFailures"]
+    return [failure["itemIdentifier"] for failure in response["batchItemFailures"]]
+
+
+def sqs_record(
+    id: str,
+    body: str = "{}",
+    *,
+    receives: int = 1,
+    queue: str = QUEUE,
+    group: str | None = None,
+    attributes: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A message as Lambda hands it over."""
+    system = {"ApproximateReceiveCount": str(receives), "SentTimestamp": "1800000000000"}
+    if group is not None:
+        system["MessageGroupId"] = group
+    return {
+        "messageId": id,
+        "receiptHandle": f"handle-{id}",
+        "body": body,
+        "attributes": system,
+        "messageAttributes": attributes or {},
+        "eventSource": "aws:sqs",
+        "eventSourceARN": queue,
+        "awsRegion": "us-east-1",
+    }

@@ -1,0 +1,345 @@
+"""What the documents say is so: their examples run, their links resolve, and nothing that can be set is left out."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import re
+import sys
+import uuid
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+import yaml
+from moto import mock_aws
+
+import idempotent_receiver
+from idempotent_receiver import MemoryStore, Message, Transaction, body_field, message_id, sqs_consumer
+from idempotent_receiver.clock import SystemClock
+from idempotent_receiver.store import ActionFailed, Conflict, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from idempotent_receiver.record import Change, Record
+    from idempotent_receiver.transaction import Action
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = [
+    ROOT / name
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "events/README.md", *sorted(ROOT.glob("docs/*.md")))
+]
+README = (ROOT / "README.md").read_text()
+
+CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000, aws_request_id="1", function_name="docs")
+
+
+def name_of(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+def code_of(document: Path, language: str) -> str:
+    """The document's code, each line where it stands, so that a traceback points into the document."""
+    kept: list[str] = []
+    inside = False
+    for line in document.read_text().splitlines():
+        if line.startswith("```"):
+            inside = line == f"```{language}"
+            kept.append("")
+        else:
+            kept.append(line if inside else "")
+    return "\n".join(kept)
+
+
+@pytest.fixture
+def examples(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    """The names that a document's examples define, run one after another as one module."""
+    document: Path = request.param
+    module = ModuleType(document.stem)
+    sys.modules[document.stem] = module  # where pydantic looks for a class's annotations
+    try:
+        exec(compile(code_of(document, "python"), name_of(document), "exec"), vars(module))
+        yield vars(module)
+    finally:
+        del sys.modules[document.stem]
+
+
+def example_tests(names: dict[str, Any]) -> list[Callable[[], None]]:
+    return [value for name, value in names.items() if name.startswith("test_")]
+
+
+@pytest.mark.parametrize("examples", [ROOT / "README.md"], indirect=True)
+def test_the_readmes_examples_run(examples: dict[str, Any]) -> None:
+    (test,) = example_tests(examples)
+    test()
+
+
+@pytest.mark.parametrize("examples", [ROOT / "README.md"], indirect=True)
+def test_the_readmes_withdrawal_is_refused_for_the_reason_it_names(examples: dict[str, Any]) -> None:
+    """An example with `otherwise` is only right if its expression is."""
+    store = MemoryStore(tables={"accounts": "account"})
+    store.tables["accounts"].items["alice",] = {"account": "alice", "balance": 100}
+    handler = sqs_consumer(store)(examples["withdraw"].__wrapped__)
+    for id, cents in (("m-1", 70), ("m-2", 70)):
+        handler({"Records": [{"messageId": id, "body": f'{{"account": "alice", "cents": {cents}}}'}]}, CONTEXT)
+    assert store.tables["accounts"].items["alice",]["balance"] == 30
+    assert "account alice cannot pay" in store.items["m-2"]["error"]
+
+
+WITH_EXAMPLES = [document for document in sorted(ROOT.glob("docs/*.md")) if code_of(document, "python").strip()]
+
+
+@pytest.mark.parametrize("examples", WITH_EXAMPLES, ids=name_of, indirect=True)
+def test_the_other_documents_examples_run(examples: dict[str, Any]) -> None:
+    for test in example_tests(examples):
+        test()
+
+
+@pytest.mark.parametrize("examples", [ROOT / "docs/alternatives.md"], indirect=True)
+def test_late_and_repeated_messages_change_nothing(examples: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "example")
+    with mock_aws():
+        table = boto3.resource("dynamodb", region_name="us-east-1").create_table(
+            TableName="customers",
+            BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=[{"AttributeName": "customer", "AttributeType": "S"}],
+            KeySchema=[{"AttributeName": "customer", "KeyType": "HASH"}],
+        )
+        keep_latest = examples["keep_latest"]
+        news = [
+            keep_latest(table, "alice", address, version)
+            for address, version in [("A", 1), ("C", 3), ("B", 2), ("C", 3)]
+        ]
+        assert news == [True, True, False, False]
+        assert table.get_item(Key={"customer": "alice"})["Item"]["address"] == "C"
+
+
+def slug(heading: str) -> str:
+    """A heading's anchor, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def anchors(document: Path) -> set[str]:
+    return {slug(heading) for heading in re.findall(r"(?m)^#+ (.*)$", document.read_text())}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
+        if target.startswith("https://"):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (document.parent / path).resolve() if path else document
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there), target
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_files_that_are_named_exist(document: Path) -> None:
+    """A path in code style, from the checkout's root, or the library's own folder."""
+    for path in re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|json|md|yaml|toml|txt))`", document.read_text()):
+        bases = (ROOT, ROOT / "src", ROOT / "src/idempotent_receiver", document.parent)
+        assert any((base / path).exists() for base in bases), path
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_every_make_target_that_is_named_exists(document: Path) -> None:
+    targets = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text()))
+    named = set(re.findall(r"(?m)(?:`|^)make ([a-z-]+)", document.read_text()))
+    assert named <= targets
+
+
+def test_every_test_that_is_named_exists() -> None:
+    """The proofs in docs/guarantees.md are names of tests."""
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    named = re.findall(r"`(test_\w+)`", (ROOT / "docs" / "guarantees.md").read_text())
+    assert named
+    assert [name for name in named if f"def {name}(" not in tests] == []
+
+
+def rows(heading: str) -> dict[str, list[str]]:
+    """The table under a heading of the README: its cells by the name in the first one."""
+    section = README.partition(f"\n{heading}\n")[2].partition("\n#")[0]
+    cells = [
+        [cell.strip() for cell in line.strip("|").split(" | ")] for line in section.splitlines() if line[:2] == "| "
+    ]
+    return {row[0].strip("|` "): row[1:] for row in cells[1:]}
+
+
+def test_every_public_name_is_documented() -> None:
+    assert [name for name in idempotent_receiver.__all__ if f"`{name}" not in README and f" {name}" not in README] == []
+
+
+def test_every_field_of_a_message_that_a_function_may_use_is_documented() -> None:
+    plumbing = {"raw_body", "receipt_handle", "record_id", "first_received_at", "fifo"}
+    fields = {name for name in dir(Message) if not name.startswith("_")} | set(Message.__dataclass_fields__)
+    assert [
+        name for name in sorted(fields - plumbing) if f"`{name}`" not in README and f"`{name}()`" not in README
+    ] == []
+
+
+def test_every_option_of_sqs_consumer_is_documented() -> None:
+    options = inspect.signature(sqs_consumer).parameters
+    assert list(rows("### `sqs_consumer(store, *, …)`")) == [name for name in options if name != "store"]
+
+
+def test_defaults_of_options_are_as_documented() -> None:
+    options = inspect.signature(sqs_consumer).parameters
+    for name, (default, *_) in rows("### `sqs_consumer(store, *, …)`").items():
+        value = options[name].default
+        if default.startswith("`") and not default.endswith("()`"):
+            assert default == f"`{getattr(value, '__name__', value)}`", name
+
+
+class Template(yaml.SafeLoader):
+    """Reads CloudFormation's short forms as plain values."""
+
+
+Template.add_multi_constructor("!", lambda loader, suffix, node: suffix)
+
+
+def test_every_parameter_of_the_template_is_documented_with_its_default() -> None:
+    parameters = yaml.load((ROOT / "template.yaml").read_text(), Loader=Template)["Parameters"]
+    documented = rows("### `template.yaml`")
+    assert list(documented) == list(parameters)
+    for name, parameter in parameters.items():
+        default = str(parameter["Default"])
+        assert documented[name][0] == (f"`{default}`" if default else "none"), name
+
+
+def test_every_module_is_on_the_map() -> None:
+    map_of_modules = (ROOT / "docs/architecture.md").read_text()
+    library = ROOT / "src/idempotent_receiver"
+    modules = {path.name for folder in (library, library / "operations") for path in folder.glob("*.py")} - {
+        "__init__.py"
+    }
+    assert [name for name in sorted(modules) if f"`{name}`" not in map_of_modules] == []
+
+
+def test_the_changelog_has_a_place_for_what_is_next() -> None:
+    assert "\n## [Unreleased]\n" in (ROOT / "CHANGELOG.md").read_text()
+
+
+class Counting(MemoryStore):
+    """A store that counts the requests that DynamoDB would have got, and its units by AWS's rule."""
+
+    def __init__(self, namespace: str | None = None) -> None:
+        super().__init__(namespace)
+        self.reset()
+
+    def reset(self) -> None:
+        self.requests = {"insert": 0, "read": 0, "replace": 0, "commit": 0}
+        self.writes = self.reads = 0
+
+    def insert(self, records: Sequence[Record]) -> list[Written]:
+        self._count("insert", len(records), most=25)
+        self.writes += sum(units(record) for record in records)
+        answers = super().insert(records)
+        if len(records) == 1:
+            return list(answers)
+        # A batch's INSERT does not say what it has met.
+        return [Conflict() if isinstance(answer, Conflict) else answer for answer in answers]
+
+    def read(self, ids: Sequence[str]) -> Sequence[Record | None]:
+        self._count("read", len(ids), most=100)
+        self.reads += len(ids)
+        return super().read(ids)
+
+    def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
+        self._count("replace", len(changes), most=25)
+        self.writes += sum(units(change.new) for change in changes)
+        return super().replace(changes)
+
+    def commit(self, change: Change, actions: Sequence[Action]) -> Written | ActionFailed:
+        self._count("commit", 1, most=1)
+        self.writes += 2 * units(change.new) + 2 * len(actions)  # all of these are small
+        return super().commit(change, actions)
+
+    def _count(self, request: str, size: int, *, most: int) -> None:
+        assert size <= most
+        self.requests[request] += 1
+
+
+def units(record: Record) -> int:
+    return math.ceil(record.size_bytes / 1024)
+
+
+class Standstill(SystemClock):
+    """No time passes, so that all functions end within two milliseconds of each other."""
+
+    def monotonic_seconds(self) -> float:
+        return 0.0
+
+
+def nothing(body: dict[str, Any]) -> dict[str, str]:
+    return {"posted": str(uuid.uuid4())}
+
+
+def failing(body: dict[str, Any]) -> None:
+    raise ConnectionError
+
+
+def writing_two(body: dict[str, Any], tx: Transaction) -> None:
+    for table in ("left", "right"):
+        tx.put(TableName=table, Item={"id": body["key"]})
+
+
+def consume(store: Counting, function: Callable[..., Any], size: int, *, receives: int = 1, copy: str = "") -> None:
+    """Handle a batch of so many messages, counting from nought."""
+    attributes = {"ApproximateReceiveCount": str(receives)}
+    records = [
+        {"messageId": f"{copy}{n}", "body": json.dumps({"key": f"key-{n}"}), "attributes": attributes}
+        for n in range(size)
+    ]
+    key = message_id if store.namespace is None else body_field("key")
+    store.reset()
+    sqs_consumer(store, key=key, clock=Standstill())(function)({"Records": records}, CONTEXT)
+
+
+@pytest.mark.parametrize("size", [1, 10, 25, 26, 100])
+def test_a_batch_costs_the_requests_that_the_readme_says(size: int) -> None:
+    store = Counting()
+    consume(store, nothing, size)
+    chunks = math.ceil(size / 25)
+    assert store.requests == {"insert": chunks, "read": 0, "replace": chunks, "commit": 0}
+
+
+def test_done_messages_cost_one_read_for_a_hundred_of_them_and_no_write() -> None:
+    store = Counting()
+    consume(store, nothing, 150)
+    consume(store, nothing, 150, receives=2)
+    assert store.requests == {"insert": 0, "read": 2, "replace": 0, "commit": 0}
+
+
+def test_a_transaction_is_a_request_of_its_own() -> None:
+    store = Counting()
+    consume(store, writing_two, 30)
+    assert store.requests == {"insert": 2, "read": 0, "replace": 0, "commit": 30}
+
+
+def test_messages_cost_the_units_that_the_readme_says() -> None:
+    store, size = Counting(), 10
+    consume(store, nothing, size)
+    assert (store.writes, store.reads) == (2 * size, 0)
+    consume(store, nothing, size, receives=2)
+    assert (store.writes, store.reads) == (0, size)
+    consume(store, failing, size, copy="failing-")
+    assert (store.writes, store.reads) == (2 * size, 0)
+    consume(store, nothing, size, receives=2, copy="failing-")
+    assert (store.writes, store.reads) == (2 * size, size)
+    consume(store, writing_two, size, copy="writing-")
+    assert (store.writes, store.reads) == ((3 + 2 * 2) * size, 0)
+
+
+def test_new_messages_with_a_key_that_is_done_cost_the_units_that_the_readme_says() -> None:
+    store, size = Counting(namespace="orders"), 10
+    consume(store, nothing, size)
+    consume(store, nothing, size, copy="again-")
+    assert (store.writes, store.reads) == (size, size)
+    consume(store, nothing, 1, copy="alone-")
+    assert (store.writes, store.reads) == (1, 0)

@@ -1,0 +1,663 @@
+"""The operator's command: every one has help, an example that runs, and an answer for people and for scripts."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import pty
+import re
+import select
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import boto3
+import pytest
+from botocore.client import BaseClient
+from botocore.exceptions import ClientError
+from botocore.stub import Stubber
+from moto import mock_aws
+
+from idempotent_receiver.clock import SystemClock
+from idempotent_receiver.deadletter import STAMP, Stamp
+from idempotent_receiver.errors import Failure
+from idempotent_receiver.keys import fingerprint, raw_fingerprint
+from idempotent_receiver.operations import cli, deployment, letters, native, terminal
+from idempotent_receiver.operations.deployment import Account
+from idempotent_receiver.operations.survey import scan
+from tests.held_clock import HeldClock
+from tests.template import load as load_template
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REGION = "us-east-1"
+LASTING = 4_000_000_000
+LONG_AGO_MS = 1_700_000_000_000
+DONE, FLAKY, CLOSED, CONFLICT, STUCK = (f"5f2c1d64-000{n}-4000-8000-000000000001" for n in range(1, 6))
+
+# One for all: reading AWS's service models is most of the time that a client takes to make.
+SESSION = boto3.Session(aws_access_key_id="testing", aws_secret_access_key="testing", region_name=REGION)
+OUTPUTS = {"RecordsTable": "records", "KeyStrategy": "message_id"}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What came of a command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Its answer: one document and nothing else."""
+        return json.loads(self.out)
+
+
+class CloudFormation:
+    """One stack, `transfers`: moto's CloudFormation wants more than this project has installed."""
+
+    def __init__(self, outputs: dict[str, str]) -> None:
+        self.outputs = outputs
+
+    def describe_stacks(self, *, StackName: str) -> Any:  # noqa: N803  # boto3's name
+        if StackName != "transfers":
+            error = {"Code": "ValidationError", "Message": f"Stack with id {StackName} does not exist"}
+            raise ClientError({"Error": error}, "DescribeStacks")
+        outputs = [{"OutputKey": name, "OutputValue": value} for name, value in self.outputs.items()]
+        return {"Stacks": [{"StackName": StackName, "Outputs": outputs}]}
+
+
+class Stack:
+    """A stack named `transfers`, and what lies in its queues and its table."""
+
+    def __init__(self) -> None:
+        self.sqs, self.dynamodb = SESSION.client("sqs"), SESSION.client("dynamodb")
+        self.dead = self.sqs.create_queue(QueueName="transfers-dead")["QueueUrl"]
+        self.dead_arn = f"arn:aws:sqs:{REGION}:123456789012:transfers-dead"
+        policy = {"RedrivePolicy": json.dumps({"deadLetterTargetArn": self.dead_arn, "maxReceiveCount": 5})}
+        self.queue = self.sqs.create_queue(QueueName="transfers", Attributes=policy)["QueueUrl"]
+        self.arn = f"arn:aws:sqs:{REGION}:123456789012:transfers"
+        self.dynamodb.create_table(
+            TableName="records",
+            BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        )
+        self.outputs = {**OUTPUTS, "QueueUrl": self.queue, "DeadLetterQueueUrl": self.dead}
+
+    def bury(self, key: str, body: str, *, url: str = "", **stamped: str) -> None:
+        arn = f"arn:aws:sqs:{REGION}:123456789012:t.fifo" if url else self.arn
+        stamp = Stamp(key=key, original_id=key, queue=arn, **stamped).to_json()
+        attributes = {STAMP: {"DataType": "String", "StringValue": stamp}}
+        group: Any = {"MessageGroupId": "g", "MessageDeduplicationId": key} if url else {}
+        self.sqs.send_message(QueueUrl=url or self.dead, MessageBody=body, MessageAttributes=attributes, **group)
+
+    def fifo(self) -> str:
+        """A FIFO queue `t.fifo`; the URL of its dead-letter queue."""
+        for name in ("t.fifo", "t-dead.fifo"):
+            url = self.sqs.create_queue(QueueName=name, Attributes={"FifoQueue": "true"})["QueueUrl"]
+        return str(url)
+
+    def record(self, key: str, status: str, body: str, **attributes: Any) -> None:
+        item = {"id": key, "status": status, "version": "v", "validation": raw_fingerprint(body), "attempts": 1}
+        item |= {"expiration": LASTING, **attributes}
+        typed = {name: {"N": str(held)} if isinstance(held, int) else {"S": held} for name, held in item.items()}
+        self.dynamodb.put_item(TableName="records", Item=typed)
+
+    def keys_in(self, url: str) -> set[str]:
+        """The keys of what can be received, which stays where it is."""
+        found = set()
+        while received := self.sqs.receive_message(
+            QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=600, MessageAttributeNames=["All"]
+        ).get("Messages"):
+            found |= {json.loads(each["MessageAttributes"][STAMP]["StringValue"])["key"] for each in received}
+        return found
+
+
+def session(*, profile_name: str | None, **given: Any) -> boto3.Session:
+    return SESSION if profile_name is None else boto3.Session(profile_name=profile_name, **given)
+
+
+@pytest.fixture
+def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
+    """The stack that the examples in the help speak of, with a dead letter of each kind and something stuck."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    monkeypatch.setattr(letters, "WAIT_SECONDS", 0)
+    with mock_aws():
+        made = Stack()
+        found = Account.client
+        monkeypatch.setattr(deployment, "boto3", SimpleNamespace(Session=session))
+        monkeypatch.setattr(
+            Account,
+            "client",
+            lambda self, service: CloudFormation(made.outputs) if service == "cloudformation" else found(self, service),
+        )
+        flaky = Failure(type="ConnectionError", at="app.ledger:7").to_json()
+        closed = Failure(type="PermanentError", text="account closed", permanent=True).to_json()
+        made.record(DONE, "COMPLETED", "done", data='{"posted": "t-1"}')
+        made.record(FLAKY, "FAILED", "flaky", error=flaky, attempts=5)
+        made.record(CLOSED, "FAILED", "closed", error=closed)
+        made.record(CONFLICT, "COMPLETED", "something else")
+        made.record(STUCK, "INPROGRESS", "stuck", in_progress_expiration=LONG_AGO_MS, owner="request-1", attempts=2)
+        for key, body in ((DONE, "done"), (FLAKY, "flaky"), (CONFLICT, "conflict")):
+            made.bury(key, body)
+        made.bury(CLOSED, "closed", reason="account closed", error_type="PermanentError")
+        yield made
+
+
+class Receiver:
+    """Runs the command, as a shell would."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> Ran:
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main(arguments)
+        out, err = self._capsys.readouterr()
+        return Ran(int(ended.value.code or 0), out, err)
+
+
+@pytest.fixture
+def receiver(stack: Stack, capsys: pytest.CaptureFixture[str]) -> Receiver:
+    return Receiver(capsys)
+
+
+# Help and examples.
+
+COMMANDS = (("show",), ("stuck",), ("dlq", "list"), ("dlq", "redrive"))
+
+
+def examples(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip().startswith("receiver ")]
+
+
+@pytest.mark.parametrize("command", [(), ("dlq",), *COMMANDS], ids=" ".join)
+def test_every_command_has_help(receiver: Receiver, command: tuple[str, ...]) -> None:
+    ran = receiver(*command, "--help")
+    assert (ran.code, ran.err) == (0, "")
+    assert "Usage: receiver" in ran.out
+
+
+def test_the_exit_codes_are_documented(receiver: Receiver) -> None:
+    said = re.search(r"Exit codes:.*?stopped\.", receiver("--help").out, re.DOTALL)
+    assert said is not None
+    assert [int(number) for number in re.findall(r"\b\d+\b", said[0])] == [each.value for each in terminal.Exit]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_example_in_the_help_runs(receiver: Receiver, command: tuple[str, ...]) -> None:
+    lines = examples(receiver(*command, "--help").out)
+    assert lines
+    for line in lines:
+        ran = receiver(*shlex.split(line)[1:])
+        assert ran.code in (terminal.Exit.OK, terminal.Exit.LEFT), ran.err
+        assert ran.out
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_answers_scripts_with_one_json_document(receiver: Receiver, command: tuple[str, ...]) -> None:
+    argument = {"show": [FLAKY], "stuck": ["--yes"], "redrive": ["--yes"]}.get(command[-1], [])
+    assert isinstance(receiver(*command, *argument, "--stack", "transfers", "--json").json, dict)
+
+
+# show.
+
+
+def test_show_tells_what_a_record_says(receiver: Receiver) -> None:
+    shown = receiver("show", FLAKY, "--table", "records").out
+    for part in (FLAKY, "FAILED", "5", "ConnectionError at app.ledger:7"):
+        assert part in shown
+    told = receiver("show", DONE, "--table", "records", "--json").json
+    assert (told["status"], told["result"], told["attempts"]) == ("COMPLETED", {"posted": "t-1"}, 1)
+
+
+def test_show_tells_how_much_of_a_lease_is_left(receiver: Receiver, stack: Stack) -> None:
+    until = SystemClock().epoch_ms() + 90_000
+    stack.record("held", "INPROGRESS", "b", in_progress_expiration=until, owner="request-2")
+    told = receiver("show", "held", "--table", "records", "--json").json
+    assert 80 <= told["lease_left_seconds"] <= 90
+    assert "over since 2023-11-14T22:13:20Z" in receiver("show", STUCK, "--table", "records").out
+
+
+def test_show_calls_expired_what_counts_as_absent(receiver: Receiver, stack: Stack) -> None:
+    stack.record("old", "COMPLETED", "b", expiration=1_700_000_000)
+    assert receiver("show", "old", "--table", "records", "--json").json["status"] == "EXPIRED"
+    assert "EXPIRED (it was COMPLETED" in receiver("show", "old", "--table", "records").out
+
+
+def test_show_knows_the_namespace(receiver: Receiver, stack: Stack) -> None:
+    stack.record("bank#o-1", "COMPLETED", "b")
+    assert receiver("show", "o-1", "--table", "records", "--namespace", "bank", "--json").json["id"] == "bank#o-1"
+    ran = receiver("show", "o-1", "--table", "records", "--namespace", "shop")
+    assert (ran.code, "There is no record shop#o-1" in ran.out) == (1, True)
+
+
+def test_nothing_that_others_wrote_reaches_the_terminal_as_a_command(receiver: Receiver, stack: Stack) -> None:
+    """An error's text may hold control sequences, and look like rich's own markup."""
+    text = "\x1b]0;owned\x07 [red]not markup[/red] \x9b2J"
+    stack.record("evil", "FAILED", "b", error=Failure(type="E", text=text).to_json())
+    shown = receiver("show", "evil", "--table", "records").out
+    assert "[red]not markup[/red]" in shown
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown)
+
+
+# stuck.
+
+
+def test_stuck_tells_its_cost_first_and_names_the_worst(receiver: Receiver) -> None:
+    ran = receiver("stuck", "--stack", "transfers", "--yes", "--json")
+    assert ran.err.startswith("A scan of records reads about 5 items")
+    assert (ran.code, ran.json["scanned"], ran.json["complete"]) == (0, 5, True)
+    assert [each["id"] for each in ran.json["unsettled"]] == [STUCK]
+    assert [each["id"] for each in ran.json["failing"]] == [FLAKY, STUCK, CLOSED]
+
+
+def test_stuck_asks_before_it_scans(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    ran = receiver("stuck", "--table", "records")
+    assert (ran.code, ran.out) == (1, "")
+    assert "Scan? [y/N]" in ran.err
+
+
+def test_stuck_goes_page_by_page_at_its_rate(receiver: Receiver, stack: Stack) -> None:
+    for number in range(30):
+        stack.record(f"more-{number}", "INPROGRESS", "b", in_progress_expiration=LONG_AGO_MS + number, owner="w")
+    clock = HeldClock()
+    pages = list(scan(stack.dynamodb, "records", clock, units_a_second=2, page_items=7))
+    assert [len(page) for page in pages] == [7, 7, 7, 7, 7]
+    assert len(clock.sleeps) == 4
+    told = receiver("stuck", "--table", "records", "--yes", "--json", "--top", "3").json
+    assert told["unsettled_count"] == 31
+    assert [each["id"] for each in told["unsettled"]] == [STUCK, "more-0", "more-1"] or len(told["unsettled"]) == 3
+
+
+def test_stuck_leaves_other_namespaces_and_what_was_only_given_back(receiver: Receiver, stack: Stack) -> None:
+    stack.record("bank#a", "INPROGRESS", "b", in_progress_expiration=LONG_AGO_MS, owner="w")
+    stack.record("bank#b", "INPROGRESS", "b", in_progress_expiration=LONG_AGO_MS)
+    stack.record("bank#c", "INPROGRESS", "b", in_progress_expiration=LONG_AGO_MS, owner="w", expiration=1_700_000_000)
+    told = receiver("stuck", "--table", "records", "--namespace", "bank", "--yes", "--json").json
+    assert [each["id"] for each in told["unsettled"]] == ["bank#a"]
+    assert (told["given_back_count"], told["failing_count"]) == (1, 0)
+
+
+# dlq list.
+
+
+def test_list_groups_by_reason_and_gives_back_what_it_took(receiver: Receiver, stack: Stack) -> None:
+    told = receiver("dlq", "list", "--stack", "transfers", "--json").json
+    reasons = {group["reason"]: [each["key"] for each in group["letters"]] for group in told["groups"]}
+    assert reasons == {
+        "done: its acknowledgement was lost, or it came once more": [DONE],
+        "ConnectionError at app.ledger:…": [FLAKY],
+        "its key was used for another payload": [CONFLICT],
+        "account closed": [CLOSED],
+    }
+    assert (told["letters"], told["about"], told["sample"]) == (4, 4, False)
+    assert stack.keys_in(stack.dead) == {DONE, FLAKY, CONFLICT, CLOSED}
+
+
+def test_bodies_are_shown_only_when_asked_for(receiver: Receiver) -> None:
+    for flag in ((), ("--json",)):
+        assert "conflict\n" not in receiver("dlq", "list", "--stack", "transfers", *flag).out.replace(" ", "")
+    without = receiver("dlq", "list", "--stack", "transfers", "--json")
+    assert '"body"' not in without.out
+    shown = receiver("dlq", "list", "--stack", "transfers", "--json", "--bodies").json
+    assert {each["body"] for group in shown["groups"] for each in group["letters"]} == {
+        "done",
+        "flaky",
+        "conflict",
+        "closed",
+    }
+
+
+def test_a_sample_is_called_one(receiver: Receiver, stack: Stack) -> None:
+    for number in range(25):
+        stack.bury(f"m-{number}", "b")
+    ran = receiver("dlq", "list", "--stack", "transfers", "--limit", "10", "--json")
+    assert "This is a sample: 10 of about 29" in ran.err
+    assert ran.json["sample"] is True
+    assert len(stack.keys_in(stack.dead)) == 29
+
+
+def test_the_dead_letter_queue_is_found_by_the_queues_own_policy(receiver: Receiver) -> None:
+    flags = ("--queue", "transfers", "--table", "records", "--key-strategy", "message_id", "--json")
+    assert receiver("dlq", "list", *flags).json["letters"] == 4
+
+
+# dlq redrive.
+
+
+def test_redrive_tells_its_plan_and_does_it(receiver: Receiver, stack: Stack) -> None:
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--yes", "--json")
+    assert ran.json["plan"] == {"MOVE": 1, "DONE": 1, "CONFLICT": 1, "PERMANENT": 1}
+    assert (ran.code, ran.json["moved"], ran.json["dropped"]) == (1, 1, 1)
+    assert stack.keys_in(stack.queue) == {FLAKY}
+    assert stack.keys_in(stack.dead) == {CONFLICT, CLOSED}
+
+
+def test_redrive_with_nothing_left_ends_well(receiver: Receiver, stack: Stack) -> None:
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--yes", "--reason", "connection")
+    assert (ran.code, "1 moved, 0 dropped as done, 0 left" in ran.out) == (0, True)
+    assert stack.keys_in(stack.queue) == {FLAKY}
+
+
+@pytest.mark.parametrize("answer", ["n\n", "", "\n"])
+def test_redrive_without_a_yes_does_nothing(
+    receiver: Receiver, stack: Stack, answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--json")
+    assert (ran.code, ran.json["confirmed"], ran.json["moved"]) == (1, False, 0)
+    assert "Move and drop 2 letters? [y/N]" in ran.err
+    assert stack.keys_in(stack.queue) == set()
+    assert len(stack.keys_in(stack.dead)) == 4
+
+
+def test_what_comes_up_behind_is_not_moved_without_a_yes_either(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a FIFO queue ten of a group that stay may hide one that would go."""
+    dead = stack.fifo()
+    for number in range(10):
+        stack.bury(f"m-{number}", "b", url=dead, reason="account closed")
+    stack.bury("behind", "b", url=dead)
+    flags = ("--queue", "t.fifo", "--dlq", dead, "--table", "records", "--key-strategy", "message_id", "--json")
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    ran = receiver("dlq", "redrive", *flags)
+    assert "While letters are held, SQS gives out nothing more of their groups" in ran.err
+    assert re.search(r"Move and drop (1 letters and )?what comes up behind\? \[y/N\]", ran.err)
+    assert (ran.code, ran.json["moved"]) == (1, 0)
+
+
+def test_redrive_says_so_where_aws_fails_and_that_it_can_be_started_again(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Any, operation: str, arguments: Any, found: Any = BaseClient._make_api_call) -> Any:
+        if operation == "SendMessageBatch":
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": "not allowed"}}, operation)
+        return found(self, operation, arguments)
+
+    monkeypatch.setattr(BaseClient, "_make_api_call", refuse)
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--yes")
+    assert ran.code == terminal.Exit.AWS
+    assert "It is safe to start again." in ran.err
+    assert "AccessDenied" in ran.err.splitlines()[-1] or "not allowed" in ran.err
+    assert "Traceback" not in ran.err
+    assert len(stack.keys_in(stack.dead)) == 3, "what was done was dropped, and the rest was given back"
+
+
+# dlq redrive --native.
+
+
+@pytest.fixture
+def move_tasks(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
+    """A client of SQS that answers what it is stubbed to: moto has no move tasks, and no emulator has."""
+    monkeypatch.setattr(native, "POLL_SECONDS", 0)
+    client = SESSION.client("sqs")
+    found = Account.client
+    monkeypatch.setattr(Account, "client", lambda self, service: client if service == "sqs" else found(self, service))
+    with Stubber(client) as stubber:
+        arn = {"Attributes": {"QueueArn": stack.dead_arn}}
+        stubber.add_response("get_queue_attributes", arn, {"QueueUrl": stack.dead, "AttributeNames": ["QueueArn"]})
+        arn = {"Attributes": {"QueueArn": stack.arn}}
+        stubber.add_response("get_queue_attributes", arn, {"QueueUrl": stack.queue, "AttributeNames": ["QueueArn"]})
+        yield stubber
+
+
+def stub_a_task(stubber: Stubber, stack: Stack, *tasks: dict[str, Any], **pace: int) -> None:
+    stubber.add_response("list_dead_letter_source_queues", {"queueUrls": [stack.queue]}, {"QueueUrl": stack.dead})
+    stubber.add_response("get_queue_attributes", {"Attributes": {"ApproximateNumberOfMessages": "7"}})
+    started = {"SourceArn": stack.dead_arn, "DestinationArn": stack.arn, **pace}
+    stubber.add_response("start_message_move_task", {"TaskHandle": "handle-1"}, started)
+    for task in tasks:
+        listed = {"SourceArn": stack.dead_arn, "MaxResults": 1}
+        stubber.add_response("list_message_move_tasks", {"Results": [task]}, listed)
+
+
+def running(moved: int) -> dict[str, Any]:
+    return {
+        "Status": "RUNNING",
+        "ApproximateNumberOfMessagesMoved": moved,
+        "ApproximateNumberOfMessagesToMove": 7,
+        "TaskHandle": "handle-1",
+    }
+
+
+def test_a_native_redrive_is_watched_to_its_end_and_warns_where_the_key_is_the_message_id(
+    receiver: Receiver, stack: Stack, move_tasks: Stubber
+) -> None:
+    over = {"Status": "COMPLETED", "ApproximateNumberOfMessagesMoved": 7}
+    stub_a_task(move_tasks, stack, running(2), running(5), over, MaxNumberOfMessagesPerSecond=20)
+    ran = receiver("dlq", "redrive", "--native", "--rate", "20", "--stack", "transfers", "--yes", "--json")
+    assert (ran.code, ran.json["status"], ran.json["moved"]) == (0, "COMPLETED", 7)
+    assert "what was done runs again" in ran.err
+    move_tasks.assert_no_pending_responses()
+
+
+def test_a_native_redrive_asks_first_and_names_the_danger(
+    receiver: Receiver, stack: Stack, move_tasks: Stubber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    stub_a_task(move_tasks, stack)
+    ran = receiver("dlq", "redrive", "--native", "--stack", "transfers")
+    assert ran.code == 1
+    assert re.search(r"what was done runs again\..*about 7 letters\? \[y/N\]", ran.err, re.DOTALL)
+
+
+def test_a_native_redrive_does_not_warn_where_the_key_is_of_the_business(
+    receiver: Receiver, stack: Stack, move_tasks: Stubber
+) -> None:
+    stub_a_task(move_tasks, stack, {"Status": "COMPLETED"})
+    flags = ("--key-strategy", "body_field:transfer_id", "--stack", "transfers", "--yes")
+    ran = receiver("dlq", "redrive", "--native", *flags)
+    assert (ran.code, ran.err) == (0, "")
+
+
+def test_a_native_redrive_that_fails_says_why(receiver: Receiver, stack: Stack, move_tasks: Stubber) -> None:
+    stub_a_task(move_tasks, stack, {"Status": "FAILED", "FailureReason": "AccessDenied"})
+    ran = receiver("dlq", "redrive", "--native", "--stack", "transfers", "--yes")
+    assert (ran.code, "FAILED" in ran.out, "AccessDenied" in ran.out) == (3, True, True)
+
+
+def test_a_native_redrive_of_a_shared_queue_is_refused(receiver: Receiver, stack: Stack, move_tasks: Stubber) -> None:
+    both = {"queueUrls": [stack.queue, "https://sqs.us-east-1.amazonaws.com/123456789012/others"]}
+    move_tasks.add_response("list_dead_letter_source_queues", both, {"QueueUrl": stack.dead})
+    ran = receiver("dlq", "redrive", "--native", "--stack", "transfers", "--yes")
+    assert (ran.code, "others" in ran.err) == (2, True)
+
+
+def test_a_native_redrive_takes_no_filter(receiver: Receiver) -> None:
+    ran = receiver("dlq", "redrive", "--native", "--reason", "x", "--stack", "transfers", "--yes")
+    assert (ran.code, "--native moves everything" in ran.err) == (2, True)
+
+
+# Finding the consumer.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["show", "k"], 2, "give --stack or --table"),
+        (["show", "k", "--stack", "unknown"], 2, "there is no stack unknown"),
+        (["show", "k", "--table", "arn:aws:dynamodb"], 2, "not a DynamoDB table's name"),
+        (["show", "k", "--table", "missing"], 3, "could not be read"),
+        (["stuck", "--table", "missing", "--yes"], 3, "ResourceNotFoundException"),
+        (["dlq", "list", "--queue", "transfers", "--table", "records"], 2, "--key-strategy, which is message_id"),
+        (["dlq", "list", "--queue", "nowhere", "--table", "records"], 2, "there is no queue nowhere"),
+        (["dlq", "list", "--queue", "transfers-dead", "--table", "records"], 2, "name it with --dlq"),
+        (["dlq", "list", "--stack", "transfers", "--key-strategy", "guess"], 2, "guess is not known here"),
+        (["dlq", "list", "--stack", "transfers", "--key-strategy", "body_field:a-b c"], 2, "JMESPath"),
+        (["dlq", "list", "--stack", "transfers", "--key-strategy", "body_field:id"], 2, "goes with a namespace"),
+        (["dlq", "list", "--stack", "transfers", "--envelope", "[["], 2, "--envelope"),
+        (["dlq", "list", "--stack", "transfers", "--endpoint-url", "nonsense"], 2, "--endpoint-url nonsense"),
+        (["dlq", "list", "--stack", "transfers", "--profile", "nobody"], 3, "nobody"),
+        (["dlq", "list", "--limit", "0"], 2, "--limit"),
+        (["dlq", "nothing"], 2, "No such command"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line_and_without_a_traceback(
+    receiver: Receiver, arguments: list[str], code: int, says: str
+) -> None:
+    ran = receiver(*arguments)
+    assert (ran.code, ran.out) == (code, "")
+    assert says in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_stack_that_does_not_name_its_key_strategy_is_not_guessed_at(receiver: Receiver, stack: Stack) -> None:
+    del stack.outputs["KeyStrategy"]
+    ran = receiver("dlq", "list", "--stack", "transfers")
+    assert (ran.code, "has no output KeyStrategy: give --key-strategy" in ran.err) == (2, True)
+    assert receiver("dlq", "list", "--stack", "transfers", "--key-strategy", "message_id").code == 0
+
+
+def test_the_shipped_template_names_what_the_command_looks_up() -> None:
+    """And what it names is what the shipped consumer does."""
+    outputs = load_template()["Outputs"]
+    assert {"QueueUrl", "DeadLetterQueueUrl", "RecordsTable", "KeyStrategy"} <= set(outputs)
+    source = Path("src/app/consumer.py").read_text()
+    assert outputs["KeyStrategy"]["Value"] == "message_id"
+    assert " key=" not in source
+    assert "namespace=" not in source
+
+
+def test_a_business_key_is_read_from_body_and_namespace(receiver: Receiver, stack: Stack) -> None:
+    body = '{"transfer_id": "t-9"}'
+    stack.record("bank#t-9", "COMPLETED", "x", validation=fingerprint(body))
+    stack.bury("whatever", body)
+    flags = ("--stack", "transfers", "--key-strategy", "body_field:transfer_id", "--namespace", "bank")
+    told = receiver("dlq", "redrive", *flags, "--yes", "--key", "t-9", "--json").json
+    assert (told["plan"], told["dropped"]) == ({"DONE": 1}, 1)
+
+
+def test_without_its_extra_the_command_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "typer", None)
+    monkeypatch.delitem(sys.modules, "idempotent_receiver.operations.cli")
+    with pytest.raises(SystemExit, match=r"pip install '\.\[cli\]'"):
+        importlib.import_module("idempotent_receiver.operations.cli")
+
+
+def test_it_is_a_module_to_run() -> None:
+    command = [sys.executable, "-m", "idempotent_receiver", "dlq", "redrive", "--help"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "Usage: receiver dlq redrive" in ran.stdout
+
+
+# In a terminal.
+
+
+class Keyboard:
+    """The command in a pseudo-terminal: what it shows, and what is typed when it has shown something."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.shown = ""
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:
+            self._be_the_command(arguments)
+
+    def _be_the_command(self, arguments: tuple[str, ...]) -> NoReturn:
+        code = 70
+        try:
+            sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115  # numbers
+            cli.main(arguments)
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+            sys.stdout.flush()
+        finally:
+            os._exit(code)
+
+    def until(self, text: str) -> Keyboard:
+        """Read until this is shown."""
+        while text not in self.shown:
+            self._read()
+        return self
+
+    def type(self, text: str) -> Keyboard:
+        os.write(self.terminal, text.encode())
+        return self
+
+    def _read(self) -> None:
+        readable, _, _ = select.select([self.terminal], [], [], 20)
+        assert readable, f"nothing more came after: {self.shown}"
+        try:
+            more = os.read(self.terminal, 65536)
+        except OSError:  # Linux says so where the other end is closed
+            more = b""
+        if not more:
+            raise EOFError(self.shown)
+        self.shown += more.decode()
+
+    def end(self) -> int:
+        """Read to the end; the exit code."""
+        with contextlib.suppress(EOFError):
+            while True:
+                self._read()
+        os.close(self.terminal)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+in_a_terminal = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # fork, beside moto's threads
+
+
+@in_a_terminal
+def test_show_in_a_terminal(stack: Stack) -> None:
+    keyboard = Keyboard("show", FLAKY, "--stack", "transfers")
+    assert keyboard.end() == 0
+    assert "ConnectionError at app.ledger:7" in keyboard.shown
+
+
+@in_a_terminal
+def test_stuck_in_a_terminal_asks_and_scans(stack: Stack) -> None:
+    keyboard = Keyboard("stuck", "--stack", "transfers")
+    assert keyboard.until("Scan? [y/N]").type("y\n").end() == 0
+    assert "Claims that nobody settled" in keyboard.shown
+
+
+@in_a_terminal
+def test_list_in_a_terminal(stack: Stack) -> None:
+    keyboard = Keyboard("dlq", "list", "--stack", "transfers")
+    assert keyboard.end() == 0
+    assert "account closed" in keyboard.shown
+
+
+@in_a_terminal
+def test_redrive_in_a_terminal_asks_and_moves_with_a_bar(stack: Stack) -> None:
+    keyboard = Keyboard("dlq", "redrive", "--stack", "transfers", "--rate", "10")
+    assert keyboard.until("Move and drop 2 letters? [y/N]").type("y\n").end() == 1
+    assert "moving" in keyboard.shown
+    assert "2/2" in keyboard.shown
+    assert "1 moved, 1 dropped as done, 2 left where they are." in keyboard.shown
+
+
+@in_a_terminal
+def test_ctrl_c_at_the_question_does_nothing(stack: Stack) -> None:
+    keyboard = Keyboard("dlq", "redrive", "--stack", "transfers")
+    assert keyboard.until("[y/N]").type("\x03").end() == 1
+    assert "Not confirmed: nothing was done." in keyboard.shown
+
+
+@in_a_terminal
+def test_ctrl_c_while_it_moves_stops_between_two_requests(stack: Stack) -> None:
+    for number in range(20):
+        stack.bury(f"m-{number}", "b")
+    keyboard = Keyboard("dlq", "redrive", "--stack", "transfers", "--rate", "4", "--yes")
+    assert keyboard.until("/22").type("\x03").end() == terminal.Exit.STOPPED
+    assert "stopping after this request" in keyboard.shown
+    told = re.search(r"(\d+) moved, [01] dropped as done", keyboard.shown)
+    assert told is not None
+    assert int(told[1]) < 20, "it stopped before the end"

@@ -1,0 +1,63 @@
+"""Time and chance, and the deadline made of them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from idempotent_receiver.clock import Deadline, SystemClock
+from tests.held_clock import START_MS, HeldClock
+
+
+def test_versions_differ_even_between_twins_that_share_their_generators_state() -> None:
+    """A snapshot or a fork copies a process's generator; the system's entropy is drawn at each call."""
+    random.seed(7)
+    first = SystemClock().version()
+    random.seed(7)
+    second = SystemClock().version()
+
+    assert first != second
+    assert len(first) == 32
+    assert len({SystemClock().version() for _ in range(1000)}) == 1000
+
+
+def test_fractions_are_in_the_unit_interval_and_differ() -> None:
+    """Jitter."""
+    drawn = [SystemClock().fraction() for _ in range(1000)]
+
+    assert all(0 <= fraction < 1 for fraction in drawn)
+    assert max(drawn) - min(drawn) > 0.5
+
+
+def test_the_systems_clocks_go_on() -> None:
+    """Milliseconds since 1970, and seconds that never step back."""
+    clock = SystemClock()
+    before = clock.monotonic_seconds()
+    clock.sleep(0)
+
+    assert clock.monotonic_seconds() >= before
+    assert clock.epoch_ms() > 1_700_000_000_000
+
+
+@pytest.mark.parametrize("step", [-3600, -60, 60, 3600])
+def test_a_deadline_follows_the_clock_that_never_steps(step: float) -> None:
+    """A step of the wall clock changes neither now, nor what is left, nor the end."""
+    clock = HeldClock()
+    deadline = Deadline.after(clock, 10_000)
+    clock.seconds += 4
+    clock.stepped_seconds = step
+
+    assert deadline.elapsed_seconds == 4
+    assert deadline.left_seconds == 6
+    assert deadline.now_ms == START_MS + 4_000
+    assert deadline.ends_ms == START_MS + 10_000
+
+
+def test_a_deadline_that_is_over_has_less_than_nothing_left() -> None:
+    """Never an error."""
+    clock = HeldClock()
+    deadline = Deadline.after(clock, -500)
+
+    assert deadline.left_seconds == -0.5
+    assert deadline.ends_ms == START_MS - 500

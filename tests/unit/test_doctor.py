@@ -1,0 +1,155 @@
+"""Doctor: one fault, one finding under its name; none for the stack that is shipped."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from idempotent_receiver.operations.doctor import (
+    CHECKS,
+    DAY_SECONDS,
+    Facts,
+    Finding,
+    Unchecked,
+    Unknown,
+    examine,
+    name_of,
+)
+from local.cloud import ROOT
+from tests.consumer_facts import facts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SHIPPED = facts()
+KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+
+
+def amended(fact: str, **changes: Any) -> Facts:
+    """The shipped stack with one fact changed."""
+    return replace(SHIPPED, **{fact: {**getattr(SHIPPED, fact), **changes}})
+
+
+def without_alarm(metric: str) -> Facts:
+    return replace(SHIPPED, alarms=[each for each in SHIPPED.alarms if each["MetricName"] != metric])  # type: ignore[union-attr]
+
+
+def given_up_after(receives: int) -> Facts:
+    policy = json.loads(SHIPPED.queue["RedrivePolicy"])  # type: ignore[index]
+    return amended("queue", RedrivePolicy=json.dumps({**policy, "maxReceiveCount": str(receives)}))
+
+
+POLLERS = {"MinimumPollers": 2, "MaximumPollers": 20}
+FAULTS: dict[str, list[Callable[[], Facts]]] = {
+    "partial-responses": [
+        lambda: amended("mapping", FunctionResponseTypes=[]),
+        lambda: amended("mapping", FunctionResponseTypes=None),
+    ],
+    "visibility": [
+        lambda: amended("queue", VisibilityTimeout="180"),  # six times the timeout, and no window
+        lambda: amended("function", Timeout=60),
+        lambda: amended("mapping", MaximumBatchingWindowInSeconds=300),
+    ],
+    "receives": [
+        lambda: given_up_after(4),
+        lambda: replace(amended("queue", RedrivePolicy=""), dead_letter_queue=None),
+    ],
+    "ttl": [
+        lambda: amended("time_to_live", TimeToLiveStatus="DISABLED"),
+        lambda: amended("time_to_live", AttributeName="in_progress_expiration"),
+    ],
+    "record-retention": [
+        lambda: replace(SHIPPED, retention_seconds=18 * DAY_SECONDS),  # 4 days in the queue, and 14 in the other
+    ],
+    "dead-letter-retention": [
+        lambda: amended("dead_letter_queue", MessageRetentionPeriod=str(4 * DAY_SECONDS)),
+    ],
+    "filter-criteria": [lambda: amended("mapping", FilterCriteria={"Filters": [{"Pattern": "{}"}]})],
+    "global-table": [
+        lambda: amended("table", Replicas=[{"RegionName": "eu-west-1"}]),
+        lambda: amended("table", Replicas=[{"RegionName": "eu-west-1"}], MultiRegionConsistency="EVENTUAL"),
+    ],
+    "concurrency": [
+        lambda: replace(SHIPPED, reserved=9),
+        lambda: amended("mapping", ProvisionedPollerConfig=POLLERS),
+        lambda: replace(amended("mapping", ProvisionedPollerConfig=POLLERS, ScalingConfig=None), reserved=199),
+        lambda: replace(
+            amended("mapping", ProvisionedPollerConfig={"MinimumPollers": 2}, ScalingConfig=None), reserved=200
+        ),
+    ],
+    "permissions": [lambda: replace(SHIPPED, denied=["dynamodb:PartiQLUpdate"])],
+    "encryption": [
+        lambda: amended("queue", SqsManagedSseEnabled="false"),
+        lambda: amended("dead_letter_queue", SqsManagedSseEnabled="false"),
+        lambda: amended("table", SSEDescription={"InaccessibleEncryptionDateTime": "2026-11-21"}),
+    ],
+    "alarms": [
+        lambda: without_alarm("ApproximateNumberOfMessagesVisible"),
+        lambda: without_alarm("ApproximateAgeOfOldestMessage"),
+        lambda: without_alarm("LostClaims"),
+        lambda: without_alarm("Unsettled"),
+        lambda: without_alarm("Throttles"),
+        lambda: without_alarm("Errors"),
+        lambda: amended("function", FunctionName="another"),
+    ],
+}
+ALONE = [(check, place) for check, faults in FAULTS.items() for place in range(len(faults))]
+
+
+@pytest.mark.parametrize(
+    "parameters", [{}, {"Fifo": "true"}, {"FunctionTimeout": "900", "BatchWindow": "60"}, {"KmsKeyArn": KEY}]
+)
+def test_nothing_is_found_on_the_shipped_stack(parameters: dict[str, str]) -> None:
+    assert examine(facts(**parameters)) == []
+
+
+@pytest.mark.parametrize(("check", "place"), ALONE)
+def test_a_fault_is_found_by_its_check_alone(check: str, place: int) -> None:
+    (found,) = examine(FAULTS[check][place]())
+    assert isinstance(found, Finding)
+    assert found.check == check
+    assert found.text
+    assert found.remedy
+
+
+def test_every_check_has_a_fault_that_it_finds() -> None:
+    assert list(FAULTS) == [name_of(check) for check in CHECKS]
+
+
+def test_every_check_is_documented_in_its_order() -> None:
+    section = (ROOT / "docs/operating.md").read_text().partition("\n## Doctor\n")[2].partition("\n## ")[0]
+    assert re.findall(r"(?m)^\| `([a-z-]+)` \|", section) == [name_of(check) for check in CHECKS]
+
+
+def test_what_could_not_be_asked_is_said_and_is_no_finding() -> None:
+    unknown = Facts(**{each.name: Unknown("AccessDenied") for each in fields(Facts)})
+    assert examine(unknown) == [Unchecked(name_of(check), "AccessDenied") for check in CHECKS]
+
+
+def test_a_missing_fact_leaves_the_other_checks_alone() -> None:
+    found = examine(replace(amended("mapping", FunctionResponseTypes=[]), alarms=Unknown("AccessDenied")))
+    assert [(type(each).__name__, each.check) for each in found] == [
+        ("Finding", "partial-responses"),
+        ("Unchecked", "alarms"),
+    ]
+
+
+def test_two_faults_are_two_findings() -> None:
+    both = replace(amended("queue", SqsManagedSseEnabled="false"), denied=["sqs:SendMessage"])
+    assert [each.check for each in examine(both)] == ["permissions", "encryption"]
+
+
+def test_within_bounds_nothing_is_found() -> None:
+    """Each at the very bound that the checks above are beyond."""
+    assert examine(amended("queue", VisibilityTimeout="181")) == []
+    assert examine(given_up_after(5)) == []
+    assert examine(replace(SHIPPED, retention_seconds=18 * DAY_SECONDS + 1)) == []
+    assert examine(replace(SHIPPED, reserved=10)) == []
+    assert examine(amended("table", Replicas=[{"RegionName": "x"}], MultiRegionConsistency="STRONG")) == []
+    provisioned = amended("mapping", ProvisionedPollerConfig=POLLERS, ScalingConfig=None)
+    assert examine(replace(provisioned, reserved=200)) == []
+    assert examine(replace(provisioned, reserved=None)) == []

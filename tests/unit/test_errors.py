@@ -1,0 +1,139 @@
+"""What is kept of an error: type and place; a text only where somebody chose it; of a body never anything."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from idempotent_receiver import PermanentError
+from idempotent_receiver.binding import field_names
+from idempotent_receiver.errors import Failure, InvalidBody, failure_of, invalid_body
+
+
+class Overdrawn(PermanentError):
+    """A permanent error of a user's own."""
+
+
+def caught(error: Exception) -> Exception:
+    with pytest.raises(type(error)) as raised:
+        throw(error)
+    return raised.value
+
+
+def throw(error: Exception) -> None:
+    raise error
+
+
+def test_of_an_ordinary_error_type_and_place_are_kept_and_no_text() -> None:
+    """Texts of libraries quote what they were given."""
+    failure = failure_of(caught(ValueError("card 4111")))
+
+    assert failure.type == "ValueError"
+    assert failure.at is not None
+    assert failure.at.startswith("test_errors.throw:")
+    assert failure.text is None
+    assert not failure.permanent
+    assert "4111" not in failure.to_json() + failure.reason
+
+
+def test_a_permanent_errors_text_was_chosen_to_be_read() -> None:
+    """A subclass's too."""
+    failure = failure_of(caught(Overdrawn("account closed")))
+
+    assert (failure.type, failure.reason, failure.permanent) == ("Overdrawn", "account closed", True)
+    assert json.loads(failure.to_json()) == {
+        "type": "Overdrawn",
+        "at": failure.at,
+        "text": "account closed",
+        "permanent": True,
+    }
+
+
+def test_texts_are_kept_where_the_user_turns_them_on() -> None:
+    """For errors of every kind."""
+    assert failure_of(caught(ValueError("x")), with_text=True).text == "x"
+
+
+def test_a_text_is_cut_to_what_a_small_record_can_hold() -> None:
+    """And nothing of it can keep the record from being sent."""
+    assert len(failure_of(PermanentError("x" * 10_000)).text or "") == 500
+    assert failure_of(PermanentError("a\ud800b")).text == "a?b"
+
+
+def test_a_text_that_cannot_be_made_does_not_lose_the_failure() -> None:
+    """The error's own `__str__` may raise."""
+
+    class Unspeakable(PermanentError):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert "could not be read" in failure_of(Unspeakable()).reason
+
+
+def test_an_error_that_was_never_raised_has_no_place() -> None:
+    """As the one that a transaction's action names."""
+    failure = failure_of(RuntimeError("x"))
+
+    assert failure.at is None
+    assert failure.reason == "RuntimeError"
+
+
+@pytest.mark.parametrize(
+    ("error", "started"), [(InvalidBody("x"), False), (PermanentError("x"), True), (OSError(), True)]
+)
+def test_only_an_invalid_body_means_that_the_handler_had_not_started(error: Exception, started: bool) -> None:
+    """It is raised while the handler's arguments are made."""
+    assert failure_of(error).started is started
+
+
+class Inner(BaseModel):
+    number: int
+
+
+class Outer(BaseModel, extra="forbid"):
+    inner: Inner
+    items: list[int]
+
+
+def refused(body: str, shape: object = Outer) -> InvalidBody:
+    adapter: TypeAdapter[object] = TypeAdapter(shape)
+    with pytest.raises(ValidationError) as refusal:
+        adapter.validate_json(body)
+    return invalid_body(refusal.value, field_names(adapter))
+
+
+def test_of_a_validation_error_locations_and_types_are_kept_and_never_input() -> None:
+    """Enough to mend it, and nothing to leak."""
+    text = str(refused('{"inner":{"number":"secret"},"items":[1,"secret"]}'))
+
+    assert "inner.number: int_parsing" in text
+    assert "items.1: int_parsing" in text
+    assert "Outer" in text
+    assert "secret" not in text
+
+
+def test_names_that_the_sender_wrote_are_not_told() -> None:
+    """A field too many, and a mapping's key, are input like any other."""
+    assert "secret" not in str(refused('{"inner":{"number":1},"items":[],"secret":1}'))
+    assert str(refused('{"secret":"x"}', dict[str, int])).endswith("*: int_parsing")
+
+
+def test_a_body_that_is_no_json_says_so() -> None:
+    """Its location is the body itself."""
+    assert "body: json_invalid" in str(refused("{"))
+
+
+def test_of_many_problems_ten_are_told() -> None:
+    """A record has 1 KB."""
+    text = str(refused("[" + ",".join(['"x"'] * 50) + "]", list[int]))
+
+    assert text.count("int_parsing") == 10
+    assert text.endswith("and 40 more")
+
+
+def test_a_failure_without_text_or_place_still_has_a_reason() -> None:
+    """For people."""
+    assert Failure(type="Odd").reason == "Odd"
+    assert Failure(type="Odd", at="m.f:1").reason == "Odd at m.f:1"

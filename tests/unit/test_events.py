@@ -1,0 +1,173 @@
+"""Every event that we ship has an answer, and the shipped business gives it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.ledger import Ledger
+from app.transfers import Transfer
+from idempotent_receiver import MemoryStore, Transaction, sqs_consumer
+
+EVENTS = Path(__file__).resolve().parents[2] / "events"
+NOT_AN_EVENT = {"env"}  # what `sam local invoke` is told of the environment
+NAMES = sorted(path.stem for path in EVENTS.glob("*.json") if path.stem not in NOT_AN_EVENT)
+
+
+def read(*parts: str) -> Any:
+    return json.loads(EVENTS.joinpath(*parts).read_text())
+
+
+def messages(name: str) -> list[dict[str, Any]]:
+    return read(f"{name}.json").get("Records", [])
+
+
+class Queues:
+    """An SQS client that confirms everything and keeps the dead letters."""
+
+    meta = SimpleNamespace(endpoint_url="https://sqs.us-east-1.amazonaws.com")
+
+    def __init__(self) -> None:
+        self.dead_letters: list[dict[str, Any]] = []
+
+    def send_message(self, **message: Any) -> None:
+        self.dead_letters.append(message)
+
+    def change_message_visibility_batch(self, **request: Any) -> None:
+        pass
+
+    @property
+    def reasons(self) -> list[str]:
+        stamps = [letter["MessageAttributes"]["idempotent-receiver"]["StringValue"] for letter in self.dead_letters]
+        return [json.loads(stamp)["reason"] for stamp in stamps]
+
+
+class Bank:
+    """The shipped business as it is deployed, on a store in memory with the accounts that the events presuppose."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore(tables={"accounts": "account_id", "entries": "entry_id"})
+        self.queues = Queues()
+        self.runs: list[str] = []
+        for account in read("given", "accounts.json"):
+            self.store.tables["accounts"].items[account["account_id"],] = account
+        ledger = Ledger(accounts="accounts", entries="entries")
+
+        def post(transfer: Transfer, tx: Transaction) -> None:
+            self.runs.append(transfer.transfer_id)
+            ledger.post(transfer, tx)
+
+        in_production = sqs_consumer(
+            self.store,
+            sqs=self.queues,  # type: ignore[arg-type]  # it has the two methods that are called
+            dead_letter_queue="https://sqs.us-east-1.amazonaws.com/123456789012/dead-letters",
+            envelope="detail || Message",
+        )
+        self.handler = in_production(post)
+
+    def answer(self, name: str) -> dict[str, Any]:
+        """What Lambda would answer to an event."""
+        context = SimpleNamespace(get_remaining_time_in_millis=lambda: 30_000, aws_request_id="1", function_name="bank")
+        try:
+            return dict(self.handler(read(f"{name}.json"), context))
+        except ValueError as error:  # InvalidEvent is one; anything else is a failure of the test
+            return {"errorType": type(error).__name__, "errorMessage": str(error)}
+
+
+def agrees(answer: dict[str, Any], expected: dict[str, Any]) -> bool:
+    return all(answer.get(field) == value for field, value in expected.items())
+
+
+def test_every_event_has_its_answer_and_every_answer_its_event() -> None:
+    assert sorted(path.stem for path in (EVENTS / "expected").glob("*.json")) == NAMES
+
+
+def test_every_event_is_told_of() -> None:
+    told = (EVENTS / "README.md").read_text()
+    assert [name for name in NAMES if f"`{name}.json` | " not in told] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_expected_answer_is_a_partial_batch_response_or_an_error(name: str) -> None:
+    expected = read("expected", f"{name}.json")
+    assert expected.keys() in ({"batchItemFailures"}, {"errorType"})
+    sent = [message.get("messageId") for message in messages(name)]
+    failures = [failure["itemIdentifier"] for failure in expected.get("batchItemFailures", [])]
+    assert set(failures) <= set(sent)
+    assert len(set(failures)) == len(failures)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_messages_are_as_sqs_hands_them_over(name: str) -> None:
+    for message in messages(name):
+        assert message["md5OfBody"] == hashlib.md5(message["body"].encode()).hexdigest()
+        assert message["eventSource"] == "aws:sqs"
+        assert message["eventSourceARN"].startswith("arn:aws:sqs:us-east-1:123456789012:transfers")
+        assert int(message["attributes"]["ApproximateReceiveCount"]) >= 1
+        assert message["eventSourceARN"].endswith(".fifo") == ("SequenceNumber" in message["attributes"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_alone_it_is_answered_as_expected(name: str) -> None:
+    assert agrees(Bank().answer(name), read("expected", f"{name}.json"))
+
+
+def test_after_all_others_and_again_it_is_answered_as_expected() -> None:
+    bank = Bank()
+    for name in [*NAMES, *reversed(NAMES)]:
+        assert agrees(bank.answer(name), read("expected", f"{name}.json")), name
+
+
+def test_the_accounts_can_pay_for_all_of_them() -> None:
+    """Else an answer would depend on what had run before; nobody is overdrawn by less than everything there is."""
+    bank = Bank()
+    before = sum(account["balance"] for account in read("given", "accounts.json"))
+    for name in NAMES:
+        bank.answer(name)
+    accounts = bank.store.tables["accounts"].items.values()
+    assert sum(account["balance"] for account in accounts) == before
+    assert {reason.partition(" ")[0] for reason in bank.queues.reasons} == {"account", "transfer", "the"}
+    assert len(bank.queues.dead_letters) == 8
+
+
+def test_a_redelivered_or_redriven_message_that_is_done_is_not_run_again() -> None:
+    bank = Bank()
+    for name in ("fresh", "redelivered", "redriven"):
+        bank.answer(name)
+    assert bank.runs == ["fresh-1", "fresh-2", "fresh-3"]
+
+
+def test_alone_a_redelivered_message_is_run() -> None:
+    bank = Bank()
+    bank.answer("redelivered")
+    assert bank.runs == ["fresh-1", "fresh-2", "fresh-3"]
+
+
+def test_a_message_that_a_batch_has_twice_is_run_once() -> None:
+    bank = Bank()
+    bank.answer("twice-in-one-batch")
+    assert sorted(bank.runs) == ["twice-1", "twice-2"]
+
+
+def test_a_failed_group_stops_and_the_other_goes_on() -> None:
+    bank = Bank()
+    bank.answer("fifo")
+    assert sorted(bank.runs) == ["fifo-alice-1", "fifo-alice-2", "fifo-bob-1", "fifo-bob-2"]
+    assert bank.queues.dead_letters == []
+
+
+def test_a_bad_body_dies_with_field_and_kind_of_its_problem() -> None:
+    bank = Bank()
+    bank.answer("bad-body")
+    assert bank.runs == ["good-after-bad-5"]
+    assert sorted(bank.queues.reasons) == [
+        "the body is not a Transfer: amount: int_type",
+        "the body is not a Transfer: body: json_invalid",
+        "the body is not a Transfer: body: value_error",
+        "the body is not a Transfer: to_account: missing",
+    ]

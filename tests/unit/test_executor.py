@@ -1,0 +1,562 @@
+"""Threads and the event loop: what runs beside its caller, what comes home, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from idempotent_receiver import MemoryStore, Message, current_claim, sqs_consumer
+from idempotent_receiver.executor import ThreadExecutor, Workers
+from idempotent_receiver.loop import Loop
+from tests.simulation.world import failed_ids, sqs_record
+
+PATIENCE = 10.0
+"""Seconds after which a test that waits for another thread gives up; none waits for time to pass."""
+
+variable: ContextVar[str] = ContextVar("variable", default="unset")
+
+
+class Context:
+    """Lambda's, with time enough, or with little."""
+
+    aws_request_id, function_name = "r", "f"
+
+    def __init__(self, left_ms: int = 60_000) -> None:
+        self.left_ms = left_ms
+
+    def get_remaining_time_in_millis(self) -> int:
+        return self.left_ms
+
+
+class Held:
+    """An executor whose jobs' results are collected."""
+
+    def __init__(self, workers: Workers | None = None, loop: Loop | None = None) -> None:
+        self.executor = ThreadExecutor(workers or Workers(), loop or Loop())
+        self.told: list[Any] = []
+
+    def start(self, job: Callable[[], Any]) -> None:
+        self.executor.start(job, self.told.append)
+
+    def start_async(self, job: Callable[[], Any]) -> None:
+        self.executor.start_async(job, self.told.append)
+
+    def wait(self, count: int = 1) -> list[Any]:
+        """Step until so many results have come."""
+        while len(self.told) < count:
+            before = len(self.told)
+            self.executor.step(PATIENCE)
+            assert len(self.told) > before, f"{count - before} jobs never told their end"
+        return self.told
+
+
+@pytest.fixture
+def held() -> Iterator[Held]:
+    """An executor that is closed at the end."""
+    made = Held()
+    yield made
+    made.executor.close()
+
+
+def batch(*ids: str) -> dict[str, Any]:
+    return {"Records": [sqs_record(id) for id in ids]}
+
+
+# Threads.
+
+
+def test_a_job_runs_elsewhere_and_its_result_comes_home(held: Held) -> None:
+    """`then` is called on the caller's thread, by `step`."""
+    here = threading.get_ident()
+    homes: list[tuple[int, int]] = []
+
+    held.executor.start(threading.get_ident, lambda there: homes.append((there, threading.get_ident())))
+    while not homes:
+        held.executor.step(PATIENCE)
+
+    assert homes[0][0] != here
+    assert homes[0][1] == here
+
+
+def test_a_step_without_anything_to_do_ends_when_its_time_is_over(held: Held) -> None:
+    """Zero and less are no waiting at all."""
+    held.executor.step(0)
+    held.executor.step(-5)
+
+    assert held.told == []
+
+
+def test_threads_are_used_again_by_the_next_invocation() -> None:
+    """Starting one costs more than a job."""
+    workers, names = Workers(), set()
+    for _ in range(20):
+        held = Held(workers)
+        held.start(lambda: names.add(threading.get_ident()))
+        held.wait()
+        held.executor.close()
+
+    assert len(names) <= 3
+
+
+def test_jobs_run_at_the_same_time(held: Held) -> None:
+    """Each waits for the others, so none could end alone."""
+    together = threading.Barrier(5, timeout=PATIENCE)
+    for _ in range(5):
+        held.start(together.wait)
+
+    assert sorted(held.wait(5)) == [0, 1, 2, 3, 4]
+
+
+def test_a_job_sees_its_callers_context_and_keeps_its_changes_to_itself(held: Held) -> None:
+    """A variable that a handler sets does not reach the next handler."""
+    token = variable.set("caller's")
+    try:
+        for count in (1, 2):
+            held.start(lambda: (variable.get(), variable.set("job's"))[0])
+            held.wait(count)
+    finally:
+        variable.reset(token)
+
+    assert held.told == ["caller's", "caller's"]
+
+
+def test_a_job_that_raises_against_the_rule_is_raised_where_it_was_started(held: Held) -> None:
+    """It is a defect, and must not be lost in a thread."""
+    held.start(lambda: 1 // 0)
+
+    with pytest.raises(ZeroDivisionError):
+        held.executor.step(PATIENCE)
+
+
+def test_a_thread_that_hangs_does_not_keep_the_process_from_ending(held: Held) -> None:
+    """All of them are daemons."""
+    held.start(lambda: threading.current_thread().daemon)
+
+    assert held.wait() == [True]
+
+
+# Coroutines.
+
+
+def test_coroutines_run_together_on_one_loop_and_come_home(held: Held) -> None:
+    """On a thread that is not the caller's."""
+
+    async def job() -> tuple[int, int]:
+        await asyncio.sleep(0)
+        return id(asyncio.get_running_loop()), threading.get_ident()
+
+    for _ in range(3):
+        held.start_async(job)
+
+    assert len(set(held.wait(3))) == 1
+    assert held.told[0][1] != threading.get_ident()
+
+
+def test_the_loop_is_the_same_in_the_next_invocation() -> None:
+    """Clients that a handler keeps are bound to it."""
+    workers, loop, loops = Workers(), Loop(), []
+
+    async def job() -> None:
+        loops.append(asyncio.get_running_loop())
+
+    for _ in range(3):
+        held = Held(workers, loop)
+        held.start_async(job)
+        held.wait()
+        held.executor.close()
+
+    assert len(loops) == 3
+    assert len(set(map(id, loops))) == 1
+
+
+def test_what_a_coroutine_leaves_behind_is_cancelled_and_awaited_before_the_invocation_ends() -> None:
+    """Nothing may wake up in a later one."""
+    ends = []
+
+    async def leftover() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ends.append("cleaned up")
+
+    async def job() -> None:
+        held.left = asyncio.create_task(leftover())  # type: ignore[attr-defined]
+        await asyncio.sleep(0)
+
+    held = Held()
+    held.start_async(job)
+    held.wait()
+    assert ends == []
+
+    held.executor.close()
+
+    assert ends == ["cleaned up"]
+
+
+def test_cancelled_coroutines_still_tell_their_end(held: Held) -> None:
+    """With what they make of it."""
+    waiting = threading.Event()
+
+    async def job() -> str:
+        waiting.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "cancelled"
+        return "never"
+
+    held.start_async(job)
+    assert waiting.wait(PATIENCE)
+    held.executor.cancel_async()
+
+    assert held.wait() == ["cancelled"]
+
+
+def test_a_coroutine_that_is_cancelled_before_its_first_step_tells_its_end_too(held: Held) -> None:
+    """Another one was blocking the loop; else the invocation would wait for ever."""
+    blocking, go_on = threading.Event(), threading.Event()
+
+    async def blocker() -> str:
+        blocking.set()
+        assert go_on.wait(PATIENCE)  # a handler that blocks its loop, as they do
+        return "blocker"
+
+    async def second() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "cancelled"
+        return "never"
+
+    held.start_async(blocker)
+    assert blocking.wait(PATIENCE)
+    held.start_async(second)
+    held.executor.cancel_async()
+    go_on.set()
+
+    assert sorted(held.wait(2)) == ["blocker", "cancelled"]
+
+
+def test_a_coroutine_that_waits_is_not_collected_as_garbage(held: Held) -> None:
+    """An event loop holds its tasks weakly, and this one's future is known to nobody else."""
+    waiting = threading.Event()
+    futures: list[weakref.ref[Any]] = []
+
+    async def job() -> str:
+        future = asyncio.get_running_loop().create_future()
+        futures.append(weakref.ref(future))
+        waiting.set()
+        try:
+            await future
+        except asyncio.CancelledError:
+            return "cancelled"
+        return "never"
+
+    held.start_async(job)
+    assert waiting.wait(PATIENCE)
+    # A turn of the loop later the job stands at its `await`.
+    held.start_async(lambda: asyncio.sleep(0, "turned"))
+    held.wait()
+    gc.collect()
+    held.executor.cancel_async()
+
+    assert held.wait(2) == ["turned", "cancelled"]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_a_task_that_would_end_the_loop_ends_nobody_elses(held: Held, error: BaseException) -> None:
+    """A handler's own task calls `sys.exit`: the other coroutines go on."""
+    go_on = threading.Event()
+
+    async def exits() -> None:
+        raise error
+
+    async def careless() -> str:
+        held.left = asyncio.create_task(exits())  # type: ignore[attr-defined]
+        await asyncio.wait([held.left])  # type: ignore[attr-defined]
+        held.left.exception()  # type: ignore[attr-defined]
+        return "careless"
+
+    async def other() -> str:
+        while not go_on.is_set():  # noqa: ASYNC110  # set by another thread
+            await asyncio.sleep(0)
+        return "other"
+
+    held.start_async(other)
+    held.start_async(careless)
+    assert held.wait() == ["careless"]
+    go_on.set()
+
+    assert held.wait(2) == ["careless", "other"]
+
+
+def test_the_threads_of_a_cancelled_coroutine_are_waited_for(held: Held) -> None:
+    """`asyncio.to_thread` cannot be cancelled; its thread must not outlive the invocation."""
+    running, go_on, ends = threading.Event(), threading.Event(), []
+
+    def block() -> None:
+        running.set()
+        assert go_on.wait(PATIENCE)
+        ends.append("thread")
+
+    async def job() -> str:
+        try:
+            await asyncio.to_thread(block)
+        except asyncio.CancelledError:
+            return "cancelled"
+        return "never"
+
+    held.start_async(job)
+    assert running.wait(PATIENCE)
+    held.executor.cancel_async()
+    held.executor.step(0.05)
+    assert held.told == []
+
+    go_on.set()
+
+    assert held.wait() == ["cancelled"]
+    assert ends == ["thread"]
+
+
+def test_the_threads_that_a_coroutine_leaves_behind_are_waited_for_at_the_end() -> None:
+    """Also those of a coroutine that was not cancelled."""
+    running, go_on, ends = threading.Event(), threading.Event(), []
+
+    def block() -> None:
+        running.set()
+        assert go_on.wait(PATIENCE)
+        ends.append("thread")
+
+    async def job() -> None:
+        asyncio.get_running_loop().run_in_executor(None, block)
+
+    held = Held()
+    held.start_async(job)
+    held.wait()
+    assert running.wait(PATIENCE)
+    closing = threading.Thread(target=held.executor.close)
+    closing.start()
+    assert ends == []
+    go_on.set()
+    closing.join(PATIENCE)
+
+    assert ends == ["thread"]
+
+
+def test_threads_can_be_used_again_in_the_next_invocation() -> None:
+    """The pool of one invocation ends with it; the next one has its own."""
+    workers, loop = Workers(), Loop()
+    for _ in range(2):
+        held = Held(workers, loop)
+        held.start_async(lambda: asyncio.to_thread(lambda: "worked"))
+        assert held.wait() == ["worked"]
+        held.executor.close()
+
+
+def test_async_generators_are_closed_before_the_invocation_ends() -> None:
+    """Their `finally` may hold a connection."""
+    ends, kept = [], []
+
+    async def generator() -> Any:
+        try:
+            yield 1
+        finally:
+            ends.append("closed")
+
+    async def job() -> None:
+        kept.append(generator())
+        await anext(kept[0])
+
+    held = Held()
+    held.start_async(job)
+    held.wait()
+    held.executor.close()
+
+    assert ends == ["closed"]
+
+
+def test_an_invocation_without_coroutines_needs_no_loop() -> None:
+    """Closing it waits for nothing."""
+    held = Held()
+    held.start(lambda: 1)
+    held.wait()
+
+    held.executor.cancel_async()
+    held.executor.close()
+
+
+def test_a_forgotten_loop_is_closed() -> None:
+    """No ResourceWarning in a user's tests."""
+
+    async def job() -> None: ...
+
+    held = Held()
+    held.start_async(job)
+    held.wait()
+    held.executor.close()
+    del held
+    gc.collect()
+
+
+# Whole consumers, on real threads.
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_handlers_really_run_at_the_same_time(asynchronous: bool) -> None:
+    """Up to the concurrency: each waits for the others."""
+    together, here = threading.Barrier(4, timeout=PATIENCE), []
+
+    def plain(body: dict, message: Message) -> None:
+        together.wait()
+        here.append(message.id)
+
+    async def coroutine(body: dict, message: Message) -> None:
+        await asyncio.to_thread(together.wait)
+        here.append(message.id)
+
+    handler = sqs_consumer(MemoryStore(), concurrency=4)(coroutine if asynchronous else plain)
+
+    assert failed_ids(handler(batch(*"abcd"), Context())) == []
+    assert sorted(here) == list("abcd")
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_the_current_claim_is_each_handlers_own(asynchronous: bool) -> None:
+    """However many run at once, and on whichever thread."""
+    seen: list[tuple[str, str]] = []
+
+    def plain(body: dict, message: Message) -> None:
+        seen.append((message.id, current_claim().key))
+
+    async def coroutine(body: dict, message: Message) -> None:
+        await asyncio.sleep(0)
+        seen.append((message.id, current_claim().key))
+
+    handler = sqs_consumer(MemoryStore(), concurrency=8)(coroutine if asynchronous else plain)
+    handler(batch(*map(str, range(100))), Context())
+
+    assert len(seen) == 100
+    assert all(id == key for id, key in seen)
+
+
+def test_a_context_variable_that_a_handler_sets_does_not_reach_the_next() -> None:
+    """Not even on the same thread."""
+    seen = []
+
+    def handle(body: dict, message: Message) -> None:
+        seen.append(variable.get())
+        variable.set(message.id)
+
+    sqs_consumer(MemoryStore())(handle)(batch(*"abc"), Context())
+
+    assert seen == ["unset"] * 3
+    assert variable.get() == "unset"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_what_would_end_a_thread_or_a_process_is_that_messages_failure(error: type[BaseException]) -> None:
+    """On a worker's thread as in a coroutine; warm processes go on."""
+
+    def plain(body: dict, message: Message) -> None:
+        if message.id == "b":
+            raise error
+
+    async def coroutine(body: dict, message: Message) -> None:
+        plain(body, message)
+
+    for function in (plain, coroutine):
+        handler = sqs_consumer(MemoryStore(), concurrency=2)(function)
+        assert failed_ids(handler(batch(*"abc"), Context())) == ["b"]
+        assert failed_ids(handler(batch(*"de"), Context())) == []
+
+
+@pytest.mark.parametrize("signal", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_of_the_process_records_what_has_finished_and_gives_the_rest_back(
+    signal: type[BaseException],
+) -> None:
+    """The invocation ends by it; claims that never started are free at once."""
+    store, finished = MemoryStore(), threading.Event()
+    running, go_on = threading.Event(), threading.Event()
+
+    def handle(body: dict, message: Message) -> None:
+        if message.id == "0":
+            return
+        running.set()
+        go_on.wait(PATIENCE)
+
+    class Interrupted(ThreadExecutor):
+        """The caller's wait is interrupted, as by a signal, once the second handler runs."""
+
+        def step(self, timeout_seconds: float | None) -> None:
+            if running.is_set() and not finished.is_set():
+                finished.set()
+                raise signal
+            super().step(0.01)
+
+    workers, loop = Workers(), Loop()
+    handler = sqs_consumer(store, executor=lambda: Interrupted(workers, loop))(handle)
+
+    try:
+        with pytest.raises(signal):
+            handler(batch(*"0123"), Context())
+    finally:
+        go_on.set()
+
+    assert store.items["0"]["status"] == "COMPLETED"
+    assert store.items["1"]["status"] == "INPROGRESS"
+    assert store.items["1"]["owner"] == "r"
+    for id in "23":
+        assert "owner" not in store.items[id]
+
+
+def test_a_coroutine_that_overruns_is_cancelled_at_the_margin_and_the_answer_is_in_time() -> None:
+    """With a second of margin and half a second more: no sleeping, the deadline itself wakes the receiver."""
+    store = MemoryStore()
+
+    async def handle(body: dict) -> None:
+        await asyncio.Event().wait()
+
+    handler = sqs_consumer(store, concurrency=2)(handle)
+
+    assert failed_ids(handler(batch(*"ab"), Context(left_ms=1_100))) == ["a", "b"]
+    assert {item["status"] for item in store.items.values()} == {"FAILED"}
+
+
+def test_many_batches_through_one_warm_process_agree_with_its_table() -> None:
+    """Two thousand messages, eight at a time."""
+    store, ran = MemoryStore(), []
+
+    def handle(body: dict, message: Message) -> int:
+        ran.append(message.id)
+        return len(ran)
+
+    handler = sqs_consumer(store, concurrency=8)(handle)
+    before = threading.active_count()
+    for start in range(0, 2000, 500):
+        assert failed_ids(handler(batch(*map(str, range(start, start + 500))), Context())) == []
+
+    assert sorted(ran, key=int) == [str(number) for number in range(2000)]
+    assert {item["status"] for item in store.items.values()} == {"COMPLETED"}
+    assert threading.active_count() - before < 100
+
+
+def test_the_threads_of_a_consumer_end_with_it() -> None:
+    """A process that makes many consumers, as a suite of tests does, does not gather their threads."""
+    workers, threads = Workers(), SimpleQueue[threading.Thread]()
+    workers.run(lambda: threads.put(threading.current_thread()))
+    thread = threads.get(timeout=PATIENCE)
+
+    del workers
+    gc.collect()
+
+    thread.join(PATIENCE)
+    assert not thread.is_alive()

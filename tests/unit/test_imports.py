@@ -1,0 +1,124 @@
+"""What a consumer's start may import: a module that is not named here is a cold start made slower by somebody unawares.
+
+Each test starts a fresh interpreter, defines a consumer and makes its client, as a function does before its first
+message.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+OURS = {
+    "attempt", "binding", "claiming", "clock", "deadletter", "errors", "executor", "handling", "keys", "message",
+    "options", "outcome", "protocol", "receiver", "record", "settling", "sqs", "store", "stores", "stores.actions",
+    "stores.dynamodb", "stores.items", "stores.statements", "stores.troubles", "telemetry", "transaction",
+    "visibility", "work",
+}  # fmt: skip
+"""The library's modules on the data path of a queue. The command line and the operator's side are none of it."""
+
+THIRD_PARTY = {
+    "aws_lambda_powertools",
+    "jmespath",
+    "rfc8785",
+    "typing_extensions",  # which Powertools imports
+    "boto3", "botocore", "certifi", "dateutil", "s3transfer", "six", "urllib3",  # the AWS SDK
+}  # fmt: skip
+
+POWERTOOLS = {
+    "exceptions", "logging", "metrics", "package_logger", "shared", "tracing", "utilities", "utilities.jmespath_utils",
+    "warnings",
+}  # fmt: skip
+"""Its logging and metrics, and what they bring. Its tracer's own SDK, its parser and its batches are expensive."""
+
+START = """
+import json, sys
+before = set(sys.modules)
+from aws_lambda_powertools import Logger, Metrics
+from idempotent_receiver import DynamoDBStore, sqs_consumer
+{imports}
+store = DynamoDBStore("records")
+consumer = sqs_consumer(store, logger=Logger(service="a"), metrics=Metrics(namespace="a", service="a"))
+{handler}
+consumer(handle)
+store.client
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def imported(handler: str, imports: str = "") -> set[str]:
+    """The modules that are there once such a consumer has started."""
+    code = START.format(imports=imports, handler=handler)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={
+            "PATH": os.environ.get("PATH", os.defpath),
+            "PYTHONPATH": str(ROOT / "src"),
+            "AWS_DEFAULT_REGION": "us-east-1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout))
+
+
+def of(package: str, modules: set[str]) -> set[str]:
+    """The modules of a package, by their names within it."""
+    return {module.removeprefix(f"{package}.") for module in modules if module.startswith(f"{package}.")}
+
+
+def packages(modules: set[str]) -> set[str]:
+    """The packages that are not Python's own."""
+    names = {module.partition(".")[0] for module in modules} - set(sys.stdlib_module_names)
+    return {name for name in names if not name.startswith("_")} - {"idempotent_receiver"}
+
+
+PLAIN = "def handle(body: dict): pass"
+
+
+def test_a_plain_consumer_imports_what_is_listed() -> None:
+    """A consumer with a plain body starts with exactly the data path's modules, and the listed packages at most."""
+    modules = imported(PLAIN)
+
+    assert of("idempotent_receiver", modules) == OURS
+    assert packages(modules) <= THIRD_PARTY
+
+
+def test_of_powertools_only_logging_and_metrics() -> None:
+    """Of Powertools no more is imported than its logging and its metrics need."""
+    found = of("aws_lambda_powertools", imported(PLAIN))
+
+    within = {module for module in found if module.partition(".")[0] in POWERTOOLS - {"utilities"}}
+    assert found - within <= POWERTOOLS
+
+
+def test_no_event_loop_and_no_memory_store_without_need() -> None:
+    """An event loop is for coroutine handlers, the store in memory for tests, X-Ray's SDK for nobody."""
+    modules = imported(PLAIN)
+
+    assert not modules & {"asyncio", "idempotent_receiver.stores.memory", "aws_xray_sdk", "typer", "rich"}
+
+
+def test_a_coroutine_handler_brings_its_loop() -> None:
+    """An `async def` costs the event loop, and nothing else of ours."""
+    modules = imported("async def handle(body: dict): pass")
+
+    assert of("idempotent_receiver", modules) - OURS == {"loop"}
+    assert packages(modules) <= THIRD_PARTY
+
+
+def test_a_model_brings_pydantic() -> None:
+    """A body that pydantic validates costs pydantic, and nothing else."""
+    modules = imported("def handle(body: list[int]): pass")
+
+    brought = {"pydantic", "pydantic_core", "annotated_types", "typing_inspection"}
+    assert of("idempotent_receiver", modules) == OURS
+    assert packages(modules) <= THIRD_PARTY | brought

@@ -1,0 +1,65 @@
+"""A message as a handler sees it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from idempotent_receiver.message import Message, messages_of
+
+
+def message(queue: str = "", **attributes: str) -> Message:
+    return Message(id="1", body="", raw_body="", queue_arn=queue, attributes=attributes)
+
+
+@pytest.mark.parametrize(
+    ("told", "count"), [("1", 1), ("17", 17), ("", 1), ("x", 1), ("-1", 1), ("²", 1), ("1.5", 1), ("٣", 1)]
+)
+def test_the_receive_count_is_sqss_or_one(told: str, count: int) -> None:
+    """What cannot be read counts as a first delivery."""
+    assert message(ApproximateReceiveCount=told).receive_count == count
+    assert message().receive_count == 1
+
+
+def test_times_are_moments_in_utc_or_unknown() -> None:
+    """An event of another make may lack them."""
+    sent = message(SentTimestamp="1800000000123", ApproximateFirstReceiveTimestamp="1800000001000")
+
+    assert sent.sent_at == datetime(2027, 1, 15, 8, 0, 0, 123000, tzinfo=UTC)
+    assert sent.first_received_at == datetime(2027, 1, 15, 8, 0, 1, tzinfo=UTC)
+    assert message().sent_at is None
+    assert message(SentTimestamp="soon").sent_at is None
+
+
+def test_fifo_is_what_the_queues_name_says() -> None:
+    """A group id alone does not make it one: on standard queues it serves fairness."""
+    assert message("arn:aws:sqs:us-east-1:1:orders.fifo", MessageGroupId="g").fifo
+    assert not message("arn:aws:sqs:us-east-1:1:orders", MessageGroupId="g").fifo
+    assert not message().fifo
+
+
+def test_the_idempotency_key_is_of_the_record_and_of_nothing_else() -> None:
+    """The same on every attempt, another in every namespace."""
+    first = Message(id="1", body="", raw_body="", record_id="n#a", attempt=1)
+    later = Message(id="2", body="x", raw_body="", record_id="n#a", attempt=7)
+    other = Message(id="1", body="", raw_body="", record_id="m#a", attempt=1)
+
+    assert first.idempotency_key == later.idempotency_key != other.idempotency_key
+    assert len(first.idempotency_key) == 64
+
+
+def test_a_record_with_the_least_that_sqs_sends_is_a_message() -> None:
+    """Recorded events and other tools leave much out."""
+    (parsed,) = messages_of({"Records": [{"messageId": "1", "body": ""}]}, str)
+
+    assert (parsed.id, parsed.body, parsed.receive_count, parsed.group_id) == ("1", "", 1, None)
+    assert (parsed.attributes, parsed.message_attributes, parsed.queue_arn) == ({}, {}, "")
+
+
+@pytest.mark.parametrize("odd", [None, [], "x", 7])
+def test_attributes_of_an_odd_type_are_none_at_all(odd: object) -> None:
+    """They are nobody's payload."""
+    (parsed,) = messages_of({"Records": [{"messageId": "1", "body": "", "attributes": odd}]}, str)
+
+    assert parsed.attributes == {}

@@ -1,0 +1,237 @@
+"""What an operator finds in the stack: a dashboard, alarms that say where to read on, keys, and a policy."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from typing import Any
+
+import pytest
+from cfnlint.config import ConfigMixIn
+from cfnlint.decode import decode_str
+from cfnlint.runner import Runner
+
+from idempotent_receiver import message_id, telemetry
+from local.cloud import ROOT
+from tests.template import load, rendering, text_of
+
+QUEUE = "arn:aws:sqs:us-east-1:123456789012:orders"
+KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+VARIANTS = {
+    "standard": {},
+    "fifo": {"Fifo": "true"},
+    "own queue": {"QueueArn": QUEUE, "DeadLetterQueueArn": f"{QUEUE}-dead"},
+    "own queue, no dead letters": {"QueueArn": QUEUE},
+    "own key": {"KmsKeyArn": KEY},
+    "own key and queue": {"KmsKeyArn": KEY, "QueueArn": QUEUE},
+}
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+OPERATING = (ROOT / "docs" / "operating.md").read_text()
+COLUMNS = 24
+"""CloudWatch's grid."""
+
+
+def resources(variant: str, **parameters: str) -> dict[str, Any]:
+    return dict(rendering(**VARIANTS[variant], **parameters).rendered()["Resources"])
+
+
+def properties(variant: str, name: str) -> dict[str, Any]:
+    return dict(resources(variant)[name]["Properties"])
+
+
+def alarms(variant: str, **parameters: str) -> dict[str, dict[str, Any]]:
+    found = resources(variant, **parameters)
+    return {name: each["Properties"] for name, each in found.items() if each["Type"] == "AWS::CloudWatch::Alarm"}
+
+
+def widgets(variant: str) -> list[dict[str, Any]]:
+    return list(json.loads(text_of(properties(variant, "Dashboard")["DashboardBody"]))["widgets"])
+
+
+def operators(variant: str) -> dict[str, dict[str, Any]]:
+    document = properties(variant, "OperatorPolicy")["PolicyDocument"]
+    return {statement["Sid"]: statement for statement in document["Statement"]}
+
+
+def consumers(variant: str) -> dict[str, dict[str, Any]]:
+    (policy,) = properties(variant, "ConsumerRole")["Policies"]
+    return {statement["Sid"]: statement for statement in policy["PolicyDocument"]["Statement"]}
+
+
+def actions(statements: dict[str, dict[str, Any]]) -> set[str]:
+    listed = [statement["Action"] for statement in statements.values()]
+    return {action for each in listed for action in ([each] if isinstance(each, str) else each)}
+
+
+@every_variant
+def test_every_variant_is_clean_once_it_is_rendered(variant: str) -> None:
+    document = json.dumps(rendering(**VARIANTS[variant]).rendered())
+    template, refused = decode_str(document)
+    assert refused == []
+    found = Runner(ConfigMixIn(regions=["us-east-1"], include_checks=["I"])).validate_template(template or {})
+    assert [f"{match.rule.id} {match.message}" for match in found] == []
+
+
+# The dashboard.
+
+
+@every_variant
+def test_the_dashboard_is_json_whose_widgets_do_not_overlap(variant: str) -> None:
+    cells = [
+        (x, y)
+        for each in widgets(variant)
+        for x in range(each["x"], each["x"] + each["width"])
+        for y in range(each["y"], each["y"] + each["height"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < COLUMNS
+
+
+@every_variant
+def test_the_dashboard_shows_dead_letters_where_there_can_be_some(variant: str) -> None:
+    (widget,) = [each for each in widgets(variant) if "dead letters" in each["properties"]["title"]]
+    labelled = [line[-1]["label"] for line in widget["properties"]["metrics"] if isinstance(line[-1], dict)]
+    assert labelled == (
+        [] if "no dead" in variant or variant == "own key and queue" else ["dead letters", "their age (s)"]
+    )
+
+
+def test_the_dashboard_sets_durations_against_the_timeout() -> None:
+    body = rendering(FunctionTimeout="120").rendered()["Resources"]["Dashboard"]["Properties"]["DashboardBody"]
+    (widget,) = [each for each in json.loads(text_of(body))["widgets"] if "timeout" in each["properties"]["title"]]
+    assert [line["value"] for line in widget["properties"]["annotations"]["horizontal"]] == [120_000]
+
+
+def test_the_dashboard_shows_every_metric_of_ours() -> None:
+    lines = [line for each in widgets("standard") for line in each["properties"].get("metrics", [])]
+    assert {line[1] for line in lines if line[0] == "IdempotentReceiver"} == {*telemetry.COUNTS, telemetry.DURATION}
+
+
+def test_each_widget_is_explained() -> None:
+    table = OPERATING.partition("\n## The dashboard\n")[2].partition("\n## ")[0]
+    explained = re.findall(r"(?m)^\| ([A-Z][^|]+?) \|", table)
+    titles = [each["properties"]["title"] for each in widgets("standard")]
+    assert len(explained) == len(titles)
+    assert [title for title, name in zip(titles, explained, strict=True) if not title.startswith(name)] == []
+
+
+# The alarms.
+
+
+@every_variant
+def test_each_alarm_names_the_section_that_says_what_it_means_what_to_look_at_and_what_to_type(variant: str) -> None:
+    for name, alarm in alarms(variant).items():
+        (section,) = re.findall(r'docs/operating\.md, "(.+)"', alarm["AlarmDescription"])
+        text = OPERATING.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+        for part in ("**What it means.**", "**What to look at.**", "**What to type.**"):
+            assert part in text, f"{name}: {part}"
+
+
+@every_variant
+def test_alarms_watch_one_metric_each_and_nothing_is_calculated(variant: str) -> None:
+    watched = {(alarm["Namespace"], alarm["MetricName"]) for alarm in alarms(variant).values()}
+    letters = {("AWS/SQS", "ApproximateNumberOfMessagesVisible")}
+    assert watched | letters == letters | {
+        ("AWS/SQS", "ApproximateAgeOfOldestMessage"),
+        ("IdempotentReceiver", "LostClaims"),
+        ("IdempotentReceiver", "Unsettled"),
+        ("AWS/Lambda", "Throttles"),
+        ("AWS/Lambda", "Errors"),
+    }
+    assert not any("Metrics" in alarm for alarm in alarms(variant).values())
+    assert ("DeadLetterAlarm" in alarms(variant)) == (
+        "DeadLetterQueueUrl" in rendering(**VARIANTS[variant]).rendered()["Outputs"]
+    )
+
+
+def test_alarms_are_sent_to_the_topic_that_is_named_and_else_only_show() -> None:
+    topic = "arn:aws:sns:us-east-1:123456789012:alarms"
+    sent = alarms("standard", AlarmTopicArn=topic).values()
+    assert all(alarm["AlarmActions"] == alarm["OKActions"] == [topic] for alarm in sent)
+    assert not any("AlarmActions" in alarm for alarm in alarms("standard").values())
+
+
+# Keys.
+
+
+def test_a_key_of_ones_own_encrypts_everything_that_is_kept() -> None:
+    for queue in ("Queue", "DeadLetterQueue"):
+        assert properties("own key", queue)["KmsMasterKeyId"] == KEY
+        assert "SqsManagedSseEnabled" not in properties("own key", queue), "SQS takes one or the other"
+        assert properties("standard", queue)["SqsManagedSseEnabled"] is True
+    for table in ("Records", "Accounts", "Entries"):
+        wanted = {"SSEEnabled": True, "SSEType": "KMS", "KMSMasterKeyId": KEY}
+        assert properties("own key", table)["SSESpecification"] == wanted
+        assert "SSESpecification" not in properties("standard", table)
+    assert properties("own key", "ConsumerLogGroup")["KmsKeyId"] == KEY
+
+
+@pytest.mark.parametrize("statements", [consumers, operators])
+def test_a_key_of_ones_own_is_used_by_way_of_sqs_and_dynamodb_alone(statements: Any) -> None:
+    found = statements("own key")["UseKey"]
+    assert found["Resource"] == KEY
+    ways = found["Condition"]["StringEquals"]["kms:ViaService"]
+    assert [text_of(way).partition(".")[0] for way in ways] == ["sqs", "dynamodb"]
+    assert {"kms:Decrypt", "kms:GenerateDataKey"} <= set(found["Action"])
+    assert "UseKey" not in statements("standard")
+
+
+# Permissions.
+
+
+@every_variant
+def test_neither_the_consumer_nor_the_operator_can_delete_or_forge_a_record(variant: str) -> None:
+    assert not [action for action in actions(consumers(variant)) if re.match("dynamodb:.*(Delete|BatchWrite)", action)]
+    writes = re.compile("dynamodb:.*(Put|Update|Delete|Write|Insert|Execute)")
+    assert not [action for action in actions(operators(variant)) if writes.match(action)]
+
+
+@every_variant
+def test_the_operators_policy_is_for_this_stack_alone(variant: str) -> None:
+    for sid, statement in operators(variant).items():
+        assert statement["Resource"] != "*", sid
+        assert not [action for action in actions({sid: statement}) if "*" in action]
+    wide = {sid for sid, each in operators(variant).items() if "*" in json.dumps(each["Resource"])}
+    assert wide == {"LookAtTheMapping", "LookAtTheAlarms"}
+    (only,) = operators(variant)["LookAtTheMapping"]["Condition"].values()
+    assert only == {"lambda:FunctionArn": {"Fn::GetAtt": ["Consumer", "Arn"]}}
+
+
+@every_variant
+def test_without_dead_letters_the_operator_may_send_nothing(variant: str) -> None:
+    letters = "DeadLetterQueueUrl" in rendering(**VARIANTS[variant]).rendered()["Outputs"]
+    assert ("sqs:SendMessage" in actions(operators(variant))) == letters
+    assert ("sqs:DeleteMessage" in actions(operators(variant))) == letters
+
+
+def test_the_operators_policy_is_an_output() -> None:
+    assert rendering().rendered()["Outputs"]["OperatorPolicyArn"]["Value"] == {"Ref": "OperatorPolicy"}
+
+
+def test_the_outputs_say_of_the_consumer_what_its_code_says() -> None:
+    """`receiver` takes a message's key as the consumer does, or it would judge by the wrong record."""
+    tree = ast.parse((ROOT / "src/app/consumer.py").read_text())
+    (call,) = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and _called(each) == "sqs_consumer"]
+    given = {each.arg: each.value for each in call.keywords}
+    outputs = {name: each["Value"] for name, each in rendering(RecordRetentionDays="45").rendered()["Outputs"].items()}
+    assert "key" not in given
+    assert outputs["KeyStrategy"] == message_id.__name__
+    assert outputs["Envelope"] == ast.literal_eval(given["envelope"])
+    assert "Namespace" not in outputs
+    assert outputs["RecordRetentionDays"] == "45"
+
+
+def _called(call: ast.Call) -> str | None:
+    return call.func.id if isinstance(call.func, ast.Name) else None
+
+
+def test_every_exemption_from_a_check_has_its_reason_beside_it() -> None:
+    exempt = {
+        (name, skip["id"]): skip["comment"]
+        for name, resource in load()["Resources"].items()
+        for skip in resource.get("Metadata", {}).get("checkov", {}).get("skip", [])
+    }
+    assert {name for name, _ in exempt} == {"Records", "Consumer", "Accounts", "Entries"}
+    assert all(len(reason.split()) > 5 for reason in exempt.values())

@@ -1,0 +1,508 @@
+"""The loop between a transition and a store: what it makes of answers that are lost, refused, throttled or absurd."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from idempotent_receiver import MemoryStore, Transaction, record
+from idempotent_receiver.clock import Deadline
+from idempotent_receiver.protocol import CLAIM_PATIENCE, SETTLE_PATIENCE, Unavailable, Unseen, commit, drive
+from idempotent_receiver.record import (
+    AlreadyCompleted,
+    Change,
+    Claim,
+    Claimable,
+    Claimed,
+    InProgress,
+    Look,
+    LostClaim,
+    Record,
+    Settled,
+    Settlement,
+    attributes,
+)
+from idempotent_receiver.store import ActionFailed, Applied, Conflict, NotApplied, Unknown
+from tests.held_clock import START_MS, HeldClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+SECOND = 1000
+
+
+class Script:
+    """A store in memory whose calls meet what the script says, one entry a call; None: what the memory says.
+
+    An entry is an answer for each record of the call, or an exception to raise; `after(entry)` lets the call take
+    effect first.
+    """
+
+    namespace = None
+
+    def __init__(self, *entries: Any) -> None:
+        self.memory = MemoryStore()
+        self.entries = list(entries)
+        self.calls: list[tuple[str, Any]] = []
+
+    def insert(self, records: Sequence[Record]) -> Any:
+        return self._call("insert", records, lambda: self.memory.insert(records))
+
+    def read(self, ids: Sequence[str]) -> Any:
+        return self._call("read", ids, lambda: self.memory.read(ids))
+
+    def replace(self, changes: Sequence[Change]) -> Any:
+        return self._call("replace", changes, lambda: self.memory.replace(changes))
+
+    def commit(self, change: Change, actions: Any) -> Any:
+        return self._call("commit", (change, actions), lambda: self.memory.commit(change, actions))
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+    def _call(self, name: str, argument: Any, act: Callable[[], Any]) -> Any:
+        self.calls.append((name, argument))
+        entry = self.entries.pop(0) if self.entries else None
+        if entry is None:
+            return act()
+        if isinstance(entry, after):
+            act()
+            entry = entry.entry
+        if isinstance(entry, BaseException):
+            raise entry
+        return entry
+
+
+class after:  # noqa: N801  # reads like a word: `after([Unknown("time-out")])`
+    """The call takes effect, and then its answer is this."""
+
+    def __init__(self, entry: Any) -> None:
+        self.entry = entry
+
+
+THROTTLED = NotApplied("throttled", retry=True)
+DENIED = NotApplied("access denied", retry=False)
+LOST = Unknown("the answer was lost")
+
+
+def deadline(seconds: float = 30, clock: HeldClock | None = None) -> Deadline:
+    return Deadline.after(HeldClock() if clock is None else clock, int(seconds * SECOND))
+
+
+def claim(id: str = "k") -> Claim:
+    return Claim(id=id, fingerprint="ours", owner="me", lease_until_ms=START_MS + 33_000)
+
+
+def existing(status: str, **changes: Any) -> Record:
+    held = {"version": "theirs", "attempts": 1, "expiration": START_MS // 1000 + 60, "owner": "them"} | changes
+    return Record(id="k", status=status, **held)
+
+
+def there(store: Script, seen: Record) -> None:
+    store.memory.items[seen.id] = dict(attributes(seen))
+
+
+def drive_one(store: Script, wish: Any, assumed: Record | Unseen | None = None, **options: Any) -> Any:
+    (answer,) = drive([(wish, assumed)], store, options.pop("by", deadline()), **options)
+    return answer
+
+
+def claimed(store: Script) -> Claimed:
+    answer = drive_one(store, claim())
+    assert isinstance(answer, Claimed)
+    return answer
+
+
+# Claims.
+
+
+def test_a_fresh_claim_is_one_insert() -> None:
+    """One round trip, and the record is ours."""
+    store = Script()
+
+    answer = drive_one(store, claim())
+
+    assert isinstance(answer, Claimed)
+    assert store.names == ["insert"]
+    assert store.memory.items["k"]["version"] == answer.record.version
+
+
+def test_many_claims_share_a_request_and_are_answered_each_for_itself() -> None:
+    """One is free, one is done: in the order of the wishes."""
+    store = Script()
+    there(store, existing("COMPLETED"))
+
+    answers = drive([(claim("a"), None), (claim("k"), None), (claim("b"), None)], store, deadline())
+
+    assert [type(answer) for answer in answers] == [Claimed, AlreadyCompleted, Claimed]
+    assert store.names == ["insert"]
+
+
+def test_a_conflict_that_says_what_is_there_needs_no_read() -> None:
+    """A single insert asks for the old item: one round trip answers whatever it meets."""
+    store = Script()
+    there(store, existing("FAILED"))
+
+    answer = drive_one(store, claim())
+
+    assert isinstance(answer, Claimed)
+    assert answer.record.attempts == 2
+    assert store.names == ["insert", "replace"]
+
+
+def test_a_conflict_that_does_not_say_is_settled_by_a_read() -> None:
+    """Neither free nor done until it has been read."""
+    store = Script([Conflict(None)])
+    there(store, existing("INPROGRESS", in_progress_expiration=START_MS + 5_000))
+
+    assert drive_one(store, claim()) == InProgress(START_MS + 5_000)
+    assert store.names == ["insert", "read"]
+
+
+def test_a_claim_whose_answer_was_lost_is_recognised_by_its_own_version() -> None:
+    """The write had taken effect, so the key is ours, and nothing is written again."""
+    store = Script(after([LOST]))
+
+    answer = drive_one(store, claim())
+
+    assert isinstance(answer, Claimed)
+    assert answer.record.version == store.calls[0][1][0].version
+    assert store.names == ["insert", "read"]
+
+
+def test_a_claim_that_the_sdk_sent_twice_is_recognised_by_its_own_version() -> None:
+    """The first sending was applied and its answer lost; the second one meets the first."""
+    store = Script(after([Conflict(None)]))
+
+    assert isinstance(drive_one(store, claim()), Claimed)
+    assert store.names == ["insert", "read"]
+
+
+@pytest.mark.parametrize("trouble", [[LOST], OSError("reset"), TimeoutError(), ValueError("absurd")])
+def test_a_write_that_never_arrived_is_read_and_sent_again(trouble: Any) -> None:
+    """Whatever a store raises leaves a doubt, and a consistent read settles it."""
+    store = Script(trouble)
+
+    assert isinstance(drive_one(store, claim()), Claimed)
+    assert store.names == ["insert", "read", "insert"]
+
+
+def test_a_version_is_drawn_for_each_write() -> None:
+    """A claim that was refused once and tried again puts another version, so that the first can still be refused."""
+    store = Script([THROTTLED], [THROTTLED])
+
+    answer = drive_one(store, claim())
+
+    versions = [records[0].version for name, records in store.calls if name == "insert"]
+    assert len(set(versions)) == 3
+    assert answer.record.version == versions[-1]
+
+
+def test_only_what_was_throttled_is_sent_again() -> None:
+    """The other 24 of a request have their answer."""
+    store = Script([Applied()] * 24 + [THROTTLED])
+
+    answers = drive([(claim(str(number)), None) for number in range(25)], store, deadline())
+
+    assert all(isinstance(answer, Claimed) for answer in answers)
+    assert [len(argument) for _, argument in store.calls] == [25, 1]
+
+
+def test_what_can_never_be_applied_is_not_tried_again() -> None:
+    """Denied access is not mended by asking twice, and nobody waits for it."""
+    clock = HeldClock()
+    store = Script([DENIED])
+
+    answer = drive_one(store, claim(), by=deadline(clock=clock))
+
+    assert answer == Unavailable("access denied", retry=False)
+    assert store.names == ["insert"]
+    assert clock.sleeps == []
+
+
+def test_a_key_that_cannot_be_written_does_not_hold_up_the_others() -> None:
+    """Each statement has its own outcome."""
+    store = Script([Applied(), DENIED, Applied()])
+
+    answers = drive([(claim(id), None) for id in "abc"], store, deadline())
+
+    assert [type(answer) for answer in answers] == [Claimed, Unavailable, Claimed]
+
+
+def test_what_was_not_read_is_neither_free_nor_done() -> None:
+    """An unprocessed key is asked for again, and the answer is `Unavailable` if it never comes."""
+    store = Script(*[[LOST]] * 100)
+
+    answer = drive_one(store, claim(), Unseen())
+
+    assert answer == Unavailable("the answer was lost")
+    assert set(store.names) == {"read"}
+    assert "k" not in store.memory.items
+
+
+def test_a_claim_gives_up_after_a_few_tries() -> None:
+    """The message had better come again: nothing has run."""
+    clock = HeldClock()
+    store = Script(*[[THROTTLED]] * 100)
+
+    answer = drive_one(store, claim(), by=deadline(900, clock))
+
+    assert answer == Unavailable("throttled")
+    assert len(store.calls) == CLAIM_PATIENCE
+    assert sum(clock.sleeps) < 1
+
+
+def test_pauses_grow_and_are_bounded() -> None:
+    """Exponential backoff under full jitter, never more than a second."""
+    clock = HeldClock(fraction=0.999)
+    store = Script(*[[THROTTLED]] * 200)
+
+    drive_one(store, claim(), by=deadline(900, clock), patience=SETTLE_PATIENCE)
+
+    assert clock.sleeps[0] < clock.sleeps[1] < clock.sleeps[2]
+    assert max(clock.sleeps) <= 1.0
+    assert len(clock.sleeps) == SETTLE_PATIENCE - 1
+
+
+def test_nothing_pauses_past_the_deadline() -> None:
+    """Where a pause would not end in time, the answer is given at once."""
+    clock = HeldClock()
+    store = Script(*[[THROTTLED]] * 200)
+
+    answer = drive_one(store, claim(), by=deadline(2, clock), patience=SETTLE_PATIENCE)
+
+    assert isinstance(answer, Unavailable)
+    assert clock.seconds < 2
+
+
+def test_endless_contention_ends() -> None:
+    """A wish that loses every race gives up instead of turning for ever."""
+
+    class Rival(Script):
+        def replace(self, changes: Sequence[Change]) -> Any:
+            self.calls.append(("replace", changes))
+            return [Conflict(existing("FAILED", version=f"rival-{len(self.calls)}")) for _ in changes]
+
+    store = Rival()
+
+    answer = drive_one(store, claim(), existing("FAILED"))
+
+    assert isinstance(answer, Unavailable)
+    assert len(store.calls) < 50
+
+
+def test_of_two_workers_that_saw_one_stale_record_one_takes_it_over() -> None:
+    """The other's version is gone, and it finds the first one's claim."""
+    store = Script()
+    stale = existing("INPROGRESS", in_progress_expiration=START_MS - 1)
+    there(store, stale)
+
+    first = drive_one(store, claim(), stale)
+    second = drive(
+        [(Claim(id="k", fingerprint="ours", owner="other", lease_until_ms=START_MS + 9), stale)],
+        store,
+        deadline(),
+    )[0]
+
+    assert isinstance(first, Claimed)
+    assert second == InProgress(START_MS + 33_000)
+    assert store.memory.items["k"]["owner"] == "me"
+
+
+def test_a_wrong_guess_costs_a_round_trip_and_does_no_harm() -> None:
+    """Assumed absent, and in truth completed; assumed failed, and in truth vanished."""
+    store = Script()
+    there(store, existing("COMPLETED"))
+    assert isinstance(drive_one(store, claim()), AlreadyCompleted)
+
+    gone = Script()
+    assert isinstance(drive_one(gone, claim(), existing("FAILED")), Claimed)
+    assert gone.names == ["replace", "read", "insert"]
+
+
+def test_a_record_that_ttl_deletes_between_conflict_and_read_is_claimed_by_a_new_insert() -> None:
+    """It was there for the insert and is not there for the read."""
+    store = Script([Conflict(None)], [None])
+
+    assert isinstance(drive_one(store, claim()), Claimed)
+    assert store.names == ["insert", "read", "insert"]
+
+
+def test_a_look_reads_and_writes_nothing() -> None:
+    """It says what a claim would have to replace."""
+    store = Script()
+    failed = existing("FAILED")
+    there(store, failed)
+
+    assert drive_one(store, Look(claim()), Unseen()) == Claimable(failed)
+    assert store.names == ["read"]
+
+
+def test_an_expired_lease_is_judged_by_the_time_of_each_turn() -> None:
+    """A pause may be what the other's lease needed to end."""
+    clock = HeldClock(fraction=0.99)
+    store = Script([LOST], [LOST])
+    there(store, existing("INPROGRESS", in_progress_expiration=START_MS + 40))
+
+    assert isinstance(drive_one(store, claim(), Unseen(), by=deadline(clock=clock)), Claimed)
+
+
+# Settlements.
+
+
+def settlement(mine: Claimed) -> Settlement:
+    return record.complete(mine, "1")
+
+
+def test_a_settlement_whose_answer_was_lost_is_settled() -> None:
+    """Its own new version stands: nothing is written twice."""
+    store = Script()
+    mine = claimed(store)
+    store.entries = [after([LOST])]
+
+    answer = drive_one(store, settlement(mine), mine.record)
+
+    assert isinstance(answer, Settled)
+    assert store.names == ["insert", "replace", "read"]
+
+
+def test_a_settlement_that_the_sdk_sent_twice_is_settled() -> None:
+    """The second sending meets the first one's version, and what is there says so."""
+    store = Script()
+    mine = claimed(store)
+    store.entries = [after([Conflict(None)])]
+
+    assert isinstance(drive_one(store, settlement(mine), mine.record), Settled)
+
+
+def test_a_settlement_that_was_throttled_is_sent_again() -> None:
+    """Inside the deadline, as often as it takes."""
+    store = Script()
+    mine = claimed(store)
+    store.entries = [[THROTTLED]] * 10
+
+    assert isinstance(drive_one(store, settlement(mine), mine.record, patience=SETTLE_PATIENCE), Settled)
+
+
+@pytest.mark.parametrize("status", ["INPROGRESS", "COMPLETED", "FAILED"])
+def test_a_settlement_whose_claim_was_taken_over_changes_nothing(status: str) -> None:
+    """Whoever lost its claim names a version that is gone."""
+    store = Script()
+    mine = claimed(store)
+    there(store, existing(status))
+
+    answer = drive_one(store, settlement(mine), mine.record)
+
+    assert isinstance(answer, LostClaim)
+    assert answer.completed is (status == "COMPLETED")
+    assert store.memory.items["k"] == attributes(existing(status))
+
+
+def test_a_record_that_has_vanished_is_not_resurrected() -> None:
+    """A settlement never inserts."""
+    store = Script()
+    mine = claimed(store)
+    store.memory.items.clear()
+
+    assert drive_one(store, settlement(mine), mine.record) == LostClaim(None)
+    assert store.memory.items == {}
+
+
+# Commits.
+
+
+def put() -> Transaction:
+    made = Transaction()
+    made.put(TableName="T", Item={"id": "1", "amount": 5})
+    return made
+
+
+def test_a_commit_writes_the_handlers_items_and_the_completion_together() -> None:
+    """One request."""
+    store = Script()
+    mine = claimed(store)
+
+    answer = commit(settlement(mine), put().actions, store, deadline())
+
+    assert isinstance(answer, Settled)
+    assert store.memory.items["k"]["status"] == "COMPLETED"
+    assert list(store.memory.tables["T"].items.values()) == [{"id": "1", "amount": 5}]
+
+
+@pytest.mark.parametrize("trouble", [[LOST], [THROTTLED], OSError("reset")])
+def test_a_commit_is_sent_again_as_the_very_same_change(trouble: Any) -> None:
+    """The same version, the same expiration: a transaction's token allows one content."""
+    store = Script()
+    mine = claimed(store)
+    store.entries = [trouble[0] if isinstance(trouble, list) else trouble, None]
+
+    answer = commit(settlement(mine), put().actions, store, deadline())
+
+    changes = [argument[0] for name, argument in store.calls if name == "commit"]
+    assert isinstance(answer, Settled)
+    assert len(changes) == 2
+    assert changes[0] is changes[1]
+
+
+def test_a_commit_whose_answer_was_lost_is_recognised() -> None:
+    """By its version in place: the items are not written twice."""
+    store = Script()
+    mine = claimed(store)
+    store.entries = [after(LOST)]
+
+    answer = commit(settlement(mine), put().actions, store, deadline())
+
+    assert isinstance(answer, Settled)
+    assert store.names == ["insert", "commit", "read"]
+
+
+def test_a_commit_after_a_lost_claim_writes_nothing_of_the_handlers() -> None:
+    """Together, or not at all."""
+    store = Script()
+    mine = claimed(store)
+    there(store, existing("INPROGRESS"))
+
+    answer = commit(settlement(mine), put().actions, store, deadline())
+
+    assert isinstance(answer, LostClaim)
+    assert store.memory.tables.get("T") is None or not store.memory.tables["T"].items
+
+
+def test_a_failed_condition_is_the_answer_and_is_not_tried_again() -> None:
+    """It names the action whose condition did not hold."""
+    store = Script()
+    mine = claimed(store)
+    made = put()
+    made.check(TableName="T", Key={"id": "2"}, ConditionExpression="attribute_exists(id)")
+
+    answer = commit(settlement(mine), made.actions, store, deadline())
+
+    assert answer == ActionFailed(1)
+    assert store.memory.items["k"]["status"] == "INPROGRESS"
+    assert store.names == ["insert", "commit"]
+
+
+def test_a_commit_that_stays_in_trouble_is_unavailable_and_nothing_of_it_is_visible() -> None:
+    """Within the deadline."""
+    clock = HeldClock()
+    store = Script()
+    mine = claimed(store)
+    store.entries = [THROTTLED] * 300
+
+    answer = commit(settlement(mine), put().actions, store, deadline(5, clock))
+
+    assert answer == Unavailable("throttled")
+    assert clock.seconds < 5
+    assert store.memory.tables == {}
+
+
+def test_a_read_that_is_refused_for_good_is_not_tried_again() -> None:
+    """Want of a permission does not mend by waiting, so the answer comes at once."""
+    store, clock = Script([Unknown("access denied", retry=False)]), HeldClock()
+
+    answer = drive_one(store, Look(claim()), Unseen(), by=deadline(clock=clock))
+
+    assert answer == Unavailable("access denied", retry=False)
+    assert (store.names, clock.sleeps) == (["read"], [])

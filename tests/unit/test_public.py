@@ -1,0 +1,25 @@
+"""The public contract: its names are there, and no others."""
+
+from __future__ import annotations
+
+import inspect
+
+import idempotent_receiver
+
+
+def test_all_names_what_is_there() -> None:
+    """Sorted, complete, and importable."""
+    public = {
+        name
+        for name, value in vars(idempotent_receiver).items()
+        if not name.startswith("_") and not inspect.ismodule(value)
+    }
+
+    assert set(idempotent_receiver.__all__) == public | {"MemoryStore"}, "which is loaded when it is asked for"
+    assert len(set(idempotent_receiver.__all__)) == len(idempotent_receiver.__all__)
+
+
+def test_every_public_name_says_what_it_promises() -> None:
+    """A docstring each."""
+    for name in idempotent_receiver.__all__:
+        assert inspect.getdoc(getattr(idempotent_receiver, name)), f"{name} has no docstring"

@@ -1,0 +1,543 @@
+"""The record's one decision, row by row, and what every transition writes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from itertools import product
+
+import pytest
+
+from idempotent_receiver import record
+from idempotent_receiver.record import (
+    ATTRIBUTES,
+    AlreadyCompleted,
+    AlreadyFailed,
+    Change,
+    Claim,
+    Claimable,
+    Claimed,
+    Commit,
+    FingerprintMismatch,
+    InProgress,
+    Look,
+    LostClaim,
+    Record,
+    Settled,
+    Settlement,
+    Status,
+    Unreadable,
+    attributes,
+    decide,
+    from_attributes,
+)
+
+NOW_MS = 1_800_000_000_000
+NOW = NOW_MS // 1000
+DAY = 24 * 60 * 60
+
+
+def claim(**changes: object) -> Claim:
+    made = Claim(id="k", fingerprint="ours", owner="me", lease_until_ms=NOW_MS + 30_000, retention_seconds=DAY)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def existing(status: str, **changes: object) -> Record:
+    """A record that somebody else wrote, well within its time, with a lease that is over."""
+    made = Record(
+        id="k",
+        status=status,
+        version="theirs",
+        expiration=NOW + DAY,
+        in_progress_expiration=NOW_MS - 1 if status == Status.INPROGRESS else None,
+        attempts=1,
+        validation="ours",
+        owner="them",
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def by_powertools(status: str, **changes: object) -> Record:
+    """A record as AWS Lambda Powertools writes it: no version, no count, no fingerprint."""
+    return existing(status, version=None, attempts=None, validation=None, owner=None, **changes)
+
+
+def decided(seen: Record | None, wrote: tuple[str, ...] = (), **changes: object) -> object:
+    return decide(seen, claim(**changes), wrote, NOW_MS)
+
+
+def change_of(transition: Claim | Settlement, seen: Record | None, version: str = "fresh") -> Change:
+    change = transition.step(seen, (), NOW_MS, version)
+    assert isinstance(change, Change)
+    return change
+
+
+def held(seen: Record | None = None, **changes: object) -> Claimed:
+    """A claim of ours that the store has applied."""
+    wish = claim(**changes)
+    return wish.applied(change_of(wish, seen, "claim-version"))
+
+
+# The table, row by row.
+
+
+def test_what_is_not_there_may_be_claimed() -> None:
+    """Nothing under the key: an insert."""
+    assert decided(None) == Claimable(None)
+
+
+@pytest.mark.parametrize("status", [*Status, "SOMETHING_NEWER", ""])
+def test_a_record_past_its_expiration_counts_as_absent_whatever_it_says(status: str) -> None:
+    """DynamoDB deletes days late, so the attribute decides, before anything else is looked at."""
+    expired = existing(status, expiration=NOW, validation="another's", in_progress_expiration=NOW_MS + 60_000)
+
+    assert decided(expired) == Claimable(expired)
+
+
+@pytest.mark.parametrize(("expiration", "free"), [(NOW - 1, True), (NOW, True), (NOW + 1, False)])
+def test_a_record_expires_at_its_expiration_and_not_before(expiration: int, free: bool) -> None:
+    """At the very second it is over."""
+    done = existing(Status.COMPLETED, expiration=expiration)
+
+    assert decided(done) == (Claimable(done) if free else AlreadyCompleted(done))
+
+
+def test_a_record_without_an_expiration_never_expires() -> None:
+    """Zero is a time, and absent is not zero."""
+    assert decided(existing(Status.COMPLETED, expiration=None)) == AlreadyCompleted(
+        existing(Status.COMPLETED, expiration=None)
+    )
+    assert isinstance(decided(existing(Status.COMPLETED, expiration=0)), Claimable)
+
+
+@pytest.mark.parametrize("status", ["EXPIRED", "inprogress", "", "SOMETHING_NEWER"])
+def test_an_unknown_status_is_unreadable(status: str) -> None:
+    """A newer version's record, or an operator's edit, is neither free nor done."""
+    assert isinstance(decided(existing(status)), Unreadable)
+
+
+def test_a_claim_without_any_end_is_unreadable() -> None:
+    """Without lease and expiration nobody can say when it is over."""
+    endless = existing(Status.INPROGRESS, in_progress_expiration=None, expiration=None)
+
+    assert isinstance(decided(endless), Unreadable)
+
+
+def test_foreign_types_are_unreadable_even_where_the_status_is_known() -> None:
+    """What an operator has written as another type is not guessed at."""
+    seen = from_attributes({"id": "k", "status": "COMPLETED", "expiration": "soon"})
+
+    assert isinstance(decided(seen), Unreadable)
+
+
+def test_unreadable_goes_before_mismatch() -> None:
+    """What cannot be read is not compared either."""
+    assert isinstance(decided(existing("SOMETHING_NEWER", validation="another's")), Unreadable)
+
+
+@pytest.mark.parametrize(("status", "lease"), [*product(Status, [NOW_MS - 1, NOW_MS + 1])])
+def test_another_payload_under_the_key_is_a_mismatch_in_any_status(status: Status, lease: int) -> None:
+    """Completed, failed, held or orphaned: the key belongs to another payload."""
+    seen = existing(status, validation="another's", in_progress_expiration=lease)
+
+    assert decided(seen) == FingerprintMismatch(expected="another's", found="ours")
+
+
+def test_mismatch_goes_before_ones_own_version() -> None:
+    """Even a version of our own does not make another payload ours."""
+    seen = existing(Status.INPROGRESS, version="mine", validation="another's")
+
+    assert isinstance(decided(seen, wrote=("mine",)), FingerprintMismatch)
+
+
+@pytest.mark.parametrize(("stored", "ours"), [(None, "ours"), ("theirs", None), (None, None)])
+def test_a_payload_is_only_compared_where_both_sides_know_one(stored: str | None, ours: str | None) -> None:
+    """A record whose handler never started keeps no fingerprint: a corrected payload may come under its key."""
+    assert isinstance(decided(existing(Status.FAILED, validation=stored), fingerprint=ours), Claimable)
+
+
+def test_what_is_completed_is_done() -> None:
+    """The stored record comes with the answer."""
+    done = existing(Status.COMPLETED, data='{"receipt":1}')
+
+    assert decided(done) == AlreadyCompleted(done)
+
+
+def test_completed_goes_before_ones_own_version() -> None:
+    """A claim never takes a completed record for its own claim."""
+    done = existing(Status.COMPLETED, version="mine")
+
+    assert decided(done, wrote=("mine",)) == AlreadyCompleted(done)
+
+
+@pytest.mark.parametrize("lease", [NOW_MS - 1, NOW_MS + 60_000])
+def test_the_version_that_this_claim_wrote_is_its_own_claim(lease: int) -> None:
+    """The answer to our write had been lost; its lease does not matter, and it is not in somebody else's progress."""
+    seen = existing(Status.INPROGRESS, version="mine", in_progress_expiration=lease)
+
+    answer = decided(seen, wrote=("earlier", "mine"))
+
+    assert isinstance(answer, Claimed)
+    assert answer.record == seen
+
+
+@pytest.mark.parametrize(("lease", "live"), [(NOW_MS - 1, False), (NOW_MS, False), (NOW_MS + 1, True)])
+def test_a_lease_is_live_until_its_end_and_not_at_it(lease: int, live: bool) -> None:
+    """To the millisecond."""
+    seen = existing(Status.INPROGRESS, in_progress_expiration=lease)
+
+    assert decided(seen) == (InProgress(lease) if live else Claimable(seen))
+
+
+def test_a_lease_of_zero_is_a_lease_that_is_over() -> None:
+    """Zero is a number."""
+    seen = existing(Status.INPROGRESS, in_progress_expiration=0)
+
+    assert decided(seen) == Claimable(seen)
+
+
+def test_failures_are_answers_where_the_way_in_says_so() -> None:
+    """And elsewhere they are tried again."""
+    failed = existing(Status.FAILED)
+
+    assert decided(failed, failures_are_answers=True) == AlreadyFailed(failed)
+    assert decided(failed) == Claimable(failed)
+
+
+def test_an_orphan_is_claimable_even_where_failures_are_answers() -> None:
+    """Nobody has failed there yet."""
+    orphan = existing(Status.INPROGRESS)
+
+    assert decided(orphan, failures_are_answers=True) == Claimable(orphan)
+
+
+# Records that Powertools wrote.
+
+
+def test_a_claim_of_powertools_without_a_lease_lasts_until_its_expiration() -> None:
+    """Without a context it writes no lease, so the record's own end is the claim's."""
+    seen = by_powertools(Status.INPROGRESS, in_progress_expiration=None)
+
+    assert decided(seen) == InProgress((NOW + DAY) * 1000)
+
+
+def test_a_claim_of_powertools_is_taken_over_once_its_lease_is_over() -> None:
+    """And counts as somebody else's start."""
+    seen = by_powertools(Status.INPROGRESS)
+
+    change = change_of(claim(), seen)
+
+    assert change.seen == seen
+    assert change.new.attempts == 2
+    assert claim().applied(change).taken_over
+
+
+def test_what_powertools_completed_is_done() -> None:
+    """Nothing is run again after a migration."""
+    assert isinstance(decided(by_powertools(Status.COMPLETED)), AlreadyCompleted)
+
+
+def test_a_record_without_a_version_is_unchanged_if_none_has_appeared_and_its_ends_stand() -> None:
+    """There is no version to name, so everything that a writer would touch is named."""
+    seen = by_powertools(Status.INPROGRESS, in_progress_expiration=5)
+
+    assert Change(existing(Status.INPROGRESS), seen).expected == {
+        "version": None,
+        "status": "INPROGRESS",
+        "expiration": NOW + DAY,
+        "in_progress_expiration": 5,
+    }
+
+
+# What a change expects.
+
+
+def test_an_insert_expects_nothing_to_be_there() -> None:
+    """The id itself must be absent."""
+    assert Change(existing(Status.INPROGRESS), None).expected == {"id": None}
+
+
+def test_a_replacement_names_the_version_that_it_replaces_and_no_more() -> None:
+    """A version says it all."""
+    assert Change(existing(Status.INPROGRESS), existing(Status.FAILED)).expected == {"version": "theirs"}
+
+
+@pytest.mark.parametrize("seen", [None, existing("FAILED"), existing("INPROGRESS"), existing("FAILED", expiration=NOW)])
+def test_every_write_puts_a_fresh_version(seen: Record | None) -> None:
+    """The version given is the one written, never the one seen."""
+    assert change_of(claim(), seen, "fresh").new.version == "fresh"
+
+
+@pytest.mark.parametrize("seen", [existing("FAILED"), existing("INPROGRESS"), existing("COMPLETED", expiration=NOW)])
+def test_every_write_but_the_first_replaces_what_was_seen(seen: Record) -> None:
+    """That is the lock of a take-over."""
+    assert change_of(claim(), seen).seen is seen
+
+
+# What a claim writes.
+
+
+def test_a_claim_writes_its_lease_its_owner_its_fingerprint_and_the_retention() -> None:
+    """And nothing of what was there before: neither result nor error."""
+    seen = existing(Status.FAILED, data="1", error="{}", validation=None)
+
+    assert change_of(claim(), seen, "fresh").new == Record(
+        id="k",
+        status="INPROGRESS",
+        version="fresh",
+        expiration=NOW + DAY,
+        in_progress_expiration=NOW_MS + 30_000,
+        attempts=2,
+        validation="ours",
+        owner="me",
+    )
+
+
+@pytest.mark.parametrize(
+    ("seen", "attempts"),
+    [
+        (None, 1),
+        (existing("FAILED", attempts=4), 5),
+        (existing("INPROGRESS", attempts=1), 2),
+        (existing("INPROGRESS", attempts=0), 1),
+        (existing("FAILED", attempts=None), 2),
+        (existing("FAILED", attempts=4, expiration=NOW), 1),
+    ],
+)
+def test_attempts_count_how_often_the_handler_may_have_started(seen: Record | None, attempts: int) -> None:
+    """Anew where the old record had expired; a released claim did not count."""
+    assert change_of(claim(), seen).new.attempts == attempts
+
+
+@pytest.mark.parametrize(
+    ("over", "taken"),
+    [
+        (None, False),
+        (existing("FAILED"), False),
+        (existing("INPROGRESS"), True),
+        (existing("INPROGRESS", owner=None), False),
+        (by_powertools("INPROGRESS"), True),
+    ],
+)
+def test_taken_over_is_what_somebody_held_and_never_settled(over: Record | None, taken: bool) -> None:
+    """A released record has no owner; Powertools names none ever."""
+    assert held(over).taken_over is taken
+
+
+def test_a_look_decides_and_never_writes() -> None:
+    """It answers what would have to be replaced."""
+    seen = existing(Status.FAILED)
+    look = Look(claim())
+
+    assert look.id == "k"
+    assert look.step(seen, (), NOW_MS, "unused") == Claimable(seen)
+    assert isinstance(look.step(existing(Status.COMPLETED), (), NOW_MS, "unused"), AlreadyCompleted)
+    with pytest.raises(AssertionError):
+        look.applied(Change(seen, None))
+
+
+# Settling.
+
+
+def test_completing_keeps_the_result_and_ends_the_lease() -> None:
+    """The fingerprint, the owner and the count stay."""
+    mine = held()
+
+    change = change_of(record.complete(mine, '{"receipt":1}'), mine.record)
+
+    assert change.expected == {"version": "claim-version"}
+    assert change.new == Record(
+        id="k",
+        status="COMPLETED",
+        version="fresh",
+        expiration=NOW + DAY,
+        attempts=1,
+        data='{"receipt":1}',
+        validation="ours",
+        owner="me",
+    )
+
+
+def test_failing_keeps_the_error_and_the_fingerprint_of_what_started() -> None:
+    """Another payload under this key stays a mismatch."""
+    mine = held(existing(Status.FAILED, attempts=2))
+
+    new = change_of(record.fail(mine, '{"type":"Boom"}'), mine.record).new
+
+    assert (new.status, new.error, new.validation, new.attempts) == ("FAILED", '{"type":"Boom"}', "ours", 3)
+    assert new.in_progress_expiration is None
+
+
+def test_what_failed_before_its_handler_started_keeps_no_fingerprint_and_does_not_count() -> None:
+    """A body that did not validate may be corrected under the same key."""
+    mine = held()
+
+    new = change_of(record.fail(mine, "{}", started=False), mine.record).new
+
+    assert (new.status, new.validation, new.attempts) == ("FAILED", None, 0)
+
+
+def test_releasing_ends_the_lease_now_for_everybody() -> None:
+    """No owner, no fingerprint, no attempt: as if it had not been claimed."""
+    mine = held()
+    new = change_of(record.release(mine, NOW_MS), mine.record).new
+
+    assert (new.status, new.owner, new.validation, new.attempts) == ("INPROGRESS", None, None, 0)
+    assert decide(new, claim(owner="next", fingerprint="another's"), (), NOW_MS) == Claimable(new)
+
+
+@pytest.mark.parametrize("settle", ["release", "fail"])
+def test_not_starting_a_second_attempt_does_not_forget_the_payload_of_the_first(settle: str) -> None:
+    """The first one's handler had started: another payload under its key is a mismatch as long as the record lasts."""
+    mine = held(existing(Status.FAILED, attempts=1))
+    settlement = record.release(mine, NOW_MS) if settle == "release" else record.fail(mine, "{}", started=False)
+
+    new = change_of(settlement, mine.record).new
+
+    assert (new.validation, new.attempts) == ("ours", 1)
+    assert isinstance(decide(new, claim(fingerprint="another's"), (), NOW_MS), FingerprintMismatch)
+
+
+@pytest.mark.parametrize(
+    "settlement",
+    [record.complete(held(), "1"), record.fail(held(), "{}"), record.release(held(), NOW_MS)],
+    ids=["complete", "fail", "release"],
+)
+def test_every_settlement_renews_the_retention(settlement: Settlement) -> None:
+    """From now on, in whole seconds, as TTL wants it."""
+    later = NOW_MS + 90_500
+
+    change = settlement.step(settlement.held, (), later, "fresh")
+
+    assert isinstance(change, Change)
+    assert change.new.expiration == NOW + 90 + DAY
+    assert change.new.version == "fresh"
+
+
+def test_a_settlement_whose_own_version_stands_is_settled() -> None:
+    """The answer to its write had been lost."""
+    mine = held()
+    written = change_of(record.complete(mine, "1"), mine.record, "written").new
+
+    assert record.complete(mine, "1").step(written, ("written",), NOW_MS, "next") == Settled(written)
+
+
+@pytest.mark.parametrize("found", [None, existing("INPROGRESS"), existing("COMPLETED"), by_powertools("COMPLETED")])
+def test_a_settlement_whose_version_is_gone_has_lost_its_claim(found: Record | None) -> None:
+    """Whatever is there instead stays, and what has vanished is not resurrected."""
+    assert record.complete(held(), "1").step(found, ("never-written",), NOW_MS, "next") == LostClaim(found)
+
+
+@pytest.mark.parametrize(
+    ("found", "completed"),
+    [
+        (None, False),
+        (existing("COMPLETED"), True),
+        (existing("INPROGRESS"), False),
+        (existing("FAILED"), False),
+        (existing("COMPLETED", unreadable="unexpected type of data"), False),
+    ],
+)
+def test_a_lost_claim_knows_whether_the_effect_is_done_all_the_same(found: Record | None, completed: bool) -> None:
+    """Only a readable record that says so counts."""
+    assert LostClaim(found).completed is completed
+
+
+def test_a_commit_sends_the_very_same_change_each_time() -> None:
+    """A transaction's token allows one content, so the version is drawn once."""
+    mine = held()
+    drawn = record.complete(mine, "1").change(NOW_MS, "drawn")
+    transition = Commit(drawn)
+
+    first = transition.step(mine.record, (), NOW_MS, "one")
+    again = transition.step(mine.record, ("drawn",), NOW_MS + 5_000, "two")
+
+    assert first is drawn
+    assert again is drawn
+    assert transition.id == "k"
+    assert transition.applied(drawn) == Settled(drawn.new)
+    assert transition.step(drawn.new, ("drawn",), NOW_MS, "three") == Settled(drawn.new)
+    assert transition.step(None, ("drawn",), NOW_MS, "three") == LostClaim(None)
+
+
+# The record as the table holds it.
+
+
+def test_attributes_and_back() -> None:
+    """A record survives the table, and absent attributes stay absent."""
+    full = existing(Status.FAILED, data="1", error="{}", in_progress_expiration=5)
+    bare = Record(id="k", status="COMPLETED")
+
+    assert from_attributes(attributes(full)) == full
+    assert attributes(bare) == {"id": "k", "status": "COMPLETED"}
+    assert from_attributes(attributes(bare)) == bare
+    assert set(attributes(full)) == set(ATTRIBUTES)
+
+
+def test_numbers_may_come_as_decimals_and_other_attributes_are_let_be() -> None:
+    """boto3's resource interface hands out Decimal; a table may hold more than ours."""
+    item = {"id": "k", "status": "COMPLETED", "expiration": Decimal(5), "attempts": Decimal("2.0"), "note": "theirs"}
+
+    assert from_attributes(item) == Record(id="k", status="COMPLETED", expiration=5, attempts=2)
+
+
+@pytest.mark.parametrize(
+    "attribute", [{"expiration": "5"}, {"attempts": True}, {"attempts": Decimal("1.5")}, {"version": 7}, {"data": None}]
+)
+def test_an_attribute_of_a_foreign_type_is_named(attribute: dict[str, object]) -> None:
+    """For people who have to mend it."""
+    seen = from_attributes({"id": "k", "status": "COMPLETED"} | attribute)
+
+    assert seen.unreadable == f"unexpected type of {next(iter(attribute))}"
+
+
+def test_an_item_without_a_status_is_unreadable() -> None:
+    """It is somebody else's item."""
+    assert isinstance(decided(from_attributes({"id": "k"})), Unreadable)
+
+
+def test_the_size_is_dynamodbs() -> None:
+    """Names and values in UTF-8; a number takes a byte for two digits and one more."""
+    seen = Record(id="é", status="FAILED", attempts=123)
+
+    assert seen.size_bytes == len("id") + 2 + len("status") + len("FAILED") + len("attempts") + 3
+
+
+def test_every_combination_has_exactly_the_answer_of_the_first_row_that_fits() -> None:
+    """The whole table against a second telling of it, over every combination of what it looks at."""
+    statuses = [*Status, "SOMETHING_NEWER"]
+    leases, expirations = [None, NOW_MS - 1, NOW_MS, NOW_MS + 1], [None, NOW, NOW + 1]
+    prints, versions = [None, "ours", "another's"], [None, "mine", "theirs"]
+
+    for status, lease, expiration, stored, version, answers in product(
+        statuses, leases, expirations, prints, versions, [False, True]
+    ):
+        ends = {"expiration": expiration, "in_progress_expiration": lease}
+        seen = Record(id="k", status=status, version=version, validation=stored, **ends)
+        answer = decided(seen, ("mine",), failures_are_answers=answers)
+        assert type(answer) is _second_telling(seen, answers), seen
+
+
+def _second_telling(seen: Record, failures_are_answers: bool) -> type:
+    until = seen.in_progress_expiration
+    if until is None and seen.expiration is not None:
+        until = seen.expiration * 1000
+    rows = [
+        (seen.expiration is not None and seen.expiration <= NOW, Claimable),
+        (seen.status == "SOMETHING_NEWER" or (seen.status == "INPROGRESS" and until is None), Unreadable),
+        (seen.validation == "another's", FingerprintMismatch),
+        (seen.status == "COMPLETED", AlreadyCompleted),
+        (seen.version == "mine", Claimed),
+        (seen.status == "INPROGRESS" and until is not None and until > NOW_MS, InProgress),
+        (seen.status == "FAILED" and failures_are_answers, AlreadyFailed),
+        (True, Claimable),
+    ]
+    return next(answer for fits, answer in rows if fits)
+
+
+@pytest.mark.parametrize("item", [{"id": "k", "expiration": NOW - 1}, {"id": "k", "status": "FAILED", "version": 7}])
+def test_what_is_no_record_at_all_is_unreadable_even_when_expired(item: dict[str, object]) -> None:
+    """No write could name what it replaces, so an expired one is not claimable either."""
+    seen = from_attributes(item | {"expiration": NOW - 1})
+    answer = decide(seen, claim(), [], NOW_MS)
+    assert isinstance(answer, Unreadable)

@@ -1,0 +1,539 @@
+"""Dead letters come back safely: what may be moved, and that no crash on the way loses or repeats anything."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from idempotent_receiver import MemoryStore, PermanentError, body_field, message_id, sqs_consumer
+from idempotent_receiver.deadletter import STAMP, Stamp
+from idempotent_receiver.operations.letters import DeadLetterQueue, Reader
+from idempotent_receiver.operations.redrive import Desk, Redrive, Tally, Wanted
+from idempotent_receiver.operations.verdict import Rules, Verdict
+from idempotent_receiver.store import record_id
+from idempotent_receiver.visibility import Backoff
+from tests.held_clock import HeldClock
+from tests.queues import DEDUPLICATION_SECONDS, Crash, Queue, Queues
+
+if TYPE_CHECKING:
+    from idempotent_receiver.keys import KeyStrategy
+
+HOLD_SECONDS = 30
+START = "2027-01-15T08:00:00+00:00"
+ONE_BY_ONE = 1.0
+"""At a message a second, each has a send and a delete of its own."""
+CONTEXT = SimpleNamespace(
+    get_remaining_time_in_millis=lambda: 30_000, aws_request_id="request", function_name="consumer"
+)
+
+
+@dataclass
+class Bank:
+    """A consumer on queues in memory: what it did, and what it refuses until its cause is mended."""
+
+    fifo: bool = False
+    key: KeyStrategy = message_id
+    clock: HeldClock = field(default_factory=HeldClock)
+    done: Counter[str] = field(default_factory=Counter)
+    mended: bool = False
+
+    def __post_init__(self) -> None:
+        suffix = ".fifo" if self.fifo else ""
+        self.sqs = Queues(self.clock)
+        self.dead = self.sqs.create(f"dead{suffix}")
+        self.queue = self.sqs.create(f"transfers{suffix}", self.dead)
+        self.store = MemoryStore(namespace=None if self.key is message_id else "bank")
+        self.handler = sqs_consumer(
+            self.store,
+            key=self.key,
+            sqs=self.sqs,
+            dead_letter_queue=self.dead.url,
+            clock=self.clock,
+            backoff=Backoff(first_seconds=1),
+        )(self._post)
+
+    def _post(self, body: dict[str, Any]) -> None:
+        name = body["name"]
+        if name.startswith("garbage") or (name.startswith("permanent") and not self.mended):
+            raise PermanentError(f"{name} cannot be posted")
+        if name.startswith("flaky") and not self.mended:
+            raise ConnectionError
+        self.done[name] += 1
+
+    def send(self, name: str, *, attributes: dict[str, Any] | None = None, group: str | None = None) -> str:
+        sent: dict[str, Any] = {"MessageBody": json.dumps({"name": name}), "MessageAttributes": attributes or {}}
+        if self.fifo:
+            sent |= {"MessageGroupId": group or name, "MessageDeduplicationId": f"{name}-{group}"}
+        return str(self.sqs.send_message(QueueUrl=self.queue.url, **sent)["MessageId"])
+
+    def deliver(self) -> None:
+        """Let the consumer work until its queue is empty."""
+        for _ in range(200):
+            self.clock.sleep(31)
+            received = self.sqs.receive_message(QueueUrl=self.queue.url, MaxNumberOfMessages=10).get("Messages", [])
+            if received:
+                self._acknowledge(received, self._handle(received))
+            elif not self.queue.messages:
+                return
+        raise AssertionError("the queue did not become empty")
+
+    def kill_by_receives(self, *, handle: bool) -> None:
+        """Receive everything until SQS moves it to the dead-letter queue; acknowledge nothing."""
+        while self.queue.messages:
+            received = self.sqs.receive_message(QueueUrl=self.queue.url, MaxNumberOfMessages=10).get("Messages", [])
+            if received and handle:
+                self._handle(received)
+            self.clock.sleep(31)
+
+    def _handle(self, received: list[dict[str, Any]]) -> Any:
+        return self.handler({"Records": [_as_lambda(each, self.queue.arn) for each in received]}, CONTEXT)
+
+    def _acknowledge(self, received: list[dict[str, Any]], answer: Any) -> None:
+        failed = {each["itemIdentifier"] for each in answer["batchItemFailures"]}
+        for each in received:
+            if each["MessageId"] not in failed:
+                entry = {"Id": "0", "ReceiptHandle": each["ReceiptHandle"]}
+                self.sqs.delete_message_batch(QueueUrl=self.queue.url, Entries=[entry])
+
+    def redrive(self, *, rules: dict[str, Any] | None = None, **options: Any) -> Tally:
+        """One run of the redriver, from beginning to end."""
+        redrive = Redrive(self.desk(**(rules or {})), self.queue.url, **options)
+        try:
+            redrive.run(redrive.plan())
+        finally:
+            redrive.close()
+        return redrive.tally
+
+    def desk(self, **rules: Any) -> Desk:
+        return Desk(
+            queue=DeadLetterQueue(self.sqs, self.dead.url, self.clock, hold_seconds=HOLD_SECONDS),  # type: ignore[arg-type]
+            reader=Reader(queue_arn=self.queue.arn, key=self.key, record_id=lambda key: record_id(self.store, key)),
+            store=self.store,
+            rules=Rules(queue_arn=self.queue.arn, **rules),
+            clock=self.clock,
+        )
+
+    def bodies(self, queue: Queue) -> Counter[str]:
+        return Counter(json.loads(kept.sent["MessageBody"])["name"] for kept in queue.messages)
+
+
+def _as_lambda(received: dict[str, Any], arn: str) -> dict[str, Any]:
+    attributes = {
+        name: {"dataType": held["DataType"], "stringValue": held["StringValue"]}
+        for name, held in received["MessageAttributes"].items()
+    }
+    return {
+        "messageId": received["MessageId"],
+        "receiptHandle": received["ReceiptHandle"],
+        "body": received["Body"],
+        "attributes": received["Attributes"],
+        "messageAttributes": attributes,
+        "eventSourceARN": arn,
+    }
+
+
+def leftovers(*, fifo: bool = False, key: KeyStrategy = message_id) -> Bank:
+    """A bank with one or more dead letters of every kind, each come by in the way that it comes by in life."""
+    bank = Bank(fifo=fifo, key=key)
+    done = bank.send("done")
+    for number in range(3):
+        bank.send(f"flaky-{number}", group="one")
+    bank.kill_by_receives(handle=True)
+    bank.send("throttled")
+    bank.kill_by_receives(handle=False)
+    bank.send("permanent")
+    bank.send("garbage")
+    forged = Stamp(key=done, original_id=done).to_json()
+    bank.send("conflict", attributes={STAMP: {"DataType": "String", "StringValue": forged}})
+    bank.deliver()
+    bank.mended = True
+    return bank
+
+
+FIXABLE = {"flaky-0", "flaky-1", "flaky-2", "throttled", "permanent"}
+ALL_DEAD = {*FIXABLE, "done", "garbage", "conflict"}
+
+
+def settle(bank: Bank) -> None:
+    """What an operator would do after a crash: redrive until there is nothing to be done."""
+    bank.clock.sleep(HOLD_SECONDS + 1)
+    for _ in range(2):
+        bank.redrive(rules={"include_permanent": True})
+        bank.deliver()
+
+
+def in_balance(bank: Bank) -> None:
+    """Everything that can be done was done once, and what cannot is still there."""
+    assert bank.done == Counter(dict.fromkeys([*FIXABLE, "done"], 1))
+    assert set(bank.bodies(bank.dead)) == {"garbage", "conflict"}
+    assert bank.bodies(bank.queue) == Counter()
+
+
+both_kinds = pytest.mark.parametrize("fifo", [False, True], ids=["standard", "fifo"])
+
+
+@both_kinds
+def test_what_can_succeed_comes_back_and_what_was_done_is_dropped(fifo: bool) -> None:
+    bank = leftovers(fifo=fifo)
+    assert bank.bodies(bank.dead) == Counter(dict.fromkeys(ALL_DEAD, 1))
+
+    tally = bank.redrive(rules={"include_permanent": True})
+
+    assert (tally.moved, tally.dropped) == (6, 1)
+    assert [left.verdict for left in tally.left] == [Verdict.CONFLICT]
+    bank.deliver()
+    in_balance(bank)
+
+
+@both_kinds
+def test_what_failed_for_good_stays_unless_it_is_included(fifo: bool) -> None:
+    bank = leftovers(fifo=fifo)
+
+    tally = bank.redrive()
+
+    assert (tally.moved, tally.dropped) == (4, 1)
+    assert Counter(left.verdict for left in tally.left) == {Verdict.CONFLICT: 1, Verdict.PERMANENT: 2}
+    assert bank.bodies(bank.dead) == Counter(["garbage", "conflict", "permanent"])
+
+
+def requests(fifo: bool) -> int:
+    """How many requests a whole redrive makes."""
+    bank = leftovers(fifo=fifo)
+    before = len(bank.sqs.calls)
+    bank.redrive(rules={"include_permanent": True}, rate=ONE_BY_ONE)
+    return len(bank.sqs.calls) - before
+
+
+def crashed(bank: Bank, number: int, side: str) -> None:
+    """Run a redriver that dies at this request; nothing of it runs afterwards."""
+
+    def die() -> None:
+        redrive.run(redrive.plan())
+        redrive.close()
+
+    bank.sqs.crash_at = (len(bank.sqs.calls) + number, side)
+    redrive = Redrive(bank.desk(include_permanent=True), bank.queue.url, rate=ONE_BY_ONE)
+    with pytest.raises(Crash):
+        die()
+    bank.sqs.crash_at = None
+
+
+@both_kinds
+@pytest.mark.parametrize("meanwhile", [False, True], ids=["redriven again", "handled, then redriven again"])
+def test_no_crash_at_any_request_loses_or_repeats_anything(fifo: bool, meanwhile: bool) -> None:
+    """Every point is enumerated: before and after each receive, send, delete and change of visibility."""
+    points = [(number, side) for number in range(requests(fifo)) for side in ("before", "after")]
+    sent_and_deleted = 2 * len(FIXABLE | {"garbage"})
+    assert len(points) >= 2 * sent_and_deleted
+    for number, side in points:
+        bank = leftovers(fifo=fifo)
+        begun = bank.clock.seconds
+        crashed(bank, number, side)
+        assert set(bank.bodies(bank.dead) + bank.bodies(bank.queue)) >= ALL_DEAD - {"done"}, (number, side)
+        if meanwhile:
+            bank.deliver()
+        assert bank.clock.seconds - begun + HOLD_SECONDS < DEDUPLICATION_SECONDS, "twice within five minutes"
+        settle(bank)
+        in_balance(bank)
+
+
+@both_kinds
+def test_what_dies_again_within_five_minutes_can_come_back_again(fifo: bool) -> None:
+    """Each death has a messageId of its own, so no deduplication swallows the second return."""
+    bank = leftovers(fifo=fifo)
+    bank.mended = False
+    begun = bank.clock.seconds
+    bank.redrive(rules={"include_permanent": True})
+    bank.kill_by_receives(handle=True)
+    assert bank.clock.seconds - begun < DEDUPLICATION_SECONDS
+    bank.mended = True
+
+    settle(bank)
+
+    in_balance(bank)
+
+
+@both_kinds
+def test_where_no_delete_succeeds_nothing_is_lost_and_nothing_runs_twice(fifo: bool) -> None:
+    bank = leftovers(fifo=fifo)
+    bank.sqs.undeletable.add(bank.dead.url)
+
+    tally = bank.redrive(rules={"include_permanent": True})
+
+    assert {left.verdict for left in tally.undeleted} == {Verdict.MOVE, Verdict.DONE}
+    assert tally.dropped == 0
+    bank.sqs.undeletable.clear()
+    bank.deliver()
+    settle(bank)
+    in_balance(bank)
+
+
+# Native redrive, reproduced as documented.
+
+
+def completed_and_dead(key: KeyStrategy = message_id) -> Bank:
+    bank = Bank(key=key)
+    bank.send("paid")
+    bank.kill_by_receives(handle=True)
+    assert bank.done == Counter(["paid"])
+    return bank
+
+
+def test_a_native_redrive_reproduced_as_documented_runs_what_was_done_a_second_time() -> None:
+    """The reason for this redriver: new messageIds, where the messageId was the key."""
+    bank = completed_and_dead()
+    bank.sqs.move_natively(bank.dead, bank.queue)
+    bank.deliver()
+    assert bank.done == Counter({"paid": 2})
+
+
+def test_ours_drops_what_was_done_and_it_runs_no_second_time() -> None:
+    bank = completed_and_dead()
+    tally = bank.redrive()
+    bank.deliver()
+    assert (tally.dropped, tally.moved, tally.left) == (1, 0, [])
+    assert bank.done == Counter(["paid"])
+    assert bank.dead.messages == []
+
+
+def test_a_business_key_survives_a_native_redrive() -> None:
+    bank = completed_and_dead(key=body_field("name"))
+    bank.sqs.move_natively(bank.dead, bank.queue)
+    bank.deliver()
+    assert bank.done == Counter(["paid"])
+
+
+def test_two_copies_of_one_letter_run_once() -> None:
+    bank = Bank()
+    bank.send("flaky")
+    bank.kill_by_receives(handle=True)
+    bank.mended = True
+    bank.sqs.undeletable.add(bank.dead.url)
+    bank.redrive()
+    bank.sqs.undeletable.clear()
+    bank.redrive()
+    assert bank.bodies(bank.queue) == Counter({"flaky": 2})
+    bank.deliver()
+    assert bank.done == Counter(["flaky"])
+
+
+# What is kept of a message.
+
+
+def test_body_attributes_group_and_trace_are_kept_and_the_key_is_stamped() -> None:
+    bank = Bank(fifo=True)
+    attributes = {
+        "tenant": {"DataType": "String.name", "StringValue": "t"},
+        "amount": {"DataType": "Number", "StringValue": "1.50"},
+        "raw": {"DataType": "Binary.bytes", "BinaryValue": b"\x00\xff"},
+    }
+    body = '{ "name":"flaky", "n": 1e2 }'
+    trace = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1"}}
+    sent = {"MessageBody": body, "MessageAttributes": attributes, "MessageSystemAttributes": trace}
+    bank.sqs.send_message(QueueUrl=bank.dead.url, MessageGroupId="g", MessageDeduplicationId="d", **sent)
+    letter = bank.dead.messages[0]
+
+    bank.redrive()
+
+    (moved,) = bank.queue.messages
+    stamp = json.loads(moved.sent["MessageAttributes"].pop(STAMP)["StringValue"])
+    assert moved.sent["MessageAttributes"] == attributes
+    assert moved.sent["MessageBody"] == body
+    assert moved.sent["MessageGroupId"] == "g"
+    assert moved.sent["MessageDeduplicationId"] == f"redrive-{letter.id}"
+    assert moved.sent["MessageSystemAttributes"] == trace
+    assert stamp == {"key": letter.id, "original_id": letter.id, "first_received": START, "queue": bank.queue.arn}
+
+
+def test_the_first_id_and_the_first_time_are_kept_over_many_deaths() -> None:
+    bank = Bank()
+    id = bank.send("flaky")
+    for _ in range(3):
+        bank.kill_by_receives(handle=True)
+        bank.redrive()
+    (moved,) = bank.queue.messages
+    stamp = json.loads(moved.sent["MessageAttributes"][STAMP]["StringValue"])
+    assert moved.id != id
+    assert (stamp["key"], stamp["original_id"], stamp["first_received"]) == (id, id, START)
+
+
+# Filters, limits, rate, and stopping.
+
+
+@pytest.mark.parametrize(
+    ("reason", "moved"),
+    [
+        ("connectionerror", {"flaky-0", "flaky-1", "flaky-2"}),
+        ("never claimed", {"throttled"}),
+        ("PermanentError", {"permanent", "garbage"}),
+        ("permanent cannot", {"permanent"}),
+        ("no such reason", set()),
+    ],
+)
+def test_a_filter_by_reason_moves_those_and_no_others(reason: str, moved: set[str]) -> None:
+    bank = leftovers()
+    tally = bank.redrive(rules={"include_permanent": True}, wanted=Wanted(reason=reason))
+    assert set(bank.bodies(bank.queue)) == moved
+    assert tally.moved == len(moved)
+    assert tally.left == []
+
+
+def test_a_filter_by_key_moves_that_one() -> None:
+    bank = leftovers()
+    key = next(kept.id for kept in bank.dead.messages if "flaky-1" in kept.sent["MessageBody"])
+    bank.redrive(wanted=Wanted(keys=frozenset([key])))
+    assert bank.bodies(bank.queue) == Counter(["flaky-1"])
+
+
+def throttled(count: int, *, fifo: bool = False, groups: int = 1, **sent: Any) -> Bank:
+    """A bank with so many dead letters that no handler ever saw."""
+    bank = Bank(fifo=fifo)
+    for number in range(count):
+        bank.send(f"throttled-{number:02}", group=str(number % groups), **sent)
+    bank.kill_by_receives(handle=False)
+    return bank
+
+
+@both_kinds
+def test_a_limit_is_kept_and_said(fifo: bool) -> None:
+    bank = throttled(25, fifo=fifo)
+    tally = bank.redrive(wanted=Wanted(limit=12))
+    assert (len(bank.queue.messages), len(bank.dead.messages)) == (12, 13)
+    assert (tally.moved, tally.left, tally.beyond_limit) == (12, [], True)
+
+
+def test_a_rate_is_kept() -> None:
+    bank = throttled(50)
+    begun = bank.clock.seconds
+    bank.redrive(rate=5)
+    assert 9 <= bank.clock.seconds - begun <= 10
+
+
+@both_kinds
+def test_what_is_left_is_given_back_at_once(fifo: bool) -> None:
+    bank = leftovers(fifo=fifo)
+    bank.redrive()
+    assert all(kept.visible_seconds <= bank.clock.seconds for kept in bank.dead.messages)
+
+
+@both_kinds
+def test_stopped_anywhere_it_gives_back_the_rest_and_can_be_started_again(fifo: bool) -> None:
+    for asked in range(12):
+        bank = leftovers(fifo=fifo)
+        answers = iter([False] * asked)
+        bank.redrive(rules={"include_permanent": True}, rate=ONE_BY_ONE, stopped=lambda a=answers: next(a, True))
+        assert all(kept.visible_seconds <= bank.clock.seconds for kept in bank.dead.messages)
+        bank.redrive(rules={"include_permanent": True})
+        bank.deliver()
+        in_balance(bank)
+
+
+# FIFO.
+
+
+def names_in(queue: Queue) -> list[str]:
+    return [json.loads(kept.sent["MessageBody"])["name"] for kept in queue.messages]
+
+
+def test_a_group_comes_back_in_its_order_though_sqs_shows_ten_of_it_at_a_time() -> None:
+    bank = throttled(25, fifo=True)
+    tally = bank.redrive()
+    assert names_in(bank.queue) == [f"throttled-{number:02}" for number in range(25)]
+    assert (tally.moved, tally.unseen) == (25, 0)
+
+
+def test_what_sqs_refuses_is_not_overtaken_by_its_group_and_other_groups_go_on() -> None:
+    bank = throttled(6, fifo=True, groups=2)
+    bank.sqs.refused.add('{"name": "throttled-02"}')
+
+    tally = bank.redrive()
+
+    assert names_in(bank.queue) == ["throttled-00", "throttled-01", "throttled-03", "throttled-05"]
+    assert [left.why for left in tally.left] == [
+        "SQS refused its copy: ReceiptHandleIsInvalid",
+        "an earlier letter of its group stays",
+    ]
+
+
+def test_what_lies_behind_ten_that_stay_is_said_to_be_unseen() -> None:
+    bank = Bank(fifo=True)
+    for number in range(12):
+        bank.send(f"permanent-{number}", group="one")
+    bank.deliver()
+    tally = bank.redrive()
+    assert (len(tally.left), tally.unseen) == (10, 2)
+
+
+# Holding.
+
+
+def test_a_hold_that_runs_out_is_renewed_before_anything_is_sent() -> None:
+    bank = throttled(40)
+    bank.redrive(rate=2)
+    assert len(bank.queue.messages) == 40
+    assert bank.dead.messages == []
+
+
+@both_kinds
+def test_what_somebody_else_took_meanwhile_is_left_to_them(fifo: bool) -> None:
+    bank = throttled(1, fifo=fifo)
+    redrive = Redrive(bank.desk(), bank.queue.url)
+    plan = redrive.plan()
+    bank.clock.sleep(HOLD_SECONDS + 1)
+    assert bank.sqs.receive_message(QueueUrl=bank.dead.url)["Messages"]
+
+    redrive.run(plan)
+    redrive.close()
+
+    assert redrive.tally.moved == 0
+    assert [left.why for left in redrive.tally.left] == ["it is held no longer: somebody else may be at it"]
+    assert bank.queue.messages == []
+
+
+def test_what_dies_again_while_it_runs_does_not_go_round_and_round() -> None:
+    bank = Bank(fifo=True)
+    for number in range(5):
+        bank.send(f"garbage-{number}")
+    bank.deliver()
+
+    def dies_again(tally: Tally) -> None:
+        bank.deliver()
+
+    redrive = Redrive(bank.desk(include_permanent=True), bank.queue.url)
+    redrive.run(redrive.plan(), dies_again)
+    redrive.close()
+
+    assert redrive.tally.moved == 5
+    assert {left.why for left in redrive.tally.left} == {"it was moved by this run already, and has died again"}
+    assert len(bank.dead.messages) == 5
+
+
+def test_batches_stay_within_a_mebibyte_and_each_message_comes_back() -> None:
+    bank = throttled(6, attributes={"a": {"DataType": "String", "StringValue": "x" * 400_000}})
+    assert bank.redrive().moved == 6
+    sizes = [len(asked["Entries"]) for name, asked in bank.sqs.calls if name == "send_message_batch"]
+    assert sizes == [2, 2, 2]
+
+
+def test_trouble_with_aws_ends_the_run_and_what_is_held_is_given_back() -> None:
+    bank = leftovers()
+    bank.sqs.broken.add("send_message_batch")
+    with pytest.raises(ClientError):
+        bank.redrive()
+    assert bank.queue.messages == []
+    assert all(kept.visible_seconds <= bank.clock.seconds for kept in bank.dead.messages)
+
+
+def test_letters_of_another_queue_stay_where_they_are() -> None:
+    """A dead-letter queue may serve several queues; what is another's is neither run nor dropped here."""
+    bank = completed_and_dead()
+    bank.dead.messages[0].source = "arn:aws:sqs:us-east-1:123456789012:others"
+    tally = bank.redrive(rules={"include_permanent": True, "force": True})
+    assert [left.verdict for left in tally.left] == [Verdict.FOREIGN]
+    assert len(bank.dead.messages) == 1

@@ -1,0 +1,264 @@
+"""What a batch asks of DynamoDB, exactly: requests, write units and read units, on the virtual clock.
+
+The shipped store and a real client run against the benchmark's tables, which bill by AWS's rule; half a round trip
+passes before each request takes effect, and half after.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
+from aws_lambda_powertools.utilities.idempotency import (
+    DynamoDBPersistenceLayer,
+    IdempotencyConfig,
+    idempotent_function,
+)
+from botocore.awsrequest import AWSResponse
+from botocore.config import Config
+
+from benchmarks.settings import Context, event, redelivered
+from benchmarks.tables import Refused, Tables
+from benchmarks.units import Work, item_bytes, units
+from idempotent_receiver import DynamoDBStore, Transaction
+from tests.simulation.world import Worker, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.settings import Event
+    from benchmarks.tables import Bill
+
+HALF_A_ROUND_TRIP_SECONDS = 0.0025
+
+
+class Body:
+    """A response's body, as botocore reads it."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    def stream(self, *args: object, **kwargs: object) -> list[bytes]:
+        return [self._body]
+
+
+class Network:
+    """A real client whose requests go to tables in this process; `wait` is called before one takes effect and after."""
+
+    def __init__(self, wait: Callable[[], None] = lambda: None) -> None:
+        self.tables = Tables()
+        self._wait = wait
+        session = boto3.session.Session(
+            aws_access_key_id="counted", aws_secret_access_key="unchecked", region_name="us-east-1"
+        )
+        self.client = session.client("dynamodb", config=Config(retries={"total_max_attempts": 1}))
+        self.client.meta.events.register("before-send.dynamodb", self._send)  # type: ignore[arg-type]  # it may answer
+        for name, key in (("records", "id"), ("entries", "account")):
+            self.tables.execute("CreateTable", {"TableName": name, "KeySchema": [{"AttributeName": key}]})
+        self.forget()
+
+    @property
+    def bill(self) -> Bill:
+        return self.tables.bill
+
+    @property
+    def asked(self) -> tuple[int, float, float]:
+        """Requests, write units, read units."""
+        return sum(self.bill.requests.values()), self.bill.write_units, self.bill.read_units
+
+    def forget(self) -> None:
+        """Start a new bill."""
+        self.tables.bill = type(self.tables.bill)()
+
+    def _send(self, request: Any, **kwargs: object) -> AWSResponse:
+        operation = request.headers["X-Amz-Target"].decode().rpartition(".")[2]
+        self._wait()
+        try:
+            status, answer = 200, self.tables.execute(operation, json.loads(request.body))
+        except Refused as error:
+            status, answer = 400, {"__type": f"x#{error.code}", "message": str(error), **error.beside}
+        self._wait()
+        body = json.dumps(answer).encode()
+        return AWSResponse(request.url, status, {"Content-Length": str(len(body))}, Body(body))  # type: ignore[arg-type]  # a dict does
+
+
+class Consumer:
+    """Ours, in a world of virtual time."""
+
+    def __init__(self, function: Callable[..., Any] | None = None, **options: Any) -> None:
+        self.world = World()
+        self.network = Network(lambda: self.world.sleep(HALF_A_ROUND_TRIP_SECONDS))
+        self.worker = Worker(
+            self.world, DynamoDBStore("records", client=self.network.client), function or post, **options
+        )
+
+    def receive(self, batch: Event) -> tuple[int, float, float]:
+        """Handle a batch to its end; what was asked for it."""
+        self.network.forget()
+        self.worker.deliver(*batch["Records"], seconds=900.0)
+        self.world.run()
+        assert self.worker.answers.pop() == []
+        return self.network.asked
+
+
+def post(transfer: dict) -> dict[str, str]:  # type: ignore[type-arg]  # the library asks for `dict` as such
+    return {"posted": transfer["transfer_id"]}
+
+
+def post_with_entry(transfer: dict, tx: Transaction) -> dict[str, str]:  # type: ignore[type-arg]  # likewise
+    tx.put(TableName="entries", Item={"account": transfer["transfer_id"], "amount": transfer["amount"]})
+    return {"posted": transfer["transfer_id"]}
+
+
+for _function in (post, post_with_entry):
+    _function.__annotations__ |= {"transfer": dict}
+post_with_entry.__annotations__["tx"] = Transaction
+
+
+class Powertools:
+    """The peer, on tables of its own."""
+
+    def __init__(self) -> None:
+        self.network = Network()
+        self._processor = BatchProcessor(event_type=EventType.SQS)
+        self._config = IdempotencyConfig(event_key_jmespath="messageId")
+        layer = DynamoDBPersistenceLayer(table_name="records", boto3_client=self.network.client)
+
+        def handle(record: Any) -> dict[str, str]:
+            return {"posted": record.json_body["transfer_id"]}
+
+        self._handle = idempotent_function(
+            handle, data_keyword_argument="record", config=self._config, persistence_store=layer
+        )
+
+    def receive(self, batch: Event) -> tuple[int, float, float]:
+        self.network.forget()
+        self._config.register_lambda_context(Context())  # type: ignore[arg-type]  # as much of it as is asked for
+        answer = process_partial_response(
+            event=batch,
+            record_handler=lambda record: self._handle(record=record),
+            processor=self._processor,
+            context=Context(),  # type: ignore[arg-type]  # likewise
+        )
+        assert answer == {"batchItemFailures": []}
+        return self.network.asked
+
+
+@pytest.mark.parametrize("messages", [1, 2, 10, 25, 26, 99, 100, 1_000])
+def test_fresh_messages_cost_a_request_for_25_claims_and_one_for_25_settlements(messages: int) -> None:
+    """Any n fresh messages with instant handlers take ceil(n/25) requests to claim and as many to settle, and two
+    write units each.
+    """
+    chunks = -(-messages // 25)
+
+    assert Consumer().receive(event(messages)) == (2 * chunks, 2.0 * messages, 0.0)
+
+
+@pytest.mark.parametrize("messages", [1, 10, 100, 101, 1_000])
+def test_redelivered_messages_cost_a_read_and_no_write(messages: int) -> None:
+    """Any n redelivered messages that are completed take ceil(n/100) requests and a read unit each, and no write."""
+    consumer, first = Consumer(), event(messages)
+    consumer.receive(first)
+
+    assert consumer.receive(redelivered(first, event(0))) == (-(-messages // 100), 0.0, float(messages))
+
+
+@pytest.mark.parametrize(("known", "asked"), [(0, (8, 200.0, 0.0)), (50, (5, 100.0, 50.0)), (100, (1, 0.0, 100.0))])
+def test_no_more_writes_than_powertools(known: int, asked: tuple[int, float, float]) -> None:
+    """At every share of redelivered messages, a hundred cost exactly this, and no more write units than Powertools'."""
+    first, fresh = event(known), event(100 - known)
+    ours, theirs = Consumer(), Powertools()
+    for one in (ours, theirs):
+        if known:
+            one.receive(first)
+
+    assert ours.receive(redelivered(first, fresh)) == asked
+    assert asked[1] <= theirs.receive(redelivered(first, fresh))[1]
+
+
+@pytest.mark.parametrize("known", [50, 100])
+def test_a_duplicate_that_looks_new_costs_no_more_writes_than_powertools(known: int) -> None:
+    """Messages that are there already although SQS counts one receipt cost a refused insert, billed as a write."""
+    first, fresh = event(known), event(100 - known)
+    batch = {"Records": first["Records"] + fresh["Records"]}
+    ours, theirs = Consumer(), Powertools()
+    for one in (ours, theirs):
+        one.receive(first)
+
+    _, written, read = ours.receive(batch)
+
+    assert (written, read) == (known + 2.0 * (100 - known), float(known))
+    assert written <= theirs.receive(batch)[1]
+
+
+def test_a_transaction_costs_a_request_of_its_own_and_double_units() -> None:
+    """A hundred handlers with a write of their own: a claim each, then record and entry at two units each."""
+    consumer = Consumer(post_with_entry)
+
+    assert consumer.receive(event(100)) == (4 + 100, 100.0 * (1 + 2 + 2), 0.0)
+
+
+def test_a_large_result_costs_no_more() -> None:
+    """A result that would take the record past its first kilobyte leaves a mark instead, and costs one unit."""
+
+    def report(transfer: dict) -> str:  # type: ignore[type-arg]  # the library asks for `dict` as such
+        return "x" * 5_000
+
+    report.__annotations__["transfer"] = dict
+
+    assert Consumer(report).receive(event(25)) == (2, 50.0, 0.0)
+
+
+def test_slow_handlers_share_what_ends_together() -> None:
+    """Eight handlers at once that end together are settled together: 40 messages take no more than 2 + 5 requests."""
+    consumer: Consumer
+
+    def wait(transfer: dict) -> None:  # type: ignore[type-arg]  # the library asks for `dict` as such
+        consumer.world.sleep(0.02)
+
+    wait.__annotations__["transfer"] = dict
+    consumer = Consumer(wait, concurrency=8)
+
+    requests, written, read = consumer.receive(event(40))
+
+    assert (written, read) == (80.0, 0.0)
+    assert requests <= 2 + 5
+
+
+@pytest.mark.parametrize(
+    ("work", "size", "billed"),
+    [
+        (Work.WRITE, 0, 1.0),
+        (Work.WRITE, 1024, 1.0),
+        (Work.WRITE, 1025, 2.0),
+        (Work.TRANSACTED_WRITE, 1024, 2.0),
+        (Work.CONSISTENT_READ, 0, 1.0),
+        (Work.CONSISTENT_READ, 4097, 2.0),
+        (Work.EVENTUAL_READ, 4096, 0.5),
+        (Work.TRANSACTED_READ, 4096, 2.0),
+    ],
+)
+def test_units_by_the_rule(work: Work, size: int, billed: float) -> None:
+    """A write is billed in steps of 1 KB, a read in steps of 4 KB, and what is not there as the smallest item."""
+    assert units(work, size) == billed
+
+
+@pytest.mark.parametrize(
+    ("item", "size"),
+    [
+        ({"id": {"S": "größe"}}, 2 + 7),
+        ({"n": {"N": "1800000000"}}, 1 + 2),
+        ({"n": {"N": "-12.5"}}, 1 + 4),
+        ({"b": {"B": "AAAA"}}, 1 + 3),
+        ({"t": {"BOOL": True}, "u": {"NULL": True}}, 2 + 2),
+        ({"l": {"L": [{"S": "ab"}]}}, 1 + 3 + 1 + 2),
+        ({"m": {"M": {"k": {"S": "ab"}}}}, 1 + 3 + 1 + 1 + 2),
+        ({"s": {"SS": ["ab", "c"]}}, 1 + 3),
+    ],
+)
+def test_sizes_by_the_rule(item: dict[str, dict[str, Any]], size: int) -> None:
+    """An item's size is that of its names and values; a number takes a byte for two significant digits and one more."""
+    assert item_bytes(item) == size

@@ -1,0 +1,297 @@
+"""The way in for SQS: what is refused at set-up, what is no event, and the shape of every answer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+import pytest
+
+from idempotent_receiver import (
+    DynamoDBStore,
+    MemoryStore,
+    Message,
+    Transaction,
+    body_field,
+    message_attribute,
+    message_id,
+    sqs_consumer,
+)
+from idempotent_receiver.message import InvalidEvent
+from idempotent_receiver.store import Unknown
+from tests.simulation.world import failed_ids, sqs_record
+
+
+@dataclass
+class Context:
+    """Lambda's context, as far as it is asked for."""
+
+    left_ms: int = 30_000
+    aws_request_id: str = "request-1"
+    function_name: str = "consumer"
+
+    def get_remaining_time_in_millis(self) -> int:
+        return self.left_ms
+
+
+def handle(body: dict) -> str:
+    return "done"
+
+
+def event(*records: Any) -> dict[str, Any]:
+    return {"Records": list(records)}
+
+
+# Set-up.
+
+
+def test_a_key_of_ones_own_needs_a_namespace() -> None:
+    """Else two consumers of one table would silence each other; the error shows how to give one."""
+    with pytest.raises(ValueError, match=r'namespace="payments"'):
+        sqs_consumer(MemoryStore(), key=body_field("id"))
+    with pytest.raises(ValueError, match="namespace"):
+        sqs_consumer(MemoryStore(), key=lambda message: message.id)
+
+
+def test_message_ids_need_no_namespace_and_may_have_one() -> None:
+    """They are unique as they are."""
+    sqs_consumer(MemoryStore())
+    sqs_consumer(MemoryStore(), key=message_id)
+    sqs_consumer(MemoryStore(namespace="n"))
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 86_399])
+def test_a_record_must_not_expire_while_its_message_can_come_again(seconds: int) -> None:
+    """A retention below a day is refused; a lease can never outlast it."""
+    with pytest.raises(ValueError, match="retention_seconds must be at least 86400"):
+        sqs_consumer(MemoryStore(), retention_seconds=seconds)
+
+
+@pytest.mark.parametrize("concurrency", [0, -1])
+def test_concurrency_is_at_least_one(concurrency: int) -> None:
+    """Else nothing would ever run."""
+    with pytest.raises(ValueError, match="concurrency must be a whole number of at least 1"):
+        sqs_consumer(MemoryStore(), concurrency=concurrency)
+
+
+@pytest.mark.parametrize("margin", ["lease_margin_seconds", "stop_margin_seconds"])
+def test_margins_are_not_negative(margin: str) -> None:
+    """A lease must outlast the process."""
+    with pytest.raises(ValueError, match=f"{margin} must be a number of seconds, and not negative"):
+        sqs_consumer(MemoryStore(), **{margin: -0.1})  # type: ignore[arg-type]
+
+
+def test_a_dead_letter_queue_needs_a_client_to_send_with() -> None:
+    """The library builds none."""
+    with pytest.raises(ValueError, match=r"sqs=boto3.client\('sqs'\)"):
+        sqs_consumer(MemoryStore(), dead_letter_queue="https://queue")
+
+
+def test_an_envelope_must_be_a_jmespath_expression() -> None:
+    """Known at set-up, so said at set-up."""
+    with pytest.raises(ValueError, match=r"envelope\('detail\['\) is not a JMESPath"):
+        sqs_consumer(MemoryStore(), envelope="detail[")
+
+
+def test_a_transaction_needs_a_store_that_has_them() -> None:
+    """Said when the function is wrapped."""
+
+    class Plain:
+        namespace = None
+
+        def insert(self, records: Any) -> Any: ...
+        def read(self, ids: Any) -> Any: ...
+        def replace(self, changes: Any) -> Any: ...
+
+    def transfer(body: dict, tx: Transaction) -> None: ...
+
+    with pytest.raises(TypeError, match="asks for a Transaction, and Plain has none"):
+        sqs_consumer(Plain())(transfer)
+    sqs_consumer(Plain())(handle)
+
+
+def test_the_handler_keeps_its_functions_name_and_words() -> None:
+    """For logs, and for whoever wraps it further."""
+    wrapped = sqs_consumer(MemoryStore())(handle)
+
+    assert wrapped.__name__ == "handle"
+    assert wrapped.__wrapped__ is handle  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("context", [None, object(), {}])
+def test_a_missing_context_is_an_error_that_says_what_to_pass(context: object) -> None:
+    """Its deadline is the lease's end."""
+    with pytest.raises(TypeError, match=r"get_remaining_time_in_millis\(\), aws_request_id and function_name"):
+        sqs_consumer(MemoryStore())(handle)(event(sqs_record("1")), context)
+
+
+# Events.
+
+NO_EVENTS: list[Any] = [
+    None,
+    {},
+    [],
+    "Records",
+    7,
+    {"records": []},
+    {"Records": None},
+    {"Records": {}},
+    {"Records": "[]"},
+    {"detail": {}},
+    event(None),
+    event("x"),
+    event([]),
+    event({}),
+    event({"messageId": "1"}),
+    event({"body": "{}"}),
+    event({"messageId": "", "body": "{}"}),
+    event({"messageId": None, "body": "{}"}),
+    event({"messageId": 7, "body": "{}"}),
+    event({"messageId": "1", "body": None}),
+    event({"messageId": "1", "body": {"a": 1}}),
+    event(sqs_record("1"), {"messageId": "2"}, sqs_record("3")),
+]
+
+
+@pytest.mark.parametrize("wrong", NO_EVENTS, ids=lambda one: json.dumps(one)[:40])
+def test_what_is_no_batch_raises_before_any_handler_runs(wrong: Any) -> None:
+    """An empty answer would acknowledge everything; an error makes Lambda redeliver all."""
+    store, ran = MemoryStore(), []
+
+    def noting(body: dict) -> None:
+        ran.append(body)
+
+    with pytest.raises(InvalidEvent, match="not an SQS event"):
+        sqs_consumer(store)(noting)(wrong, Context())
+    assert ran == []
+    assert store.items == {}
+
+
+def test_an_empty_batch_is_answered_without_any_request() -> None:
+    """Not even one to the store, and no thread is started."""
+
+    class Untouchable:
+        namespace = None
+
+        def touch(self, *arguments: Any) -> Any:
+            raise AssertionError("the store was asked")
+
+        insert = read = replace = touch
+
+    wrapped = sqs_consumer(Untouchable(), executor=lambda: pytest.fail("no executor is needed"))(handle)
+
+    assert wrapped(event(), Context()) == {"batchItemFailures": []}
+
+
+def test_the_answer_names_exactly_what_must_come_again() -> None:
+    """In the shape that Lambda takes."""
+
+    def picky(body: dict[str, int]) -> None: ...
+
+    answer = sqs_consumer(MemoryStore())(picky)(event(sqs_record("1"), sqs_record("2", "no JSON")), Context())
+
+    assert answer == {"batchItemFailures": [{"itemIdentifier": "2"}]}
+
+
+def test_a_body_is_taken_out_of_its_envelope_and_a_plain_one_stays_as_it_came() -> None:
+    """EventBridge's, SNS's, or none; in one queue."""
+    bodies = []
+
+    def noting(body: dict) -> None:
+        bodies.append(body)
+
+    wrapped = sqs_consumer(MemoryStore(), envelope="detail || Message")(noting)
+    records = [
+        sqs_record("1", json.dumps({"detail": {"n": 1}, "detail-type": "x"})),
+        sqs_record("2", json.dumps({"Type": "Notification", "Message": '{"n": 2}'})),
+        sqs_record("3", '{"n": 3}'),
+    ]
+
+    assert failed_ids(wrapped(event(*records), Context())) == []
+    assert bodies == [{"n": 1}, {"n": 2}, {"n": 3}]
+
+
+def test_what_a_handler_may_know_of_its_message() -> None:
+    """Everything that it may ask for is there."""
+    seen = []
+
+    def noting(message: Message, body: str) -> None:
+        seen.append((message, message.remaining_time_ms()))
+
+    store = MemoryStore(namespace="n")
+    sqs_consumer(store, key=lambda message: f"key-of-{message.id}")(noting)(
+        event(sqs_record("1", "text", receives=3, group="g")), Context(left_ms=20_000)
+    )
+
+    ((message, left_ms),) = seen
+    assert (message.id, message.key, message.body, message.receive_count) == ("1", "key-of-1", "text", 3)
+    assert (message.group_id, message.attempt, message.record_id) == ("g", 1, "n#key-of-1")
+    assert message.sent_at is not None
+    assert message.sent_at.year == 2027
+    assert len(message.idempotency_key) == 64
+    assert 15_000 < left_ms <= 20_000
+    assert store.items["n#key-of-1"]["owner"] == "request-1"
+
+
+def test_a_defect_of_ours_acknowledges_nothing_and_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """A store that answers less than it was asked breaks the contract: every id comes again."""
+
+    class Short(MemoryStore):
+        def insert(self, records: Any) -> Any:
+            return [Unknown("?")] * (len(records) + 1)
+
+    answer = sqs_consumer(Short())(handle)(event(sqs_record("1"), sqs_record("2")), Context())
+
+    assert sorted(failed_ids(answer)) == ["1", "2"]
+    assert "unexpected error in the receiver" in caplog.text
+
+
+@pytest.mark.parametrize("broken", ["logger", "metrics"])
+def test_what_is_told_never_changes_the_answer(broken: str) -> None:
+    """A logger or a metrics sink may raise anything."""
+
+    class Broken:
+        log_level = 10
+
+        def fail(self, *arguments: Any, **fields: Any) -> Any:
+            raise RuntimeError("the sink is broken")
+
+        info = error = warning = debug = add_metric = flush_metrics = fail
+
+    store = MemoryStore()
+    wrapped = sqs_consumer(store, **{broken: Broken()})(handle)  # type: ignore[arg-type]
+
+    assert failed_ids(wrapped(event(sqs_record("1")), Context())) == []
+    assert store.items["1"]["status"] == "COMPLETED"
+
+
+def test_what_is_no_option_is_refused_at_set_up_by_its_name() -> None:
+    """Said of every message later, the same would look like the messages' own fault."""
+    store, client = MemoryStore(namespace="n"), boto3.client("dynamodb", region_name="us-east-1")
+    url = "https://sqs.us-east-1.amazonaws.com/123456789012/dead"
+    refused: list[tuple[str, dict[str, Any]]] = [
+        ("key must be message_id", {"key": "order_id"}),
+        ("wants to be called with a name", {"key": message_attribute}),
+        ("wants to be called with a name", {"key": body_field}),
+        ("sqs must be a boto3 client of sqs", {"sqs": client}),
+        ("a queue's URL, not its name or ARN", {"sqs": object(), "dead_letter_queue": url.replace("https://", "arn:")}),
+        ("backoff must be a Backoff", {"backoff": {"first_seconds": 1}}),
+        ("logger must be a Powertools Logger", {"logger": 3}),
+        ("metrics must be Powertools Metrics", {"metrics": 3}),
+        ("concurrency must be a whole number", {"concurrency": 2.5}),
+    ]
+    for told, wrong in refused:
+        with pytest.raises((TypeError, ValueError), match=told):
+            sqs_consumer(store, **wrong)
+
+
+def test_what_is_no_store_is_refused_at_set_up() -> None:
+    """The decorator without its call is the usual slip."""
+    with pytest.raises(TypeError, match=r"@sqs_consumer\(store\)"):
+        sqs_consumer(handle)  # type: ignore[arg-type]  # the slip
+    with pytest.raises(TypeError, match="such as DynamoDBStore"):
+        sqs_consumer("records")  # type: ignore[arg-type]  # a table's name is no store
+    with pytest.raises(TypeError, match="client must be a boto3 client of dynamodb"):
+        DynamoDBStore("records", client=boto3.client("sqs", region_name="us-east-1"))  # type: ignore[arg-type]

@@ -1,0 +1,145 @@
+"""What is told of a batch, and what never is."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from typing import Any
+
+import pytest
+from aws_lambda_powertools import Logger, Metrics
+
+from idempotent_receiver import MemoryStore, Message, PermanentError, sqs_consumer
+from idempotent_receiver.errors import Failure
+from idempotent_receiver.outcome import (
+    Busy,
+    Completed,
+    DeadLettered,
+    Duplicate,
+    Failed,
+    Lost,
+    NotStarted,
+    Outcome,
+    Unclaimed,
+    Unreadable,
+    Unsettled,
+)
+from idempotent_receiver.receiver import Processed
+from idempotent_receiver.record import Record
+from idempotent_receiver.telemetry import COUNTS, counted, line_of
+from tests.simulation.world import sqs_record
+
+RECORD = Record(id="k", status="COMPLETED")
+FAILURE = Failure(type="Boom", at="m.f:1")
+FOR_GOOD = Failure(type="No", text="closed", permanent=True)
+
+OUTCOMES: list[tuple[Outcome, int, list[str]]] = [
+    (Completed(RECORD), logging.DEBUG, ["Completed"]),
+    (Duplicate(RECORD), logging.DEBUG, ["Duplicates"]),
+    (Duplicate(RECORD, lost=True), logging.DEBUG, ["Duplicates", "LostClaims"]),
+    (Busy(1), logging.WARNING, ["InProgress"]),
+    (NotStarted(), logging.WARNING, []),
+    (Failed(FAILURE), logging.WARNING, ["Failed"]),
+    (Failed(FOR_GOOD), logging.ERROR, ["Failed", "Permanent"]),
+    (DeadLettered(FOR_GOOD), logging.ERROR, ["Permanent"]),
+    (Lost(None), logging.ERROR, ["Failed", "LostClaims"]),
+    (Unsettled("why"), logging.ERROR, ["Failed", "Unsettled"]),
+    (Unclaimed("why"), logging.ERROR, ["Failed"]),
+    (Unreadable("why"), logging.ERROR, ["Failed"]),
+]
+
+
+@pytest.mark.parametrize(("outcome", "level", "names"), OUTCOMES, ids=lambda one: type(one).__name__)
+def test_every_outcome_has_its_level_and_its_metrics(outcome: Outcome, level: int, names: list[str]) -> None:
+    """A success is DEBUG, a failure WARNING, and what wants a person ERROR."""
+    counts = counted([outcome], Processed([outcome], claimed=3, taken_over=1, released=2))
+
+    assert line_of(outcome).level == level
+    told = {"Claimed": 3, "TakenOver": 1, "Released": 2} | dict.fromkeys(names, 1)
+    assert counts == {name: told.get(name, 0) for name in COUNTS}
+
+
+class Sink:
+    """Where a consumer's log and metrics go."""
+
+    def __init__(self, level: str = "DEBUG") -> None:
+        self.stream = io.StringIO()
+        self.logger = Logger(service=f"sink-{id(self)}", level=level, stream=self.stream)
+        self.metrics: dict[str, float] = {}
+
+    def add_metric(self, name: str, unit: object, value: float) -> None:
+        self.metrics[name] = value
+
+    def flush_metrics(self) -> None:
+        self.flushed = True
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.stream.getvalue().splitlines()]
+
+
+class Context:
+    aws_request_id, function_name = "r", "f"
+
+    def get_remaining_time_in_millis(self) -> int:
+        return 30_000
+
+
+def told(sink: Sink, *records: dict[str, Any]) -> list[dict[str, Any]]:
+    def handle(body: dict, message: Message) -> None:
+        if message.id == "bad":
+            raise ValueError(f"secret of {body}")
+        if message.id == "poison":
+            raise PermanentError("closed")
+
+    consumer = sqs_consumer(MemoryStore(), logger=sink.logger, metrics=sink)(handle)  # type: ignore[arg-type]
+    consumer({"Records": list(records)}, Context())
+    return sink.lines
+
+
+def test_each_message_has_a_line_with_its_id_and_key_and_the_batch_has_a_summary() -> None:
+    """At their levels."""
+    lines = told(Sink(), sqs_record("good"), sqs_record("bad", receives=2), sqs_record("poison"))
+
+    by_id = {line["message_id"]: line for line in lines if "message_id" in line}
+    assert {id: line["level"] for id, line in by_id.items()} == {"good": "DEBUG", "bad": "WARNING", "poison": "ERROR"}
+    assert all(line["key"] == id for id, line in by_id.items())
+    assert (by_id["bad"]["error_type"], by_id["bad"]["receive_count"]) == ("ValueError", 2)
+    assert by_id["poison"]["reason"] == "closed"
+    (summary,) = [line for line in lines if line["message"] == "batch"]
+    assert (summary["level"], summary["messages"], summary["completed"], summary["failed"]) == ("INFO", 3, 1, 2)
+
+
+def test_at_info_single_successes_are_silent() -> None:
+    """A batch of ten thousand is one line."""
+    lines = told(Sink("INFO"), *[sqs_record(str(place)) for place in range(50)])
+
+    assert [line["message"] for line in lines] == ["batch"]
+
+
+def test_bodies_and_the_texts_of_ordinary_errors_are_never_told() -> None:
+    """Neither of those that run nor of those that do not parse."""
+    sink = Sink()
+    told(sink, sqs_record("bad", '{"card":"4111"}'), sqs_record("worse", '"4111"'), sqs_record("worst", "4111 4111"))
+
+    assert "4111" not in sink.stream.getvalue()
+
+
+def test_all_metrics_are_sent_for_every_batch() -> None:
+    """A missing value means that nothing ran."""
+    sink = Sink()
+    told(sink, sqs_record("good"))
+
+    assert set(sink.metrics) == {*COUNTS, "BatchDuration"}
+    assert (sink.metrics["Claimed"], sink.metrics["Completed"], sink.metrics["Failed"]) == (1, 1, 0)
+
+
+def test_metrics_without_a_namespace_do_not_change_the_answer() -> None:
+    """Powertools raises there, and it is not the messages' fault."""
+
+    def handle(body: dict) -> None: ...
+
+    consumer = sqs_consumer(MemoryStore(), logger=Sink().logger, metrics=Metrics())(handle)
+
+    assert consumer({"Records": [sqs_record("1")]}, Context()) == {"batchItemFailures": []}

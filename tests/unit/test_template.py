@@ -1,0 +1,471 @@
+"""What template.yaml promises, in every variant that its parameters make of it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aws_lambda_powertools.shared import constants as powertools
+from cfnlint.config import ConfigMixIn
+from cfnlint.decode import cfn_yaml, decode_str
+from cfnlint.runner import Runner
+
+from idempotent_receiver.telemetry import COUNTS, DURATION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+TEMPLATE = ROOT / "template.yaml"
+
+OWN_QUEUE = "arn:aws:sqs:us-east-1:123456789012:orders"
+VARIANTS = {
+    "standard": {},
+    "fifo": {"Fifo": "true"},
+    "own queue": {
+        "Fifo": "true",
+        "QueueArn": f"{OWN_QUEUE}.fifo",
+        "DeadLetterQueueArn": f"{OWN_QUEUE}-dead.fifo",
+    },
+    "own queue, no dead letters": {"QueueArn": OWN_QUEUE},
+    "own key": {"KmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/0f1e2d3c"},
+    "traced, and alarms sent": {"Tracing": "Active", "AlarmTopicArn": "arn:aws:sns:us-east-1:123456789012:alarms"},
+}
+MADE_HERE = ["standard", "fifo", "own key"]
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
+variants_with_queues = pytest.mark.parametrize("variant", MADE_HERE)
+
+TABLES = ("Records", "Accounts", "Entries")
+QUEUES = ("Queue", "DeadLetterQueue")
+
+
+class Absent:
+    """What `AWS::NoValue` becomes: nothing at all."""
+
+
+class Rendering:
+    """The template for certain parameters, as CloudFormation sees it once conditions and mappings are decided.
+
+    References among resources stay as they are.
+    """
+
+    def __init__(self, template: dict[str, Any], parameters: dict[str, str]) -> None:
+        self.template = template
+        self.values = {
+            name: parameters.get(name, each.get("Default")) for name, each in self.template["Parameters"].items()
+        }
+
+    def rendered(self) -> dict[str, Any]:
+        kept = {name: self.template[name] for name in ("AWSTemplateFormatVersion", "Transform", "Description")}
+        for section in ("Resources", "Outputs"):
+            entries = self.template[section].items()
+            wanted = {name: entry for name, entry in entries if self.holds(entry.get("Condition"))}
+            kept[section] = {
+                name: self.value({key: part for key, part in entry.items() if key != "Condition"})
+                for name, entry in wanted.items()
+            }
+        return kept
+
+    def holds(self, condition: str | None) -> bool:
+        return True if condition is None else self.true(self.template["Conditions"][condition])
+
+    def true(self, node: Any) -> bool:
+        match node:
+            case {"Condition": condition}:
+                return self.holds(condition)
+            case {"Fn::Equals": [left, right]}:
+                return str(self.value(left)) == str(self.value(right))
+            case {"Fn::Not": [condition]}:
+                return not self.true(condition)
+            case {"Fn::And": conditions}:
+                return all(self.true(condition) for condition in conditions)
+            case {"Fn::Or": conditions}:
+                return any(self.true(condition) for condition in conditions)
+        raise KeyError(f"{node} is no condition")
+
+    def value(self, node: Any) -> Any:
+        match node:
+            case {"Ref": "AWS::NoValue"}:
+                return Absent
+            case {"Ref": name} if name in self.values:
+                return self.values[name]
+            case {"Fn::If": [condition, then, otherwise]}:
+                return self.value(then if self.holds(condition) else otherwise)
+            case {"Fn::FindInMap": [mapping, key, name]}:
+                return self.template["Mappings"][mapping][str(self.value(key))][name]
+            case {"Fn::Sub": [str(text), dict(given)]}:
+                return self.substituted(text, {name: self.value(each) for name, each in given.items()})
+            case {"Fn::Sub": str(text)}:
+                return self.substituted(text, {})
+            case {"Fn::Select": [place, {"Fn::Split": [separator, text]}]}:
+                return self.value(text).split(separator)[int(place)]
+            case dict():
+                parts = {key: self.value(part) for key, part in node.items()}
+                return {key: part for key, part in parts.items() if part is not Absent}
+            case list():
+                return [part for part in map(self.value, node) if part is not Absent]
+        return node
+
+    def substituted(self, text: str, given: dict[str, Any]) -> Any:
+        plain = {name: str(each) for name, each in (self.values | given).items() if not isinstance(each, dict)}
+        text = re.sub(r"\$\{([^}!]+)\}", lambda found: plain.get(found[1], found[0]), text)
+        left = {name: each for name, each in given.items() if name not in plain}
+        if "${" not in text:
+            return text
+        return {"Fn::Sub": [text, left] if left else text}
+
+
+@cache
+def template() -> dict[str, Any]:
+    return dict(cfn_yaml.load(str(TEMPLATE)))
+
+
+@cache
+def rendered(variant: str) -> dict[str, Any]:
+    return Rendering(template(), VARIANTS[variant]).rendered()
+
+
+def properties(variant: str, resource: str) -> dict[str, Any]:
+    return dict(rendered(variant)["Resources"][resource]["Properties"])
+
+
+def mapping(variant: str) -> dict[str, Any]:
+    return dict(properties(variant, "Consumer")["Events"]["Messages"]["Properties"])
+
+
+def statements(variant: str) -> list[dict[str, Any]]:
+    """What the function's role is allowed."""
+    documents = [policy["PolicyDocument"] for policy in properties(variant, "ConsumerRole")["Policies"]]
+    documents.append(properties(variant, "LedgerPolicy")["PolicyDocument"])
+    return [statement for document in documents for statement in document["Statement"]]
+
+
+def operators_statements(variant: str) -> list[dict[str, Any]]:
+    """What an operator is allowed."""
+    return list(properties(variant, "OperatorPolicy")["PolicyDocument"]["Statement"])
+
+
+def of_type(variant: str, type: str) -> dict[str, dict[str, Any]]:
+    """The properties of all resources of a type, by their name."""
+    resources = rendered(variant)["Resources"].items()
+    return {name: each["Properties"] for name, each in resources if each["Type"] == type}
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+@cache
+def linter() -> Runner:
+    return Runner(ConfigMixIn(regions=["us-east-1"], include_checks=["I"]))
+
+
+def problems(text: str) -> list[str]:
+    decoded, unreadable = decode_str(text)
+    matches = unreadable or linter().validate_template(decoded or {})
+    return [f"{match.rule.id} {match.message} at {match.path}" for match in matches]
+
+
+# All of it.
+
+
+@every_variant
+def test_every_variant_is_clean_once_it_is_rendered(variant: str) -> None:
+    assert problems(json.dumps(rendered(variant))) == []
+
+
+@every_variant
+def test_every_reference_names_something_that_is_there(variant: str) -> None:
+    """Conditions may take away what another part still refers to; and cfn-lint looks at no reference in a function."""
+    named = {name.partition(".")[0] for name in references({**rendered(variant), "Transform": None})}
+    made_by_sam = {f"Consumer{event}" for event in properties(variant, "Consumer")["Events"]}
+    assert {name for name in named if not name.startswith("AWS::")} <= {*rendered(variant)["Resources"], *made_by_sam}
+
+
+def references(node: Any) -> Iterator[str]:
+    match node:
+        case {"Ref": name} | {"Fn::GetAtt": [name, *_]} | {"Fn::GetAtt": str(name)}:
+            yield name
+        case {"Fn::Sub": [text, dict(given)]}:
+            yield from references(list(given.values()))
+            yield from (name for name in re.findall(r"\$\{([^}!]+)\}", text) if name not in given)
+        case {"Fn::Sub": str(text)}:
+            yield from re.findall(r"\$\{([^}!]+)\}", text)
+        case dict():
+            assert not {key for key in node if key.startswith("Fn::If")}, "a condition was not decided"
+            yield from references(list(node.values()))
+        case list():
+            for part in node:
+                yield from references(part)
+
+
+def test_without_the_marked_block_of_the_business_it_is_still_a_clean_template() -> None:
+    text, cuts = re.subn(r"(?ms)^ *# ---- THE BUSINESS: .*?^ *# ---- \.\.\. to here\..*?$\n", "", TEMPLATE.read_text())
+    assert cuts == 1
+    assert problems(text) == []
+    left, _ = decode_str(text)
+    assert left is not None
+    assert set(template()["Resources"]) - set(left["Resources"]) == {"Accounts", "Entries", "LedgerPolicy"}
+    assert "RECORDS_TABLE" in left["Resources"]["Consumer"]["Properties"]["Environment"]["Variables"]
+
+
+@every_variant
+def test_its_outputs_are_there(variant: str) -> None:
+    names = {"QueueUrl", "QueueArn", "DeadLetterQueueUrl", "RecordsTable", "ConsumerName", "ConsumerLogGroup"}
+    absent = {"DeadLetterQueueUrl"} if variant == "own queue, no dead letters" else set()
+    assert names & set(rendered(variant)["Outputs"]) == names - absent
+
+
+# Queues.
+
+
+@pytest.mark.parametrize("timeout", template()["Parameters"]["FunctionTimeout"]["AllowedValues"])
+def test_a_message_stays_hidden_for_six_timeouts_and_the_longest_window(timeout: str) -> None:
+    queue = Rendering(template(), {"FunctionTimeout": timeout}).rendered()["Resources"]["Queue"]["Properties"]
+    assert queue["VisibilityTimeout"] >= 6 * int(timeout) + template()["Parameters"]["BatchWindow"]["MaxValue"]
+    assert queue["VisibilityTimeout"] <= 12 * 60 * 60, "SQS takes no more"
+
+
+@variants_with_queues
+def test_a_message_is_tried_at_least_five_times(variant: str) -> None:
+    redrive = properties(variant, "Queue")["RedrivePolicy"]
+    assert redrive["deadLetterTargetArn"] == {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}
+    assert redrive["maxReceiveCount"] >= 5
+    assert template()["Parameters"]["MaxReceiveCount"]["MinValue"] >= 5
+
+
+@variants_with_queues
+def test_dead_letters_outlast_messages(variant: str) -> None:
+    days = [properties(variant, queue)["MessageRetentionPeriod"] / 86_400 for queue in QUEUES]
+    assert days == [4, 14]
+
+
+@variants_with_queues
+def test_queues_are_encrypted_at_rest_and_on_the_way(variant: str) -> None:
+    key = VARIANTS[variant].get("KmsKeyArn")
+    encryption = {"KmsMasterKeyId": key} if key else {"SqsManagedSseEnabled": True}
+    for queue in QUEUES:
+        given = properties(variant, queue)
+        assert {name: given[name] for name in ("KmsMasterKeyId", "SqsManagedSseEnabled") if name in given} == encryption
+    policy = properties(variant, "QueuesOverTlsOnly")
+    assert policy["Queues"] == [{"Ref": queue} for queue in QUEUES]
+    assert policy["PolicyDocument"]["Statement"] == [
+        {
+            "Effect": "Deny",
+            "Principal": "*",
+            "Action": "sqs:*",
+            "Resource": [{"Fn::GetAtt": [queue, "Arn"]} for queue in QUEUES],
+            "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+        }
+    ]
+
+
+def test_a_fifo_queue_has_a_fifo_dead_letter_queue_and_a_standard_queue_a_standard_one() -> None:
+    assert [properties("fifo", queue).get("FifoQueue") for queue in QUEUES] == [True, True]
+    assert [properties("standard", queue).get("FifoQueue") for queue in QUEUES] == [None, None]
+
+
+def test_behind_a_queue_of_ones_own_none_is_made() -> None:
+    behind = [variant for variant, parameters in VARIANTS.items() if "QueueArn" in parameters]
+    assert behind
+    for variant in behind:
+        assert not {*QUEUES, "QueuesOverTlsOnly"} & set(rendered(variant)["Resources"])
+
+
+# The function.
+
+
+@every_variant
+def test_lambda_takes_the_answer_message_by_message(variant: str) -> None:
+    assert mapping(variant)["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+
+
+@every_variant
+def test_it_consumes_the_queue_that_is_meant(variant: str) -> None:
+    own = VARIANTS[variant].get("QueueArn")
+    assert mapping(variant)["Queue"] == (own or {"Fn::GetAtt": ["Queue", "Arn"]})
+    assert rendered(variant)["Outputs"]["QueueArn"]["Value"] == mapping(variant)["Queue"]
+
+
+@every_variant
+def test_a_fifo_mapping_stays_within_what_lambda_takes(variant: str) -> None:
+    if VARIANTS[variant].get("Fifo"):
+        assert mapping(variant)["BatchSize"] <= 10
+        assert "MaximumBatchingWindowInSeconds" not in mapping(variant)
+    else:
+        assert mapping(variant)["MaximumBatchingWindowInSeconds"] >= 1, "more than ten messages need a window"
+
+
+@every_variant
+def test_it_runs_on_pythons_newest_runtime_and_logs_where_logs_expire(variant: str) -> None:
+    consumer = properties(variant, "Consumer")
+    assert (consumer["Runtime"], consumer["Architectures"]) == ("python3.13", ["arm64"])
+    assert consumer["LoggingConfig"] == {"LogGroup": {"Ref": "ConsumerLogGroup"}}
+    assert properties(variant, "ConsumerLogGroup")["RetentionInDays"] == 30
+
+
+@every_variant
+def test_every_variable_that_is_read_is_set_and_every_one_that_is_set_is_read(variant: str) -> None:
+    needed, wanted = variables_read()
+    known_to_powertools = {value for name, value in vars(powertools).items() if name.endswith("_ENV")}
+    given = set(properties(variant, "Consumer")["Environment"]["Variables"])
+    assert needed <= given
+    assert given <= needed | wanted | known_to_powertools
+    if variant != "own queue, no dead letters":
+        assert wanted <= given
+
+
+def variables_read() -> tuple[set[str], set[str]]:
+    """The names that the application takes from its environment: those it needs, and those it asks for."""
+    needed, wanted = set(), set()
+    for path in (ROOT / "src" / "app").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Subscript(value=ast.Attribute(attr="environ"), slice=ast.Constant(value=str(name))):
+                    needed.add(name)
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Attribute(attr="environ"), attr="get"),
+                    args=[ast.Constant(value=str(name)), *_],
+                ):
+                    wanted.add(name)
+    return needed, wanted
+
+
+@every_variant
+def test_dead_letters_are_sent_where_the_role_may_send_them(variant: str) -> None:
+    url = properties(variant, "Consumer")["Environment"]["Variables"].get("DEAD_LETTER_QUEUE_URL")
+    resources = [each["Resource"] for each in statements(variant) if "sqs:SendMessage" in listed(each["Action"])]
+    own = VARIANTS[variant].get("DeadLetterQueueArn")
+    if own:
+        assert url == {"Fn::Sub": "https://sqs.${AWS::Region}.${AWS::URLSuffix}/" + "/".join(own.split(":")[4:])}
+        assert resources == [own]
+    elif "DeadLetterQueue" in rendered(variant)["Resources"]:
+        assert url == {"Ref": "DeadLetterQueue"}
+        assert resources == [{"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}]
+    else:
+        assert url is None
+        assert resources == []
+
+
+# Tables.
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_is_paid_by_request_and_can_be_restored_to_any_second(table: str) -> None:
+    assert properties("standard", table)["BillingMode"] == "PAY_PER_REQUEST"
+    assert properties("standard", table)["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_key_of_ones_own_encrypts_the_tables_and_the_log(table: str) -> None:
+    key = VARIANTS["own key"]["KmsKeyArn"]
+    encryption = {"SSEEnabled": True, "SSEType": "KMS", "KMSMasterKeyId": key}
+    assert properties("own key", table)["SSESpecification"] == encryption
+    assert properties("own key", "ConsumerLogGroup")["KmsKeyId"] == key
+    assert "SSESpecification" not in properties("standard", table)
+
+
+def test_records_expire_and_the_ledger_does_not() -> None:
+    expiry = {"AttributeName": "expiration", "Enabled": True}
+    assert properties("standard", "Records")["TimeToLiveSpecification"] == expiry
+    assert not any("TimeToLiveSpecification" in properties("standard", table) for table in TABLES[1:])
+
+
+@every_variant
+def test_no_update_of_the_stack_drops_records_ledger_or_messages(variant: str) -> None:
+    stateful = {"AWS::DynamoDB::Table", "AWS::SQS::Queue"}
+    kept = {name: each for name, each in rendered(variant)["Resources"].items() if each["Type"] in stateful}
+    assert set(TABLES) <= set(kept)
+    for each in kept.values():
+        assert (each.get("DeletionPolicy"), each.get("UpdateReplacePolicy")) == ("Retain", "Retain")
+
+
+# Permissions. Whether they are the right ones is asked end to end; here, that they are narrow.
+
+
+@every_variant
+def test_no_permission_has_a_wildcard_but_for_x_ray_which_knows_no_resources(variant: str) -> None:
+    wide = [each.get("Sid") for each in statements(variant) if "*" in json.dumps(each["Resource"])]
+    assert wide == (["Trace"] if VARIANTS[variant].get("Tracing") == "Active" else [])
+    assert "ManagedPolicyArns" not in properties(variant, "ConsumerRole"), "all of it is written out"
+    assert "Policies" not in properties(variant, "Consumer")
+
+
+@every_variant
+def test_an_operator_reaches_further_only_where_nothing_has_a_name_of_its_own(variant: str) -> None:
+    wide = {each["Sid"]: each for each in operators_statements(variant) if "*" in json.dumps(each["Resource"])}
+    assert set(wide) == {"LookAtTheMapping", "LookAtTheAlarms"}
+    assert wide["LookAtTheMapping"]["Condition"] == {
+        "ArnEquals": {"lambda:FunctionArn": {"Fn::GetAtt": ["Consumer", "Arn"]}}
+    }
+
+
+@every_variant
+def test_every_action_is_named(variant: str) -> None:
+    for statement in statements(variant) + operators_statements(variant):
+        assert statement["Effect"] == "Allow"
+        assert not [action for action in listed(statement["Action"]) if "*" in action or "?" in action]
+        assert not {"NotAction", "NotResource", "NotPrincipal"} & set(statement)
+
+
+@every_variant
+def test_a_role_reads_only_the_queue_it_consumes(variant: str) -> None:
+    (queue,) = [each["Resource"] for each in statements(variant) if "sqs:ReceiveMessage" in listed(each["Action"])]
+    assert queue == mapping(variant)["Queue"]
+
+
+# Alarms.
+
+
+@every_variant
+def test_an_alarm_watches_each_queue_by_its_name(variant: str) -> None:
+    own = VARIANTS[variant]
+    alarms = of_type(variant, "AWS::CloudWatch::Alarm").items()
+    watched = {name: each["Dimensions"][0]["Value"] for name, each in alarms if each["Namespace"] == "AWS/SQS"}
+    expected: dict[str, Any] = {"OldestMessageAlarm": {"Fn::GetAtt": ["Queue", "QueueName"]}}
+    if "QueueArn" in own:
+        expected["OldestMessageAlarm"] = own["QueueArn"].rpartition(":")[2]
+    if "DeadLetterQueueArn" in own:
+        expected["DeadLetterAlarm"] = own["DeadLetterQueueArn"].rpartition(":")[2]
+    elif "QueueArn" not in own:
+        expected["DeadLetterAlarm"] = {"Fn::GetAtt": ["DeadLetterQueue", "QueueName"]}
+    assert watched == expected
+
+
+def test_alarms_are_sent_to_the_topic_that_is_named() -> None:
+    topic = VARIANTS["traced, and alarms sent"]["AlarmTopicArn"]
+    alarms = of_type("traced, and alarms sent", "AWS::CloudWatch::Alarm")
+    assert {"DeadLetterAlarm", "OldestMessageAlarm"} <= set(alarms)
+    for name, alarm in alarms.items():
+        assert alarm["AlarmActions"] == [topic]
+        assert "AlarmActions" not in properties("standard", name)
+
+
+@every_variant
+def test_alarms_and_dashboard_show_metrics_that_the_consumer_sends(variant: str) -> None:
+    widgets = json.loads(text_of(properties(variant, "Dashboard")["DashboardBody"]))["widgets"]
+    namespace = template()["Parameters"]["MetricsNamespace"]["Default"]
+    shown = [metric for widget in widgets for metric in widget["properties"].get("metrics", [])]
+    alarms = of_type(variant, "AWS::CloudWatch::Alarm").values()
+    names = {metric[1] for metric in shown if metric[0] == namespace}
+    names |= {alarm["MetricName"] for alarm in alarms if alarm["Namespace"] == namespace}
+    assert {"Completed", "LostClaims"} <= names <= {*COUNTS, DURATION}
+    dimensions = {tuple(metric[2:4]) for metric in shown if metric[0] == namespace}
+    assert dimensions == {("service", "AWS::StackName")}, "as POWERTOOLS_SERVICE_NAME has it"
+
+
+def text_of(node: Any) -> str:
+    """What text it is, with a name in the place of each value that only a deployment knows."""
+    match node:
+        case {"Fn::Sub": [text, dict(given)]}:
+            return re.sub(r"\$\{([^}]+)\}", lambda found: text_of(given.get(found[1], found[1])), text)
+        case {"Fn::Sub": str(text)}:
+            return re.sub(r"\$\{([^}]+)\}", r"\1", text)
+        case {"Fn::GetAtt": parts}:
+            return ".".join(listed(parts))
+    return str(node)

@@ -1,0 +1,263 @@
+"""The judgement about a dead letter, row by row and over every combination."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from idempotent_receiver import body_field, message_attribute, message_id
+from idempotent_receiver.deadletter import STAMP, Stamp
+from idempotent_receiver.errors import Failure
+from idempotent_receiver.keys import fingerprint, raw_fingerprint
+from idempotent_receiver.operations.letters import Letter, Reader
+from idempotent_receiver.operations.verdict import Judgement, Rules, Verdict, judge
+from idempotent_receiver.record import Record
+from idempotent_receiver.store import Unknown
+
+NOW_MS = 1_800_000_000_000
+DAY_MS = 86_400_000
+QUEUE = "arn:aws:sqs:us-east-1:123456789012:transfers"
+OTHER = "arn:aws:sqs:us-east-1:123456789012:others"
+BODY = '{"order": "o-1", "amount": 5}'
+RULES = Rules(queue_arn=QUEUE)
+ALL = Rules(queue_arn=QUEUE, include_permanent=True, force=True)
+GONE = NOW_MS // 1000 - 1
+LASTING = NOW_MS // 1000 + 86_400
+
+
+def letter(
+    *,
+    source: str | None = QUEUE,
+    stamp: Stamp | None = None,
+    age_days: float = 1,
+    key: Any = message_id,
+    body: str = BODY,
+    attributes: dict[str, Any] | None = None,
+) -> Letter:
+    system = {"SentTimestamp": str(int(NOW_MS - age_days * DAY_MS))}
+    system |= {"DeadLetterQueueSourceArn": source} if source else {}
+    held = dict(attributes or {})
+    if stamp is not None:
+        held[STAMP] = {"DataType": "String", "StringValue": stamp.to_json()}
+    raw = {"MessageId": "m-1", "ReceiptHandle": "r", "Body": body, "Attributes": system, "MessageAttributes": held}
+    return Reader(queue_arn=QUEUE, key=key, record_id=str).letter(raw, NOW_MS)
+
+
+def record(status: str, **attributes: Any) -> Record:
+    values = {"version": "v", "expiration": LASTING, "validation": raw_fingerprint(BODY), "attempts": 5, **attributes}
+    return Record(id="m-1", status=status, **values)
+
+
+COMPLETED = record("COMPLETED")
+TRANSIENT = record("FAILED", error=Failure(type="ConnectionError", at="app.pay:1").to_json())
+PERMANENT = record("FAILED", error=Failure(type="PermanentError", text="closed", permanent=True).to_json())
+ORPHAN = record("INPROGRESS", in_progress_expiration=NOW_MS - 1, owner="w")
+HELD = record("INPROGRESS", in_progress_expiration=NOW_MS + 1, owner="w")
+STRANGE = record("PAUSED")
+OTHER_PAYLOAD = record("COMPLETED", validation="another")
+EXPIRED = record("COMPLETED", expiration=GONE)
+BARE = record("COMPLETED", validation=None, version=None)
+UNREAD = Unknown("throttled")
+
+DIED = Stamp(key="m-0", original_id="m-0", reason="closed", error_type="PermanentError", queue=QUEUE)
+RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "says"),
+    [
+        (None, Verdict.MOVE, "no record"),
+        (EXPIRED, Verdict.MOVE, "expired"),
+        (TRANSIENT, Verdict.MOVE, "after 5 attempts"),
+        (ORPHAN, Verdict.MOVE, "never settled"),
+        (HELD, Verdict.MOVE, "another worker holds its claim"),
+        (BARE, Verdict.MOVE, "no fingerprint to compare"),
+        (COMPLETED, Verdict.DONE, "COMPLETED, with the same payload"),
+        (OTHER_PAYLOAD, Verdict.CONFLICT, "fingerprint another there"),
+        (replace(PERMANENT, validation="another"), Verdict.CONFLICT, "another payload"),
+        (PERMANENT, Verdict.PERMANENT, "--include-permanent"),
+        (STRANGE, Verdict.UNREADABLE, "unknown status 'PAUSED'"),
+        (UNREAD, Verdict.UNREADABLE, "could not be read: throttled"),
+    ],
+)
+def test_each_record_has_its_verdict(found: Record | Unknown | None, verdict: Verdict, says: str) -> None:
+    judged = judge(letter(), found, NOW_MS, RULES)
+    assert judged.verdict is verdict
+    assert says in judged.why
+
+
+@pytest.mark.parametrize(
+    ("source", "stamp", "shared", "verdict"),
+    [
+        (QUEUE, None, False, Verdict.DONE),
+        (QUEUE, None, True, Verdict.DONE),
+        (None, RETURNED, True, Verdict.DONE),
+        (None, None, False, Verdict.MOVE),
+        (None, None, True, Verdict.FOREIGN),
+        (OTHER, None, False, Verdict.FOREIGN),
+        (None, replace(RETURNED, queue=OTHER), False, Verdict.FOREIGN),
+        (OTHER, RETURNED, False, Verdict.FOREIGN),
+        (QUEUE, replace(RETURNED, queue=OTHER), True, Verdict.DONE),
+    ],
+)
+def test_only_what_came_from_this_queue_is_dropped_as_done(
+    source: str | None, stamp: Stamp | None, shared: bool, verdict: Verdict
+) -> None:
+    """SQS's word about the source goes before our stamp's."""
+    rules = replace(RULES, shared=shared)
+    assert judge(letter(source=source, stamp=stamp), COMPLETED, NOW_MS, rules).verdict is verdict
+
+
+def test_what_failed_for_good_by_its_stamp_stays_whatever_its_record_says() -> None:
+    for found in (None, EXPIRED, TRANSIENT, PERMANENT, ORPHAN, HELD):
+        assert judge(letter(stamp=DIED), found, NOW_MS, RULES).verdict is Verdict.PERMANENT
+        assert judge(letter(stamp=DIED), found, NOW_MS, ALL).verdict is Verdict.MOVE
+    assert judge(letter(stamp=DIED), COMPLETED, NOW_MS, RULES).verdict is Verdict.DONE
+
+
+def test_a_stamp_without_a_reason_is_a_way_back_and_says_nothing_of_permanence() -> None:
+    assert judge(letter(stamp=RETURNED), TRANSIENT, NOW_MS, RULES).verdict is Verdict.MOVE
+
+
+@pytest.mark.parametrize("error", [None, "", "no JSON", "[]", '"x"', '{"permanent": "yes"}', "{" * 100_000])
+def test_an_error_that_cannot_be_read_is_not_permanent(error: str | None) -> None:
+    assert judge(letter(), record("FAILED", error=error), NOW_MS, RULES).verdict is Verdict.MOVE
+
+
+@pytest.mark.parametrize(
+    ("age_days", "verdict"), [(29.99, Verdict.MOVE), (30, Verdict.TOO_OLD), (400, Verdict.TOO_OLD)]
+)
+def test_what_is_older_than_records_last_is_refused_without_force(age_days: float, verdict: Verdict) -> None:
+    for found in (None, EXPIRED, TRANSIENT, HELD):
+        judged = judge(letter(age_days=age_days), found, NOW_MS, RULES)
+        assert judged.verdict is verdict
+        assert judge(letter(age_days=age_days), found, NOW_MS, ALL).verdict is Verdict.MOVE
+    assert judge(letter(age_days=age_days), COMPLETED, NOW_MS, RULES).verdict is Verdict.DONE
+
+
+@pytest.mark.parametrize("first_received", ["2026-11-01T00:00:00+00:00", "2026-11-01T00:00:00"])
+def test_the_age_counts_from_before_the_message_was_sent_again(first_received: str) -> None:
+    again = letter(stamp=replace(RETURNED, first_received=first_received), age_days=1)
+    assert judge(again, None, NOW_MS, RULES).verdict is Verdict.TOO_OLD
+
+
+@pytest.mark.parametrize("first_received", ["yesterday", "2026-13-01"])
+def test_a_time_that_cannot_be_read_leaves_the_time_of_sending(first_received: str) -> None:
+    again = letter(stamp=replace(RETURNED, first_received=first_received), age_days=1)
+    assert again.since_ms == NOW_MS - DAY_MS
+
+
+def test_a_letter_without_room_for_its_key_stays() -> None:
+    full = {f"a{n}": {"DataType": "String", "StringValue": "v"} for n in range(10)}
+    judged = judge(letter(attributes=full), None, NOW_MS, ALL)
+    assert (judged.verdict, "10 attributes" in judged.why) == (Verdict.NO_ROOM, True)
+    large = judge(letter(body="x" * (1024 * 1024)), None, NOW_MS, ALL)
+    assert (large.verdict, "1 MiB" in large.why) == (Verdict.NO_ROOM, True)
+    stamped = {**dict(list(full.items())[:9])}
+    assert judge(letter(attributes=stamped, stamp=RETURNED), None, NOW_MS, ALL).verdict is Verdict.MOVE
+
+
+@pytest.mark.parametrize(
+    ("key", "body", "says"),
+    [
+        (body_field("order"), "{}", "the body has no 'order'"),
+        (body_field("amount"), BODY, "of type int"),
+        (body_field("order"), "no JSON", "not JSON"),
+        (message_attribute("order"), BODY, "no attribute 'order'"),
+        (body_field("order"), json.dumps({"order": "x" * 3000}), "3000 bytes"),
+        (body_field("order"), '{"order": "\\ud800"}', "lone surrogate"),
+    ],
+)
+def test_a_letter_without_a_usable_key_stays(key: Any, body: str, says: str) -> None:
+    judged = judge(letter(key=key, body=body), None, NOW_MS, ALL)
+    assert judged.verdict is Verdict.UNKEYED
+    assert says in judged.why
+    assert says in judged.reason
+
+
+def test_keys_and_fingerprints_are_the_consumers_own() -> None:
+    by_id = letter()
+    assert (by_id.message.key, by_id.fingerprint) == ("m-1", raw_fingerprint(BODY))
+    stamped = letter(stamp=DIED)
+    assert (stamped.message.key, stamped.fingerprint) == ("m-0", raw_fingerprint(BODY))
+    by_order = letter(key=body_field("order"), stamp=DIED)
+    assert (by_order.message.key, by_order.fingerprint) == ("o-1", fingerprint(BODY))
+
+
+# Every combination.
+
+RECORDS = (None, EXPIRED, COMPLETED, TRANSIENT, PERMANENT, ORPHAN, HELD, STRANGE, OTHER_PAYLOAD, BARE, UNREAD)
+LETTERS = [
+    letter(source=source, stamp=stamp, age_days=age, key=key)
+    for source in (QUEUE, OTHER, None)
+    for stamp in (None, DIED, RETURNED, replace(RETURNED, queue=None))
+    for age in (1, 31)
+    for key in (message_id, message_attribute("missing"))
+]
+CHOICES = [
+    Rules(queue_arn=QUEUE, include_permanent=permanent, force=force, shared=shared)
+    for permanent, force, shared in itertools.product([False, True], repeat=3)
+]
+
+
+def judged() -> list[tuple[Record | Unknown | None, Rules, Judgement]]:
+    every = itertools.product(LETTERS, RECORDS, CHOICES)
+    return [(found, rules, judge(each, found, NOW_MS, rules)) for each, found, rules in every]
+
+
+def test_nothing_is_dropped_but_what_is_completed_here_with_the_same_payload() -> None:
+    dropped = [(found, each) for found, _, each in judged() if each.verdict is Verdict.DONE]
+    assert dropped
+    assert {found.status for found, _ in dropped if isinstance(found, Record)} == {"COMPLETED"}
+    for found, each in dropped:
+        assert isinstance(found, Record)
+        assert found.validation == each.letter.fingerprint
+        assert not found.expired(NOW_MS)
+        assert each.letter.source == QUEUE
+
+
+def test_nothing_is_moved_that_is_foreign_in_conflict_unread_or_without_a_key() -> None:
+    moved = [(found, rules, each) for found, rules, each in judged() if each.verdict is Verdict.MOVE]
+    assert moved
+    for found, rules, each in moved:
+        assert each.letter.source in (QUEUE, None)
+        assert each.letter.source is not None or not rules.shared
+        assert each.letter.unkeyed is None
+        assert found not in (UNREAD, STRANGE, OTHER_PAYLOAD)
+
+
+def test_no_option_turns_a_conflict_or_a_foreign_letter_into_a_move() -> None:
+    for found, _, each in judged():
+        if each.letter.source == OTHER:
+            assert each.verdict is Verdict.FOREIGN
+        elif each.letter.unkeyed is None and each.letter.source == QUEUE and found is OTHER_PAYLOAD:
+            assert each.verdict is Verdict.CONFLICT
+
+
+def test_every_verdict_says_why_and_what_the_letter_died_of() -> None:
+    for _, _, each in judged():
+        assert each.why
+        assert each.reason
+
+
+@pytest.mark.parametrize(
+    ("found", "stamp", "reason", "error_type"),
+    [
+        (TRANSIENT, None, "ConnectionError at app.pay:1", "ConnectionError"),
+        (PERMANENT, None, "closed", "PermanentError"),
+        (TRANSIENT, DIED, "closed", "PermanentError"),
+        (TRANSIENT, RETURNED, "ConnectionError at app.pay:1", "ConnectionError"),
+        (COMPLETED, None, "done: its acknowledgement was lost, or it came once more", None),
+        (record("FAILED", error='{"type": "E"}'), None, "E", "E"),
+        (record("FAILED", error="{}"), None, "failed, and nothing says of what", None),
+    ],
+)
+def test_the_reason_is_the_stamps_or_else_the_records(
+    found: Record, stamp: Stamp | None, reason: str, error_type: str | None
+) -> None:
+    each = judge(letter(stamp=stamp), found, NOW_MS, RULES)
+    assert (each.reason, each.error_type) == (reason, error_type)

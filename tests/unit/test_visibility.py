@@ -1,0 +1,80 @@
+"""When a failed message comes again."""
+
+from __future__ import annotations
+
+import pytest
+
+from idempotent_receiver.errors import Failure
+from idempotent_receiver.message import Message
+from idempotent_receiver.outcome import Busy, Failed, Lost, NotStarted, Outcome, Unclaimed, Unreadable, Unsettled
+from idempotent_receiver.visibility import LONGEST_SECONDS, Backoff, in_groups, visibility_seconds
+from tests.held_clock import START_MS, HeldClock
+
+
+def message(
+    id: str = "1", receives: int = 1, group: str | None = None, queue: str = "arn:aws:sqs:r:1:q.fifo"
+) -> Message:
+    attributes = {"ApproximateReceiveCount": str(receives)} | ({} if group is None else {"MessageGroupId": group})
+    return Message(id=id, body="", raw_body="", attributes=attributes, queue_arn=queue)
+
+
+@pytest.mark.parametrize(
+    ("receives", "bound"), [(0, 2), (1, 4), (2, 8), (5, 64), (8, 512), (9, 900), (31, 900), (10**6, 900)]
+)
+def test_a_backoff_doubles_with_each_receive_up_to_its_longest(receives: int, bound: int) -> None:
+    """Full jitter below that bound, and a second at least."""
+    assert Backoff().seconds(receives, HeldClock(fraction=0.999_999)) == bound
+    assert Backoff().seconds(receives, HeldClock(fraction=0.0)) == 1
+    assert Backoff().seconds(receives, HeldClock(fraction=0.5)) == max(1, bound // 2)
+
+
+def test_no_backoff_goes_beyond_what_sqs_takes() -> None:
+    """Twelve hours from the receive, of which a window and an invocation may be gone."""
+    endless = Backoff(first_seconds=1e9, longest_seconds=1e12)
+
+    assert endless.seconds(100, HeldClock(fraction=0.999_999)) == LONGEST_SECONDS
+    assert LONGEST_SECONDS + 20 * 60 <= 12 * 60 * 60
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [Failed(Failure(type="Boom")), Unsettled("?"), Unclaimed("?"), Unreadable("?"), Lost(None)],
+    ids=lambda outcome: type(outcome).__name__,
+)
+def test_failures_of_every_kind_back_off(outcome: Outcome) -> None:
+    """The store's like the handler's."""
+    seconds = visibility_seconds(message(receives=3), outcome, Backoff(), START_MS, HeldClock(fraction=0.999_999))
+
+    assert seconds == 16
+
+
+@pytest.mark.parametrize(("left_ms", "fraction", "seconds"), [(10_000, 0.0, 10), (10_001, 0.0, 11), (10_000, 0.9, 11)])
+def test_what_is_in_progress_waits_for_the_leases_end_and_a_jitter(left_ms: int, fraction: float, seconds: int) -> None:
+    """Never a moment less."""
+    clock = HeldClock(fraction=fraction)
+
+    assert visibility_seconds(message(), Busy(START_MS + left_ms), Backoff(), START_MS, clock) == seconds
+
+
+@pytest.mark.parametrize(("until", "seconds"), [(START_MS - 60_000, 0), (START_MS + 10**9, LONGEST_SECONDS)])
+def test_a_strange_lease_is_held_within_what_sqs_takes(until: int, seconds: int) -> None:
+    """One that is over, and one of somebody else's making."""
+    assert visibility_seconds(message(), Busy(until), Backoff(), START_MS, HeldClock()) == seconds
+
+
+@pytest.mark.parametrize(("fraction", "seconds"), [(0.0, 0), (0.34, 1), (0.999, 2)])
+def test_what_was_not_started_comes_again_at_once_with_jitter(fraction: float, seconds: int) -> None:
+    """However often it has been received."""
+    clock = HeldClock(fraction=fraction)
+
+    assert visibility_seconds(message(receives=9), NotStarted(), Backoff(), START_MS, clock) == seconds
+
+
+def test_a_group_has_one_visibility_its_first_failures() -> None:
+    """On a FIFO queue; elsewhere a group orders nothing."""
+    failed = [message("a", group="g"), message("b", group="h"), message("c", group="g")]
+    wanted = {"a": 7, "b": 1, "c": 900}
+
+    assert in_groups(failed, wanted) == {"a": 7, "b": 1, "c": 7}
+    standard = [message(one.id, group="g", queue="arn:aws:sqs:r:1:q") for one in failed]
+    assert in_groups(standard, wanted) == wanted

@@ -20,6 +20,8 @@ UV := .tools/uv/bin/uv
 ARCHITECTURE ?= arm64
 ENV ?= default
 EVENT ?= events/fresh.json
+# Processes that tests run in; tests/conftest.py says which must share one.
+WORKERS ?= 2
 
 # A target's stamp is touched when it is complete, so that nothing is downloaded twice and nothing half-made is trusted.
 DEVELOPMENT := .venv/.complete
@@ -42,7 +44,7 @@ run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## play 500 transfers thro
 
 .PHONY: test
 test: setup .build/host.complete .build/$(ARCHITECTURE).complete ## run all tests (ARGS="-k name" for some)
-	.venv/bin/pytest $(ARGS)
+	.venv/bin/pytest --numprocesses $(WORKERS) --dist loadgroup $(ARGS)
 
 .PHONY: build
 build: .build/$(ARCHITECTURE).complete .build/host.complete ## build the function for Lambda (.build/arm64) and for this machine (.build/host)

@@ -135,6 +135,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    monkeypatch.setenv("COLUMNS", "200")  # sentences in one piece, whatever terminal the tests run in
     monkeypatch.setattr(letters, "WAIT_SECONDS", 0)
     with mock_aws():
         made = Stack()

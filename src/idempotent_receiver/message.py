@@ -41,8 +41,8 @@ class Message:
     @property
     def receive_count(self) -> int:
         """How often SQS has delivered the message, this time included."""
-        count = self.attributes.get("ApproximateReceiveCount", "1")
-        return int(count) if count.isascii() and count.isdigit() else 1
+        count = _number(self.attributes.get("ApproximateReceiveCount"))
+        return 1 if count is None else count
 
     @property
     def sent_at(self) -> datetime | None:
@@ -65,10 +65,22 @@ class Message:
         return self.queue_arn.endswith(".fifo")
 
 
-def _moment(milliseconds: str | None) -> datetime | None:
-    if milliseconds is None or not milliseconds.isdigit():
+_MOST_DIGITS = 18
+"""More than any count or time of SQS's has; what is longer is nobody's number."""
+
+
+def _number(text: str | None) -> int | None:
+    if text is None or not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
         return None
-    return datetime.fromtimestamp(int(milliseconds) / 1000, UTC)
+    return int(text)
+
+
+def _moment(text: str | None) -> datetime | None:
+    milliseconds = _number(text)
+    try:
+        return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError, OSError):  # past the year 9999, or past what the system counts
+        return None
 
 
 def messages_of(event: object, open_envelope: Callable[[str], str]) -> list[Message]:
@@ -87,13 +99,16 @@ def _message(record: object, place: int, open_envelope: Callable[[str], str]) ->
         raise InvalidEvent(f"not an SQS event: Records[{place}] is not an object")
     for name in ("messageId", "body"):
         if not isinstance(record.get(name), str):
-            source = record.get("eventSource") or record.get("EventSource") or "unknown"
             raise InvalidEvent(
-                f"not an SQS event: Records[{place}] has no {name!r} and comes from {str(source)[:50]!r}; "
+                f"not an SQS event: Records[{place}] has no {name!r} and comes from {_source(record)!r}; "
                 "is the function's trigger an SQS queue?"
             )
     if not record["messageId"]:
         raise InvalidEvent(f"not an SQS event: Records[{place}] has an empty 'messageId'")
+    for name, kind in _KINDS.items():
+        if record.get(name) and not isinstance(record[name], kind):
+            found = type(record[name]).__name__
+            raise InvalidEvent(f"not an SQS event: {name!r} of Records[{place}] is of type {found}")
     return Message(
         id=record["messageId"],
         body=open_envelope(record["body"]),
@@ -105,5 +120,21 @@ def _message(record: object, place: int, open_envelope: Callable[[str], str]) ->
     )
 
 
+_KINDS = {"messageAttributes": dict, "eventSourceARN": str, "receiptHandle": str}
+"""What may be missing, and is of this type where it is there."""
+
+
+def _source(record: Mapping[object, object]) -> str:
+    source = record.get("eventSource") or record.get("EventSource")
+    return source[:50] if isinstance(source, str) else "unknown"
+
+
 def _strings(attributes: object) -> dict[str, str]:
-    return {name: str(value) for name, value in attributes.items()} if isinstance(attributes, dict) else {}
+    """SQS's own attributes: strings from Lambda, and numbers too in an event that somebody has written."""
+    if not isinstance(attributes, dict):
+        return {}
+    return {name: str(value) for name, value in attributes.items() if isinstance(value, str) or _countable(value)}
+
+
+def _countable(value: object) -> bool:
+    return isinstance(value, int) and abs(value) < 10**_MOST_DIGITS

@@ -36,9 +36,10 @@ that version is gone the answer is `LostClaim`, and a record that has vanished i
 bring any of them to its answer: given what is there now, `step` says the next `Change` to try or the final answer.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from operator import attrgetter
 
 DEFAULT_RETENTION_SECONDS = 30 * 24 * 60 * 60
 """Thirty days: moves to and from a dead-letter queue restart SQS's own retention of at most fourteen."""
@@ -96,9 +97,13 @@ ATTRIBUTES = (*_STRINGS, *_NUMBERS)
 """The attributes of a record in the table; whatever else an item carries is left alone."""
 
 
+values: Callable[[Record], tuple[str | int | None, ...]] = attrgetter(*ATTRIBUTES)
+"""A record's values, in the order of `ATTRIBUTES`."""
+
+
 def attributes(record: Record) -> dict[str, str | int]:
     """The record as the table holds it: its attributes that are not None."""
-    return {name: value for name in ATTRIBUTES if (value := getattr(record, name)) is not None}
+    return {name: value for name, value in zip(ATTRIBUTES, values(record), strict=True) if value is not None}
 
 
 def from_attributes(item: Mapping[str, object]) -> Record:
@@ -115,7 +120,10 @@ def _whole(value: object) -> int | None:
     """An integer, also where the engine hands it out as a Decimal; None for anything else."""
     if isinstance(value, bool) or not hasattr(value, "__int__") or isinstance(value, str):
         return None
-    number = int(value)
+    try:
+        number = int(value)
+    except (ValueError, OverflowError):  # NaN, and the infinities
+        return None
     return number if number == value else None
 
 

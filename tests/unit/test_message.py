@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from idempotent_receiver.message import Message, messages_of
+from idempotent_receiver.message import InvalidEvent, Message, messages_of
 
 
 def message(queue: str = "", **attributes: str) -> Message:
@@ -14,7 +14,8 @@ def message(queue: str = "", **attributes: str) -> Message:
 
 
 @pytest.mark.parametrize(
-    ("told", "count"), [("1", 1), ("17", 17), ("", 1), ("x", 1), ("-1", 1), ("²", 1), ("1.5", 1), ("٣", 1)]
+    ("told", "count"),
+    [("1", 1), ("17", 17), ("", 1), ("x", 1), ("-1", 1), ("²", 1), ("1.5", 1), ("٣", 1), ("9" * 5000, 1)],
 )
 def test_the_receive_count_is_sqss_or_one(told: str, count: int) -> None:
     """What cannot be read counts as a first delivery."""
@@ -29,7 +30,13 @@ def test_times_are_moments_in_utc_or_unknown() -> None:
     assert sent.sent_at == datetime(2027, 1, 15, 8, 0, 0, 123000, tzinfo=UTC)
     assert sent.first_received_at == datetime(2027, 1, 15, 8, 0, 1, tzinfo=UTC)
     assert message().sent_at is None
-    assert message(SentTimestamp="soon").sent_at is None
+
+
+@pytest.mark.parametrize("told", ["soon", "", "-1", "1.5", "²", "9" * 17, "9" * 5000])
+def test_a_time_that_is_none_is_unknown(told: str) -> None:
+    """Python takes more for a digit than for a number, prints no more than 4,300, and knows no year after 9999."""
+    assert message(SentTimestamp=told).sent_at is None
+    assert message(ApproximateFirstReceiveTimestamp=told).first_received_at is None
 
 
 def test_fifo_is_what_the_queues_name_says() -> None:
@@ -63,3 +70,27 @@ def test_attributes_of_an_odd_type_are_none_at_all(odd: object) -> None:
     (parsed,) = messages_of({"Records": [{"messageId": "1", "body": "", "attributes": odd}]}, str)
 
     assert parsed.attributes == {}
+
+
+def test_single_attributes_that_are_no_text_and_no_number_are_left_out() -> None:
+    """Lambda's are strings, and whoever writes an event by hand writes numbers; nobody can count to 10 to the 5,000."""
+    odd = {"list": [1], "huge": 10**5000, "none": None, "float": 1.5}
+    (parsed,) = messages_of({"Records": [{"messageId": "1", "body": "", "attributes": {"n": 2, **odd}}]}, str)
+
+    assert parsed.attributes == {"n": "2"}
+
+
+@pytest.mark.parametrize("name", ["eventSourceARN", "receiptHandle", "messageAttributes"])
+def test_a_part_of_a_wrong_type_is_no_message_of_sqss(name: str) -> None:
+    """Refused before anything runs, and by its name; what is only missing or empty is not wrong."""
+    with pytest.raises(InvalidEvent, match=f"not an SQS event: '{name}'"):
+        messages_of({"Records": [{"messageId": "1", "body": "", name: 7}]}, str)
+
+    assert len(messages_of({"Records": [{"messageId": "1", "body": "", name: None}]}, str)) == 1
+
+
+@pytest.mark.parametrize("source", [10**5000, ["x"], {}, None], ids=["huge", "list", "empty", "none"])
+def test_a_source_that_cannot_be_named_is_unknown(source: object) -> None:
+    """Saying what is wrong must not go wrong."""
+    with pytest.raises(InvalidEvent, match="comes from 'unknown'"):
+        messages_of({"Records": [{"eventSource": source}]}, str)

@@ -482,7 +482,16 @@ def test_numbers_may_come_as_decimals_and_other_attributes_are_let_be() -> None:
 
 
 @pytest.mark.parametrize(
-    "attribute", [{"expiration": "5"}, {"attempts": True}, {"attempts": Decimal("1.5")}, {"version": 7}, {"data": None}]
+    "attribute",
+    [
+        {"expiration": "5"},
+        {"expiration": Decimal("NaN")},
+        {"expiration": float("inf")},
+        {"attempts": True},
+        {"attempts": Decimal("1.5")},
+        {"version": 7},
+        {"data": None},
+    ],
 )
 def test_an_attribute_of_a_foreign_type_is_named(attribute: dict[str, object]) -> None:
     """For people who have to mend it."""

@@ -42,6 +42,10 @@ setup: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME) ## make .venv and .tools wi
 run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## play 500 transfers through the local cloud (N=500 SEED=1 PROTECTION=on STACK=name)
 	@.venv/bin/python -m local.run
 
+.PHONY: cloud
+cloud: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## keep a local cloud with the application, to try `receiver` on, until Ctrl-C (N=50 SEED=1)
+	@.venv/bin/python -m local.sandbox
+
 .PHONY: test
 test: setup .build/host.complete .build/$(ARCHITECTURE).complete ## run all tests (ARGS="-k name" for some)
 	.venv/bin/pytest --numprocesses $(WORKERS) --dist loadgroup $(ARGS)

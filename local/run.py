@@ -11,6 +11,7 @@ kept beside one that wraps its handler with faults.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -35,7 +36,7 @@ from local.standin import Server, Standin
 from local.story import CURRENCY, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from types import FrameType
 
     from local.books import Entry
@@ -92,10 +93,12 @@ def on_local_cloud(wish: Wish, show: Show) -> Books:
     """Play the story on a cloud of its own, which is gone afterwards."""
     story = tell(wish.seed, wish.number)
     standin = Standin(story.kinds)
-    said = show.step("local cloud")
-    with Server(standin) as port, running_cloud() as cloud:
-        said(f"{cloud.endpoint_url}, in a process of its own")
-        stage = _deployed(cloud, port, wish, show)
+    with set_up(standin, show, protected=wish.protected) as (cloud, stage):
+        was = stage.shorten_visibility(VISIBILITY_SECONDS)
+        show.note(
+            f"the queue's visibility timeout was set from {was} to {VISIBILITY_SECONDS} s after deployment, "
+            "so that a killed worker's messages come back while you wait"
+        )
         try:
             books, gave_up = _performed(wish, story, stage, standin, show)
         except StageError:
@@ -108,26 +111,39 @@ def on_local_cloud(wish: Wish, show: Show) -> Books:
     return books
 
 
-def _deployed(cloud: Cloud, port: int, wish: Wish, show: Show) -> Stage:
+@contextlib.contextmanager
+def set_up(
+    standin: Standin, show: Show, *, protected: bool = True, name: str = "receiver"
+) -> Iterator[tuple[Cloud, Stage]]:
+    """Start a local cloud, and deploy the template onto it under this name; both are gone after the block."""
+    said = show.step("local cloud")
+    with Server(standin) as port, running_cloud() as cloud:
+        said(f"{cloud.endpoint_url}, in a process of its own")
+        yield cloud, _deployed(cloud, name, overlay_of(port, protected=protected), show)
+
+
+def _deployed(cloud: Cloud, name: str, overlay: Mapping[str, bytes], show: Show) -> Stage:
     said = show.step("stack")
-    stack = deploy(cloud, overlay=overlay_of(port, protected=wish.protected), parameters=PARAMETERS)
+    stack = deploy(cloud, name=name, overlay=overlay, parameters=PARAMETERS)
     given = ", ".join(f"{name}={value}" for name, value in PARAMETERS.items())
     said(f"template.yaml as it stands, with {given}")
-    stage = Stage(
+    return Stage(
         stack=stack,
         sqs=cloud.client("sqs"),
         dynamodb=cloud.client("dynamodb"),
         functions=cloud.client("lambda"),
     )
-    was = stage.shorten_visibility(VISIBILITY_SECONDS)
-    show.note(
-        f"the queue's visibility timeout was set from {was} to {VISIBILITY_SECONDS} s after deployment, "
-        "so that a killed worker's messages come back while you wait"
-    )
-    return stage
 
 
 def _performed(wish: Wish, story: Story, stage: Stage, standin: Standin, show: Show) -> tuple[Books, str | None]:
+    player = Player(stage, story, StandinPrompter(standin))
+    gave_up = perform_on(stage, story, standin, player, show)
+    entries, log = stage.all_entries(), standin.lines()
+    return _close(wish, story, stage, player.sent, entries=entries, log=log, witnessed=True), gave_up
+
+
+def perform_on(stage: Stage, story: Story, standin: Standin, player: Player, show: Show) -> str | None:
+    """Play the whole story; None then, else what was waited for in vain."""
     sides = story.sides
 
     def posted(names: Sequence[str]) -> frozenset[str]:
@@ -135,10 +151,7 @@ def _performed(wish: Wish, story: Story, stage: Stage, standin: Standin, show: S
         return frozenset(entry.transfer for entry in stage.entries_of(readable))
 
     standin.attach(posted)
-    player = Player(stage, story, StandinPrompter(standin))
-    gave_up = _play(player, stage, story, LOCAL, show)
-    entries, log = stage.all_entries(), standin.lines()
-    return _close(wish, story, stage, player.sent, entries=entries, log=log, witnessed=True), gave_up
+    return _play(player, stage, story, LOCAL, show)
 
 
 def overlay_of(port: int, *, protected: bool) -> dict[str, bytes]:
@@ -244,7 +257,8 @@ def _keep_logs(cloud: Cloud, stage: Stage) -> Path:
     return EVIDENCE
 
 
-def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+def interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+    """End by a signal as by a Ctrl-C."""
     raise KeyboardInterrupt
 
 
@@ -261,7 +275,7 @@ def perform(show: Show) -> int:
 
 def main() -> int:
     """Play the story, whatever comes between; return the exit status."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
     show = Show()
     try:
         return perform(show)

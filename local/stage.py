@@ -6,8 +6,10 @@ Everything here is what an operator's own AWS client could do. Nothing of the co
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from local.books import DeadLetter, Entry
 
@@ -27,6 +29,7 @@ STAMP = "idempotent-receiver"
 MOST_RECEIVES = 2_000
 EMPTY_RECEIVES = 3
 MOST_RESENDS = 10
+MOST_LOOKS, LOOK_SECONDS = 300, 0.2
 
 
 class StageError(Exception):
@@ -143,6 +146,50 @@ class Stage:
             "eventSourceARN": arn,
             "awsRegion": arn.split(":")[3],
         }
+
+    def abandon(self, part: Part) -> str:
+        """Hand the function a message that is in no queue, and that kills it; return the key of the claim it leaves."""
+        record = self.record_of(part, str(uuid4()))
+        try:
+            self.invoke(record)
+        except StageError:
+            return str(record["messageId"])
+        raise StageError(f"the worker was to die of {part.name}, and did not")
+
+    def let_die(self, parts: Sequence[Part], *, handled: int) -> None:
+        """Send messages and receive them until SQS moves them to the dead-letter queue, as nobody acknowledges them.
+
+        The function handles the first few, and its acknowledgement is what gets lost.
+        """
+        self._deliver(enabled=False)
+        try:
+            sent = self.send(parts)
+            for part in parts[:handled]:
+                self.invoke(self.record_of(part, sent[part.name]))
+            for _ in range(MOST_RECEIVES):
+                if self.backlog(self.queue).total == 0:
+                    return
+                self._receive_in_vain()
+            raise StageError("messages that nobody handled did not become dead letters")
+        finally:
+            self._deliver(enabled=True)
+
+    def _receive_in_vain(self) -> None:
+        for message in self.sqs.receive_message(QueueUrl=self.queue, MaxNumberOfMessages=10).get("Messages", []):
+            self.sqs.change_message_visibility(
+                QueueUrl=self.queue, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0
+            )
+
+    def _deliver(self, *, enabled: bool) -> None:
+        """Let the queue deliver to the function, or hold its messages back."""
+        mapping = self.stack.resources["ConsumerMessages"]
+        self.functions.update_event_source_mapping(UUID=mapping, Enabled=enabled)
+        wanted = "Enabled" if enabled else "Disabled"
+        for _ in range(MOST_LOOKS):
+            if self.functions.get_event_source_mapping(UUID=mapping)["State"] == wanted:
+                return
+            time.sleep(LOOK_SECONDS)
+        raise StageError(f"the queue's mapping did not become {wanted}")
 
     def entries_of(self, transfers: Mapping[str, Sequence[str]]) -> list[Entry]:
         """The ledger's entries for these transfers, each given with the accounts that it may have entries for."""

@@ -10,6 +10,7 @@ TESTS = Path(__file__).parent
 
 GROUPS = {
     "e2e/test_run.py": "run",  # it brings clouds of its own
+    "e2e/test_sandbox.py": "run",  # likewise
     "e2e": "cloud",  # one cloud, one deployment, and one judgement about all calls that were recorded
     "contract": "engines",
 }

@@ -1,0 +1,175 @@
+"""`make cloud`: the application on a local cloud that stays, with a story behind it, to try the command `receiver`.
+
+What it takes comes from the environment: N and SEED. It is set up as `make run` is, and plays its story without the
+kills. Then it adds what that does not leave behind: dead letters that can succeed, one that is done, and the claim of a
+worker that died of a message which nobody delivers again. It ends by Ctrl-C or SIGTERM, and leaves nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from local.cloud import ROOT
+from local.deploy import DeployError
+from local.play import Player, StandinPrompter
+from local.run import INTERRUPTED, interrupt, perform_on, set_up, wish_of
+from local.server import ServerError
+from local.show import Show
+from local.stage import StageError
+from local.standin import Standin
+from local.story import CURRENCY, Kind, Part, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from local.cloud import Cloud
+    from local.run import Wish
+    from local.stage import Stage
+    from local.story import Story
+
+STACK = "transfers"
+ENVIRONMENT = ROOT / ".build" / "cloud.env"
+"""What is sourced by a shell that is to work on this cloud. It is there for as long as the cloud is."""
+
+NUMBER = "50"
+POLL_SECONDS = 0.2
+PAYER, PAYEE = "late-payer", "late-payee"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftovers:
+    """The keys of records that are worth a look."""
+
+    completed: str
+    failed: str
+    orphan: str
+
+
+def sandbox(wish: Wish, show: Show) -> None:
+    """Set all up, say what to type, and stay until somebody interrupts."""
+    story = tell(wish.seed, wish.number, kills=False)  # else one waits for their leases
+    orphan = _late(story, "orphan")
+    standin = Standin({**story.kinds, orphan.name: Kind.KILLED_BEFORE})
+    with set_up(standin, show, name=STACK) as (cloud, stage):
+        leftovers = _leave(stage, story, standin, orphan, show)
+        lines = exports(cloud.environment)
+        ENVIRONMENT.write_text(lines)
+        try:
+            say(lines, commands(leftovers))
+            _stay(cloud)
+        finally:
+            _forget(lines)
+
+
+def _leave(stage: Stage, story: Story, standin: Standin, orphan: Part, show: Show) -> Leftovers:
+    player = Player(stage, story, StandinPrompter(standin))
+    gave_up = perform_on(stage, story, standin, player, show)
+    if gave_up is not None:
+        raise StageError(f"the story did not come to its end: {gave_up}")
+    said = show.step("leftovers")
+    stage.open_accounts({PAYER: 1_000, PAYEE: 0}, CURRENCY)
+    key = stage.abandon(orphan)
+    stage.let_die([_late(story, name) for name in ("done", "unhandled-1", "unhandled-2")], handled=1)
+    said("three more dead letters, of which one is done; and a claim whose worker is dead")
+    return Leftovers(
+        completed=player.sent[_first(story, Kind.GOOD)],
+        failed=player.sent[_first(story, Kind.OVERDRAWN)],
+        orphan=key,
+    )
+
+
+def _late(story: Story, name: str) -> Part:
+    """A transfer that the story does not know of."""
+    name = f"{story.parts[0].name.partition('-')[0]}-late-{name}"
+    transfer = {"transfer_id": name, "from_account": PAYER, "to_account": PAYEE, "amount": 1, "currency": CURRENCY}
+    return Part(name=name, kind=Kind.GOOD, body=json.dumps(transfer))
+
+
+def _first(story: Story, kind: Kind) -> str:
+    return next(part.name for part in story.parts if part.kind is kind)
+
+
+def exports(variables: Mapping[str, str]) -> str:
+    """What a shell must be told to work on this cloud, and on no account of its user's."""
+    unset = "unset AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN\n"
+    return unset + "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+
+
+def commands(leftovers: Leftovers) -> list[tuple[str, str]]:
+    """What to type, and what it shows."""
+    on = f"--stack {STACK}"
+    return [
+        (f"doctor {on}", "what the stack would need, and has"),
+        (f"dlq list {on}", "the dead letters, by reason"),
+        (f"dlq redrive {on}", "the plan; then, once agreed to, back to the queue with what can succeed"),
+        (f"show {leftovers.completed} {on}", "a record that is COMPLETED"),
+        (f"show {leftovers.failed} {on}", "one that has FAILED, and why"),
+        (f"show {leftovers.orphan} {on}", "one whose worker is dead"),
+        (f"stuck {on}", "all such, once their leases are over"),
+    ]
+
+
+def say(lines: str, commands: Sequence[tuple[str, str]]) -> None:
+    """Say what to type. Not by way of the console: what is to be copied must not be wrapped."""
+    path = ENVIRONMENT.relative_to(ROOT)
+    text = [
+        "",
+        f"The stack is called {STACK}. In another terminal, in this folder:",
+        "",
+        f"    . {path}",
+        *(f"    .venv/bin/receiver {command}    # {meaning}" for command, meaning in commands),
+        "",
+        f"{path} says:",
+        "",
+        *(f"    {line}" for line in lines.splitlines()),
+        "",
+        "It stays until you press Ctrl-C, and leaves nothing.",
+        "",
+    ]
+    sys.stdout.write("\n".join(text))
+    sys.stdout.flush()
+
+
+def _stay(cloud: Cloud) -> None:
+    try:
+        while cloud.alive:
+            time.sleep(POLL_SECONDS)
+    except KeyboardInterrupt:
+        return
+    raise ServerError("the local cloud has ended by itself")
+
+
+def _forget(lines: str) -> None:
+    """Remove the file, unless another sandbox has put its own in its place."""
+    if ENVIRONMENT.exists() and ENVIRONMENT.read_text() == lines:
+        ENVIRONMENT.unlink()
+
+
+def main() -> int:
+    """Stay until the end; return the exit status."""
+    signal.signal(signal.SIGTERM, interrupt)
+    show = Show()
+    try:
+        wish = wish_of({"N": os.environ.get("N") or NUMBER, "SEED": os.environ.get("SEED", "")})
+        show.title(wish.number, wish.seed, protected=True)
+        sandbox(wish, show)
+    except KeyboardInterrupt:
+        show.failed("stopped, and cleared up")
+        return INTERRUPTED
+    except (ValueError, ServerError, DeployError, StageError, ClientError, BotoCoreError) as error:
+        show.failed(str(error))
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

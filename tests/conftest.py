@@ -1,12 +1,26 @@
-"""Which tests must share a process where several run them (`--dist loadgroup`): those that share a server."""
+"""What holds for all tests: how many examples hypothesis tries, and which tests must share a process where several run
+them (`--dist loadgroup`): those that share a server.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
+
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+# The same examples each time, so that a red test is red for everybody.
+settings.register_profile(
+    "bounded", max_examples=200, derandomize=True, database=None, deadline=None, suppress_health_check=SLOW
+)
+settings.register_profile(
+    "long", max_examples=int(os.environ.get("EXAMPLES", "5000")), deadline=None, suppress_health_check=SLOW
+)
+settings.load_profile("long" if "EXAMPLES" in os.environ else "bounded")
 
 GROUPS = {
     "e2e/test_run.py": "run",  # it brings clouds of its own

@@ -13,7 +13,7 @@ from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.record import Change, Claim, Claimed, attributes, complete
 from idempotent_receiver.store import WRITES_A_CALL
 from idempotent_receiver.stores.items import typed
-from idempotent_receiver.stores.statements import insert, shape_of, update
+from idempotent_receiver.stores.statements import insert, replacement_of, update
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,11 +73,9 @@ def _insert(table: str, change: Change) -> dict[str, Any]:
 
 
 def _update(table: str, change: Change) -> dict[str, Any]:
-    shape, new = shape_of(change), attributes(change.new)
-    values = [*(new[name] for name in shape.put), change.new.id]
-    values += [value for value in change.expected.values() if value is not None]
+    id, shape, put, standing = replacement_of(change)
     return {
         "Statement": update(table, shape),
-        "Parameters": [typed(value) for value in values],
+        "Parameters": [typed(value) for value in (*put.values(), id, *standing.values())],
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }

@@ -37,9 +37,10 @@ from idempotent_receiver.store import (
 from idempotent_receiver.stores.actions import named, transact_items
 from idempotent_receiver.stores.items import record_in, typed, unsendable
 from idempotent_receiver.stores.statements import (
+    Replacement,
     condition_expression,
     insert,
-    shape_of,
+    replacement_of,
     update,
     update_expression,
 )
@@ -58,7 +59,8 @@ if TYPE_CHECKING:
 MOST_RESENDS: Final = 4
 """How often keys that BatchGetItem left unprocessed are asked for again: 100 items of 400 KB need three calls."""
 
-Wish = TypeVar("Wish", Record, Change)
+Attributes = dict[str, str | int]
+Wish = TypeVar("Wish", Attributes, Replacement)
 
 
 class DynamoDBStore:
@@ -91,11 +93,14 @@ class DynamoDBStore:
 
     def insert(self, records: Sequence[Record]) -> Sequence[Written]:
         """Put each record where its id has none."""
-        return _in_chunks(records, _unsendable_record, self._put, self._execute_inserts)
+        items = [attributes(record) for record in records]
+        whys = [unsendable(record.id, item.values()) for record, item in zip(records, items, strict=True)]
+        return _in_chunks(items, whys, self._put, self._execute_inserts)
 
     def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
         """Write each change whose expected attributes still stand."""
-        return _in_chunks(changes, _unsendable_change, self._update, self._execute_updates)
+        replacements = [replacement_of(change) for change in changes]
+        return _in_chunks(replacements, [*map(_unsendable, replacements)], self._update, self._execute_updates)
 
     def read(self, ids: Sequence[str]) -> Sequence[Record | Unknown | None]:
         """What is there now, consistently."""
@@ -108,15 +113,17 @@ class DynamoDBStore:
 
     def commit(self, change: Change, actions: Sequence[Action]) -> Written | ActionFailed:
         """Write the change and all actions, or nothing."""
-        if (why := _unsendable_change(change)) is not None:
+        replacement = replacement_of(change)
+        if (why := _unsendable(replacement)) is not None:
             return NotApplied(why, retry=False)
         items = transact_items(actions, table=self.table_name, id=change.new.id)
         if isinstance(items, NotApplied):
             return items
-        return self._transact(change, items, actions)
+        update = self._update_item(replacement)
+        return self._transact([{"Update": update}, *items], _token(change), actions)
 
-    def _put(self, record: Record) -> Written:
-        item = {name: typed(value) for name, value in attributes(record).items()}
+    def _put(self, attributes: Attributes) -> Written:
+        item = {name: typed(value) for name, value in attributes.items()}
         request = Request("PutItem", self.table_name, "dynamodb:PutItem")
         return _write_one(
             request,
@@ -129,48 +136,42 @@ class DynamoDBStore:
             ),
         )
 
-    def _update(self, change: Change) -> Written:
+    def _update(self, replacement: Replacement) -> Written:
         request = Request("UpdateItem", self.table_name, "dynamodb:UpdateItem")
-        return _write_one(request, lambda: self.client.update_item(**self._replacement(change)))
+        return _write_one(request, lambda: self.client.update_item(**self._update_item(replacement)))
 
-    def _replacement(self, change: Change) -> "UpdateTypeDef":
-        """The change for UpdateItem, and for a transaction's Update."""
-        shape = shape_of(change)
-        new, expected = attributes(change.new), change.expected
-        names = ("id", *shape.put, *shape.removed)
-        values = {f":{name}": typed(new[name]) for name in shape.put}
-        values |= {f":expected_{name}": typed(value) for name, value in expected.items() if value is not None}
+    def _update_item(self, replacement: Replacement) -> "UpdateTypeDef":
+        """The replacement for UpdateItem, and for a transaction's Update."""
+        id, shape, put, standing = replacement
+        values = {f":{name}": typed(value) for name, value in put.items()}
+        values |= {f":expected_{name}": typed(value) for name, value in standing.items()}
         return {
             "TableName": self.table_name,
-            "Key": {"id": typed(change.new.id)},
+            "Key": {"id": typed(id)},
             "UpdateExpression": update_expression(shape),
             "ConditionExpression": condition_expression(shape),
-            "ExpressionAttributeNames": {f"#{name}": name for name in names},
+            "ExpressionAttributeNames": {f"#{name}": name for name in ("id", *shape.put, *shape.removed)},
             "ExpressionAttributeValues": values,
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
 
-    def _execute_inserts(self, records: Sequence[Record]) -> list[Written]:
-        def statement(record: Record) -> "BatchStatementRequestTypeDef":
-            held = attributes(record)
-            text = insert(self.table_name, tuple(held))
-            return {"Statement": text, "Parameters": [typed(value) for value in held.values()]}
+    def _execute_inserts(self, items: Sequence[Attributes]) -> list[Written]:
+        def statement(item: Attributes) -> "BatchStatementRequestTypeDef":
+            text = insert(self.table_name, tuple(item))
+            return {"Statement": text, "Parameters": [typed(value) for value in item.values()]}
 
-        return self._execute([statement(record) for record in records], "dynamodb:PartiQLInsert")
+        return self._execute([statement(item) for item in items], "dynamodb:PartiQLInsert")
 
-    def _execute_updates(self, changes: Sequence[Change]) -> list[Written]:
-        def statement(change: Change) -> "BatchStatementRequestTypeDef":
-            shape = shape_of(change)
-            new, expected = attributes(change.new), change.expected
-            values = [*(new[name] for name in shape.put), change.new.id]
-            values += [value for value in expected.values() if value is not None]
+    def _execute_updates(self, replacements: Sequence[Replacement]) -> list[Written]:
+        def statement(replacement: Replacement) -> "BatchStatementRequestTypeDef":
+            id, shape, put, standing = replacement
             return {
                 "Statement": update(self.table_name, shape),
-                "Parameters": [typed(value) for value in values],
+                "Parameters": [typed(value) for value in (*put.values(), id, *standing.values())],
                 "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
             }
 
-        return self._execute([statement(change) for change in changes], "dynamodb:PartiQLUpdate")
+        return self._execute([statement(replacement) for replacement in replacements], "dynamodb:PartiQLUpdate")
 
     def _execute(self, statements: "Sequence[BatchStatementRequestTypeDef]", permission: str) -> list[Written]:
         """Run up to 25 statements, each for itself; the answers come in their order."""
@@ -203,15 +204,13 @@ class DynamoDBStore:
         return found | {key["id"]["S"]: doubt for key in left[self.table_name]["Keys"]}
 
     def _transact(
-        self, change: Change, items: "list[TransactWriteItemTypeDef]", actions: Sequence[Action]
+        self, items: "list[TransactWriteItemTypeDef]", token: str, actions: Sequence[Action]
     ) -> Written | ActionFailed:
         tables = {self.table_name: None} | {str(action.arguments["TableName"]): None for action in actions}
         permission = "dynamodb:UpdateItem on the records, and what the handler's own actions need"
         request = Request("TransactWriteItems", " or ".join(tables), permission)
         try:
-            self.client.transact_write_items(
-                TransactItems=[{"Update": self._replacement(change)}, *items], ClientRequestToken=_token(change)
-            )
+            self.client.transact_write_items(TransactItems=items, ClientRequestToken=token)
         except ClientError as error:
             if code_of(error) == "TransactionCanceledException":
                 return _cancelled(error.response.get("CancellationReasons", []), request, actions)
@@ -251,12 +250,8 @@ def _token(change: Change) -> str:
     return hashlib.sha256(f"{change.new.id}\0{change.seen.version}".encode()).hexdigest()[:36]
 
 
-def _unsendable_record(record: Record) -> str | None:
-    return unsendable(record.id, attributes(record).values())
-
-
-def _unsendable_change(change: Change) -> str | None:
-    return unsendable(change.new.id, [*attributes(change.new).values(), *change.expected.values()])
+def _unsendable(replacement: Replacement) -> str | None:
+    return unsendable(replacement.id, [*replacement.put.values(), *replacement.standing.values()])
 
 
 def _chunks(wishes: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
@@ -265,12 +260,11 @@ def _chunks(wishes: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 
 def _in_chunks(
     wishes: Sequence[Wish],
-    trouble: Callable[[Wish], str | None],
+    whys: Sequence[str | None],
     one: Callable[[Wish], Written],
     many: Callable[[Sequence[Wish]], list[Written]],
 ) -> list[Written]:
-    """Answer every wish in order: those that must not be sent by themselves, the others 25 at a time."""
-    whys = [trouble(wish) for wish in wishes]
+    """Answer every wish in order: those that must not be sent (`whys`) by themselves, the others 25 at a time."""
     sendable = [wish for wish, why in zip(wishes, whys, strict=True) if why is None]
     answers: list[Written] = []
     for chunk in _chunks(sendable, WRITES_A_CALL):

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 MOST_KEY_BYTES = 2048
 MOST_DIGITS = 38
+_LARGEST_NUMBER = 10**MOST_DIGITS - 1
 
 
 def typed(value: str | int) -> "UniversalAttributeValueTypeDef":
@@ -39,13 +40,15 @@ def unsendable(id: str, values: Iterable[str | int | None] = ()) -> str | None:
 
     A lone surrogate has no UTF-8, and AWS's own engine takes all of them for one "?": two keys would be one.
     """
+    texts = [id]
+    for value in values:
+        if isinstance(value, str):
+            texts.append(value)
+        elif value is not None and abs(value) > _LARGEST_NUMBER:
+            return f"a number of the record has more than {MOST_DIGITS} digits: DynamoDB stores none such"
     try:
         size = len(id.encode())
-        for value in values:
-            if isinstance(value, str):
-                value.encode()
-            elif value is not None and abs(value) >= 10**MOST_DIGITS:
-                return f"a number of the record has more than {MOST_DIGITS} digits: DynamoDB stores none such"
+        "".join(texts).encode()
     except UnicodeEncodeError:
         return "the record's key or one of its values holds a lone surrogate: it is not text that DynamoDB stores"
     if not 0 < size <= MOST_KEY_BYTES:

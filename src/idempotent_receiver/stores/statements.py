@@ -1,4 +1,4 @@
-"""The texts by which DynamoDB is asked to write a record; no values, and nothing that is sent.
+"""The texts by which DynamoDB is asked to write a record, and which values go with them; nothing is sent here.
 
 A text depends on which attributes are there, not on what they hold: a consumer needs a handful, each made once.
 
@@ -10,7 +10,7 @@ Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-refe
 from functools import lru_cache
 from typing import NamedTuple
 
-from idempotent_receiver.record import ATTRIBUTES, Change, attributes
+from idempotent_receiver.record import ATTRIBUTES, Change, values
 
 
 class Shape(NamedTuple):
@@ -22,22 +22,36 @@ class Shape(NamedTuple):
     missing: tuple[str, ...]
 
 
-def shape_of(change: Change) -> Shape:
-    """The shape of a change that replaces a record.
+class Replacement(NamedTuple):
+    """A change that replaces a record, as it is sent: its shape, and the values by the shape's names, in its order."""
+
+    id: str
+    shape: Shape
+    put: dict[str, str | int]
+    standing: dict[str, str | int]
+
+
+def replacement_of(change: Change) -> Replacement:
+    """What to send for a change that replaces a record.
 
     Where the version that it names still stands, so does all else that was seen, and only what differs is written. A
     record without a version is written whole: what it expects to stand is not all that the record holds.
     """
-    seen, new = change.seen, attributes(change.new)
+    seen, new = change.seen, change.new
     assert seen is not None, "what replaces nothing is an insert"
-    old = {} if seen.version is None else attributes(seen)
-    put = tuple(name for name, value in new.items() if name != "id" and old.get(name) != value)
-    gone = ATTRIBUTES if seen.version is None else tuple(old)
-    removed = tuple(name for name in gone if name != "id" and name not in new)
+    put: dict[str, str | int] = {}
+    removed: list[str] = []
+    for name, old, value in zip(ATTRIBUTES, values(seen), values(new), strict=True):
+        if name == "id" or (old == value and seen.version is not None):
+            continue
+        if value is None:
+            removed.append(name)
+        else:
+            put[name] = value
     expected = change.expected
-    standing = tuple(name for name, value in expected.items() if value is not None)
-    missing = tuple(name for name, value in expected.items() if value is None)
-    return Shape(put, removed, standing, missing)
+    standing = {name: value for name, value in expected.items() if value is not None}
+    missing = tuple([name for name in expected if name not in standing])
+    return Replacement(new.id, Shape(tuple(put), tuple(removed), tuple(standing), missing), put, standing)
 
 
 @lru_cache

@@ -53,10 +53,16 @@ test: setup .build/host.complete .build/$(ARCHITECTURE).complete ## run all test
 .PHONY: build
 build: .build/$(ARCHITECTURE).complete .build/host.complete ## build the function for Lambda (.build/arm64) and for this machine (.build/host)
 
+# What is said on the command line takes the place of all that samconfig.toml has of it, so that is said again.
+said_in_samconfig = $(shell .tools/sam/bin/python -c 'import sys, tomllib; \
+	said = tomllib.load(open("samconfig.toml", "rb"))[sys.argv[1]]["deploy"]["parameters"].get("parameter_overrides", []); \
+	print(said if isinstance(said, str) else " ".join(said))' $(ENV))
+architecture = $(if $(filter-out file,$(origin ARCHITECTURE)),--parameter-overrides $(filter-out Architecture=%,$(said_in_samconfig)) Architecture=$(ARCHITECTURE))
+
 .PHONY: deploy
-deploy: $(SAM) ## build and deploy to AWS (ENV=default, staging or prod, as in samconfig.toml)
+deploy: $(SAM) ## build and deploy to AWS (ENV=default, staging or prod, as in samconfig.toml; ARCHITECTURE=x86_64)
 	.tools/sam/bin/sam build --config-env $(ENV)
-	.tools/sam/bin/sam deploy --config-env $(ENV)
+	.tools/sam/bin/sam deploy --config-env $(ENV) $(architecture)
 
 .PHONY: invoke
 invoke: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME) .build/host.complete ## run the built function once (EVENT=events/fresh.json)

@@ -78,7 +78,9 @@ def variable(aws: Aws, stack: Stack, name: str, value: str) -> Iterator[None]:
     for variables in ({**before, name: value}, before):
         functions.update_function_configuration(FunctionName=function, Environment={"Variables": variables})
         # It answers at once and changes a moment later, here as at AWS: what is looked at in between is neither.
-        functions.get_waiter("function_updated_v2").wait(FunctionName=function, WaiterConfig={"Delay": 1, "MaxAttempts": 30})
+        functions.get_waiter("function_updated_v2").wait(
+            FunctionName=function, WaiterConfig={"Delay": 1, "MaxAttempts": 30}
+        )
         if variables is not before:
             yield
 

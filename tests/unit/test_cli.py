@@ -502,6 +502,7 @@ def test_a_native_redrive_takes_no_filter(receiver: Receiver) -> None:
         (["dlq", "list", "--queue", "nowhere", "--table", "records"], 2, "there is no queue nowhere"),
         (["dlq", "list", "--queue", "transfers-dead", "--table", "records"], 2, "name it with --dlq"),
         (["dlq", "list", "--stack", "transfers", "--key-strategy", "guess"], 2, "guess is not known here"),
+        (["show", "m-1", "--table", "records", "--key-strategy", "guess"], 2, "guess is not known here"),
         (["dlq", "list", "--stack", "transfers", "--key-strategy", "body_field:a-b c"], 2, "JMESPath"),
         (["dlq", "list", "--stack", "transfers", "--key-strategy", "body_field:id"], 2, "goes with a namespace"),
         (["dlq", "list", "--stack", "transfers", "--envelope", "[["], 2, "--envelope"),

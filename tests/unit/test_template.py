@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+import subprocess
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -350,6 +352,26 @@ def test_dead_letters_are_sent_where_the_role_may_send_them(variant: str) -> Non
     else:
         assert url is None
         assert resources == []
+
+
+@pytest.mark.parametrize(
+    ("said", "passed"),
+    [
+        ((), None),
+        (("ARCHITECTURE=x86_64",), ["LogRetentionDays=7", "Architecture=x86_64"]),
+        (("ARCHITECTURE=arm64", "ENV=prod"), ["LogRetentionDays=90", "MaximumConcurrency=50", "Architecture=arm64"]),
+    ],
+)
+def test_an_architecture_that_is_deployed_for_is_said_beside_samconfigs_parameters(
+    said: tuple[str, ...], passed: list[str] | None
+) -> None:
+    """Alone it would take their place."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "ARCHITECTURE")}
+    asked = ["make", "--dry-run", "deploy", *said]
+    told = subprocess.run(asked, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    (line,) = [line for line in told.splitlines() if "sam deploy" in line]
+    _, _, overrides = line.partition("--parameter-overrides ")
+    assert (overrides.split() or None) == passed
 
 
 # Tables.

@@ -64,6 +64,11 @@ class Flags:
     envelope: str | None = None
     retention_days: float | None = None
 
+    def __post_init__(self) -> None:
+        # At once, and for commands too that get along without it: what is not understood is not passed over.
+        if self.key_strategy is not None:
+            key_strategy(self.key_strategy)
+
 
 def key_strategy(text: str) -> keys.KeyStrategy:
     """The strategy that a text names. Raises Refused for an unknown one."""

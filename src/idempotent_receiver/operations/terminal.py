@@ -158,7 +158,9 @@ class _Option:
 _OPTIONS = (
     _Option("stack", "The CloudFormation stack that has all of this in its outputs."),
     _Option("queue", "Its queue: URL, ARN or name."),
-    _Option("dlq", "Its dead-letter queue: URL, ARN or name."),
+    _Option(
+        "dlq", "Its dead-letter queue: URL, ARN or name; else the stack's, or what the queue's redrive policy names."
+    ),
     _Option("table", "The table of its records."),
     _Option("namespace", "Its store's namespace."),
     _Option("key_strategy", f"Where its keys come from: {STRATEGIES}."),

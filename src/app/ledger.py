@@ -1,4 +1,15 @@
-"""The books: an account's balance, and two entries for each transfer. All of a transfer is posted, or nothing."""
+"""The books: an account's balance, and two entries for each transfer, its legs. A posting is written whole, or not.
+
+A queue's message posts both legs at once. A workflow posts them one by one, so something may come between, and a step
+may come late, when others have given it up. What can follow on what is therefore said by the entries themselves:
+
+* the first leg is taken from the payer, or, where the transfer was given up before, it is an entry of nothing;
+* the second leg goes to the payee, or back to the payer. Both have the same `entry_id`, so only one of them is ever
+  written, whoever comes first and however late the other.
+
+No clearing account holds what is under way: each transfer would write to that one item. It is what first legs say
+without a second, and in the end there is none.
+"""
 
 from dataclasses import dataclass
 
@@ -14,13 +25,38 @@ class Ledger:
     entries: str
 
     def post(self, transfer: Transfer, tx: Transaction) -> None:
-        """Post both entries and both balances, on condition that the payer can pay."""
-        payer, payee = transfer.from_account, transfer.to_account
-        money = f"{transfer.amount} {transfer.currency}"
+        """Post both legs, on condition that the payer can pay; a receipt is entered as such."""
+        if transfer.receipt:
+            self._receive(transfer, tx)
+            return
+        self.debit(transfer, tx)
+        self.credit(transfer, tx)
+
+    def debit(self, transfer: Transfer, tx: Transaction) -> None:
+        """Post the first leg: take the money from the payer, if they have it."""
+        payer, money = transfer.from_account, f"{transfer.amount} {transfer.currency}"
         self._move(tx, payer, transfer, -transfer.amount, f"account {payer} is unknown or cannot pay {money}")
+        self._enter(tx, first_leg(transfer), payer, transfer, -transfer.amount, otherwise=_posted_before(transfer))
+
+    def credit(self, transfer: Transfer, tx: Transaction) -> None:
+        """Post the second leg: give it to the payee, unless it went back to the payer."""
+        payee = transfer.to_account
         self._move(tx, payee, transfer, +transfer.amount, f"account {payee} is unknown or not in {transfer.currency}")
-        self._enter(tx, payer, transfer, -transfer.amount)
-        self._enter(tx, payee, transfer, +transfer.amount)
+        self._enter(tx, second_leg(transfer), payee, transfer, +transfer.amount, otherwise=_posted_before(transfer))
+
+    def refund(self, transfer: Transfer, tx: Transaction) -> None:
+        """Post the second leg the other way: give the money back to the payer, unless it has arrived."""
+        payer = transfer.from_account
+        self._move(tx, payer, transfer, +transfer.amount, f"account {payer} is unknown or not in {transfer.currency}")
+        self._enter(tx, second_leg(transfer), payer, transfer, +transfer.amount)
+
+    def void(self, transfer: Transfer, tx: Transaction) -> None:
+        """Post a first leg of nothing, unless there is one: a debit that comes late finds it, and takes nothing."""
+        self._enter(tx, first_leg(transfer), transfer.from_account, transfer, 0)
+
+    def _receive(self, transfer: Transfer, tx: Transaction) -> None:
+        id = f"{transfer.transfer_id}##receipt"  # no account's name has that sign
+        self._enter(tx, id, transfer.to_account, transfer, 0, otherwise=_posted_before(transfer))
 
     def _move(self, tx: Transaction, account: str, transfer: Transfer, amount: int, otherwise: str) -> None:
         tx.update(
@@ -32,11 +68,34 @@ class Ledger:
             otherwise=PermanentError(otherwise),
         )
 
-    def _enter(self, tx: Transaction, account: str, transfer: Transfer, amount: int) -> None:
-        entry = {"entry_id": f"{transfer.transfer_id}#{account}", "transfer_id": transfer.transfer_id}
+    def _enter(
+        self,
+        tx: Transaction,
+        id: str,
+        account: str,
+        transfer: Transfer,
+        amount: int,
+        *,
+        otherwise: PermanentError | None = None,
+    ) -> None:
+        entry = {"entry_id": id, "transfer_id": transfer.transfer_id}
         tx.put(
             TableName=self.entries,
             Item={**entry, "account_id": account, "amount": amount, "currency": transfer.currency},
             ConditionExpression="attribute_not_exists(entry_id)",
-            otherwise=PermanentError(f"transfer {transfer.transfer_id} was posted before, by another message"),
+            otherwise=otherwise,
         )
+
+
+def first_leg(transfer: Transfer) -> str:
+    """The id of the entry that says what was taken."""
+    return f"{transfer.transfer_id}#{transfer.from_account}"
+
+
+def second_leg(transfer: Transfer) -> str:
+    """The id of the entry that says where it went."""
+    return f"{transfer.transfer_id}#{transfer.to_account}"
+
+
+def _posted_before(transfer: Transfer) -> PermanentError:
+    return PermanentError(f"transfer {transfer.transfer_id} was posted before, by another message")

@@ -8,7 +8,10 @@ Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._
 
 
 class Transfer(BaseModel):
-    """Move `amount`, in the currency's minor units (cents), from one account to another."""
+    """Move `amount`, in the currency's minor units (cents), from one account to another.
+
+    A `receipt` moves nothing: it says that a workflow has.
+    """
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
@@ -17,6 +20,7 @@ class Transfer(BaseModel):
     to_account: Name
     amount: Annotated[int, Field(gt=0, le=10**15)]
     currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
+    receipt: bool = False
 
     @model_validator(mode="after")
     def _goes_somewhere(self) -> Self:

@@ -174,6 +174,10 @@ explore: $(DEVELOPMENT) ## play every schedule of small worlds (SETUPS="2x1 3x1"
 simulate: $(DEVELOPMENT) ## play random worlds by seed (SEEDS=10000 FIRST=0, SEED=7 tells one)
 	@.venv/bin/python -m tests.simulation.simulate $(SEEDS:%=--seeds %) $(FIRST:%=--first %) $(SEED:%=--seed %)
 
+.PHONY: chaos
+chaos: $(DEVELOPMENT) $(MINISTACK) ## kill and freeze workers behind a lying network, and close the books (N=20000 SEED=1 SEATS=4 PROTECTION=on)
+	@.venv/bin/python -m tests.chaos
+
 .PHONY: bench
 bench: $(BENCH) $(MINISTACK) $(if $(PYTHON_arm64),.build/$(HOST).complete .build/peer-$(HOST)/.complete) ## measure us against others in 5 minutes (FULL=1: a grid in 30; ENFORCE=0: only report)
 	@PYTHONPATH=src PYTHON_313=$(PYTHON_arm64) .tools/bench/bin/python -m benchmarks

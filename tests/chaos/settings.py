@@ -1,0 +1,52 @@
+"""What all processes of one run agree on: names, and times that are short enough to see leases end."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import idempotent_receiver
+from local.cloud import ROOT
+
+RECORDS, ACCOUNTS, ENTRIES = "records", "accounts", "entries"
+
+TIMEOUT_SECONDS = 3.0
+"""The function's time-out: a worker that has not answered by then is killed, as Lambda does."""
+STOP_MARGIN_SECONDS = 1.0
+LEASE_MARGIN_SECONDS = 1.5
+VISIBILITY_SECONDS = 6
+"""Longer than a lease, which ends at the time-out and its margin: what a killed worker had is then free."""
+MOST_RECEIVES = 8
+"""Then the queue moves a message to the dead-letter queue by itself."""
+MESSAGES_A_BATCH = 10
+CONCURRENCY = 4
+"""Handlers that a worker runs at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a worker finds in its environment."""
+
+    worker: str
+    endpoint_url: str
+    queue_arn: str
+    dead_letter_queue_url: str
+    log: str
+    protected: bool
+
+    def environment(self) -> dict[str, str]:
+        """The settings as a process is given them."""
+        return {"CHAOS": json.dumps(asdict(self)), "PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    @classmethod
+    def from_environment(cls) -> Settings:
+        """The settings of this process."""
+        return cls(**json.loads(os.environ["CHAOS"]))
+
+
+def python_path() -> str:
+    """Where a process finds the library that this one has: of the checkout, or a copy with a bug in it."""
+    library = Path(idempotent_receiver.__file__).resolve().parents[1]
+    return os.pathsep.join([str(library), str(ROOT)])

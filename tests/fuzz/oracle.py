@@ -1,0 +1,174 @@
+"""What must be true of every answer, told once more and from the outside: by the event, the table and the queues."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from idempotent_receiver.deadletter import MOST_ATTRIBUTES, MOST_BYTES, STAMP, size_of
+from tests.fuzz.consumers import OWNER, PLENTY_MS, known_messages
+from tests.fuzz.hostile import NOW, NOW_MS
+
+if TYPE_CHECKING:
+    from idempotent_receiver import Message
+    from tests.fuzz.consumers import Received
+
+STRINGS = ("id", "status", "version", "data", "validation", "error", "owner")
+NUMBERS = ("expiration", "in_progress_expiration", "attempts")
+FREE, DONE, HELD, BARRED = "free", "done", "held", "barred"
+
+
+def judge(seen: Received) -> None:
+    """Everything that holds where the store is in order."""
+    judge_safety(seen)
+    judge_what_was_met(seen)
+    judge_groups(seen)
+    judge_leftovers(seen)
+
+
+def judge_safety(seen: Received) -> None:
+    """What holds whatever the store does."""
+    assert seen.raised is None, seen.raised
+    judge_form(seen)
+    judge_acknowledgements(seen)
+    judge_requests(seen)
+    assert "unexpected error in the receiver" not in seen.logs.texts
+    runs = [run.record_id for run in seen.runs]
+    assert len(runs) == len(set(runs)), "one run a key"
+
+
+def judge_form(seen: Received) -> None:
+    """A partial batch response that Lambda takes for one: another makes all a failure, or worse, all a success."""
+    assert seen.answer == json.loads(json.dumps(seen.answer))
+    assert list(seen.answer) == ["batchItemFailures"]
+    for failure in seen.answer["batchItemFailures"]:
+        assert list(failure) == ["itemIdentifier"]
+    failed = failed_ids(seen)
+    assert len(failed) == len(set(failed))
+    assert set(failed) <= {record["messageId"] for record in seen.event["Records"]}
+    assert "" not in failed
+
+
+def judge_acknowledgements(seen: Received) -> None:
+    """What is not asked for again is COMPLETED in the table, with its very payload, or SQS has its dead letter."""
+    failed = set(failed_ids(seen))
+    for message, id, fingerprint in known_messages(seen.setup, seen.event):
+        if message.id not in failed:
+            assert completed(seen, id, fingerprint) or buried(seen, message), message
+
+
+def judge_requests(seen: Received) -> None:
+    """Nothing is asked of SQS that it would refuse."""
+    for name, asked in seen.queues.calls:
+        if name == "change_message_visibility_batch":
+            assert all(0 <= entry["VisibilityTimeout"] <= 43_200 for entry in asked["Entries"])
+            assert 0 < len({entry["Id"] for entry in asked["Entries"]}) == len(asked["Entries"]) <= 10
+        else:
+            assert name == "send_message"
+    for kept in seen.dead_letters:
+        attributes = kept.sent["MessageAttributes"]
+        assert len(attributes) <= MOST_ATTRIBUTES
+        assert size_of(kept.sent["MessageBody"], attributes) <= MOST_BYTES
+
+
+def judge_what_was_met(seen: Received) -> None:
+    """What is done, held or barred is not run and stays as it was; what is done is acknowledged."""
+    ran, failed = {(run.record_id, run.message_id, run.body) for run in seen.runs}, set(failed_ids(seen))
+    claimable: set[str | None] = set()
+    for message, id, fingerprint in known_messages(seen.setup, seen.event):
+        state = BARRED if id is None else met(seen.before.get(id), fingerprint)
+        if state != FREE:
+            assert (id, message.id, message.raw_body) not in ran, state
+        in_time = seen.setup.left_ms >= PLENTY_MS
+        if state == DONE and in_time and not grouped(message) and alone(seen, message):
+            assert message.id not in failed
+        if state in (HELD, BARRED) and not buried(seen, message):
+            assert message.id in failed
+        if state == FREE:
+            claimable.add(id)
+    for id, item in seen.before.items():
+        assert id in claimable or seen.store.items[id] == item
+
+
+def judge_groups(seen: Received) -> None:
+    """Behind a failed message of its FIFO group none is run, and none acknowledged that was not done before."""
+    failed, ran = set(failed_ids(seen)), {(run.message_id, run.body) for run in seen.runs}
+    blocked: set[str | None] = set()
+    for message, id, fingerprint in known_messages(seen.setup, seen.event):
+        if not grouped(message) or not alone(seen, message):
+            continue
+        if message.group_id in blocked:
+            assert (message.id, message.raw_body) not in ran
+            assert message.id in failed or met(seen.before.get(str(id)), fingerprint) == DONE
+        if message.id in failed:
+            blocked.add(message.group_id)
+
+
+def judge_leftovers(seen: Received) -> None:
+    """No claim of this invocation is left alive."""
+    for id, item in seen.store.items.items():
+        if item != seen.before.get(id) and item["status"] == "INPROGRESS":
+            assert item.get("owner") != OWNER
+            assert item["in_progress_expiration"] <= NOW_MS + 30_000
+
+
+def failed_ids(seen: Received) -> list[str]:
+    return [failure["itemIdentifier"] for failure in seen.answer["batchItemFailures"]]
+
+
+def completed(seen: Received, id: str | None, fingerprint: str) -> bool:
+    return id is not None and met(seen.store.items.get(id), fingerprint) == DONE
+
+
+def buried(seen: Received, message: Message) -> bool:
+    """Whether SQS has a dead letter of this message: its body, and a stamp that names it."""
+    letters = [kept.sent for kept in seen.dead_letters if kept.sent["MessageBody"] == message.raw_body]
+    stamps = [json.loads(letter["MessageAttributes"][STAMP]["StringValue"]) for letter in letters]
+    return any(stamp["original_id"] in (message.id, original_id(message)) and stamp["reason"] for stamp in stamps)
+
+
+def original_id(message: Message) -> str | None:
+    """What the stamp that a message came with says of its id."""
+    try:
+        return str(json.loads(message.message_attributes[STAMP]["stringValue"])["original_id"])
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return None
+
+
+def grouped(message: Message) -> bool:
+    return message.queue_arn.endswith(".fifo") and message.group_id is not None
+
+
+def alone(seen: Received, message: Message) -> bool:
+    """Whether the event has no other message under this one's id."""
+    return [record["messageId"] for record in seen.event["Records"]].count(message.id) == 1
+
+
+def met(item: dict[str, Any] | None, fingerprint: str) -> str:
+    """What a message with this fingerprint meets in this item."""
+    if item is None:
+        return FREE
+    if not _well_typed(item):
+        return BARRED
+    expiration, status = item.get("expiration"), item["status"]
+    if expiration is not None and expiration <= NOW:
+        return FREE
+    lease = item.get("in_progress_expiration", None if expiration is None else expiration * 1000)
+    if status not in ("INPROGRESS", "COMPLETED", "FAILED") or (status == "INPROGRESS" and lease is None):
+        return BARRED
+    if item.get("validation", fingerprint) != fingerprint:
+        return BARRED
+    if status == "COMPLETED":
+        return DONE
+    return HELD if status == "INPROGRESS" and lease > NOW_MS else FREE
+
+
+def _well_typed(item: dict[str, Any]) -> bool:
+    texts = all(isinstance(item[name], str) for name in STRINGS if name in item)
+    whole = all(_whole(item[name]) for name in NUMBERS if name in item)
+    return texts and whole and "status" in item
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, (int, Decimal)) and not isinstance(value, bool) and value == int(value)

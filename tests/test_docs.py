@@ -18,7 +18,16 @@ import yaml
 from moto import mock_aws
 
 import idempotent_receiver
-from idempotent_receiver import MemoryStore, Message, Transaction, body_field, message_id, sqs_consumer
+from idempotent_receiver import (
+    MemoryStore,
+    Message,
+    Transaction,
+    body_field,
+    http_endpoint,
+    idempotent,
+    message_id,
+    sqs_consumer,
+)
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.store import ActionFailed, Conflict, Written
 
@@ -34,6 +43,7 @@ DOCUMENTS = [
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "events/README.md", *sorted(ROOT.glob("docs/*.md")))
 ]
 README = (ROOT / "README.md").read_text()
+HTTP_AND_FUNCTIONS = (ROOT / "docs" / "http-and-functions.md").read_text()
 
 CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000, aws_request_id="1", function_name="docs")
 
@@ -162,9 +172,9 @@ def test_every_test_that_is_named_exists() -> None:
     assert [name for name in named if f"def {name}(" not in tests] == []
 
 
-def rows(heading: str) -> dict[str, list[str]]:
-    """The table under a heading of the README: its cells by the name in the first one."""
-    section = README.partition(f"\n{heading}\n")[2].partition("\n#")[0]
+def rows(heading: str, document: str = README) -> dict[str, list[str]]:
+    """The table under a heading of a document: its cells by the name in the first one."""
+    section = document.partition(f"\n{heading}\n")[2].partition("\n#")[0]
     cells = [
         [cell.strip() for cell in line.strip("|").split(" | ")] for line in section.splitlines() if line[:2] == "| "
     ]
@@ -172,7 +182,9 @@ def rows(heading: str) -> dict[str, list[str]]:
 
 
 def test_every_public_name_is_documented() -> None:
-    assert [name for name in idempotent_receiver.__all__ if f"`{name}" not in README and f" {name}" not in README] == []
+    documented = README + HTTP_AND_FUNCTIONS
+    names = idempotent_receiver.__all__
+    assert [name for name in names if f"`{name}" not in documented and f" {name}" not in documented] == []
 
 
 def test_every_field_of_a_message_that_a_function_may_use_is_documented() -> None:
@@ -183,17 +195,23 @@ def test_every_field_of_a_message_that_a_function_may_use_is_documented() -> Non
     ] == []
 
 
-def test_every_option_of_sqs_consumer_is_documented() -> None:
-    options = inspect.signature(sqs_consumer).parameters
-    assert list(rows("### `sqs_consumer(store, *, …)`")) == [name for name in options if name != "store"]
+WAYS_IN = [(sqs_consumer, README), (http_endpoint, HTTP_AND_FUNCTIONS), (idempotent, HTTP_AND_FUNCTIONS)]
 
 
-def test_defaults_of_options_are_as_documented() -> None:
-    options = inspect.signature(sqs_consumer).parameters
-    for name, (default, *_) in rows("### `sqs_consumer(store, *, …)`").items():
+@pytest.mark.parametrize(("way_in", "document"), WAYS_IN)
+def test_every_option_of_a_way_in_is_documented(way_in: Callable[..., Any], document: str) -> None:
+    options = inspect.signature(way_in).parameters
+    assert list(rows(f"### `{way_in.__name__}(store, *, …)`", document)) == [name for name in options if name != "store"]
+
+
+@pytest.mark.parametrize(("way_in", "document"), WAYS_IN)
+def test_defaults_of_options_are_as_documented(way_in: Callable[..., Any], document: str) -> None:
+    options = inspect.signature(way_in).parameters
+    for name, (default, *_) in rows(f"### `{way_in.__name__}(store, *, …)`", document).items():
         value = options[name].default
-        if default.startswith("`") and not default.endswith("()`"):
-            assert default == f"`{getattr(value, '__name__', value)}`", name
+        if default.startswith("`") and not default.endswith(")`"):
+            shown = f'"{value}"' if isinstance(value, str) else getattr(value, "__name__", value)
+            assert default == f"`{shown}`", name
 
 
 class Template(yaml.SafeLoader):

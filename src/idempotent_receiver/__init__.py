@@ -1,42 +1,82 @@
 """An idempotent receiver: messages that are delivered at least once take effect once.
 
 The library is `idempotent_receiver`; the consumer is the deployed function; a worker is one running process of it.
-The names below are the public contract. `MemoryStore` is loaded when it is first asked for: a deployed function pays at
-its start for what it imports, and has no use for it.
+The names below are the public contract. Those of `_LAZY` are loaded when they are first asked for: a deployed function
+pays at its start for what it imports, and uses one way in.
 """
 
+import importlib
 import typing
 
 from idempotent_receiver.attempt import current_claim
-from idempotent_receiver.errors import PermanentError
-from idempotent_receiver.keys import body_field, message_attribute, message_id
+from idempotent_receiver.errors import (
+    FingerprintMismatch,
+    IdempotencyError,
+    InProgress,
+    LostClaim,
+    NotStarted,
+    PermanentError,
+    RecordUnreadable,
+    ResultUnavailable,
+    StoreUnavailable,
+    UnusableKey,
+)
+from idempotent_receiver.keys import body_field, event_id, message_attribute, message_id
 from idempotent_receiver.message import Message
+from idempotent_receiver.payload import Payload, payload_key
 from idempotent_receiver.sqs import sqs_consumer
 from idempotent_receiver.stores.dynamodb import DynamoDBStore
 from idempotent_receiver.transaction import Transaction
 from idempotent_receiver.visibility import Backoff
 
 if typing.TYPE_CHECKING:
+    from idempotent_receiver.function import idempotent
+    from idempotent_receiver.http import http_endpoint
+    from idempotent_receiver.request import header
+    from idempotent_receiver.results import S3Results
     from idempotent_receiver.stores.memory import MemoryStore
+
+_LAZY = {
+    "MemoryStore": "stores.memory",
+    "S3Results": "results",
+    "header": "request",
+    "http_endpoint": "http",
+    "idempotent": "function",
+}
 
 __all__ = [
     "Backoff",
     "DynamoDBStore",
+    "FingerprintMismatch",
+    "IdempotencyError",
+    "InProgress",
+    "LostClaim",
     "MemoryStore",
     "Message",
+    "NotStarted",
+    "Payload",
     "PermanentError",
+    "RecordUnreadable",
+    "ResultUnavailable",
+    "S3Results",
+    "StoreUnavailable",
     "Transaction",
+    "UnusableKey",
     "body_field",
     "current_claim",
+    "event_id",
+    "header",
+    "http_endpoint",
+    "idempotent",
     "message_attribute",
     "message_id",
+    "payload_key",
     "sqs_consumer",
 ]
 
 
 def __getattr__(name: str) -> typing.Any:
-    if name == "MemoryStore":
-        from idempotent_receiver.stores.memory import MemoryStore  # noqa: PLC0415
-
-        return MemoryStore
+    if name in _LAZY:
+        module = importlib.import_module(f"idempotent_receiver.{_LAZY[name]}")
+        return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

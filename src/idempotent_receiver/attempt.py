@@ -14,12 +14,15 @@ from idempotent_receiver.transaction import Action, Transaction
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at a key. `attempt` counts from 1; a claim that never came to its handler does not count."""
+    """One attempt at a key. `attempt` counts from 1; a claim that never came to its handler does not count. `owner` is
+    the invocation that it is made in.
+    """
 
     id: str
     key: str
     attempt: int
     deadline: Deadline
+    owner: str = "unknown"
     transaction: Transaction = field(default_factory=Transaction)
 
     @property
@@ -37,7 +40,14 @@ def idempotency_key(id: str) -> str:
     return sha256(id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+MARKER = "idempotent-receiver"
+
 _current: ContextVar[Attempt] = ContextVar("current_claim")
+
+
+def current_attempt() -> Attempt | None:
+    """The attempt that is running here, if there is one."""
+    return _current.get(None)
 
 
 def current_claim() -> Attempt:
@@ -45,18 +55,21 @@ def current_claim() -> Attempt:
 
     Raises LookupError outside a wrapped function.
     """
-    try:
-        return _current.get()
-    except LookupError:
-        raise LookupError("current_claim() is only known inside a wrapped handler, while it runs") from None
+    attempt = current_attempt()
+    if attempt is None:
+        raise LookupError("current_claim() is only known inside a wrapped handler, while it runs")
+    return attempt
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """The handler returned: its result as JSON text (None: no result), and the writes it wants committed."""
+    """The handler returned: its result as JSON text (None: no result), the writes it wants committed, and the result
+    as it was returned.
+    """
 
     data: str | None
     actions: tuple[Action, ...]
+    result: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +77,7 @@ class Raised:
     """The handler raised, or never got as far as starting."""
 
     failure: Failure
+    error: BaseException
 
 
 Handled = Returned | Raised
@@ -77,7 +91,7 @@ def run(handle: Handle, attempt: Attempt, *, with_text: bool = False) -> Handled
     try:
         return _returned(_finished(handle(attempt)), attempt)
     except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not take its neighbours along
-        return Raised(failure_of(error, with_text=with_text))
+        return Raised(failure_of(error, with_text=with_text), error)
     finally:
         _current.reset(token)
 
@@ -88,7 +102,7 @@ async def run_async(handle: AsyncHandle, attempt: Attempt, *, with_text: bool = 
     try:
         return _returned(_finished(await handle(attempt)), attempt)
     except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not take its neighbours along
-        return Raised(failure_of(error, with_text=with_text))
+        return Raised(failure_of(error, with_text=with_text), error)
     finally:
         _current.reset(token)
 
@@ -105,12 +119,25 @@ def _finished(result: object) -> object:
 
 
 def _returned(result: object, attempt: Attempt) -> Returned:
-    return Returned(serialised(result), attempt.transaction.actions)
+    return Returned(serialised(result), attempt.transaction.actions, result)
 
 
 def dropped(why: str) -> str:
     """The marker that stands for a result which could not be kept. The effect is done all the same."""
-    return json.dumps({"idempotent-receiver": {"result": "dropped", "why": why}})
+    return marker({"result": "dropped", "why": why})
+
+
+def marker(told: dict[str, str]) -> str:
+    """What stands in a record for a result that is not in it."""
+    return json.dumps({MARKER: told})
+
+
+def marked(data: str) -> dict[str, str] | None:
+    """What a marker tells; None where the data is a result."""
+    if not data.startswith(f'{{"{MARKER}": {{'):
+        return None
+    told = json.loads(data)[MARKER]
+    return told if set(told) <= {"result", "why", "key", "bucket"} else None
 
 
 def serialised(result: object) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from idempotent_receiver.attempt import Attempt
 from idempotent_receiver.errors import InvalidBody, invalid_body
 from idempotent_receiver.message import Message
+from idempotent_receiver.store import TransactionalStore
 from idempotent_receiver.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def bind(function: Callable[..., Any]) -> Binding:
     name = getattr(function, "__qualname__", repr(function))
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(f"{name} is a generator: its body would never run; return a value instead of yielding")
-    hints = _hints(function, name)
+    hints = hints_of(function, name)
     sources, bodies = [], []
     for parameter in inspect.signature(function).parameters.values():
         source = _source(parameter, hints, name)
@@ -62,7 +63,28 @@ def bind(function: Callable[..., Any]) -> Binding:
     return Binding(function, tuple(sources), asynchronous)
 
 
-def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
+def wants_transaction(function: Callable[..., Any], store: object) -> str | None:
+    """The name of the parameter that is annotated `Transaction`, if there is one. Raises TypeError where there are
+    several, or where the store has none to give.
+    """
+    name = getattr(function, "__qualname__", repr(function))
+    hints = hints_of(function, name)
+    names = [one for one in inspect.signature(function).parameters if hints.get(one) is Transaction]
+    if len(names) > 1:
+        raise TypeError(f"{name} asks for several Transactions; there is one a call")
+    if names:
+        require_transactions(store, name)
+    return names[0] if names else None
+
+
+def require_transactions(store: object, name: str) -> None:
+    """Raise TypeError for a store that has no transactions."""
+    if not isinstance(store, TransactionalStore):
+        raise TypeError(f"{name} asks for a Transaction, and {type(store).__name__} has none")
+
+
+def hints_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    """The function's annotations. Raises TypeError where one cannot be resolved."""
     target = function if inspect.isroutine(function) else type(function).__call__
     try:
         return get_type_hints(target, include_extras=True)

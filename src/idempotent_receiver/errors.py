@@ -1,8 +1,18 @@
 """The errors that users meet, and what is kept of the errors that their handlers raise.
 
 Exception
-└── PermanentError      raised by a handler: trying again cannot help
-    └── InvalidBody     raised for it: the body is not what the handler's annotation says
+├── PermanentError              raised by a handler: trying again cannot help
+│   └── InvalidBody             raised for it: the body is not what the handler's annotation says
+├── ValueError
+│   └── UnusableKey             no key can be made of this call or message
+└── IdempotencyError            raised by a function in `idempotent` instead of its result
+    ├── InProgress              somebody else's call under this key is still running
+    ├── FingerprintMismatch     the key was used for another payload
+    ├── LostClaim               the lease ended while the function ran, and another call took over
+    ├── StoreUnavailable        the record could not be read or written
+    ├── NotStarted              too little time was left to begin
+    ├── RecordUnreadable        what is stored under the key is not a record that this version knows
+    └── ResultUnavailable       the effect is done, but its result was not kept
 """
 
 import json
@@ -26,6 +36,61 @@ class PermanentError(Exception):
 
 class InvalidBody(PermanentError):
     """The body is not what the handler's annotation says. Its text holds locations and types, never input."""
+
+
+class UnusableKey(ValueError):
+    """No key can be made of this call or message: it is never run unclaimed."""
+
+
+class IdempotencyError(Exception):
+    """A call under a key that has no result to give. `key` is the key."""
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(f"{key}: {text}")
+        self.key = key
+
+
+class InProgress(IdempotencyError):
+    """Somebody else's call under this key is still running; its lease ends at `until_ms` (epoch)."""
+
+    def __init__(self, key: str, until_ms: int) -> None:
+        super().__init__(key, f"in progress elsewhere, until {until_ms} (epoch ms) at most; ask again after that")
+        self.until_ms = until_ms
+
+
+class FingerprintMismatch(IdempotencyError):
+    """The key was used for another payload: `expected` is that one's fingerprint, `found` this one's."""
+
+    def __init__(self, key: str, expected: str, found: str) -> None:
+        super().__init__(
+            key, f"the key was used for another payload (fingerprint {expected} then, {found} now): take a new key"
+        )
+        self.expected = expected
+        self.found = found
+
+
+class LostClaim(IdempotencyError):
+    """The lease ended while the function ran, another call took over, and it has not completed yet."""
+
+
+class StoreUnavailable(IdempotencyError):
+    """The record could not be read or written. `ran` says whether the function has been called all the same."""
+
+    def __init__(self, key: str, text: str, *, ran: bool) -> None:
+        super().__init__(key, text)
+        self.ran = ran
+
+
+class NotStarted(IdempotencyError):
+    """Too little time was left to begin. Nothing ran, and the key is free."""
+
+
+class RecordUnreadable(IdempotencyError):
+    """What is stored under the key is not a record that this version knows; it was left untouched, nothing ran."""
+
+
+class ResultUnavailable(IdempotencyError):
+    """The effect is done and nothing ran again, but the result was not kept, or is gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ class Handling:
     def _attempt(self, item: Item) -> Attempt:
         item.stage = Stage.RUNNING
         held = cast(Claimed, item.held).record
-        return Attempt(held.id, item.work.key, held.attempts or 1, self._deadline)
+        return Attempt(held.id, item.work.key, held.attempts or 1, self._deadline, held.owner or "unknown")
 
     def _note_run(self, started_seconds: float) -> None:
         """Before anything else may start: what took so long once may take so long again."""

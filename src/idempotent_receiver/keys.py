@@ -3,22 +3,19 @@
 import json
 from collections.abc import Callable
 from hashlib import sha256
+from typing import Any
 
-import jmespath
-import rfc8785
 from jmespath.exceptions import JMESPathError
 
 from idempotent_receiver.deadletter import stamp_of
+from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.message import Message
+from idempotent_receiver.payload import EVERYTHING, Document, Payload, compiled
 
 KeyStrategy = Callable[[Message], str]
 
 MOST_KEY_BYTES = 2048
 """DynamoDB's limit for a partition key; emulators take more."""
-
-
-class UnusableKey(ValueError):
-    """No key can be made of this message: it is never run unclaimed."""
 
 
 def message_id(message: Message) -> str:
@@ -49,7 +46,7 @@ def body_field(path: str) -> KeyStrategy:
 
     Raises ValueError at once for a path that is no JMESPath; a name with a hyphen wants quotes: `'"order-id"'`.
     """
-    expression = _compiled(path, "body_field")
+    expression = compiled(path, "body_field")
 
     def key(message: Message) -> str:
         try:
@@ -61,6 +58,25 @@ def body_field(path: str) -> KeyStrategy:
         return found  # type: ignore[no-any-return]  # checked by usable
 
     return key
+
+
+def event_id(event: Any, *_: object) -> str:
+    """The id that EventBridge or SNS gave an event: the same each time it is delivered, whatever carries it.
+
+    Takes what an SQS consumer is given (a message with the event in its body), or what a function behind EventBridge
+    or SNS is. Raises UnusableKey for anything else.
+    """
+    if isinstance(event, Message):
+        try:
+            event = json.loads(event.raw_body)
+        except (ValueError, RecursionError):
+            raise UnusableKey("no event's id to take as the key: the body is not JSON") from None
+    match event:
+        case {"detail-type": _, "id": str(id)} | {"Type": _, "MessageId": str(id)}:
+            return id
+        case {"Records": [{"Sns": {"MessageId": str(id)}}]}:
+            return id
+    raise UnusableKey("no event's id to take as the key: this is neither EventBridge's event nor one of SNS")
 
 
 def usable(key: object, record_id: Callable[[str], str]) -> str:
@@ -78,12 +94,15 @@ def usable(key: object, record_id: Callable[[str], str]) -> str:
     return key
 
 
-def fingerprint_by(strategy: KeyStrategy, message: Message) -> str:
+def fingerprint_by(strategy: KeyStrategy, message: Message, payload: Payload = EVERYTHING) -> str:
     """The fingerprint that goes with a strategy's keys.
 
-    SQS ties a messageId to one body, to the byte; producers may write one payload in several ways.
+    SQS ties a messageId to one body, to the byte; producers may write one payload in several ways. Raises UnusableKey
+    where the fields that should count are not in the body.
     """
-    return raw_fingerprint(message.raw_body) if strategy is message_id else fingerprint(message.body)
+    if strategy is message_id:
+        return raw_fingerprint(message.raw_body)
+    return payload.fingerprint(Document.of_text(message.body))
 
 
 def raw_fingerprint(body: str) -> str:
@@ -91,23 +110,11 @@ def raw_fingerprint(body: str) -> str:
     return sha256(body.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def fingerprint(body: str) -> str:
-    """SHA-256 of the body's canonical JSON (RFC 8785), so that white space and the order of names do not matter.
-
-    Bodies that have no canonical form (not JSON, integers over 2^53) count by their raw bytes.
-    """
-    try:
-        canonical = rfc8785.dumps(json.loads(body))
-    except (ValueError, RecursionError, rfc8785.CanonicalizationError):
-        return raw_fingerprint(body)
-    return sha256(canonical).hexdigest()
-
-
 def envelope_opener(path: str | None) -> Callable[[str], str]:
     """What takes a body out of its envelope by a JMESPath expression; a body it does not fit stays as it is."""
     if path is None:
         return lambda body: body
-    expression = _compiled(path, "envelope")
+    expression = compiled(path, "envelope")
 
     def open_envelope(body: str) -> str:
         try:
@@ -117,17 +124,7 @@ def envelope_opener(path: str | None) -> Callable[[str], str]:
             if found is None or found is document:
                 return body
             return found if isinstance(found, str) else json.dumps(found)
-        except (ValueError, RecursionError, JMESPathError):
+        except Exception:  # noqa: BLE001  # JMESPath's functions raise TypeError and OverflowError, too, by what they meet
             return body
 
     return open_envelope
-
-
-def _compiled(path: str, name: str) -> jmespath.parser.ParsedResult:
-    try:
-        return jmespath.compile(path)
-    except (JMESPathError, TypeError, AttributeError):
-        raise ValueError(
-            f"{name}({path!r}) is not a JMESPath expression; a name with other signs than letters, digits and _ wants "
-            "quotes inside: '\"order-id\"'"
-        ) from None

@@ -9,12 +9,12 @@ SHORTEST_RETENTION_SECONDS = 24 * 60 * 60
 """A record must outlive any lease (Lambda runs for 15 minutes at most) by far, and should outlive the queue."""
 
 
-def require_store(store: object) -> None:
+def require_store(store: object, way_in: str) -> None:
     """Raise TypeError for what is not a store."""
     if all(callable(getattr(store, name, None)) for name in ("insert", "read", "replace")):
         return
     if callable(store):
-        raise TypeError("sqs_consumer wants a store before it wraps a function: @sqs_consumer(store)")
+        raise TypeError(f"{way_in} wants a store before it wraps a function: @{way_in}(store)")
     raise TypeError(f"store must be a store, such as DynamoDBStore('records'); it is {store!r}")
 
 
@@ -23,13 +23,35 @@ def require_key(key: object, store: Any, factories: tuple[Callable[..., Any], ..
     if not callable(key) or key in factories:
         call = ", which wants to be called with a name" if key in factories else ""
         raise TypeError(
-            "key must be message_id, message_attribute(name), body_field(path) or a callable from Message to str"
+            "key must be message_id, message_attribute(name), body_field(path), payload_key(fields), event_id or a "
+            "callable from Message to str"
             f"; it is {key!r}{call}"
         )
-    if key is not message_id and store.namespace is None:
+    if key is not message_id:
+        require_namespace(store)
+
+
+def require_namespace(store: Any) -> None:
+    """Raise ValueError for a store without one."""
+    if store.namespace is None:
         raise ValueError(
             "this key needs a store with a namespace, else two consumers of one table would silence each other: "
             'DynamoDBStore(table_name=..., namespace="payments")'
+        )
+
+
+def require_payload(payload: object, key: object, message_id: object) -> None:
+    """Raise for what does not say which part of a payload counts, or may not say it."""
+    require_kind(payload, "payload", "a Payload(fields=..., without=...)", "fingerprint")
+    if payload is not None and key is message_id:
+        raise ValueError("payload goes with a key of your own: SQS ties a messageId to its body, to the byte")
+
+
+def require_call_key(key: object, others: tuple[object, ...]) -> None:
+    """Raise TypeError for what makes no key of a call: no callable, or one that is for messages or wants a call."""
+    if not callable(key) or key in others:
+        raise TypeError(
+            f"key must be payload_key(...) or a callable from what it is called with to a str; it is {key!r}"
         )
 
 
@@ -52,10 +74,14 @@ def require_dead_letter_queue(url: object, sqs: object) -> None:
         raise ValueError(f"dead_letter_queue is a queue's URL, not its name or ARN; it is {url!r}")
 
 
-def require_numbers(concurrency: object, **seconds: object) -> None:
-    """Raise for a concurrency that is no positive integer, and for times that are negative or no numbers."""
+def require_concurrency(concurrency: object) -> None:
+    """Raise ValueError for what is no positive integer."""
     if not isinstance(concurrency, int) or concurrency < 1:
         raise ValueError(f"concurrency must be a whole number of at least 1; it is {concurrency!r}")
+
+
+def require_numbers(**seconds: object) -> None:
+    """Raise ValueError for times that are negative or no numbers."""
     for name, value in seconds.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
             raise ValueError(f"{name} must be a number of seconds, and not negative; it is {value!r}")
@@ -74,3 +100,9 @@ def require_kind(value: object, option: str, wanted: str, *names: str) -> None:
     """Raise TypeError for an option's value that lacks what is asked of it; None stands for the default."""
     if value is not None and not all(hasattr(value, name) for name in names):
         raise TypeError(f"{option} must be {wanted}; it is {value!r}")
+
+
+def require_one_of(option: str, value: object, *allowed: str) -> None:
+    """Raise ValueError for a value that is not among those allowed."""
+    if value not in allowed:
+        raise ValueError(f"{option} must be {' or '.join(map(repr, allowed))}; it is {value!r}")

@@ -30,10 +30,13 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Our handler failed, or never could start. Where `recorded`, the record says FAILED."""
+    """Our handler failed, or never could start. Where `recorded`, the record says FAILED. `error` is what it raised,
+    for a way in that raises it again.
+    """
 
     failure: Failure
     recorded: bool = True
+    error: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)

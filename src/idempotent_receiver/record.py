@@ -32,8 +32,14 @@ FAILED, or INPROGRESS with its lease over                              Claimable
 **Settling** replaces the version that the claim wrote: `complete`, `fail`, or `release` for what never started. If
 that version is gone the answer is `LostClaim`, and a record that has vanished is not resurrected.
 
-**Transitions.** `Look`, `Claim`, `Settlement` and `Commit` share one shape, so that one loop (`protocol.drive`) can
-bring any of them to its answer: given what is there now, `step` says the next `Change` to try or the final answer.
+**Handing over.** A workflow goes on when the worker that claimed its key is gone: `hand_over` makes the record its
+execution's, with a lease as long as that may take. Until then the record keeps the `input`, so that whoever finds it
+orphaned can start it. The execution's end is its `Conclusion`, which needs no claim: the record being its own, and
+still in progress, is what it names instead.
+
+**Transitions.** `Look`, `Claim`, `Settlement`, `Commit` and `Conclusion` share one shape, so that one loop
+(`protocol.drive`) can bring any of them to its answer: given what is there now, `step` says the next `Change` to try or
+the final answer.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -58,8 +64,9 @@ class Record:
     """What the table holds for one key; absent attributes are None.
 
     `expiration` is in epoch seconds (the table's TTL attribute), `in_progress_expiration` in epoch milliseconds (the
-    lease's end). `attempts` counts how often the handler may have started. `unreadable` is never stored: it says why
-    the attributes that were found are not a record of ours, for `decide` to answer with.
+    lease's end). `attempts` counts how often the handler may have started. `execution` is the ARN of the workflow
+    execution that the key was handed to, `input` what one is to be started with. `unreadable` is never stored: it says
+    why the attributes that were found are not a record of ours, for `decide` to answer with.
     """
 
     id: str
@@ -72,6 +79,8 @@ class Record:
     validation: str | None = None
     error: str | None = None
     owner: str | None = None
+    execution: str | None = None
+    input: str | None = None
     unreadable: str | None = None
 
     @property
@@ -88,10 +97,13 @@ class Record:
     @property
     def size_bytes(self) -> int:
         """The item's size by DynamoDB's rule: names and values, a number at a byte for two digits and one more."""
-        return sum(len(name) + _size(value) for name, value in attributes(self).items())
+        named = zip(ATTRIBUTES, values(self), strict=True)
+        return sum([len(name) + _size(value) for name, value in named if value is not None])
 
 
-_STRINGS = ("id", "status", "version", "data", "validation", "error", "owner")
+_MD5_DIGITS = 32
+
+_STRINGS = ("id", "status", "version", "data", "validation", "error", "owner", "execution", "input")
 _NUMBERS = ("expiration", "in_progress_expiration", "attempts")
 ATTRIBUTES = (*_STRINGS, *_NUMBERS)
 """The attributes of a record in the table; whatever else an item carries is left alone."""
@@ -246,7 +258,8 @@ class LostClaim:
 class Claim:
     """The wish to hold a key until `lease_until_ms` (epoch), on behalf of `owner`, for a payload's `fingerprint`.
 
-    `failures_are_answers` makes a FAILED record the answer rather than something to try again.
+    `failures_are_answers` makes a FAILED record the answer rather than something to try again. `input` is what a
+    workflow is to be started with.
     """
 
     id: str
@@ -255,6 +268,7 @@ class Claim:
     lease_until_ms: int
     retention_seconds: int = DEFAULT_RETENTION_SECONDS
     failures_are_answers: bool = False
+    input: str | None = None
 
     def step(
         self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str
@@ -312,7 +326,7 @@ class Settlement:
     def change(self, now_ms: int, version: str) -> Change:
         """The write that settles the claim."""
         lasting = {"version": version, "expiration": _expiration(now_ms, self.retention_seconds)}
-        ended = {"in_progress_expiration": None, "error": None}
+        ended = {"in_progress_expiration": None, "error": None, "input": None}
         new = replace(self.held, **{**ended, **self.outcome, **lasting})  # type: ignore[arg-type]  # names tell types
         return Change(new, self.held)
 
@@ -345,6 +359,43 @@ class Commit:
         return Settled(change.new)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conclusion:
+    """The wish to write how a workflow's execution has ended, on behalf of nobody who holds a claim.
+
+    The record must be that execution's, or nobody's yet (an execution's name is made of the key, so that a claim which
+    was not handed over can only be its own), and in progress. `revises` is the version of a FAILED record that may be
+    replaced too: by whoever has put right what it tells of.
+    """
+
+    id: str
+    execution: str
+    outcome: Mapping[str, str | int | None]
+    retention_seconds: int = DEFAULT_RETENTION_SECONDS
+    revises: str | None = None
+
+    def step(
+        self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str
+    ) -> Change | Settled | LostClaim:
+        """The write that ends the execution's claim, or `LostClaim` with what is there instead."""
+        if seen is not None and seen.version in wrote:
+            return Settled(seen)
+        if seen is None or seen.unreadable is not None or not self._open(seen):
+            return LostClaim(seen)
+        held = replace(seen, execution=self.execution)
+        change = Settlement(held=held, outcome=self.outcome, retention_seconds=self.retention_seconds)
+        return Change(change.change(now_ms, version).new, seen)
+
+    def _open(self, seen: Record) -> bool:
+        if seen.status == Status.FAILED:
+            return self.revises is not None and seen.version == self.revises
+        return seen.status == Status.INPROGRESS and seen.execution in (None, self.execution)
+
+    def applied(self, change: Change) -> Settled:
+        """The answer once the change is known to have been written."""
+        return Settled(change.new)
+
+
 def _settling(seen: Record | None, held: Record, wrote: Collection[str]) -> Settled | LostClaim | None:
     """The answer that a settlement already has; None while the claim still stands."""
     if seen is not None and seen.version in wrote:
@@ -364,7 +415,7 @@ def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: in
         return Claimable(seen)
     if (unreadable := _unreadable(seen)) is not None:
         return Unreadable(unreadable)
-    if None not in (seen.validation, claim.fingerprint) and seen.validation != claim.fingerprint:
+    if _differs(seen, claim.fingerprint):
         return FingerprintMismatch(expected=str(seen.validation), found=str(claim.fingerprint))
     if seen.status == Status.COMPLETED:
         return AlreadyCompleted(seen)
@@ -379,20 +430,35 @@ def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: in
 
 def complete(held: Claimed, data: str | None) -> Settlement:
     """The handler succeeded: COMPLETED with its result as JSON text (None: no result)."""
-    return _settle(held, status=Status.COMPLETED.value, data=data)
+    return _settle(held, **completed(data))
 
 
 def fail(held: Claimed, error: str, *, started: bool = True) -> Settlement:
     """The handler failed, or never `started`: FAILED with the error as JSON text. What never started keeps no
     fingerprint, so that a corrected payload may come under the same key.
     """
-    return _settle(held, status=Status.FAILED.value, error=error, **_trace(held, started=started))
+    return _settle(held, **failed(error), **_trace(held, started=started))
 
 
 def release(held: Claimed, now_ms: int) -> Settlement:
     """The handler was never started: the lease ends now, the attempt does not count, and nobody is the owner."""
     trace = _trace(held, started=False)
     return _settle(held, in_progress_expiration=now_ms, owner=None, **trace)
+
+
+def hand_over(held: Claimed, execution: str, lease_until_ms: int) -> Settlement:
+    """A workflow's execution has the key from here on, until `lease_until_ms` (epoch)."""
+    return _settle(held, execution=execution, in_progress_expiration=lease_until_ms)
+
+
+def completed(data: str | None) -> Mapping[str, str | int | None]:
+    """The outcome of what succeeded, with its result as JSON text."""
+    return {"status": Status.COMPLETED.value, "data": data}
+
+
+def failed(error: str) -> Mapping[str, str | int | None]:
+    """The outcome of what failed, with its error as JSON text."""
+    return {"status": Status.FAILED.value, "error": error}
 
 
 def _trace(held: Claimed, *, started: bool) -> dict[str, str | int | None]:
@@ -421,11 +487,20 @@ def _claimed(claim: Claim, seen: Record | None, now_ms: int, version: str) -> Re
         attempts=before + 1,
         validation=claim.fingerprint,
         owner=claim.owner,
+        input=claim.input,
     )
 
 
 def _expiration(now_ms: int, retention_seconds: int) -> int:
     return now_ms // 1000 + retention_seconds
+
+
+def _differs(seen: Record, fingerprint: str | None) -> bool:
+    """Whether the record is another payload's. Powertools' fingerprints (MD5) are made otherwise and tell nothing."""
+    if seen.validation is None or fingerprint is None:
+        return False
+    incomparable = seen.version is None and len(seen.validation) == _MD5_DIGITS
+    return seen.validation != fingerprint and not incomparable
 
 
 def _unreadable(seen: Record) -> str | None:

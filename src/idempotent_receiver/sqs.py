@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import deadletter, keys, options, visibility
 from idempotent_receiver.attempt import AsyncHandle, Attempt, Handle
-from idempotent_receiver.binding import Binding, bind
+from idempotent_receiver.binding import Binding, bind, require_transactions
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
-from idempotent_receiver.errors import Failure
+from idempotent_receiver.errors import Failure, UnusableKey
 from idempotent_receiver.executor import Executor, ThreadExecutor, Workers
 from idempotent_receiver.message import Message, messages_of
 from idempotent_receiver.outcome import Outcome, succeeded
+from idempotent_receiver.payload import EVERYTHING, Payload, payload_key
 from idempotent_receiver.receiver import Receiver
 from idempotent_receiver.record import DEFAULT_RETENTION_SECONDS, Claim
-from idempotent_receiver.store import RecordStore, TransactionalStore, record_id
+from idempotent_receiver.store import RecordStore, record_id
 from idempotent_receiver.telemetry import Telemetry
 from idempotent_receiver.visibility import Backoff
 from idempotent_receiver.work import Work
@@ -38,6 +39,7 @@ def sqs_consumer(
     dead_letter_queue: str | None = None,
     sqs: "SQSClient | None" = None,
     envelope: str | None = None,
+    payload: Payload | None = None,
     retention_seconds: int = DEFAULT_RETENTION_SECONDS,
     lease_margin_seconds: float = 3.0,
     stop_margin_seconds: float = 1.0,
@@ -62,21 +64,23 @@ def sqs_consumer(
     queue with the URL `dead_letter_queue`, with its reason, and is acknowledged once SQS has confirmed.
     `envelope` is a JMESPath expression that takes the body out of its envelope: `"detail"` for EventBridge,
     `"Message"` for SNS.
+    `payload` says which part of a body must be the same under one key; by default all of it, and under messageIds
+    that is not for choosing.
     `retention_seconds` is how long a record lasts; it must exceed the time that a message can spend in its queues.
     A lease lasts until Lambda's deadline and `lease_margin_seconds`; `stop_margin_seconds` is the time kept to settle
     and answer. `error_texts` stores and logs the texts of all errors, not only of `PermanentError`.
 
     Raises TypeError or ValueError at set-up for what can be known to be wrong then.
     """
-    options.require_store(store)
-    options.require_key(key, store, (keys.message_attribute, keys.body_field), keys.message_id)
+    options.require_store(store, "sqs_consumer")
+    options.require_key(key, store, (keys.message_attribute, keys.body_field, payload_key), keys.message_id)
     if sqs is not None:
         options.require_client(sqs, "sqs", "sqs")
     options.require_dead_letter_queue(dead_letter_queue, sqs)
+    options.require_payload(payload, key, keys.message_id)
     options.require_retention(retention_seconds)
-    options.require_numbers(
-        concurrency, lease_margin_seconds=lease_margin_seconds, stop_margin_seconds=stop_margin_seconds
-    )
+    options.require_concurrency(concurrency)
+    options.require_numbers(lease_margin_seconds=lease_margin_seconds, stop_margin_seconds=stop_margin_seconds)
     options.require_kind(backoff, "backoff", "a Backoff(first_seconds=..., longest_seconds=...)", "seconds")
     options.require_kind(logger, "logger", "a Powertools Logger", "info", "error")
     options.require_kind(metrics, "metrics", "Powertools Metrics", "add_metric", "flush_metrics")
@@ -87,6 +91,7 @@ def sqs_consumer(
         dead_letter_queue=dead_letter_queue,
         sqs=sqs,
         open_envelope=keys.envelope_opener(envelope),
+        payload=EVERYTHING if payload is None else payload,
         retention_seconds=retention_seconds,
         lease_margin_ms=int(lease_margin_seconds * 1000),
         stop_margin_seconds=stop_margin_seconds,
@@ -99,8 +104,8 @@ def sqs_consumer(
 
     def wrap(function: Callable[..., Any]) -> LambdaHandler:
         binding = bind(function)
-        if binding.transactional and not isinstance(store, TransactionalStore):
-            raise TypeError(f"{function.__qualname__} asks for a Transaction, and {type(store).__name__} has none")
+        if binding.transactional:
+            require_transactions(store, function.__qualname__)
 
         executors = _threads(binding) if settings.executor is None else settings.executor
 
@@ -122,6 +127,7 @@ class _Settings:
     dead_letter_queue: str | None
     sqs: "SQSClient | None"
     open_envelope: Callable[[str], str]
+    payload: Payload
     retention_seconds: int
     lease_margin_ms: int
     stop_margin_seconds: float
@@ -198,16 +204,15 @@ class _Invocation:
         group = message.group_id if message.fifo else None
         try:
             key = keys.usable(self.settings.key(message), self._record_id)
+            fingerprint = keys.fingerprint_by(self.settings.key, message, self.settings.payload)
         except Exception as error:  # noqa: BLE001  # the strategy is the user's, and its failure this message's alone
-            text = (
-                str(error) if isinstance(error, keys.UnusableKey) else f"the key strategy raised {type(error).__name__}"
-            )
+            text = str(error) if isinstance(error, UnusableKey) else f"the key strategy raised {type(error).__name__}"
             failure = Failure(type="UnusableKey", text=text, permanent=True, started=False)
             return Work(key="", claim=failure, handle=_never, group=group)
         message = self.messages[place] = replace(message, key=key, record_id=self._record_id(key))
         claim = Claim(
             id=message.record_id,
-            fingerprint=keys.fingerprint_by(self.settings.key, message),
+            fingerprint=fingerprint,
             owner=self.owner,
             lease_until_ms=self.deadline.ends_ms + self.settings.lease_margin_ms,
             retention_seconds=self.settings.retention_seconds,

@@ -29,6 +29,7 @@ from idempotent_receiver.outcome import (
     Unsettled,
 )
 from idempotent_receiver.receiver import Processed
+from idempotent_receiver.record import AlreadyFailed, FingerprintMismatch
 
 COUNTS = (
     "Claimed",
@@ -84,6 +85,18 @@ class Telemetry:
         self._logger.info("batch", extra={"messages": len(ended), "milliseconds": milliseconds, **summary})
         self._send(counts, milliseconds)
 
+    def report_call(self, ended: Outcome | AlreadyFailed | FingerprintMismatch, key: str) -> None:
+        """Log how one call under a key ended. Never raises: what is told changes no answer."""
+        with suppress(Exception):
+            line = call_line(ended)
+            if line.level >= self._logger.log_level:
+                self._say(line, {"key": key})
+
+    def trouble(self, text: str, error: Exception) -> None:
+        """Log what went wrong beside an answer; of the error its text, which is ours."""
+        with suppress(Exception):
+            self._logger.error(text, extra={"error_type": type(error).__name__, "why": str(error)})
+
     def defect(self, error: Exception) -> None:
         """Log an error that should not have been possible, by its place and without its text."""
         failure = failure_of(error)
@@ -103,9 +116,11 @@ class Telemetry:
         self._log(Line(logging.ERROR, text, {"error_type": type(error).__name__}), message)
 
     def _log(self, line: Line, message: Message) -> None:
+        self._say(line, {"message_id": message.id, "key": message.key, "receive_count": message.receive_count})
+
+    def _say(self, line: Line, about: dict[str, Any]) -> None:
         methods = {logging.DEBUG: self._logger.debug, logging.WARNING: self._logger.warning}
-        fields = {"message_id": message.id, "key": message.key, "receive_count": message.receive_count}
-        methods.get(line.level, self._logger.error)(line.text, extra=fields | line.fields)
+        methods.get(line.level, self._logger.error)(line.text, extra=about | line.fields)
 
 
 def counted(outcomes: Sequence[Outcome], processed: Processed) -> dict[str, int]:
@@ -163,6 +178,22 @@ def line_of(outcome: Outcome) -> Line:
             return Line(logging.ERROR, "not run: the record could not be claimed", {"why": why})
         case Unreadable(reason):
             return Line(logging.ERROR, "not run: its record is not one that this version knows", {"why": reason})
+
+
+def call_line(ended: Outcome | AlreadyFailed | FingerprintMismatch) -> Line:
+    """What the log says of one call's end."""
+    match ended:
+        case AlreadyFailed():
+            return Line(logging.DEBUG, "answered with an earlier call's failure", {})
+        case FingerprintMismatch(expected, found):
+            fields = {"expected": expected, "found": found}
+            return Line(logging.WARNING, "not run: the key was used for another payload", fields)
+        case Duplicate():
+            return Line(logging.DEBUG, "answered with an earlier call's result", {})
+        case NotStarted():
+            return Line(logging.WARNING, "not run: too little time was left", {})
+        case _:
+            return line_of(ended)
 
 
 def _about(failure: Failure) -> dict[str, Any]:

@@ -104,7 +104,7 @@ MUTANTS = [
         name="the fingerprint is not compared",
         promise=1,
         file="record.py",
-        old="    if None not in (seen.validation, claim.fingerprint) and seen.validation != claim.fingerprint:\n",
+        old="    if _differs(seen, claim.fingerprint):\n",
         new="    if False:\n",
         where=(SCENARIOS.format("keys"),),
     ),

@@ -28,10 +28,11 @@ from moto import mock_aws
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.deadletter import STAMP, Stamp
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.keys import fingerprint, raw_fingerprint
+from idempotent_receiver.keys import raw_fingerprint
 from idempotent_receiver.operations import cli, deployment, letters, native, terminal
 from idempotent_receiver.operations.deployment import Account
 from idempotent_receiver.operations.survey import scan
+from idempotent_receiver.payload import fingerprint
 from tests.held_clock import HeldClock
 from tests.template import load as load_template
 

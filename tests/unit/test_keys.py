@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from idempotent_receiver import MemoryStore, Message, body_field, message_attribute, message_id
 from idempotent_receiver.deadletter import STAMP
+from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.keys import (
     MOST_KEY_BYTES,
-    UnusableKey,
     envelope_opener,
-    fingerprint,
     fingerprint_by,
     raw_fingerprint,
     usable,
 )
+from idempotent_receiver.payload import fingerprint
 from idempotent_receiver.store import record_id
 
 

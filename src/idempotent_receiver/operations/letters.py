@@ -15,6 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from idempotent_receiver import keys
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.deadletter import Stamp, stamp_of
+from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.message import Message, messages_of
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ class Reader:
         try:
             key = keys.usable(self.key(message), self.record_id)
             message = replace(message, key=key, record_id=self.record_id(key))
-        except keys.UnusableKey as error:
+        except UnusableKey as error:
             unkeyed = str(error)
         return Letter(
             message=message,

@@ -1,0 +1,280 @@
+"""The way in for HTTP: a client may send a request again, and it takes effect once.
+
+By the IETF's draft *The Idempotency-Key HTTP Header Field* and by what Stripe's users expect:
+
+===================================================== ================================================================
+a request meets                                       answer
+===================================================== ================================================================
+no key                                                400, or the handler unprotected where no key is `required`
+a key that cannot be used                             400
+nothing                                               the handler's answer, kept
+the same request, answered                            that answer, byte for byte, with `Idempotency-Replayed: true`
+the same request, still running                       409 with `Retry-After`, after a wait where one is asked for
+another request under the same key                    422
+the same request, whose answer was not kept           410
+a lease that ended while it ran                       the winner's answer, or 409 while the winner still runs
+a store that cannot be asked, or told; no time left   503 with `Retry-After`
+a record that this version does not know              500
+===================================================== ================================================================
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import update_wrapper
+from http import HTTPStatus
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
+
+from idempotent_receiver import errors, keys, options, problem
+from idempotent_receiver.attempt import Attempt, Handled, Returned, run
+from idempotent_receiver.binding import wants_transaction
+from idempotent_receiver.clock import Clock, Deadline, SystemClock
+from idempotent_receiver.once import Call, Ended, Limits, Terms
+from idempotent_receiver.outcome import Completed, Duplicate, Failed
+from idempotent_receiver.payload import EVERYTHING, Payload, PayloadKey, payload_key
+from idempotent_receiver.record import DEFAULT_RETENTION_SECONDS, AlreadyFailed, Record
+from idempotent_receiver.request import MissingKey, Request, header, request_of
+from idempotent_receiver.results import LARGEST_INLINE_BYTES, ResultGone, Results, fetched
+from idempotent_receiver.store import RecordStore, record_id
+from idempotent_receiver.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools import Logger
+
+Response = Any
+LambdaHandler = Callable[[Any, Any], Response]
+KeyOfRequest = Callable[[Any], str]
+
+REPLAYED = "Idempotency-Replayed"
+THE_HEADER = header("Idempotency-Key")
+
+
+def every_status(status: int) -> bool:
+    """The default policy: whatever the handler returns is the answer, 4xx and 5xx included."""
+    return True
+
+
+def http_endpoint(
+    store: RecordStore,
+    *,
+    key: KeyOfRequest | PayloadKey = THE_HEADER,
+    scope: Callable[[Any], str] | None = None,
+    required: bool = True,
+    wait_seconds: float = 0,
+    on_exception: Literal["retry", "replay"] = "retry",
+    is_final: Callable[[int], bool] = every_status,
+    payload: Payload | None = EVERYTHING,
+    results: Results | None = None,
+    retention_seconds: int = DEFAULT_RETENTION_SECONDS,
+    lease_margin_seconds: float = 3.0,
+    stop_margin_seconds: float = 1.0,
+    error_texts: bool = False,
+    logger: "Logger | None" = None,
+    clock: Clock | None = None,
+) -> Callable[[Callable[..., Response]], LambdaHandler]:
+    """Turn a handler `(event, context)` behind API Gateway or a Function URL into one that takes effect once a key.
+
+    The handler may ask for a third argument, annotated `Transaction`: its writes commit together with the answer.
+
+    `key` makes the key of an event: `header(name)`, `payload_key(...)` for clients that send none, or a callable. The
+    store needs a namespace. `scope` is a callable over the event that says whose key it is (an authoriser's claim, an
+    API key): one tenant never sees another's answer. Without `required`, a request without a key is not protected.
+    `payload` says which part of the body must be the same under one key, besides method and path; None compares
+    nothing, not even those.
+    `wait_seconds` is how long a request waits for one that is still running before it is answered 409.
+    Every answer that the handler *returns* is kept; `is_final` says for which statuses, the others may be asked for
+    again. An exception is raised to Lambda and may be tried again; with `on_exception="replay"` it is answered 500,
+    without its text, now and ever after.
+    `results` is where answers go that would make a record larger than 350 KB, such as `S3Results(bucket, client)`.
+
+    Raises TypeError or ValueError at set-up for what can be known to be wrong then.
+    """
+    options.require_store(store, "http_endpoint")
+    options.require_call_key(
+        key, (header, payload_key, keys.message_attribute, keys.body_field, keys.message_id, keys.event_id)
+    )
+    options.require_namespace(store)
+    options.require_kind(payload, "payload", "a Payload(fields=..., without=...)", "fingerprint")
+    options.require_kind(results, "results", "a S3Results(bucket, client)", "put", "get")
+    options.require_kind(logger, "logger", "a Powertools Logger", "info", "error")
+    options.require_retention(retention_seconds)
+    options.require_numbers(
+        wait_seconds=wait_seconds, lease_margin_seconds=lease_margin_seconds, stop_margin_seconds=stop_margin_seconds
+    )
+    options.require_one_of("on_exception", on_exception, "retry", "replay")
+    settings = _Settings(
+        terms=Terms(
+            store=store,
+            clock=SystemClock() if clock is None else clock,
+            retention_seconds=retention_seconds,
+            largest_record_bytes=LARGEST_INLINE_BYTES,
+            results=results,
+            failures_are_answers=on_exception == "replay",
+            error_texts=error_texts,
+        ),
+        key=key,
+        scope=scope,
+        required=required,
+        wait_seconds=wait_seconds,
+        is_final=is_final,
+        payload=payload,
+        lease_margin_seconds=lease_margin_seconds,
+        stop_margin_seconds=stop_margin_seconds,
+        telemetry=Telemetry(logger),
+    )
+
+    def wrap(function: Callable[..., Response]) -> LambdaHandler:
+        if iscoroutinefunction(function):
+            raise TypeError(f"{function.__qualname__} is a coroutine function, which Lambda never awaits: use def")
+        transaction = wants_transaction(function, store)
+
+        def lambda_handler(event: Any, context: Any) -> Response:
+            return _Invocation(settings, event, context).answer(function, transaction)
+
+        return update_wrapper(lambda_handler, function)
+
+    return wrap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Settings:
+    """What `http_endpoint` was given."""
+
+    terms: Terms
+    key: KeyOfRequest | PayloadKey
+    scope: Callable[[Any], str] | None
+    required: bool
+    wait_seconds: float
+    is_final: Callable[[int], bool]
+    payload: Payload | None
+    lease_margin_seconds: float
+    stop_margin_seconds: float
+    telemetry: Telemetry
+
+    def key_of(self, event: Any, request: Request) -> str:
+        """The key, within its scope. Raises UnusableKey."""
+        made = (
+            self.key.of(request.document, request.method, request.path)
+            if isinstance(self.key, PayloadKey)
+            else self.key(event)
+        )
+        if self.scope is None:
+            return keys.usable(made, self._record_id)
+        scope: object = self.scope(event)
+        if not isinstance(scope, str) or not scope:
+            raise errors.UnusableKey("the request belongs to nobody: its scope is empty")
+        # No `#` is left in what is quoted, so no scope and key read together like another pair.
+        return keys.usable(f"{quote(scope, safe='')}#{keys.usable(made, str)}", self._record_id)
+
+    def _record_id(self, key: str) -> str:
+        return record_id(self.terms.store, key)
+
+
+class _Invocation:
+    """One call of the Lambda handler."""
+
+    def __init__(self, settings: _Settings, event: Any, context: Any) -> None:
+        if not hasattr(context, "get_remaining_time_in_millis"):
+            raise TypeError(
+                "the handler needs Lambda's context, for its deadline is the lease's end: in a test pass an object "
+                "with get_remaining_time_in_millis(), aws_request_id and function_name"
+            )
+        self.settings = settings
+        self.event = event
+        self.context = context
+        self.request = request_of(event)
+
+    def answer(self, function: Callable[..., Response], transaction: str | None) -> Response:
+        """What to answer; raises what the handler raises, where that may be tried again."""
+        settings = self.settings
+        try:
+            key = settings.key_of(self.event, self.request)
+            fingerprint = self._fingerprint()
+        except MissingKey as error:
+            if not settings.required:
+                return function(self.event, self.context)
+            return problem.bad_request("No idempotency key", str(error))
+        except errors.UnusableKey as error:
+            return problem.bad_request("The idempotency key cannot be used", str(error))
+        call = Call(settings.terms, key, fingerprint, self._limits())
+        begun = call.claim(settings.wait_seconds)
+        if not isinstance(begun, Attempt):
+            return self._told(begun, call, key)
+        handled = run(lambda attempt: self._run(function, transaction, attempt), begun)
+        ended = call.settle(handled, keep=self._keeps(handled))
+        return self._told(ended, call, key, handled)
+
+    def _run(self, function: Callable[..., Response], transaction: str | None, attempt: Attempt) -> Response:
+        lent = {} if transaction is None else {transaction: attempt.transaction}
+        return function(self.event, self.context, **lent)
+
+    def _fingerprint(self) -> str | None:
+        payload, request = self.settings.payload, self.request
+        return None if payload is None else payload.fingerprint(request.document, request.method, request.path)
+
+    def _limits(self) -> Limits:
+        settings = self.settings
+        return Limits(
+            deadline=Deadline.after(settings.terms.clock, self.context.get_remaining_time_in_millis()),
+            lease_margin_seconds=settings.lease_margin_seconds,
+            stop_margin_seconds=settings.stop_margin_seconds,
+            owner=str(getattr(self.context, "aws_request_id", "unknown")),
+        )
+
+    def _keeps(self, handled: Handled) -> bool:
+        return not isinstance(handled, Returned) or self.settings.is_final(status_of(handled.result))
+
+    def _told(self, ended: Ended, call: Call, key: str, handled: Handled | None = None) -> Response:
+        self.settings.telemetry.report_call(ended, key)
+        match ended:
+            case Completed():
+                return _returned(handled)
+            case Duplicate(record):
+                return self._replayed(record)
+            case AlreadyFailed():
+                return _replay_marked(problem.generic_failure())
+            case Failed(error=None) if isinstance(handled, Returned):
+                # It is not the last word, by the policy, or its transaction could not be committed.
+                return problem.unsettled() if self._keeps(handled) else _returned(handled)
+            case Failed(_, recorded, error):
+                return self._raised(error, recorded=recorded)
+            case _:
+                return problem.of(ended, call.now_ms)
+
+    def _raised(self, error: BaseException | None, *, recorded: bool) -> Response:
+        if error is not None and not (self.settings.terms.failures_are_answers and isinstance(error, Exception)):
+            raise error
+        return problem.generic_failure() if recorded else problem.unsettled()
+
+    def _replayed(self, record: Record) -> Response:
+        try:
+            data = fetched(record, self.settings.terms.results)
+            return _replay_marked(None if data is None else json.loads(data))
+        except (ResultGone, ValueError) as error:
+            self.settings.telemetry.trouble("the kept answer cannot be read", error)
+            return problem.gone()
+
+
+def status_of(response: Response) -> int:
+    """The HTTP status that API Gateway makes of a handler's answer."""
+    status = response.get("statusCode") if isinstance(response, dict) else None
+    try:
+        return HTTPStatus.OK if status is None else int(status)
+    except (TypeError, ValueError):
+        return HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _returned(handled: Handled | None) -> Response:
+    assert isinstance(handled, Returned), "what was completed had returned"
+    return handled.result
+
+
+def _replay_marked(response: Response) -> Response:
+    """The answer, said to be a replay. An answer without a status is spelt out as API Gateway would have done it."""
+    if not isinstance(response, dict) or "statusCode" not in response:
+        body = response if isinstance(response, str) else json.dumps(response, separators=(",", ":"))
+        headers: Mapping[str, str] = {"Content-Type": "application/json"}
+        response = {"statusCode": int(HTTPStatus.OK), "headers": headers, "body": body, "isBase64Encoded": False}
+    return {**response, "headers": {**(response.get("headers") or {}), REPLAYED: "true"}}

@@ -1,0 +1,155 @@
+"""Which part of a payload counts: its canonical form, its fingerprint, and keys that are made of it.
+
+One form serves all ways in: RFC 8785 (canonical JSON), so that white space and the order of names do not matter.
+What has no such form (no JSON, integers over 2^53) counts by its raw bytes.
+"""
+
+import json
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import jmespath
+import rfc8785
+from jmespath.exceptions import JMESPathError
+
+from idempotent_receiver.errors import UnusableKey
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A payload as it is compared: the bytes it came in, and what they say where they are JSON."""
+
+    raw: bytes
+    value: Any = None
+    is_json: bool = False
+
+    @classmethod
+    def of_text(cls, text: str) -> "Document":
+        """The document that a body is."""
+        return cls.of_bytes(text.encode("utf-8", "surrogatepass"))
+
+    @classmethod
+    def of_bytes(cls, raw: bytes) -> "Document":
+        """The document that these bytes are."""
+        try:
+            return cls(raw, json.loads(raw.decode("utf-8", "surrogatepass")), is_json=True)
+        except (ValueError, RecursionError):
+            return cls(raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """What of a payload counts: all of it, the `fields` that a JMESPath expression finds, or all but some.
+
+    `without` names fields to leave out, by dotted paths: `("sent_at", "meta.trace")`; one that is not there does no
+    harm. Two payloads with the same counting part are the same payload.
+
+    Raises ValueError for what is no JMESPath expression.
+    """
+
+    fields: str | None = None
+    without: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.without, str):
+            raise TypeError(f'without takes several paths: without=("{self.without}",)')
+        if self.fields is not None:
+            compiled(self.fields, "fields")
+
+    def fingerprint(self, document: Document, *context: str) -> str:
+        """SHA-256 of the part that counts, and of the `context` it was said in.
+
+        Raises UnusableKey where the fields that should count are not there.
+        """
+        digest = sha256()
+        for part in context:
+            # With its length, so that no two contexts read the same end to end.
+            digest.update(f"{len(part)}:".encode() + part.encode("utf-8", "surrogatepass"))
+        digest.update(self._counting(document))
+        return digest.hexdigest()
+
+    def _counting(self, document: Document) -> bytes:
+        if not document.is_json and self.fields is None:
+            return document.raw
+        part = document.value
+        for path in self.without:
+            part = _left_out(part, path.split("."))
+        if self.fields is not None:
+            part = self._selected(part)
+        try:
+            return rfc8785.dumps(part)
+        except (ValueError, RecursionError, rfc8785.CanonicalizationError):
+            if part is document.value:
+                return document.raw
+            return json.dumps(part, sort_keys=True, separators=(",", ":")).encode()
+
+    def _selected(self, part: Any) -> Any:
+        assert self.fields is not None
+        try:
+            found = jmespath.search(self.fields, part)
+        except JMESPathError:
+            found = None
+        # `[a, b]` finds a list of nulls where neither is: as a key it would make all such payloads one.
+        within = found.values() if isinstance(found, dict) else found if isinstance(found, list) else [found]
+        if all(each is None for each in within):
+            raise UnusableKey(f"the payload has no {self.fields!r}")
+        return found
+
+
+EVERYTHING = Payload()
+"""All of the payload counts."""
+
+
+def fingerprint(body: str) -> str:
+    """SHA-256 of all of a body, in its canonical form."""
+    return EVERYTHING.fingerprint(Document.of_text(body))
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadKey:
+    """A key strategy: the fingerprint of what counts. `payload_key` makes one."""
+
+    payload: Payload
+
+    def __call__(self, message: Any) -> str:
+        """The key of an SQS message; other ways in call `of`. Raises UnusableKey."""
+        return self.of(Document.of_text(message.body))
+
+    def of(self, document: Document, *context: str) -> str:
+        """The key of a document, said in a context such as a method and a path. Raises UnusableKey."""
+        return self.payload.fingerprint(document, *context)
+
+
+def payload_key(fields: str | None = None, *, without: Sequence[str] = ()) -> PayloadKey:
+    """A key made of the payload itself: of its `fields` (JMESPath), or of all of it `without` some (dotted paths).
+
+    For clients and producers that send no key of their own: the same payload is the same request. Two requests that
+    are meant to be two must then differ in something that counts. Over HTTP, method and path count too.
+
+        payload_key("[order_id, amount]")    payload_key(without=["sent_at", "meta.trace"])
+    """
+    return PayloadKey(Payload(fields, without))
+
+
+def compiled(path: str, name: str) -> Any:
+    """A JMESPath expression, compiled. Raises ValueError for what is none."""
+    try:
+        return jmespath.compile(path)
+    except (JMESPathError, TypeError, AttributeError):
+        raise ValueError(
+            f"{name}({path!r}) is not a JMESPath expression; a name with other signs than letters, digits and _ wants "
+            "quotes inside: '\"order-id\"'"
+        ) from None
+
+
+def _left_out(part: Any, path: Sequence[str]) -> Any:
+    """A copy of the part without one field."""
+    holder = part = deepcopy(part)
+    for name in path[:-1]:
+        holder = holder.get(name) if isinstance(holder, dict) else None
+    if isinstance(holder, dict):
+        holder.pop(path[-1], None)
+    return part

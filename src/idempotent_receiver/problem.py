@@ -1,0 +1,74 @@
+"""Our own answers to HTTP requests, as `application/problem+json` (RFC 9457). They tell a client what to do next, and
+nothing of what is inside.
+"""
+
+import json
+from http import HTTPStatus
+from typing import Any
+
+from idempotent_receiver.once import Ended
+from idempotent_receiver.outcome import Busy, Lost, Unsettled
+from idempotent_receiver.outcome import Unreadable as UnreadableRecord
+from idempotent_receiver.record import FingerprintMismatch
+
+Response = dict[str, Any]
+
+
+def of(ended: Ended, now_ms: int) -> Response:
+    """What a call's end is answered with where there is no answer of the handler's."""
+    match ended:
+        case Busy(until_ms):
+            left_seconds = -(-(until_ms - now_ms) // 1000)
+            return _conflict("A request with this key is still running", max(1, left_seconds))
+        case Lost():
+            return _conflict("Another request with this key has taken over", 1)
+        case FingerprintMismatch():
+            return _problem(
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                "The idempotency key was used for another request",
+                "A key belongs to one request: its method, its path and its payload. Take a new key.",
+            )
+        case Unsettled():
+            return unsettled()
+        case UnreadableRecord():
+            return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "The record of this key cannot be read", "Nothing ran.")
+        case _:
+            # The store could not be asked, or too little time was left.
+            return _unavailable("Nothing has been done. Ask again, with the same key.")
+
+
+def bad_request(title: str, detail: str) -> Response:
+    """The request has no key, or none that can be used; nothing ran."""
+    return _problem(HTTPStatus.BAD_REQUEST, title, detail)
+
+
+def unsettled() -> Response:
+    """The handler ran, and its end could not be recorded: no other answer would be the same tomorrow."""
+    return _unavailable("It is not known whether it is done. Ask again, with the same key.")
+
+
+def generic_failure() -> Response:
+    """The handler failed, and that is the last word; nothing of its exception is told."""
+    return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "Internal Server Error", "The request failed, and stays so.")
+
+
+def gone() -> Response:
+    """The request took effect once, and its answer was not kept."""
+    return _problem(HTTPStatus.GONE, "The answer was not kept", "The request took effect; its answer is not there.")
+
+
+def _conflict(title: str, retry_after_seconds: int) -> Response:
+    detail = "Ask again later: it will be answered with that request's answer."
+    return _problem(HTTPStatus.CONFLICT, title, detail, retry_after_seconds)
+
+
+def _unavailable(detail: str) -> Response:
+    return _problem(HTTPStatus.SERVICE_UNAVAILABLE, "Service Unavailable", detail, 1)
+
+
+def _problem(status: HTTPStatus, title: str, detail: str, retry_after_seconds: int | None = None) -> Response:
+    told = {"type": "about:blank", "title": title, "status": int(status), "detail": detail}
+    headers = {"Content-Type": "application/problem+json", "Cache-Control": "no-store"}
+    if retry_after_seconds is not None:
+        headers["Retry-After"] = str(retry_after_seconds)
+    return {"statusCode": int(status), "headers": headers, "body": json.dumps(told), "isBase64Encoded": False}

@@ -1,0 +1,122 @@
+"""An HTTP request as API Gateway (REST and HTTP API) and Function URLs hand it to a function, in one form."""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from idempotent_receiver.errors import UnusableKey
+from idempotent_receiver.payload import Document
+
+MOST_KEY_CHARACTERS = 255
+"""As Stripe's: enough for any UUID, and far below what DynamoDB takes."""
+
+_PRINTABLE = re.compile(r"[\x20-\x7e]+")
+_STRUCTURED_STRING = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
+
+
+class InvalidRequest(ValueError):
+    """The event is not an HTTP request from API Gateway or a Function URL. Nothing has run."""
+
+
+class MissingKey(UnusableKey):
+    """The client has sent no key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request. Header names are in lower case; `headers` has every value of each."""
+
+    method: str
+    path: str
+    headers: Mapping[str, tuple[str, ...]]
+    body: bytes
+
+    @property
+    def document(self) -> Document:
+        """The body, to be compared."""
+        return Document.of_bytes(self.body)
+
+
+def request_of(event: object) -> Request:
+    """The request that an event is: payload format 1.0 (REST API, and HTTP API on demand), or 2.0 (HTTP API, URL).
+
+    Raises InvalidRequest for anything else.
+    """
+    shown: Any = event
+    match shown:
+        case {"requestContext": {"http": {"method": str(method), "path": str(path)}}}:
+            return Request(method, _raw_path(shown, path), _headers(shown), _body(shown))
+        case {"httpMethod": str(method), "path": str(path)}:
+            return Request(method, path, _headers(shown), _body(shown))
+    raise InvalidRequest(
+        "not an HTTP request: neither httpMethod nor requestContext.http; is the function behind API Gateway or a "
+        "Function URL?"
+    )
+
+
+def header(name: str) -> Callable[[Any], str]:
+    """A key strategy for HTTP: the value of the header `name`, in whatever case it is sent.
+
+    Taken as the IETF's draft has it, a quoted string, or as it is. Raises MissingKey where there is none or it is
+    empty, UnusableKey where it is sent twice with different values, is longer than 255 characters or is not printable
+    ASCII. Source: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
+    """
+    if not name:
+        raise ValueError("header wants the header's name, such as 'Idempotency-Key'; it is empty")
+
+    def key(event: Any) -> str:
+        values = set(request_of(event).headers.get(name.lower(), ()))
+        if not any(value.strip() for value in values):
+            raise MissingKey(f"the request has no header {name}")
+        if len(values) > 1:
+            raise UnusableKey(f"the request has the header {name} more than once")
+        return _checked(_unquoted(values.pop().strip()), name)
+
+    return key
+
+
+def _unquoted(value: str) -> str:
+    quoted = _STRUCTURED_STRING.fullmatch(value)
+    return value if quoted is None else re.sub(r"\\(.)", r"\1", quoted[1])
+
+
+def _checked(value: str, name: str) -> str:
+    if not value:
+        raise MissingKey(f"the header {name} is empty")
+    if len(value) > MOST_KEY_CHARACTERS:
+        raise UnusableKey(f"the header {name} has {len(value)} characters; up to {MOST_KEY_CHARACTERS} are taken")
+    if _PRINTABLE.fullmatch(value) is None:
+        raise UnusableKey(f"the header {name} has other characters than printable ASCII")
+    return value
+
+
+def _raw_path(event: Mapping[str, Any], path: str) -> str:
+    raw = event.get("rawPath")
+    return raw if isinstance(raw, str) else path
+
+
+def _headers(event: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Every value of each header. Format 1.0 has the last value in one mapping and all of them in another."""
+    found: dict[str, list[str]] = {}
+    several, single = event.get("multiValueHeaders"), event.get("headers")
+    for name, values in several.items() if isinstance(several, dict) else ():
+        found.setdefault(name.lower(), []).extend(str(value) for value in values or ())
+    for name, value in single.items() if isinstance(single, dict) else ():
+        if value is not None and name.lower() not in found:
+            found[name.lower()] = [str(value)]
+    return {name: tuple(values) for name, values in found.items()}
+
+
+def _body(event: Mapping[str, Any]) -> bytes:
+    body = event.get("body")
+    if not isinstance(body, str):
+        return b""
+    if event.get("isBase64Encoded") is True:
+        try:
+            return base64.b64decode(body, validate=True)
+        except (binascii.Error, ValueError):
+            pass
+    return body.encode("utf-8", "surrogatepass")

@@ -1,0 +1,47 @@
+"""A store that counts what it is asked, and may be told to fail or to let something happen on the way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from idempotent_receiver import MemoryStore
+from idempotent_receiver.store import Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from idempotent_receiver.record import Change, Record
+    from idempotent_receiver.store import ActionFailed, Written
+    from idempotent_receiver.transaction import Action
+
+
+class CountingStore(MemoryStore):
+    """A `MemoryStore` that says what was asked of it, in order. `before` is called with each request's name first."""
+
+    def __init__(self, namespace: str | None = "tests") -> None:
+        super().__init__(namespace)
+        self.asked: list[str] = []
+        self.before: Callable[[str], None] = lambda name: None
+        self.down: set[str] = set()
+        """The requests that have no answer now, and no effect."""
+
+    def insert(self, records: Sequence[Record]) -> Sequence[Written]:
+        """As the store."""
+        return self._down("insert", len(records)) or super().insert(records)
+
+    def read(self, ids: Sequence[str]) -> Sequence[Record | Unknown | None]:
+        """As the store."""
+        return self._down("read", len(ids)) or super().read(ids)
+
+    def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
+        """As the store."""
+        return self._down("replace", len(changes)) or super().replace(changes)
+
+    def commit(self, change: Change, actions: Sequence[Action]) -> Written | ActionFailed:
+        """As the store."""
+        return next(iter(self._down("commit", 1)), None) or super().commit(change, actions)
+
+    def _down(self, name: str, count: int) -> list[Unknown]:
+        self.asked.append(name)
+        self.before(name)
+        return [Unknown(f"{name} is down")] * count if name in self.down else []

@@ -1,0 +1,483 @@
+"""Any function, called again with the same key: what its callers get, and what runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextvars import Context
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from idempotent_receiver import (
+    FingerprintMismatch,
+    InProgress,
+    LostClaim,
+    MemoryStore,
+    NotStarted,
+    Payload,
+    PermanentError,
+    RecordUnreadable,
+    ResultUnavailable,
+    StoreUnavailable,
+    Transaction,
+    UnusableKey,
+    current_claim,
+    event_id,
+    idempotent,
+    payload_key,
+)
+from tests.contexts import Context as Invocation
+from tests.counting_store import CountingStore
+from tests.held_clock import START_MS, HeldClock
+
+
+class Receipt(BaseModel):
+    """What a charge answers."""
+
+    order: str
+    amount: Decimal
+    at: datetime
+
+
+@pytest.fixture
+def clock() -> HeldClock:
+    return HeldClock()
+
+
+@pytest.fixture
+def store() -> CountingStore:
+    return CountingStore()
+
+
+def by_order(order: dict[str, Any], *_: object, **__: object) -> str:
+    return str(order["id"])
+
+
+def record(store: MemoryStore, key: str = "1") -> dict[str, Any]:
+    return store.items[f"tests#{key}"]
+
+
+def test_the_first_result_is_returned_to_every_later_call(store: CountingStore, clock: HeldClock) -> None:
+    """As what the annotation says it is, and the function runs once. The first call is two requests, a replay one."""
+    runs = []
+
+    @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
+    def charge(order: dict[str, Any]) -> Receipt:
+        runs.append(order)
+        return Receipt(order=order["id"], amount=Decimal("9.90"), at=datetime(2026, 1, 2, tzinfo=UTC))
+
+    first = charge({"id": "1"})
+    assert store.asked == ["insert", "replace"]
+    store.asked.clear()
+    again = charge({"id": "1"})
+
+    assert store.asked == ["insert"]
+    assert first == again == Receipt(order="1", amount=Decimal("9.90"), at=datetime(2026, 1, 2, tzinfo=UTC))
+    assert len(runs) == 1
+
+
+def test_a_result_without_an_annotation_comes_back_as_json_and_none_as_none(
+    store: CountingStore, clock: HeldClock
+) -> None:
+    results = {"1": {"a": [1, None]}, "2": None}
+
+    @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
+    def work(order):  # type: ignore[no-untyped-def]  # that is the point
+        return results[order["id"]]
+
+    for id, result in results.items():
+        assert [work({"id": id}), work({"id": id})] == [result, result]
+
+
+def test_other_keys_run_for_themselves(store: CountingStore, clock: HeldClock) -> None:
+    @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
+    def work(order: dict[str, Any]) -> str:
+        return f"done {order['id']}"
+
+    assert [work({"id": "1"}), work({"id": "2"})] == ["done 1", "done 2"]
+
+
+def test_an_exception_is_the_callers_and_the_next_call_runs_again(store: CountingStore, clock: HeldClock) -> None:
+    attempts = []
+
+    @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
+    def work(order: dict[str, Any]) -> int:
+        attempts.append((current_claim().attempt, current_claim().idempotency_key))
+        if len(attempts) == 1:
+            raise ConnectionError("secret")
+        return len(attempts)
+
+    with pytest.raises(ConnectionError, match="secret"):
+        work({"id": "1"})
+    assert record(store)["status"] == "FAILED"
+    assert "secret" not in json.dumps(record(store))
+
+    assert work({"id": "1"}) == 2
+    assert [attempt for attempt, _ in attempts] == [1, 2]
+    assert len({key for _, key in attempts}) == 1, "what is passed downstream stays the same"
+
+
+def test_a_call_in_progress_is_named_with_its_end(store: CountingStore, clock: HeldClock) -> None:
+    @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
+    def work(order: dict[str, Any]) -> None:
+        clock.seconds += 10
+        with pytest.raises(InProgress, match="1: in progress") as caught:
+            work(order)
+        assert caught.value.until_ms == START_MS + 60_000
+        assert caught.value.key == "1"
+
+    work({"id": "1"})
+
+
+def test_a_lease_that_ends_is_taken_over_and_its_late_holder_gets_the_winners_result(
+    store: CountingStore, clock: HeldClock
+) -> None:
+    @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
+    def work(order: dict[str, Any]) -> str:
+        if current_claim().attempt == 2:
+            return "the winner's"
+        clock.seconds += 61
+        assert Context().run(work, order) == "the winner's", "as in another process"
+        return "the loser's"
+
+    assert work({"id": "1"}) == "the winner's"
+    assert json.loads(record(store)["data"]) == "the winner's"
+
+
+def test_a_claim_that_was_lost_to_one_that_still_runs_is_said(store: CountingStore, clock: HeldClock) -> None:
+    @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
+    def work(order: dict[str, Any]) -> str:
+        store.items["tests#1"] |= {"version": "another's"}
+        return "the loser's"
+
+    with pytest.raises(LostClaim, match="took over"):
+        work({"id": "1"})
+    assert record(store)["status"] == "INPROGRESS"
+
+
+def test_another_payload_under_the_same_key_is_a_mismatch(store: CountingStore, clock: HeldClock) -> None:
+    runs = []
+
+    @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
+    def work(order: dict[str, Any], note: object = None) -> None:
+        runs.append(order)
+
+    work({"id": "1", "amount": 5}, object())
+    work({"amount": 5, "id": "1"}, object())  # what is not JSON does not count
+    with pytest.raises(FingerprintMismatch, match="take a new key"):
+        work({"id": "1", "amount": 6})
+    assert len(runs) == 1
+
+
+def test_what_counts_of_a_payload_is_for_the_user_to_say(store: CountingStore, clock: HeldClock) -> None:
+    @idempotent(store, key=by_order, lease_seconds=60, clock=clock, payload=Payload(without=("sent_at",)))
+    def work(order: dict[str, Any]) -> str:
+        return str(order["sent_at"])
+
+    assert work({"id": "1", "sent_at": "now"}) == work({"id": "1", "sent_at": "later"}) == "now"
+    with pytest.raises(FingerprintMismatch):
+        work({"id": "1", "sent_at": "now", "amount": 1})
+
+    @idempotent(MemoryStore("a"), key=by_order, lease_seconds=60, clock=clock, payload=None)
+    def anything(order: dict[str, Any]) -> int:
+        return int(order["amount"])
+
+    assert anything({"id": "1", "amount": 1}) == anything({"id": "1", "amount": 2}) == 1
+
+
+def test_the_payload_can_be_the_key(store: CountingStore, clock: HeldClock) -> None:
+    @idempotent(store, key=payload_key("[order.id, amount]"), lease_seconds=60, clock=clock)
+    def work(order: dict[str, Any], amount: int) -> float:
+        return clock.seconds
+
+    first = work({"id": "1", "x": 1}, 5)
+    clock.seconds += 1
+
+    with pytest.raises(FingerprintMismatch):
+        work({"id": "1", "x": 2}, 5)
+    assert work({"id": "1", "x": 1}, amount=5) == first
+    assert work({"id": "1", "x": 1}, 6) != first
+
+
+def test_an_event_is_known_by_its_id_whatever_carries_it(store: CountingStore, clock: HeldClock) -> None:
+    runs = []
+
+    @idempotent(store, key=event_id, clock=clock)
+    def handler(event: dict[str, Any], context: Invocation) -> None:
+        runs.append(event)
+
+    bridge = {"id": "e-1", "detail-type": "Order placed", "detail": {}}
+    sns = {"Records": [{"EventSource": "aws:sns", "Sns": {"MessageId": "s-1", "Message": "{}"}}]}
+    for event in (bridge, sns, bridge, sns):
+        handler(event, Invocation(clock))
+
+    assert runs == [bridge, sns]
+    with pytest.raises(UnusableKey, match="neither EventBridge's event nor one of SNS"):
+        handler({"id": "1"}, Invocation(clock))
+
+
+def test_inside_lambda_the_lease_ends_with_the_invocation(store: CountingStore, clock: HeldClock) -> None:
+    """The context is found among the arguments, whatever its place and name."""
+
+    @idempotent(store, key=by_order, clock=clock)
+    def work(order: dict[str, Any], *, lambda_context: Invocation) -> None:
+        held = record(store)
+        assert held["in_progress_expiration"] == START_MS + 33_000
+        assert held["owner"] == "invocation-1"
+        assert current_claim().remaining_time_ms() == 30_000
+
+    work({"id": "1"}, lambda_context=Invocation(clock))
+    assert record(store)["status"] == "COMPLETED"
+
+
+def test_a_nested_call_has_the_outer_ones_deadline_and_a_key_of_its_own(store: CountingStore, clock: HeldClock) -> None:
+    @idempotent(store, key=str, clock=clock)
+    def inner(name: str) -> str:
+        return f"{current_claim().key} of {record(store, name)['owner']}"
+
+    @idempotent(store, key=by_order, clock=clock)
+    def outer(order: dict[str, Any], context: Invocation) -> list[str]:
+        before = current_claim().key
+        said = [inner("a"), inner("b"), inner("a")]
+        assert current_claim().key == before
+        return said
+
+    assert outer({"id": "1"}, Invocation(clock)) == ["a of invocation-1", "b of invocation-1", "a of invocation-1"]
+    assert {item["status"] for item in store.items.values()} == {"COMPLETED"}
+
+
+def test_outside_lambda_without_a_lease_the_remedy_is_named(store: CountingStore, clock: HeldClock) -> None:
+    @idempotent(store, key=by_order, clock=clock)
+    def work(order: dict[str, Any]) -> None:
+        raise AssertionError("never run")
+
+    with pytest.raises(TypeError, match="lease_seconds"):
+        work({"id": "1"})
+    assert store.items == {}
+
+
+def test_with_too_little_time_left_nothing_is_begun(store: CountingStore, clock: HeldClock) -> None:
+    @idempotent(store, key=by_order, clock=clock)
+    def work(order: dict[str, Any], context: Invocation) -> None:
+        raise AssertionError("never run")
+
+    with pytest.raises(NotStarted, match="nothing ran"):
+        work({"id": "1"}, Invocation(clock, seconds=1))
+    assert store.asked == []
+
+
+def test_a_claim_that_took_too_long_is_given_back(store: CountingStore, clock: HeldClock) -> None:
+    @idempotent(store, key=by_order, clock=clock)
+    def work(order: dict[str, Any], context: Invocation) -> int:
+        return current_claim().attempt
+
+    def slow(name: str) -> None:
+        clock.seconds += 9 if name == "insert" else 0
+
+    store.before = slow
+    with pytest.raises(NotStarted):
+        work({"id": "1"}, Invocation(clock, seconds=10))
+    store.before = lambda name: None
+
+    assert work({"id": "1"}, Invocation(clock)) == 1, "what was never started does not count"
+
+
+def test_a_store_that_is_down_is_said_before_and_after_the_run(store: CountingStore, clock: HeldClock) -> None:
+    runs = []
+
+    @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
+    def work(order: dict[str, Any]) -> None:
+        runs.append(order)
+        store.down = {"replace", "read"}
+
+    store.down = {"insert", "read"}
+    with pytest.raises(StoreUnavailable, match=r"nothing ran: .* is down") as before:
+        work({"id": "1"})
+    assert (before.value.ran, runs) == (False, [])
+
+    store.down = set()
+    with pytest.raises(StoreUnavailable, match="the function ran") as after:
+        work({"id": "2"})
+    assert (after.value.ran, len(runs)) == (True, 1)
+
+
+def test_a_record_that_is_none_of_ours_is_left_alone(store: CountingStore, clock: HeldClock) -> None:
+    store.items["tests#1"] = {"id": "tests#1", "status": "PAUSED"}
+
+    @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
+    def work(order: dict[str, Any]) -> None:
+        raise AssertionError("never run")
+
+    with pytest.raises(RecordUnreadable, match="PAUSED"):
+        work({"id": "1"})
+    assert record(store) == {"id": "tests#1", "status": "PAUSED"}
+
+
+def test_a_transaction_commits_with_the_completion_or_not_at_all(store: CountingStore, clock: HeldClock) -> None:
+    """It is given by its annotation, not by the caller."""
+
+    @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
+    def post(order: dict[str, Any], tx: Transaction, note: str = "") -> str:
+        tx.put(
+            TableName="entries",
+            Item={"id": order["entry"]},
+            ConditionExpression="attribute_not_exists(id)",
+            otherwise=PermanentError("posted before"),
+        )
+        return note
+
+    assert post({"id": "1", "entry": "e"}, note="n") == "n"  # type: ignore[call-arg]  # tx is given
+    with pytest.raises(PermanentError, match="posted before"):
+        post({"id": "2", "entry": "e"})  # type: ignore[call-arg]
+    assert (record(store, "1")["status"], record(store, "2")["status"]) == ("COMPLETED", "FAILED")
+    assert store.asked == ["insert", "commit", "insert", "commit", "replace"]
+
+
+def test_a_commit_without_an_answer_is_no_success_and_undoes_nothing(store: CountingStore, clock: HeldClock) -> None:
+    """Where it had been committed after all, the stored result is the answer."""
+
+    @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
+    def post(order: dict[str, Any], tx: Transaction) -> str:
+        tx.put(TableName="entries", Item={"id": order["id"]})
+        store.down = {"commit", "read"}
+        store.before = lambda name: store.down.clear() if name == "replace" else None
+        return "posted"
+
+    with pytest.raises(StoreUnavailable, match="ran") as caught:
+        post({"id": "1"})  # type: ignore[call-arg]
+    assert caught.value.ran
+    assert record(store)["status"] == "FAILED"
+
+
+def test_a_result_that_is_no_json_is_the_first_callers_and_a_replay_says_so(
+    store: CountingStore, clock: HeldClock
+) -> None:
+    result = object()
+
+    @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
+    def work(order: dict[str, Any]) -> object:
+        return result
+
+    assert work({"id": "1"}) is result
+    with pytest.raises(ResultUnavailable, match="the effect is done; the result was not kept: not JSON"):
+        work({"id": "1"})
+
+
+def test_a_result_of_another_type_than_now_is_said(store: CountingStore, clock: HeldClock) -> None:
+    """The function was changed between two calls."""
+
+    def old(order: dict[str, Any]) -> str:
+        return "text"
+
+    def new(order: dict[str, Any]) -> int:
+        raise AssertionError("never run")
+
+    wrap = idempotent(store, key=by_order, lease_seconds=60, clock=clock)
+    wrap(old)({"id": "1"})
+    with pytest.raises(ResultUnavailable, match="int"):
+        wrap(new)({"id": "1"})
+
+
+def test_a_coroutine_function_is_awaited_and_runs_once(store: CountingStore, clock: HeldClock) -> None:
+    runs = []
+
+    @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
+    async def work(order: dict[str, Any]) -> str:
+        await asyncio.sleep(0)
+        runs.append(current_claim().key)
+        return "done"
+
+    async def twice() -> list[str]:
+        return [await work({"id": "1"}), await work({"id": "1"})]
+
+    assert asyncio.run(twice()) == ["done", "done"]
+    assert runs == ["1"]
+
+
+def test_a_coroutine_that_is_cancelled_is_recorded_as_failed(store: CountingStore, clock: HeldClock) -> None:
+    @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
+    async def work(order: dict[str, Any], started: asyncio.Event) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async def cancelled() -> None:
+        started = asyncio.Event()
+        task = asyncio.create_task(work({"id": "1"}, started))
+        await started.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+
+    asyncio.run(cancelled())
+    assert record(store)["status"] == "FAILED"
+
+
+def test_methods_and_static_methods_can_be_wrapped(store: CountingStore, clock: HeldClock) -> None:
+    class Shop:
+        @idempotent(store, key=lambda self, order: f"method-{order}", lease_seconds=60, clock=clock)
+        def sell(self, order: str) -> str:
+            return f"sold {order}"
+
+        @staticmethod
+        @idempotent(store, key=lambda order: f"static-{order}", lease_seconds=60, clock=clock)
+        def price(order: str) -> int:
+            return len(order)
+
+    assert [Shop().sell("a"), Shop().sell("a"), Shop.price("abc")] == ["sold a", "sold a", 3]
+    with pytest.raises(TypeError, match="below @staticmethod"):
+        idempotent(store, key=by_order)(staticmethod(by_order))
+
+
+@dataclass
+class NoTransactions:
+    """A store that can do no more than the seam asks for."""
+
+    namespace: str | None = "tests"
+
+    def insert(self, records: Any) -> Any: ...
+    def read(self, ids: Any) -> Any: ...
+    def replace(self, changes: Any) -> Any: ...
+
+
+def wants_two(order: dict[str, Any], one: Transaction, two: Transaction) -> None: ...
+def wants_one(order: dict[str, Any], tx: Transaction) -> None: ...
+def yields(order: dict[str, Any]) -> Any:
+    yield order
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "text"),
+    [
+        (lambda: idempotent(wants_one, key=by_order), TypeError, "@idempotent.store"),
+        (lambda: idempotent(MemoryStore(), key=by_order), ValueError, "namespace"),
+        (lambda: idempotent(MemoryStore("a"), key="id"), TypeError, "key must be"),
+        (lambda: idempotent(MemoryStore("a"), key=payload_key), TypeError, "payload_key\\(...\\)"),
+        (lambda: idempotent(MemoryStore("a"), key=by_order, lease_seconds=-1), ValueError, "lease_seconds"),
+        (lambda: idempotent(MemoryStore("a"), key=by_order, retention_seconds=60), ValueError, "a day"),
+        (lambda: idempotent(MemoryStore("a"), key=by_order, payload="id"), TypeError, "Payload\\("),
+        (lambda: idempotent(MemoryStore("a"), key=by_order, results="bucket"), TypeError, "S3Results"),
+        (lambda: idempotent(MemoryStore("a"), key=by_order)(wants_two), TypeError, "one a call"),
+        (lambda: idempotent(NoTransactions(), key=by_order)(wants_one), TypeError, "has none"),
+        (lambda: idempotent(MemoryStore("a"), key=by_order)(yields), TypeError, "generator"),
+    ],
+)
+def test_what_can_be_known_at_set_up_is_said_there(wrong: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        wrong()
+
+
+def test_a_key_that_cannot_be_used_runs_nothing(store: CountingStore, clock: HeldClock) -> None:
+    @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
+    def work(order: dict[str, Any]) -> None:
+        raise AssertionError("never run")
+
+    with pytest.raises(UnusableKey, match="empty"):
+        work({"id": ""})
+    with pytest.raises(UnusableKey, match="DynamoDB takes 2048"):
+        work({"id": "x" * 3000})
+    assert store.items == {}

@@ -1,0 +1,488 @@
+"""HTTP: what a client gets that sends a request for the first time, again, at the same time, or another one."""
+
+from __future__ import annotations
+
+import base64
+import json
+from contextvars import Context
+from typing import Any
+
+import pytest
+
+from idempotent_receiver import (
+    MemoryStore,
+    Payload,
+    Transaction,
+    body_field,
+    current_claim,
+    header,
+    http_endpoint,
+    message_id,
+    payload_key,
+)
+from idempotent_receiver.request import InvalidRequest
+from tests.contexts import Context as Invocation
+from tests.counting_store import CountingStore
+from tests.held_clock import HeldClock
+
+FORMATS = ("rest", "http", "url")
+
+
+def request(
+    key: str | None = "k-1",
+    body: Any = None,
+    *,
+    form: str = "rest",
+    method: str = "POST",
+    path: str = "/transfers",
+    headers: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """An event as API Gateway's REST and HTTP APIs, and Function URLs, make it."""
+    text = json.dumps({"amount": 5} if body is None else body)
+    sent = {**({} if key is None else {"Idempotency-Key": key}), **(headers or {})}
+    if form == "rest":
+        return {
+            "httpMethod": method,
+            "path": path,
+            "headers": sent,
+            "multiValueHeaders": {name: [value] for name, value in sent.items()},
+            "body": text,
+            "isBase64Encoded": False,
+            "requestContext": {"identity": {}},
+        }
+    return {
+        "version": "2.0",
+        "rawPath": path,
+        "headers": {name.lower(): value for name, value in sent.items()},
+        "requestContext": {"http": {"method": method, "path": path}},
+        "body": base64.b64encode(text.encode()).decode() if form == "url" else text,
+        "isBase64Encoded": form == "url",
+    }
+
+
+ANSWER = {
+    "statusCode": 201,
+    "headers": {"Content-Type": "application/json", "X-Own": "a"},
+    "multiValueHeaders": {"Set-Cookie": ["a=1", "b=2"]},
+    "cookies": ["c=3"],
+    "body": '{"a": 1,\n "b": "ü"}',
+    "isBase64Encoded": False,
+}
+
+
+class Api:
+    """A handler that counts, wrapped."""
+
+    def __init__(self, clock: HeldClock, store: CountingStore, **options: Any) -> None:
+        self.clock = clock
+        self.runs: list[dict[str, Any]] = []
+        self.does: Any = lambda event: {**ANSWER, "headers": {**ANSWER["headers"], "X-Run": str(len(self.runs))}}  # type: ignore[dict-item]
+
+        @http_endpoint(store, clock=clock, **options)
+        def handler(event: dict[str, Any], context: object) -> Any:
+            self.runs.append(event)
+            return self.does(event)
+
+        self.handler = handler
+
+    def __call__(self, event: dict[str, Any], seconds: float = 30) -> Any:
+        return self.handler(event, Invocation(self.clock, seconds))
+
+
+@pytest.fixture
+def clock() -> HeldClock:
+    return HeldClock()
+
+
+@pytest.fixture
+def store() -> CountingStore:
+    return CountingStore()
+
+
+@pytest.fixture
+def api(clock: HeldClock, store: CountingStore) -> Api:
+    return Api(clock, store)
+
+
+def problem(response: dict[str, Any], status: int) -> dict[str, Any]:
+    """The problem that is told, well formed."""
+    assert response["statusCode"] == status
+    assert response["headers"]["Content-Type"] == "application/problem+json"
+    told = json.loads(response["body"])
+    assert told["status"] == status
+    assert told["title"]
+    return dict(told)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_request_sent_again_gets_the_first_answer_byte_for_byte(api: Api, store: CountingStore, form: str) -> None:
+    """Status, headers, cookies and body; said to be a replay. Two requests to the table, then one."""
+    first = api(request(form=form))
+    assert store.asked == ["insert", "replace"]
+    store.asked.clear()
+    again = api(request(form=form))
+
+    assert store.asked == ["insert"]
+    assert "Idempotency-Replayed" not in first["headers"]
+    assert again == {**first, "headers": {**first["headers"], "Idempotency-Replayed": "true"}}
+    assert len(api.runs) == 1
+
+
+def test_a_binary_body_comes_back_as_it_was(api: Api) -> None:
+    body = base64.b64encode(bytes(range(256))).decode()
+    api.does = lambda event: {"statusCode": 200, "body": body, "isBase64Encoded": True}
+    api(request())
+
+    again = api(request())
+    assert (again["body"], again["isBase64Encoded"]) == (body, True)
+
+
+@pytest.mark.parametrize("answer", [{"ok": True}, "text", None, [1]])
+def test_an_answer_without_a_status_is_replayed_as_api_gateway_had_told_it(api: Api, answer: Any) -> None:
+    """Payload format 2.0 makes a 200 of whatever JSON a function returns."""
+    api.does = lambda event: answer
+    assert api(request(form="http")) == answer
+
+    again = api(request(form="http"))
+    assert again["statusCode"] == 200
+    assert again["headers"] == {"Content-Type": "application/json", "Idempotency-Replayed": "true"}
+    assert again["body"] == (answer if isinstance(answer, str) else json.dumps(answer, separators=(",", ":")))
+
+
+@pytest.mark.parametrize("status", [200, 404, 500])
+def test_every_answer_that_is_returned_is_kept(api: Api, status: int) -> None:
+    """Errors too: a client that asks again must not get another answer."""
+    api.does = lambda event: {"statusCode": status, "body": str(len(api.runs))}
+
+    assert api(request())["body"] == api(request())["body"] == "1"
+
+
+def test_a_policy_says_which_statuses_are_final(clock: HeldClock, store: CountingStore) -> None:
+    api = Api(clock, store, is_final=lambda status: status < 500)
+    answers = iter([{"statusCode": "503", "body": "later"}, {"statusCode": 200, "body": "done"}])
+    api.does = lambda event: next(answers)
+
+    assert [api(request())["body"] for _ in range(3)] == ["later", "done", "done"]
+    assert len(api.runs) == 2
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("name", ["idempotency-key", "IDEMPOTENCY-KEY", "Idempotency-Key"])
+def test_the_headers_name_may_be_in_any_case(api: Api, form: str, name: str) -> None:
+    for _ in range(2):
+        api(request(None, form=form, headers={name: "k-1"}))
+    assert len(api.runs) == 1
+
+
+def test_a_key_may_be_quoted_as_the_draft_has_it(api: Api, store: CountingStore) -> None:
+    api(request('"k-\\"1"'))
+    api(request('k-"1'))
+
+    assert len(api.runs) == 1
+    assert list(store.items) == ['tests#k-"1']
+
+
+@pytest.mark.parametrize("key", [None, "", "  ", '""'])
+def test_no_key_is_a_bad_request(api: Api, key: str | None) -> None:
+    told = problem(api(request(key)), 400)
+
+    assert "Idempotency-Key" in told["detail"]
+    assert api.runs == []
+
+
+@pytest.mark.parametrize("key", ["x" * 256, "schlüssel", "a\x00b", "a\nb"])
+def test_a_key_that_cannot_be_used_is_a_bad_request(api: Api, key: str) -> None:
+    problem(api(request(key)), 400)
+    assert api.runs == []
+
+
+def test_two_keys_are_a_bad_request(api: Api) -> None:
+    event = request()
+    event["multiValueHeaders"]["idempotency-key"] = ["k-2"]
+
+    assert "more than once" in problem(api(event), 400)["detail"]
+
+
+def test_without_a_key_that_is_not_required_the_handler_runs_unprotected(
+    clock: HeldClock, store: CountingStore
+) -> None:
+    api = Api(clock, store, required=False)
+    for _ in range(2):
+        assert api(request(None))["statusCode"] == 201
+    assert (len(api.runs), store.asked) == (2, [])
+
+    problem(api(request("x" * 256)), 400)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"body": {"amount": 6}},
+        {"method": "PUT"},
+        {"path": "/refunds"},
+    ],
+)
+@pytest.mark.parametrize("form", FORMATS)
+def test_another_request_under_the_same_key_is_refused(api: Api, other: dict[str, Any], form: str) -> None:
+    """Its payload, its method and its path count."""
+    api(request(form=form))
+
+    problem(api(request(form=form, **other)), 422)
+    assert len(api.runs) == 1
+
+
+def test_the_same_request_may_be_written_in_several_ways(api: Api) -> None:
+    """White space and the order of names do not count, nor other headers."""
+    api(request(body={"amount": 5, "to": "a"}))
+    event = request(headers={"User-Agent": "another"})
+    event["body"] = '{ "to":"a",  "amount": 5 }'
+
+    assert api(event)["headers"]["Idempotency-Replayed"] == "true"
+
+
+def test_what_counts_of_a_payload_is_for_the_user_to_say(clock: HeldClock, store: CountingStore) -> None:
+    api = Api(clock, store, payload=Payload(without=["sent_at"]))
+    api(request(body={"amount": 5, "sent_at": 1}))
+
+    assert api(request(body={"amount": 5, "sent_at": 2}))["statusCode"] == 201
+    problem(api(request(body={"amount": 6, "sent_at": 1})), 422)
+
+
+def test_a_request_that_still_runs_is_a_conflict_that_says_when_to_come_again(api: Api, clock: HeldClock) -> None:
+    inside = []
+
+    def does(event: dict[str, Any]) -> Any:
+        clock.seconds += 10.5
+        inside.append(Context().run(api, request()))
+        return ANSWER
+
+    api.does = does
+    api(request(), seconds=30)
+
+    problem(inside[0], 409)
+    assert inside[0]["headers"]["Retry-After"] == "23", "the lease's end, rounded up: 30 and 3, less 10.5"
+    assert len(api.runs) == 1
+
+
+def test_a_request_may_wait_for_the_one_that_runs_and_get_its_answer(clock: HeldClock, store: CountingStore) -> None:
+    api = Api(clock, store, wait_seconds=5)
+    first = api(request())
+    done = dict(store.items["tests#k-1"])
+    store.items["tests#k-1"] |= {"status": "INPROGRESS", "in_progress_expiration": clock.epoch_ms() + 20_000}
+    store.before = lambda name: store.items.update({"tests#k-1": done}) if clock.seconds >= 2 else None
+
+    again = api(request())
+
+    assert again["body"] == first["body"]
+    assert again["headers"]["Idempotency-Replayed"] == "true"
+    assert 2 <= clock.seconds < 3, "soon after it was there"
+    assert len(clock.sleeps) < 12
+
+
+@pytest.mark.parametrize(("seconds", "waited"), [(30, 5), (4, 3)])
+def test_a_wait_is_bounded_by_the_option_and_by_the_deadline(
+    clock: HeldClock, store: CountingStore, seconds: float, waited: float
+) -> None:
+    api = Api(clock, store, wait_seconds=5)
+    api(request())
+    store.items["tests#k-1"] |= {"status": "INPROGRESS", "in_progress_expiration": clock.epoch_ms() + 60_000}
+
+    problem(api(request(), seconds=seconds), 409)
+    assert clock.seconds == pytest.approx(waited)
+
+
+def test_who_waits_takes_over_what_becomes_claimable(clock: HeldClock, store: CountingStore) -> None:
+    api = Api(clock, store, wait_seconds=5)
+    api(request())
+    store.items["tests#k-1"] |= {"status": "INPROGRESS", "in_progress_expiration": clock.epoch_ms() + 2_000}
+
+    assert "Idempotency-Replayed" not in api(request())["headers"]
+    assert len(api.runs) == 2
+
+
+def test_an_exception_is_lambdas_and_the_next_request_runs_again(api: Api, store: CountingStore) -> None:
+    keys = []
+
+    def does(event: dict[str, Any]) -> Any:
+        keys.append(current_claim().idempotency_key)
+        if len(keys) == 1:
+            raise ConnectionError("secret")
+        return ANSWER
+
+    api.does = does
+    with pytest.raises(ConnectionError):
+        api(request())
+    assert "secret" not in json.dumps(store.items)
+
+    assert api(request()) == ANSWER
+    assert len(set(keys)) == 1
+
+
+def test_an_exception_may_be_the_last_word_and_tells_nothing(clock: HeldClock, store: CountingStore) -> None:
+    api = Api(clock, store, on_exception="replay")
+
+    def does(event: dict[str, Any]) -> Any:
+        raise ConnectionError("secret")
+
+    api.does = does
+    first, again = api(request()), api(request())
+
+    problem(first, 500)
+    assert "secret" not in json.dumps([first, store.items])
+    assert again == {**first, "headers": {**first["headers"], "Idempotency-Replayed": "true"}}
+    assert len(api.runs) == 1
+
+
+def test_a_process_that_is_told_to_end_ends_whatever_the_policy(clock: HeldClock, store: CountingStore) -> None:
+    api = Api(clock, store, on_exception="replay")
+
+    def does(event: dict[str, Any]) -> Any:
+        raise SystemExit(1)
+
+    api.does = does
+    with pytest.raises(SystemExit):
+        api(request())
+
+
+def test_a_lost_claim_is_answered_with_the_winners_answer(api: Api, clock: HeldClock) -> None:
+    def does(event: dict[str, Any]) -> Any:
+        if current_claim().attempt == 1:
+            clock.seconds += 34
+            assert Context().run(api, request())["body"] == "the winner's"
+            return {"statusCode": 200, "body": "the loser's"}
+        return {"statusCode": 200, "body": "the winner's"}
+
+    api.does = does
+    response = api(request())
+    assert (response["body"], response["headers"]["Idempotency-Replayed"]) == ("the winner's", "true")
+
+
+def test_a_lost_claim_whose_winner_still_runs_is_a_conflict(api: Api, store: CountingStore) -> None:
+    def does(event: dict[str, Any]) -> Any:
+        store.items["tests#k-1"]["version"] = "another's"
+        return ANSWER
+
+    api.does = does
+    response = api(request())
+    problem(response, 409)
+    assert response["headers"]["Retry-After"] == "1"
+
+
+def test_a_store_that_is_down_is_said_and_nothing_ran(api: Api, store: CountingStore) -> None:
+    store.down = {"insert", "read"}
+    response = api(request())
+
+    problem(response, 503)
+    assert response["headers"]["Retry-After"] == "1"
+    assert api.runs == []
+
+
+def test_an_answer_that_could_not_be_recorded_is_not_given(api: Api, store: CountingStore) -> None:
+    """Tomorrow's would be another."""
+
+    def does(event: dict[str, Any]) -> Any:
+        store.down = {"replace", "read"}
+        return ANSWER
+
+    api.does = does
+    problem(api(request()), 503)
+
+
+def test_with_too_little_time_nothing_is_begun(api: Api, store: CountingStore) -> None:
+    problem(api(request(), seconds=1), 503)
+    assert (api.runs, store.asked) == ([], [])
+
+
+def test_one_tenant_never_sees_anothers_answer(clock: HeldClock, store: CountingStore) -> None:
+    """However their names and keys are written."""
+    api = Api(clock, store, scope=lambda event: event["headers"].get("X-Tenant"))
+    for tenant, key in (("a", "k"), ("b", "k"), ("a#k", "k"), ("a", "k#k"), ("a%23k", "k")):
+        assert "Idempotency-Replayed" not in api(request(key, headers={"X-Tenant": tenant}))["headers"]
+    assert len(api.runs) == 5
+
+    assert "belongs to nobody" in problem(api(request("k")), 400)["detail"]
+
+
+def test_clients_without_keys_are_known_by_their_payload(clock: HeldClock, store: CountingStore) -> None:
+    api = Api(clock, store, key=payload_key("[order, amount]"))
+    bodies = [
+        {"order": 1, "amount": 5, "at": 1},
+        {"order": 2, "amount": 5, "at": 1},
+        {"order": 1, "amount": 5, "at": 1},
+    ]
+    for body in bodies:
+        api(request(None, body))
+    api(request(None, bodies[0], path="/refunds"))
+    assert len(api.runs) == 3
+
+    assert "'[order, amount]'" in problem(api(request(None, "text")), 400)["detail"]
+
+
+def test_a_key_may_be_a_callable_of_ones_own(clock: HeldClock, store: CountingStore) -> None:
+    api = Api(clock, store, key=lambda event: json.loads(event["body"])["id"])
+    api(request(None, {"id": "7"}))
+
+    assert list(store.items) == ["tests#7"]
+    assert "of type int" in problem(api(request(None, {"id": 7})), 400)["detail"]
+
+
+def test_an_answer_that_was_not_kept_is_gone(api: Api) -> None:
+    """The effect is done all the same."""
+    api.does = lambda event: {"statusCode": 200, "body": "x" * 400_000}
+    assert len(api(request())["body"]) == 400_000
+
+    problem(api(request()), 410)
+    assert len(api.runs) == 1
+
+
+def test_a_record_of_another_kind_is_left_alone(api: Api, store: CountingStore) -> None:
+    store.items["tests#k-1"] = {"id": "tests#k-1", "status": "PAUSED"}
+
+    problem(api(request()), 500)
+    assert store.items["tests#k-1"] == {"id": "tests#k-1", "status": "PAUSED"}
+
+
+def test_a_transaction_commits_with_the_answer(clock: HeldClock, store: CountingStore) -> None:
+    """And not with one that is not final."""
+    answers = iter([503, 201])
+
+    @http_endpoint(store, clock=clock, is_final=lambda status: status < 500)
+    def handler(event: dict[str, Any], context: object, tx: Transaction) -> Any:
+        tx.put(TableName="entries", Item={"id": "e"})
+        return {"statusCode": next(answers)}
+
+    handler(request(), Invocation(clock))
+    assert store.tables == {}
+    handler(request(), Invocation(clock))
+    assert store.tables["entries"].items
+
+
+@pytest.mark.parametrize("event", [{}, None, [], {"Records": []}, {"httpMethod": "GET"}, {"requestContext": {}}])
+def test_what_is_no_http_request_runs_nothing(api: Api, event: Any) -> None:
+    with pytest.raises(InvalidRequest, match="API Gateway"):
+        api(event)
+    assert api.runs == []
+
+
+def handle(event: Any, context: Any) -> None: ...
+async def coroutine(event: Any, context: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "text"),
+    [
+        (lambda: http_endpoint(handle), TypeError, "@http_endpoint.store"),
+        (lambda: http_endpoint(MemoryStore()), ValueError, "namespace"),
+        (lambda: http_endpoint(MemoryStore("a"), key=header), TypeError, "key must be"),
+        (lambda: http_endpoint(MemoryStore("a"), key=message_id), TypeError, "key must be"),
+        (lambda: http_endpoint(MemoryStore("a"), key=body_field), TypeError, "key must be"),
+        (lambda: http_endpoint(MemoryStore("a"), wait_seconds=-1), ValueError, "wait_seconds"),
+        (lambda: http_endpoint(MemoryStore("a"), on_exception="keep"), ValueError, "'retry' or 'replay'"),
+        (lambda: http_endpoint(MemoryStore("a"))(coroutine), TypeError, "coroutine"),
+        (lambda: http_endpoint(MemoryStore("a"))(handle)(request(), None), TypeError, "context"),
+        (lambda: header(""), ValueError, "Idempotency-Key"),
+    ],
+)
+def test_what_can_be_known_at_set_up_is_said_there(wrong: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        wrong()

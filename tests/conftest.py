@@ -1,5 +1,5 @@
-"""What holds for all tests: how many examples hypothesis tries, and which tests must share a process where several run
-them (`--dist loadgroup`): those that share a server.
+"""What holds for all tests: how many examples hypothesis tries, how a scenario's tests are selected, and which tests
+must share a process where several run them (`--dist loadgroup`): those that share a server.
 """
 
 from __future__ import annotations
@@ -29,6 +29,12 @@ GROUPS = {
     "contract": "engines",
 }
 """By file or folder, the first that fits; other tests go to whichever process is free."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let `-k S17` select the tests of a scenario."""
+    for mark in item.iter_markers("scenario"):
+        item.extra_keyword_matches.update(mark.args)
 
 
 @pytest.hookimpl(trylast=True)

@@ -32,6 +32,7 @@ from idempotent_receiver.visibility import Backoff
 if typing.TYPE_CHECKING:
     from idempotent_receiver.function import idempotent
     from idempotent_receiver.http import http_endpoint
+    from idempotent_receiver.powertools import powertools_key
     from idempotent_receiver.request import header
     from idempotent_receiver.results import S3Results
     from idempotent_receiver.stores.memory import MemoryStore
@@ -42,6 +43,7 @@ _LAZY = {
     "header": "request",
     "http_endpoint": "http",
     "idempotent": "function",
+    "powertools_key": "powertools",
 }
 
 __all__ = [
@@ -71,6 +73,7 @@ __all__ = [
     "message_attribute",
     "message_id",
     "payload_key",
+    "powertools_key",
     "sqs_consumer",
 ]
 

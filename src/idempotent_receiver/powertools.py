@@ -1,0 +1,90 @@
+"""Keys as AWS Lambda Powertools' idempotency utility makes them, for records that it wrote to be found again.
+
+Its record's id is `{prefix}#{hash}`: the prefix is our store's namespace, and the hash is what is made here. Its
+`prefix` is the `key_prefix` it was given, or `{the Lambda function's name}.{module}.{qualified name}` of the function.
+Source: aws_lambda_powertools.utilities.idempotency.persistence.base, version 3.37.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jmespath
+from jmespath.exceptions import JMESPathError
+
+from idempotent_receiver.errors import UnusableKey
+from idempotent_receiver.message import Message
+from idempotent_receiver.payload import compiled
+
+
+def powertools_key(event_key_jmespath: str | None = None, *, hash_function: str = "md5") -> Callable[..., str]:
+    """A key strategy that makes Powertools' keys, of the same `IdempotencyConfig` options, for each way in.
+
+    An SQS message is hashed as the record of the event that `process_partial_response` hands to a function. Of a
+    function's arguments the first counts, which was its `data_keyword_argument`, or its event.
+
+        store = DynamoDBStore("idempotency", namespace="payments.app.handler.charge")
+        @idempotent(store, key=powertools_key("order_id"))
+
+    Raises ValueError at set-up for what is no JMESPath expression, or no hash.
+    """
+    if event_key_jmespath is not None:
+        compiled(event_key_jmespath, "powertools_key")
+    if hash_function not in hashlib.algorithms_available:
+        raise ValueError(f"hash_function must be one of hashlib's; it is {hash_function!r}")
+
+    def key(*arguments: Any, **named: Any) -> str:
+        data = _data_of(next(iter([*arguments, *named.values()]), None))
+        if event_key_jmespath is not None:
+            data = _selected(event_key_jmespath, data)
+        if _is_missing(data):
+            raise UnusableKey(f"nothing is there to make Powertools' key of: {event_key_jmespath!r} finds nothing")
+        try:
+            text = json.dumps(data, sort_keys=True)
+        except (TypeError, ValueError, RecursionError):
+            raise UnusableKey("Powertools' key is made of JSON, and this is none") from None
+        return hashlib.new(hash_function, text.encode(), usedforsecurity=False).hexdigest()
+
+    return key
+
+
+def _data_of(given: Any) -> Any:
+    if isinstance(given, Message):
+        return _record_of(given)
+    if dataclasses.is_dataclass(given) and not isinstance(given, type):
+        return dataclasses.asdict(given)
+    if callable(getattr(given, "model_dump", None)):
+        return given.model_dump(mode="json")
+    return getattr(given, "raw_event", given)
+
+
+def _record_of(message: Message) -> Mapping[str, Any]:
+    """The message as the event has it."""
+    return {
+        "messageId": message.id,
+        "receiptHandle": message.receipt_handle,
+        "body": message.raw_body,
+        "attributes": message.attributes,
+        "messageAttributes": message.message_attributes,
+        "eventSource": "aws:sqs",
+        "eventSourceARN": message.queue_arn,
+    }
+
+
+def _selected(expression: str, data: Any) -> Any:
+    # Its own functions, such as powertools_json(body). Imported where they are used: a move from it is made once.
+    from aws_lambda_powertools.utilities.jmespath_utils import PowertoolsFunctions  # noqa: PLC0415
+
+    try:
+        return jmespath.search(expression, data, options=jmespath.Options(custom_functions=PowertoolsFunctions()))
+    except (JMESPathError, ValueError, TypeError):
+        raise UnusableKey(f"{expression!r} cannot be evaluated on what is given") from None
+
+
+def _is_missing(data: Any) -> bool:
+    """As Powertools judges it: nothing, or several of which each is None; a number is something, zero too."""
+    if isinstance(data, tuple | list | dict):
+        return all(each is None for each in (data.values() if isinstance(data, dict) else data))
+    return not data and not isinstance(data, int | float)

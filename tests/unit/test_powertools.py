@@ -1,0 +1,296 @@
+"""Coming from Powertools: what the real library has written, in this very run, is understood."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from aws_lambda_powertools.utilities.idempotency import (
+    DynamoDBPersistenceLayer,
+    IdempotencyConfig,
+    idempotent_function,
+)
+from aws_lambda_powertools.utilities.idempotency import idempotent as powertools_idempotent
+from moto import mock_aws
+from pydantic import BaseModel
+
+from idempotent_receiver import (
+    DynamoDBStore,
+    InProgress,
+    UnusableKey,
+    http_endpoint,
+    idempotent,
+    payload_key,
+    powertools_key,
+    sqs_consumer,
+)
+from tests.contexts import Context
+from tests.held_clock import HeldClock
+from tests.unit.test_http import request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+PREFIX = "shop.handler"
+DAY_SECONDS = 86_400
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[DynamoDBClient]:
+    with mock_aws():
+        client = boto3.client(
+            "dynamodb", region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing"
+        )
+        client.create_table(
+            TableName="idempotency",
+            BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        )
+        yield client
+        client.close()
+
+
+@pytest.fixture
+def dynamodb(endpoint: DynamoDBClient) -> Iterator[DynamoDBClient]:
+    """The client of a table that is empty again afterwards."""
+    yield endpoint
+    for item in items(endpoint):
+        endpoint.delete_item(TableName="idempotency", Key={"id": item["id"]})
+
+
+@pytest.fixture
+def store(dynamodb: DynamoDBClient) -> DynamoDBStore:
+    return DynamoDBStore("idempotency", namespace=PREFIX, client=dynamodb)
+
+
+@pytest.fixture
+def theirs(dynamodb: DynamoDBClient) -> DynamoDBPersistenceLayer:
+    return DynamoDBPersistenceLayer(table_name="idempotency", boto3_client=dynamodb)
+
+
+def config(context: Context | None = None, **options: Any) -> IdempotencyConfig:
+    """Its configuration, with an invocation to end its leases."""
+    context = Context(HeldClock()) if context is None else context
+    return IdempotencyConfig(lambda_context=context, **options)  # type: ignore[arg-type]
+
+
+def items(dynamodb: DynamoDBClient) -> list[dict[str, Any]]:
+    return dynamodb.scan(TableName="idempotency")["Items"]
+
+
+def charged(theirs: DynamoDBPersistenceLayer, order: dict[str, Any], **options: Any) -> Any:
+    """What a function in Powertools' utility returns."""
+
+    @idempotent_function(
+        data_keyword_argument="order",
+        persistence_store=theirs,
+        config=config(**options),
+        key_prefix=PREFIX,
+    )
+    def charge(*, order: dict[str, Any]) -> dict[str, Any]:
+        return {"charged": order["id"]}
+
+    return charge(order=order)
+
+
+ORDER = {"id": "o-1", "lines": [{"sku": "ä", "price": 9.5}], "at": None}
+
+
+@pytest.mark.parametrize("payload_validation", ["", "lines"])
+@pytest.mark.parametrize("expression", [None, "id", "[id, lines[0].sku]", "lines", "{a: id, b: at}"])
+def test_what_it_completed_is_honoured(
+    store: DynamoDBStore, theirs: DynamoDBPersistenceLayer, expression: str | None, payload_validation: str
+) -> None:
+    """Under the same key, with the result that it kept, whether or not it kept a fingerprint of its own kind."""
+    options = {"event_key_jmespath": expression or "", "payload_validation_jmespath": payload_validation}
+    first = charged(theirs, ORDER, **options)
+
+    @idempotent(store, key=powertools_key(expression), lease_seconds=60)
+    def charge(order: dict[str, Any]) -> dict[str, Any]:
+        raise AssertionError("it has been charged")
+
+    assert charge(ORDER) == first == {"charged": "o-1"}
+
+
+def test_its_default_prefix_is_a_namespace(dynamodb: DynamoDBClient, theirs: DynamoDBPersistenceLayer) -> None:
+    """It is made of the Lambda function's name, the module and the function's qualified name."""
+
+    def charge(order: dict[str, Any]) -> str:
+        return "charged"
+
+    wrapped = idempotent_function(charge, data_keyword_argument="order", persistence_store=theirs, config=config())
+    wrapped(order=ORDER)
+    namespace = f"test-func.{charge.__module__}.{charge.__qualname__}"
+    (item,) = items(dynamodb)
+    assert item["id"]["S"] == f"{namespace}#{powertools_key()(ORDER)}"
+
+
+@pytest.mark.parametrize("hash_function", ["md5", "sha256"])
+def test_its_hash_may_be_another(store: DynamoDBStore, theirs: DynamoDBPersistenceLayer, hash_function: str) -> None:
+    charged(theirs, ORDER, hash_function=hash_function)
+
+    @idempotent(store, key=powertools_key(hash_function=hash_function), lease_seconds=60)
+    def charge(order: dict[str, Any]) -> Any:
+        raise AssertionError("it has been charged")
+
+    assert charge(ORDER) == {"charged": "o-1"}
+
+
+class Model(BaseModel):
+    """A body by pydantic."""
+
+    id: str
+
+
+@dataclass
+class Data:
+    """A body by dataclasses."""
+
+    id: str
+
+
+@pytest.mark.parametrize("given", [Model(id="1"), Data(id="1"), "text", 5, 0, ["a", None], {"id": "1"}])
+def test_its_keys_are_made_of_whatever_it_takes(
+    dynamodb: DynamoDBClient, theirs: DynamoDBPersistenceLayer, given: Any
+) -> None:
+    @idempotent_function(data_keyword_argument="it", persistence_store=theirs, key_prefix=PREFIX, config=config())
+    def work(*, it: Any) -> str:
+        return "done"
+
+    work(it=given)
+    (item,) = items(dynamodb)
+    assert item["id"]["S"] == f"{PREFIX}#{powertools_key()(given)}"
+
+
+def interrupted(theirs: DynamoDBPersistenceLayer, context: Context) -> None:
+    """A function in its utility that dies half-way: its record stays in progress."""
+
+    class Died(BaseException):
+        pass
+
+    def work(event: dict[str, Any], context: Any) -> None:
+        raise Died
+
+    its = config(context, event_key_jmespath="id")
+    with pytest.raises(Died):
+        powertools_idempotent(work, persistence_store=theirs, config=its, key_prefix=PREFIX)(ORDER, context)  # type: ignore[arg-type]
+
+
+def test_its_live_lease_is_respected_and_taken_over_when_it_is_over(
+    store: DynamoDBStore, theirs: DynamoDBPersistenceLayer, dynamodb: DynamoDBClient
+) -> None:
+    interrupted(theirs, Context(HeldClock(), seconds=20))
+    (item,) = items(dynamodb)
+    assert item["status"]["S"] == "INPROGRESS"
+    ends_ms = int(item["in_progress_expiration"]["N"])
+
+    class At(HeldClock):
+        def epoch_ms(self) -> int:
+            return ends_ms + int(self.seconds * 1000) - 1
+
+    clock = At()
+
+    @idempotent(store, key=powertools_key("id"), lease_seconds=60, clock=clock)
+    def work(order: dict[str, Any]) -> str:
+        return "done"
+
+    with pytest.raises(InProgress) as caught:
+        work(ORDER)
+    assert caught.value.until_ms == ends_ms
+
+    clock.seconds += 1
+    assert work(ORDER) == "done"
+    (item,) = items(dynamodb)
+    assert (item["status"]["S"], item["attempts"]["N"]) == ("COMPLETED", "2")
+
+
+def test_its_expired_record_counts_as_absent(store: DynamoDBStore, theirs: DynamoDBPersistenceLayer) -> None:
+    charged(theirs, ORDER, expires_after_seconds=-1)
+
+    @idempotent(store, key=powertools_key(), lease_seconds=60)
+    def charge(order: dict[str, Any]) -> str:
+        return "charged anew"
+
+    assert charge(ORDER) == "charged anew"
+
+
+def test_its_kept_http_answer_is_replayed(store: DynamoDBStore, theirs: DynamoDBPersistenceLayer) -> None:
+    answer = {"statusCode": 201, "headers": {"a": "b"}, "body": "made"}
+    its = config(event_key_jmespath='headers."Idempotency-Key"')
+    event, context = request("k-1"), Context(HeldClock())
+    powertools_idempotent(lambda event, context: answer, persistence_store=theirs, config=its, key_prefix=PREFIX)(
+        event,
+        context,  # type: ignore[arg-type]
+    )
+
+    @http_endpoint(store, key=powertools_key('headers."Idempotency-Key"'))
+    def handler(event: Any, context: Any) -> Any:
+        raise AssertionError("it has been answered")
+
+    again = handler(event, Context(HeldClock()))
+    assert again == {**answer, "headers": {"a": "b", "Idempotency-Replayed": "true"}}
+
+
+@pytest.mark.parametrize("expression", ["messageId", "body", "powertools_json(body).order", None])
+def test_its_record_of_a_message_acknowledges_the_message(
+    store: DynamoDBStore, theirs: DynamoDBPersistenceLayer, expression: str | None
+) -> None:
+    record = {
+        "messageId": "m-1",
+        "receiptHandle": "r-1",
+        "body": '{"order": 7}',
+        "attributes": {"ApproximateReceiveCount": "1"},
+        "messageAttributes": {},
+        "eventSource": "aws:sqs",
+        "eventSourceARN": "arn:aws:sqs:us-east-1:123456789012:orders",
+    }
+
+    @idempotent_function(
+        data_keyword_argument="record",
+        persistence_store=theirs,
+        config=config(event_key_jmespath=expression or ""),
+        key_prefix=PREFIX,
+    )
+    def handle(*, record: dict[str, Any]) -> None: ...
+
+    handle(record=record)
+
+    @sqs_consumer(store, key=powertools_key(expression))
+    def consumer(body: dict) -> None:  # type: ignore[type-arg]
+        raise AssertionError("it has been handled")
+
+    assert consumer({"Records": [record]}, Context(HeldClock())) == {"batchItemFailures": []}
+
+
+@pytest.mark.parametrize("given", [None, {}, {"other": 1}, {"id": None}, {"id": ""}])
+def test_without_a_key_nothing_runs(store: DynamoDBStore, given: Any) -> None:
+    @idempotent(store, key=powertools_key("id"), lease_seconds=60)
+    def work(order: Any) -> None:
+        raise AssertionError("never run")
+
+    with pytest.raises(UnusableKey):
+        work(given)
+
+
+def test_what_cannot_be_meant_is_said_at_set_up() -> None:
+    with pytest.raises(ValueError, match="JMESPath"):
+        powertools_key("a-b")
+    with pytest.raises(ValueError, match="hashlib"):
+        powertools_key(hash_function="none")
+
+
+def test_ours_and_theirs_are_two_keys_unless_asked_for(store: DynamoDBStore, theirs: DynamoDBPersistenceLayer) -> None:
+    """The control: with another strategy its record is not found."""
+    charged(theirs, ORDER)
+
+    @idempotent(store, key=payload_key(), lease_seconds=60)
+    def charge(order: dict[str, Any]) -> str:
+        return json.dumps("charged twice")
+
+    assert charge(ORDER) == '"charged twice"'

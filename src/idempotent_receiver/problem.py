@@ -57,6 +57,21 @@ def gone() -> Response:
     return _problem(HTTPStatus.GONE, "The answer was not kept", "The request took effect; its answer is not there.")
 
 
+def not_found(title: str, detail: str) -> Response:
+    """Nothing is known of what was asked for."""
+    return _problem(HTTPStatus.NOT_FOUND, title, detail)
+
+
+def still_running(execution: str, ask_again_seconds: int) -> Response:
+    """The execution of an earlier request with the key has not ended."""
+    return _problem(HTTPStatus.CONFLICT, "The execution is still running", execution, ask_again_seconds)
+
+
+def failed(status: HTTPStatus, title: str, detail: str) -> Response:
+    """The execution failed, and that is the last word. The detail was chosen to be told."""
+    return _problem(status, title, detail)
+
+
 def _conflict(title: str, retry_after_seconds: int) -> Response:
     detail = "Ask again later: it will be answered with that request's answer."
     return _problem(HTTPStatus.CONFLICT, title, detail, retry_after_seconds)

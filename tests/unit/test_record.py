@@ -460,12 +460,88 @@ def test_a_commit_sends_the_very_same_change_each_time() -> None:
     assert transition.step(None, ("drawn",), NOW_MS, "three") == LostClaim(None)
 
 
+# A workflow's record.
+
+
+def test_a_claim_for_a_workflow_keeps_what_to_start_until_it_is_handed_over() -> None:
+    """Whoever finds it orphaned before that can start it; after that nobody needs to."""
+    mine = held(input='{"amount": 1}')
+    assert mine.record.input == '{"amount": 1}'
+
+    handed = record.hand_over(mine, "arn:1", NOW_MS + 7_200_000).change(NOW_MS, "fresh").new
+
+    assert handed.status == Status.INPROGRESS
+    assert (handed.execution, handed.in_progress_expiration, handed.input) == ("arn:1", NOW_MS + 7_200_000, None)
+    assert (handed.validation, handed.attempts, handed.owner) == (
+        mine.record.validation,
+        mine.record.attempts,
+        mine.record.owner,
+    )
+
+
+def test_a_claim_over_an_orphan_belongs_to_no_execution() -> None:
+    seen = existing(Status.INPROGRESS, in_progress_expiration=NOW_MS, execution="arn:1")
+    assert change_of(claim(), seen).new.execution is None
+
+
+def conclusion(**changes: object) -> record.Conclusion:
+    given = {"id": "k", "execution": "arn:1", "outcome": record.completed("1"), **changes}
+    return record.Conclusion(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("execution", [None, "arn:1"])
+@pytest.mark.parametrize("lease", [NOW_MS - 1, NOW_MS + 1])
+def test_an_execution_concludes_a_record_in_progress_that_is_its_own_or_nobodys(
+    execution: str | None, lease: int
+) -> None:
+    """Whether its lease is over does not matter: nobody has taken it over."""
+    seen = existing(Status.INPROGRESS, in_progress_expiration=lease, execution=execution, input="{}")
+    change = conclusion().step(seen, (), NOW_MS, "fresh")
+    assert isinstance(change, Change)
+    assert (change.seen, change.new.version) == (seen, "fresh")
+    assert (change.new.status, change.new.data, change.new.execution) == (Status.COMPLETED, "1", "arn:1")
+    assert (change.new.in_progress_expiration, change.new.input) == (None, None)
+    assert conclusion().applied(change) == Settled(change.new)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        None,
+        existing(Status.COMPLETED, execution="arn:1", data="0"),
+        existing(Status.FAILED, execution="arn:1", error="{}"),
+        existing(Status.INPROGRESS, in_progress_expiration=NOW_MS + 1, execution="arn:2"),
+        replace(existing(Status.INPROGRESS, execution="arn:1"), unreadable="foreign"),
+        existing("SOMETHING", execution="arn:1"),
+    ],
+    ids=["vanished", "completed", "failed", "another's", "unreadable", "unknown"],
+)
+def test_a_late_conclusion_changes_nothing(seen: Record | None) -> None:
+    assert conclusion().step(seen, (), NOW_MS, "fresh") == LostClaim(seen)
+
+
+def test_a_conclusion_whose_answer_was_lost_is_recognised() -> None:
+    seen = existing(Status.COMPLETED, execution="arn:1", version="mine")
+    assert conclusion().step(seen, ("mine",), NOW_MS, "fresh") == Settled(seen)
+
+
+def test_a_failure_may_be_revised_by_whoever_names_its_version() -> None:
+    """Once a person has put right what it tells of; a completion never."""
+    failed = existing(Status.FAILED, execution="arn:1", error="{}", version="v7")
+    change = conclusion(outcome=record.failed('{"type": "ABORTED"}'), revises="v7").step(failed, (), NOW_MS, "fresh")
+    assert isinstance(change, Change)
+    assert change.new.error == '{"type": "ABORTED"}'
+    assert conclusion(revises="v6").step(failed, (), NOW_MS, "fresh") == LostClaim(failed)
+    done = existing(Status.COMPLETED, execution="arn:1", version="v7")
+    assert conclusion(revises="v7").step(done, (), NOW_MS, "fresh") == LostClaim(done)
+
+
 # The record as the table holds it.
 
 
 def test_attributes_and_back() -> None:
     """A record survives the table, and absent attributes stay absent."""
-    full = existing(Status.FAILED, data="1", error="{}", in_progress_expiration=5)
+    full = existing(Status.FAILED, data="1", error="{}", in_progress_expiration=5, execution="arn", input="{}")
     bare = Record(id="k", status="COMPLETED")
 
     assert from_attributes(attributes(full)) == full

@@ -1,0 +1,15 @@
+"""debit: take the money from the payer. PermanentError where they do not have it."""
+
+from typing import Any
+
+from app.steps.wiring import ledger, step
+from app.transfers import Transfer
+from idempotent_receiver import Transaction
+
+
+@step("debit")
+def lambda_handler(event: dict[str, Any], context: object, tx: Transaction) -> dict[str, str]:
+    """Post the first leg, together with this step's completion."""
+    transfer = Transfer.model_validate(event)
+    ledger.debit(transfer, tx)
+    return {"debited": transfer.from_account}

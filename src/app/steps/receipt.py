@@ -1,0 +1,41 @@
+"""receipt: tell the consumer's queue that the money has arrived.
+
+SQS knows no transaction with our record, so a worker that dies between the two sends again. The message carries the
+transfer as its key: the consumer takes both for one.
+"""
+
+import os
+from typing import Any
+
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from app.steps.wiring import session, step, unavailable
+from app.transfers import Transfer
+from idempotent_receiver.deadletter import stamped
+
+_queue_url = os.environ["QUEUE_URL"]
+_sqs = session.client("sqs", config=Config(connect_timeout=1, read_timeout=3, retries={"total_max_attempts": 2}))
+
+
+@step("receipt")
+def lambda_handler(event: dict[str, Any], context: object) -> dict[str, str]:
+    """Send the receipt; return its messageId."""
+    transfer = Transfer.model_validate(event)
+    try:
+        sent = _sqs.send_message(QueueUrl=_queue_url, **message_of(transfer, fifo=_queue_url.endswith(".fifo")))
+    except (ClientError, BotoCoreError) as error:
+        raise unavailable(error) from error
+    return {"transfer_id": transfer.transfer_id, "message_id": sent["MessageId"]}
+
+
+def message_of(transfer: Transfer, *, fifo: bool) -> dict[str, Any]:
+    """What SQS is to be sent: to the byte the same each time, for the consumer compares by that."""
+    id = transfer.transfer_id
+    message: dict[str, Any] = {
+        "MessageBody": transfer.model_copy(update={"receipt": True}).model_dump_json(),
+        "MessageAttributes": stamped(id),
+    }
+    if fifo:
+        message |= {"MessageGroupId": transfer.to_account, "MessageDeduplicationId": id}
+    return message

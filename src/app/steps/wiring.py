@@ -1,0 +1,47 @@
+"""What the steps share: the store of their records, the books, and how each is wrapped. Reads the environment."""
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+import boto3
+from aws_lambda_powertools import Logger
+from botocore.exceptions import BotoCoreError, ClientError
+
+from app.journal import Journal
+from app.ledger import Ledger
+from idempotent_receiver import DynamoDBStore, idempotent
+from idempotent_receiver.stores.dynamodb import client_config
+
+Result = TypeVar("Result")
+
+session = boto3.Session()
+dynamodb = session.client("dynamodb", config=client_config())
+store = DynamoDBStore(os.environ["STEPS_TABLE"], namespace="steps", client=dynamodb)
+ledger = Ledger(accounts=os.environ["ACCOUNTS_TABLE"], entries=os.environ["ENTRIES_TABLE"])
+journal = Journal(dynamodb, ledger.entries)
+logger = Logger()
+
+
+class Unavailable(Exception):
+    """AWS could not be asked, or did not confirm: the machine tries again."""
+
+
+def step(name: str) -> Callable[[Callable[..., Result]], Callable[[dict[str, Any], Any], Result]]:
+    """Make a Lambda handler take effect once for each transfer, as the step of that name."""
+    return idempotent(store, key=partial(_key, name), retention_seconds=_retention_seconds())
+
+
+def unavailable(error: ClientError | BotoCoreError) -> Unavailable:
+    """What the machine is told of an error of AWS's: its kind, and nothing of the request."""
+    code = error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
+    return Unavailable(f"AWS answered {code}")
+
+
+def _key(name: str, event: Mapping[str, Any], context: object) -> str:
+    return f"{event['transfer_id']}:{name}"
+
+
+def _retention_seconds() -> int:
+    return int(os.environ.get("RECORD_RETENTION_DAYS") or 90) * 24 * 60 * 60

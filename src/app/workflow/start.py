@@ -1,0 +1,33 @@
+"""start: `POST /workflows/transfers` under an Idempotency-Key, and `GET` of the location that it answers with."""
+
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from app.transfers import Transfer
+from app.workflow.wiring import workflow
+from idempotent_receiver.binding import field_names
+from idempotent_receiver.errors import PermanentError, invalid_body
+from idempotent_receiver.workflow import workflow_endpoint
+
+_transfer = TypeAdapter(Transfer)
+_names = field_names(_transfer)
+
+
+def transfer_of(body: bytes) -> dict[str, Any]:
+    """The transfer that a body asks for, as the machine is given it."""
+    try:
+        transfer = _transfer.validate_json(body)
+    except ValidationError as error:
+        raise invalid_body(error, _names) from None
+    if transfer.receipt:
+        raise PermanentError("a receipt is what comes of a transfer, not what asks for one")
+    return transfer.model_dump(mode="json", exclude={"receipt"})
+
+
+def caller(event: Any) -> str:
+    """Whose key it is: API Gateway has checked the caller's signature (IAM)."""
+    return str(event["requestContext"].get("identity", {}).get("userArn") or "")
+
+
+lambda_handler = workflow_endpoint(workflow, parse=transfer_of, scope=caller)

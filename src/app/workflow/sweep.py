@@ -1,0 +1,66 @@
+"""sweep: find the records whose lease is over, some at a time, and go on with each. Runs on a schedule.
+
+They are found by an index that holds none but records in progress: one that is settled has no lease any more, and an
+item without an index's key is not in it.
+"""
+
+import os
+from collections import Counter
+from typing import Any
+
+from aws_lambda_powertools.metrics import MetricUnit, single_metric
+
+from app.workflow.reconcile import reconciled
+from app.workflow.wiring import dynamodb, logger, workflow
+from idempotent_receiver.clock import Deadline
+from idempotent_receiver.executions import Closed
+from idempotent_receiver.protocol import Unavailable
+
+_MOST = int(os.environ.get("MOST_SWEPT") or 25)
+_STOP_SECONDS = 8.0
+"""What is left to the invocation when no further record is begun."""
+
+
+@logger.inject_lambda_context
+def lambda_handler(event: Any, context: Any) -> dict[str, int]:
+    """Tend the orphans that are found, the longest forsaken first; return how many came to what."""
+    deadline = workflow.deadline(context.get_remaining_time_in_millis())
+    found: Counter[str] = Counter()
+    for name in _orphans(deadline):
+        if deadline.left_seconds < _STOP_SECONDS:
+            found["left"] += 1
+            continue
+        found[_tended(name, deadline, context)] += 1
+    if found["failed"]:
+        with single_metric(name="SweepFailures", unit=MetricUnit.Count, value=found["failed"]):
+            pass
+    logger.info("swept", counts=dict(found))
+    return dict(found)
+
+
+def _tended(name: str, deadline: Deadline, context: Any) -> str:
+    try:
+        answer = workflow.tend(name, deadline, context.aws_request_id)
+        if isinstance(answer, Closed):
+            return reconciled(answer, deadline, context)
+    except Exception as error:  # noqa: BLE001  # one orphan's trouble is not another's; the next sweep finds it again
+        logger.error("an orphan could not be tended", execution=name, error_type=type(error).__name__)
+        return "failed"
+    if isinstance(answer, Unavailable):
+        logger.error("an orphan could not be tended", execution=name, reason=answer.why)
+        return "failed"
+    return type(answer).__name__.lower()
+
+
+def _orphans(deadline: Deadline) -> list[str]:
+    """The executions' names, of the records whose leases have been over the longest."""
+    prefix = workflow.id_of("")
+    found = dynamodb.query(
+        TableName=os.environ["WORKFLOWS_TABLE"],
+        IndexName=os.environ["ORPHANS_INDEX"],
+        KeyConditionExpression="#status = :inprogress AND in_progress_expiration < :now",
+        ExpressionAttributeNames={"#status": "status"},
+        ExpressionAttributeValues={":inprogress": {"S": "INPROGRESS"}, ":now": {"N": str(deadline.now_ms)}},
+        Limit=_MOST,
+    )
+    return [item["id"]["S"].removeprefix(prefix) for item in found["Items"]]

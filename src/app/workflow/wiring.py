@@ -1,0 +1,28 @@
+"""What the workflow's own functions share: the record of each key, and the machine. Reads the environment."""
+
+import json
+import os
+from importlib.resources import files
+
+import boto3
+from aws_lambda_powertools import Logger
+from botocore.config import Config
+
+from idempotent_receiver import DynamoDBStore
+from idempotent_receiver.executions import Workflow
+from idempotent_receiver.stores.dynamodb import client_config
+
+_quick = Config(connect_timeout=1, read_timeout=3, retries={"mode": "standard", "total_max_attempts": 2})
+
+session = boto3.Session()
+dynamodb = session.client("dynamodb", config=client_config())
+# The definition is packed with the code, so its time-out is said in one place.
+definition = json.loads(files("app").joinpath("transfer.asl.json").read_text())
+workflow = Workflow(
+    DynamoDBStore(os.environ["WORKFLOWS_TABLE"], namespace="transfers", client=dynamodb),
+    client=session.client("stepfunctions", config=_quick),
+    state_machine_arn=os.environ["STATE_MACHINE_ARN"],
+    timeout_seconds=definition["TimeoutSeconds"],
+    retention_seconds=int(os.environ.get("RECORD_RETENTION_DAYS") or 90) * 24 * 60 * 60,
+)
+logger = Logger()

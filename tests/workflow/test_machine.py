@@ -1,0 +1,338 @@
+"""The definition that is shipped, on moto's engine: how a transfer may go, and what is left when it is over."""
+
+from __future__ import annotations
+
+import json
+import threading
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from moto.dynamodb.models import DynamoDBBackend
+
+from app.transfers import Transfer
+from idempotent_receiver import errors
+from idempotent_receiver.deadletter import stamp_of
+from local.cloud import ROOT
+from tests.workflow.conftest import FINGERPRINT, TRANSFER
+from tests.workflow.machine import Killed, definition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.workflow.conftest import Bank, Sleeps
+
+STEPS = ("debit", "credit", "receipt", "refund")
+UNMOVED = {"alice": 100, "bob": 0}
+MOVED = {"alice": 70, "bob": 30}
+TO_NOBODY = {**TRANSFER, "to_account": "nobody"}
+
+
+def failing(passing: list[BaseException], then: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A function that raises these, and then does its work."""
+    left = list(passing)
+
+    def handle(event: Any, context: Any) -> Any:
+        if left:
+            raise left.pop()
+        return then(event, context)
+
+    return handle
+
+
+def always(error: BaseException) -> Callable[[Any, Any], Any]:
+    def handle(event: Any, context: Any) -> Any:
+        raise error
+
+    return handle
+
+
+def failure(bank: Bank) -> dict[str, Any]:
+    """What the record says of the failure."""
+    record = bank.record()
+    assert record["status"] == "FAILED"
+    found: dict[str, Any] = json.loads(record["error"])
+    return found
+
+
+def test_a_transfer_that_goes_well(bank: Bank) -> None:
+    ended = bank.run()
+    assert ended.states == ["version", "debit", "credit", "receipt", "completed", "was_sent", "done"]
+    assert (ended.status, ended.error) == ("SUCCEEDED", None)
+    assert bank.balances() == MOVED
+    (message,) = bank.messages()
+    record = bank.record()
+    assert record["status"] == "COMPLETED"
+    assert json.loads(record["data"]) == ended.output == {"transfer_id": "t1", "message_id": message["MessageId"]}
+
+
+def test_the_outcome_is_written_as_a_settlement_would_write_it(bank: Bank) -> None:
+    """A fresh version, no lease and no input any more; whose it was, and how often it was tried, stays."""
+    bank.run()
+    record = bank.record()
+    assert record.pop("version") != "v1"
+    assert record.pop("execution").endswith(":execution:transfers:1")
+    assert record.pop("data")
+    assert record == {
+        "id": "workflow#1",
+        "status": "COMPLETED",
+        "validation": FINGERPRINT,
+        "expiration": 2_000_000_000,
+        "attempts": 1,
+        "owner": "starter",
+    }
+
+
+def test_each_execution_draws_a_version_of_its_own(bank: Bank) -> None:
+    versions = set()
+    machine = bank.create()
+    for name in ("1", "2"):
+        bank.hand_over()
+        bank.ended(bank.start(machine, name=name))
+        versions.add(bank.record()["version"])
+    assert len(versions) == 2
+
+
+def test_the_receipt_counts_under_the_transfer_and_moves_nothing(bank: Bank) -> None:
+    bank.run()
+    (message,) = bank.messages()
+    attributes = {name: {"stringValue": value["StringValue"]} for name, value in message["MessageAttributes"].items()}
+    stamp = stamp_of(attributes)
+    assert stamp is not None
+    assert stamp.key == "t1"
+    assert Transfer.model_validate_json(message["Body"]).receipt
+
+
+def test_a_payer_who_cannot_pay_is_told_so_and_nothing_moves(bank: Bank) -> None:
+    ended = bank.run({**TRANSFER, "amount": 101})
+    assert (ended.status, ended.error) == ("FAILED", "TransferFailed")
+    assert ended.states == ["version", "debit", "refused", "refusal", "was_debited", "failed", "transfer_failed"]
+    told = "account alice is unknown or cannot pay 101 USD"
+    assert failure(bank) == {"type": "PermanentError", "text": told, "permanent": True, "status": 422}
+    assert (bank.balances(), bank.entries()) == (UNMOVED, {})
+
+
+def test_a_payee_who_cannot_be_credited_gives_the_payer_the_money_back(bank: Bank) -> None:
+    ended = bank.run(TO_NOBODY)
+    assert (ended.status, ended.error) == ("FAILED", "TransferFailed")
+    assert ended.states[2:] == [
+        *("credit", "refused", "refusal", "was_debited", "refund", "has_arrived", "failed", "transfer_failed"),
+    ]
+    assert failure(bank)["text"] == "account nobody is unknown or not in USD"
+    assert bank.balances() == UNMOVED
+    assert bank.entries() == {"t1#alice": ("alice", -30), "t1#nobody": ("alice", 30)}
+    assert bank.messages() == []
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_is_tried_again_after_what_passes(bank: Bank, sleeps: Sleeps, step: str) -> None:
+    passing = [errors.StoreUnavailable("t1", "throttled", ran=False), errors.InProgress("t1", 1), Killed()]
+    bank.handlers[step] = failing(passing, then=bank.handlers[step])
+    refunds = step == "refund"
+    ended = bank.run(TO_NOBODY if refunds else TRANSFER)
+    assert ended.status == ("FAILED" if refunds else "SUCCEEDED")
+    assert bank.balances() == (UNMOVED if refunds else MOVED)
+    assert bank.functions.calls.count(step) == 4
+    assert len(sleeps.seconds) == 3
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_function_that_dies_around_its_commit_takes_effect_once(bank: Bank, step: str, moment: str) -> None:
+    """Its claim outlives it: the next tries find it in progress, until the lease is over."""
+    wiring = import_module("app.steps.wiring")
+    died: list[str] = []
+
+    def dying(name: str) -> Callable[..., Any]:
+        write = getattr(wiring.store, name)
+
+        def written(*args: Any) -> Any:
+            settles = name == "commit" or args[0][0].new.status == "COMPLETED"
+            if not settles or died or f":{step}" not in str(args[0]):
+                return write(*args)
+            died.append(step)
+            if moment == "after":
+                write(*args)
+            raise Killed
+
+        return written
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("commit", "replace"):
+            patch.setattr(wiring.store, name, dying(name))
+        refunds = step == "refund"
+        bank.run(TO_NOBODY if refunds else TRANSFER)
+    assert died == [step]
+    assert bank.balances() == (UNMOVED if refunds else MOVED)
+    assert bank.record()["status"] == ("FAILED" if refunds else "COMPLETED")
+    assert len({message["Body"] for message in bank.messages()}) == (0 if refunds else 1)
+
+
+@pytest.mark.parametrize("step", ["debit", "credit"])
+def test_what_nobody_knows_is_not_tried_again_but_undone(bank: Bank, sleeps: Sleeps, step: str) -> None:
+    bank.handlers[step] = always(KeyError("a mistake in the code"))
+    ended = bank.run()
+    assert (ended.status, ended.error) == ("FAILED", "TransferFailed")
+    assert failure(bank) == {"type": "KeyError", "status": 500}
+    assert (bank.functions.calls.count(step), sleeps.seconds) == (1, [])
+    assert bank.balances() == UNMOVED
+
+
+def test_a_debit_that_comes_after_the_transfer_was_given_up_takes_nothing(bank: Bank) -> None:
+    debit, bank.handlers["debit"] = bank.handlers["debit"], always(TimeoutError())
+    bank.run()
+    assert bank.entries() == {"t1#alice": ("alice", 0)}
+    bank.handlers["debit"] = debit
+    answer, failed = bank.functions.invoke("debit", TRANSFER)
+    assert (failed, answer["errorType"]) == (True, "PermanentError")
+    assert bank.balances() == UNMOVED
+
+
+def test_a_credit_that_comes_after_the_refund_gives_nothing(bank: Bank) -> None:
+    credit, bank.handlers["credit"] = bank.handlers["credit"], always(TimeoutError())
+    bank.run()
+    bank.handlers["credit"] = credit
+    answer, failed = bank.functions.invoke("credit", TRANSFER)
+    assert (failed, answer["errorType"]) == (True, "PermanentError")
+    assert bank.balances() == UNMOVED
+
+
+def test_a_credit_that_arrived_unnoticed_is_not_undone(bank: Bank) -> None:
+    credit = bank.handlers["credit"]
+
+    def unnoticed(event: Any, context: Any) -> Any:
+        credit(event, context)
+        raise RuntimeError("after all was done")
+
+    bank.handlers["credit"] = unnoticed
+    ended = bank.run()
+    assert ended.states[2:7] == ["credit", "in_doubt", "refund", "has_arrived", "receipt"]
+    assert ended.status == "SUCCEEDED"
+    assert bank.balances() == MOVED
+    assert bank.record()["status"] == "COMPLETED"
+
+
+def test_a_refund_that_fails_for_long_needs_a_person(bank: Bank, sleeps: Sleeps) -> None:
+    bank.handlers["refund"] = always(errors.StoreUnavailable("t1", "throttled", ran=False))
+    ended = bank.run(TO_NOBODY)
+    assert ended.states[-3:] == ["refund", "needs_a_person", "person_needed"]
+    assert (ended.status, ended.error) == ("FAILED", "NeedsAPerson")
+    assert failure(bank)["type"] == "NeedsAPerson"
+    assert len(sleeps.seconds) == 20
+    assert sum(sleeps.seconds) > 900
+
+
+def test_a_receipt_that_cannot_be_sent_undoes_nothing_and_is_not_passed_over(bank: Bank) -> None:
+    bank.handlers["receipt"] = always(errors.StoreUnavailable("t1", "throttled", ran=False))
+    ended = bank.run()
+    assert (ended.status, ended.error) == ("FAILED", "ReceiptMissing")
+    assert bank.balances() == MOVED
+    record = bank.record()
+    assert (record["status"], json.loads(record["data"])) == ("COMPLETED", {"transfer_id": "t1", "message_id": ""})
+
+
+def test_an_outcome_comes_before_the_hand_over_does(bank: Bank) -> None:
+    """The name is made of the key, so a record that was not handed to anybody yet is this execution's too."""
+    bank.hand_over()
+    machine = bank.create()
+    ended = bank.ended(bank.start(machine))
+    assert ended.status == "SUCCEEDED"
+    assert bank.record()["execution"] == machine.replace(":stateMachine:", ":execution:") + ":1"
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"execution": "arn:aws:states:us-east-1:123456789012:execution:transfers:another"},
+        {"status": "FAILED", "error": '{"type": "TIMED_OUT"}'},
+        {"status": "COMPLETED", "data": '"by another"'},
+        {"validation": "another payload's"},
+    ],
+    ids=lambda attributes: next(iter(attributes)),
+)
+@pytest.mark.parametrize("transfer", [TRANSFER, TO_NOBODY], ids=["completes", "fails"])
+def test_a_late_outcome_overwrites_nothing(bank: Bank, attributes: dict[str, str], transfer: dict[str, Any]) -> None:
+    bank.hand_over(**attributes)
+    before = bank.record()
+    ended = bank.ended(bank.start(bank.create(), transfer))
+    assert ended.states[-1] == "outcome_refused"
+    assert (ended.status, ended.error) == ("FAILED", "OutcomeRefused")
+    assert bank.record() == before
+
+
+def test_an_outcome_never_makes_a_record(bank: Bank) -> None:
+    ended = bank.ended(bank.start(bank.create()))
+    assert ended.error == "OutcomeRefused"
+    assert bank.table("workflows").scan()["Items"] == []
+
+
+def test_an_outcome_whose_answer_was_lost_is_recognised(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    update, lost = DynamoDBBackend.update_item, []
+
+    def update_item(self: Any, table_name: str, *args: Any, **kwargs: Any) -> Any:
+        item = update(self, table_name, *args, **kwargs)
+        if table_name == "workflows" and not lost:
+            lost.append(1)
+            raise ConnectionError("the answer was lost")
+        return item
+
+    monkeypatch.setattr(DynamoDBBackend, "update_item", update_item)
+    assert bank.run().status == "SUCCEEDED"
+    assert lost
+    assert bank.record()["status"] == "COMPLETED"
+
+
+def test_a_machine_that_takes_too_long_is_ended_and_leaves_the_record_as_it_is(bank: Bank) -> None:
+    go_on = threading.Event()
+    bank.handlers["credit"] = lambda event, context: go_on.wait(20)
+    machine = bank.create(TimeoutSeconds=1)
+    bank.hand_over()
+    ended = bank.ended(bank.start(machine))
+    go_on.set()
+    assert ended.status == "TIMED_OUT"
+    assert bank.record()["status"] == "INPROGRESS"
+    assert bank.balances() == {"alice": 70, "bob": 0}
+
+
+# The definition as a text.
+
+
+def test_each_function_of_the_machine_has_the_file_of_its_name() -> None:
+    files = {path.stem for path in (ROOT / "src/app/steps").glob("*.py")} - {"__init__", "wiring"}
+    functions = {
+        name for name, state in definition()["States"].items() if state.get("Resource", "").endswith("lambda:invoke")
+    }
+    assert files == functions == set(STEPS)
+
+
+def test_every_state_can_be_reached_and_every_failure_is_met() -> None:
+    machine = definition()
+    states, reached, waiting = machine["States"], set[str](), [machine["StartAt"]]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            state = states[name]
+            ways = [state, *state.get("Catch", []), *state.get("Choices", []), {"Next": state.get("Default")}]
+            waiting += [way["Next"] for way in ways if way.get("Next")]
+    assert reached == set(states)
+    tasks = [state for state in states.values() if state["Type"] == "Task"]
+    assert all(task["Retry"] and task["Catch"] and task["TimeoutSeconds"] for task in tasks)
+
+
+def test_the_machine_outlasts_everything_that_it_tries_again() -> None:
+    """Else its own time-out would come before it can say that it needs a person."""
+    machine = definition()
+
+    def longest(name: str) -> float:
+        state = machine["States"][name]
+        (again,) = state["Retry"]
+        waits, wait = 0.0, float(again["IntervalSeconds"])
+        for _ in range(again["MaxAttempts"]):
+            waits += min(wait, again["MaxDelaySeconds"])
+            wait *= again["BackoffRate"]
+        return waits
+
+    # Functions that fail at once; one that always runs into its time-out has the machine's as its bound.
+    worst = sum(longest(name) for name in ("debit", "credit", "refund", "needs_a_person"))
+    assert worst < machine["TimeoutSeconds"]

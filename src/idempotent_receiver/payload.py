@@ -90,7 +90,7 @@ class Payload:
         assert self.fields is not None
         try:
             found = jmespath.search(self.fields, part)
-        except JMESPathError:
+        except Exception:  # noqa: BLE001  # a JMESPath function raises what it likes over a payload that it does not fit
             found = None
         # `[a, b]` finds a list of nulls where neither is: as a key it would make all such payloads one.
         within = found.values() if isinstance(found, dict) else found if isinstance(found, list) else [found]

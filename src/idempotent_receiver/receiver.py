@@ -13,7 +13,7 @@ from functools import partial
 from typing import cast
 
 from idempotent_receiver import record
-from idempotent_receiver.attempt import Handled, Raised, Returned, dropped
+from idempotent_receiver.attempt import Handled, Raised, Returned
 from idempotent_receiver.claiming import Claiming
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, failure_of
@@ -34,6 +34,7 @@ from idempotent_receiver.outcome import (
 )
 from idempotent_receiver.protocol import Courses, Unavailable, Unseen, commit, converse
 from idempotent_receiver.record import Claimable, Claimed, LostClaim, Settled
+from idempotent_receiver.results import Results, fits, kept
 from idempotent_receiver.settling import Answer, Settling
 from idempotent_receiver.store import ActionFailed, RecordStore, TransactionalStore
 from idempotent_receiver.transaction import Action
@@ -50,7 +51,8 @@ class Receiver:
     """How batches are received. `bury` sends a dead letter for the work of an index and says whether it is confirmed.
 
     `stop_margin_seconds` is the time kept for settling and answering. Results that would make a record larger than
-    `largest_record_bytes` are dropped for a marker. `asynchronous` says that the handlers are coroutine functions.
+    `largest_record_bytes` go to `results`, or are dropped for a marker. `asynchronous` says that the handlers are
+    coroutine functions.
     """
 
     store: RecordStore
@@ -60,6 +62,7 @@ class Receiver:
     bury: Bury | None = None
     stop_margin_seconds: float = 1.0
     largest_record_bytes: int = 1024
+    results: Results | None = None
     error_texts: bool = False
 
     def process(self, works: Sequence[Work], deadline: Deadline) -> "Processed":
@@ -308,7 +311,16 @@ class _Batch:
                 self._fail(item, failure)
 
     def _complete(self, item: Item, held: Claimed, data: str | None, actions: Sequence[Action]) -> None:
-        settlement = record.complete(held, self._kept(held, data))
+        results, largest = self.receiver.results, self.receiver.largest_record_bytes
+        if results is None or fits(held, data, largest):
+            self._complete_with(item, held, actions, kept(held, data, largest, None))
+            return
+        # Written before the completion, which then tells where: elsewhere, for it may take its time.
+        then = partial(self._complete_with, item, held, actions)
+        self.receiver.executor.start(lambda: kept(held, data, largest, results), then)
+
+    def _complete_with(self, item: Item, held: Claimed, actions: Sequence[Action], data: str | None) -> None:
+        settlement = record.complete(held, data)
         if not actions:
             self._settle(item, settlement, self._completed)
             return
@@ -316,13 +328,6 @@ class _Batch:
         then = partial(self._committed, item, actions)
         self.committing += 1
         self.receiver.executor.start(lambda: commit(settlement, actions, store, deadline), then)
-
-    def _kept(self, held: Claimed, data: str | None) -> str | None:
-        """The result, or a marker where it would make the record too large."""
-        if data is None:
-            return None
-        size, largest = held.record.size_bytes + len("data") + len(data.encode()), self.receiver.largest_record_bytes
-        return data if size <= largest else dropped(f"too large: a record of {size} bytes, where {largest} are kept")
 
     def _committed(self, item: Item, actions: Sequence[Action], answer: Answer | ActionFailed) -> None:
         self.committing -= 1

@@ -5,7 +5,6 @@ completion is then refused, what was written is an orphan that nothing points to
 lifecycle, which must not be shorter than the records' retention.
 """
 
-import gzip
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol
@@ -60,6 +59,8 @@ class S3Results:
         encryption: dict[str, Any] = {"ServerSideEncryption": "AES256"}
         if self.kms_key_id is not None:
             encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": self.kms_key_id}
+        import gzip  # noqa: PLC0415  # few results are large
+
         body = gzip.compress(data.encode(), mtime=0)
         self.client.put_object(Bucket=self.bucket, Key=key, Body=body, ContentType="application/gzip", **encryption)
         return {"result": "s3", "bucket": self.bucket, "key": key}
@@ -69,6 +70,8 @@ class S3Results:
         key, place = told.get("key", ""), f"s3://{told.get('bucket')}/{told.get('key')}"
         if told.get("bucket") != self.bucket or not key.startswith(f"{self.prefix}{owned}"):
             raise ResultGone(f"the result is in {place}, which is not where this function keeps such results")
+        import gzip  # noqa: PLC0415  # few results are large
+
         try:
             body = self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
         except ClientError as error:
@@ -79,17 +82,19 @@ class S3Results:
         return gzip.decompress(body).decode()
 
 
+def fits(held: Claimed, data: str | None, largest_record_bytes: int) -> bool:
+    """Whether a result may stay in its record."""
+    return data is None or _size_with(held, data) <= largest_record_bytes
+
+
 def kept(held: Claimed, data: str | None, largest_record_bytes: int, results: Results | None) -> str | None:
     """What the record says of a result: the result itself while it is small, where it went, or that it was dropped.
 
     Never raises an `Exception`: the effect is done, and a result that cannot be kept must not undo that.
     """
-    if data is None:
-        return None
-    size = held.record.size_bytes + len("data") + len(data.encode())
-    if size <= largest_record_bytes:
+    if data is None or fits(held, data, largest_record_bytes):
         return data
-    too_large = f"too large: a record of {size} bytes, where {largest_record_bytes} are kept"
+    too_large = f"too large: a record of {_size_with(held, data)} bytes, where {largest_record_bytes} are kept"
     if results is None:
         return dropped(too_large)
     try:
@@ -108,6 +113,10 @@ def fetched(record: Record, results: Results | None) -> str | None:
     if results is None:
         raise ResultGone(f"the result is in s3://{told.get('bucket')}/{told.get('key')}, and this function reads none")
     return results.get(told, _owned(record.id))
+
+
+def _size_with(held: Claimed, data: str) -> int:
+    return held.record.size_bytes + len("data") + len(data.encode())
 
 
 def _owned(id: str) -> str:

@@ -17,6 +17,7 @@ from idempotent_receiver.outcome import Outcome, succeeded
 from idempotent_receiver.payload import EVERYTHING, Payload, payload_key
 from idempotent_receiver.receiver import Receiver
 from idempotent_receiver.record import DEFAULT_RETENTION_SECONDS, Claim
+from idempotent_receiver.results import Results
 from idempotent_receiver.store import RecordStore, record_id
 from idempotent_receiver.telemetry import Telemetry
 from idempotent_receiver.visibility import Backoff
@@ -40,6 +41,7 @@ def sqs_consumer(
     sqs: "SQSClient | None" = None,
     envelope: str | None = None,
     payload: Payload | None = None,
+    results: Results | None = None,
     retention_seconds: int = DEFAULT_RETENTION_SECONDS,
     lease_margin_seconds: float = 3.0,
     stop_margin_seconds: float = 1.0,
@@ -66,6 +68,8 @@ def sqs_consumer(
     `"Message"` for SNS.
     `payload` says which part of a body must be the same under one key; by default all of it, and under messageIds
     that is not for choosing.
+    `results` is where results go that would make their record larger than 1 KB, such as `S3Results(bucket, client)`;
+    without it they are dropped, since nobody waits for them.
     `retention_seconds` is how long a record lasts; it must exceed the time that a message can spend in its queues.
     A lease lasts until Lambda's deadline and `lease_margin_seconds`; `stop_margin_seconds` is the time kept to settle
     and answer. `error_texts` stores and logs the texts of all errors, not only of `PermanentError`.
@@ -78,6 +82,7 @@ def sqs_consumer(
         options.require_client(sqs, "sqs", "sqs")
     options.require_dead_letter_queue(dead_letter_queue, sqs)
     options.require_payload(payload, key, keys.message_id)
+    options.require_kind(results, "results", "a S3Results(bucket, client)", "put", "get")
     options.require_retention(retention_seconds)
     options.require_concurrency(concurrency)
     options.require_numbers(lease_margin_seconds=lease_margin_seconds, stop_margin_seconds=stop_margin_seconds)
@@ -92,6 +97,7 @@ def sqs_consumer(
         sqs=sqs,
         open_envelope=keys.envelope_opener(envelope),
         payload=EVERYTHING if payload is None else payload,
+        results=results,
         retention_seconds=retention_seconds,
         lease_margin_ms=int(lease_margin_seconds * 1000),
         stop_margin_seconds=stop_margin_seconds,
@@ -128,6 +134,7 @@ class _Settings:
     sqs: "SQSClient | None"
     open_envelope: Callable[[str], str]
     payload: Payload
+    results: Results | None
     retention_seconds: int
     lease_margin_ms: int
     stop_margin_seconds: float
@@ -195,6 +202,7 @@ class _Invocation:
             asynchronous=self.binding.asynchronous,
             bury=None if settings.dead_letter_queue is None else self._bury,
             stop_margin_seconds=settings.stop_margin_seconds,
+            results=settings.results,
             error_texts=settings.error_texts,
         )
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 OURS = {
     "attempt", "binding", "claiming", "clock", "deadletter", "errors", "executor", "handling", "keys", "message",
-    "options", "outcome", "payload", "protocol", "receiver", "record", "settling", "sqs", "store", "stores",
+    "options", "outcome", "payload", "protocol", "receiver", "record", "results", "settling", "sqs", "store", "stores",
     "stores.actions", "stores.dynamodb", "stores.items", "stores.statements", "stores.troubles", "telemetry",
     "transaction", "visibility", "work",
 }  # fmt: skip

@@ -10,7 +10,8 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from idempotent_receiver import ResultUnavailable, S3Results, idempotent
+from idempotent_receiver import ResultUnavailable, S3Results, Transaction, idempotent, sqs_consumer
+from tests.contexts import Context
 from tests.counting_store import CountingStore
 from tests.held_clock import HeldClock
 
@@ -145,3 +146,25 @@ def test_without_a_bucket_now_the_place_is_named(store: CountingStore, s3: Any) 
 
     with pytest.raises(ResultUnavailable, match="this function reads none"):
         work("1")
+
+
+@pytest.mark.parametrize("bucket", ["results", "nowhere", None])
+def test_a_messages_large_result_goes_there_too_and_the_message_is_done_whatever_comes_of_it(
+    store: CountingStore, s3: Any, bucket: str | None
+) -> None:
+    """With its transaction, and beside messages whose results are small."""
+
+    @sqs_consumer(store, results=None if bucket is None else S3Results(bucket, s3), clock=HeldClock())
+    def consumer(body: str, tx: Transaction) -> str:
+        tx.put(TableName="effects", Item={"id": body})
+        return LARGE if body == "large" else body
+
+    event = {"Records": [{"messageId": f"m-{body}", "body": body} for body in ("small", "large")]}
+    assert consumer(event, Context(HeldClock())) == {"batchItemFailures": []}
+
+    assert len(store.tables["effects"].items) == 2
+    told = {id: item["data"] for id, item in store.items.items()}
+    assert told["tests#m-small"] == '"small"'
+    (marker,) = json.loads(told["tests#m-large"]).values()
+    assert marker["result"] == ("s3" if bucket == "results" else "dropped")
+    assert len(objects(s3)) == (bucket == "results")

@@ -28,6 +28,7 @@ DEVELOPMENT := .venv/.complete
 MINISTACK := .tools/ministack/.complete
 SAM := .tools/sam/.complete
 RUNTIME := .tools/runtime/.complete
+OPENAPI := .tools/openapi/.complete
 CHECKOV := .tools/checkov/.complete
 BENCH := .tools/bench/.complete
 
@@ -36,7 +37,7 @@ help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
-setup: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME) ## make .venv and .tools with everything for development
+setup: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME) $(OPENAPI) ## make .venv and .tools with everything for development
 
 .PHONY: run
 run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## play 500 transfers through the local cloud (N=500 SEED=1 PROTECTION=on STACK=name)
@@ -183,8 +184,8 @@ bench: $(BENCH) $(MINISTACK) $(if $(PYTHON_arm64),.build/$(HOST).complete .build
 	@PYTHONPATH=src PYTHON_313=$(PYTHON_arm64) .tools/bench/bin/python -m benchmarks
 
 # What `sam build` calls, with the folder to fill in ARTIFACTS_DIR.
-.PHONY: build-Consumer
-build-Consumer: .build/packages-$(ARCHITECTURE)/.complete
+.PHONY: build-Consumer build-Api
+build-Consumer build-Api: .build/packages-$(ARCHITECTURE)/.complete
 	$(call assemble,$(ARCHITECTURE),$(ARTIFACTS_DIR))
 
 # -----------------------------------------------------------------------------------------------------------------------
@@ -192,5 +193,5 @@ build-Consumer: .build/packages-$(ARCHITECTURE)/.complete
 .PHONY: lock
 lock: $(UV) ## pin the newest allowed versions of everything
 	$(UV) lock --upgrade
-	for name in uv ministack sam runtime checkov bench; do $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 \
+	for name in uv ministack sam runtime openapi checkov bench; do $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 \
 		--no-header --no-annotate --generate-hashes requirements/$$name.in -o requirements/$$name.txt; done

@@ -47,7 +47,7 @@ class Books:
     story: Story
     protected: bool
     sent: Mapping[str, str]
-    """The messages' ids by the parts' names."""
+    """The messages' keys by the parts' names: their ids, and of what was asked for over HTTP the transfers' ids."""
     entries: Sequence[Entry]
     closing: Mapping[str, int]
     records: Mapping[str, Mapping[str, Any]]
@@ -56,6 +56,8 @@ class Books:
     left: int
     """How many messages are still in the queue."""
     log: Sequence[Line]
+    replayed: int = 0
+    """How many requests were answered as before."""
     witnessed: bool = True
     """Whether the stand-in saw the handlers; on a stack that is not ours, records must do instead."""
 

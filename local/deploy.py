@@ -1,6 +1,6 @@
 """Put template.yaml onto a local cloud, with the function's code from a folder.
 
-The template goes as it stands. As `sam deploy` does, only the CodeUri is made to point at the uploaded code.
+The template goes as it stands. As `sam deploy` does, only each CodeUri is made to point at the uploaded code.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ def deploy(
 
 
 def pointing_at(template: str, code_uri: str) -> str:
-    """Return the template with its one CodeUri replaced and no other byte changed."""
+    """Return the template with each CodeUri replaced, for all functions share their code, and no other byte changed."""
     packaged, replaced = re.subn(r"(?m)^(\s+CodeUri: ).*$", rf"\g<1>{code_uri}", template)
-    if replaced != 1:
-        raise DeployError(f"a template with one CodeUri was expected, and this one has {replaced}")
+    if replaced == 0:
+        raise DeployError("a template with functions was expected, and this one has no CodeUri")
     return packaged
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from local.caller import at_local_cloud
 from local.cloud import running_cloud
 from local.deploy import deploy
 from local.play import LOCAL, Player, StandinPrompter
@@ -88,8 +89,9 @@ def played(number: int, seed: int) -> Figures:
     standin = Standin(story.kinds)
     with Server(standin) as port, running_cloud() as cloud:
         stack = deploy(cloud, overlay=overlay_of(port, protected=True), parameters=PARAMETERS)
-        clients = {"sqs": cloud.client("sqs"), "dynamodb": cloud.client("dynamodb")}
-        stage = Stage(stack=stack, functions=cloud.client("lambda"), **clients)  # type: ignore[arg-type]  # by name
+        clients: dict[str, Any] = {"sqs": cloud.client("sqs"), "dynamodb": cloud.client("dynamodb")}
+        clients |= {"functions": cloud.client("lambda"), "api": at_local_cloud(cloud, stack)}
+        stage = Stage(stack=stack, **clients)
         stage.shorten_visibility(VISIBILITY_SECONDS)
         stage.open_accounts(story.opening, CURRENCY)
         sides = story.sides

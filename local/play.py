@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MESSAGES_A_CALL = 10
 ACTS_AT_ONCE = 3
+POSTS = 3
+"""How often a transfer is asked for over HTTP."""
 QUIET_POLLS = 3
 """How often in a row the queue must say that it is empty: SQS counts approximately."""
 
@@ -69,6 +71,7 @@ class Player:
     def __init__(self, stage: Stage, story: Story, prompter: Prompter, sent: dict[str, str] | None = None) -> None:
         self.sent = {} if sent is None else sent
         self.delivered_again = 0
+        self.replayed = 0
         self._stage = stage
         self._story = story
         self._prompter = prompter
@@ -79,7 +82,13 @@ class Player:
         """Send all of the story's messages, in its order, and play the acts whose cue comes meanwhile."""
         parts = self._story.parts
         for start in range(0, len(parts), MESSAGES_A_CALL):
-            self.sent.update(self._stage.send(parts[start : start + MESSAGES_A_CALL]))
+            some = parts[start : start + MESSAGES_A_CALL]
+            for part in (part for part in some if part.kind is Kind.POSTED):
+                self.sent[part.name] = self._stage.post(part, POSTS)
+                self.replayed += POSTS - 1
+            direct = [part for part in some if part.kind is not Kind.POSTED]
+            if direct:
+                self.sent.update(self._stage.send(direct))
             self._act()
             said(self.progress())
 

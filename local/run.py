@@ -17,15 +17,15 @@ import os
 import secrets
 import signal
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-import boto3
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from local.account import Account
 from local.books import Books
+from local.caller import at_local_cloud
 from local.cloud import ROOT, running_cloud
 from local.deploy import HOST_BUILD, DeployError, deploy, describe
 from local.play import LOCAL, REMOTE, LedgerPrompter, Player, StandinPrompter
@@ -33,7 +33,7 @@ from local.server import ServerError
 from local.show import Show
 from local.stage import Stage, StageError
 from local.standin import Server, Standin
-from local.story import CURRENCY, tell
+from local.story import CURRENCY, Kind, sides_of, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -113,25 +113,34 @@ def on_local_cloud(wish: Wish, show: Show) -> Books:
 
 @contextlib.contextmanager
 def set_up(
-    standin: Standin, show: Show, *, protected: bool = True, name: str = "receiver"
+    standin: Standin,
+    show: Show,
+    *,
+    protected: bool = True,
+    name: str = "receiver",
+    parameters: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[Cloud, Stage]]:
     """Start a local cloud, and deploy the template onto it under this name; both are gone after the block."""
     said = show.step("local cloud")
     with Server(standin) as port, running_cloud() as cloud:
         said(f"{cloud.endpoint_url}, in a process of its own")
-        yield cloud, _deployed(cloud, name, overlay_of(port, protected=protected), show)
+        overlay = overlay_of(port, protected=protected)
+        yield cloud, _deployed(cloud, name, overlay, {**PARAMETERS, **(parameters or {})}, show)
 
 
-def _deployed(cloud: Cloud, name: str, overlay: Mapping[str, bytes], show: Show) -> Stage:
+def _deployed(
+    cloud: Cloud, name: str, overlay: Mapping[str, bytes], parameters: Mapping[str, str], show: Show
+) -> Stage:
     said = show.step("stack")
-    stack = deploy(cloud, name=name, overlay=overlay, parameters=PARAMETERS)
-    given = ", ".join(f"{name}={value}" for name, value in PARAMETERS.items())
+    stack = deploy(cloud, name=name, overlay=overlay, parameters=parameters)
+    given = ", ".join(f"{name}={value}" for name, value in parameters.items())
     said(f"template.yaml as it stands, with {given}")
     return Stage(
         stack=stack,
         sqs=cloud.client("sqs"),
         dynamodb=cloud.client("dynamodb"),
         functions=cloud.client("lambda"),
+        api=at_local_cloud(cloud, stack),
     )
 
 
@@ -139,7 +148,7 @@ def _performed(wish: Wish, story: Story, stage: Stage, standin: Standin, show: S
     player = Player(stage, story, StandinPrompter(standin))
     gave_up = perform_on(stage, story, standin, player, show)
     entries, log = stage.all_entries(), standin.lines()
-    return _close(wish, story, stage, player.sent, entries=entries, log=log, witnessed=True), gave_up
+    return _close(wish, story, stage, player, entries=entries, log=log, witnessed=True), gave_up
 
 
 def perform_on(stage: Stage, story: Story, standin: Standin, player: Player, show: Show) -> str | None:
@@ -147,7 +156,9 @@ def perform_on(stage: Stage, story: Story, standin: Standin, player: Player, sho
     sides = story.sides
 
     def posted(names: Sequence[str]) -> frozenset[str]:
-        readable = {name: sides[name] for name in names if name in sides}
+        # What was asked for over HTTP has a name that the story does not know, until a message has it.
+        known = {**{name: sides_of(record["body"]) for name, record in standin.records.items()}, **sides}
+        readable = {name: accounts for name in names if (accounts := known.get(name)) is not None}
         return frozenset(entry.transfer for entry in stage.entries_of(readable))
 
     standin.attach(posted)
@@ -168,17 +179,20 @@ def overlay_of(port: int, *, protected: bool) -> dict[str, bytes]:
 
 def on_stack(wish: Wish, name: str, show: Show) -> Books:
     """Play the story on a stack that is deployed: the same messages, and nobody is killed."""
-    story = tell(wish.seed, wish.number, prefix=f"{secrets.token_hex(3)}-", kills=False)
     account = Account()
     said = show.step("stack")
+    stack = describe(account, name)
     stage = Stage(
-        stack=describe(account, name),
+        stack=stack,
         sqs=account.client("sqs"),
         dynamodb=account.client("dynamodb"),
         functions=account.client("lambda"),
         receive_seconds=2,
+        api=account.caller(stack),
     )
     said(f"{name}, as it is deployed: its handler runs without faults")
+    prefix, http = f"{secrets.token_hex(3)}-", stage.api is not None
+    story = tell(wish.seed, wish.number, prefix=prefix, kills=False, http=http)
     sides = story.sides
 
     def posted(names: Sequence[str]) -> frozenset[str]:
@@ -188,20 +202,11 @@ def on_stack(wish: Wish, name: str, show: Show) -> Books:
     prompter = LedgerPrompter(stage, posted, sent)
     player = Player(stage, story, prompter, sent)
     show.gave_up(_play(player, stage, story, REMOTE, show))
-    books = _close(wish, story, stage, sent, entries=stage.entries_of(sides), log=prompter.log, witnessed=False)
+    entries = stage.entries_of({**sides, **{sent[name]: sides[name] for name in _posted_ones(story)}})
+    books = _close(wish, story, stage, player, entries=entries, log=prompter.log, witnessed=False)
     stage.bury([letter for letter in books.dead_letters if letter.message_id in set(sent.values())])
     show.note("the story's own dead letters were deleted; its accounts, entries and records stay")
     return books
-
-
-class Account:
-    """The AWS account that the caller's environment names."""
-
-    def client(self, service: Any) -> Any:
-        """Return a client of this service."""
-        # A function may take its fifteen minutes to answer.
-        patient = Config(read_timeout=910, retries={"mode": "standard", "total_max_attempts": 5})
-        return boto3.client(service, config=patient)
 
 
 def _play(player: Player, stage: Stage, story: Story, pace: Pace, show: Show) -> str | None:
@@ -216,24 +221,37 @@ def _close(
     wish: Wish,
     story: Story,
     stage: Stage,
-    sent: Mapping[str, str],
+    player: Player,
     *,
     entries: Sequence[Entry],
     log: Sequence[Line],
     witnessed: bool,
 ) -> Books:
+    sent = player.sent
+    # What was asked for over HTTP was given another name there: of these, the story's is used again from here on.
+    names = {sent[name]: name for name in _posted_ones(story) if name in sent}
     return Books(
         story=story,
         protected=wish.protected,
         sent=sent,
-        entries=entries,
+        entries=[replace(each, transfer=names.get(each.transfer, each.transfer)) for each in entries],
         closing=stage.balances(list(story.opening)),
         records=stage.records(list(sent.values())),
         dead_letters=stage.dead_letters(),
         left=stage.backlog(stage.queue).total,
-        log=log,
+        log=[_renamed(line, names) for line in log],
+        replayed=player.replayed,
         witnessed=witnessed,
     )
+
+
+def _renamed(line: Line, names: Mapping[str, str]) -> Line:
+    return line if line.name is None else replace(line, name=names.get(line.name, line.name))
+
+
+def _posted_ones(story: Story) -> list[str]:
+    """The names of what is asked for over HTTP."""
+    return [name for name, kind in story.kinds.items() if kind is Kind.POSTED]
 
 
 def _keep_evidence(books: Books) -> Path:

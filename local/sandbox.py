@@ -1,8 +1,9 @@
 """`make cloud`: the application on a local cloud that stays, with a story behind it, to try the command `receiver`.
 
-What it takes comes from the environment: N and SEED. It is set up as `make run` is, and plays its story without the
-kills. Then it adds what that does not leave behind: dead letters that can succeed, one that is done, and the claim of a
-worker that died of a message which nobody delivers again. It ends by Ctrl-C or SIGTERM, and leaves nothing.
+What it takes comes from the environment: N and SEED, and REQUEST_KEY, which is the template's parameter RequestKey. It
+is set up as `make run` is, and plays its story without the kills. Then it adds what that does not leave behind: dead
+letters that can succeed, one that is done, and the claim of a worker that died of a message which nobody delivers
+again. It ends by Ctrl-C or SIGTERM, and leaves nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ ENVIRONMENT = ROOT / ".build" / "cloud.env"
 
 NUMBER = "50"
 POLL_SECONDS = 0.2
-PAYER, PAYEE = "late-payer", "late-payee"
+PAYER, PAYEE = "alice", "bob"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +60,11 @@ def sandbox(wish: Wish, show: Show) -> None:
     story = tell(wish.seed, wish.number, kills=False)  # else one waits for their leases
     orphan = _late(story, "orphan")
     standin = Standin({**story.kinds, orphan.name: Kind.KILLED_BEFORE})
-    with set_up(standin, show, name=STACK) as (cloud, stage):
+    parameters = {"RequestKey": os.environ.get("REQUEST_KEY") or "header"}
+    with set_up(standin, show, name=STACK, parameters=parameters) as (cloud, stage):
         leftovers = _leave(stage, story, standin, orphan, show)
-        lines = exports(cloud.environment)
+        assert stage.api is not None, "the template has one unless it is told otherwise"
+        lines = exports({**cloud.environment, "API_URL": stage.api.url})
         ENVIRONMENT.write_text(lines)
         try:
             say(lines, commands(leftovers))
@@ -76,7 +79,7 @@ def _leave(stage: Stage, story: Story, standin: Standin, orphan: Part, show: Sho
     if gave_up is not None:
         raise StageError(f"the story did not come to its end: {gave_up}")
     said = show.step("leftovers")
-    stage.open_accounts({PAYER: 1_000, PAYEE: 0}, CURRENCY)
+    stage.open_accounts({PAYER: 100_000, PAYEE: 0}, CURRENCY)
     key = stage.abandon(orphan)
     stage.let_die([_late(story, name) for name in ("done", "unhandled-1", "unhandled-2")], handled=1)
     said("three more dead letters, of which one is done; and a claim whose worker is dead")

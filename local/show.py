@@ -116,7 +116,7 @@ def _table(title: str) -> Table:
 def _messages(books: Books) -> Table:
     table = _table("Messages")
     rows = [
-        (len(books.sent), "sent", "to the queue, each once"),
+        (len(books.sent), "sent", "to the queue, or asked for over HTTP, each to be posted once"),
         (
             len(books.completed),
             "completed",
@@ -128,6 +128,7 @@ def _messages(books: Books) -> Table:
             "found in progress",
             "deliveries of what another worker was busy with, that ran nothing",
         ),
+        (books.replayed, "requests replayed", "asked for again over HTTP, and answered as before"),
         (books.taken_over, "taken over", "from a worker that died, once its lease had ended"),
         (books.retried, "retried", "after the handler had failed"),
         (len(books.dead_lettered), "dead-lettered", _letters(books)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_sqs import SQSClient
 
+    from local.caller import Caller
     from local.deploy import Stack
     from local.story import Part
 
@@ -59,6 +61,8 @@ class Stage:
     functions: LambdaClient
     receive_seconds: int = 0
     """How long to wait for a dead letter: SQS answers at once only from some of its servers."""
+    api: Caller | None = None
+    """The way to the stack's API, if it has one."""
 
     def __post_init__(self) -> None:
         needed = {"QueueUrl", "QueueArn", "DeadLetterQueueUrl", "ConsumerLogGroup"} - set(self.stack.outputs)
@@ -110,6 +114,16 @@ class Stage:
             if not entries:
                 return ids
         raise StageError(f"SQS refused {len(entries)} messages {MOST_RESENDS} times over")
+
+    def post(self, part: Part, times: int) -> str:
+        """Ask for a transfer over HTTP, several times with one key; return its id, which is its message's key too."""
+        assert self.api is not None, "no story has such a part without an API"
+        asked = {name: value for name, value in json.loads(part.body).items() if name != "transfer_id"}
+        answers = [self.api.post(asked, part.name) for _ in range(times)]
+        told = [(answer.status, answer.replayed, answer.body) for answer in answers]
+        if told != [(HTTPStatus.ACCEPTED, place > 0, answers[0].body) for place in range(times)]:
+            raise StageError(f"the API answered {part.name} otherwise than once, and then the same again: {told}")
+        return str(answers[0].body["transfer_id"])
 
     def _grouping(self, part: Part) -> dict[str, str]:
         """What a FIFO queue wants to know besides; each message is a group of its own."""

@@ -38,6 +38,7 @@ class Kind(StrEnum):
     KILLED_AFTER = "worker killed after its transaction"
     AGAIN = "delivered again when done"
     AT_ONCE = "delivered three times at once"
+    POSTED = "asked for three times over HTTP"
     GARBAGE = "does not parse"
     OVERDRAWN = "payer cannot pay"
     UNKNOWN = "account unknown"
@@ -46,6 +47,7 @@ class Kind(StrEnum):
 SHARES = {
     Kind.FLAKY: 25,
     Kind.AGAIN: 25,
+    Kind.POSTED: 25,
     Kind.GARBAGE: 25,
     Kind.OVERDRAWN: 25,
     Kind.UNKNOWN: 25,
@@ -87,21 +89,21 @@ class Story:
     @property
     def sides(self) -> Mapping[str, tuple[str, str]]:
         """Payer and payee of each transfer that can be read, by name."""
-        readable = {part.name: _readable(part.body) for part in self.parts}
-        return {
-            name: (transfer["from_account"], transfer["to_account"])
-            for name, transfer in readable.items()
-            if transfer is not None
-        }
+        found = {part.name: sides_of(part.body) for part in self.parts}
+        return {name: sides for name, sides in found.items() if sides is not None}
 
 
-def tell(seed: int, number: int, *, prefix: str = "", kills: bool = True) -> Story:
-    """Return the story of this seed with so many messages. `prefix` keeps its names apart from those of other runs."""
+def tell(seed: int, number: int, *, prefix: str = "", kills: bool = True, http: bool = True) -> Story:
+    """Return the story of this seed with so many messages. `prefix` keeps its names apart from those of other runs.
+
+    Without `kills` no worker dies; without `http` nothing is asked for over HTTP.
+    """
     if number < FEWEST:
         raise ValueError(f"N must be at least {FEWEST}, to have one message of each kind; it is {number}")
     chance = random.Random(seed)
     names = _Names(f"{prefix}{seed}-")
-    kinds = _kinds(number, chance, kills=kills)
+    left_out = {*(() if kills else KILLS), *(() if http else (Kind.POSTED,))}
+    kinds = _kinds(number, chance, left_out)
     parts = tuple(Part(name=names.transfer(i), kind=kind, body=_body(kind, i, names, chance)) for i, kind in kinds)
     opening = _opening(parts, names)
     completed = play_books(parts, opening)
@@ -151,8 +153,8 @@ class _Names:
         return f"{self.prefix}nobody"
 
 
-def _kinds(number: int, chance: random.Random, *, kills: bool) -> list[tuple[int, Kind]]:
-    counts = {kind: max(1, number // share) for kind, share in SHARES.items() if kills or kind not in KILLS}
+def _kinds(number: int, chance: random.Random, left_out: set[Kind]) -> list[tuple[int, Kind]]:
+    counts = {kind: max(1, number // share) for kind, share in SHARES.items() if kind not in left_out}
     apart = [kind for kind in APART for _ in range(counts.get(kind, 0))]
     mixed = [kind for kind, count in counts.items() if kind not in APART for _ in range(count)]
     mixed += [Kind.GOOD] * (number - len(apart) - len(mixed))
@@ -212,6 +214,12 @@ def _opening(parts: Sequence[Part], names: _Names) -> dict[str, int]:
         if transfer is not None:
             asked[transfer["from_account"]] += transfer["amount"]
     return {account: asked[account] for account in names.funded} | dict.fromkeys(names.empty, EMPTY_BALANCE)
+
+
+def sides_of(body: str) -> tuple[str, str] | None:
+    """Payer and payee of the transfer that a body says; None where it says none."""
+    transfer = _readable(body)
+    return None if transfer is None else (transfer["from_account"], transfer["to_account"])
 
 
 def _readable(body: str) -> dict[str, Any] | None:

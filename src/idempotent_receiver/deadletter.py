@@ -58,6 +58,16 @@ def stamp_of(message_attributes: Mapping[str, Any]) -> Stamp | None:
     return Stamp(**{name: _text(found.get(name)) for name in Stamp.__dataclass_fields__})  # type: ignore[arg-type]
 
 
+def stamped(key: str) -> dict[str, Any]:
+    """What a producer that may send a message again gives SQS as `MessageAttributes`: the key that it counts under.
+
+    Each send gets a messageId of its own; a consumer whose strategy is `message_id` takes all with this key for one
+    message, as long as the body is the same to the byte. Take a key that nobody else's message has, such as
+    `current_claim().idempotency_key`.
+    """
+    return {STAMP: {"DataType": "String", "StringValue": Stamp(key=key, original_id=key).to_json()}}
+
+
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 

@@ -36,13 +36,16 @@ VARIANTS = {
     },
     "own queue, no dead letters": {"QueueArn": OWN_QUEUE},
     "own key": {"KmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/0f1e2d3c"},
+    "no api": {"MakeApi": "false"},
     "traced, and alarms sent": {"Tracing": "Active", "AlarmTopicArn": "arn:aws:sns:us-east-1:123456789012:alarms"},
 }
-MADE_HERE = ["standard", "fifo", "own key"]
+MADE_HERE = ["standard", "fifo", "own key", "no api"]
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
+variants_with_api = pytest.mark.parametrize("variant", [variant for variant in VARIANTS if variant != "no api"])
 variants_with_queues = pytest.mark.parametrize("variant", MADE_HERE)
 
-TABLES = ("Records", "Accounts", "Entries")
+TABLES = ("Records", "Accounts", "Entries", "Transfers")
+MADE_FOR_THE_API = {"RestApi", "Api", "ApiRole", "ApiLogGroup", "ApiErrorsAlarm", "Transfers"}
 QUEUES = ("Queue", "DeadLetterQueue")
 
 
@@ -147,6 +150,15 @@ def statements(variant: str) -> list[dict[str, Any]]:
     return [statement for document in documents for statement in document["Statement"]]
 
 
+def api_statements(variant: str) -> list[dict[str, Any]]:
+    """What the API's function is allowed, where there is one."""
+    if variant == "no api":
+        return []
+    return [
+        each for policy in properties(variant, "ApiRole")["Policies"] for each in policy["PolicyDocument"]["Statement"]
+    ]
+
+
 def operators_statements(variant: str) -> list[dict[str, Any]]:
     """What an operator is allowed."""
     return list(properties(variant, "OperatorPolicy")["PolicyDocument"]["Statement"])
@@ -185,7 +197,8 @@ def test_every_variant_is_clean_once_it_is_rendered(variant: str) -> None:
 def test_every_reference_names_something_that_is_there(variant: str) -> None:
     """Conditions may take away what another part still refers to; and cfn-lint looks at no reference in a function."""
     named = {name.partition(".")[0] for name in references({**rendered(variant), "Transform": None})}
-    made_by_sam = {f"Consumer{event}" for event in properties(variant, "Consumer")["Events"]}
+    functions = of_type(variant, "AWS::Serverless::Function").items()
+    made_by_sam = {f"{name}{event}" for name, each in functions for event in each["Events"]}
     assert {name for name in named if not name.startswith("AWS::")} <= {*rendered(variant)["Resources"], *made_by_sam}
 
 
@@ -206,13 +219,34 @@ def references(node: Any) -> Iterator[str]:
                 yield from references(part)
 
 
+def without(marked: str, text: str) -> tuple[str, int]:
+    """The template without what is marked, and how many pieces that was."""
+    return re.subn(rf"(?ms)^ *# ---- {marked}: .*?^ *# ---- \.\.\. to here\..*?$\n", "", text)
+
+
+def test_without_the_marked_pieces_of_the_api_it_is_still_a_clean_template() -> None:
+    text, cuts = without("THE API", TEMPLATE.read_text())
+    assert cuts == 5
+    assert problems(text) == []
+    left, _ = decode_str(text)
+    assert left is not None
+    assert set(template()["Resources"]) - set(left["Resources"]) == MADE_FOR_THE_API
+
+
+def test_left_off_by_its_parameter_nothing_of_the_api_is_made() -> None:
+    assert not MADE_FOR_THE_API & set(rendered("no api")["Resources"])
+    assert set(rendered("standard")["Resources"]) >= MADE_FOR_THE_API
+    assert not [name for name in rendered("no api")["Outputs"] if name.startswith("Api")]
+
+
 def test_without_the_marked_block_of_the_business_it_is_still_a_clean_template() -> None:
-    text, cuts = re.subn(r"(?ms)^ *# ---- THE BUSINESS: .*?^ *# ---- \.\.\. to here\..*?$\n", "", TEMPLATE.read_text())
+    text, cuts = without("THE BUSINESS", without("THE API", TEMPLATE.read_text())[0])
     assert cuts == 1
     assert problems(text) == []
     left, _ = decode_str(text)
     assert left is not None
-    assert set(template()["Resources"]) - set(left["Resources"]) == {"Accounts", "Entries", "LedgerPolicy"}
+    gone = set(template()["Resources"]) - set(left["Resources"])
+    assert gone == {"Accounts", "Entries", "LedgerPolicy"} | MADE_FOR_THE_API
     assert "RECORDS_TABLE" in left["Resources"]["Consumer"]["Properties"]["Environment"]["Variables"]
 
 
@@ -304,37 +338,62 @@ def test_a_fifo_mapping_stays_within_what_lambda_takes(variant: str) -> None:
 
 
 @every_variant
-def test_it_runs_on_pythons_newest_runtime_and_logs_where_logs_expire(variant: str) -> None:
-    consumer = properties(variant, "Consumer")
-    assert (consumer["Runtime"], consumer["Architectures"]) == ("python3.13", ["arm64"])
-    assert consumer["LoggingConfig"] == {"LogGroup": {"Ref": "ConsumerLogGroup"}}
-    assert properties(variant, "ConsumerLogGroup")["RetentionInDays"] == 30
+def test_every_function_runs_on_pythons_newest_runtime_and_logs_where_logs_expire(variant: str) -> None:
+    for name, function in of_type(variant, "AWS::Serverless::Function").items():
+        assert (function["Runtime"], function["Architectures"]) == ("python3.13", ["arm64"])
+        assert function["LoggingConfig"] == {"LogGroup": {"Ref": f"{name}LogGroup"}}
+        assert properties(variant, f"{name}LogGroup")["RetentionInDays"] == 30
+
+
+@variants_with_api
+def test_nobody_calls_the_api_without_a_signature(variant: str) -> None:
+    assert properties(variant, "RestApi")["Auth"] == {"DefaultAuthorizer": "AWS_IAM", "InvokeRole": "NONE"}
+    for event in properties(variant, "Api")["Events"].values():
+        assert event["Properties"]["RestApiId"] == {"Ref": "RestApi"}
+        assert "Auth" not in event["Properties"]
+
+
+@variants_with_api
+def test_the_api_sends_to_the_queue_that_is_consumed_and_touches_no_record_of_a_message(variant: str) -> None:
+    by_action = {action: each for each in api_statements(variant) for action in listed(each["Action"])}
+    assert by_action["sqs:SendMessage"]["Resource"] == mapping(variant)["Queue"]
+    own = VARIANTS[variant].get("QueueArn")
+    url = properties(variant, "Api")["Environment"]["Variables"]["QUEUE_URL"]
+    named = {"Fn::Sub": "https://sqs.${AWS::Region}.${AWS::URLSuffix}/" + "/".join((own or "").split(":")[4:])}
+    assert url == (named if own else {"Ref": "Queue"})
+    (write,) = [each for each in api_statements(variant) if "dynamodb:UpdateItem" in listed(each["Action"])]
+    assert write["Resource"] == {"Fn::GetAtt": ["Records", "Arn"]}
+    assert write["Condition"] == {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["transfers#*"]}}
+    assert not {action for action in by_action if "Delete" in action or "Scan" in action}
 
 
 @every_variant
 def test_every_variable_that_is_read_is_set_and_every_one_that_is_set_is_read(variant: str) -> None:
-    needed, wanted = variables_read()
     known_to_powertools = {value for name, value in vars(powertools).items() if name.endswith("_ENV")}
-    given = set(properties(variant, "Consumer")["Environment"]["Variables"])
-    assert needed <= given
-    assert given <= needed | wanted | known_to_powertools
-    if variant != "own queue, no dead letters":
-        assert wanted <= given
+    functions = of_type(variant, "AWS::Serverless::Function")
+    assert set(functions) == ({"Consumer"} if variant == "no api" else {"Consumer", "Api"})
+    for function in functions.values():
+        needed, wanted = variables_read(function["Handler"])
+        given = set(function["Environment"]["Variables"])
+        assert needed <= given
+        assert given <= needed | wanted | known_to_powertools
+        if variant != "own queue, no dead letters":
+            assert wanted <= given
 
 
-def variables_read() -> tuple[set[str], set[str]]:
-    """The names that the application takes from its environment: those it needs, and those it asks for."""
+def variables_read(handler: str) -> tuple[set[str], set[str]]:
+    """The names that a composition root takes from its environment: those it needs, and those it asks for."""
     needed, wanted = set(), set()
-    for path in (ROOT / "src" / "app").glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            match node:
-                case ast.Subscript(value=ast.Attribute(attr="environ"), slice=ast.Constant(value=str(name))):
-                    needed.add(name)
-                case ast.Call(
-                    func=ast.Attribute(value=ast.Attribute(attr="environ"), attr="get"),
-                    args=[ast.Constant(value=str(name)), *_],
-                ):
-                    wanted.add(name)
+    path = ROOT / "src" / Path(*handler.split(".")[:-1]).with_suffix(".py")
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Subscript(value=ast.Attribute(attr="environ"), slice=ast.Constant(value=str(name))):
+                needed.add(name)
+            case ast.Call(
+                func=ast.Attribute(value=ast.Attribute(attr="environ"), attr="get"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                wanted.add(name)
     return needed, wanted
 
 
@@ -402,7 +461,7 @@ def test_records_expire_and_the_ledger_does_not() -> None:
 def test_no_update_of_the_stack_drops_records_ledger_or_messages(variant: str) -> None:
     stateful = {"AWS::DynamoDB::Table", "AWS::SQS::Queue"}
     kept = {name: each for name, each in rendered(variant)["Resources"].items() if each["Type"] in stateful}
-    assert set(TABLES) <= set(kept)
+    assert set(TABLES) - (MADE_FOR_THE_API if variant == "no api" else set()) <= set(kept)
     for each in kept.values():
         assert (each.get("DeletionPolicy"), each.get("UpdateReplacePolicy")) == ("Retain", "Retain")
 
@@ -412,10 +471,13 @@ def test_no_update_of_the_stack_drops_records_ledger_or_messages(variant: str) -
 
 @every_variant
 def test_no_permission_has_a_wildcard_but_for_x_ray_which_knows_no_resources(variant: str) -> None:
-    wide = [each.get("Sid") for each in statements(variant) if "*" in json.dumps(each["Resource"])]
-    assert wide == (["Trace"] if VARIANTS[variant].get("Tracing") == "Active" else [])
-    assert "ManagedPolicyArns" not in properties(variant, "ConsumerRole"), "all of it is written out"
-    assert "Policies" not in properties(variant, "Consumer")
+    traced = VARIANTS[variant].get("Tracing") == "Active"
+    for allowed in (statements(variant), api_statements(variant)):
+        wide = [each.get("Sid") for each in allowed if "*" in json.dumps(each["Resource"])]
+        assert wide == (["Trace"] if traced and allowed else [])
+    for name, function in of_type(variant, "AWS::Serverless::Function").items():
+        assert "ManagedPolicyArns" not in properties(variant, f"{name}Role"), "all of it is written out"
+        assert "Policies" not in function
 
 
 @every_variant
@@ -429,7 +491,7 @@ def test_an_operator_reaches_further_only_where_nothing_has_a_name_of_its_own(va
 
 @every_variant
 def test_every_action_is_named(variant: str) -> None:
-    for statement in statements(variant) + operators_statements(variant):
+    for statement in statements(variant) + api_statements(variant) + operators_statements(variant):
         assert statement["Effect"] == "Allow"
         assert not [action for action in listed(statement["Action"]) if "*" in action or "?" in action]
         assert not {"NotAction", "NotResource", "NotPrincipal"} & set(statement)

@@ -1,0 +1,37 @@
+"""The API that is deployed: transfers are taken in over HTTP, each once, and put on the queue of `consumer.py`.
+
+Clients and names come together here, and the environment is read. What is answered is in `routes.py`.
+"""
+
+import os
+
+import boto3
+from aws_lambda_powertools import Logger
+from botocore.config import Config
+
+from app.desk import Desk
+from app.routes import served, tenant
+from idempotent_receiver import DynamoDBStore, header, http_endpoint, payload_key
+from idempotent_receiver.stores.dynamodb import client_config
+
+# One session for both: its second client costs a fraction of the first at a cold start.
+_session = boto3.Session()
+_dynamodb = _session.client("dynamodb", config=client_config())
+_quick = Config(connect_timeout=1, read_timeout=3, retries={"mode": "standard", "total_max_attempts": 2})
+
+desk = Desk(
+    sqs=_session.client("sqs", config=_quick),
+    dynamodb=_dynamodb,
+    records=DynamoDBStore(os.environ["RECORDS_TABLE"], client=_dynamodb),
+    queue_url=os.environ["QUEUE_URL"],
+    transfers=os.environ["TRANSFERS_TABLE"],
+    entries=os.environ["ENTRIES_TABLE"],
+)
+in_production = http_endpoint(
+    DynamoDBStore(os.environ["RECORDS_TABLE"], namespace="transfers", client=_dynamodb),
+    key=payload_key() if os.environ.get("REQUEST_KEY") == "payload" else header("Idempotency-Key"),
+    scope=tenant,
+    retention_seconds=int(os.environ.get("RECORD_RETENTION_DAYS") or 30) * 24 * 60 * 60,
+    logger=Logger(),
+)
+lambda_handler = served(desk, in_production)

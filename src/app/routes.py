@@ -1,0 +1,110 @@
+"""What the API answers to which request. Described for clients in `openapi.yaml`."""
+
+import json
+import re
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from pydantic import ValidationError
+
+from app.desk import Desk, State
+from app.transfers import Transfer
+from idempotent_receiver import Transaction, current_claim
+from idempotent_receiver.errors import invalid_body
+from idempotent_receiver.request import request_of
+
+Response = dict[str, Any]
+Handler = Callable[..., Response]
+
+ASKED_FOR = {"from_account", "to_account", "amount", "currency"}
+"""What a client says of a transfer."""
+AN_ID = "0" * 64
+"""What an id looks like: a SHA-256 in hexadecimal. This one stands in where none is known yet."""
+
+
+def tenant(event: Any) -> str:
+    """Whose key and whose transfers: the caller's ARN, as API Gateway knows it from the request's signature.
+
+    The sessions of a role are one caller: a client that was started anew sends its request again in another session.
+    """
+    arn = str(event["requestContext"]["identity"].get("userArn") or "")
+    return arn.rpartition("/")[0] if ":assumed-role/" in arn else arn
+
+
+def claimed_id() -> str:
+    """A new transfer's id: what its claim passes downstream, the same at every attempt."""
+    return current_claim().idempotency_key
+
+
+def served(
+    desk: Desk, in_production: Callable[[Handler], Handler], new_id: Callable[[], str] = claimed_id
+) -> Callable[[Any, Any], Response]:
+    """The Lambda handler of the API: transfers are taken in once a key, by `in_production`, and can be asked for."""
+
+    @in_production
+    def accept(event: Any, context: Any, tx: Transaction) -> Response:
+        transfer = asked_for(event, new_id())
+        desk.accept(transfer, tenant(event), tx)
+        # Relative to the request's own address, in which a stage or a domain's base path may stand before.
+        return _answer(
+            HTTPStatus.ACCEPTED, _shown(State(transfer, "accepted")), Location=f"transfers/{transfer.transfer_id}"
+        )
+
+    def lambda_handler(event: Any, context: Any) -> Response:
+        match event["httpMethod"], event["resource"]:
+            case "POST", "/transfers":
+                return _checked(event) or accept(event, context)
+            case "GET", "/transfers/{transfer_id}":
+                return _found(desk, event["pathParameters"]["transfer_id"], tenant(event))
+            case method, resource:
+                raise LookupError(f"nothing is served at {method} {resource}: the template and this differ")
+
+    return lambda_handler
+
+
+def asked_for(event: Any, transfer_id: str = AN_ID) -> Transfer:
+    """The transfer that a request asks for. Raises ValueError, saying what is wrong, for a body that asks for none."""
+    document = request_of(event).document
+    if not document.is_json or not isinstance(document.value, dict):
+        raise ValueError("the body is not a JSON object")
+    if not document.value.keys() <= ASKED_FOR:
+        raise ValueError(f"the body has other fields than {', '.join(sorted(ASKED_FOR))}")
+    try:
+        return Transfer.model_validate({**document.value, "transfer_id": transfer_id})
+    except ValidationError as error:
+        raise ValueError(str(invalid_body(error, Transfer.model_fields))) from None
+
+
+def _checked(event: Any) -> Response | None:
+    """What is answered to a body that asks for no transfer, before a key is used up for it."""
+    try:
+        asked_for(event)
+    except ValueError as error:
+        return _problem(HTTPStatus.BAD_REQUEST, str(error))
+    return None
+
+
+def _found(desk: Desk, transfer_id: str, tenant: str) -> Response:
+    try:
+        state = desk.find(transfer_id, tenant) if re.fullmatch(r"[0-9a-f]{64}", transfer_id) else None
+    except ConnectionError:
+        return _problem(HTTPStatus.SERVICE_UNAVAILABLE, "Ask again.", **{"Retry-After": "1"})
+    if state is None:
+        return _problem(HTTPStatus.NOT_FOUND, "There is no such transfer.")
+    return _answer(HTTPStatus.OK, _shown(state))
+
+
+def _shown(state: State) -> dict[str, Any]:
+    told = {**state.transfer.model_dump(exclude_defaults=True), "state": state.name}
+    return told if state.reason is None else {**told, "reason": state.reason}
+
+
+def _problem(status: HTTPStatus, detail: str, **headers: str) -> Response:
+    told = {"type": "about:blank", "title": status.phrase, "status": int(status), "detail": detail}
+    return _answer(status, told, **{"Content-Type": "application/problem+json"}, **headers)
+
+
+def _answer(status: HTTPStatus, told: dict[str, Any], **headers: str) -> Response:
+    headers = {"Content-Type": "application/json", "Cache-Control": "no-store", **headers}
+    return {"statusCode": int(status), "headers": headers, "body": json.dumps(told)}

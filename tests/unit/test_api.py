@@ -1,0 +1,257 @@
+"""What the API answers, and what it does to the queue, on a store in memory."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.desk import Desk
+from app.ledger import Ledger
+from app.routes import served, tenant
+from app.transfers import Transfer
+from idempotent_receiver import MemoryStore, Transaction, header, http_endpoint, sqs_consumer
+from tests.held_clock import HeldClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ALICE = "arn:aws:iam::123456789012:user/alice"
+ASKED = {"from_account": "alice", "to_account": "bob", "amount": 1250, "currency": "USD"}
+QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/transfers"
+
+
+class Died(BaseException):
+    """The worker is dead."""
+
+
+class Bank:
+    """API and consumer on one table of records, with a queue between them that a test delivers by hand."""
+
+    def __init__(self, queue_url: str = QUEUE) -> None:
+        self.clock = HeldClock()
+        self.claims = MemoryStore(namespace="transfers", tables={"transfers": "transfer_id"})
+        self.records = MemoryStore(tables={"accounts": "account_id", "entries": "entry_id"})
+        self.queue: list[dict[str, Any]] = []
+        self.runs: list[str] = []
+        self.unreadable: str | None = None
+        accounts = self.records.tables["accounts"].items
+        accounts["alice",] = {"account_id": "alice", "balance": 10_000, "currency": "USD"}
+        accounts["bob",] = {"account_id": "bob", "balance": 0, "currency": "USD"}
+        desk = Desk(
+            sqs=self,  # type: ignore[arg-type]  # it has what is called
+            dynamodb=self,  # type: ignore[arg-type]
+            records=self.records,
+            queue_url=queue_url,
+            transfers="transfers",
+            entries="entries",
+        )
+        key = header("Idempotency-Key")
+        self.api = served(desk, http_endpoint(self.claims, key=key, scope=tenant, clock=self.clock))
+        ledger = Ledger(accounts="accounts", entries="entries")
+
+        def post(transfer: Transfer, tx: Transaction) -> None:
+            self.runs.append(transfer.transfer_id)
+            ledger.post(transfer, tx)
+
+        self.consumer = sqs_consumer(self.records, clock=self.clock)(post)
+
+    # What the desk asks of AWS.
+
+    def send_message(self, **message: Any) -> None:
+        self.queue.append(message)
+
+    def get_item(self, **asked: Any) -> dict[str, Any]:
+        assert asked["ConsistentRead"]
+        ((_, key),) = asked["Key"].items()
+        store = self.claims if asked["TableName"] == "transfers" else self.records
+        found = store.tables[asked["TableName"]].items.get((key["S"],))
+        return {} if found is None else {"Item": {name: {"S": str(value)} for name, value in found.items()}}
+
+    # The client.
+
+    def post(self, key: str | None = "k-1", asked: Any = ASKED, caller: str | None = ALICE) -> tuple[int, Any, Any]:
+        """Ask for a transfer; status, headers and body of the answer."""
+        body = asked if isinstance(asked, str) else json.dumps(asked)
+        headers = {} if key is None else {"idempotency-key": key}
+        return self._ask("POST", "/transfers", caller, headers=headers, body=body)
+
+    def get(self, transfer_id: str, caller: str = ALICE) -> tuple[int, Any, Any]:
+        """Ask how far a transfer is."""
+        return self._ask("GET", "/transfers/{transfer_id}", caller, pathParameters={"transfer_id": transfer_id})
+
+    def _ask(self, method: str, resource: str, caller: str | None, **event: Any) -> tuple[int, Any, Any]:
+        identity = {} if caller is None else {"userArn": caller}
+        event |= {
+            "httpMethod": method,
+            "resource": resource,
+            "path": resource,
+            "requestContext": {"identity": identity},
+        }
+        answer = self.api(event, context())
+        return answer["statusCode"], answer["headers"], json.loads(answer["body"])
+
+    # Lambda's poller.
+
+    def deliver(self) -> list[str]:
+        """Deliver all that was sent; the ids of what comes again."""
+        records = [_record(place, message) for place, message in enumerate(self.queue)]
+        return [each["itemIdentifier"] for each in self.consumer({"Records": records}, context())["batchItemFailures"]]
+
+
+def _record(place: int, message: dict[str, Any]) -> dict[str, Any]:
+    attributes = {
+        name: {"stringValue": each["StringValue"], "dataType": each["DataType"]}
+        for name, each in message["MessageAttributes"].items()
+    }
+    return {"messageId": f"m-{place}", "body": message["MessageBody"], "messageAttributes": attributes}
+
+
+def context() -> Any:
+    return SimpleNamespace(get_remaining_time_in_millis=lambda: 10_000, aws_request_id="r-1", function_name="api")
+
+
+@pytest.fixture
+def bank() -> Bank:
+    return Bank()
+
+
+def dying(call: Callable[..., Any], *, after: bool) -> Callable[..., Any]:
+    """The call, in which the worker dies: before it, or after it took effect."""
+
+    def die(*given: Any, **named: Any) -> Any:
+        if after:
+            call(*given, **named)
+        raise Died
+
+    return die
+
+
+def test_a_transfer_is_accepted_posted_and_told_of(bank: Bank) -> None:
+    status, headers, told = bank.post()
+    assert (status, told) == (202, {**ASKED, "transfer_id": told["transfer_id"], "state": "accepted"})
+    assert headers["Location"] == f"transfers/{told['transfer_id']}"
+    assert bank.get(told["transfer_id"])[::2] == (200, told)
+
+    assert bank.deliver() == []
+
+    assert bank.get(told["transfer_id"])[::2] == (200, {**told, "state": "posted"})
+    assert bank.records.tables["accounts"].items["bob",]["balance"] == 1250
+
+
+def test_the_same_request_is_answered_as_before_and_sends_nothing(bank: Bank) -> None:
+    _, first, told = bank.post()
+    status, again, body = bank.post()
+    assert (status, body) == (202, told)
+    assert again == {**first, "Idempotency-Replayed": "true"}
+    assert len(bank.queue) == 1
+
+
+def test_a_posted_transfer_is_still_posted_when_its_record_has_expired(bank: Bank) -> None:
+    _, _, told = bank.post()
+    bank.deliver()
+    bank.records.items.clear()
+    assert bank.get(told["transfer_id"])[2]["state"] == "posted"
+
+
+def test_what_cannot_be_posted_has_failed_for_a_reason(bank: Bank) -> None:
+    _, _, told = bank.post(asked={**ASKED, "amount": 10_001})
+    bank.deliver()
+    _, _, told = bank.get(told["transfer_id"])
+    assert (told["state"], told["reason"]) == ("failed", "account alice is unknown or cannot pay 10001 USD")
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_worker_that_dies_after_it_has_sent_makes_no_second_transfer(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch, *, after: bool
+) -> None:
+    """Before or after its transaction was committed. The second message has another messageId and the same key."""
+    with monkeypatch.context() as patched:
+        patched.setattr(bank.claims, "commit", dying(bank.claims.commit, after=after))
+        with pytest.raises(Died):
+            bank.post()
+    if not after:
+        assert bank.post()[0] == 409
+        bank.clock.seconds += 14
+
+    # Written otherwise, and the same request.
+    status, headers, told = bank.post(asked=json.dumps(dict(reversed(ASKED.items())), indent=2))
+
+    assert (status, headers.get("Idempotency-Replayed")) == (202, "true" if after else None)
+    assert len(bank.queue) == (1 if after else 2)
+    assert all(message == bank.queue[0] for message in bank.queue), "to the byte"
+    assert bank.deliver() == []
+    assert bank.runs == [told["transfer_id"]]
+    assert bank.get(told["transfer_id"])[2]["state"] == "posted"
+
+
+def test_a_send_that_fails_may_be_asked_for_again_at_once(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(bank, "send_message", dying(bank.send_message, after=False))
+        with pytest.raises(Died):
+            bank.post()
+    assert bank.post()[0] == 202
+    assert len(bank.queue) == 1
+
+
+def test_a_tenants_keys_and_transfers_are_its_own(bank: Bank) -> None:
+    _, _, alices = bank.post()
+    status, _, others = bank.post(caller="arn:aws:iam::123456789012:user/mallory")
+    assert status == 202
+    assert alices["transfer_id"] != others["transfer_id"]
+    assert bank.get(alices["transfer_id"], "arn:aws:iam::123456789012:user/mallory")[0] == 404
+
+
+def test_the_sessions_of_a_role_are_one_tenant(bank: Bank) -> None:
+    role = "arn:aws:sts::123456789012:assumed-role/Shop"
+    first, again = (bank.post(caller=f"{role}/{session}") for session in ("i-0a", "i-0b"))
+    assert first[2] == again[2]
+    assert len(bank.queue) == 1
+
+
+def test_who_is_nobody_is_refused(bank: Bank) -> None:
+    assert bank.post(caller=None)[0] == 400
+    assert bank.queue == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ("", "not a JSON object"),
+        ("[]", "not a JSON object"),
+        ("{", "not a JSON object"),
+        ({**ASKED, "amount": 0}, "amount: greater_than"),
+        ({**ASKED, "amount": "5"}, "amount: int_type"),
+        ({**ASKED, "to_account": "alice"}, "value_error"),
+        ({"amount": 5}, "from_account: missing"),
+        ({**ASKED, "transfer_id": "mine"}, "other fields"),
+        ({**ASKED, "receipt": True}, "other fields"),
+    ],
+)
+def test_a_body_that_asks_for_no_transfer_does_not_use_up_its_key(bank: Bank, asked: Any, why: str) -> None:
+    status, headers, told = bank.post(asked=asked)
+    assert (status, headers["Content-Type"]) == (400, "application/problem+json")
+    assert why in told["detail"]
+    assert bank.queue == []
+    assert bank.post()[0] == 202
+
+
+def test_another_body_under_a_used_key_is_refused(bank: Bank) -> None:
+    bank.post()
+    assert bank.post(asked={**ASKED, "amount": 1})[0] == 422
+    assert bank.post(key=None)[0] == 400
+    assert len(bank.queue) == 1
+
+
+@pytest.mark.parametrize("id", ["nothing", "0" * 64, "A" * 64, "x" * 3000])
+def test_a_transfer_that_is_not_there_is_404(bank: Bank, id: str) -> None:
+    assert bank.get(id)[0] == 404
+
+
+def test_on_a_fifo_queue_a_payers_transfers_stay_in_order() -> None:
+    bank = Bank(f"{QUEUE}.fifo")
+    _, _, told = bank.post()
+    (message,) = bank.queue
+    assert (message["MessageGroupId"], message["MessageDeduplicationId"]) == ("alice", told["transfer_id"])

@@ -92,9 +92,9 @@ def idempotent(
 
     def wrap(function: Function) -> Function:
         wrapped = _Wrapped(function, terms, key, payload, lease)
-        return cast(
-            Function, update_wrapper(wrapped.coroutine() if wrapped.asynchronous else wrapped.plain(), function)
-        )
+        called = update_wrapper(wrapped.coroutine() if wrapped.asynchronous else wrapped.plain(), function)
+        called.__signature__ = wrapped.signature  # type: ignore[attr-defined]  # where inspect looks for it
+        return cast(Function, called)
 
     return wrap
 

@@ -155,11 +155,13 @@ class _Settings:
 
     def key_of(self, event: Any, request: Request) -> str:
         """The key, within its scope. Raises UnusableKey."""
-        made = (
+        made: object = (
             self.key.of(request.document, request.method, request.path)
             if isinstance(self.key, PayloadKey)
             else self.key(event)
         )
+        if made is None:
+            raise MissingKey("the request has no key")
         if self.scope is None:
             return keys.usable(made, self._record_id)
         scope: object = self.scope(event)

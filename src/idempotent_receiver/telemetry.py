@@ -188,6 +188,8 @@ def call_line(ended: Outcome | AlreadyFailed | FingerprintMismatch) -> Line:
         case FingerprintMismatch(expected, found):
             fields = {"expected": expected, "found": found}
             return Line(logging.WARNING, "not run: the key was used for another payload", fields)
+        case Duplicate(lost=True):
+            return Line(logging.WARNING, "the claim was lost while it ran; answered with the winner's result", {})
         case Duplicate():
             return Line(logging.DEBUG, "answered with an earlier call's result", {})
         case NotStarted():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 from contextvars import Context
 from dataclasses import dataclass
@@ -331,6 +332,7 @@ def test_a_transaction_commits_with_the_completion_or_not_at_all(store: Counting
         )
         return note
 
+    assert list(inspect.signature(post).parameters) == ["order", "note"]
     assert post({"id": "1", "entry": "e"}, note="n") == "n"  # type: ignore[call-arg]  # tx is given
     with pytest.raises(PermanentError, match="posted before"):
         post({"id": "2", "entry": "e"})  # type: ignore[call-arg]

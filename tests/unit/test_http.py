@@ -424,6 +424,7 @@ def test_a_key_may_be_a_callable_of_ones_own(clock: HeldClock, store: CountingSt
 
     assert list(store.items) == ["tests#7"]
     assert "of type int" in problem(api(request(None, {"id": 7})), 400)["detail"]
+    assert "no key" in problem(api(request(None, {"id": None})), 400)["detail"]
 
 
 def test_an_answer_that_was_not_kept_is_gone(api: Api) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from idempotent_receiver import Message, Transaction, sqs_consumer
 from tests.simulation.held import DEAD_LETTERS, SILENT
@@ -75,3 +75,8 @@ class Process:
             ExpressionAttributeValues={":one": 1},
         )
         return self._handle(body, message)
+
+
+for _handler in (Process._handle, Process._post):
+    # Resolved once: each consumer that is made reads them, and there are millions.
+    _handler.__annotations__ = get_type_hints(_handler)

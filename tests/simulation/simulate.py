@@ -11,13 +11,17 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields
 from itertools import repeat
+from typing import TYPE_CHECKING
 
 from tests.simulation.invariants import Violation
 from tests.simulation.simulated import CLOCKS_OFF_SECONDS, Simulation
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 PROCESSES = 2
-SEEDS_A_TASK = 200
-MOST_SHOWN = 5
+SEEDS_A_TASK = 50
+FAILURES = 5
 
 
 @dataclass
@@ -27,6 +31,7 @@ class Tally:
     seeds: int = 0
     invocations: int = 0
     calls: int = 0
+    groups: int = 0
     faults: int = 0
     buried: int = 0
     dead: int = 0
@@ -38,8 +43,9 @@ class Tally:
 
     def __str__(self) -> str:
         return (
-            f"{self.seeds:,} seeds: {self.invocations:,} invocations, {self.calls:,} store calls, {self.faults:,} "
-            f"faults; {self.buried:,} messages buried by consumers, {self.dead:,} by the queue"
+            f"{self.seeds:,} seeds: {self.invocations:,} invocations, {self.calls:,} store calls, {self.groups:,} "
+            f"of them group commits, {self.faults:,} faults; {self.buried:,} messages buried by consumers, "
+            f"{self.dead:,} by the queue"
         )
 
 
@@ -55,33 +61,48 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--clocks", type=float, default=CLOCKS_OFF_SECONDS, help="seconds that a clock may be off (%(default)s)"
     )
+    parser.add_argument("--failures", type=int, default=FAILURES, help="end after so many that fail (%(default)s)")
+    parser.add_argument("--processes", type=int, default=PROCESSES, help="that play at once (%(default)s)")
     chosen = parser.parse_args(arguments)
     if chosen.seed is not None:
         failures = played(chosen.seed, 1, chosen.clocks, telling=True)[1]
         print(f"seed {chosen.seed}: {failures[0][1] if failures else 'every invariant holds, and everything settled'}")
         return 1 if failures else 0
-    return _all(chosen.first, chosen.seeds, chosen.clocks)
+    return _all(chosen)
 
 
-def _all(first: int, count: int, clocks: float) -> int:
+def _all(chosen: argparse.Namespace) -> int:
     tally, failed, began, last = Tally(), 0, time.monotonic(), time.monotonic()
-    starts = range(first, first + count, SEEDS_A_TASK)
-    sizes = [min(SEEDS_A_TASK, first + count - start) for start in starts]
-    with ProcessPoolExecutor(PROCESSES) as pool:
-        for some, failures in pool.map(played, starts, sizes, repeat(clocks)):
-            tally.add(some)
-            for seed, violation in failures[: MOST_SHOWN - failed]:
-                print(f"seed {seed}: {violation}\n  again: {again(seed, clocks)}", flush=True)
-            failed += len(failures)
-            if failed >= MOST_SHOWN:
-                pool.shutdown(cancel_futures=True)
-                break
-            if time.monotonic() - last > 10:
-                last = time.monotonic()
-                print(f"{tally.seeds:,} seeds, {tally.seeds / (last - began):.0f} a second", flush=True)
+    for some, failures in _tallies(chosen.first, chosen.seeds, chosen.clocks, chosen.processes):
+        tally.add(some)
+        for seed, violation in failures[: chosen.failures - failed]:
+            print(f"seed {seed}: {violation}\n  again: {again(seed, chosen.clocks)}", flush=True)
+        failed += len(failures)
+        if failed >= chosen.failures:
+            break
+        if time.monotonic() - last > 10:
+            last = time.monotonic()
+            rate = tally.seeds / (last - began)
+            print(
+                f"{tally.seeds:,} seeds, {rate:.0f} a second; next is --first {chosen.first + tally.seeds}", flush=True
+            )
     seconds = time.monotonic() - began
     print(f"{tally}; {seconds:.0f} s, {tally.seeds / seconds:.0f} seeds a second; {failed} failed")
     return 1 if failed else 0
+
+
+def _tallies(first: int, count: int, clocks: float, processes: int) -> Iterator[tuple[Tally, list[Failure]]]:
+    """What the seeds come to, some at a time, in their order."""
+    starts = range(first, first + count, SEEDS_A_TASK)
+    sizes = [min(SEEDS_A_TASK, first + count - start) for start in starts]
+    if processes == 1:
+        yield from map(played, starts, sizes, repeat(clocks))
+        return
+    with ProcessPoolExecutor(processes) as pool:
+        try:
+            yield from pool.map(played, starts, sizes, repeat(clocks))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def played(first: int, count: int, clocks: float, *, telling: bool = False) -> tuple[Tally, list[Failure]]:
@@ -96,7 +117,8 @@ def played(first: int, count: int, clocks: float, *, telling: bool = False) -> t
         mails = simulation.queue.mails.values()
         dead = sum(mail.dead_because is not None for mail in mails)
         buried = len(simulation.queue.letters)
-        tally.add(Tally(1, simulation.invocations, simulation.calls, simulation.faults, buried, dead))
+        counts = (simulation.invocations, simulation.calls, simulation.groups, simulation.faults)
+        tally.add(Tally(1, *counts, buried, dead))
     return tally, failures
 
 

@@ -42,7 +42,7 @@ class Odds:
         self.fifo = random.random() < 0.4
         self.transactional = random.random() < 0.5
         self.letters = random.random() < 0.5
-        self.concurrency = random.choice([1, 1, 2, 4])
+        self.concurrency = random.choice([1, 1, 2, 4, 8])
         self.visibility_seconds = random.choice([5.0, 15.0, 60.0])
         self.duplicates = 0.0 if self.fifo else random.choice([0.0, 0.02, 0.2])
         self.faults = random.choice([0.0, 0.02, 0.1, 0.1, 0.3])
@@ -50,6 +50,8 @@ class Odds:
         self.crashes = self.faults / 2
         self.lost_deletes = self.faults / 2
         self.fails = random.choice([0.0, 0.05, 0.2])
+        # Where handlers take no time, what they leave is recorded together.
+        self.takes_seconds = random.choice([[0.0], [0.0, 0.0, 0.005, 0.3, 2.0, 5.0]])
         self.freezes = random.choice([0.0, 0.0, 0.1])
         self.outage_from = random.choice([None, None, 1.0, 30.0])
 
@@ -76,7 +78,7 @@ class Simulation:
         self.watch = Watch(self.world, self.queue, self.say, effects=odds.transactional)
         self.live: list[Process] = []
         self.ending = False
-        self.calls = self.faults = self.invocations = 0
+        self.calls = self.groups = self.faults = self.invocations = 0
 
     def run(self) -> None:
         """From the first message to the last. Raises Violation."""
@@ -215,7 +217,7 @@ class Simulation:
         invocation.running.add(id)
         how, quiet = self.random.random(), self.quiet
         try:
-            self.world.sleep(0.001 if quiet else self.random.choice([0.0, 0.0, 0.005, 0.3, 2.0, 5.0]))
+            self.world.sleep(0.001 if quiet else self.random.choice(self.odds.takes_seconds))
             if how < self.odds.fails and not quiet:
                 invocation.failed = True
                 if how < self.odds.fails / 20:

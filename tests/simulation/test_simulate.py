@@ -55,19 +55,19 @@ def test_clocks_further_apart_than_the_lease_margin_let_two_run_at_once() -> Non
 
 
 @pytest.mark.parametrize(
-    ("bug", "rule"),
+    ("bug", "rule", "first"),
     [
-        ("acknowledged before it is recorded", "I"),
-        ("acknowledged although it could not be recorded", "I4"),
-        ("a settlement names no version", "EFFECT"),
-        ("a take-over without compare-and-swap", "I"),
-        ("one's own version is not recognised", "I9"),
-        ("a claimed message runs although its group has stopped", "FIFO"),
-        ("one ok is all ok", "I"),
+        ("acknowledged before it is recorded", "I", 0),
+        ("acknowledged although it could not be recorded", "I4", 0),
+        ("a settlement names no version", "I3", 0),
+        ("a take-over without compare-and-swap", "I", 450),
+        ("one's own version is not recognised", "I9", 0),
+        ("a claimed message runs although its group has stopped", "FIFO", 0),
+        ("one ok is all ok", "I", 0),
     ],
 )
-def test_a_planted_bug_is_found_and_its_seed_plays_again(bug: str, rule: str, tmp_path: Path) -> None:
-    """With the one command that is printed beside it."""
+def test_a_planted_bug_is_found_and_its_seed_plays_again(bug: str, rule: str, first: int, tmp_path: Path) -> None:
+    """With the one command that is printed beside it. `first`: a seed shortly before one that finds it, to save time."""
     (mutant,) = [mutant for mutant in MUTANTS if mutant.name == bug]
     environment = os.environ | {"PYTHONPATH": str(plant(mutant, tmp_path))}
 
@@ -77,10 +77,10 @@ def test_a_planted_bug_is_found_and_its_seed_plays_again(bug: str, rule: str, tm
         assert ran.returncode == 1, ran.stdout + ran.stderr
         return ran.stdout.splitlines()
 
-    first, command, *_ = run("--seeds", "1000")
+    told, command, *_ = run("--first", str(first), "--seeds", "1000", "--failures", "1", "--processes", "1")
 
-    assert f" {rule}" in first
-    assert run(*command.split()[-2:])[-1] == first
+    assert f" {rule}" in told
+    assert run(*command.split()[-2:])[-1] == told
 
 
 def test_a_seed_with_other_clocks_plays_again_with_them() -> None:

@@ -44,6 +44,7 @@ class Wire:
     def _send(self, kind: str, parts: Parts) -> list[Any]:
         simulation, sender = self.simulation, self.process.invocation
         simulation.calls += 1
+        simulation.groups += kind == "replace" and sum(change.new.status == "COMPLETED" for change in parts) > 1
         simulation.world.sleep(self.random.uniform(0.0005, 0.01))
         fault = simulation.fault()
         if fault is None:
@@ -59,13 +60,15 @@ class Wire:
         """Statements are independent of each other: others may come between them."""
         answers = []
         for part in parts:
-            answers.append(self._effect(kind, part))
+            answers.append(self._effect(kind, part, alone=len(parts) == 1))
             if len(parts) > 1 and self.random.random() < 0.1:
                 self.simulation.world.sleep(self.random.choice([0.0, 0.001, 0.02]))
         return answers
 
-    def _effect(self, kind: str, part: Any) -> Any:
-        return self.simulation.watch.effect(kind, part)
+    def _effect(self, kind: str, part: Any, *, alone: bool) -> Any:
+        answer = self.simulation.watch.effect(kind, part)
+        # Of an insert among several, DynamoDB says no more than that there is something: `DuplicateItem`.
+        return Conflict() if kind == "insert" and isinstance(answer, Conflict) and not alone else answer
 
     def _later(self, kind: str, parts: Parts) -> None:
         """Requests that are delayed on the wire arrive, whatever has happened meanwhile."""
@@ -112,7 +115,7 @@ class Wire:
         """The process dies here: after some statements, with others yet to arrive, or never."""
         served = self.random.randint(0, len(parts))
         for part in parts[:served]:
-            self._effect(kind, part)
+            self._effect(kind, part, alone=False)
         if self.random.random() < 0.5:
             self._later(kind, parts[served:])
         self.simulation.kill(self.process)
@@ -121,7 +124,9 @@ class Wire:
     def _partly(self, kind: str, parts: Parts, otherwise: object) -> list[Any]:
         one_at_least = self.random.randrange(len(parts))
         return [
-            otherwise if place == one_at_least or self.random.random() < 0.5 else self._effect(kind, part)
+            otherwise
+            if place == one_at_least or self.random.random() < 0.5
+            else self._effect(kind, part, alone=len(parts) == 1)
             for place, part in enumerate(parts)
         ]
 

@@ -75,9 +75,11 @@ check: $(DEVELOPMENT) $(SAM) $(CHECKOV) ## check format, lint, types, import dir
 	.venv/bin/ruff check
 	.venv/bin/mypy
 	.venv/bin/lint-imports
-	.venv/bin/cfn-lint --non-zero-exit-code informational template.yaml
+	.venv/bin/cfn-lint --non-zero-exit-code informational template.yaml workflow.yaml
+	.venv/bin/statelint src/app/transfer.asl.json
 	AWS_DEFAULT_REGION=us-east-1 .tools/sam/bin/sam validate --lint
-	.tools/checkov/bin/checkov --framework cloudformation --skip-download --compact --quiet --file template.yaml
+	AWS_DEFAULT_REGION=us-east-1 .tools/sam/bin/sam validate --lint --template workflow.yaml
+	.tools/checkov/bin/checkov --framework cloudformation --skip-download --compact --quiet --file template.yaml --file workflow.yaml
 	.venv/bin/python -m local.supply
 
 .PHONY: picture
@@ -148,7 +150,7 @@ define assemble
 	$(call compile,$(1),$(2),$(2)/app $(2)/idempotent_receiver)
 endef
 
-.build/%.complete: .build/packages-%/.complete $(shell find src -name '*.py' 2>/dev/null)
+.build/%.complete: .build/packages-%/.complete $(shell find src -name '*.py' -o -name '*.json' -o -name '*.yaml' 2>/dev/null)
 	@for part in .build/$*.[0-9]*; do kill -0 $${part##*.} 2>/dev/null || rm -rf "$$part"; done # of one interrupted
 	@mkdir -p .build/$*.$$PPID
 	$(call assemble,$*,.build/$*.$$PPID)
@@ -183,9 +185,12 @@ chaos: $(DEVELOPMENT) $(MINISTACK) ## kill and freeze workers behind a lying net
 bench: $(BENCH) $(MINISTACK) $(if $(PYTHON_arm64),.build/$(HOST).complete .build/peer-$(HOST)/.complete) ## measure us against others in 5 minutes (FULL=1: a grid in 30; ENFORCE=0: only report)
 	@PYTHONPATH=src PYTHON_313=$(PYTHON_arm64) .tools/bench/bin/python -m benchmarks
 
+# The functions of workflow.yaml.
+WORKFLOW := Start Sweep Reconcile Debit Credit Receipt Refund
+
 # What `sam build` calls, with the folder to fill in ARTIFACTS_DIR.
-.PHONY: build-Consumer build-Api
-build-Consumer build-Api: .build/packages-$(ARCHITECTURE)/.complete
+.PHONY: build-Consumer build-Api $(WORKFLOW:%=build-%)
+build-Consumer build-Api $(WORKFLOW:%=build-%): .build/packages-$(ARCHITECTURE)/.complete
 	$(call assemble,$(ARCHITECTURE),$(ARTIFACTS_DIR))
 
 # -----------------------------------------------------------------------------------------------------------------------

@@ -190,7 +190,7 @@ def main() -> int:
     except KeyboardInterrupt:
         show.failed("stopped, and cleared up")
         return INTERRUPTED
-    except (ValueError, ServerError, ClientError, BotoCoreError) as error:
+    except (ValueError, ServerError, ClientError, BotoCoreError, OSError) as error:
         show.failed(f"{error}")
         return 2
 

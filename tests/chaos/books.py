@@ -172,7 +172,7 @@ class Books:
             held_until = 0
             for start in starts:
                 if start not in self.late_starts:
-                    count += start.at_ms < held_until - SLACK_MS or start.at_ms >= start.lease_until_ms
+                    count += start.at_ms < held_until or start.at_ms >= start.lease_until_ms
                 held_until = max(held_until, self._held_until_ms(start))
         return count
 
@@ -184,8 +184,7 @@ class Books:
             1
             for before, start in pairs
             if before.worker != start.worker
-            and start.at_ms >= before.lease_until_ms - SLACK_MS
-            and self._held_until_ms(before) == before.lease_until_ms
+            and start.at_ms >= self._held_until_ms(before) == before.lease_until_ms - SLACK_MS
         )
 
     @cached_property
@@ -224,7 +223,7 @@ class Books:
     def _held_until_ms(self, start: Start) -> int:
         """When the claim of this run was over."""
         settled = [at_ms for at_ms in self._settled[start.worker, start.key] if at_ms >= start.at_ms]
-        return min([start.lease_until_ms, *settled])
+        return min([start.lease_until_ms - SLACK_MS, *settled])
 
     @cached_property
     def _settled(self) -> dict[tuple[str, str], list[int]]:

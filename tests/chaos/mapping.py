@@ -8,12 +8,9 @@ two workers at the same moment, or again some time later. Some deletions are for
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import random
 import signal
-import socket
 import threading
 import time
 from collections import Counter
@@ -22,13 +19,11 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Self
 
-from local.cloud import LOOPBACK, ROOT
-from local.server import Server, ServerError
-from local.server import running as running_server
+from local.server import ServerError
 from tests.chaos.deck import Deck
 from tests.chaos.log import Acknowledged, Broken, Freeze, Invocation, Kill, Log, Thaw, now_ms
+from tests.chaos.process import Worker
 from tests.chaos.settings import MESSAGES_A_BATCH, TIMEOUT_SECONDS, VISIBILITY_SECONDS, Settings
-from tests.chaos.worker import Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,11 +33,15 @@ if TYPE_CHECKING:
     from tests.chaos.log import Line
 
 PAUSE_SECONDS = 0.05
-HELLO_SECONDS = 5.0
+LOOK_SECONDS = 0.005
+KILLED_SECONDS = (0.0, 0.4)
+"""When in an invocation a worker is killed: at any point, from its first request to its answer."""
+FROZEN_SECONDS = (0.0, 0.1)
+"""How long after its first handler has started a worker is frozen."""
 MOST_FROZEN = 6
 AWAKE_SECONDS = 3.0
 """How long a worker that was frozen may go on: far longer than it needs to find out that it has lost its claims."""
-FROZEN_LONGER_SECONDS = (0.6, 1.8)
+FROZEN_LONGER_SECONDS = (0.8, 2.4)
 """How long it stays frozen after its messages are visible again, so that others have taken its claims over."""
 MEET_SECONDS = 1.0
 LATER_SECONDS = (1.0, 8.0)
@@ -79,62 +78,6 @@ class Batch:
     def keys(self) -> list[str]:
         """The messages' ids."""
         return [record["messageId"] for record in self.event["Records"]]
-
-
-class Worker:
-    """A worker's process, and the connection to it."""
-
-    def __init__(self, name: str, settings: Settings) -> None:
-        self.name = name
-        self._cleanup = contextlib.ExitStack()
-        try:
-            server: Server = self._cleanup.enter_context(running_server(Program(settings), folder=ROOT))
-            self._socket = socket.create_connection((LOOPBACK, server.port))
-            self._cleanup.callback(self._socket.close)
-            self._received = b""
-            self.gone = False
-            self.pid = int(self._line(time.monotonic() + HELLO_SECONDS) or 0)
-        except BaseException:
-            self._cleanup.close()
-            raise
-
-    def send(self, event: dict[str, Any]) -> None:
-        """Begin an invocation."""
-        self._socket.sendall(json.dumps(event).encode() + b"\n")
-
-    def answer(self, until: float) -> Any:
-        """The invocation's answer; None where there is none by then, or where the worker is `gone`."""
-        line = self._line(until)
-        return None if line is None else json.loads(line)
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send the process a signal."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, number)
-
-    def close(self) -> None:
-        """End the process, whatever it is at, and clear up after it."""
-        self.signal(signal.SIGKILL)
-        self._cleanup.close()
-
-    def _line(self, until: float) -> bytes | None:
-        try:
-            while b"\n" not in self._received:
-                left = until - time.monotonic()
-                if left <= 0:
-                    return None
-                self._socket.settimeout(left)
-                received = self._socket.recv(65536)
-                if not received:
-                    raise ConnectionResetError
-                self._received += received
-        except TimeoutError:
-            return None
-        except ConnectionError:
-            self.gone = True
-            return None
-        line, self._received = self._received.split(b"\n", 1)
-        return line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,7 +201,7 @@ class Mapping:
             self._number += 1
             name = f"w{self._number:04}"
         folder = self._settings.log
-        worker = Worker(name, replace(self._settings, worker=name, log=f"{folder}/worker-{name}.jsonl"))
+        worker = Worker(replace(self._settings, worker=name, log=f"{folder}/worker-{name}.jsonl"))
         with self._lock:
             self._workers.add(worker)
         return worker
@@ -334,9 +277,8 @@ class Seat:
         begun = time.monotonic()
         self._mapping.note(Invocation(at_ms=now_ms(), worker=worker.name, keys=batch.keys, again=batch.again))
         worker.send(batch.event)
-        ends = begun + TIMEOUT_SECONDS
         blow = None if calm else self._blows.draw()
-        answer = worker.answer(ends if blow is None else begun + self._chance.uniform(0.0, 0.4))
+        answer = self._answer(worker, blow, begun)
         if self._mapping.over:
             return
         if answer is not None:
@@ -350,6 +292,19 @@ class Seat:
             self._freeze(worker, begun)
         else:
             self._kill(worker, overdue=blow is None)
+
+    def _answer(self, worker: Worker, blow: Blow | None, begun: float) -> Any:
+        """The worker's answer; None once it is time for the blow, or for the time-out."""
+        ends = begun + TIMEOUT_SECONDS
+        if blow is None:
+            return worker.answer(ends)
+        if blow is Blow.KILL:
+            return worker.answer(begun + self._chance.uniform(*KILLED_SECONDS))
+        # Frozen before it holds a claim, it would wake up as nobody's zombie.
+        while not worker.handling and not worker.gone and time.monotonic() < ends:
+            if (answer := worker.answer(time.monotonic() + LOOK_SECONDS)) is not None:
+                return answer
+        return worker.answer(time.monotonic() + self._chance.uniform(*FROZEN_SECONDS))
 
     def _repeat(self, batch: Batch) -> None:
         match self._repetitions.draw():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from local.cloud import LOOPBACK
+from local.server import ServerError
 from tests.chaos.faults import Faults
 from tests.chaos.log import Fault, Log, Refusal, Write, now_ms
 from tests.chaos.settings import RECORDS, python_path
@@ -54,6 +56,10 @@ class Request:
         return "" if found is None else found[1].decode()
 
 
+class BrokenCloud(Exception):
+    """The cloud has broken a connection, which is not among the faults that were meant."""
+
+
 class Proxy:
     """What all connections share."""
 
@@ -62,10 +68,14 @@ class Proxy:
         self._faults = Faults(seed)
         self._log = log
         self._under_way = 0
+        self._trouble: Exception | None = None
+        # The loop alone does not keep a task whose connection is lost: it would vanish in the middle of a request.
+        self._serving: set[asyncio.Task[None] | None] = set()
         self._free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter, float]] = []
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection for as long as it lasts."""
+        self._serving.add(task := asyncio.current_task())
         try:
             while (request := await _read(reader)) is not None:
                 if (answer := await self._answer(request)) is None:
@@ -75,14 +85,18 @@ class Proxy:
                 await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # the worker was killed, or has given up
+        except Exception as error:
+            self._trouble = error  # ours or the cloud's, and none that was meant: the log is worth nothing then
+            raise
         finally:
+            self._serving.discard(task)
             writer.close()
 
     async def _answer(self, request: Request) -> bytes | None:
         if QUIET in request.line:
             while self._under_way:  # noqa: ASYNC110  # asked once a run: an event would be more to keep right
                 await asyncio.sleep(0.02)
-            return _response(200, b"{}")
+            return _response(200, b"") if self._trouble is None else _response(500, repr(self._trouble).encode())
         self._under_way += 1
         try:
             return await self._passed_on(request)
@@ -127,14 +141,24 @@ class Proxy:
                 self._log.write(Refusal(at_ms=at_ms, worker=worker, key=key, move=move, owner=owner))
 
     async def _exchanged(self, request: Request) -> tuple[int, bytes]:
-        """Hand a request to the cloud."""
-        reader, writer = await self._connection()
+        """Hand a request to the cloud. Raises BrokenCloud."""
+        try:
+            return await self._exchanged_with(*await self._connection(), request)
+        except (OSError, asyncio.IncompleteReadError) as error:
+            raise BrokenCloud from error
+
+    async def _exchanged_with(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Request
+    ) -> tuple[int, bytes]:
         head = re.sub(rb"(?im)^content-length:[^\r\n]*", b"Content-Length: %d" % len(request.body), request.head)
         writer.write(head + b"\r\n\r\n" + request.body)
         told = await reader.readuntil(b"\r\n\r\n")
         length = re.search(rb"(?im)^content-length: *(\d+)", told)
         body = await reader.readexactly(int(length[1]) if length is not None else 0)
-        self._free.append((reader, writer, time.monotonic()))
+        if re.search(rb"(?im)^connection: *close", told) is None:
+            self._free.append((reader, writer, time.monotonic()))
+        else:
+            writer.close()
         return int(told.split(b" ", 2)[1]), body
 
     async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -209,19 +233,23 @@ class Program:
         """Say whether it answers."""
         try:
             quiet(port, timeout_seconds=1)
-        except OSError:
+        except ServerError:
             return False
         return True
 
 
 def quiet(port: int, *, timeout_seconds: float) -> None:
-    """Wait until every request that is on its way has arrived."""
-    import http.client  # noqa: PLC0415  # the proxy's process does without
-
+    """Wait until every request that is on its way has arrived. Raises ServerError if not all could."""
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=timeout_seconds)
     with contextlib.closing(connection):
-        connection.request("GET", QUIET.decode())
-        connection.getresponse().read()
+        try:
+            connection.request("GET", QUIET.decode())
+            response = connection.getresponse()
+            said = response.read().decode()
+        except (OSError, http.client.HTTPException) as error:
+            raise ServerError("the proxy does not answer") from error
+    if response.status != http.client.OK:
+        raise ServerError(f"the proxy met with what was not meant to be: {said}")
 
 
 if __name__ == "__main__":

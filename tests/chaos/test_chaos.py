@@ -1,0 +1,135 @@
+"""`make chaos` in its short form: it keeps its promise, a planted bug breaks it, and neither leaves anything behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from local.cloud import ROOT
+from tests.chaos.log import Freeze, lines_of
+from tests.e2e.test_cloud import nothing_left, on_linux
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.planting import plant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.xdist_group("chaos")  # one process for all: the runs are shared
+
+PATIENCE_SECONDS = 150
+MESSAGES = 200
+UNFENCED = "a settlement names no version"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that is over."""
+
+    status: int
+    output: str
+
+    @property
+    def line(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.output.splitlines()[-1])
+        return found
+
+
+def begin(folder: Path, library: Path | None = None) -> subprocess.Popen[str]:
+    """Start a run, of the library in the checkout or of a copy, whose temporary files go to a folder of their own."""
+    (folder / "temporary").mkdir(parents=True)
+    environment = {
+        "N": str(MESSAGES),
+        "SEED": "1",
+        "TMPDIR": str(folder / "temporary"),
+        "EVIDENCE": str(folder / "log"),
+    }
+    if library is not None:
+        environment["PYTHONPATH"] = str(library)
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.chaos"],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def ended(program: subprocess.Popen[str]) -> Ended:
+    try:
+        output, _ = program.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        program.kill()
+    return Ended(program.returncode, output)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("chaos")
+
+
+@pytest.fixture(scope="module")
+def runs(folder: Path) -> Iterator[dict[str, Ended]]:
+    """A run, and its control with a bug in it, at the same time: both mostly wait."""
+    (bug,) = (mutant for mutant in MUTANTS if mutant.name == UNFENCED)
+    programs = {
+        "shipped": begin(folder / "shipped"),
+        "unfenced": begin(folder / "unfenced", plant(bug, folder)),
+    }
+    try:
+        yield {name: ended(program) for name, program in programs.items()}
+    finally:
+        for program in programs.values():
+            program.kill()
+
+
+def test_nothing_is_lost_or_doubled_and_no_two_run_at_once(runs: dict[str, Ended]) -> None:
+    """Whatever is done to the workers and to their requests; and it was done."""
+    run = runs["shipped"]
+    assert run.status == 0, run.output
+    assert run.line["sent"] == MESSAGES
+    assert run.line["completed"] == run.line["expected_completed"] == 193
+    assert run.line["dead_lettered"] == run.line["expected_dead_lettered"] == 7
+    promised = ("lost", "acknowledged_early", "doubled", "overlaps", "unaccounted")
+    assert [run.line[name] for name in promised] == [0] * len(promised)
+    assert run.line["balanced"] is True
+    assert all(run.line[name] > 0 for name in ("killed", "frozen", "taken_over", "duplicates", "fenced_frozen"))
+    assert run.line["injected"]["answer dropped"] > 0
+
+
+def test_zombies_that_nothing_fences_are_found_out(runs: dict[str, Ended]) -> None:
+    """The same with a bug in the library: a worker that had been frozen settles over another's claim."""
+    control = runs["unfenced"]
+    assert control.status == 1, control.output
+    assert control.line["doubled"] > 0
+    assert control.line["balanced"] is False
+    assert control.line["fenced_frozen"] == 0
+
+
+@on_linux
+def test_a_run_leaves_nothing(runs: dict[str, Ended], folder: Path) -> None:
+    assert all(nothing_left(folder / name / "temporary") for name in runs)
+
+
+@on_linux
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_stopped_leaves_nothing_not_even_what_is_frozen(tmp_path: Path, number: signal.Signals) -> None:
+    with begin(tmp_path) as program:
+        ends = time.monotonic() + PATIENCE_SECONDS
+        while not any(isinstance(line, Freeze) for line in lines_of(tmp_path / "log")):
+            assert program.poll() is None
+            assert time.monotonic() < ends
+            time.sleep(0.1)
+        program.send_signal(number)
+        status = ended(program).status
+    assert status == (-signal.SIGKILL if number is signal.SIGKILL else 130)
+    assert nothing_left(tmp_path / "temporary")

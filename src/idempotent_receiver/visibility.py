@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.executor import Executor
 from idempotent_receiver.message import Message
-from idempotent_receiver.outcome import Busy, NotStarted, Outcome
+from idempotent_receiver.outcome import Busy, NotStarted, Outcome, Unclaimed, Unsettled
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -28,6 +28,10 @@ LONGEST_WAIT_SECONDS = 1.0
 class Backoff:
     """Exponential backoff with full jitter: a random time below `first_seconds` doubled at each receive, and below
     `longest_seconds`. Source: AWS Architecture Blog, "Exponential Backoff And Jitter".
+
+    While the store is in trouble the wait is nine times as long at each receive, and at least three quarters of that:
+    with the defaults, four waits outlast a quarter of an hour, so that a message which is well itself does not use up
+    five receives and die of an outage.
     """
 
     first_seconds: float = 4.0
@@ -35,9 +39,15 @@ class Backoff:
 
     def seconds(self, receive_count: int, clock: Clock) -> int:
         """How long to wait after that many receives; at least one second."""
-        doublings = min(receive_count - 1, 30)
-        bound = min(self.longest_seconds, LONGEST_SECONDS, self.first_seconds * 2.0**doublings)
-        return max(1, math.ceil(bound * clock.fraction()))
+        return max(1, math.ceil(self._bound(receive_count, 2.0) * clock.fraction()))
+
+    def outage_seconds(self, receive_count: int, clock: Clock) -> int:
+        """How long to wait where the store could not be asked, or told; at least one second."""
+        return max(1, math.ceil(self._bound(receive_count, 9.0) * (3 + clock.fraction()) / 4))
+
+    def _bound(self, receive_count: int, growth: float) -> float:
+        grown = self.first_seconds * growth ** min(receive_count - 1, 30)
+        return min(self.longest_seconds, LONGEST_SECONDS, grown)
 
 
 def visibility_seconds(message: Message, outcome: Outcome, backoff: Backoff, now_ms: int, clock: Clock) -> int:
@@ -49,6 +59,8 @@ def visibility_seconds(message: Message, outcome: Outcome, backoff: Backoff, now
             return min(max(0, wait), LONGEST_SECONDS)
         case NotStarted():
             return math.floor((_SOON_SECONDS + 1) * clock.fraction())
+        case Unclaimed() | Unsettled():
+            return backoff.outage_seconds(message.receive_count, clock)
         case _:
             return backoff.seconds(message.receive_count, clock)
 

@@ -38,14 +38,28 @@ def test_no_backoff_goes_beyond_what_sqs_takes() -> None:
 
 @pytest.mark.parametrize(
     "outcome",
-    [Failed(Failure(type="Boom")), Unsettled("?"), Unclaimed("?"), Unreadable("?"), Lost(None)],
+    [Failed(Failure(type="Boom")), Unreadable("?"), Lost(None)],
     ids=lambda outcome: type(outcome).__name__,
 )
 def test_failures_of_every_kind_back_off(outcome: Outcome) -> None:
-    """The store's like the handler's."""
+    """As a handler's do."""
     seconds = visibility_seconds(message(receives=3), outcome, Backoff(), START_MS, HeldClock(fraction=0.999_999))
 
     assert seconds == 16
+
+
+@pytest.mark.parametrize("outcome", [Unsettled("?"), Unclaimed("?")], ids=lambda outcome: type(outcome).__name__)
+def test_while_the_store_is_in_trouble_four_waits_outlast_a_quarter_of_an_hour(outcome: Outcome) -> None:
+    """Even where each is the shortest that may be drawn; the first is short all the same, for a trouble that passes."""
+
+    def waits(fraction: float) -> list[int]:
+        clock = HeldClock(fraction=fraction)
+        counts = range(1, 5)
+        return [visibility_seconds(message(receives=n), outcome, Backoff(), START_MS, clock) for n in counts]
+
+    assert waits(0.0) == [3, 27, 243, 675]
+    assert waits(0.999_999) == [4, 36, 324, 900]
+    assert sum(waits(0.0)) > 15 * 60
 
 
 @pytest.mark.parametrize(("left_ms", "fraction", "seconds"), [(10_000, 0.0, 10), (10_001, 0.0, 11), (10_000, 0.9, 11)])

@@ -180,6 +180,7 @@ def test_promise_5_for_other_effects_every_attempt_has_the_same_idempotency_key(
     assert len(set(keys)) == 2
 
 
+@pytest.mark.scenario("S36", mutant="an orphan waits for its record's expiration")
 def test_promise_6_orphans_recover_by_themselves_once_their_lease_ends_and_without_ttl() -> None:
     """Nobody deletes anything; the next delivery after the lease takes the claim over."""
     scene = Scene()

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.mutants.catalogue import Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,25 +60,41 @@ def plant(mutant: Mutant, folder: Path) -> Path:
     return copy
 
 
-def judge(mutant: Mutant) -> Killed | Survived:
-    """Plant a bug, and run its tests until an assertion fails. Raises Gone."""
+def judge(mutant: Mutant, scenarios: Sequence[str] = ()) -> Killed | Survived:
+    """Plant a bug, and run its tests until an assertion fails in one of them, and in each of the `scenarios`' tests.
+    Raises Gone.
+    """
     with tempfile.TemporaryDirectory(prefix="mutant-") as name:
         folder = Path(name)
-        verdict = folder / "verdict.json"
-        environment = os.environ | {
-            "PYTHONPATH": str(plant(mutant, folder)),
-            "MUTANT_VERDICT": str(verdict),
-            "MUTANT_SOURCE": str(folder),
-        }
-        quiet = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "-p", "tests.mutants.witness"]
-        command = [sys.executable, "-m", "pytest", *quiet, *mutant.where]
-        try:
-            ran = subprocess.run(
-                command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return Survived(f"no verdict within {LONGEST_SECONDS} seconds")
-        if verdict.exists():
-            return Killed(**json.loads(verdict.read_text(encoding="utf-8")))
-        last = (ran.stdout + ran.stderr).strip().splitlines()[-1:]
-        return Survived(f"pytest ended with {ran.returncode}: {''.join(last)}")
+        plant(mutant, folder)
+        verdicts = [_run(folder, mutant.where, wanted=1)] if mutant.where else []
+        if scenarios:
+            verdicts.append(_run(folder, scenarios, wanted=len(scenarios)))
+    survived = [verdict for verdict in verdicts if isinstance(verdict, Survived)]
+    return survived[0] if survived else verdicts[0]
+
+
+def _run(folder: Path, tests: Sequence[str], *, wanted: int) -> Killed | Survived:
+    """Run the tests against the copy in `folder` until so many of them have seen the bug; the first that did."""
+    verdict = folder / "verdict.json"
+    verdict.unlink(missing_ok=True)
+    environment = os.environ | {
+        "PYTHONPATH": str(folder / "src"),
+        "MUTANT_VERDICT": str(verdict),
+        "MUTANT_SOURCE": str(folder),
+        "MUTANT_WITNESSES": str(wanted),
+    }
+    quiet = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "-p", "tests.mutants.witness"]
+    command = [sys.executable, "-m", "pytest", *quiet, *tests]
+    try:
+        ran = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Survived(f"no verdict within {LONGEST_SECONDS} seconds")
+    seen = json.loads(verdict.read_text(encoding="utf-8")) if verdict.exists() else {}
+    if len(seen) == wanted:
+        return Killed(**next(iter(seen.values())))
+    unseen = [test for test in tests if test not in seen] if wanted > 1 or seen else []
+    last = (ran.stdout + ran.stderr).strip().splitlines()[-1:]
+    return Survived(f"{' '.join([*unseen, 'pytest'])} ended with {ran.returncode}: {''.join(last)}")

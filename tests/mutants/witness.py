@@ -1,4 +1,4 @@
-"""A pytest plugin: stops at the first test whose assertion fails, and writes down which that was.
+"""A pytest plugin: writes down which tests failed by an assertion, and stops once as many as are wanted have.
 
 An error of any other kind is no verdict: a bug that merely breaks the code would look like one that a test has found.
 """
@@ -13,6 +13,8 @@ import pytest
 
 import idempotent_receiver
 
+_seen: dict[str, dict[str, str]] = {}
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
@@ -20,9 +22,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     report = yield
     if report.when == "call" and call.excinfo is not None and call.excinfo.errisinstance(ASSERTIONS):
         why = str(call.excinfo.value).splitlines()[:1]
-        verdict = {"test": item.name, "why": "".join(why)}
-        Path(os.environ["MUTANT_VERDICT"]).write_text(json.dumps(verdict), encoding="utf-8")
-        item.session.shouldstop = "a test has seen the bug"
+        _seen.setdefault(item.nodeid.partition("[")[0], {"test": item.name, "why": "".join(why)})
+        Path(os.environ["MUTANT_VERDICT"]).write_text(json.dumps(_seen), encoding="utf-8")
+        if len(_seen) == int(os.environ["MUTANT_WITNESSES"]):
+            item.session.shouldstop = "enough tests have seen the bug"
     return report
 
 

@@ -24,6 +24,7 @@ def batch(count: int, **options: object) -> list[dict[str, object]]:
     return [sqs_record(str(number), **options) for number in range(count)]
 
 
+@pytest.mark.scenario("S37", mutant="the longest run is ignored")
 def test_a_batch_that_would_overrun_returns_in_time_with_the_rest_released() -> None:
     """Five handlers of two seconds in seven: what finished is acknowledged, the rest is free for anybody at once."""
     scene = Scene()
@@ -72,6 +73,7 @@ def test_released_messages_run_at_their_next_delivery_at_once_and_as_a_first_att
     assert [(run.key, run.attempt) for run in scene.runs[1:]] == [("1", 1), ("2", 1)]
 
 
+@pytest.mark.scenario("S11", mutant="the stop margin is ignored")
 @pytest.mark.parametrize("seconds", [0, -3, 0.5, 1.0])
 def test_without_time_nothing_is_claimed_and_everything_comes_again(seconds: float) -> None:
     """Remaining time at or below the margin: no request, no run, every id."""
@@ -96,6 +98,7 @@ def test_without_time_nothing_is_claimed_and_everything_comes_again(seconds: flo
     assert scene.runs == []
 
 
+@pytest.mark.scenario("S38", mutant="a coroutine that hangs is not cancelled")
 def test_an_async_handler_that_hangs_is_cancelled_and_awaited_and_its_message_fails() -> None:
     """At the stop margin; what it does on its way out is waited for."""
     scene = Scene()
@@ -154,6 +157,7 @@ def test_an_async_handler_that_finishes_in_spite_of_its_cancellation_is_complete
     assert scene.status("0") == "COMPLETED"
 
 
+@pytest.mark.scenario("S38", mutant="an answer leaves beside a handler that runs")
 def test_beside_a_plain_handler_that_hangs_nothing_is_answered() -> None:
     """It could wake up in a later invocation: Lambda's time-out has to kill the process; what finished is recorded."""
     scene = Scene()
@@ -196,6 +200,7 @@ def test_a_claim_lasts_until_the_process_must_be_dead_and_not_a_second_less() ->
     assert [run.worker for run in scene.runs] == ["w0", "w2"]
 
 
+@pytest.mark.scenario("S08", mutant="a lease without a margin for clocks that differ")
 @pytest.mark.parametrize("skew", [-2.9, -2.0, 2.0, 2.9])
 def test_clocks_that_are_off_by_less_than_the_lease_margin_let_no_two_run_at_once(skew: float) -> None:
     """The taker's clock runs ahead or behind: the holder is dead before its lease ends by either clock."""
@@ -213,6 +218,7 @@ def test_clocks_that_are_off_by_less_than_the_lease_margin_let_no_two_run_at_onc
     assert scene.runs[1].started > 10
 
 
+@pytest.mark.scenario("S09", mutant="a lease by the wall clock, which may step")
 @pytest.mark.parametrize("step", [-3600, -60, 60, 3600])
 def test_a_step_of_the_wall_clock_during_an_invocation_changes_neither_lease_nor_deadline(step: float) -> None:
     """The wall clock is read once and moved on by the monotonic one."""
@@ -228,6 +234,7 @@ def test_a_step_of_the_wall_clock_during_an_invocation_changes_neither_lease_nor
     assert scene.live_claims() == []
 
 
+@pytest.mark.scenario("S70", mutant="the most received go last")
 def test_the_most_received_messages_of_a_standard_queue_go_first() -> None:
     """So that nothing healthy is left over five times in a row and ends as a dead letter."""
     scene = Scene()
@@ -273,6 +280,7 @@ def test_a_look_that_is_answered_after_the_time_to_start_is_over_leaves_nothing_
     assert scene.memory.items == {}
 
 
+@pytest.mark.scenario("S07", mutant="the stop margin is ignored")
 def test_a_claim_that_is_answered_after_the_time_to_start_is_over_is_released() -> None:
     """If the store is still quick enough for it."""
     scene = Scene()
@@ -300,6 +308,7 @@ def test_a_store_that_hangs_does_not_keep_the_answer_past_the_deadline() -> None
     assert worker.answers == [["0", "1", "2"]]
 
 
+@pytest.mark.scenario("S45", mutant="an invocation is kept for the next")
 def test_a_second_invocation_of_a_warm_process_knows_nothing_of_the_first() -> None:
     """Neither deadline, nor owner, nor what was waiting to be settled."""
     scene = Scene()

@@ -70,6 +70,7 @@ ERRORS: list[BaseException] = [
 ]
 
 
+@pytest.mark.scenario("S35", mutant="a failure that is recorded is acknowledged")
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_whatever_a_handler_raises_is_that_messages_failure_alone(error: BaseException) -> None:
     """It is recorded; its neighbours are acknowledged."""
@@ -104,6 +105,7 @@ def test_whatever_a_coroutine_raises_is_that_messages_failure_alone(error: BaseE
     assert scene.status("1") == "FAILED"
 
 
+@pytest.mark.scenario("S58", mutant="where everything failed nothing is named")
 def test_when_all_fail_all_are_named() -> None:
     """And nothing is raised."""
     scene = Scene()
@@ -156,6 +158,8 @@ class Amount(BaseModel):
         return value
 
 
+@pytest.mark.scenario("S54", mutant="a failure that is recorded is acknowledged")
+@pytest.mark.scenario("S55", mutant="what never started keeps its claim")
 @pytest.mark.parametrize("body", ['{"amount":"secret"}', "{}", "null", "[]", "", "{", '{"amount":-1}', "[" * 100_000])
 def test_a_body_that_is_not_what_the_handler_says_fails_alone_and_its_values_are_kept_nowhere(body: str) -> None:
     """No live claim stays behind, even where a validator raises what pydantic does not know."""
@@ -248,6 +252,7 @@ def test_a_result_is_kept_as_json(result: Any, data: str | None) -> None:
     assert scene.memory.items["0"].get("data") == data
 
 
+@pytest.mark.scenario("S40", "S41", mutant="a result that cannot be kept is a failure")
 @pytest.mark.parametrize(
     "result",
     [
@@ -323,6 +328,7 @@ class Awaitable:
         yield
 
 
+@pytest.mark.scenario("S43", mutant="a coroutine that nobody awaited is a result")
 @pytest.mark.parametrize("make", [unawaited, generator, async_generator, Awaitable])
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_result_whose_body_nobody_has_run_is_a_failure_and_never_completed(
@@ -349,6 +355,7 @@ def test_a_result_whose_body_nobody_has_run_is_a_failure_and_never_completed(
 # Transactions.
 
 
+@pytest.mark.scenario("S32", mutant="a failed condition is a success")
 def test_a_failed_condition_means_what_the_handler_said_it_means() -> None:
     """A permanent error goes to the dead-letter queue with its reason; by default it is tried again."""
     scene = Scene()
@@ -386,6 +393,7 @@ def test_a_handler_that_raises_after_filling_its_transaction_writes_nothing() ->
     assert scene.memory.tables == {}
 
 
+@pytest.mark.scenario("S33", mutant="a hundred actions beside the record's own")
 @pytest.mark.parametrize("wrong", ["too many", "one item twice", "the key"])
 def test_a_transaction_that_cannot_be_sent_fails_its_message_alone(wrong: str) -> None:
     """Before any of it is written."""
@@ -604,6 +612,7 @@ def test_a_message_in_progress_elsewhere_is_not_seen_again_before_the_lease_has_
     assert 30 + 3 - 10 <= scene.sqs.visibilities["0"] <= 30 + 3 - 10 + 2
 
 
+@pytest.mark.scenario("S70", mutant="what was not started backs off")
 def test_what_was_not_started_is_visible_again_almost_at_once() -> None:
     """With jitter."""
     scene = Scene()
@@ -717,6 +726,7 @@ def test_what_was_received_before_and_never_claimed_costs_a_read_and_an_insert()
     assert requests(25, receives=2) == {"read": 1, "insert": 1, "replace": 1}
 
 
+@pytest.mark.scenario("S53", mutant="a request takes five statements")
 def test_a_batch_of_ten_thousand_is_done_in_linear_requests_and_time() -> None:
     """At 5 ms a round trip, in the time of four hundred of them."""
     scene = Scene()
@@ -781,6 +791,7 @@ def test_what_becomes_ready_later_gets_lanes_of_its_own() -> None:
     assert scene.world.now < 1.2
 
 
+@pytest.mark.scenario("S25", mutant="a settlement waits until its request is full")
 def test_a_finished_handler_is_recorded_within_two_milliseconds_and_a_round_trip() -> None:
     """Nothing waits for the batch to end."""
     scene = Scene()

@@ -33,6 +33,7 @@ def groups(**sizes: int) -> list[dict[str, object]]:
     return [record(f"{name}{place}", group=name) for name, size in sizes.items() for place in range(1, size + 1)]
 
 
+@pytest.mark.scenario("S56", mutant="a claimed message runs although its group has stopped")
 def test_a_group_stops_at_its_failure_and_other_groups_go_on() -> None:
     """The second of five fails: it and the three behind it come again, unrun; the other group is done."""
     scene = Scene()
@@ -88,13 +89,15 @@ def test_a_group_whose_completion_was_refused_stops() -> None:
     assert scene.keys_run == ["g1"]
 
 
-def test_a_duplicate_of_a_completed_message_behind_a_failure_is_acknowledged() -> None:
-    """It is done already, so nothing is overtaken."""
+@pytest.mark.scenario("S57", mutant="behind a failure what is done comes again")
+@pytest.mark.parametrize("receives", [1, 2])
+def test_a_duplicate_of_a_completed_message_behind_a_failure_is_acknowledged(receives: int) -> None:
+    """It is done already, so nothing is overtaken; be that known before the failure or only after it."""
     scene = Scene()
     scene.worker(failing(scene)).deliver(*groups(g=1))
     scene.run()
     worker = scene.worker(failing(scene, "g2"))
-    worker.deliver(record("g2", group="g"), record("g1", group="g", receives=2), record("g3", group="g"))
+    worker.deliver(record("g2", group="g"), record("g1", group="g", receives=receives), record("g3", group="g"))
 
     scene.run()
 
@@ -172,6 +175,7 @@ def test_an_unconfirmed_dead_letter_blocks_its_group() -> None:
     assert scene.keys_run == ["g1", "g2"]
 
 
+@pytest.mark.scenario("S68", mutant="a deduplication id that a second send shares")
 def test_a_dead_letter_on_a_fifo_queue_is_not_swallowed_when_it_is_sent_again_within_five_minutes() -> None:
     """Each send of ours has a deduplication id of its own: message and receive."""
     scene = Scene()
@@ -185,6 +189,7 @@ def test_a_dead_letter_on_a_fifo_queue_is_not_swallowed_when_it_is_sent_again_wi
     assert [sent["MessageGroupId"] for sent in scene.sqs.sent] == ["g", "g"]
 
 
+@pytest.mark.scenario("S67", mutant="whoever waits for another of its key is never told")
 def test_a_message_that_waits_for_another_of_its_key_occupies_no_worker() -> None:
     """The second of one key waits in one group for the first in it, behind another group's: no deadlock."""
     scene = Scene(namespace="n")

@@ -35,6 +35,7 @@ def under(key: str, place: int, **body: object) -> dict[str, object]:
 # The same message twice in a batch.
 
 
+@pytest.mark.scenario("S47", mutant="two messages with one body are taken for one")
 @pytest.mark.parametrize(("error", "failed"), [(None, []), (RuntimeError(), ["1"])])
 def test_one_message_twice_in_a_batch_runs_once_and_is_named_once(error: Exception | None, failed: list[str]) -> None:
     """Both share the outcome."""
@@ -48,6 +49,7 @@ def test_one_message_twice_in_a_batch_runs_once_and_is_named_once(error: Excepti
     assert sorted(scene.keys_run) == ["1", "2"]
 
 
+@pytest.mark.scenario("S47", mutant="the longest run is ignored")
 def test_one_message_twice_of_which_the_first_was_cut_short_comes_again_as_one() -> None:
     """Neither is acknowledged."""
     scene = Scene()
@@ -73,9 +75,26 @@ def test_ten_thousand_copies_of_one_message_run_once_with_one_claim() -> None:
     assert scene.requests() == [("insert", 1), ("replace", 1)]
 
 
+@pytest.mark.scenario("S53", mutant="every message of a key claims for itself")
+def test_ten_thousand_messages_of_one_key_run_once_with_one_claim() -> None:
+    """All but the first wait for it, at no cost to the table."""
+    scene = Scene(namespace="n")
+    scene.keys_of = dict.fromkeys((f"m{place}" for place in range(10_000)), ("n#a",))
+    worker = scene.worker(counting(scene), key=body_field("k"))
+    worker.deliver(*[under("a", place) for place in range(10_000)])
+
+    scene.run()
+
+    assert worker.answers == [[]]
+    assert scene.keys_run == ["a"]
+    assert scene.requests() == [("insert", 1), ("replace", 1)]
+
+
 # Two messages of one business key.
 
 
+@pytest.mark.scenario("S20", mutant="every message of a key claims for itself")
+@pytest.mark.scenario("S48", mutant="every message of a key claims for itself")
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_two_messages_of_one_key_and_body_run_once_and_both_are_acknowledged(concurrency: int) -> None:
     """The second waits for the first, and is a success only because the record became completed."""
@@ -143,6 +162,7 @@ def test_the_second_of_a_key_that_is_busy_elsewhere_waits_for_the_lease_too() ->
     assert min(scene.sqs.visibilities.values()) >= 31
 
 
+@pytest.mark.scenario("S66", mutant="another body under the key is mirrored as a success")
 def test_two_messages_of_one_key_and_two_bodies_are_not_copies_of_each_other() -> None:
     """One takes effect; the other is a mismatch, whatever became of the first, and is not run."""
     scene = business(Scene(namespace="n"), "a")
@@ -167,6 +187,7 @@ def test_a_chain_of_bodies_under_one_key_is_settled_one_by_one() -> None:
     assert scene.keys_run == ["a"]
 
 
+@pytest.mark.scenario("S49", "S65", mutant="the fingerprint is not compared")
 @pytest.mark.parametrize("ends", ["completed", "failed", "crashed", "running"])
 def test_another_body_under_a_key_is_a_mismatch_in_any_state_and_is_never_run(ends: str) -> None:
     """The record stays as it is."""
@@ -245,6 +266,7 @@ def test_a_corrected_body_in_the_same_batch_takes_its_chance_too() -> None:
     assert len(scene.runs) == 1
 
 
+@pytest.mark.scenario("S71", mutant="a body is validated before its claim")
 def test_a_duplicate_of_a_completed_message_is_acknowledged_although_its_body_no_longer_validates() -> None:
     """A newer model has come meanwhile: what is done is done, whatever it was read as then."""
     scene = Scene()
@@ -266,6 +288,7 @@ def test_a_duplicate_of_a_completed_message_is_acknowledged_although_its_body_no
 # Namespaces, and keys of every kind.
 
 
+@pytest.mark.scenario("S44", mutant="a namespace is left out of the id")
 def test_two_consumers_of_one_table_do_not_silence_each_other() -> None:
     """Their namespaces keep their keys apart."""
     payments, mails = Scene(namespace="payments"), Scene(namespace="mails")
@@ -301,6 +324,7 @@ BAD_KEYS = {
 }
 
 
+@pytest.mark.scenario("S50", mutant="an unusable key runs under its messageId")
 @pytest.mark.parametrize("body", BAD_KEYS.values(), ids=BAD_KEYS)
 def test_a_message_without_a_usable_key_is_never_run_and_fails_alone(body: str) -> None:
     """Its neighbours go on."""
@@ -378,6 +402,7 @@ def test_a_key_may_come_from_a_message_attribute() -> None:
     assert scene.keys_run == ["a"]
 
 
+@pytest.mark.scenario("S42", mutant="a handler is lent the event's own attributes")
 def test_mutating_the_body_and_the_message_changes_neither_key_nor_fingerprint() -> None:
     """They are fixed before the handler sees anything; a duplicate is recognised."""
     scene = Scene()
@@ -422,6 +447,7 @@ def test_a_redriven_message_counts_under_its_original_key() -> None:
     assert scene.keys_run == ["old"]
 
 
+@pytest.mark.scenario("S60", mutant="a failure is an answer to a queue")
 def test_a_redriven_message_that_had_failed_runs_again_at_once() -> None:
     """A failure is no lease."""
     scene = Scene()
@@ -436,6 +462,20 @@ def test_a_redriven_message_that_had_failed_runs_again_at_once() -> None:
     assert [run.attempt for run in scene.runs] == [1, 2]
 
 
+@pytest.mark.scenario("S59", mutant="an answer names keys")
+def test_a_redriven_message_that_fails_again_is_named_by_the_id_that_it_has_now() -> None:
+    """Lambda takes an id that is not of the event for a batch that failed whole."""
+    scene = Scene()
+    scene.keys_of = {"new": ("old",)}
+    worker = scene.worker(counting(scene, error=RuntimeError()))
+    worker.deliver(stamped("new", "old"), sqs_record("other"))
+
+    scene.run()
+
+    assert worker.answers == [["new", "other"]]
+
+
+@pytest.mark.scenario("S69", mutant="the fingerprint is not compared")
 def test_a_forged_key_is_a_mismatch_and_never_an_acknowledgement() -> None:
     """A producer that names another message's key has another body."""
     scene = Scene()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -49,9 +50,33 @@ def batch(count: int, **options: object) -> list[dict[str, object]]:
     return [sqs_record(str(number), f'{{"id":{number}}}', **options) for number in range(count)]  # type: ignore[arg-type]
 
 
+class Told:
+    """What was told of batches: the metrics' counts, and the log's errors with the reasons that they give."""
+
+    log_level = 10
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.errors: list[tuple[str, str]] = []
+
+    def add_metric(self, name: str, unit: object, value: float) -> None:
+        self.counts[name] += int(value)
+
+    def flush_metrics(self) -> None: ...
+
+    def error(self, text: str, extra: dict[str, object]) -> None:
+        self.errors.append((text, str(extra.get("why"))))
+
+    def info(self, text: str, extra: dict[str, object]) -> None: ...
+
+    debug = warning = info
+
+
 # One fault: the same invocation copes with it.
 
 
+@pytest.mark.scenario("S13", mutant="one's own version is not recognised")
+@pytest.mark.scenario("S14", mutant="a time-out is a claim")
 @pytest.mark.parametrize("fault", TRANSIENT)
 @pytest.mark.parametrize("call", ["insert", "replace"])
 @pytest.mark.parametrize("count", [1, 5, 60])
@@ -81,6 +106,8 @@ def test_one_transient_fault_of_the_first_read_is_mended(fault: faults.Fault) ->
     assert worker.answers == [[]]
 
 
+@pytest.mark.scenario("S30", mutant="what is in doubt is given up")
+@pytest.mark.scenario("S32", mutant="what may be tried again is given up")
 @pytest.mark.parametrize("fault", [lost_answer, lost_request, throttled, raises])
 def test_one_transient_fault_of_a_commit_is_mended_and_its_items_are_written_once(fault: faults.Fault) -> None:
     """The transaction is sent again as it was, or recognised as done."""
@@ -110,6 +137,7 @@ def test_a_lost_claim_answer_and_a_lost_read_after_it_are_mended_too() -> None:
     assert scene.keys_run == ["0"]
 
 
+@pytest.mark.scenario("S16", mutant="what may be tried again is given up")
 def test_a_throttled_completion_is_sent_again_and_the_handler_is_not() -> None:
     """Three times, inside the deadline."""
     scene = Scene()
@@ -123,6 +151,24 @@ def test_a_throttled_completion_is_sent_again_and_the_handler_is_not() -> None:
     assert scene.keys_run == ["0"]
 
 
+@pytest.mark.scenario("S15", mutant="one's own settlement is not recognised")
+@pytest.mark.parametrize("fault", [lost_answer, sent_twice])
+def test_a_completion_whose_answer_was_lost_is_recognised_as_ones_own(fault: faults.Fault) -> None:
+    """It is a completion, and not a claim that somebody has taken over."""
+    scene = Scene()
+    scene.store.next("replace", fault)
+    told = Told()
+    worker = scene.worker(instant, metrics=told)
+    worker.deliver(*batch(1))
+
+    scene.run()
+
+    assert worker.answers == [[]]
+    assert (told.counts["Completed"], told.counts["LostClaims"]) == (1, 0)
+
+
+@pytest.mark.scenario("S17", mutant="one ok is all ok")
+@pytest.mark.scenario("S18", mutant="what is in doubt is given up")
 @pytest.mark.parametrize(
     "otherwise",
     [NotApplied("throttled", retry=True), Unknown("internal error"), Conflict(None)],
@@ -144,6 +190,7 @@ def test_of_a_batch_only_the_statement_in_trouble_is_asked_again(otherwise: obje
     assert set(sizes[1:]) == {1}
 
 
+@pytest.mark.scenario("S19", mutant="one ok is all ok")
 def test_a_statement_that_can_never_be_applied_fails_its_message_alone() -> None:
     """The 24 others go on."""
     scene = Scene()
@@ -165,6 +212,7 @@ def test_a_statement_that_can_never_be_applied_fails_its_message_alone() -> None
 # The store is down.
 
 
+@pytest.mark.scenario("S27", mutant="claiming is as patient as settling")
 @pytest.mark.parametrize("receives", [1, 2])
 @pytest.mark.parametrize("count", [1, 30, 1000])
 def test_while_the_store_is_down_nothing_runs_and_every_id_comes_again_fast(count: int, receives: int) -> None:
@@ -181,34 +229,47 @@ def test_while_the_store_is_down_nothing_runs_and_every_id_comes_again_fast(coun
     assert scene.world.now < 3
 
 
+@pytest.mark.scenario("S27", mutant="what could not be claimed is told to nobody")
 def test_denied_access_is_reported_at_once_without_any_further_try() -> None:
     """One request for each chunk that was under way, and no pause."""
     scene = Scene()
     scene.store.next("insert", *[denied] * 50)
-    worker = scene.worker(instant)
+    told = Told()
+    worker = scene.worker(instant, logger=told)
     worker.deliver(*batch(200), seconds=900)
 
     scene.run()
 
     assert len(worker.answers[0]) == 200
+    assert told.errors == [("not run: the record could not be claimed", "access denied")] * 200
     assert scene.world.now < 0.1
     assert len(scene.requests()) <= 2
 
 
-def test_store_errors_back_off_like_a_handlers() -> None:
-    """So that a quarter of an hour without a table does not use up five receives."""
+@pytest.mark.scenario("S70", mutant="a store's trouble backs off like a handler's")
+def test_a_quarter_of_an_hour_without_a_table_uses_up_nobodys_five_receives() -> None:
+    """Each message comes again when its visibility ends; by the fifth receive the table is back."""
     scene = Scene()
-    scene.store.down()
     worker = scene.worker(instant, queue_client=True)
-    worker.deliver(*batch(200, receives=4))
+    visible = {str(number): 0.0 for number in range(40)}
+    receives = Counter[str]()
+    scene.store.down()
+    while visible:
+        id = min(visible, key=lambda one: visible[one])
+        at = max(visible.pop(id), scene.world.now)
+        if at >= 15 * 60:
+            scene.store.up()
+        receives[id] += 1
+        worker.deliver(sqs_record(id, receives=receives[id]), after=at - scene.world.now)
+        scene.run()
+        if worker.answers[-1] == [id]:
+            visible[id] = scene.world.now + scene.sqs.visibilities[id]
 
-    scene.run()
-
-    assert len(scene.sqs.visibilities) == 200
-    assert max(scene.sqs.visibilities.values()) > 16
-    assert max(scene.sqs.visibilities.values()) <= 32
+    assert sorted(scene.keys_run) == sorted(receives)
+    assert max(receives.values()) <= 5
 
 
+@pytest.mark.scenario("S28", mutant="settling gives up as early as claiming")
 def test_a_store_that_goes_down_after_the_claims_is_told_as_soon_as_it_is_back() -> None:
     """An effect is done and wants to be recorded: settling goes on to the deadline."""
     scene = Scene()
@@ -223,6 +284,7 @@ def test_a_store_that_goes_down_after_the_claims_is_told_as_soon_as_it_is_back()
     assert len(scene.runs) == 3
 
 
+@pytest.mark.scenario("S28", mutant="acknowledged although it could not be recorded")
 def test_a_store_that_stays_down_after_the_claims_leaves_failures_and_an_orphan_for_later() -> None:
     """The answer leaves in time; after the lease the next delivery takes it over and acknowledges it."""
     scene = Scene()
@@ -242,19 +304,23 @@ def test_a_store_that_stays_down_after_the_claims_leaves_failures_and_an_orphan_
     assert [run.attempt for run in scene.runs] == [1, 1, 1, 2, 2, 2]
 
 
+@pytest.mark.scenario("S29", mutant="what is refused for good is tried again")
 def test_a_completion_that_is_denied_fails_its_message_and_is_not_tried_for_ever() -> None:
     """A missing permission is no trouble that passes."""
     scene = Scene()
     scene.store.next("replace", denied)
-    worker = scene.worker(instant)
+    told = Told()
+    worker = scene.worker(instant, metrics=told)
     worker.deliver(*batch(1), seconds=900)
 
     scene.run()
 
     assert worker.answers == [["0"]]
     assert scene.world.now < 0.1
+    assert told.counts["Unsettled"] == 1
 
 
+@pytest.mark.scenario("S26", mutant="what is in doubt is given up")
 def test_a_release_that_meets_an_internal_error_is_sent_again() -> None:
     """A message is not locked for a whole lease because of one bad answer."""
     scene = Scene()
@@ -274,6 +340,7 @@ def test_a_release_that_meets_an_internal_error_is_sent_again() -> None:
 # Delays and crashes.
 
 
+@pytest.mark.scenario("S05", mutant="an insert over what is there")
 def test_a_claim_delayed_on_the_wire_changes_nothing_that_came_after_it() -> None:
     """Its re-send was applied and completed; the old request arrives and is refused."""
     scene = Scene()
@@ -287,6 +354,28 @@ def test_a_claim_delayed_on_the_wire_changes_nothing_that_came_after_it() -> Non
     assert scene.status("0") == "COMPLETED"
 
 
+@pytest.mark.scenario("S05", mutant="an insert over what is there")
+def test_a_claim_delayed_on_the_wire_leaves_no_ghost_after_a_release() -> None:
+    """A released record stays where it is, so that the old request finds the key taken."""
+    scene = Scene()
+
+    def slow(body: dict) -> None:
+        scene.world.sleep(2)
+
+    scene.store.next("insert", delivered_later(60))
+    worker = scene.worker(slow)
+    worker.deliver(*batch(2), seconds=4)
+    scene.run()
+    again = scene.worker(instant)
+    again.deliver(*batch(2, receives=2))
+    scene.run()
+
+    assert worker.answers == [["1"]]
+    assert scene.live_claims() == []
+    assert again.answers == [[]]
+
+
+@pytest.mark.scenario("S05", mutant="a take-over without compare-and-swap")
 def test_a_take_over_delayed_on_the_wire_does_not_claim_a_failed_record_again() -> None:
     """Every write names the version that it replaces: no ghost holds the key afterwards."""
     scene = Scene()
@@ -323,6 +412,7 @@ def test_a_completion_whose_copy_arrives_after_a_redelivery_changes_nothing() ->
     assert scene.keys_run == ["0"]
 
 
+@pytest.mark.scenario("S04", mutant="a settlement names no version")
 def test_a_completion_of_a_dead_worker_that_arrives_after_a_take_over_is_refused() -> None:
     """Killed with its completion on the wire; the record is the new owner's."""
     scene = Scene()
@@ -344,15 +434,20 @@ def test_a_completion_of_a_dead_worker_that_arrives_after_a_take_over_is_refused
     assert [run.worker for run in scene.runs] == ["w0", "w1"]
 
 
+@pytest.mark.scenario("S12", mutant="a claim's version is its owner")
 def test_a_late_write_of_a_warm_processs_first_invocation_does_not_disturb_its_second() -> None:
-    """The process was frozen with its completion on the wire; every write has a version of its own."""
+    """The process was frozen with its completion on the wire; the owner is the same, and every version another."""
     scene = Scene()
 
     def hanging(call: faults.Call) -> None:
-        call.world.spawn(call.act, after=25)
+        call.world.spawn(call.act, after=20)
         call.world.sleep(1000)
 
-    worker = scene.worker(instant)
+    def slow_at_last(body: dict, message: Message) -> int:
+        scene.world.sleep(12 if message.receive_count == 2 else 0)
+        return message.receive_count
+
+    worker = scene.worker(slow_at_last)
     scene.store.next("replace", hanging)
     worker.deliver(*batch(1), seconds=10)
     worker.deliver(*batch(1, receives=2), after=14)
@@ -361,9 +456,10 @@ def test_a_late_write_of_a_warm_processs_first_invocation_does_not_disturb_its_s
 
     assert worker.answers == [["0"], []]
     assert [run.attempt for run in scene.runs] == [1, 2]
-    assert scene.memory.items["0"]["attempts"] == 2
+    assert (scene.memory.items["0"]["attempts"], scene.memory.items["0"]["data"]) == (2, "2")
 
 
+@pytest.mark.scenario("S36", mutant="an orphan waits for its record's expiration")
 @pytest.mark.parametrize("applied", [False, True])
 @pytest.mark.parametrize("call", ["insert", "replace"])
 def test_a_worker_that_dies_at_any_store_call_is_recovered_after_its_lease(call: str, applied: bool) -> None:
@@ -386,6 +482,7 @@ def test_a_worker_that_dies_at_any_store_call_is_recovered_after_its_lease(call:
     assert len(scene.runs) == (6 if (call, applied) == ("replace", False) else 3)
 
 
+@pytest.mark.scenario("S36", mutant="an orphan waits for its record's expiration")
 @pytest.mark.parametrize("applied", [False, True])
 def test_a_worker_that_dies_at_its_commit_leaves_all_of_it_or_nothing(applied: bool) -> None:
     """And the items are written once."""
@@ -403,6 +500,7 @@ def test_a_worker_that_dies_at_its_commit_leaves_all_of_it_or_nothing(applied: b
     assert len(scene.runs) == (1 if applied else 2)
 
 
+@pytest.mark.scenario("S24", mutant="a completed record may be claimed")
 def test_a_crash_in_the_middle_of_a_group_commit_keeps_what_was_written() -> None:
     """Of 25 statements twelve were applied: twelve are acknowledged as duplicates, thirteen run again."""
     scene = Scene()
@@ -417,13 +515,15 @@ def test_a_crash_in_the_middle_of_a_group_commit_keeps_what_was_written() -> Non
 
     scene.store.next("replace", half)
     victim.deliver(*batch(25), seconds=10)
-    late = scene.worker(instant)
-    late.deliver(*batch(25, receives=2), after=14)
+    early, late = scene.worker(instant), scene.worker(instant)
+    early.deliver(*batch(25, receives=2), after=12)
+    late.deliver(*batch(25, receives=3), after=14)
 
     scene.run()
 
+    assert [len(failed) for failed in early.answers] == [13]
     assert late.answers == [[]]
-    assert len(scene.runs) == 25 + 13
+    assert [run.worker for run in scene.runs[25:]] == [late.name] * 13
 
 
 # Fencing.
@@ -440,6 +540,7 @@ def zombie_and_taker(
     return zombie, taker
 
 
+@pytest.mark.scenario("S01", mutant="a settlement names no version")
 def test_a_zombie_that_completes_while_another_holds_its_key_is_refused() -> None:
     """It does not acknowledge, and the other's claim stands."""
     scene = Scene()
@@ -459,8 +560,9 @@ def test_a_zombie_that_completes_while_another_holds_its_key_is_refused() -> Non
     assert scene.memory.items["0"]["data"] == '"mine"'
 
 
+@pytest.mark.scenario("S02", mutant="a settlement names no version")
 def test_a_zombie_that_fails_while_another_holds_its_key_changes_nothing() -> None:
-    """The other completes as if nothing had been."""
+    """Neither does it free the key for a third, and the other completes as if nothing had been."""
     scene = Scene()
 
     def slow(body: dict) -> None:
@@ -471,13 +573,17 @@ def test_a_zombie_that_fails_while_another_holds_its_key_changes_nothing() -> No
         scene.world.sleep(2)
 
     zombie, taker = zombie_and_taker(scene, slow, slower)
+    third = scene.worker(instant)
+    third.deliver(*batch(1, receives=3), after=7.5)
     scene.run()
 
     assert zombie.answers == [["0"]]
+    assert third.answers == [["0"]]
     assert taker.answers == [[]]
-    assert scene.status("0") == "COMPLETED"
+    assert scene.memory.items["0"]["owner"] == "w1"
 
 
+@pytest.mark.scenario("S03", mutant="a settlement replaces whatever is there")
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_zombie_that_ends_after_another_has_completed_acknowledges_and_changes_nothing(fails: bool) -> None:
     """The effect is done, and the record says whose."""
@@ -496,6 +602,7 @@ def test_a_zombie_that_ends_after_another_has_completed_acknowledges_and_changes
     assert scene.memory.items["0"]["owner"] == "w1"
 
 
+@pytest.mark.scenario("S31", mutant="a transaction does not ask whether its claim stands")
 def test_a_zombies_transaction_leaves_nothing_visible() -> None:
     """Its claim is gone, so none of its writes happens."""
     scene = Scene()
@@ -511,6 +618,7 @@ def test_a_zombies_transaction_leaves_nothing_visible() -> None:
     assert list(scene.memory.tables["Entries"].items) == [("0",)]
 
 
+@pytest.mark.scenario("S06", mutant="a take-over without compare-and-swap")
 def test_of_three_workers_two_see_one_stale_claim_and_one_takes_it_over() -> None:
     """The other's take-over was built on what is no longer there."""
     scene = Scene()
@@ -532,6 +640,7 @@ def test_of_three_workers_two_see_one_stale_claim_and_one_takes_it_over() -> Non
     assert len(scene.runs) == 2
 
 
+@pytest.mark.scenario("S63", mutant="a settlement names no version")
 def test_a_late_completion_beats_a_take_over_that_has_already_read() -> None:
     """The taker's version is gone: it reads again, finds the record completed, and acknowledges without a run."""
     scene = Scene()
@@ -548,6 +657,7 @@ def test_a_late_completion_beats_a_take_over_that_has_already_read() -> None:
     assert scene.requests()[-2:] == [("read", 1), ("replace", 1)]
 
 
+@pytest.mark.scenario("S64", mutant="a settlement names no version")
 def test_a_transaction_delayed_on_the_wire_is_refused_once_its_record_has_failed() -> None:
     """Attempt one's request arrives after the retry was refused as overdrawn: nothing of it becomes visible."""
     scene = Scene()
@@ -569,6 +679,7 @@ def test_a_transaction_delayed_on_the_wire_is_refused_once_its_record_has_failed
     assert list(scene.memory.tables["Entries"].items) == [("payer",)]
 
 
+@pytest.mark.scenario("S61", mutant="an expired record is honoured")
 def test_an_expired_record_counts_as_absent_although_it_is_still_there() -> None:
     """TTL deletes days late; the attribute decides."""
     scene = Scene()
@@ -582,6 +693,85 @@ def test_an_expired_record_counts_as_absent_although_it_is_still_there() -> None
     assert worker.answers == [[], [], []]
     assert [run.started < 1 for run in scene.runs] == [True, False]
     assert [run.attempt for run in scene.runs] == [1, 1]
+
+
+@pytest.mark.scenario("S21", mutant="what is in the way is taken for nothing")
+def test_a_record_that_ttl_deletes_between_a_refused_insert_and_the_read_is_inserted_anew() -> None:
+    """It was in the way, and then it was gone: the message is claimed and run in the same invocation."""
+    scene = Scene()
+    scene.memory.items["0"] = {"id": "0", "status": "COMPLETED", "version": "old", "expiration": 1}
+
+    def deleted(call: faults.Call) -> object:
+        scene.memory.items.clear()
+        return call.act()
+
+    scene.store.next("insert", lambda call: [Conflict(None) for _ in call.act()])
+    scene.store.next("read", deleted)
+    worker = scene.worker(instant)
+    worker.deliver(*batch(1))
+
+    scene.run()
+
+    assert worker.answers == [[]]
+    assert [(run.key, run.attempt) for run in scene.runs] == [("0", 1)]
+    assert [name for name, _ in scene.requests()] == ["insert", "read", "insert", "replace"]
+
+
+@pytest.mark.scenario("S21", mutant="a wish may lose for ever")
+def test_a_record_that_is_always_in_the_way_and_never_there_fails_its_message_in_bounded_requests() -> None:
+    """Neither acknowledged nor run unclaimed, and long before the deadline."""
+    scene = Scene()
+    scene.store.next("insert", *[lambda call: [Conflict(None)]] * 10_000)
+    worker = scene.worker(instant)
+    worker.deliver(*batch(1), seconds=60)
+
+    scene.run()
+
+    assert worker.answers == [["0"]]
+    assert scene.runs == []
+    assert len(scene.requests()) <= 2 * (12 + 4)
+
+
+@pytest.mark.scenario("S22", mutant="a settlement names no version")
+def test_a_take_over_that_is_built_on_a_stale_read_is_refused() -> None:
+    """An old image says that the lease is over; the record has been completed since, and is found so."""
+    scene = Scene()
+    worker = scene.worker(instant, lease_margin_seconds=0)
+    old: list[object] = []
+    scene.store.next("replace", lambda call: [old.extend(scene.memory.read(["0"])), call.act()][1])
+    worker.deliver(*batch(1), seconds=3)
+    taker = scene.worker(instant)
+    scene.world.spawn(lambda: scene.store.next("read", lambda call: [call.act(), list(old)][1]), after=3.9)
+    taker.deliver(*batch(1, receives=2), after=4)
+
+    scene.run()
+
+    assert taker.answers == [[]]
+    assert scene.keys_run == ["0"]
+    assert scene.requests()[-2:] == [("read", 1), ("replace", 1)]
+
+
+@pytest.mark.scenario("S23", mutant="unread is free")
+def test_what_a_read_left_out_fails_or_is_read_again_and_is_never_assumed() -> None:
+    """Of three known messages one is never answered: it alone comes again, and nothing is written for it."""
+    scene = Scene()
+    scene.worker(instant).deliver(*batch(3))
+    scene.run()
+    before = dict(scene.memory.items["1"])
+    scene.requests()
+
+    def without_the_second(call: faults.Call) -> object:
+        return [Unknown("unprocessed") if record.id == "1" else record for record in call.act()]  # type: ignore[union-attr]
+
+    scene.store.next("read", *[without_the_second] * 100)
+    worker = scene.worker(instant)
+    worker.deliver(*batch(3, receives=2))
+
+    scene.run()
+
+    assert worker.answers == [["1"]]
+    assert scene.memory.items["1"] == before
+    assert {name for name, _ in scene.requests()} == {"read"}
 
 
 def test_a_record_that_is_deleted_while_its_handler_runs_is_not_resurrected() -> None:
@@ -603,6 +793,27 @@ def test_a_record_that_is_deleted_while_its_handler_runs_is_not_resurrected() ->
     assert worker.answers[1:] == [[]]
 
 
+@pytest.mark.scenario("S46", mutant="what is done is remembered by the process")
+def test_what_a_process_has_completed_is_asked_of_the_table_all_the_same() -> None:
+    """Nothing is remembered: where an operator has deleted the record, the message is one that has never come."""
+    scene = Scene()
+
+    def failing_once_more(body: dict, message: Message) -> None:
+        if message.receive_count == 2:
+            raise RuntimeError
+
+    worker = scene.worker(failing_once_more)
+    worker.deliver(*batch(1))
+    scene.run()
+    scene.memory.items.clear()
+    worker.deliver(*batch(1, receives=2))
+    scene.run()
+
+    assert worker.answers == [[], ["0"]]
+    assert [run.attempt for run in scene.runs] == [1, 1]
+
+
+@pytest.mark.scenario("S62", mutant="what is unreadable is overwritten")
 @pytest.mark.parametrize(
     "item",
     [

@@ -76,6 +76,7 @@ def test_a_handler_that_returns_gives_its_result_and_its_writes() -> None:
 ERRORS = [ValueError(), SystemExit(), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()]
 
 
+@pytest.mark.scenario("S35", mutant="`Exception` around a handler, where `BaseException` is meant")
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_whatever_is_raised_is_this_keys_failure(error: BaseException, asynchronous: bool) -> None:

@@ -10,6 +10,8 @@ from idempotent_receiver.clock import Deadline, SystemClock
 from tests.held_clock import START_MS, HeldClock
 
 
+@pytest.mark.scenario("S72", mutant="a version of the process's own generator")
+@pytest.mark.scenario("S72", mutant="a version is drawn at import")
 def test_versions_differ_even_between_twins_that_share_their_generators_state() -> None:
     """A snapshot or a fork copies a process's generator; the system's entropy is drawn at each call."""
     random.seed(7)

@@ -116,6 +116,18 @@ def test_a_fault_is_found_by_its_check_alone(check: str, place: int) -> None:
     assert found.remedy
 
 
+@pytest.mark.scenario("S34", mutant="a table in two regions is as good as one")
+def test_a_table_in_which_two_regions_can_both_claim_a_key_is_found_and_is_not_promised() -> None:
+    """Replicas that are written asynchronously let both claims succeed: no code of ours could tell."""
+    (found,) = examine(amended("table", Replicas=[{"RegionName": "eu-west-1"}], MultiRegionConsistency="EVENTUAL"))
+
+    assert isinstance(found, Finding)
+    assert "two regions can both claim one key" in found.text
+    assert "one region" in found.remedy
+    not_promised = (ROOT / "docs/guarantees.md").read_text().partition("\n## Not promised\n")[2]
+    assert "global table" in not_promised
+
+
 def test_every_check_has_a_fault_that_it_finds() -> None:
     assert list(FAULTS) == [name_of(check) for check in CHECKS]
 

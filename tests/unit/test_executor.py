@@ -299,6 +299,7 @@ def test_a_task_that_would_end_the_loop_ends_nobody_elses(held: Held, error: Bas
     assert held.wait(2) == ["careless", "other"]
 
 
+@pytest.mark.scenario("S38", mutant="the threads of a cancelled coroutine outlive its invocation")
 def test_the_threads_of_a_cancelled_coroutine_are_waited_for(held: Held) -> None:
     """`asyncio.to_thread` cannot be cancelled; its thread must not outlive the invocation."""
     running, go_on, ends = threading.Event(), threading.Event(), []
@@ -479,6 +480,7 @@ def test_what_would_end_a_thread_or_a_process_is_that_messages_failure(error: ty
         assert failed_ids(handler(batch(*"de"), Context())) == []
 
 
+@pytest.mark.scenario("S39", mutant="an interrupt leaves everything as it is")
 @pytest.mark.parametrize("signal", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_of_the_process_records_what_has_finished_and_gives_the_rest_back(
     signal: type[BaseException],

@@ -62,6 +62,7 @@ def test_message_ids_need_no_namespace_and_may_have_one() -> None:
     sqs_consumer(MemoryStore(namespace="n"))
 
 
+@pytest.mark.scenario("S10", mutant="a record may expire before its lease")
 @pytest.mark.parametrize("seconds", [0, -1, 86_399])
 def test_a_record_must_not_expire_while_its_message_can_come_again(seconds: int) -> None:
     """A retention below a day is refused; a lease can never outlast it."""
@@ -155,6 +156,9 @@ NO_EVENTS: list[Any] = [
 ]
 
 
+@pytest.mark.scenario("S51", mutant="what is no batch is an empty batch")
+@pytest.mark.scenario("S52", mutant="a malformed record is passed over")
+@pytest.mark.scenario("S59", mutant="an empty messageId is let in")
 @pytest.mark.parametrize("wrong", NO_EVENTS, ids=lambda one: json.dumps(one)[:40])
 def test_what_is_no_batch_raises_before_any_handler_runs(wrong: Any) -> None:
     """An empty answer would acknowledge everything; an error makes Lambda redeliver all."""

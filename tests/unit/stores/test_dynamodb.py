@@ -260,6 +260,7 @@ def test_the_text_of_an_update_of_a_record_without_a_version() -> None:
     assert statement["Parameters"][-3:] == [{"S": "a"}, {"S": "INPROGRESS"}, {"N": "7"}]
 
 
+@pytest.mark.scenario("S20", mutant="a request takes 26 statements")
 @pytest.mark.parametrize(("count", "requests"), [(2, 1), (25, 1), (26, 2), (50, 2), (60, 3)])
 def test_25_writes_are_one_request(count: int, requests: int) -> None:
     """Inserts and replaces of n records take n/25 requests, rounded up."""
@@ -276,6 +277,7 @@ def batches(count: int) -> list[Reply]:
     return [{} if size == 1 else statements(*[None] * size) for size in sizes]
 
 
+@pytest.mark.scenario("S22", mutant="a read that may be stale")
 @pytest.mark.parametrize(("count", "requests"), [(1, 1), (100, 1), (101, 2), (250, 3)])
 def test_100_reads_are_one_request(count: int, requests: int) -> None:
     """Reads of n ids take n/100 requests, rounded up, and every one of them is consistent."""
@@ -307,6 +309,7 @@ UNSENDABLE = {
 }
 
 
+@pytest.mark.scenario("S19", mutant="a key of any length is sent")
 @pytest.mark.parametrize("poison", UNSENDABLE.values(), ids=UNSENDABLE)
 def test_what_dynamodb_cannot_store_sinks_nothing_else(poison: Record) -> None:
     """A record that would be refused with its whole batch, or mixed up with another, is left out and answered alone."""
@@ -339,6 +342,7 @@ def test_a_table_is_named(name: str) -> None:
 # What a statement may answer
 
 
+@pytest.mark.scenario("S17", mutant="contention is refused for good")
 @pytest.mark.parametrize(
     "code", ["ThrottlingError", "ProvisionedThroughputExceeded", "RequestLimitExceeded", "TransactionConflict"]
 )
@@ -370,6 +374,7 @@ def test_a_statement_that_was_refused(code: str, remedy: str) -> None:
     assert all(part in why(written[0]) for part in (code, TABLE, remedy))
 
 
+@pytest.mark.scenario("S18", mutant="an internal error means that nothing was written")
 @pytest.mark.parametrize("code", ["InternalServerError", "SomethingNew"])
 def test_a_statement_in_doubt(code: str) -> None:
     """A statement whose error says nothing of its effect is in doubt, and so is one with an unheard-of error."""
@@ -405,6 +410,7 @@ def test_a_lost_answer_leaves_a_doubt(trouble: Exception, count: int) -> None:
     assert isinstance(wire.store.commit(change(), ()), Unknown)
 
 
+@pytest.mark.scenario("S20", mutant="an internal error means that nothing was written")
 @pytest.mark.parametrize("code", ["InternalServerError", "ServiceUnavailable", "SomethingNew"])
 @pytest.mark.parametrize("count", [1, 2])
 def test_an_internal_error_leaves_a_doubt(code: str, count: int) -> None:
@@ -466,6 +472,7 @@ def test_a_missing_permission_is_named() -> None:
     assert "allow dynamodb:UpdateItem on the records" in why(store.commit(change(), ()))
 
 
+@pytest.mark.scenario("S20", mutant="an invalid batch has written nothing")
 def test_an_invalid_batch_may_have_been_written_in_part() -> None:
     """A batch that is found invalid at a later statement leaves a doubt; a single write that is invalid is refused."""
     wire = Wire(Refusal("ValidationException"))
@@ -533,6 +540,7 @@ def test_unprocessed_keys_are_asked_for_again() -> None:
     assert wire.sent[1][1]["RequestItems"] == unprocessed("b", "c")
 
 
+@pytest.mark.scenario("S23", mutant="keys left unprocessed count as absent")
 def test_keys_unprocessed_for_ever_are_in_doubt() -> None:
     """A bounded number of requests later, what was never read is unknown: neither absent nor done."""
     wire = Wire({"Responses": found("a"), "UnprocessedKeys": unprocessed("b")})
@@ -561,6 +569,7 @@ def test_a_read_that_breaks_off_keeps_what_it_has() -> None:
 # Transactions
 
 
+@pytest.mark.scenario("S30", mutant="a transaction's token is drawn at each sending")
 def test_a_transaction_is_sent_the_same_each_time() -> None:
     """The record's update comes first, and the token is the same, and at most 36 characters, for the same claim."""
     wire, tx = Wire({}), adding()
@@ -579,6 +588,7 @@ def test_a_transaction_is_sent_the_same_each_time() -> None:
     assert 1 <= len(body["ClientRequestToken"]) <= 36
 
 
+@pytest.mark.scenario("S30", mutant="a transaction's token is used again by the next claim")
 def test_another_claim_has_another_token() -> None:
     """Tokens of two claims differ, be they of one key or of two that drew one version."""
     wire = Wire({})
@@ -590,6 +600,7 @@ def test_another_claim_has_another_token() -> None:
     assert len({body["ClientRequestToken"] for _, body in wire.sent}) == 3
 
 
+@pytest.mark.scenario("S32", mutant="contention is refused for good")
 @pytest.mark.parametrize("code", ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"])
 @pytest.mark.parametrize("position", [0, 1])
 def test_a_transaction_that_was_put_off(code: str, position: int) -> None:
@@ -600,6 +611,7 @@ def test_a_transaction_that_was_put_off(code: str, position: int) -> None:
     assert may_be_tried_again(Wire(cancelled(*reasons)).store.commit(change(), adding().actions))
 
 
+@pytest.mark.scenario("S31", mutant="a transaction's lost claim is a condition like any other")
 @pytest.mark.parametrize(
     ("reasons", "answer"),
     [
@@ -684,6 +696,7 @@ REFUSED_ACTIONS = {
 }
 
 
+@pytest.mark.scenario("S33", mutant="a handler may write its own record")
 @pytest.mark.parametrize(("actions", "reason"), REFUSED_ACTIONS.values(), ids=REFUSED_ACTIONS)
 def test_actions_that_no_transaction_may_hold(actions: list[Action], reason: str) -> None:
     """What DynamoDB would refuse, or must not be asked, is refused for good before anything is sent."""

@@ -1,0 +1,49 @@
+"""The 72 scenarios are all tests, and each names the planted bug that turns it red; `make mutants` shows that."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.scenarios import NUMBERS, ROOT, told, witnesses
+
+if TYPE_CHECKING:
+    from tests.mutants.scenarios import Told
+
+
+@pytest.fixture(scope="module")
+def marks() -> list[Told]:
+    return told()
+
+
+def test_every_scenario_is_a_test_and_no_other_number_is_one(marks: list[Told]) -> None:
+    """From S01 to S72."""
+    assert sorted({each.scenario for each in marks}) == NUMBERS
+
+
+def test_every_scenarios_test_names_a_bug_of_the_catalogue_or_says_why_none_can_turn_it_red(marks: list[Told]) -> None:
+    """One of the two, and by the bug's very name."""
+    names = {mutant.name for mutant in MUTANTS}
+
+    assert [each for each in marks if (each.mutant is None) == (each.why_none is None)] == []
+    assert {each.mutant for each in marks if each.mutant is not None} - names == set()
+
+
+def test_every_bug_is_looked_for_somewhere(marks: list[Told]) -> None:
+    """In files of its own choice, or by the scenarios' tests that name it."""
+    assert [mutant.name for mutant in MUTANTS if not mutant.where and not witnesses(mutant.name, marks)] == []
+
+
+def test_a_scenario_is_selected_by_its_number(marks: list[Told]) -> None:
+    """As `pytest -k S17` does."""
+    files = sorted({each.test.partition("::")[0] for each in marks if each.scenario == "S17"})
+    command = [sys.executable, "-m", "pytest", "-k", "S17", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
+
+    chosen = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    selected = {line.partition("[")[0] for line in chosen.splitlines() if "::" in line}
+    assert selected == {each.test for each in marks if each.scenario == "S17"}

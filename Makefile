@@ -88,8 +88,8 @@ picture: $(DEVELOPMENT) $(MINISTACK) $(BENCH) .build/host.complete ## draw docs/
 	.tools/bench/bin/python -m local.picture .build/figures.json docs/dashboard.png
 
 .PHONY: mutants
-mutants: setup .build/host.complete ## plant known bugs, and see each one turn a test red
-	.venv/bin/python -m tests.mutants
+mutants: setup .build/host.complete ## plant known bugs, and see each one turn its tests red (BUGS="S17 lease")
+	.venv/bin/python -m tests.mutants $(BUGS)
 
 .PHONY: clean
 clean: ## remove everything that was made

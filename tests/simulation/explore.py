@@ -75,7 +75,8 @@ def explored(name: str, faults: int, seconds: float) -> Found:
 def report(found: Found) -> list[str]:
     """What is told of a search."""
     faults = f"{found.setup.name} with up to {found.faults} faults"
-    states = f"{found.states:,} states, {found.moves:,} moves, {found.seconds:.0f} s"
+    seconds = f"{found.seconds:.0f} s ({found.cpu_seconds:.0f} of them computing)"
+    states = f"{found.states:,} states, {found.moves:,} moves, {seconds}"
     if found.violation is not None:
         violation, schedule = shortest(found)
         numbers = numbered(found.setup, found.faults, schedule)

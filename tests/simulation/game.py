@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import MemoryStore
-from idempotent_receiver.store import NotApplied, Unknown
+from idempotent_receiver.store import Conflict, NotApplied, Unknown
 from idempotent_receiver.stores.memory import Table
 from tests.simulation import invariants, judge, moves
 from tests.simulation.held import LOST
@@ -15,7 +15,9 @@ from tests.simulation.state import ON_THE_WAY, State, Wired, Worker
 from tests.simulation.world import START_EPOCH_SECONDS
 
 if TYPE_CHECKING:
-    from tests.simulation.held import Event, Setup
+    from collections.abc import Sequence
+
+    from tests.simulation.held import Call, Event, Setup
     from tests.simulation.moves import Move
     from tests.simulation.past import Past
 
@@ -53,7 +55,7 @@ class Game:
         """After all faults and leases, deliver everything once more: it must be acknowledged. Raises Violation."""
         state = before.copy()
         leases = [item.get("in_progress_expiration", 0) / 1000 - START_EPOCH_SECONDS for item in state.items.values()]
-        state.now = max([state.now, *leases]) + 5
+        state.now = round(max([state.now, *leases]) + 5, 3)
         state.wire, state.faults = (), 0
         state.workers.append(Worker(ONCE_MORE, 3))
         try:
@@ -67,7 +69,7 @@ class Game:
 
     def _start(self, state: State, name: str, off: float) -> None:
         worker = _named(state, name)
-        worker.started, worker.wall = state.now, off
+        worker.started, worker.wall, worker.off = state.now, off, off
         # A lease that is only just over may not be over by this worker's clock.
         held = any(
             invariants.live(item, state.now_ms - moves.CLOCK_OFF_SECONDS * 4000) for item in state.items.values()
@@ -76,13 +78,16 @@ class Game:
         for other in others:
             other.contended = True
         worker.contended = bool(others) or held or bool(state.wire)
-        past = self.pasts.begun(name, worker.receives, ("start", state.now, off))
+        past = self.pasts.begun(worker.receives, ("start", 0.0, off))
         self._stands(state, worker, past)
 
     def _apply(self, state: State, name: str, number: int, place: int) -> None:
         worker = _named(state, name)
         call = worker.call(number)
-        answer = self._effect(state, call.kind, worker.world_wide(call.parts[place]), name)
+        answer = self._effect(state, call.kind, worker.sent(call, place), name)
+        if call.kind == "insert" and len(call.parts) > 1 and isinstance(answer, Conflict):
+            # Of an insert among several, DynamoDB says no more than that there is something: `DuplicateItem`.
+            answer = Conflict()
         self._put(state, worker, number, place, answer)
 
     def _answer(self, state: State, name: str, number: int) -> None:
@@ -91,7 +96,7 @@ class Game:
         call = worker.call(number)
         if call.kind == "send" and answers == (CONFIRMED,):
             state.buried |= {call.parts[0]}
-        self._tell(state, worker, "answer", number, tuple(worker.own(answer) for answer in answers))
+        self._tell(state, worker, "answer", number, tuple(worker.own(answer, state.now) for answer in answers))
 
     def _return(self, state: State, name: str, number: int) -> None:
         worker = _named(state, name)
@@ -116,10 +121,10 @@ class Game:
         for worker in [worker for worker in state.workers if worker.live]:
             worker.contended = True
             # Who is still at it then has run out of time, be it for its store or for its handler.
-            worker.troubles += moment >= worker.started + moves.TOO_LATE
+            worker.troubled |= worker.since(moment) >= moves.TOO_LATE
         state.now = moment
         for worker in [worker for worker in state.workers if worker.live and not worker.overran]:
-            if worker.past is not None and moves.overdue(worker.past, moment):
+            if moves.overdue(worker, moment):
                 self._wake(state, worker.name)
 
     def _arrive(self, state: State, place: int) -> None:
@@ -134,48 +139,49 @@ class Game:
 
     def _step(self, state: State, name: str) -> None:
         _named(state, name).wall += STEP_SECONDS
+        state.stepped = name
 
     def _lose(self, state: State, name: str, number: int) -> None:
         worker = _named(state, name)
-        worker.troubles += 1
+        worker.troubled = True
         call, answers = worker.call(number), dict(worker.answers)[number]
-        self._leave_on_wire(state, worker, call.kind, call.parts, answers)
+        self._leave_on_wire(state, worker, call, answers)
         lost = LOST if call.kind == "send" else NOBODY_KNOWS
         self._tell(state, worker, "answer", number, (lost,) * len(answers))
 
     def _throttle(self, state: State, name: str, number: int, place: int) -> None:
         worker = _named(state, name)
-        worker.troubles += 1
+        worker.troubled = True
         self._put(state, worker, number, place, THROTTLED)
 
     def _unsure(self, state: State, name: str, number: int, place: int) -> None:
         worker = _named(state, name)
-        worker.troubles += 1
+        worker.troubled = True
         call = worker.call(number)
-        self._effect(state, call.kind, worker.world_wide(call.parts[place]), name)
+        self._effect(state, call.kind, worker.sent(call, place), name)
         self._put(state, worker, number, place, LOST if call.kind == "send" else NOBODY_KNOWS)
 
     def _doubt(self, state: State, name: str, number: int, place: int) -> None:
         worker = _named(state, name)
-        worker.troubles += 1
+        worker.troubled = True
         self._put(state, worker, number, place, NOBODY_KNOWS)
 
     def _slow(self, state: State, name: str, number: int) -> None:
         worker = _named(state, name)
-        worker.troubles += 1
+        worker.troubled = True
         worker.slow += (number,)
 
     def _copy(self, state: State, name: str, number: int, place: int) -> None:
         worker = _named(state, name)
-        worker.troubles += 1
+        worker.troubled = True
         call = worker.call(number)
-        self._leave_on_wire(state, worker, call.kind, (call.parts[place],), (ON_THE_WAY,))
+        self._leave_on_wire(state, worker, call, [ON_THE_WAY if at == place else None for at in range(len(call.parts))])
 
     def _resend(self, state: State, name: str, number: int, place: int) -> None:
         worker = _named(state, name)
-        worker.troubles += 1
+        worker.troubled = True
         call = worker.call(number)
-        self._effect(state, call.kind, worker.world_wide(call.parts[place]), name)
+        self._effect(state, call.kind, worker.sent(call, place), name)
 
     def _raise(self, state: State, name: str, number: int) -> None:
         worker = _named(state, name)
@@ -191,27 +197,28 @@ class Game:
 
     def _die(self, state: State, worker: Worker) -> None:
         for _, call, answers in worker.waits():
-            self._leave_on_wire(state, worker, call.kind, call.parts, answers)
-        _end(worker)
+            self._leave_on_wire(state, worker, call, answers)
+        worker.end()
 
-    def _leave_on_wire(
-        self, state: State, worker: Worker, kind: str, parts: tuple[Any, ...], answers: tuple[Any, ...]
-    ) -> None:
-        if kind not in ("insert", "replace", "commit"):
+    def _leave_on_wire(self, state: State, worker: Worker, call: Call, answers: Sequence[Any]) -> None:
+        if call.kind not in ("insert", "replace", "commit"):
             return
-        sent = [part for part, answer in zip(parts, answers, strict=True) if answer is ON_THE_WAY]
-        state.wire += tuple(Wired(kind, worker.world_wide(part), worker.name) for part in sent)
+        before = len(state.wire)
+        sent = [worker.sent(call, place) for place, answer in enumerate(answers) if answer is ON_THE_WAY]
+        state.wire += tuple(Wired(call.kind, part, worker.name) for part in sent)
+        state.forget_hopeless()
         for other in state.workers:
-            other.contended |= other.live and other is not worker and bool(sent)
+            other.contended |= other.live and other is not worker and len(state.wire) > before
 
     def _effect(self, state: State, kind: str, part: Any, writer: str) -> Any:
         """Let a statement take effect, and hold the change against the invariants."""
         if kind == "send":
             return CONFIRMED
         memory = self._memory
-        memory.items = dict(state.items)
         if kind == "read":
+            memory.items = state.items
             return memory.read([part])[0]
+        memory.items = dict(state.items)
         id = part[0].new.id if kind == "commit" else part.new.id if kind == "replace" else part.id
         before = memory.items.get(id)
         if kind == "commit":
@@ -219,7 +226,12 @@ class Game:
         else:
             answer = (memory.insert if kind == "insert" else memory.replace)([part])[0]
         after = memory.items.get(id)
+        if after is before:
+            return answer
         state.items = memory.items
+        if before is not None and "version" in before:
+            state.gone |= {before["version"]}
+        state.forget_hopeless()
         invariants.check_write(before, after, writer, state.now_ms, state.succeeded)
         if self.setup.transactional:
             invariants.check_effect(id, after, state.entries.get(id, 0))
@@ -241,10 +253,12 @@ class Game:
 
     def _tell(self, state: State, worker: Worker, kind: str, *rest: Any) -> None:
         assert worker.past is not None, "it runs"
-        event: Event = (kind, state.now, worker.wall, *rest)
+        event: Event = (kind, worker.since(state.now), worker.wall, *rest)
+        state.stepped = None
         if kind == "answer":
             worker.answers = tuple(one for one in worker.answers if one[0] != rest[0])
-        self._stands(state, worker, self.pasts.told(worker.name, worker.receives, worker.past, event))
+            worker.slow = tuple(number for number in worker.slow if number != rest[0])
+        self._stands(state, worker, self.pasts.told(worker.past, event))
 
     def _stands(self, state: State, worker: Worker, past: Past) -> None:
         """Take over what a worker has come to, and hold it against the invariants."""
@@ -256,7 +270,7 @@ class Game:
                 judge.started(state, worker, call.parts[0])
         if past.response is not None:
             judge.answered(state, worker, past.response)
-            _end(worker)
+            worker.end()
 
 
 def _first_move(worker: Worker, now: float) -> Move:
@@ -267,7 +281,3 @@ def _first_move(worker: Worker, now: float) -> Move:
 
 def _named(state: State, name: str) -> Worker:
     return next(worker for worker in state.workers if worker.name == name)
-
-
-def _end(worker: Worker) -> None:
-    worker.over, worker.answers, worker.names, worker.slow = True, (), (), ()

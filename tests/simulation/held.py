@@ -12,7 +12,7 @@ import json
 from collections import deque
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 DEAD_LETTERS = "https://sqs.us-east-1.amazonaws.com/123456789012/dead-letters"
 BUDGET_SECONDS = 10.0
+ME = "me"
+"""What every worker calls itself: which one it is concerns nobody but the world."""
 LOST = "lost"
 """The answer to a dead letter of which nobody knows whether it arrived."""
 
@@ -56,6 +58,8 @@ class Call:
 
     kind: str
     parts: tuple[Any, ...]
+    sent: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What its statements are to the world, for whoever wants to know that again."""
 
 
 Event = tuple[Any, ...]
@@ -84,7 +88,6 @@ class Held:
     """A worker, and what it waits for."""
 
     setup: Setup
-    name: str
     receives: int
     calls: dict[int, Call] = field(default_factory=dict)
     """What it waits for, by the number of the call."""
@@ -202,7 +205,7 @@ class Held:
         records = [sqs_record(id, receives=self.receives, queue=queue, group=group) for id in self.setup.batch]
         context = SimpleNamespace(
             get_remaining_time_in_millis=lambda: int(BUDGET_SECONDS * 1000),
-            aws_request_id=self.name,
+            aws_request_id=ME,
             function_name="consumer",
         )
         handle = self._post if self.setup.transactional else self._handle
@@ -244,7 +247,12 @@ class Held:
 
     def version(self) -> str:
         self._drawn += 1
-        return f"{self.name}-{self._drawn}"
+        return f"{ME}-{self._drawn}"
+
+
+for _handler in (Held._handle, Held._post):
+    # Resolved once: each consumer that is made reads them, and there are millions.
+    _handler.__annotations__ = get_type_hints(_handler)
 
 
 @dataclass(frozen=True)

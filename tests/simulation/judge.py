@@ -17,7 +17,7 @@ def started(state: State, worker: Worker, id: str) -> None:
     running = [
         other.name
         for other in state.workers
-        if other.live and other is not worker and state.now < other.started + BUDGET_SECONDS and _runs(other, id)
+        if other.live and other is not worker and other.since(state.now) < BUDGET_SECONDS and _runs(other, id)
     ]
     invariants.check_start(id, worker.name, state.items.get(id), state.now_ms, running)
     if state.setup.fifo:
@@ -44,7 +44,7 @@ def answered(state: State, worker: Worker, response: list[str] | BaseException) 
     for id in batch:
         if id not in response:
             invariants.check_acknowledged(id, worker.name, state.items.get(id), state.now_ms, state.buried)
-    if worker.troubles == 0 and not worker.overran:
+    if not (worker.troubled or worker.overran):
         invariants.check_left_behind(worker.name, state.items.values(), state.now_ms)
     if not worker.contended:
         invariants.check_progress(worker.name, response)

@@ -21,7 +21,6 @@ from tests.simulation.world import START_EPOCH_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.simulation.past import Past
     from tests.simulation.state import State, Worker
 
 Move = tuple[Any, ...]
@@ -39,6 +38,9 @@ CLOCK_OFF_SECONDS = 1.4
 
 def moves(state: State) -> Iterator[Move]:
     """All that can happen next, always in the same order, what costs no fault first."""
+    if state.stepped is not None:
+        yield from _looks_at_its_clock(state)
+        return
     live = [worker for worker in state.workers if worker.live]
     unbegun = [worker.name for worker in state.workers if worker.past is None]
     moment = next_moment(state)
@@ -56,7 +58,7 @@ def moves(state: State) -> Iterator[Move]:
         if moment is not None and dying(state, moment):
             yield ("time", True)
         for worker in live:
-            yield from _faults_of(worker, letters=state.setup.letters)
+            yield from _faults_of(worker, state.now, letters=state.setup.letters)
 
 
 def of_worker(worker: Worker, now: float) -> Iterator[Move]:
@@ -69,15 +71,37 @@ def of_worker(worker: Worker, now: float) -> Iterator[Move]:
             yield from (("apply", worker.name, number, place) for place, one in enumerate(answers) if one is ON_THE_WAY)
     past = worker.past
     assert past is not None
-    if past.woken or overdue(past, now):
+    if past.woken or overdue(worker, now):
         yield ("wake", worker.name)
-    elif past.timeout is not None and past.timeout - now - past.local < SHORT_WAIT_SECONDS:
+    elif past.timeout is not None and past.timeout - worker.since(now) - past.local < SHORT_WAIT_SECONDS:
         yield ("timer", worker.name)
 
 
-def _faults_of(worker: Worker, *, letters: bool) -> Iterator[Move]:
+def _looks_at_its_clock(state: State) -> Iterator[Move]:
+    """What lets a worker whose wall clock has stepped go on: nothing else has to come between, since nobody sees it."""
+    for worker in state.workers:
+        if worker.name == state.stepped:
+            yield from (move for move in of_worker(worker, state.now) if _tells(worker, move))
+            if state.faults:
+                faults = _faults_of(worker, state.now, letters=state.setup.letters)
+                yield from (move for move in faults if _tells(worker, move))
+
+
+def _tells(worker: Worker, move: Move) -> bool:
+    """Whether the worker's process goes on with this move."""
+    kind, _, *where = move
+    if kind in ("crash", "step", "slow", "copy", "resend"):
+        return False
+    if kind not in ("apply", "throttle", "unsure", "doubt"):
+        return True
+    number = where[0]
+    answers = dict(worker.answers)[number]
+    return number not in worker.slow and sum(answer is ON_THE_WAY for answer in answers) == 1
+
+
+def _faults_of(worker: Worker, now: float, *, letters: bool) -> Iterator[Move]:
     yield ("crash", worker.name)
-    if worker.wall == 0:
+    if worker.wall == 0 and any(_tells(worker, move) for move in of_worker(worker, now)):
         yield ("step", worker.name)
     for number, call, answers in worker.waits():
         if call.kind == "run":
@@ -109,7 +133,7 @@ def next_moment(state: State) -> float | None:
     awake = [worker for worker in state.workers if worker.live and not worker.overran]
     if any(_in_a_hurry(worker, state.now) for worker in awake) or all(worker.over for worker in state.workers):
         return None
-    moments = [worker.started + stop for worker in awake for stop in STOPS]
+    moments = [round(worker.started + stop, 3) for worker in awake for stop in STOPS]
     off = (0.1, CLOCK_OFF_SECONDS + 0.1) if state.faults or any(worker.wall for worker in state.workers) else (0.1,)
     for item in state.items.values():
         if item["status"] == "INPROGRESS" and item.get("owner") is not None:
@@ -123,14 +147,15 @@ def _in_a_hurry(worker: Worker, now: float) -> bool:
     past = worker.past
     assert past is not None
     busy = any(call.kind != "run" and number not in worker.slow for number, call in past.calls.items())
-    return busy or past.woken or overdue(past, now)
+    return busy or past.woken or overdue(worker, now)
 
 
-def overdue(past: Past, now: float) -> bool:
-    return past.timeout is not None and past.timeout <= now + past.local
+def overdue(worker: Worker, now: float) -> bool:
+    past = worker.past
+    return past is not None and past.timeout is not None and past.timeout <= worker.since(now) + past.local
 
 
 def dying(state: State, moment: float) -> list[Worker]:
     """The workers that are past their deadline at that moment."""
     live = [worker for worker in state.workers if worker.live and not worker.overran]
-    return [worker for worker in live if worker.started + BUDGET_SECONDS < moment]
+    return [worker for worker in live if worker.since(moment) > BUDGET_SECONDS]

@@ -21,10 +21,9 @@ MOST_KEPT = 500
 class Past:
     """A worker's history, and what the worker waits for after it."""
 
-    __slots__ = ("calls", "event", "local", "next", "number", "opened", "parent", "response", "timeout", "woken")
-
     def __init__(self, number: int, parent: Past | None, event: Event, held: Held) -> None:
         self.number = number
+        self.receives = held.receives
         self.parent = parent
         self.event = event
         self.next: dict[Event, Past] = {}
@@ -54,23 +53,23 @@ class Pasts:
         self.count = 0
         self.replayed = 0
         """How many workers had to be told everything from the start."""
-        self._first: dict[tuple[str, int, Event], Past] = {}
+        self._first: dict[tuple[int, Event], Past] = {}
         self._kept: OrderedDict[Past, Held] = OrderedDict()
 
-    def begun(self, name: str, receives: int, event: Event) -> Past:
+    def begun(self, receives: int, event: Event) -> Past:
         """A worker that has only been started."""
-        first = (name, receives, event)
+        first = (receives, event)
         if first not in self._first:
-            held = Held(self.setup, name, receives)
-            self._first[first] = self._played(held, None, event)
+            self._first[first] = self._played(Held(self.setup, receives), None, event)
         return self._first[first]
 
-    def told(self, name: str, receives: int, past: Past, event: Event) -> Past:
+    def told(self, past: Past, event: Event) -> Past:
         """The worker after one more event."""
-        if event not in past.next:
-            held = self._kept.pop(past, None) or self._replayed(name, receives, past)
-            past.next[event] = self._played(held, past, event)
-        return past.next[event]
+        after = past.next.get(event)
+        if after is None:
+            held = self._kept.pop(past, None) or self._replayed(past)
+            after = past.next[event] = self._played(held, past, event)
+        return after
 
     def _played(self, held: Held, parent: Past | None, event: Event) -> Past:
         held.tell(event)
@@ -82,9 +81,9 @@ class Pasts:
                 self._kept.popitem(last=False)[1].close()
         return past
 
-    def _replayed(self, name: str, receives: int, past: Past) -> Held:
+    def _replayed(self, past: Past) -> Held:
         self.replayed += 1
-        held = Held(self.setup, name, receives)
+        held = Held(self.setup, past.receives)
         for event in past.events():
             held.tell(event)
         return held

@@ -67,7 +67,7 @@ def test_clocks_further_apart_than_the_lease_margin_let_two_run_at_once() -> Non
     ],
 )
 def test_a_planted_bug_is_found_and_its_seed_plays_again(bug: str, rule: str, first: int, tmp_path: Path) -> None:
-    """With the one command that is printed beside it. `first`: a seed shortly before one that finds it, to save time."""
+    """With the one command that is printed beside it. `first`: a seed not long before one that finds it."""
     (mutant,) = [mutant for mutant in MUTANTS if mutant.name == bug]
     environment = os.environ | {"PYTHONPATH": str(plant(mutant, tmp_path))}
 

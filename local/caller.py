@@ -52,10 +52,17 @@ class Caller:
     def post(self, transfer: Mapping[str, Any], key: str) -> Answer:
         """Ask for a transfer."""
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-        url, body = f"{self.url}/transfers", json.dumps(transfer).encode()
-        asked = AWSRequest("POST", url, headers=headers, data=body)
+        return self._ask("POST", "transfers", headers, json.dumps(transfer).encode())
+
+    def get(self, transfer_id: str) -> Answer:
+        """Ask how far it is."""
+        return self._ask("GET", f"transfers/{transfer_id}", {}, None)
+
+    def _ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+        url = f"{self.url}/{path}"
+        asked = AWSRequest(method, url, headers=headers, data=body)
         SigV4Auth(self.credentials, "execute-api", self.region).add_auth(asked)
-        request = urllib.request.Request(url, body, dict(asked.headers.items()), method="POST")
+        request = urllib.request.Request(url, body, dict(asked.headers.items()), method=method)
         opener = _direct if self.url.startswith("http:") else urllib.request.build_opener()
         try:
             with opener.open(request, timeout=TIMEOUT_SECONDS) as response:

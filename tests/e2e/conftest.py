@@ -30,6 +30,7 @@ TIMEOUT_SECONDS = 10
 """The function's: a lease lasts as long and a little more, and so would a test that waits for one."""
 
 STUBBORN = """
+from app.shipped_ledger import *
 from app.shipped_ledger import Ledger as Shipped
 from idempotent_receiver import current_claim
 
@@ -45,9 +46,11 @@ class Ledger(Shipped):
 
 
 class Deploy(Protocol):
-    """Deploys template.yaml, byte for byte; `stubborn`: with a ledger that fails as a transfer's id says."""
+    """Deploys template.yaml, byte for byte; `stubborn`: with a ledger that fails as a transfer's id says; `api`: with
+    another composition root of the API, which finds the shipped one at `app.shipped_api`.
+    """
 
-    def __call__(self, name: str, *, stubborn: bool = False, **parameters: str) -> Deployed: ...
+    def __call__(self, name: str, *, stubborn: bool = False, api: str | None = None, **parameters: str) -> Deployed: ...
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -94,8 +97,11 @@ def deployed(aws: Aws, build: Path, architecture: str, stacks: list[Deployed]) -
     """A way to deploy; what the functions then ask of AWS is recorded on its way."""
     with ExitStack() as cleanup:
 
-        def deploy_one(name: str, *, stubborn: bool = False, **parameters: str) -> Deployed:
-            overlay = _stubborn(build) if stubborn else {}
+        def deploy_one(name: str, *, stubborn: bool = False, api: str | None = None, **parameters: str) -> Deployed:
+            overlay = {
+                **(_overlaid(build, "ledger", STUBBORN) if stubborn else {}),
+                **({} if api is None else _overlaid(build, "api", api)),
+            }
             settings = {"Architecture": architecture, "FunctionTimeout": str(TIMEOUT_SECONDS), "BatchSize": "10"}
             stack = deploy(
                 aws,  # type: ignore[arg-type]  # it has the clients, and nothing more is asked of a cloud
@@ -105,11 +111,12 @@ def deployed(aws: Aws, build: Path, architecture: str, stacks: list[Deployed]) -
                 parameters=settings | parameters,
             )
             cleanup.callback(aws.client("cloudformation").delete_stack, StackName=stack.name)
-            calls: list[Call] = []
+            calls: dict[str, list[Call]] = {"Consumer": [], "Api": []}
             if aws.functions_are_processes:
-                recorder = cleanup.enter_context(Recorder(aws.endpoint_url, calls))
-                _send_by(recorder, aws, stack.outputs["ConsumerName"])
-            stacks.append(Deployed(aws, stack, calls))
+                for function in calls.keys() & stack.resources.keys():
+                    recorder = cleanup.enter_context(Recorder(aws.endpoint_url, calls[function]))
+                    _send_by(recorder, aws, stack.resources[function])
+            stacks.append(Deployed(aws, stack, calls["Consumer"], calls["Api"]))
             return stacks[-1]
 
         yield deploy_one
@@ -121,9 +128,9 @@ def bank(deployed: Deploy) -> Deployed:
     return deployed("bank")
 
 
-def _stubborn(build: Path) -> Mapping[str, bytes]:
-    shipped = (build / "app" / "ledger.py").read_bytes()
-    return {"app/shipped_ledger.py": shipped, "app/ledger.py": STUBBORN.encode()}
+def _overlaid(build: Path, module: str, source: str) -> Mapping[str, bytes]:
+    shipped = (build / "app" / f"{module}.py").read_bytes()
+    return {f"app/shipped_{module}.py": shipped, f"app/{module}.py": source.encode()}
 
 
 def _send_by(recorder: Recorder, aws: Aws, function: str) -> None:

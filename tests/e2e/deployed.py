@@ -17,8 +17,10 @@ from urllib.parse import urlsplit
 import pytest
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.config import Config
+from botocore.credentials import Credentials
 from localstack_client.session import Session
 
+from local.caller import Caller, api_url
 from local.cloud import ACCOUNT, REGION, ROOT
 
 if TYPE_CHECKING:
@@ -102,16 +104,17 @@ class Answer:
 
 
 class Deployed:
-    """A deployed stack, with what a producer, an operator and a bookkeeper do to it. `calls`: what its function asked
-    of AWS.
+    """A deployed stack, with what a producer, an operator and a bookkeeper do to it. `calls`: what its consumer asked
+    of AWS; `api_calls`: what its API did.
     """
 
     _numbers = count(1)
 
-    def __init__(self, aws: Aws, stack: Stack, calls: list[Call]) -> None:
+    def __init__(self, aws: Aws, stack: Stack, calls: list[Call], api_calls: list[Call]) -> None:
         self.aws = aws
         self.stack = stack
         self.calls = calls
+        self.api_calls = api_calls
         self._letters: dict[str, dict[str, Any]] = {}
 
     # The producer.
@@ -300,3 +303,10 @@ class DeadLetter:
 
 def _typed(item: Mapping[str, Any]) -> dict[str, Any]:
     return {name: TypeSerializer().serialize(value) for name, value in item.items()}
+
+
+def at(bank: Deployed) -> Caller:
+    """Somebody who may call a stack's API."""
+    url = api_url(bank.stack, bank.aws.endpoint_url)
+    assert url is not None, "it has an API"
+    return Caller(url=url, credentials=Credentials(ACCOUNT, "test"), region=REGION)

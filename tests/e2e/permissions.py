@@ -28,22 +28,24 @@ ACTIONS_OF_A_TRANSACTION = {
 
 @dataclass(frozen=True, order=True)
 class Permission:
-    """An action on a resource."""
+    """An action on a resource; of a table, on the item with this key, where that is known."""
 
     action: str
     resource: str
+    key: str | None = None
 
 
 def needed(call: Call, account: str) -> set[Permission]:
     """The permissions that a call takes. Raises KeyError for an operation that nobody has looked up yet."""
 
-    def on_table(action: str, name: str) -> Permission:
-        return Permission(f"dynamodb:{action}", f"arn:aws:dynamodb:{call.region}:{account}:table/{name}")
+    def on_table(action: str, name: str, wish: Mapping[str, Any] | None = None) -> Permission:
+        arn = f"arn:aws:dynamodb:{call.region}:{account}:table/{name}"
+        return Permission(f"dynamodb:{action}", arn, _record_id(wish or {}))
 
     arguments = call.arguments
     match call.service, call.operation:
         case "dynamodb", "PutItem" | "UpdateItem" | "DeleteItem" | "GetItem" | "Query":
-            return {on_table(call.operation, arguments["TableName"])}
+            return {on_table(call.operation, arguments["TableName"], arguments)}
         case "dynamodb", "BatchGetItem":
             return {on_table("BatchGetItem", table) for table in arguments["RequestItems"]}
         case "dynamodb", "BatchExecuteStatement":
@@ -51,12 +53,18 @@ def needed(call: Call, account: str) -> set[Permission]:
             return {on_table(f"PartiQL{verb}", table) for verb, table in map(_verb_and_table, texts)}
         case "dynamodb", "TransactWriteItems":
             parts = [part for item in arguments["TransactItems"] for part in item.items()]
-            return {on_table(ACTIONS_OF_A_TRANSACTION[kind], wish["TableName"]) for kind, wish in parts}
+            return {on_table(ACTIONS_OF_A_TRANSACTION[kind], wish["TableName"], wish) for kind, wish in parts}
         case "sqs", "SendMessage" | "SendMessageBatch" | "ChangeMessageVisibility" | "ChangeMessageVisibilityBatch":
             # A batch takes the permission of its one action: SQS has no other.
             queue = queue_arn(arguments["QueueUrl"], call.region)
             return {Permission(f"sqs:{call.operation.removesuffix('Batch')}", queue)}
     raise KeyError(f"which permissions {call.service}:{call.operation} takes is to be looked up and added here")
+
+
+def _record_id(wish: Mapping[str, Any]) -> str | None:
+    """The key of a record that is written; those of other tables are not asked for in any condition."""
+    found: str | None = {**wish.get("Key", {}), **wish.get("Item", {})}.get("id", {}).get("S")
+    return found
 
 
 def queue_arn(url: str, region: str) -> str:
@@ -97,14 +105,25 @@ def covers(grant: Permission, permission: Permission) -> bool:
 
 
 def _covers(statement: Mapping[str, Any], permission: Permission) -> bool:
-    unknown = set(statement) - {"Sid", "Effect", "Action", "Resource"}
+    unknown = set(statement) - {"Sid", "Effect", "Action", "Resource", "Condition"}
     if unknown:
         raise KeyError(f"this verdict knows nothing of {', '.join(sorted(unknown))} in a statement")
-    return any(
+    return _fulfils(statement.get("Condition"), permission) and any(
         covers(Permission(action, resource), permission)
         for action in _listed(statement["Action"])
         for resource in _listed(statement["Resource"])
     )
+
+
+def _fulfils(condition: Mapping[str, Any] | None, permission: Permission) -> bool:
+    match condition:
+        case None:
+            return True
+        case {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": patterns}} if len(condition) == 1:
+            # IAM calls a condition on all of none fulfilled; here the key must be known.
+            key = permission.key
+            return key is not None and any(fnmatchcase(key, _pattern(pattern)) for pattern in _listed(patterns))
+    raise KeyError(f"this verdict knows nothing of the Condition {condition}")
 
 
 def _listed(value: str | Sequence[str]) -> Sequence[str]:

@@ -111,8 +111,8 @@ def test_every_other_metric_that_is_watched_is_one_that_aws_counts_for_this_stac
             assert value in resources
 
 
-def test_there_are_six_alarms(aws: Aws, bank: Deployed) -> None:
-    assert len(alarmed(aws, bank)) == 6
+def test_there_are_six_alarms_and_one_on_the_api(aws: Aws, bank: Deployed) -> None:
+    assert len(alarmed(aws, bank)) == 7
 
 
 def test_failures_are_counted_by_fields_that_were_printed(

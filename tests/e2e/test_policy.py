@@ -7,11 +7,12 @@ read from the deployed role. That it must be so is not seen on the local cloud, 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.deployed import EVENTS
+from tests.e2e.deployed import EVENTS, at, eventually
 from tests.e2e.permissions import Permission, allowed, covers, granted, needed
 from tests.e2e.recorder import Call
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 POLLER = "Lambda's poller, in the role's name (Lambda Developer Guide, configuring an SQS event source mapping)"
 LAMBDA = "Lambda itself, in the role's name (Lambda Developer Guide, the managed policy AWSLambdaBasicExecutionRole)"
-NOT_ASKED_BY_THE_FUNCTION = {
+NOT_ASKED_BY_A_FUNCTION = {
     "sqs:ReceiveMessage": POLLER,
     "sqs:DeleteMessage": POLLER,
     "sqs:GetQueueAttributes": POLLER,
@@ -29,6 +30,8 @@ NOT_ASKED_BY_THE_FUNCTION = {
     "logs:PutLogEvents": LAMBDA,
 }
 """Allowed all the same, and why."""
+
+every_function = pytest.mark.parametrize("name", ["Consumer", "Api"])
 
 TABLE = Permission("dynamodb:PutItem", "arn:aws:dynamodb:us-east-1:123456789012:table/records")
 
@@ -57,9 +60,26 @@ def _record(bank: Deployed, transfer: dict[str, Any], receives: int) -> dict[str
     return {**record, "messageId": transfer["transfer_id"], "body": json.dumps(transfer), "attributes": attributes}
 
 
-def statements(aws: Aws, bank: Deployed) -> list[dict[str, Any]]:
-    """What the policies of the deployed function's role say."""
-    function = aws.client("lambda").get_function_configuration(FunctionName=bank.stack.outputs["ConsumerName"])
+@pytest.fixture(scope="module")
+def called(worked: Deployed) -> Deployed:
+    """The same, with an API that has been asked: for a transfer, once more, with another key; and for its state, before
+    and after its first delivery.
+    """
+    caller = at(worked)
+    asked = {"from_account": "alice", "to_account": "bob", "amount": 1, "currency": "USD"}
+    worked.pause()
+    first, again = (caller.post(asked, "policy-1") for _ in range(2))
+    assert (first.status, again.status, again.replayed) == (202, 202, True), (first.body, again.body)
+    id = first.body["transfer_id"]
+    assert caller.get(id).body["state"] == "accepted"
+    worked.resume()
+    eventually(lambda: caller.get(id).body["state"], lambda state: state == "posted", what="it is posted")
+    return worked
+
+
+def statements(aws: Aws, bank: Deployed, name: str = "Consumer") -> list[dict[str, Any]]:
+    """What the policies of a deployed function's role say."""
+    function = aws.client("lambda").get_function_configuration(FunctionName=bank.stack.resources[name])
     role = function["Role"].rpartition("/")[2]
     iam = aws.client("iam")
     assert iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"] == [], "all of it is written out"
@@ -68,32 +88,47 @@ def statements(aws: Aws, bank: Deployed) -> list[dict[str, Any]]:
     return [statement for document in documents for statement in document["Statement"]]
 
 
-def asked(bank: Deployed) -> set[Permission]:
+def asked(bank: Deployed, name: str = "Consumer") -> set[Permission]:
     """The permissions that a function's calls take."""
     account = bank.stack.outputs["QueueArn"].split(":")[4]
-    return {permission for call in bank.calls for permission in needed(call, account)}
+    calls = {"Consumer": bank.calls, "Api": bank.api_calls}[name]
+    return {permission for call in calls for permission in needed(call, account)}
 
 
-def test_every_call_of_every_function_is_allowed(aws: Aws, worked: Deployed, stacks: list[Deployed]) -> None:
+@every_function
+def test_every_call_of_every_function_is_allowed(aws: Aws, called: Deployed, stacks: list[Deployed], name: str) -> None:
     denied = {
         (bank.stack.name, permission)
         for bank in stacks
-        for permission in asked(bank)
-        if not allowed(permission, statements(aws, bank))
+        for permission in asked(bank, name)
+        if not allowed(permission, statements(aws, bank, name))
     }
     assert denied == set()
-    assert asked(worked), "nothing was recorded: this run proves nothing"
+    assert asked(called, name), "nothing was recorded: this run proves nothing"
 
 
-def test_every_permission_is_used_or_has_its_reason(aws: Aws, worked: Deployed) -> None:
-    used = asked(worked)
-    grants = granted(statements(aws, worked))
+@every_function
+def test_every_permission_is_used_or_has_its_reason(aws: Aws, called: Deployed, name: str) -> None:
+    used = asked(called, name)
+    grants = granted(statements(aws, called, name))
     unused = {grant for grant in grants if not any(covers(grant, permission) for permission in used)}
-    assert {grant.action for grant in unused} == set(NOT_ASKED_BY_THE_FUNCTION)
+    pollers = {action for action, reason in NOT_ASKED_BY_A_FUNCTION.items() if reason == POLLER}
+    assert {grant.action for grant in unused} == set(NOT_ASKED_BY_A_FUNCTION) - (pollers if name == "Api" else set())
 
 
-def test_no_permission_reaches_further_than_it_must(aws: Aws, worked: Deployed) -> None:
-    wide = {grant for grant in granted(statements(aws, worked)) if "*" in grant.action or "*" in grant.resource}
+def test_the_api_may_write_no_record_of_a_message(aws: Aws, called: Deployed) -> None:
+    writes = {each for each in asked(called, "Api") if each.action == "dynamodb:PutItem" and each.key is not None}
+    assert writes
+    for each in writes:
+        assert each.key is not None
+        assert each.key.startswith("transfers#")
+        of_a_message = replace(each, key=each.key.removeprefix("transfers#"))
+        assert not allowed(of_a_message, statements(aws, called, "Api"))
+
+
+@every_function
+def test_no_permission_reaches_further_than_it_must(aws: Aws, worked: Deployed, name: str) -> None:
+    wide = {grant for grant in granted(statements(aws, worked, name)) if "*" in grant.action or "*" in grant.resource}
     # A log stream's name is Lambda's choice.
     assert {(grant.action, grant.resource.rpartition(":")[2]) for grant in wide} == {
         ("logs:CreateLogStream", "*"),
@@ -151,7 +186,12 @@ def test_a_denial_outweighs_what_is_allowed() -> None:
 
 
 def test_what_the_verdict_does_not_know_it_refuses_to_judge() -> None:
-    statement = {"Effect": "Allow", "Action": "*", "Resource": "*", "Condition": {}}
+    statement = {
+        "Effect": "Allow",
+        "Action": "*",
+        "Resource": "*",
+        "Condition": {"Bool": {"aws:SecureTransport": "true"}},
+    }
     with pytest.raises(KeyError, match="Condition"):
         allowed(TABLE, [statement])
     with pytest.raises(KeyError, match="kms:Decrypt"):

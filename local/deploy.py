@@ -77,7 +77,7 @@ def deploy(
         Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in (parameters or {}).items()],
         Capabilities=["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"],
     )
-    _await_created(cloud, name)
+    await_created(cloud, name)
     stack = describe(cloud, name)
     _expire_records(cloud, stack)
     _limit_concurrency(cloud, stack)
@@ -136,7 +136,8 @@ def describe(cloud: Clients, name: str) -> Stack:
     )
 
 
-def _await_created(cloud: Cloud, name: str) -> None:
+def await_created(cloud: Cloud, name: str) -> None:
+    """Return once everything of a stack is made. Raises DeployError where something is not."""
     deadline = time.monotonic() + DEPLOY_SECONDS
     while time.monotonic() < deadline:
         (stack,) = cloud.client("cloudformation").describe_stacks(StackName=name)["Stacks"]

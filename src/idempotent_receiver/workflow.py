@@ -76,7 +76,9 @@ def workflow_endpoint(
             return problem.bad_request("The request is refused", str(error))
         fingerprint = payload.fingerprint(request.document, request.method, request.path)
         answer = workflow.accept(workflow.start_of(name, fingerprint, told), deadline, owner)
-        return _answered(answer, f"{request.path.rstrip('/')}/{name}", running_status, deadline.now_ms)
+        # Relative to the request's own address, in which a stage or a domain's base path may stand before.
+        location = f"{request.path.rstrip('/').rpartition('/')[2]}/{name}"
+        return _answered(answer, location, running_status, deadline.now_ms)
 
     def lambda_handler(event: Any, context: Any) -> Response:
         request = request_of(event)

@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from app.routes import tenant
 from app.transfers import Transfer
 from app.workflow.wiring import workflow
 from idempotent_receiver.binding import field_names
@@ -25,9 +26,4 @@ def transfer_of(body: bytes) -> dict[str, Any]:
     return transfer.model_dump(mode="json", exclude={"receipt"})
 
 
-def caller(event: Any) -> str:
-    """Whose key it is: API Gateway has checked the caller's signature (IAM)."""
-    return str(event["requestContext"].get("identity", {}).get("userArn") or "")
-
-
-lambda_handler = workflow_endpoint(workflow, parse=transfer_of, scope=caller)
+lambda_handler = workflow_endpoint(workflow, parse=transfer_of, scope=tenant)

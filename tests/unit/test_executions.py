@@ -1,0 +1,266 @@
+"""One execution a key, wherever its starter dies."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+
+from idempotent_receiver import MemoryStore, record
+from idempotent_receiver.executions import (
+    HAND_OVER_MARGIN_SECONDS,
+    MOST_STARTS,
+    Closed,
+    Running,
+    Start,
+    Started,
+    Tended,
+    Workflow,
+    name_of,
+)
+from idempotent_receiver.protocol import Unavailable
+from idempotent_receiver.record import AlreadyCompleted, AlreadyFailed, FingerprintMismatch, LostClaim, Record, Settled
+from tests.held_clock import HeldClock
+from tests.machines import MACHINE, Killed, Machines
+
+TIMEOUT_SECONDS = 7200
+NAME = name_of("key")
+ARN = f"arn:aws:states:us-east-1:123456789012:execution:transfers:{NAME}"
+
+
+class Desk:
+    """A workflow, and requests to it."""
+
+    def __init__(self) -> None:
+        self.clock = HeldClock()
+        self.store = MemoryStore(namespace="transfers")
+        self.machines = Machines()
+        self.workflow = Workflow(
+            self.store,
+            client=self.machines,  # type: ignore[arg-type]  # it has the two methods that are called
+            state_machine_arn=MACHINE,
+            timeout_seconds=TIMEOUT_SECONDS,
+            clock=self.clock,
+        )
+
+    def ask(self, payload: Any = 1) -> object:
+        start = self.workflow.start_of(NAME, f"f{payload}", payload)
+        return self.workflow.accept(start, self.workflow.deadline(10_000), "request")
+
+    def sweep(self) -> object:
+        return self.workflow.tend(NAME, self.workflow.deadline(10_000), "sweep")
+
+    def record(self) -> Record:
+        (found,) = self.store.read([f"transfers#{NAME}"])
+        assert isinstance(found, Record)
+        return found
+
+    def lease_seconds(self) -> float:
+        until = self.record().in_progress_expiration
+        assert until is not None
+        return (until - self.clock.epoch_ms()) / 1000
+
+    def let_the_lease_end(self) -> None:
+        self.clock.seconds += self.lease_seconds()
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_a_start_hands_its_claim_over(desk: Desk) -> None:
+    """The record is the execution's, for as long as the machine may take and a little longer."""
+    assert desk.ask() == Started(ARN)
+    assert json.loads(desk.machines.executions[NAME]["input"]) == {
+        "record": f"transfers#{NAME}",
+        "fingerprint": "f1",
+        "payload": 1,
+    }
+    found = desk.record()
+    assert (found.status, found.execution, found.input, found.validation) == ("INPROGRESS", ARN, None, "f1")
+    assert desk.lease_seconds() == TIMEOUT_SECONDS + HAND_OVER_MARGIN_SECONDS
+
+
+def test_asked_again_while_it_runs_nothing_is_started(desk: Desk) -> None:
+    desk.ask()
+    before = desk.record()
+    assert desk.ask() == Running(ARN)
+    assert desk.machines.asked == 1
+    assert desk.record() == before
+
+
+def test_asked_again_once_it_is_over_the_outcome_answers(desk: Desk) -> None:
+    desk.ask()
+    desk.workflow.conclude(ARN, record.completed('"done"'), desk.workflow.deadline(10_000))
+    answer = desk.ask()
+    assert isinstance(answer, AlreadyCompleted)
+    assert answer.record.data == '"done"'
+
+
+def test_a_failure_is_an_answer_and_starts_nothing_again(desk: Desk) -> None:
+    desk.ask()
+    desk.workflow.conclude(ARN, record.failed('{"type": "TransferFailed"}'), desk.workflow.deadline(10_000))
+    assert isinstance(desk.ask(), AlreadyFailed)
+    assert desk.machines.asked == 1
+
+
+def test_another_payload_is_a_mismatch(desk: Desk) -> None:
+    desk.ask()
+    assert isinstance(desk.ask(payload=2), FingerprintMismatch)
+
+
+@pytest.mark.parametrize("dies", ["before", "after"])
+@pytest.mark.parametrize("healer", ["the next request", "a sweep"])
+def test_a_starter_that_dies_leaves_one_execution_all_the_same(desk: Desk, dies: str, healer: str) -> None:
+    """Between claim and start, or between start and hand-over."""
+    desk.machines.dies = dies
+    with pytest.raises(Killed):
+        desk.ask()
+    assert desk.ask() == Running(ARN)
+    assert desk.sweep() == Tended()
+    desk.let_the_lease_end()
+    assert (desk.ask() if healer == "the next request" else desk.sweep()) == Started(ARN)
+    assert list(desk.machines.executions) == [NAME]
+    found = desk.record()
+    assert (found.execution, found.attempts, found.validation) == (ARN, 2, "f1")
+    assert desk.lease_seconds() == TIMEOUT_SECONDS + HAND_OVER_MARGIN_SECONDS
+
+
+def test_an_execution_that_ends_before_the_hand_over_answers_itself(desk: Desk) -> None:
+    desk.machines.dies = "after"
+    with pytest.raises(Killed):
+        desk.ask()
+    desk.workflow.conclude(ARN, record.completed("7"), desk.workflow.deadline(10_000))
+    answer = desk.ask()
+    assert isinstance(answer, AlreadyCompleted)
+    assert answer.record.execution == ARN
+
+
+def test_a_hand_over_that_comes_after_the_outcome_says_the_outcome(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = desk.machines.start_execution
+
+    def fast(**asked: Any) -> Any:
+        started = start(**asked)
+        desk.workflow.conclude(ARN, record.completed("7"), desk.workflow.deadline(10_000))
+        return started
+
+    monkeypatch.setattr(desk.machines, "start_execution", fast)
+    answer = desk.ask()
+    assert isinstance(answer, AlreadyCompleted)
+    assert desk.record().data == "7"
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        ClientError({"Error": {"Code": "ThrottlingException"}}, "StartExecution"),
+        EndpointConnectionError(endpoint_url="https://states"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_cannot_be_started_now_is_tried_again(desk: Desk, refusal: Exception) -> None:
+    desk.machines.refuses = refusal
+    assert isinstance(desk.ask(), Unavailable)
+    desk.machines.refuses = None
+    desk.let_the_lease_end()
+    assert desk.sweep() == Started(ARN)
+
+
+def test_an_orphan_that_never_starts_is_given_up_and_says_so(desk: Desk) -> None:
+    desk.machines.refuses = ClientError({"Error": {"Code": "AccessDeniedException"}}, "StartExecution")
+    desk.ask()
+    for _ in range(MOST_STARTS):
+        desk.let_the_lease_end()
+        answer = desk.sweep()
+    assert isinstance(answer, AlreadyFailed)
+    assert desk.machines.asked == MOST_STARTS
+    assert json.loads(answer.record.error or "") == {
+        "type": "NeverStarted",
+        "text": "no execution could be started; nothing was done",
+        "permanent": True,
+        "status": 500,
+    }
+
+
+def test_a_key_whose_record_is_gone_finds_its_execution_by_name(desk: Desk) -> None:
+    """The name outlives the record: nothing is run twice."""
+    desk.ask()
+    desk.machines.close("SUCCEEDED", '"done"')
+    desk.store.items.clear()
+    answer = desk.ask()
+    assert isinstance(answer, AlreadyCompleted)
+    assert (answer.record.data, answer.record.status) == ('"done"', "COMPLETED")
+    assert len(desk.machines.executions) == 1
+
+
+def test_a_name_that_ran_for_another_payload_is_a_mismatch_for_good(desk: Desk) -> None:
+    desk.ask()
+    desk.machines.close("SUCCEEDED", '"done"')
+    desk.store.items.clear()
+    answer = desk.ask(payload=2)
+    assert isinstance(answer, AlreadyFailed)
+    assert json.loads(answer.record.error or "")["status"] == 422
+
+
+@pytest.mark.parametrize("status", ["FAILED", "TIMED_OUT", "ABORTED"])
+def test_a_machine_that_died_unheard_is_found_by_the_sweep(desk: Desk, status: str) -> None:
+    desk.ask()
+    desk.machines.close(status)
+    assert desk.sweep() == Tended()
+    desk.let_the_lease_end()
+    told = desk.machines.executions[NAME]["input"]
+    assert desk.sweep() == Closed(ARN, status, told)
+    assert desk.ask() == Started(ARN)  # it is found again, and left to the sweep
+    assert desk.sweep() == Closed(ARN, status, told)
+
+
+def test_an_execution_that_still_runs_is_left_alone(desk: Desk) -> None:
+    desk.ask()
+    desk.let_the_lease_end()
+    before = desk.record()
+    assert desk.sweep() == Tended()
+    assert desk.record() == before
+
+
+def test_what_is_settled_or_gone_is_left_alone(desk: Desk) -> None:
+    assert desk.sweep() == Tended()
+    desk.ask()
+    desk.workflow.conclude(ARN, record.completed(None), desk.workflow.deadline(10_000))
+    assert desk.sweep() == Tended()
+
+
+def test_a_conclusion_is_written_once(desk: Desk) -> None:
+    desk.ask()
+    deadline = desk.workflow.deadline(10_000)
+    assert isinstance(desk.workflow.conclude(ARN, record.completed("1"), deadline), Settled)
+    late = desk.workflow.conclude(ARN, record.failed("{}"), deadline)
+    assert isinstance(late, LostClaim)
+    assert desk.record().data == "1"
+
+
+def test_names_tell_scopes_and_keys_apart_and_nothing_else() -> None:
+    assert name_of("key") == NAME
+    assert len({name_of("key"), name_of("key", "a"), name_of("y", "ke"), name_of("ke", "y"), name_of("")}) == 5
+    assert all(len(name_of(key)) == 64 and name_of(key).isalnum() for key in ("", "x" * 255, "\ud800"))
+
+
+def test_an_input_is_always_the_same_text(desk: Desk) -> None:
+    """Step Functions takes a start for the same by its name and its input."""
+    one = desk.workflow.start_of(NAME, "f", {"a": 1, "b": "é"})
+    assert one == desk.workflow.start_of(NAME, "f", {"b": "é", "a": 1})
+    assert isinstance(one, Start)
+
+
+@pytest.mark.parametrize(
+    ("store", "arn", "said"),
+    [
+        (MemoryStore(), MACHINE, "namespace"),
+        (MemoryStore(namespace="n"), "transfers", "not the ARN of a state machine"),
+    ],
+)
+def test_what_cannot_work_is_refused_at_set_up(store: MemoryStore, arn: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Workflow(store, client=Machines(), state_machine_arn=arn, timeout_seconds=1)  # type: ignore[arg-type]

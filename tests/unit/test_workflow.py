@@ -1,0 +1,174 @@
+"""What a request to a workflow is answered."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import pytest
+from botocore.exceptions import ClientError
+
+from idempotent_receiver import MemoryStore, PermanentError, record
+from idempotent_receiver.executions import Workflow, name_of
+from idempotent_receiver.workflow import workflow_endpoint
+from tests.held_clock import HeldClock
+from tests.machines import MACHINE, Machines
+
+CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 10_000, aws_request_id="request")
+NAME = name_of("k1")
+ARN = f"arn:aws:states:us-east-1:123456789012:execution:transfers:{NAME}"
+
+
+def parsed(body: bytes) -> Any:
+    if not body:
+        raise PermanentError("there is no body")
+    return json.loads(body)
+
+
+def tenant(event: Any) -> str:
+    return str(event["headers"].get("Tenant", "someone"))
+
+
+class Api:
+    """The endpoint behind API Gateway."""
+
+    def __init__(self, running_status: Literal[202, 409] = 202, *, scoped: bool = False) -> None:
+        self.machines = Machines()
+        self.clock = HeldClock()
+        self.workflow = Workflow(
+            MemoryStore(namespace="transfers"),
+            client=self.machines,  # type: ignore[arg-type]  # it has the two methods that are called
+            state_machine_arn=MACHINE,
+            timeout_seconds=7200,
+            clock=self.clock,
+        )
+        self.handler = workflow_endpoint(
+            self.workflow, parse=parsed, scope=tenant if scoped else None, running_status=running_status
+        )
+
+    def ask(self, method: str, path: str, body: str | None = None, **headers: str) -> dict[str, Any]:
+        event = {
+            "httpMethod": method,
+            "path": path,
+            "headers": {name.replace("_", "-"): value for name, value in headers.items()},
+            "body": body,
+            "requestContext": {},
+        }
+        answer = self.handler(event, CONTEXT)
+        return {**answer, "body": json.loads(answer["body"])}
+
+    def post(self, body: str | None = '{"amount": 1}', key: str | None = "k1", **headers: str) -> dict[str, Any]:
+        keyed = {} if key is None else {"Idempotency_Key": key}
+        return self.ask("POST", "/workflows/transfers", body, **keyed, **headers)
+
+    def conclude(self, outcome: Any) -> None:
+        self.workflow.conclude(ARN, outcome, self.workflow.deadline(10_000))
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api()
+
+
+def test_a_first_request_is_accepted_with_its_location(api: Api) -> None:
+    answer = api.post()
+    assert answer["statusCode"] == 202
+    assert answer["headers"]["Location"] == f"transfers/{NAME}"
+    assert answer["body"] == {"status": "running", "execution": ARN, "location": f"transfers/{NAME}"}
+
+
+def test_asked_again_while_it_runs_it_says_which_execution(api: Api) -> None:
+    first, again = api.post(), api.post()
+    assert again == first
+    assert len(api.machines.executions) == 1
+
+
+def test_asked_again_while_it_runs_it_may_be_a_conflict() -> None:
+    api = Api(running_status=409)
+    assert api.post()["statusCode"] == 202
+    again = api.post()
+    assert (again["statusCode"], again["body"]["detail"], again["headers"]["Retry-After"]) == (409, ARN, "5")
+
+
+def test_asked_again_once_it_succeeded_the_stored_result_is_the_answer(api: Api) -> None:
+    api.post()
+    api.conclude(record.completed('{"transfer_id":"t1"}'))
+    answer = api.post()
+    assert (answer["statusCode"], answer["body"]) == (200, {"transfer_id": "t1"})
+    assert answer["headers"]["Idempotency-Replayed"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "title", "detail"),
+    [
+        ('{"type": "PermanentError", "text": "overdrawn", "status": 422}', 422, "PermanentError", "overdrawn"),
+        ('{"type": "TIMED_OUT", "status": 500}', 500, "TIMED_OUT", "The execution failed."),
+        ('{"type": "KeyError"}', 500, "KeyError", "The execution failed."),
+        ("not JSON", 500, "Failed", "The execution failed."),
+        ('{"type": "X", "status": 7}', 500, "Failed", "The execution failed."),
+    ],
+)
+def test_asked_again_once_it_failed_the_stored_error_is_the_answer(
+    api: Api, error: str, status: int, title: str, detail: str
+) -> None:
+    api.post()
+    api.conclude(record.failed(error))
+    answer = api.post()
+    assert answer["statusCode"] == answer["body"]["status"] == status
+    assert (answer["body"]["title"], answer["body"]["detail"]) == (title, detail)
+    assert answer["headers"]["Content-Type"] == "application/problem+json"
+    assert answer["headers"]["Idempotency-Replayed"] == "true"
+
+
+@pytest.mark.parametrize("key", [None, "", "x" * 256, "é"])
+def test_without_a_key_that_can_be_used_nothing_is_stored(api: Api, key: str | None) -> None:
+    assert api.post(key=key)["statusCode"] == 400
+    assert (api.machines.executions, api.workflow.store.items) == ({}, {})  # type: ignore[attr-defined]
+
+
+def test_without_a_body_nothing_is_stored(api: Api) -> None:
+    answer = api.post(body=None)
+    assert (answer["statusCode"], answer["body"]["detail"]) == (400, "there is no body")
+    assert (api.machines.executions, api.workflow.store.items) == ({}, {})  # type: ignore[attr-defined]
+
+
+def test_another_payload_under_the_key_is_refused(api: Api) -> None:
+    api.post()
+    assert api.post('{"amount": 2}')["statusCode"] == 422
+    assert api.post('{ "amount" : 1 }')["statusCode"] == 202
+
+
+def test_two_tenants_with_one_key_have_two_executions() -> None:
+    api = Api(scoped=True)
+    assert api.post(Tenant="a")["body"]["execution"] != api.post(Tenant="b")["body"]["execution"]
+    assert len(api.machines.executions) == 2
+    assert api.post(Tenant="")["statusCode"] == 400
+
+
+def test_what_cannot_be_started_is_to_be_asked_again(api: Api) -> None:
+    api.machines.refuses = ClientError({"Error": {"Code": "ThrottlingException"}}, "StartExecution")
+    answer = api.post()
+    assert (answer["statusCode"], answer["headers"]["Retry-After"]) == (503, "1")
+
+
+def test_a_location_tells_how_far_it_is(api: Api) -> None:
+    path = f"/v1/workflows/transfers/{NAME}"
+    assert api.ask("GET", path)["statusCode"] == 404
+    api.post()
+    seen = api.ask("GET", path)
+    assert (seen["statusCode"], seen["body"]) == (200, {"status": "running", "execution": ARN})
+    api.conclude(record.completed("7"))
+    assert (api.ask("GET", path)["statusCode"], api.ask("GET", path)["body"]) == (200, 7)
+
+
+def test_a_location_tells_of_a_failure_with_its_status(api: Api) -> None:
+    api.post()
+    api.conclude(record.failed('{"type": "PermanentError", "text": "overdrawn", "status": 422}'))
+    seen = api.ask("GET", f"/workflows/transfers/{NAME}")
+    assert (seen["statusCode"], seen["body"]["detail"]) == (422, "overdrawn")
+
+
+def test_another_status_for_what_runs_is_refused_at_set_up() -> None:
+    with pytest.raises(ValueError, match="202 or 409"):
+        Api(running_status=200)  # type: ignore[arg-type]

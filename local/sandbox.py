@@ -135,6 +135,8 @@ def say(lines: str, commands: Sequence[tuple[str, str]]) -> None:
         "",
         *(f"    {line}" for line in lines.splitlines()),
         "",
+        'And curl, as in the README under "Behind HTTP".',
+        "",
         "It stays until you press Ctrl-C, and leaves nothing.",
         "",
     ]

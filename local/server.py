@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 KEEPER = Path(__file__).with_name("keeper.py")
 
 START_SECONDS = 30.0
-STOP_SECONDS = 60.0  # on a busy disk, removing what functions have unpacked takes its time
+STOP_SECONDS = 180.0  # on a busy disk, removing what functions have unpacked takes its time
 POLL_SECONDS = 0.02
 START_ATTEMPTS = 3  # between our choosing a port and its binding it, another program may take it
 

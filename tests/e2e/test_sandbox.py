@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PATIENCE_SECONDS = 120
+README = (ROOT / "README.md").read_text()
 LAST_LINE = "It stays until you press Ctrl-C"
 
 
@@ -63,6 +65,15 @@ def typed(program: subprocess.Popen[str]) -> dict[str, str]:
         words = line.removeprefix(".venv/bin/receiver ").split()
         found.setdefault(" ".join(words[: 2 if words[0] == "dlq" else 1]), line)
     return found | {"shows": "\n".join(line for line in lines if " show " in line)}
+
+
+def test_the_readmes_commands_work_on_it(typed: dict[str, str]) -> None:
+    assert typed
+    section = README.partition("\n## Behind HTTP\n")[2].partition("\n## ")[0]
+    set_up, seven, *_ = re.findall(r"(?ms)^```sh\n(.*?)^```$", section)
+    script = ["sh", "-euc", set_up + seven]
+    done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert re.findall(r" (\d{3}) replayed=(\w*)\n", done.stdout) == [("202", "")] * 5 + [("202", "true")] * 2
 
 
 def ran(line: str, *more: str) -> tuple[int, Any]:

@@ -234,15 +234,23 @@ class _Batch:
                 self._make_ready(next_item)
 
     def _pass_on(self, item: Item) -> None:
-        """A follower with the same payload shares the outcome; one with another payload asks the store itself."""
+        """A follower with the same payload shares the outcome; one with another payload asks the store itself, and
+        those that waited with it then wait for both.
+        """
+        if not item.followers:
+            return
+        outcomes = item.outcomes or {}
+        outcomes[item.claim.fingerprint] = cast(Outcome, item.outcome)
         while item.followers:
             follower = item.followers.popleft()
             if follower.outcome is not None:
                 continue
-            if follower.claim.fingerprint == item.claim.fingerprint:
-                self._end(follower, mirrored(cast(Outcome, item.outcome)))
+            same = outcomes.get(follower.claim.fingerprint)
+            if same is not None:
+                self._end(follower, mirrored(same))
                 continue
             follower.followers, item.followers = item.followers, None
+            follower.outcomes = outcomes
             if self.closed:
                 self._end(follower, NotStarted())
                 continue

@@ -40,7 +40,9 @@ class Stage(Enum):
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """One work on its way. `followers` have the same key and wait for this one's end."""
+    """One work on its way. `followers` have the same key and wait for this one's end; `outcomes` are those of earlier
+    works of its key, by their payloads' fingerprints.
+    """
 
     index: int
     work: Work
@@ -50,6 +52,7 @@ class Item:
     failure: Failure | None = None
     outcome: Outcome | None = None
     followers: "deque[Item] | None" = None
+    outcomes: dict[str | None, Outcome] | None = None
 
     @property
     def claim(self) -> Claim:

@@ -129,13 +129,18 @@ def missing(tx: Transaction, otherwise: BaseException | None) -> None:
     )
 
 
+def twice(tx: Transaction) -> None:
+    credit(tx)
+    credit(tx)
+
+
 WRITES: dict[str, Callable[[Transaction], None]] = {
     "no write": lambda tx: None,
     "a credit": credit,
     "a float": lambda tx: credit(tx, 0.5),
     "a text for a number": lambda tx: credit(tx, "five"),
     "bad syntax": lambda tx: credit(tx, UpdateExpression="ADD ADD"),
-    "two on one item": lambda tx: (credit(tx), credit(tx))[0],
+    "two on one item": twice,
     "an unknown table": lambda tx: tx.put(TableName="Nowhere", Item={"id": "1"}),
     "a failed condition": lambda tx: missing(tx, None),
     "a failed condition, for good": lambda tx: missing(tx, PermanentError("nobody")),

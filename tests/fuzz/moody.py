@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from idempotent_receiver.record import Change, Record
     from idempotent_receiver.store import ActionFailed, Written
 
-WELL = "well"
-MOODS = ["lost after", "lost before", "later", "never", "mute", "gone after", "gone before"]
+WELL, MUTE = "well", "mute"
+MOODS = ["lost after", "lost before", "later", "never", MUTE, "gone after", "gone before"]
 moods = st.lists(st.sampled_from([WELL, WELL, *MOODS]), min_size=1, max_size=8)
 """How it is when it is asked, one mood a record, and from the start again."""
 
@@ -35,16 +36,19 @@ class MoodyStore:
         self._moods = cycle(moods)
 
     def insert(self, records: Sequence[Record]) -> list[Any]:
-        return [self._written(lambda record=record: self._store.insert([record])[0]) for record in records]
+        return [self._written(partial(self._first, self._store.insert, record)) for record in records]
 
     def replace(self, changes: Sequence[Change]) -> list[Any]:
-        return [self._written(lambda change=change: self._store.replace([change])[0]) for change in changes]
+        return [self._written(partial(self._first, self._store.replace, change)) for change in changes]
 
     def commit(self, change: Change, actions: Any) -> Any:
         return self._written(lambda: self._store.commit(change, actions))
 
     def read(self, ids: Sequence[str]) -> list[Any]:
         return [self._read(id) for id in ids]
+
+    def _first(self, write: Callable[[list[Any]], Sequence[Written]], wish: Record | Change) -> Written:
+        return write([wish])[0]
 
     def _read(self, id: str) -> Any:
         match next(self._moods):

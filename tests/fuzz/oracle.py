@@ -161,7 +161,8 @@ def met(item: dict[str, Any] | None, fingerprint: str) -> str:
         return BARRED
     if status == "COMPLETED":
         return DONE
-    return HELD if status == "INPROGRESS" and lease > NOW_MS else FREE
+    live = lease is not None and lease > NOW_MS
+    return HELD if status == "INPROGRESS" and live else FREE
 
 
 def _well_typed(item: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from idempotent_receiver.message import InvalidEvent
 from tests.fuzz import hostile
 from tests.fuzz.consumers import received, setups
-from tests.fuzz.moody import MoodyStore, moods
+from tests.fuzz.moody import MUTE, MoodyStore, moods
 from tests.fuzz.oracle import judge, judge_safety
 
 if TYPE_CHECKING:
@@ -40,6 +40,12 @@ def test_what_is_no_batch_is_refused_before_anything_happens(setup: Setup, event
         assert seen.store.items == seen.before
     else:
         judge(seen)
+
+
+@given(setups, hostile.batches(), tables)
+def test_a_store_that_does_not_say_what_is_there_is_asked(setup: Setup, batch: list[Any], items: list[Any]) -> None:
+    """Without what a conflict has found, the answer is as true as with it: a done message is acknowledged."""
+    judge(received(setup, {"Records": batch}, items, lambda store: MoodyStore(store, [MUTE])))
 
 
 @given(setups, hostile.batches(), tables, moods)

@@ -75,8 +75,8 @@ MUTANTS = [
         name="another body under the key is mirrored as a success",
         promise=1,
         file="receiver.py",
-        old="if follower.claim.fingerprint == item.claim.fingerprint:",
-        new="if True:",
+        old="same = outcomes.get(follower.claim.fingerprint)",
+        new="same = item.outcome",
         where=(SCENARIOS.format("keys"),),
     ),
     Mutant(
@@ -693,6 +693,13 @@ MUTANTS = [
         old="        while item.followers:\n",
         new="        while False:\n",
         where=(),
+    ),
+    Mutant(
+        name="a payload that has failed runs again behind another of its key",
+        file="receiver.py",
+        old="outcomes = item.outcomes or {}",
+        new="outcomes = {}",
+        where=("tests/fuzz/test_found.py",),
     ),
     Mutant(
         name="every message of a key claims for itself",

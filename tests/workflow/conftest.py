@@ -14,13 +14,15 @@ import pytest
 from moto import mock_aws
 
 from idempotent_receiver.clock import SystemClock
+from local.cloud import ROOT
+from tests.template import load
 from tests.workflow.machine import ROLE, Execution, Functions, LambdaServer, definition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 REGION = "us-east-1"
-TABLES = {"workflows": "id", "steps": "id", "accounts": "account_id", "entries": "entry_id"}
+TABLES = {"steps": "id", "accounts": "account_id", "entries": "entry_id"}
 STEPS = ("debit", "credit", "receipt", "refund")
 FINGERPRINT = "f" * 64
 _turn = threading.Event()
@@ -34,6 +36,8 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "AWS_DEFAULT_REGION": REGION,
         "AWS_ACCESS_KEY_ID": "1",
         "AWS_SECRET_ACCESS_KEY": "1",
+        "STATE_MACHINE_ARN": "arn:aws:states:us-east-1:123456789012:stateMachine:transfers",
+        "ORPHANS_INDEX": "orphans",
         "STEPS_TABLE": "steps",
         "WORKFLOWS_TABLE": "workflows",
         "ACCOUNTS_TABLE": "accounts",
@@ -159,6 +163,9 @@ def bank(aws: None, sleeps: Sleeps, monkeypatch: pytest.MonkeyPatch) -> Iterator
             AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
             BillingMode="PAY_PER_REQUEST",
         )
+    made = load(ROOT / "workflow.yaml")["Resources"]["Workflows"]["Properties"]
+    names = ("KeySchema", "AttributeDefinitions", "BillingMode", "GlobalSecondaryIndexes")
+    dynamodb.create_table(TableName="workflows", **{name: made[name] for name in names})
     boto3.client("sqs").create_queue(QueueName="transfers")
     handlers: dict[str, Callable[[Any, Any], Any]] = {
         step: import_module(f"app.steps.{step}").lambda_handler for step in STEPS

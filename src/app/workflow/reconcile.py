@@ -22,6 +22,7 @@ from idempotent_receiver.transaction import ConditionFailed
 
 Reconciled = Literal["settled", "completed", "returned", "person", "stranger"]
 
+DIED = ("FAILED", "TIMED_OUT", "ABORTED")
 NEEDS_A_PERSON = "NeedsAPerson"
 _TRIES = 3
 """At the refund: a debit or credit that was on its way may come between its question and its posting."""
@@ -35,6 +36,8 @@ class NotReconciled(Exception):
 def lambda_handler(event: dict[str, Any], context: Any) -> str:
     """Reconcile the execution that an event tells of; raises where that must be tried again."""
     detail = event["detail"]
+    if detail["status"] not in DIED:
+        return "settled"  # it runs, or has said everything; the rule sends none of these
     arn, told = detail["executionArn"], detail.get("input")
     if told is None:
         # Left out of the event because it is too long.

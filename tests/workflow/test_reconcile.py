@@ -1,0 +1,277 @@
+"""When the machine itself has died: the books and the record are brought into agreement, by the event that tells of it."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from idempotent_receiver import errors
+from local.cloud import ROOT
+from tests.machines import Machines
+from tests.template import load
+from tests.workflow.conftest import FINGERPRINT, TRANSFER
+
+if TYPE_CHECKING:
+    from tests.workflow.conftest import Bank
+
+EVENTS = {path.stem: path for path in (Path(__file__).parent / "events").glob("*.json")}
+DIED = ("FAILED", "TIMED_OUT", "ABORTED")
+NAME = "1" * 64
+ID = f"transfers#{NAME}"
+ARN = f"arn:aws:states:us-east-1:123456789012:execution:transfers:{NAME}"
+CONTEXT = SimpleNamespace(
+    get_remaining_time_in_millis=lambda: 30_000,
+    aws_request_id="1",
+    function_name="reconcile",
+    memory_limit_in_mb=512,
+    invoked_function_arn="arn:aws:lambda:us-east-1:123456789012:function:reconcile",
+)
+UNMOVED = {"alice": 100, "bob": 0}
+MOVED = {"alice": 70, "bob": 30}
+
+
+def event(status: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(EVENTS[status].read_text().replace("NAME", NAME))
+    return found
+
+
+def reconcile(status: str) -> str:
+    return str(import_module("app.workflow.reconcile").lambda_handler(event(status), CONTEXT))
+
+
+@pytest.fixture
+def handed_over(bank: Bank) -> Bank:
+    """A bank in which the execution of the events has the key."""
+    bank.hand_over(ARN, id=ID)
+    return bank
+
+
+def record(bank: Bank) -> dict[str, Any]:
+    return dict(bank.table("workflows").get_item(Key={"id": ID}, ConsistentRead=True)["Item"])
+
+
+def played(bank: Bank, *steps: str) -> None:
+    """As far as the machine came."""
+    for step in steps:
+        bank.handlers[step](TRANSFER, CONTEXT)
+
+
+@pytest.mark.parametrize("status", DIED)
+def test_what_was_not_debited_will_not_be(handed_over: Bank, status: str) -> None:
+    """A debit that is still on its way meets an entry of nothing."""
+    assert reconcile(status) == "returned"
+    assert handed_over.entries() == {"t1#alice": ("alice", 0)}
+    with pytest.raises(errors.PermanentError):
+        played(handed_over, "debit")
+    assert handed_over.balances() == UNMOVED
+    assert json.loads(record(handed_over)["error"])["type"] == status
+
+
+@pytest.mark.parametrize("status", DIED)
+def test_what_was_debited_is_given_back(handed_over: Bank, status: str) -> None:
+    played(handed_over, "debit")
+    assert reconcile(status) == "returned"
+    assert handed_over.balances() == UNMOVED
+    assert record(handed_over)["status"] == "FAILED"
+    with pytest.raises(errors.PermanentError):
+        played(handed_over, "credit")
+    assert handed_over.balances() == UNMOVED
+
+
+@pytest.mark.parametrize("status", DIED)
+@pytest.mark.parametrize("came_to", [("debit", "credit"), ("debit", "credit", "receipt")], ids=lambda steps: steps[-1])
+def test_what_has_arrived_is_completed(handed_over: Bank, status: str, came_to: tuple[str, ...]) -> None:
+    played(handed_over, *came_to)
+    assert reconcile(status) == "completed"
+    assert handed_over.balances() == MOVED
+    (message,) = handed_over.messages()
+    found = record(handed_over)
+    assert (found["status"], json.loads(found["data"])["message_id"]) == ("COMPLETED", message["MessageId"])
+
+
+@pytest.mark.parametrize("status", DIED)
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"status": "COMPLETED", "data": '{"transfer_id": "t1", "message_id": "m"}'},
+        {"status": "FAILED", "error": '{"type": "PermanentError", "status": 422}'},
+    ],
+    ids=["completed", "failed"],
+)
+def test_a_machine_that_said_everything_is_left_alone(handed_over: Bank, status: str, said: dict[str, str]) -> None:
+    handed_over.hand_over(ARN, id=ID, **said)
+    before = record(handed_over)
+    assert reconcile(status) == "settled"
+    assert (record(handed_over), handed_over.entries()) == (before, {})
+
+
+@pytest.mark.parametrize("status", ["RUNNING", "SUCCEEDED"])
+def test_an_execution_that_lives_or_succeeded_is_left_alone(handed_over: Bank, status: str) -> None:
+    assert reconcile(status) == "settled"
+    assert (record(handed_over)["status"], handed_over.entries()) == ("INPROGRESS", {})
+
+
+def test_the_rule_sends_every_status_that_is_a_death_and_no_other() -> None:
+    pattern = load(ROOT / "workflow.yaml")["Resources"]["MachineDied"]["Properties"]["EventPattern"]
+    for status in EVENTS:
+        told = event(status)
+        assert told["source"] in pattern["source"]
+        assert told["detail-type"] in pattern["detail-type"]
+        assert (told["detail"]["status"] in pattern["detail"]["status"]) == (status in DIED)
+
+
+def test_a_record_that_nobody_was_handed_is_the_executions_too(bank: Bank) -> None:
+    bank.hand_over(None, id=ID)
+    assert reconcile("ABORTED") == "returned"
+    assert record(bank)["execution"] == ARN
+
+
+def test_the_same_event_twice_comes_to_the_same(handed_over: Bank) -> None:
+    played(handed_over, "debit")
+    reconcile("ABORTED")
+    before = record(handed_over)
+    assert reconcile("ABORTED") == "settled"
+    assert (record(handed_over), handed_over.balances()) == (before, UNMOVED)
+
+
+def test_a_receipt_that_the_machine_could_not_send_is_sent(handed_over: Bank) -> None:
+    played(handed_over, "debit", "credit")
+    handed_over.hand_over(ARN, id=ID, status="COMPLETED", data='{"transfer_id": "t1", "message_id": ""}')
+    before = record(handed_over)
+    assert reconcile("FAILED") == "completed"
+    assert len(handed_over.messages()) == 1
+    assert record(handed_over) == before
+
+
+def test_a_refund_that_is_possible_by_now_ends_the_need_for_a_person(handed_over: Bank) -> None:
+    played(handed_over, "debit")
+    handed_over.hand_over(ARN, id=ID, status="FAILED", error='{"type": "NeedsAPerson"}')
+    assert reconcile("FAILED") == "returned"
+    assert handed_over.balances() == UNMOVED
+    assert json.loads(record(handed_over)["error"])["type"] == "FAILED"
+
+
+def test_a_refund_that_still_fails_is_counted_for_the_alarm_and_tried_again(
+    handed_over: Bank, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handed_over.hand_over(ARN, id=ID, status="FAILED", error='{"type": "NeedsAPerson"}')
+    before = record(handed_over)
+
+    def away(event: Any, context: Any) -> Any:
+        raise errors.StoreUnavailable("t1", "throttled", ran=False)
+
+    monkeypatch.setattr(import_module("app.steps.refund"), "lambda_handler", away)
+    with pytest.raises(errors.StoreUnavailable):
+        reconcile("FAILED")
+    assert '"NeedsAPerson":[1.0]' in capsys.readouterr().out
+    assert record(handed_over) == before
+
+
+def test_a_refund_that_is_refused_for_good_needs_a_person(
+    handed_over: Bank, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played(handed_over, "debit")
+    handed_over.table("accounts").delete_item(Key={"account_id": "alice"})
+    assert reconcile("TIMED_OUT") == "person"
+    assert '"NeedsAPerson":[1.0]' in capsys.readouterr().out
+    assert json.loads(record(handed_over)["error"])["type"] == "NeedsAPerson"
+
+
+def test_books_are_put_right_even_where_the_record_is_gone(bank: Bank) -> None:
+    played(bank, "debit")
+    assert reconcile("ABORTED") == "stranger"
+    assert bank.balances() == UNMOVED
+    assert bank.table("workflows").scan()["Items"] == []
+
+
+def test_a_debit_that_comes_between_question_and_posting_is_given_back(
+    handed_over: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wiring = import_module("app.steps.wiring")
+    legs, asked = type(wiring.journal).legs, []
+
+    def racing(self: Any, transfer: Any) -> Any:
+        found = legs(self, transfer)
+        if not asked:
+            asked.append(1)
+            played(handed_over, "debit")
+        return found
+
+    monkeypatch.setattr(type(wiring.journal), "legs", racing)
+    assert reconcile("ABORTED") == "returned"
+    assert handed_over.entries() == {"t1#alice": ("alice", -30), "t1#bob": ("alice", 30)}
+    assert handed_over.balances() == UNMOVED
+
+
+def test_an_input_too_long_for_an_event_is_asked_for(handed_over: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    wiring, told = import_module("app.workflow.wiring"), event("ABORTED")
+    machines = Machines()
+    machines.executions[NAME] = {"status": "ABORTED", "input": told["detail"]["input"]}
+    monkeypatch.setattr(wiring.workflow, "client", machines)
+    told["detail"] |= {"input": None, "inputDetails": {"included": False}}
+    assert import_module("app.workflow.reconcile").lambda_handler(told, CONTEXT) == "returned"
+
+
+# The sweep.
+
+
+def sweep(bank: Bank, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    monkeypatch.setattr(import_module("app.workflow.wiring").workflow, "client", machines)
+    found: dict[str, int] = import_module("app.workflow.sweep").lambda_handler({}, CONTEXT)
+    return found
+
+
+def orphan(bank: Bank, name: str, arn: str | None, **attributes: Any) -> None:
+    bank.hand_over(arn, id=f"transfers#{name}", in_progress_expiration=1_700_000_000_000, **attributes)
+
+
+def test_a_sweep_starts_what_was_never_started_and_reconciles_what_died(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines = Machines()
+    told = event("ABORTED")["detail"]["input"]
+    orphan(bank, "never-started", None, input='{"payload": 1}')
+    orphan(bank, NAME, ARN)
+    machines.executions[NAME] = {"status": "ABORTED", "input": told}
+    bank.hand_over(ARN, id="transfers#running", in_progress_expiration=1_900_000_000_000)
+    bank.hand_over(ARN, id="transfers#done", status="COMPLETED", in_progress_expiration=None)
+    assert sweep(bank, machines, monkeypatch) == {"started": 1, "returned": 1}
+    assert machines.executions["never-started"] == {"status": "RUNNING", "input": '{"payload": 1}'}
+    assert record(bank)["status"] == "FAILED"
+    assert sweep(bank, machines, monkeypatch) == {}
+
+
+def test_a_sweep_is_bounded_and_begins_with_the_longest_forsaken(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("app.workflow.sweep"), "_MOST", 2)
+    for number in range(3):
+        orphan(bank, f"orphan-{number}", None, input='{"payload": 1}')
+        bank.table("workflows").update_item(
+            Key={"id": f"transfers#orphan-{number}"},
+            UpdateExpression="SET in_progress_expiration = :at",
+            ExpressionAttributeValues={":at": 1_700_000_000_000 - number},
+        )
+    machines = Machines()
+    assert sweep(bank, machines, monkeypatch) == {"started": 2}
+    assert set(machines.executions) == {"orphan-2", "orphan-1"}
+
+
+def test_one_orphans_trouble_is_not_anothers(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machines = Machines()
+    orphan(bank, "broken", ARN)
+    machines.executions["broken"] = {"status": "ABORTED", "input": "not JSON"}
+    orphan(bank, "sound", None, input='{"payload": 1}')
+    assert sweep(bank, machines, monkeypatch) == {"failed": 1, "started": 1}
+    assert '"SweepFailures":[1.0]' in capsys.readouterr().out
+
+
+def test_a_fingerprint_stays_the_keys_own(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    orphan(bank, NAME, None, input='{"payload": 1}')
+    sweep(bank, Machines(), monkeypatch)
+    assert record(bank)["validation"] == FINGERPRINT

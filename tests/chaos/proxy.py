@@ -92,6 +92,11 @@ class Proxy:
             self._serving.discard(task)
             writer.close()
 
+    def close(self) -> None:
+        """Close the connections that nobody uses."""
+        while self._free:
+            self._free.pop()[1].close()
+
     async def _answer(self, request: Request) -> bytes | None:
         if QUIET in request.line:
             while self._under_way:  # noqa: ASYNC110  # asked once a run: an event would be more to keep right
@@ -142,12 +147,14 @@ class Proxy:
 
     async def _exchanged(self, request: Request) -> tuple[int, bytes]:
         """Hand a request to the cloud. Raises BrokenCloud."""
+        reader, writer = await self._connection()
         try:
-            return await self._exchanged_with(*await self._connection(), request)
+            return await self._exchanged_by(reader, writer, request)
         except (OSError, asyncio.IncompleteReadError) as error:
+            writer.close()
             raise BrokenCloud from error
 
-    async def _exchanged_with(
+    async def _exchanged_by(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Request
     ) -> tuple[int, bytes]:
         head = re.sub(rb"(?im)^content-length:[^\r\n]*", b"Content-Length: %d" % len(request.body), request.head)
@@ -196,7 +203,8 @@ def _worker_of(request: Request) -> str:
 async def _serve(port: int, proxy: Proxy) -> None:
     server = await asyncio.start_server(proxy.connected, LOOPBACK, port, limit=LARGEST_REQUEST)
     async with server:
-        await server.serve_forever()
+        with contextlib.closing(proxy):
+            await server.serve_forever()
 
 
 def main(port: int) -> None:

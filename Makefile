@@ -40,8 +40,8 @@ help: ## list these targets
 setup: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME) $(OPENAPI) ## make .venv and .tools with everything for development
 
 .PHONY: run
-run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## play 500 transfers through the local cloud (N=500 SEED=1 PROTECTION=on STACK=name)
-	@.venv/bin/python -m local.run
+run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## play 500 transfers through the local cloud (N=500 SEED=1 PROTECTION=on STACK=name, WORKFLOW=1)
+	@.venv/bin/python -m $(if $(WORKFLOW),local.workflow_run,local.run)
 
 .PHONY: cloud
 cloud: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## keep a local cloud with the application, to try `receiver` on, until Ctrl-C (N=50 SEED=1)
@@ -181,16 +181,20 @@ simulate: $(DEVELOPMENT) ## play random worlds by seed (SEEDS=10000 FIRST=0, SEE
 chaos: $(DEVELOPMENT) $(MINISTACK) ## kill and freeze workers behind a lying network, and close the books (N=20000 SEED=1 SEATS=4 PROTECTION=on)
 	@.venv/bin/python -m tests.chaos
 
+.PHONY: fuzz
+fuzz: $(DEVELOPMENT) ## try hostile events, bodies and records by thousands (EXAMPLES=5000)
+	EXAMPLES=$(or $(EXAMPLES),5000) .venv/bin/pytest --numprocesses $(WORKERS) --dist loadgroup tests/fuzz $(ARGS)
+
 .PHONY: bench
 bench: $(BENCH) $(MINISTACK) $(if $(PYTHON_arm64),.build/$(HOST).complete .build/peer-$(HOST)/.complete) ## measure us against others in 5 minutes (FULL=1: a grid in 30; ENFORCE=0: only report)
 	@PYTHONPATH=src PYTHON_313=$(PYTHON_arm64) .tools/bench/bin/python -m benchmarks
 
 # The functions of workflow.yaml.
-WORKFLOW := Start Sweep Reconcile Debit Credit Receipt Refund
+WORKFLOW_FUNCTIONS := Start Sweep Reconcile Debit Credit Receipt Refund
 
 # What `sam build` calls, with the folder to fill in ARTIFACTS_DIR.
-.PHONY: build-Consumer build-Api $(WORKFLOW:%=build-%)
-build-Consumer build-Api $(WORKFLOW:%=build-%): .build/packages-$(ARCHITECTURE)/.complete
+.PHONY: build-Consumer build-Api $(WORKFLOW_FUNCTIONS:%=build-%)
+build-Consumer build-Api $(WORKFLOW_FUNCTIONS:%=build-%): .build/packages-$(ARCHITECTURE)/.complete
 	$(call assemble,$(ARCHITECTURE),$(ARTIFACTS_DIR))
 
 # -----------------------------------------------------------------------------------------------------------------------

@@ -172,4 +172,6 @@ def _well_typed(item: dict[str, Any]) -> bool:
 
 
 def _whole(value: object) -> bool:
-    return isinstance(value, (int, Decimal)) and not isinstance(value, bool) and value == int(value)
+    if isinstance(value, Decimal):
+        return value.is_finite() and value == value.to_integral_value()
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from idempotent_receiver import MemoryStore, body_field
@@ -13,7 +15,7 @@ def test_a_payload_between_two_of_another_does_not_make_it_run_twice(receives: i
     """One key, payloads A, B, A: A fails, B is a mismatch, and the second A shares the first one's end."""
     world, runs = World(), []
 
-    def handle(body: dict) -> None:
+    def handle(body: dict[str, Any]) -> None:
         runs.append(body["amount"])
         raise ValueError(body)
 

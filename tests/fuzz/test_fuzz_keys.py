@@ -1,0 +1,223 @@
+"""Any body, any key, any stamp: they are taken for what they are, or refused, and nothing else is raised."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from idempotent_receiver import body_field, message_attribute, message_id
+from idempotent_receiver.deadletter import MOST_ATTRIBUTES, MOST_BYTES, STAMP, NoRoom, Stamp, copy_of, size_of, stamp_of
+from idempotent_receiver.errors import UnusableKey
+from idempotent_receiver.keys import MOST_KEY_BYTES, envelope_opener, fingerprint_by, usable
+from idempotent_receiver.message import InvalidEvent, Message, messages_of
+from tests.fuzz import hostile
+
+ENVELOPES = [
+    *("detail", "Message", "@", "detail || Message", "[0]", "*", "detail.*.id[]", "[?id == '1']"),
+    *("ceil(amount)", "floor(amount)", "sum(detail)", "contains(name, id)", "to_string(@)", "to_number(id)"),
+    *("sort_by(@, &id)", "max_by(detail, &amount)", "join(name, @)", "length(id)", "map(&id, @)", "merge(@, detail)"),
+]
+
+STRATEGIES = [
+    message_id,
+    message_attribute("k"),
+    *(body_field(path) for path in ("id", "ceil(amount)", "*")),
+]
+
+
+def parsed(part: dict[str, Any]) -> Message | None:
+    try:
+        return messages_of({"Records": [part]}, lambda body: body)[0]
+    except InvalidEvent:
+        return None
+
+
+# Messages.
+
+
+@given(hostile.deliverable)
+def test_whatever_a_message_says_of_itself_can_be_asked(part: dict[str, Any]) -> None:
+    """Counts and times that are none are the least, or unknown; asking for them never raises."""
+    message = parsed(part)
+
+    assert message is not None
+    assert message.receive_count >= 0
+    for moment in (message.sent_at, message.first_received_at):
+        assert moment is None or moment.tzinfo is not None
+    assert message.group_id is None or isinstance(message.group_id, str)
+    assert message.fifo == part.get("eventSourceARN", "").endswith(".fifo")
+
+
+# Keys.
+
+
+@given(st.sampled_from(STRATEGIES), hostile.deliverable)
+def test_a_key_is_usable_or_refused_as_unusable(strategy: Callable[[Message], str], part: dict[str, Any]) -> None:
+    """What comes of a key strategy, and is usable, DynamoDB can hold: 1 to 2,048 bytes of UTF-8, namespace included."""
+    message = parsed(part)
+    assert message is not None
+    try:
+        found = strategy(message)
+    except Exception:  # noqa: BLE001  # a strategy may raise anything: its caller takes that for no key
+        assert strategy is not message_id
+        return
+    try:
+        key = usable(found, lambda key: f"namespace#{key}")
+    except UnusableKey:
+        return
+
+    assert key
+    assert len(f"namespace#{key}".encode()) <= MOST_KEY_BYTES
+    assert len(fingerprint_by(strategy, message)) == 64
+
+
+@given(hostile.values | hostile.texts)
+def test_no_object_is_a_key_unless_it_is_a_text_that_fits(found: object) -> None:
+    """And nothing but UnusableKey says so."""
+    try:
+        key = usable(found, lambda key: key)
+    except UnusableKey:
+        return
+
+    assert key is found
+    assert 0 < len(key.encode()) <= MOST_KEY_BYTES
+
+
+# Fingerprints.
+
+canonical_leaves = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**53) + 1, 2**53 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=4),
+)
+canonical = st.recursive(
+    canonical_leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two values are one in JSON: a number is a number however it is written, and True is none."""
+    if isinstance(one, bool) or isinstance(other, bool) or one is None or other is None:
+        return one is other
+    match one, other:
+        case dict(), dict():
+            return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+        case list(), list():
+            return len(one) == len(other) and all(same(*pair) for pair in zip(one, other, strict=True))
+        case ((int() | float()), (int() | float())):
+            return float(one) == float(other)
+        case str(), str():
+            return one == other
+        case _:
+            return False
+
+
+def fingerprint(body: str) -> str:
+    return fingerprint_by(body_field("id"), Message(id="1", body=body, raw_body=body))
+
+
+@given(canonical, st.sampled_from([None, 1, "\t"]), st.booleans())
+def test_a_fingerprint_does_not_depend_on_how_json_is_written(value: Any, indent: Any, escaped: bool) -> None:
+    """White space, escapes and the order of names make no other payload."""
+    turned = dict(reversed(value.items())) if isinstance(value, dict) else value
+
+    one, other = json.dumps(value), f" {json.dumps(turned, indent=indent, ensure_ascii=escaped)}\n"
+
+    assert fingerprint(one) == fingerprint(other)
+
+
+@given(canonical, canonical)
+def test_fingerprints_are_equal_for_equal_payloads_alone(one: Any, other: Any) -> None:
+    """Two values have one fingerprint if and only if they are one value in JSON."""
+    assert (fingerprint(json.dumps(one)) == fingerprint(json.dumps(other))) == same(one, other)
+
+
+@given(hostile.bodies, hostile.bodies)
+def test_every_body_has_a_fingerprint_and_two_texts_that_are_no_json_have_two(one: str, other: str) -> None:
+    """What has no canonical form counts by its bytes."""
+    assert len(fingerprint(one)) == 64
+    if not is_json(one) and not is_json(other):
+        assert (fingerprint(one) == fingerprint(other)) == (one == other)
+
+
+def is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+# Envelopes.
+
+
+@given(st.sampled_from(ENVELOPES), hostile.bodies)
+def test_no_body_makes_an_envelope_raise(envelope: str, body: str) -> None:
+    """Whatever the expression meets; what is no JSON is in no envelope."""
+    opened = envelope_opener(envelope)(body)
+
+    assert isinstance(opened, str)
+    assert opened == body or is_json(body)
+
+
+# Stamps.
+
+reasons = st.none() | st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5)
+own_stamps = st.builds(
+    Stamp,
+    key=hostile.texts.filter(bool),
+    original_id=hostile.texts.filter(bool),
+    reason=reasons,
+    error_type=reasons,
+    first_received=reasons,
+    function=reasons,
+    queue=reasons,
+)
+
+
+@given(own_stamps)
+def test_a_stamp_comes_back_as_it_was(stamp: Stamp) -> None:
+    """What the dead-letter queue is told is what a redriven message is known by."""
+    assert stamp_of({STAMP: {"stringValue": stamp.to_json(), "dataType": "String"}}) == stamp
+
+
+@given(st.dictionaries(st.just(STAMP), hostile.values | hostile.attribute_values) | hostile.stamped)
+def test_a_forged_stamp_is_read_or_is_none(attributes: dict[str, Any]) -> None:
+    """Never raises; what is read has a key and an id that are texts, and nothing of another type."""
+    stamp = stamp_of(attributes)
+
+    if stamp is not None:
+        assert stamp.key
+        assert stamp.original_id
+        assert all(value is None or isinstance(value, str) for value in asdict(stamp).values())
+
+
+@given(hostile.deliverable, own_stamps, st.none() | st.just("deduplication"))
+def test_a_copy_is_one_that_sqs_takes_or_there_is_no_room(
+    part: dict[str, Any], stamp: Stamp, deduplication_id: str | None
+) -> None:
+    """A dead letter is the message as it was, with one attribute more, within SQS's limits; else it is not made."""
+    message = parsed(part)
+    assert message is not None
+    try:
+        copy = copy_of(message, stamp, deduplication_id)
+    except NoRoom:
+        return
+    except (UnicodeEncodeError, ValueError):  # a lone surrogate, or bytes that are no base64: nothing that SQS delivers
+        return
+
+    sent = copy["MessageAttributes"]
+    assert copy["MessageBody"] == part["body"]
+    assert sent.keys() == (part.get("messageAttributes") or {}).keys() | {STAMP}
+    assert len(sent) <= MOST_ATTRIBUTES
+    assert size_of(copy["MessageBody"], sent) <= MOST_BYTES
+    assert copy.get("MessageDeduplicationId") == deduplication_id

@@ -1,0 +1,139 @@
+"""Any item of DynamoDB's, any claim, any moment: reading and deciding never raise, and give nothing away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from boto3.dynamodb.types import TypeSerializer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from idempotent_receiver.record import (
+    AlreadyCompleted,
+    AlreadyFailed,
+    Change,
+    Claim,
+    Claimable,
+    Claimed,
+    FingerprintMismatch,
+    InProgress,
+    LostClaim,
+    Settled,
+    Status,
+    Unreadable,
+    attributes,
+    complete,
+    decide,
+    fail,
+    from_attributes,
+    release,
+)
+from idempotent_receiver.stores.items import record_in
+from tests.fuzz import hostile
+from tests.fuzz.hostile import NOW_MS, OURS
+from tests.fuzz.oracle import BARRED, DONE, FREE, HELD, met
+
+no_numbers = st.sampled_from([Decimal("NaN"), Decimal("Infinity"), float("nan"), float("-inf"), 1.5, 1 + 2j, object()])
+items = st.one_of(
+    hostile.ours,
+    hostile.powertools,
+    hostile.anything,
+    st.dictionaries(st.sampled_from(["status", "expiration", "attempts", "version", "data"]), no_numbers),
+).map(lambda item: {"id": "k", **item})
+claims = st.builds(
+    Claim,
+    id=st.just("k"),
+    fingerprint=st.sampled_from([OURS, "another's"]),
+    owner=st.just("w"),
+    lease_until_ms=st.integers(1, 900_000).map(lambda ahead: NOW_MS + ahead),
+    failures_are_answers=st.booleans(),
+)
+versions = st.lists(hostile.characters.filter(bool), max_size=2)
+
+ANSWERS = {
+    FREE: (Claimable, AlreadyFailed, Claimed),
+    DONE: AlreadyCompleted,
+    HELD: (InProgress, Claimed),
+    BARRED: (Unreadable, FingerprintMismatch),
+}
+
+
+@given(items, claims, versions)
+def test_every_item_has_its_answer(item: dict[str, Any], claim: Claim, wrote: list[str]) -> None:
+    """The decision is the one that the oracle reads off the item, and it never raises."""
+    seen = from_attributes(item)
+
+    answer = decide(seen, claim, wrote, NOW_MS)
+
+    assert isinstance(answer, ANSWERS[met(item, str(claim.fingerprint))])  # type: ignore[arg-type]
+    if isinstance(answer, Claimed):
+        assert seen.version in wrote
+    if isinstance(answer, InProgress):
+        assert answer.until_ms > NOW_MS
+    if isinstance(answer, AlreadyFailed):
+        assert claim.failures_are_answers
+
+
+@given(items, claims, versions, st.integers(-(10**12), 10**15))
+def test_at_no_time_is_a_record_given_away(item: dict[str, Any], claim: Claim, wrote: list[str], now_ms: int) -> None:
+    """A live claim is nobody's, and a completed record is done, until the record's own end and whatever the hour."""
+    seen = from_attributes(item)
+    lasts = seen.unreadable is None and not seen.expired(now_ms)
+
+    answer = decide(seen, claim, wrote, now_ms)
+
+    if lasts and seen.status == Status.COMPLETED:
+        assert isinstance(answer, AlreadyCompleted | FingerprintMismatch)
+    live = seen.lease_until_ms is not None and now_ms < seen.lease_until_ms
+    if lasts and seen.status == Status.INPROGRESS and live and seen.version not in wrote:
+        assert not isinstance(answer, Claimable | Claimed)
+    if seen.unreadable is not None:
+        assert answer == Unreadable(seen.unreadable)
+
+
+@given(items, claims, st.sampled_from(["complete", "fail", "release"]), hostile.items)
+def test_what_is_claimed_can_be_settled_and_by_nobody_else(
+    item: dict[str, Any], claim: Claim, ending: str, meanwhile: dict[str, Any] | None
+) -> None:
+    """A claim names what it replaces, a settlement the claim; where that is gone the answer is a lost claim."""
+    seen = from_attributes(item)
+    change = claim.step(seen, (), NOW_MS, "fresh")
+    if not isinstance(change, Change):
+        return
+    held = claim.applied(change)
+    endings = {"complete": complete(held, "{}"), "fail": fail(held, "{}"), "release": release(held, NOW_MS)}
+    settlement = endings[ending]
+
+    settled = settlement.step(held.record, (), NOW_MS, "later")
+
+    assert change.seen is seen
+    assert change.new.version == "fresh"
+    assert isinstance(settled, Change)
+    assert settled.expected == {"version": "fresh"}
+    assert settlement.step(settled.new, ["later"], NOW_MS, "third") == Settled(settled.new)
+    there = None if meanwhile is None else from_attributes({"id": "k", **meanwhile})
+    if there is None or there.version != "fresh":
+        assert settlement.step(there, ["later" * 9], NOW_MS, "third") == LostClaim(there)
+
+
+@given(items)
+def test_what_is_read_is_written_back_the_same(item: dict[str, Any]) -> None:
+    """A readable record's attributes make the same record again, and what is no attribute of a record is left out."""
+    seen = from_attributes(item)
+
+    again = from_attributes(attributes(seen))
+
+    assert again == replace(seen, unreadable=None)
+    assert attributes(seen).keys() <= item.keys() | {"id", "status"}
+
+
+@given(hostile.ours | hostile.powertools | hostile.anything)
+def test_an_item_on_the_wire_is_the_same_record(item: dict[str, Any]) -> None:
+    """DynamoDB's typed values of any kind are read as the plain ones are: what is readable is so both ways."""
+    typed = {name: TypeSerializer().serialize(value) for name, value in {"id": "k", **item}.items()}
+
+    read, plain = record_in(typed), from_attributes({"id": "k", **item})
+
+    assert read == plain

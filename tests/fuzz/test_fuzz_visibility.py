@@ -1,0 +1,77 @@
+"""Any outcome, any count of receives: a visibility is one that SQS takes, and one for all of a group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from idempotent_receiver.errors import Failure
+from idempotent_receiver.message import Message
+from idempotent_receiver.outcome import Busy, Failed, Lost, NotStarted, Outcome, Unclaimed, Unreadable, Unsettled
+from idempotent_receiver.visibility import LONGEST_SECONDS, Backoff, in_groups, visibility_seconds
+from tests.fuzz.hostile import NOW_MS
+from tests.held_clock import HeldClock
+from tests.simulation.world import FIFO, QUEUE
+
+SQS_LONGEST_SECONDS = 12 * 60 * 60
+
+ends = st.integers() | st.integers(-(10**129), 10**129) | st.integers(-(10**8), 10**8).map(lambda off: NOW_MS + off)
+outcomes: st.SearchStrategy[Outcome] = st.one_of(
+    ends.map(Busy),
+    st.just(NotStarted()),
+    st.just(Failed(Failure(type="E"))),
+    st.sampled_from([Unclaimed("w"), Unsettled("w"), Unreadable("w"), Lost(None)]),
+)
+positive = st.floats(min_value=1e-3, max_value=1e300)
+backoffs = st.builds(Backoff, first_seconds=positive, longest_seconds=positive)
+fractions = st.floats(0, 1, exclude_max=True)
+
+
+def message(id: str = "1", **given: Any) -> Message:
+    return Message(id=id, body="", raw_body="", **given)
+
+
+@given(outcomes, backoffs, st.integers(0, 10**18).map(str), fractions)
+def test_a_visibility_is_one_that_sqs_takes(outcome: Outcome, backoff: Backoff, receives: str, fraction: float) -> None:
+    """A whole number of seconds within twelve hours, with room for the time since the receive."""
+    failed = message(attributes={"ApproximateReceiveCount": receives})
+
+    seconds = visibility_seconds(failed, outcome, backoff, NOW_MS, HeldClock(fraction))
+
+    assert type(seconds) is int
+    assert 0 <= seconds <= LONGEST_SECONDS < SQS_LONGEST_SECONDS
+
+
+@given(st.integers(-(10**6), 4 * 10**7), fractions)
+def test_nobody_comes_back_before_the_lease_is_over(left_ms: int, fraction: float) -> None:
+    """Unless SQS cannot wait so long: coming earlier would only use up receives."""
+    seconds = visibility_seconds(message(), Busy(NOW_MS + left_ms), Backoff(), NOW_MS, HeldClock(fraction))
+
+    assert seconds * 1000 >= min(left_ms, LONGEST_SECONDS * 1000)
+
+
+@given(st.integers(1, 60), fractions)
+def test_a_backoff_waits_below_its_bound(receives: int, fraction: float) -> None:
+    """At least a second, and no more than its first bound doubled at each receive, or its longest."""
+    bound = min(900.0, 4.0 * 2 ** (receives - 1))
+
+    assert 1 <= Backoff().seconds(receives, HeldClock(fraction)) <= max(1, bound)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["g", "h", None]), st.sampled_from([QUEUE, FIFO]), st.integers(0, 9))))
+def test_a_group_comes_back_as_one(drawn: list[tuple[str | None, str, int]]) -> None:
+    """Each message of a FIFO group has its first one's time; all others keep their own."""
+    failed = [
+        message(str(place), queue_arn=queue, attributes={} if group is None else {"MessageGroupId": group})
+        for place, (group, queue, _) in enumerate(drawn)
+    ]
+    seconds = {one.id: time for one, (_, _, time) in zip(failed, drawn, strict=True)}
+
+    together = in_groups(failed, seconds)
+
+    assert together.keys() == seconds.keys()
+    for one in failed:
+        mates = [other for other in failed if other.fifo and one.fifo and other.group_id == one.group_id is not None]
+        assert together[one.id] == seconds[mates[0].id if mates else one.id]

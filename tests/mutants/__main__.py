@@ -25,8 +25,10 @@ def main(words: list[str]) -> int:
     began, marks, console = time.monotonic(), told(), Console()
     chosen = [mutant for mutant in MUTANTS if not words or any(word in about(mutant, marks) for word in words)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        judging = pool.map(partial(judged, marks), chosen)
-        verdicts = list(track(judging, total=len(chosen), description="planting", console=console, transient=True))
+        judging = track(
+            pool.map(partial(judged, marks), chosen), "planting", len(chosen), console=console, transient=True
+        )
+        verdicts = [said(console, mutant, verdict) for mutant, verdict in zip(chosen, judging, strict=True)]
     console.print(table_of(chosen, verdicts, marks))
     killed = sum(isinstance(verdict, Killed) for verdict in verdicts)
     pairs = sum(len(witnesses(mutant.name, marks)) for mutant in chosen)
@@ -43,6 +45,13 @@ def judged(marks: list[Told], mutant: Mutant) -> Killed | Survived:
         return judge(mutant, witnesses(mutant.name, marks))
     except Gone as gone:
         return Survived(str(gone))
+
+
+def said(console: Console, mutant: Mutant, verdict: Killed | Survived) -> Killed | Survived:
+    """Say at once what has survived: the table comes at the end, minutes later."""
+    if isinstance(verdict, Survived):
+        console.print(f"[bold red]SURVIVED[/] {mutant.name}: {verdict.why}", highlight=False)
+    return verdict
 
 
 def numbers(mutant: Mutant, marks: list[Told]) -> str:

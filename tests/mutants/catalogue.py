@@ -730,6 +730,13 @@ MUTANTS = [
         where=(),
     ),
     Mutant(
+        name="a nested claim stays the current one",
+        file="attempt.py",
+        old="    finally:\n        _current.reset(token)\n\n\nasync def run_async",
+        new="    finally:\n        pass\n\n\nasync def run_async",
+        where=(),
+    ),
+    Mutant(
         name="a namespace is left out of the id",
         promise=1,
         file="store.py",

@@ -324,16 +324,17 @@ def test_a_completion_that_is_denied_fails_its_message_and_is_not_tried_for_ever
 def test_a_release_that_meets_an_internal_error_is_sent_again() -> None:
     """A message is not locked for a whole lease because of one bad answer."""
     scene = Scene()
-    scene.store.next("replace", works, lost_request)
+    scene.store.next("replace", works, lost_request, lost_request)
 
-    def slow(body: dict) -> None:
-        scene.world.sleep(2)
+    def slow(body: dict, message: Message) -> None:
+        scene.world.sleep(0.5 if message.id == "0" else 2)
 
     worker = scene.worker(slow)
-    worker.deliver(*batch(2), seconds=4)
+    worker.deliver(*batch(3), seconds=5)
     scene.run()
 
-    assert worker.answers == [["1"]]
+    assert worker.answers == [["2"]]
+    assert [name for name, _ in scene.requests()].count("replace") == 4
     assert scene.live_claims() == []
 
 

@@ -236,6 +236,7 @@ def test_inside_lambda_the_lease_ends_with_the_invocation(store: CountingStore, 
     assert record(store)["status"] == "COMPLETED"
 
 
+@pytest.mark.scenario("S44", mutant="a nested claim stays the current one")
 def test_a_nested_call_has_the_outer_ones_deadline_and_a_key_of_its_own(store: CountingStore, clock: HeldClock) -> None:
     @idempotent(store, key=str, clock=clock)
     def inner(name: str) -> str:

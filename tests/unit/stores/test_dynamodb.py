@@ -594,10 +594,10 @@ def test_another_claim_has_another_token() -> None:
     wire = Wire({})
     other = Change(record(version="v3"), record(version="v2"))
 
-    for each in (change("a"), change("b"), other):
+    for each in (change("a"), change("b"), change(), other):
         wire.store.commit(each, ())
 
-    assert len({body["ClientRequestToken"] for _, body in wire.sent}) == 3
+    assert len({body["ClientRequestToken"] for _, body in wire.sent}) == 4
 
 
 @pytest.mark.scenario("S32", mutant="contention is refused for good")

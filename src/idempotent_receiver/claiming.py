@@ -14,6 +14,9 @@ from idempotent_receiver.work import Item, Stage
 MOST_CLAIMED_AHEAD = 2 * WRITES_A_CALL
 """How many claims may be held or under way without having started: what a slow batch gives back at its deadline."""
 
+MOST_CLAIMED_AHEAD_OF_QUICK = 6 * WRITES_A_CALL
+"""The same where handlers are quick, and would wait for claims: what one that turns slow at that moment gives back."""
+
 MOST_LOOKED_AT = 8 * READS_A_CALL
 """How many items may be looked at at once: each request takes a thread and a connection."""
 
@@ -48,12 +51,10 @@ class Claiming:
             self._looking += len(chunk)
             self._ask([Course(Look(item.claim), Unseen(), item) for item in chunk], self._looked, CLAIM_PATIENCE)
 
-    def claim(self, held: int, *, starving: bool) -> bool:
-        """Claim what is next, while no more than two chunks are `held` or asked for, three where the handlers are
-        `starving`; whether anything was asked for. What has been received most goes first, so nothing is claimed while
-        looks are out.
+    def claim(self, held: int, most: int) -> bool:
+        """Claim what is next, while no more than `most` are `held` or asked for; whether anything was asked for. What
+        has been received most goes first, so nothing is claimed while looks are out.
         """
-        most = MOST_CLAIMED_AHEAD + (WRITES_A_CALL if starving else 0)
         asked = False
         while self._unclaimed and not self._unlooked and self._looking == 0:
             if most - held - self._asking < min(WRITES_A_CALL, len(self._unclaimed)):

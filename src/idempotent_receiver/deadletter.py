@@ -48,6 +48,8 @@ class Stamp:
 def stamp_of(message_attributes: Mapping[str, Any]) -> Stamp | None:
     """The stamp that a message carries; None where it has none that can be read."""
     attribute = message_attributes.get(STAMP)
+    if attribute is None:
+        return None
     text = attribute.get("stringValue") if isinstance(attribute, Mapping) else None
     try:
         found = json.loads(text or "")

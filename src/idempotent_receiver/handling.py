@@ -19,6 +19,9 @@ from idempotent_receiver.work import Item, Stage
 
 Then = Callable[[Item, Handled], None]
 
+FEW_ROUND_TRIPS_SECONDS = 0.05
+"""What is done within so short a time would wait for claims most of it."""
+
 
 class Handling:
     """The items whose turn has come. `then` is told, on the caller's thread, how each of them was handled.
@@ -50,6 +53,8 @@ class Handling:
         self.paused = False
         """Whether enough is waiting for the store already."""
         self.longest_run_seconds = 0.0
+        self._runs = 0
+        self._run_seconds = 0.0
 
     def start(self) -> None:
         """Start what may start now."""
@@ -67,13 +72,15 @@ class Handling:
         """Whether what is left is no more than the stop margin and the longest run seen: another one may not fit."""
         return self._deadline.left_seconds <= self._stop_margin_seconds + self.longest_run_seconds
 
-    def starving(self) -> bool:
-        """Whether handlers have run and now wait for claims, and would be done with many more of them in time, were
-        each as slow as the slowest so far. In a slow batch they never wait.
+    def soon_done_with(self, items: int) -> bool:
+        """Whether so many more would be done in a few round trips at the pace so far, and in time even if each took as
+        long as the slowest so far.
         """
-        if self.ready or self.running or self.longest_run_seconds == 0:
+        if self._runs < WRITES_A_CALL:
             return False
-        return self.longest_run_seconds * 4 * WRITES_A_CALL < self._deadline.left_seconds
+        each = items / self._concurrency
+        soon = self._run_seconds / self._runs * each <= FEW_ROUND_TRIPS_SECONDS
+        return soon and self.longest_run_seconds * each * 2 < self._deadline.left_seconds
 
     def take_back(self) -> list[Item]:
         """The items that have not started, which now never will."""
@@ -121,4 +128,8 @@ class Handling:
 
     def _note_run(self, started_seconds: float) -> None:
         """Before anything else may start: what took so long once may take so long again."""
-        self.longest_run_seconds = max(self.longest_run_seconds, self._deadline.elapsed_seconds - started_seconds)
+        seconds = self._deadline.elapsed_seconds - started_seconds
+        self.longest_run_seconds = max(self.longest_run_seconds, seconds)
+        # Two lanes at once may lose one of their runs here, which the mean can do without.
+        self._runs += 1
+        self._run_seconds += seconds

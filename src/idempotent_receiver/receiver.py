@@ -14,7 +14,7 @@ from typing import cast
 
 from idempotent_receiver import record
 from idempotent_receiver.attempt import Handled, Raised, Returned
-from idempotent_receiver.claiming import Claiming
+from idempotent_receiver.claiming import MOST_CLAIMED_AHEAD, MOST_CLAIMED_AHEAD_OF_QUICK, Claiming
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, failure_of
 from idempotent_receiver.executor import Executor
@@ -144,7 +144,9 @@ class _Batch:
         self._drain()
         while not self.closed:
             self.claiming.look()
-            if self.claiming.claim(self.held + len(self.handling.ready), starving=self.handling.starving()):
+            quick = self.handling.soon_done_with(MOST_CLAIMED_AHEAD_OF_QUICK)
+            most = MOST_CLAIMED_AHEAD_OF_QUICK if quick else MOST_CLAIMED_AHEAD
+            if self.claiming.claim(self.held + len(self.handling.ready), most):
                 self.settling.give_way()
             self.handling.paused = self.committing >= MOST_CALLS
             self.handling.start()

@@ -407,6 +407,20 @@ MUTANTS = [
         where=(SCENARIOS.format("endings"),),
     ),
     Mutant(
+        name="claims run ahead of quick handlers without a bound",
+        file="claiming.py",
+        old="MOST_CLAIMED_AHEAD_OF_QUICK = 6 * WRITES_A_CALL",
+        new="MOST_CLAIMED_AHEAD_OF_QUICK = 12 * WRITES_A_CALL",
+        where=(SCENARIOS.format("trouble"),),
+    ),
+    Mutant(
+        name="handlers count as quick that are not",
+        file="handling.py",
+        old="FEW_ROUND_TRIPS_SECONDS = 0.05",
+        new="FEW_ROUND_TRIPS_SECONDS = 50.0",
+        where=(SCENARIOS.format("endings"),),
+    ),
+    Mutant(
         name="a coroutine cancelled before its first step never tells its end",
         file="loop.py",
         old="                loop.call_soon(task.cancel)\n",

@@ -740,12 +740,13 @@ def test_a_batch_of_ten_thousand_is_done_in_linear_requests_and_time() -> None:
     assert scene.world.now < 400 * 0.005 + 0.1
 
 
-def test_claims_run_ahead_of_slow_handlers_by_two_chunks_at_most() -> None:
+@pytest.mark.parametrize("seconds", [0.1, 0.01])
+def test_claims_run_ahead_of_slow_handlers_by_two_chunks_at_most(seconds: float) -> None:
     """What a slow batch gives back at its deadline, and what a crash leaves locked, is bounded."""
     scene = Scene()
 
     def slow(body: dict) -> None:
-        scene.world.sleep(0.1)
+        scene.world.sleep(seconds)
 
     worker = scene.worker(slow)
     worker.deliver(*batch(500), seconds=30)

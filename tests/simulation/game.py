@@ -8,10 +8,10 @@ from idempotent_receiver import MemoryStore
 from idempotent_receiver.store import Conflict, NotApplied, Unknown
 from idempotent_receiver.stores.memory import Table
 from tests.simulation import invariants, judge, moves
-from tests.simulation.held import LOST
 from tests.simulation.invariants import Violation
 from tests.simulation.past import Pasts
 from tests.simulation.state import ON_THE_WAY, State, Wired, Worker
+from tests.simulation.ways import LOST
 from tests.simulation.world import START_EPOCH_SECONDS
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """One worker's process, held at every call until somebody says how the call ends.
 
-The shipped consumer runs here, unmodified, on greenlets: each call of the store or of the queue, each run of a handler
+The shipped code runs here, unmodified, on greenlets: each call of the store or of the queue, each run of a handler
 and each wait of the coordinating thread stands still until it is told how it ends. Nothing else decides what happens
 next, so a worker is a function of what it has been told: its history. Greenlets cannot be copied, so a worker comes
 to a history by being told all of it from the start.
@@ -8,30 +8,17 @@ to a history by being told all of it from the start.
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from idempotent_receiver import Message, PermanentError, Transaction, sqs_consumer
-from idempotent_receiver.deadletter import STAMP
-from tests.simulation.world import FIFO, QUEUE, START_EPOCH_SECONDS, failed_ids, sqs_record
+from tests.simulation.ways import ME, WAYS
+from tests.simulation.world import START_EPOCH_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from idempotent_receiver.record import Change, Record
-    from idempotent_receiver.transaction import Action
-
-DEAD_LETTERS = "https://sqs.us-east-1.amazonaws.com/123456789012/dead-letters"
-BUDGET_SECONDS = 10.0
-ME = "me"
-"""What every worker calls itself: which one it is concerns nobody but the world."""
-LOST = "lost"
-"""The answer to a dead letter of which nobody knows whether it arrived."""
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True)
@@ -45,14 +32,16 @@ class Setup:
     letters: bool = False
     fifo: bool = False
     concurrency: int = 1
+    way: str = "queue"
+    """The way in: one of `ways.WAYS`."""
 
     @property
     def batch(self) -> list[str]:
-        """The messages' ids."""
-        return [f"m{number}" for number in range(self.messages)]
+        """The messages' ids, which are their records' too."""
+        return [f"{WAYS[self.way].prefix}{number}" for number in range(self.messages)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Call:
     """What a worker waits for: a store call and its statements, a dead letter (`send`), or a handler (`run`)."""
 
@@ -67,20 +56,6 @@ Event = tuple[Any, ...]
 
 `start`, `wake` (the coordinating thread takes in what has finished), `timer` (its wait is over) or `answer`.
 """
-
-
-class Silent:
-    """A logger and metrics that say nothing."""
-
-    log_level = 100
-
-    def info(self, *arguments: object, **fields: object) -> None:
-        """Nothing."""
-
-    debug = warning = error = append_keys = add_metric = flush_metrics = info
-
-
-SILENT: Any = Silent()
 
 
 @dataclass
@@ -187,49 +162,13 @@ class Held:
         self._all.append(new)
         self._ready.append(new)
 
-    # What its code runs on.
-
     def _invoke(self) -> None:
-        consumer = sqs_consumer(
-            _Store(self),
-            clock=self,
-            executor=lambda: _Executor(self),
-            sqs=_Queue(self) if self.setup.letters else None,  # type: ignore[arg-type]
-            dead_letter_queue=DEAD_LETTERS if self.setup.letters else None,
-            concurrency=self.setup.concurrency,
-            logger=SILENT,
-            metrics=SILENT,
-        )
-        queue = FIFO if self.setup.fifo else QUEUE
-        group = "g" if self.setup.fifo else None
-        records = [sqs_record(id, receives=self.receives, queue=queue, group=group) for id in self.setup.batch]
-        context = SimpleNamespace(
-            get_remaining_time_in_millis=lambda: int(BUDGET_SECONDS * 1000),
-            aws_request_id=ME,
-            function_name="consumer",
-        )
-        handle = self._post if self.setup.transactional else self._handle
         try:
-            self.response = failed_ids(consumer(handle)({"Records": records}, context))
+            self.response = WAYS[self.setup.way].invoke(self)
         except GreenletExit:
             raise
         except BaseException as error:  # noqa: BLE001  # judged by whoever looks at the answer
             self.response = error
-
-    def _handle(self, body: str, message: Message) -> str:
-        (how,) = self.ask("run", message.id)
-        if how == "returns":
-            return "done"
-        raise PermanentError("refused") if how == "refuses" else RuntimeError("failed")
-
-    def _post(self, body: str, message: Message, tx: Transaction) -> str:
-        tx.update(
-            TableName="Entries",
-            Key={"id": message.id},
-            UpdateExpression="ADD times :one",
-            ExpressionAttributeValues={":one": 1},
-        )
-        return self._handle(body, message)
 
     # The clock.
 
@@ -248,70 +187,3 @@ class Held:
     def version(self) -> str:
         self._drawn += 1
         return f"{ME}-{self._drawn}"
-
-
-for _handler in (Held._handle, Held._post):
-    # Resolved once: each consumer that is made reads them, and there are millions.
-    _handler.__annotations__ = get_type_hints(_handler)
-
-
-@dataclass(frozen=True)
-class _Executor:
-    """The executor of a held worker: its jobs are greenlets."""
-
-    held: Held
-
-    def start(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        self.held.spawn(lambda: self.held.finish(then, job()))
-
-    def start_async(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        raise NotImplementedError("plain handlers only")
-
-    def tell(self, then: Callable[[Any], None], result: object) -> None:
-        self.held.finish(then, result)
-
-    def step(self, timeout_seconds: float | None) -> None:
-        self.held.wait(timeout_seconds)
-
-    def cancel_async(self) -> None:
-        """There is nothing to cancel."""
-
-    def close(self) -> None:
-        """Nothing outlives an invocation here."""
-
-
-@dataclass(frozen=True)
-class _Store:
-    """The store as a held worker sees it: each method is a call that somebody else answers."""
-
-    held: Held
-    namespace: None = None
-
-    def insert(self, records: Sequence[Record]) -> list[Any]:
-        return list(self.held.ask("insert", *records))
-
-    def read(self, ids: Sequence[str]) -> list[Any]:
-        return list(self.held.ask("read", *ids))
-
-    def replace(self, changes: Sequence[Change]) -> list[Any]:
-        return list(self.held.ask("replace", *changes))
-
-    def commit(self, change: Change, actions: Sequence[Action]) -> Any:
-        (answer,) = self.held.ask("commit", (change, tuple(actions)))
-        return answer
-
-
-@dataclass(frozen=True)
-class _Queue:
-    """The queue's client as a held worker sees it: dead letters are calls, visibilities concern no invariant."""
-
-    held: Held
-    meta = SimpleNamespace(endpoint_url="https://sqs.us-east-1.amazonaws.com")
-
-    def change_message_visibility_batch(self, **arguments: object) -> None:
-        """Granted."""
-
-    def send_message(self, **arguments: Any) -> None:
-        stamp = json.loads(arguments["MessageAttributes"][STAMP]["StringValue"])
-        if self.held.ask("send", stamp["original_id"]) == (LOST,):
-            raise ConnectionError("the answer was lost")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation import invariants
-from tests.simulation.held import BUDGET_SECONDS
 from tests.simulation.invariants import Violation
+from tests.simulation.ways import BUDGET_SECONDS
 
 if TYPE_CHECKING:
     from tests.simulation.state import State, Worker

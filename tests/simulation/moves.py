@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.held import BUDGET_SECONDS
 from tests.simulation.state import ON_THE_WAY
+from tests.simulation.ways import BUDGET_SECONDS
 from tests.simulation.world import START_EPOCH_SECONDS
 
 if TYPE_CHECKING:

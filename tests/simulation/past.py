@@ -21,6 +21,20 @@ MOST_KEPT = 500
 class Past:
     """A worker's history, and what the worker waits for after it."""
 
+    __slots__ = (
+        "calls",
+        "event",
+        "local",
+        "next",
+        "number",
+        "opened",
+        "parent",
+        "receives",
+        "response",
+        "timeout",
+        "woken",
+    )
+
     def __init__(self, number: int, parent: Past | None, event: Event, held: Held) -> None:
         self.number = number
         self.receives = held.receives

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from idempotent_receiver import Message, Transaction, sqs_consumer
-from tests.simulation.held import DEAD_LETTERS, SILENT
+from tests.simulation.ways import DEAD_LETTERS, SILENT
 from tests.simulation.weather import Client, Wire
 from tests.simulation.world import WorldClock, WorldExecutor
 

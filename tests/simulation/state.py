@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.record import ATTRIBUTES, Change, Record
 from idempotent_receiver.store import Conflict
-from tests.simulation.held import ME
+from tests.simulation.ways import ME
 from tests.simulation.world import START_EPOCH_SECONDS
 
 if TYPE_CHECKING:

@@ -27,7 +27,18 @@ if TYPE_CHECKING:
     from tests.simulation.state import State
 
 
-@pytest.mark.parametrize(("setup", "faults"), [("2x1", 2), ("2x1-transaction", 1), ("2x1-letters", 1), ("2x2-fifo", 0)])
+@pytest.mark.parametrize(
+    ("setup", "faults"),
+    [
+        ("2x1", 2),
+        ("2x1-transaction", 1),
+        ("2x1-letters", 1),
+        ("2x1-function", 1),
+        ("2x1-function-transaction", 1),
+        ("3x1", 1),
+        ("2x2-fifo", 0),
+    ],
+)
 def test_every_schedule_keeps_the_invariants(setup: str, faults: int) -> None:
     """All orders of all steps of the workers, with every choice of so many faults."""
     found = explored(setup, faults, seconds=300)
@@ -50,6 +61,8 @@ def test_every_schedule_keeps_the_invariants(setup: str, faults: int) -> None:
         ("a lease without a margin for clocks that differ", "2x1", 1, "I1"),
         ("an orphan waits for its record's expiration", "2x1", 1, "I6"),
         ("the handler's own writes are forgotten", "2x1-transaction", 0, "EFFECT"),
+        ("a settlement names no version", "2x1-function", 1, "I3"),
+        ("one's own version is not recognised", "2x1-function", 1, "I9"),
     ],
 )
 def test_a_planted_bug_is_found_and_told(bug: str, setup: str, faults: int, rule: str, tmp_path: Path) -> None:

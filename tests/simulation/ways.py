@@ -1,0 +1,199 @@
+"""The ways in to the shipped code, as a held worker goes through them: what it runs on, and how its answer reads.
+
+Each way in calls the shipped code with a store, a clock and whatever else it wants, of which each call is the world's
+to answer, and returns the ids that must come again. Another way in is another entry of `WAYS`.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from idempotent_receiver import (
+    InProgress,
+    LostClaim,
+    Message,
+    PermanentError,
+    StoreUnavailable,
+    Transaction,
+    idempotent,
+    sqs_consumer,
+)
+from idempotent_receiver.deadletter import STAMP
+from idempotent_receiver.errors import NotStarted
+from tests.simulation.world import FIFO, QUEUE, failed_ids, sqs_record
+
+if TYPE_CHECKING:
+    from idempotent_receiver.record import Change, Record
+    from idempotent_receiver.transaction import Action
+    from tests.simulation.held import Held
+
+DEAD_LETTERS = "https://sqs.us-east-1.amazonaws.com/123456789012/dead-letters"
+BUDGET_SECONDS = 10.0
+ME = "me"
+"""What every worker calls itself: which one it is concerns nobody but the world."""
+LOST = "lost"
+"""The answer to a dead letter of which nobody knows whether it arrived."""
+
+
+class Silent:
+    """A logger and metrics that say nothing."""
+
+    log_level = 100
+
+    def info(self, *arguments: object, **fields: object) -> None:
+        """Nothing."""
+
+    debug = warning = error = append_keys = add_metric = flush_metrics = info
+
+
+SILENT: Any = Silent()
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way in: `prefix` and a number make the id of a message, which is its record's too."""
+
+    prefix: str
+    invoke: "Callable[[Held], list[str]]"
+
+
+def _queue(held: "Held") -> list[str]:
+    """All messages as one batch of a queue."""
+    setup = held.setup
+
+    def handle(body: str, message: Message) -> str:
+        return _handled(held, message.id)
+
+    def post(body: str, message: Message, tx: Transaction) -> str:
+        _post(tx, message.id)
+        return _handled(held, message.id)
+
+    consumer = sqs_consumer(
+        _Store(held),
+        clock=held,
+        executor=lambda: _Executor(held),
+        sqs=_Queue(held) if setup.letters else None,  # type: ignore[arg-type]  # the part of it that is used
+        dead_letter_queue=DEAD_LETTERS if setup.letters else None,
+        concurrency=setup.concurrency,
+        logger=SILENT,
+        metrics=SILENT,
+    )
+    queue, group = (FIFO, "g") if setup.fifo else (QUEUE, None)
+    records = [sqs_record(id, receives=held.receives, queue=queue, group=group) for id in setup.batch]
+    return failed_ids(consumer(post if setup.transactional else handle)({"Records": records}, _context()))
+
+
+def _function(held: "Held") -> list[str]:
+    """One call after the other, claimed, run and settled in one thread."""
+
+    def handle(number: str, context: Any) -> str:
+        return _handled(held, f"m#{number}")
+
+    def post(number: str, context: Any, tx: Transaction) -> str:
+        _post(tx, f"m#{number}")
+        return _handled(held, f"m#{number}")
+
+    wrap = idempotent(_Store(held, "m"), key=lambda number, context: str(number), clock=held)
+    call: Callable[..., str] = wrap(post if held.setup.transactional else handle)
+    again = []
+    for id in held.setup.batch:
+        try:
+            call(id.removeprefix("m#"), _context())
+        except (Failed, InProgress, LostClaim, NotStarted, StoreUnavailable):
+            again.append(id)
+    return again
+
+
+WAYS = {"queue": Way("m", _queue), "function": Way("m#", _function)}
+
+
+class Failed(RuntimeError):
+    """What a handler raises."""
+
+
+def _handled(held: "Held", id: str) -> str:
+    (how,) = held.ask("run", id)
+    if how == "returns":
+        return "done"
+    raise PermanentError("refused") if how == "refuses" else Failed("failed")
+
+
+def _post(tx: Transaction, id: str) -> None:
+    tx.update(
+        TableName="Entries",
+        Key={"id": id},
+        UpdateExpression="ADD times :one",
+        ExpressionAttributeValues={":one": 1},
+    )
+
+
+def _context() -> SimpleNamespace:
+    return SimpleNamespace(
+        get_remaining_time_in_millis=lambda: int(BUDGET_SECONDS * 1000),
+        aws_request_id=ME,
+        function_name="consumer",
+    )
+
+
+@dataclass(frozen=True)
+class _Executor:
+    """The executor of a held worker: its jobs are greenlets."""
+
+    held: "Held"
+
+    def start(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        self.held.spawn(lambda: self.held.finish(then, job()))
+
+    def start_async(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        raise NotImplementedError("plain handlers only")
+
+    def tell(self, then: Callable[[Any], None], result: object) -> None:
+        self.held.finish(then, result)
+
+    def step(self, timeout_seconds: float | None) -> None:
+        self.held.wait(timeout_seconds)
+
+    def cancel_async(self) -> None:
+        """There is nothing to cancel."""
+
+    def close(self) -> None:
+        """Nothing outlives an invocation here."""
+
+
+@dataclass(frozen=True)
+class _Store:
+    """The store as a held worker sees it: each method is a call that somebody else answers."""
+
+    held: "Held"
+    namespace: str | None = None
+
+    def insert(self, records: "Sequence[Record]") -> list[Any]:
+        return list(self.held.ask("insert", *records))
+
+    def read(self, ids: Sequence[str]) -> list[Any]:
+        return list(self.held.ask("read", *ids))
+
+    def replace(self, changes: "Sequence[Change]") -> list[Any]:
+        return list(self.held.ask("replace", *changes))
+
+    def commit(self, change: "Change", actions: "Sequence[Action]") -> Any:
+        (answer,) = self.held.ask("commit", (change, tuple(actions)))
+        return answer
+
+
+@dataclass(frozen=True)
+class _Queue:
+    """The queue's client as a held worker sees it: dead letters are calls, visibilities concern no invariant."""
+
+    held: "Held"
+    meta = SimpleNamespace(endpoint_url="https://sqs.us-east-1.amazonaws.com")
+
+    def change_message_visibility_batch(self, **arguments: object) -> None:
+        """Granted."""
+
+    def send_message(self, **arguments: Any) -> None:
+        stamp = json.loads(arguments["MessageAttributes"][STAMP]["StringValue"])
+        if self.held.ask("send", stamp["original_id"]) == (LOST,):
+            raise ConnectionError("the answer was lost")

@@ -23,6 +23,14 @@ AN_ID = "0" * 64
 """What an id looks like: a SHA-256 in hexadecimal. This one stands in where none is known yet."""
 
 
+class Refused(Exception):
+    """The body asks for no transfer that there can be; the text says why."""
+
+    def __init__(self, status: HTTPStatus, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
 def tenant(event: Any) -> str:
     """Whose key and whose transfers: the caller's ARN, as API Gateway knows it from the request's signature.
 
@@ -64,24 +72,30 @@ def served(
 
 
 def asked_for(event: Any, transfer_id: str = AN_ID) -> Transfer:
-    """The transfer that a request asks for. Raises ValueError, saying what is wrong, for a body that asks for none."""
+    """The transfer that a request asks for. Raises Refused."""
     document = request_of(event).document
     if not document.is_json or not isinstance(document.value, dict):
-        raise ValueError("the body is not a JSON object")
+        raise Refused(HTTPStatus.BAD_REQUEST, "the body is not a JSON object")
     if not document.value.keys() <= ASKED_FOR:
-        raise ValueError(f"the body has other fields than {', '.join(sorted(ASKED_FOR))}")
+        raise Refused(HTTPStatus.BAD_REQUEST, f"the body has other fields than {', '.join(sorted(ASKED_FOR))}")
+    said = {**document.value, "transfer_id": transfer_id}
+    if isinstance(said.get("amount"), float) and said["amount"].is_integer():
+        said["amount"] = int(said["amount"])  # to JSON, 5.0 is the integer 5
     try:
-        return Transfer.model_validate({**document.value, "transfer_id": transfer_id})
+        return Transfer.model_validate(said)
     except ValidationError as error:
-        raise ValueError(str(invalid_body(error, Transfer.model_fields))) from None
+        # Fields that are well each by itself, and make no transfer together.
+        sound = all(each["type"] == "value_error" for each in error.errors())
+        status = HTTPStatus.UNPROCESSABLE_ENTITY if sound else HTTPStatus.BAD_REQUEST
+        raise Refused(status, str(invalid_body(error, Transfer.model_fields))) from None
 
 
 def _checked(event: Any) -> Response | None:
     """What is answered to a body that asks for no transfer, before a key is used up for it."""
     try:
         asked_for(event)
-    except ValueError as error:
-        return _problem(HTTPStatus.BAD_REQUEST, str(error))
+    except Refused as refused:
+        return _problem(refused.status, str(refused))
     return None
 
 

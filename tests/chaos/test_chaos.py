@@ -121,7 +121,7 @@ def test_a_run_leaves_nothing(runs: dict[str, Ended], folder: Path) -> None:
 
 
 @on_linux
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_is_stopped_leaves_nothing_not_even_what_is_frozen(tmp_path: Path, number: signal.Signals) -> None:
     with begin(tmp_path) as program:
         ends = time.monotonic() + PATIENCE_SECONDS

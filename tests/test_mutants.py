@@ -49,6 +49,20 @@ def test_a_bug_that_is_none_survives_and_one_that_only_breaks_the_code_does_too(
     assert isinstance(judge(breaking), Survived)
 
 
+def test_a_scenarios_test_that_does_not_see_the_bug_that_it_names_is_told() -> None:
+    """Each of them must: one that sees it does not speak for the others."""
+    seeing = "tests/unit/test_clock.py::test_versions_differ_even_between_twins_that_share_their_generators_state"
+    blind = "tests/unit/test_clock.py::test_a_deadline_that_is_over_has_less_than_nothing_left"
+    (mutant,) = [mutant for mutant in MUTANTS if mutant.name == "a version is drawn at import"]
+
+    verdict = judge(mutant, [seeing, blind])
+
+    assert isinstance(judge(mutant, [seeing]), Killed)
+    assert isinstance(verdict, Survived)
+    assert blind in verdict.why
+    assert seeing not in verdict.why
+
+
 def test_a_text_that_is_gone_is_an_error() -> None:
     """As is one that is there twice."""
     for text in ("nowhere to be found", "self"):

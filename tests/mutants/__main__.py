@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
@@ -33,7 +34,7 @@ def main(words: list[str]) -> int:
     killed = sum(isinstance(verdict, Killed) for verdict in verdicts)
     pairs = sum(len(witnesses(mutant.name, marks)) for mutant in chosen)
     console.print(
-        f"{killed} of {len(chosen)} planted bugs were killed; {pairs} tests of scenarios name one; "
+        f"{killed} of {len(chosen)} planted bugs were killed; scenarios' tests name them {pairs} times; "
         f"{time.monotonic() - began:.0f} s"
     )
     return 0 if chosen and killed == len(chosen) else 1
@@ -50,7 +51,7 @@ def judged(marks: list[Told], mutant: Mutant) -> Killed | Survived:
 def said(console: Console, mutant: Mutant, verdict: Killed | Survived) -> Killed | Survived:
     """Say at once what has survived: the table comes at the end, minutes later."""
     if isinstance(verdict, Survived):
-        console.print(f"[bold red]SURVIVED[/] {mutant.name}: {verdict.why}", highlight=False)
+        console.print(f"[bold red]SURVIVED[/] {mutant.name}: {escape(verdict.why)}", highlight=False)
     return verdict
 
 
@@ -68,7 +69,7 @@ def table_of(mutants: list[Mutant], verdicts: list[Killed | Survived], marks: li
     """Which promise each bug breaks, which scenarios name it, and the test that saw it."""
     table = Table("promise", "planted bug", "scenarios", "killed by")
     for mutant, verdict in zip(mutants, verdicts, strict=True):
-        seen = verdict.test if isinstance(verdict, Killed) else f"[bold red]SURVIVED[/] {verdict.why}"
+        seen = escape(verdict.test) if isinstance(verdict, Killed) else f"[bold red]SURVIVED[/] {escape(verdict.why)}"
         table.add_row(str(mutant.promise or ""), mutant.name, numbers(mutant, marks), seen)
     return table
 

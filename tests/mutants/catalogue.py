@@ -803,6 +803,13 @@ MUTANTS = [
         where=(),
     ),
     Mutant(
+        name="an empty batch is received like any other",
+        file="sqs.py",
+        old='        if not self.messages:\n            return {"batchItemFailures": []}\n',
+        new="",
+        where=(),
+    ),
+    Mutant(
         name="an answer names keys",
         promise=1,
         file="sqs.py",

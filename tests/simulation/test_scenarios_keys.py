@@ -62,6 +62,7 @@ def test_one_message_twice_of_which_the_first_was_cut_short_comes_again_as_one()
     assert scene.keys_run == ["0"]
 
 
+@pytest.mark.scenario("S53", why_none="either suffices: copies are dropped, and all of a key wait for its first")
 def test_ten_thousand_copies_of_one_message_run_once_with_one_claim() -> None:
     """And one completion."""
     scene = Scene()

@@ -243,6 +243,7 @@ def test_no_crash_at_any_request_loses_or_repeats_anything(fifo: bool, meanwhile
         in_balance(bank)
 
 
+@pytest.mark.scenario("S68", mutant="the second return within five minutes is swallowed")
 @both_kinds
 def test_what_dies_again_within_five_minutes_can_come_back_again(fifo: bool) -> None:
     """Each death has a messageId of its own, so no deduplication swallows the second return."""

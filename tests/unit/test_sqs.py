@@ -173,6 +173,7 @@ def test_what_is_no_batch_raises_before_any_handler_runs(wrong: Any) -> None:
     assert store.items == {}
 
 
+@pytest.mark.scenario("S51", mutant="an empty batch is received like any other")
 def test_an_empty_batch_is_answered_without_any_request() -> None:
     """Not even one to the store, and no thread is started."""
 

@@ -53,15 +53,15 @@ def engine() -> Engine | None:
     return Engine(gateway, gateway) if sys.platform == "linux" else Engine(LOOPBACK, "host.docker.internal")
 
 
-def invoke(event: Path, environment: Mapping[str, str]) -> Any:
+def invoke(name: str, event: Path, environment: Mapping[str, str]) -> Any:
     """Build for this machine's architecture, run the function once, and return its parsed answer."""
     with tempfile.TemporaryDirectory(prefix="local-invoke-") as folder:
         settings = Path(folder) / "env.json"
-        settings.write_text(json.dumps({"Consumer": dict(environment)}))
+        settings.write_text(json.dumps({name: dict(environment)}))
         build = Path(folder) / "build"
         _sam("build", "--build-dir", str(build))
         printed = _sam(
-            *("local", "invoke", "Consumer", "--template", str(build / "template.yaml")),
+            *("local", "invoke", name, "--template", str(build / "template.yaml")),
             *("--event", str(event.resolve()), "--env-vars", str(settings)),
         )
     return last_answer(printed)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 SAM = ROOT / ".tools" / "sam"
 RUNTIME = ROOT / ".tools" / "runtime"
-HANDLER = "app.consumer.lambda_handler"
 MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "arm64", "arm64": "arm64"}
 
 GRACE_SECONDS = 15.0
@@ -38,7 +37,11 @@ _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 class RuntimeInterfaceEmulator:
     """How the emulator is started: it answers on our port, and starts the function when the first event comes."""
 
-    def __init__(self, *, code: Path, environment: Mapping[str, str], timeout_seconds: int) -> None:
+    def __init__(
+        self, name: str, *, code: Path, handler: str, environment: Mapping[str, str], timeout_seconds: int
+    ) -> None:
+        self._name = name
+        self._handler = handler
         self._code = code
         self._environment = environment
         self._timeout_seconds = timeout_seconds
@@ -49,13 +52,13 @@ class RuntimeInterfaceEmulator:
             str(_binary()),
             *("--runtime-interface-emulator-address", f"127.0.0.1:{port}"),
             *("--runtime-api-address", f"127.0.0.1:{free_port()}"),
-            *(str(RUNTIME / "bin" / "python"), "-m", "awslambdaric", HANDLER),
+            *(str(RUNTIME / "bin" / "python"), "-m", "awslambdaric", self._handler),
         ]
 
     def environment(self, port: int) -> Mapping[str, str]:
         """Return what Lambda would set, and what this function is configured with."""
         return {
-            "AWS_LAMBDA_FUNCTION_NAME": "Consumer",
+            "AWS_LAMBDA_FUNCTION_NAME": self._name,
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "512",
             "AWS_LAMBDA_FUNCTION_TIMEOUT": str(self._timeout_seconds),
             "LAMBDA_TASK_ROOT": str(self._code),
@@ -107,11 +110,20 @@ def _parsed(body: bytes) -> Any:
 
 
 @contextlib.contextmanager
-def running_function(*, code: Path, environment: Mapping[str, str], timeout_seconds: int = 30) -> Iterator[Function]:
+def running_function(
+    name: str = "Consumer",
+    *,
+    code: Path,
+    handler: str = "app.consumer.lambda_handler",
+    environment: Mapping[str, str],
+    timeout_seconds: int = 30,
+) -> Iterator[Function]:
     """Run the function built in this folder, with this environment, for as many events as one likes."""
     if not (code / "app").is_dir():
         raise ServerError(f"there is no built function at {code}: run `make build`")
-    program = RuntimeInterfaceEmulator(code=code, environment=environment, timeout_seconds=timeout_seconds)
+    program = RuntimeInterfaceEmulator(
+        name, code=code, handler=handler, environment=environment, timeout_seconds=timeout_seconds
+    )
     with running(program, folder=code) as server:
         yield Function(server, timeout_seconds)
 

@@ -33,19 +33,30 @@ EXPECTED = EVENTS / "expected"
 
 
 @contextlib.contextmanager
-def consumer(*, code: Path = HOST_BUILD) -> Iterator[Function]:
-    """Run the deployed function's code under the emulator, configured as the template says, on a cloud of its own."""
+def application(name: str = "Consumer", *, code: Path = HOST_BUILD) -> Iterator[Function]:
+    """Run a deployed function's code under the emulator, configured as the template says, on a cloud of its own."""
     with running_cloud() as cloud:
-        configuration = configured(cloud, deploy(cloud, code=code))
+        configuration = configured(cloud, deploy(cloud, code=code), name)
         environment = {**cloud.environment, **configuration["Environment"]["Variables"]}
-        with running_function(code=code, environment=environment, timeout_seconds=configuration["Timeout"]) as function:
+        with running_function(
+            name,
+            code=code,
+            handler=configuration["Handler"],
+            environment=environment,
+            timeout_seconds=configuration["Timeout"],
+        ) as function:
             yield function
 
 
-def configured(cloud: Cloud, stack: Stack) -> Mapping[str, Any]:
+def meant(event: Any) -> str:
+    """The function that an event is for: an HTTP request for the API, all else for the consumer."""
+    return "Api" if isinstance(event, dict) and "httpMethod" in event else "Consumer"
+
+
+def configured(cloud: Cloud, stack: Stack, name: str) -> Mapping[str, Any]:
     """Put the given items into their tables, and return the function's configuration."""
     put_given(cloud, stack)
-    return cloud.client("lambda").get_function_configuration(FunctionName=stack.outputs["ConsumerName"])
+    return cloud.client("lambda").get_function_configuration(FunctionName=stack.resources[name])
 
 
 def put_given(cloud: Cloud, stack: Stack) -> None:
@@ -69,9 +80,14 @@ def expected_answer(event: Path) -> Any:
 
 
 def matches(answer: Any, expected: Any) -> bool:
-    """Say whether the answer is the expected one; of an error only what the expectation names is compared."""
-    if isinstance(answer, dict) and isinstance(expected, dict) and "errorType" in expected:
-        return {name: answer.get(name) for name in expected} == expected
+    """Say whether the answer is the expected one; of an error, an HTTP response and its headers only what the
+    expectation names is compared.
+    """
+    if isinstance(answer, dict) and isinstance(expected, dict) and {"errorType", "statusCode", "headers"} & {*expected}:
+        named = {name: answer.get(name) for name in expected}
+        headers, wanted = named.pop("headers", None) or {}, expected.get("headers", {})
+        rest = {name: value for name, value in expected.items() if name != "headers"}
+        return named == rest and {name: headers.get(name) for name in wanted} == wanted
     return bool(answer == expected)
 
 
@@ -80,19 +96,21 @@ def invoke(event: Path) -> Any:
     engine = container.engine()
     if engine is not None:
         return _invoke_in_container(event, engine)
-    with consumer() as function:
+    content = json.loads(event.read_text())
+    with application(meant(content)) as function:
         try:
-            return function.invoke(json.loads(event.read_text()))
+            return function.invoke(content)
         finally:
             sys.stderr.write(function.log())
 
 
 def _invoke_in_container(event: Path, engine: container.Engine) -> Any:
+    name = meant(json.loads(event.read_text()))
     with running_cloud(engine.cloud_address) as cloud:
-        configuration = configured(cloud, deploy(cloud))
+        configuration = configured(cloud, deploy(cloud), name)
         endpoint = cloud.endpoint_url.replace(engine.cloud_address, engine.host)
         environment = {**configuration["Environment"]["Variables"], "AWS_ENDPOINT_URL": endpoint}
-        return container.invoke(event, environment)
+        return container.invoke(name, event, environment)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,8 +1,9 @@
 """Put workflow.yaml onto a local cloud, beside the consumer's stack.
 
-The template goes as it stands, and so does the definition but for one name: the local cloud calls whatever a function
-raises or dies of `Runtime.HandlerError`, so that name is added to what is tried again. Retry and Catch by an error's
-own name are shown on another engine (tests/workflow).
+The template goes as it stands, and so does the definition but for this: the local cloud calls whatever a function
+raises or dies of `Runtime.HandlerError`, so that name is added to what is tried again; and so that nobody waits long
+where it means a refusal, no pause between tries is longer than LONGEST_PAUSE_SECONDS. Retry and Catch by an error's own
+name are shown on another engine (tests/workflow).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 TEMPLATE = ROOT / "workflow.yaml"
 DEFINITION = ROOT / "src" / "app" / "transfer.asl.json"
 ANY_ERROR = "Runtime.HandlerError"
+LONGEST_PAUSE_SECONDS = 4
 
 
 def deploy_workflow(
@@ -63,4 +65,7 @@ def definition() -> dict[str, Any]:
     for state in machine["States"].values():
         for again in state.get("Retry", []):
             again["ErrorEquals"].append(ANY_ERROR)
+            again["IntervalSeconds"] = min(again["IntervalSeconds"], LONGEST_PAUSE_SECONDS)
+            again["BackoffRate"] = 1.5
+            again["MaxDelaySeconds"] = LONGEST_PAUSE_SECONDS
     return machine

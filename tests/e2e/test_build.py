@@ -15,7 +15,7 @@ import pytest
 
 from local.cloud import ROOT
 from local.deploy import HOST_BUILD
-from local.invoke import EVENTS, consumer, expected_answer, matches
+from local.invoke import EVENTS, application, expected_answer, matches, meant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,9 +41,9 @@ def built() -> None:
 
 
 @pytest.fixture(scope="module")
-def function() -> Iterator[Function]:
-    with consumer() as running:
-        yield running
+def functions() -> Iterator[dict[str, Function]]:
+    with application("Consumer") as consumer, application("Api") as api:
+        yield {"Consumer": consumer, "Api": api}
 
 
 def binaries(folder: Path) -> list[Path]:
@@ -141,10 +141,11 @@ print(app.consumer.lambda_handler.__name__)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Lambda's emulator is a program for Linux")
 @pytest.mark.parametrize("path", EVENT_FILES, ids=lambda path: path.stem)
-def test_the_host_build_answers_as_expected(function: Function, path: Path) -> None:
+def test_the_host_build_answers_as_expected(functions: dict[str, Function], path: Path) -> None:
     expected = expected_answer(path)
     assert expected is not None, f"nobody has said what {path.name} must answer"
-    answer = function.invoke(json.loads(path.read_text()))
+    event = json.loads(path.read_text())
+    answer = functions[meant(event)].invoke(event)
     assert matches(answer, expected), answer
 
 
@@ -157,7 +158,8 @@ def test_sam_builds_the_same_files(tmp_path: Path) -> None:
         check=True,
         capture_output=True,
     )
-    assert files(tmp_path / "Consumer") == files(DEPLOY_BUILD)
+    for function in ("Consumer", "Api"):
+        assert files(tmp_path / function) == files(DEPLOY_BUILD)
 
 
 def files(folder: Path) -> dict[str, bytes]:

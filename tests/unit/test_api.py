@@ -3,114 +3,18 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.desk import Desk
-from app.ledger import Ledger
-from app.routes import served, tenant
-from app.transfers import Transfer
-from idempotent_receiver import MemoryStore, Transaction, header, http_endpoint, sqs_consumer
-from tests.held_clock import HeldClock
+from tests.bank import ASKED, QUEUE, Bank
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ALICE = "arn:aws:iam::123456789012:user/alice"
-ASKED = {"from_account": "alice", "to_account": "bob", "amount": 1250, "currency": "USD"}
-QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/transfers"
-
 
 class Died(BaseException):
     """The worker is dead."""
-
-
-class Bank:
-    """API and consumer on one table of records, with a queue between them that a test delivers by hand."""
-
-    def __init__(self, queue_url: str = QUEUE) -> None:
-        self.clock = HeldClock()
-        self.claims = MemoryStore(namespace="transfers", tables={"transfers": "transfer_id"})
-        self.records = MemoryStore(tables={"accounts": "account_id", "entries": "entry_id"})
-        self.queue: list[dict[str, Any]] = []
-        self.runs: list[str] = []
-        self.unreadable: str | None = None
-        accounts = self.records.tables["accounts"].items
-        accounts["alice",] = {"account_id": "alice", "balance": 10_000, "currency": "USD"}
-        accounts["bob",] = {"account_id": "bob", "balance": 0, "currency": "USD"}
-        desk = Desk(
-            sqs=self,  # type: ignore[arg-type]  # it has what is called
-            dynamodb=self,  # type: ignore[arg-type]
-            records=self.records,
-            queue_url=queue_url,
-            transfers="transfers",
-            entries="entries",
-        )
-        key = header("Idempotency-Key")
-        self.api = served(desk, http_endpoint(self.claims, key=key, scope=tenant, clock=self.clock))
-        ledger = Ledger(accounts="accounts", entries="entries")
-
-        def post(transfer: Transfer, tx: Transaction) -> None:
-            self.runs.append(transfer.transfer_id)
-            ledger.post(transfer, tx)
-
-        self.consumer = sqs_consumer(self.records, clock=self.clock)(post)
-
-    # What the desk asks of AWS.
-
-    def send_message(self, **message: Any) -> None:
-        self.queue.append(message)
-
-    def get_item(self, **asked: Any) -> dict[str, Any]:
-        assert asked["ConsistentRead"]
-        ((_, key),) = asked["Key"].items()
-        store = self.claims if asked["TableName"] == "transfers" else self.records
-        found = store.tables[asked["TableName"]].items.get((key["S"],))
-        return {} if found is None else {"Item": {name: {"S": str(value)} for name, value in found.items()}}
-
-    # The client.
-
-    def post(self, key: str | None = "k-1", asked: Any = ASKED, caller: str | None = ALICE) -> tuple[int, Any, Any]:
-        """Ask for a transfer; status, headers and body of the answer."""
-        body = asked if isinstance(asked, str) else json.dumps(asked)
-        headers = {} if key is None else {"idempotency-key": key}
-        return self._ask("POST", "/transfers", caller, headers=headers, body=body)
-
-    def get(self, transfer_id: str, caller: str = ALICE) -> tuple[int, Any, Any]:
-        """Ask how far a transfer is."""
-        return self._ask("GET", "/transfers/{transfer_id}", caller, pathParameters={"transfer_id": transfer_id})
-
-    def _ask(self, method: str, resource: str, caller: str | None, **event: Any) -> tuple[int, Any, Any]:
-        identity = {} if caller is None else {"userArn": caller}
-        event |= {
-            "httpMethod": method,
-            "resource": resource,
-            "path": resource,
-            "requestContext": {"identity": identity},
-        }
-        answer = self.api(event, context())
-        return answer["statusCode"], answer["headers"], json.loads(answer["body"])
-
-    # Lambda's poller.
-
-    def deliver(self) -> list[str]:
-        """Deliver all that was sent; the ids of what comes again."""
-        records = [_record(place, message) for place, message in enumerate(self.queue)]
-        return [each["itemIdentifier"] for each in self.consumer({"Records": records}, context())["batchItemFailures"]]
-
-
-def _record(place: int, message: dict[str, Any]) -> dict[str, Any]:
-    attributes = {
-        name: {"stringValue": each["StringValue"], "dataType": each["DataType"]}
-        for name, each in message["MessageAttributes"].items()
-    }
-    return {"messageId": f"m-{place}", "body": message["MessageBody"], "messageAttributes": attributes}
-
-
-def context() -> Any:
-    return SimpleNamespace(get_remaining_time_in_millis=lambda: 10_000, aws_request_id="r-1", function_name="api")
 
 
 @pytest.fixture

@@ -13,10 +13,14 @@ import pytest
 from app.ledger import Ledger
 from app.transfers import Transfer
 from idempotent_receiver import MemoryStore, Transaction, sqs_consumer
+from local.invoke import matches, meant
+from tests import bank as with_api
 
 EVENTS = Path(__file__).resolve().parents[2] / "events"
 NOT_AN_EVENT = {"env"}  # what `sam local invoke` is told of the environment
-NAMES = sorted(path.stem for path in EVENTS.glob("*.json") if path.stem not in NOT_AN_EVENT)
+ALL_NAMES = sorted(path.stem for path in EVENTS.glob("*.json") if path.stem not in NOT_AN_EVENT)
+OVER_HTTP = [name for name in ALL_NAMES if name.startswith("http-")]
+NAMES = [name for name in ALL_NAMES if name not in OVER_HTTP]
 
 
 def read(*parts: str) -> Any:
@@ -84,12 +88,12 @@ def agrees(answer: dict[str, Any], expected: dict[str, Any]) -> bool:
 
 
 def test_every_event_has_its_answer_and_every_answer_its_event() -> None:
-    assert sorted(path.stem for path in (EVENTS / "expected").glob("*.json")) == NAMES
+    assert sorted(path.stem for path in (EVENTS / "expected").glob("*.json")) == ALL_NAMES
 
 
 def test_every_event_is_told_of() -> None:
     told = (EVENTS / "README.md").read_text()
-    assert [name for name in NAMES if f"`{name}.json` | " not in told] == []
+    assert [name for name in ALL_NAMES if f"`{name}.json` | " not in told] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -171,3 +175,49 @@ def test_a_bad_body_dies_with_field_and_kind_of_its_problem() -> None:
         "the body is not a Transfer: body: value_error",
         "the body is not a Transfer: to_account: missing",
     ]
+
+
+# Over HTTP.
+
+
+@pytest.fixture
+def api() -> with_api.Bank:
+    """The API on stores in memory, with the records that the events presuppose."""
+    bank = with_api.Bank()
+    for record in read("given", "records.json"):
+        bank.claims.items[record["id"]] = record
+    return bank
+
+
+@pytest.mark.parametrize("name", ALL_NAMES)
+def test_an_event_is_for_the_function_that_can_answer_it(name: str) -> None:
+    assert meant(read(f"{name}.json")) == ("Api" if name in OVER_HTTP else "Consumer")
+
+
+@pytest.mark.parametrize("name", OVER_HTTP)
+def test_a_request_is_answered_as_expected(api: with_api.Bank, name: str) -> None:
+    answer = api.api(read(f"{name}.json"), with_api.context())
+    assert matches(answer, read("expected", f"{name}.json")), answer
+
+
+def test_after_all_others_and_again_a_request_is_answered_as_expected(api: with_api.Bank) -> None:
+    for name in [*OVER_HTTP, *reversed(OVER_HTTP)]:
+        answer = api.api(read(f"{name}.json"), with_api.context())
+        assert matches(answer, read("expected", f"{name}.json")), name
+    assert len(api.queue) == 1, "of the first call alone"
+
+
+def test_requests_are_as_api_gateway_hands_them_over() -> None:
+    for name in OVER_HTTP:
+        event = read(f"{name}.json")
+        assert event["multiValueHeaders"] == {each: [value] for each, value in event["headers"].items()}
+        assert event["requestContext"]["path"] == f"/v1{event['path']}"
+        assert event["requestContext"]["identity"]["userArn"] == "arn:aws:iam::123456789012:user/shop"
+
+
+def test_of_a_response_only_what_is_expected_is_compared() -> None:
+    answer = {"statusCode": 202, "headers": {"A": "1", "B": "2"}, "body": "{}"}
+    assert matches(answer, {"statusCode": 202, "headers": {"A": "1"}})
+    assert not matches(answer, {"statusCode": 202, "headers": {"C": "1"}})
+    assert not matches(answer, {"statusCode": 202, "body": ""})
+    assert not matches(None, {"statusCode": 202})

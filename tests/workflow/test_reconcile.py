@@ -1,4 +1,4 @@
-"""When the machine itself has died: the books and the record are brought into agreement, by the event that tells of it."""
+"""When the machine itself has died: books and record are brought into agreement, by the event that tells of it."""
 
 from __future__ import annotations
 

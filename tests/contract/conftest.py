@@ -1,7 +1,14 @@
-"""Which engines there are, what each can do, and how a test gets one: `engine`, `batching_engine`, `shared_engine`."""
+"""Which engines there are, what each can do, and how a test gets one: `engine`, `batching_engine`, `shared_engine`, and
+`wired_engine`, which is a server of its own; `limited_engine` refuses what AWS refuses.
+
+`CONTRACT_ENDPOINT` names one engine more by its URL, such as https://dynamodb.eu-central-1.amazonaws.com. Credentials
+and region are found as boto3 finds them. Two tables with names that nobody else has are made there, and deleted.
+"""
 
 from __future__ import annotations
 
+import os
+import secrets
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +20,16 @@ from moto import mock_aws
 from benchmarks.endpoint import running_endpoint
 from local.cloud import running_cloud
 from tests.engines import dynamodb_local
-from tests.engines.engine import DynamoDB, Engine, Memory, client
+from tests.engines.engine import DynamoDB, Engine, Memory, Place, client, create, drop
+from tests.engines.engine import named_client as client_of_the_named
+from tests.engines.processes import Crowd, crowd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mypy_boto3_dynamodb import DynamoDBClient
 
+NAMED_ENDPOINT = os.environ.get("CONTRACT_ENDPOINT")
 JARS = Path(__file__).resolve().parents[2] / ".tools" / "dynamodb-local"
 
 
@@ -33,16 +43,22 @@ class Capabilities:
     threads: bool = True
     """Whether its conditions hold against several threads at once."""
 
+    wire: bool = True
+    """Whether it is a server, for other processes to find and for answers to get lost on the way."""
+
+    limits: bool = True
+    """Whether it refuses what AWS refuses."""
+
 
 ENGINES = {
-    "memory": Capabilities(),
+    "memory": Capabilities(wire=False, limits=False),
     # Its PartiQL takes no parameters in an INSERT, and it runs in this process under no lock.
-    "moto": Capabilities(batches=False, threads=False),
+    "moto": Capabilities(batches=False, threads=False, wire=False, limits=False),
     "ministack": Capabilities(),
     # The benchmark's: what is measured against it is worth something only if it keeps DynamoDB's promises.
-    "loopback": Capabilities(),
+    "loopback": Capabilities(limits=False),
     "dynamodb_local": Capabilities(),
-}
+} | ({} if NAMED_ENDPOINT is None else {"named": Capabilities()})
 
 
 @pytest.fixture(params=ENGINES)
@@ -63,9 +79,35 @@ def shared_engine(request: pytest.FixtureRequest) -> Engine:
     return brought_up(request)
 
 
+@pytest.fixture(params=[name for name, can in ENGINES.items() if can.wire])
+def wired_engine(request: pytest.FixtureRequest) -> DynamoDB:
+    """Every engine that is a server."""
+    engine = brought_up(request)
+    assert isinstance(engine, DynamoDB)
+    return engine
+
+
+@pytest.fixture(params=[name for name, can in ENGINES.items() if can.limits])
+def limited_engine(request: pytest.FixtureRequest) -> DynamoDB:
+    """Every engine that refuses what AWS refuses."""
+    engine = brought_up(request)
+    assert isinstance(engine, DynamoDB)
+    return engine
+
+
 def brought_up(request: pytest.FixtureRequest) -> Engine:
     """The engine that the fixture's parameter names, with empty tables."""
-    return Memory() if request.param == "memory" else DynamoDB(request.getfixturevalue(f"{request.param}_client"))
+    if request.param == "memory":
+        return Memory()
+    place = request.getfixturevalue("named_place") if request.param == "named" else None
+    return DynamoDB(request.getfixturevalue(f"{request.param}_client"), place)
+
+
+@pytest.fixture(scope="session")
+def processes() -> Iterator[Crowd]:
+    """Workers that are processes."""
+    with crowd() as many:
+        yield many
 
 
 @pytest.fixture
@@ -96,3 +138,20 @@ def dynamodb_local_client() -> Iterator[DynamoDBClient]:
         pytest.skip(f"DynamoDB Local: {error}")
     with dynamodb_local.start(jars) as url, closing(client(url)) as connected:
         yield connected
+
+
+@pytest.fixture(scope="session")
+def named_client() -> Iterator[DynamoDBClient]:
+    assert NAMED_ENDPOINT is not None
+    with closing(client_of_the_named(NAMED_ENDPOINT)) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="session")
+def named_place(named_client: DynamoDBClient) -> Iterator[Place]:
+    prefix = f"idempotent-receiver-contract-{secrets.token_hex(6)}"
+    place = Place(NAMED_ENDPOINT, f"{prefix}.records", f"{prefix}.accounts", named=True)
+    try:
+        yield create(named_client, place)
+    finally:
+        drop(named_client, place)

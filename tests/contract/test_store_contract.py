@@ -6,9 +6,7 @@ answer for another record, or say what is not so.
 
 from __future__ import annotations
 
-import secrets
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +15,7 @@ import pytest
 from idempotent_receiver import Transaction
 from idempotent_receiver.record import Change, Record, from_attributes
 from idempotent_receiver.store import ActionFailed, Applied, Conflict, NotApplied, TransactionalStore
+from tests.engines.wishes import claimed, crediting, refused, settled, settling, stored, the_only_winner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -61,45 +60,6 @@ def changes_to_powertools_records() -> Iterator[Any]:
             if name in attributes:
                 without = {other: value for other, value in attributes.items() if other != name}
                 yield pytest.param(attributes, without, id=f"{kind}, no {name}")
-
-
-def version() -> str:
-    """A version that was never drawn before: a transaction's token is made of it, and an engine remembers tokens."""
-    return secrets.token_hex(16)
-
-
-def claimed(id: str = "key", **given: Any) -> Record:
-    """A record as a claim writes it."""
-    usual: dict[str, Any] = {
-        "status": "INPROGRESS",
-        "version": version(),
-        "expiration": 1_800_000_000,
-        "in_progress_expiration": 1_800_000_000_123,
-        "attempts": 1,
-        "validation": "fingerprint",
-        "owner": "worker",
-    }
-    return Record(id=id, **usual | given)
-
-
-def settled(record: Record, **given: Any) -> Record:
-    """What completing makes of a claimed record: attributes come, change and go."""
-    usual: dict[str, Any] = {"status": "COMPLETED", "version": version(), "data": "{}", "in_progress_expiration": None}
-    return replace(record, **usual | given)
-
-
-def settling(record: Record) -> Change:
-    return Change(settled(record), record)
-
-
-def stored(engine: Engine, *records: Record) -> None:
-    """Put these records as a worker would."""
-    assert all(isinstance(written, Applied) for written in engine.store.insert(records))
-
-
-def refused(written: Written | ActionFailed, there: Record | None) -> bool:
-    """Whether a write was refused for what is there; a store that says what that is must say the truth."""
-    return isinstance(written, Conflict) and written.found in (None, there)
 
 
 # One record
@@ -387,18 +347,6 @@ def held(engine: Engine) -> Record:
     return record
 
 
-def crediting(engine: Engine, account: str = "alice", **arguments: Any) -> Transaction:
-    """A transaction that adds 5 to an account's balance."""
-    tx = Transaction()
-    tx.update(
-        TableName=engine.accounts,
-        Key={"account": account},
-        UpdateExpression="ADD balance :amount",
-        **{"ExpressionAttributeValues": {":amount": 5}} | arguments,
-    )
-    return tx
-
-
 def failing(engine: Engine, tx: Transaction, account: str) -> None:
     """Add a condition that does not hold."""
     tx.check(TableName=engine.accounts, Key={"account": account}, ConditionExpression="attribute_exists(account)")
@@ -559,15 +507,6 @@ def at_once(work: Callable[[int], Sequence[Written]], workers: int = 8) -> list[
 
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(started, range(workers)))
-
-
-def the_only_winner(answers: Sequence[Sequence[Written]], position: int) -> int:
-    """Which worker's write at that position was applied; exactly one must have been."""
-    winners = [worker for worker, written in enumerate(answers) if written[position] == Applied()]
-    losers = [written[position] for worker, written in enumerate(answers) if worker not in winners]
-    assert len(winners) == 1
-    assert all(isinstance(written, Conflict) for written in losers)
-    return winners[0]
 
 
 @pytest.mark.parametrize("count", [1, 25])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import boto3
@@ -61,51 +62,98 @@ class Memory:
         return self.store.tables[self.accounts].items.get((account,))
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where tables are: enough for another process to find them. Without a `url` it is wherever boto3 looks."""
+
+    url: str | None
+    records: str
+    accounts: str
+    named: bool = False
+    """Whether somebody named the endpoint: then credentials and region are theirs, and troubles are tried again."""
+
+
 class DynamoDB:
-    """Whatever speaks DynamoDB's protocol, with two new tables."""
+    """Whatever speaks DynamoDB's protocol: with two new tables, or in a place whose tables are emptied."""
 
     _numbers = itertools.count()
 
-    def __init__(self, client: DynamoDBClient) -> None:
-        self._client = client
+    def __init__(self, client: DynamoDBClient, place: Place | None = None) -> None:
+        self.client = client
         number = next(self._numbers)
-        self.records, self.accounts = f"records-{number}.test", f"accounts-{number}"
-        self._create(self.records, "id")
-        self._create(self.accounts, "account")
+        if place is None:
+            place = create(client, Place(client.meta.endpoint_url, f"records-{number}.test", f"accounts-{number}"))
+        else:
+            empty(client, place)
+        self.place = place
+        self.records, self.accounts = place.records, place.accounts
         self.store = DynamoDBStore(self.records, client=client)
 
     def put(self, item: Item) -> None:
         typed = {name: TypeSerializer().serialize(value) for name, value in item.items()}
-        self._client.put_item(TableName=self.records, Item=typed)
+        self.client.put_item(TableName=self.records, Item=typed)
 
     def item(self, id: str) -> Item | None:
         return self._get(self.records, "id", id)
 
     def vanish(self, id: str) -> None:
-        self._client.delete_item(TableName=self.records, Key={"id": {"S": id}})
+        self.client.delete_item(TableName=self.records, Key={"id": {"S": id}})
 
     def account(self, account: str) -> Item | None:
         return self._get(self.accounts, "account", account)
 
-    def _create(self, table: str, key: str) -> None:
-        self._client.create_table(
+    def _get(self, table: str, key: str, value: str) -> Item | None:
+        found = self.client.get_item(TableName=table, Key={key: {"S": value}}, ConsistentRead=True).get("Item")
+        return None if found is None else {name: TypeDeserializer().deserialize(held) for name, held in found.items()}
+
+
+def create(client: DynamoDBClient, place: Place) -> Place:
+    """Create a place's tables, and wait until they are there."""
+    for table, key in ((place.records, "id"), (place.accounts, "account")):
+        described = client.create_table(
             TableName=table,
             BillingMode="PAY_PER_REQUEST",
             AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
             KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
         )
+        if described["TableDescription"]["TableStatus"] != "ACTIVE":
+            client.get_waiter("table_exists").wait(TableName=table)
+    return place
 
-    def _get(self, table: str, key: str, value: str) -> Item | None:
-        found = self._client.get_item(TableName=table, Key={key: {"S": value}}, ConsistentRead=True).get("Item")
-        return None if found is None else {name: TypeDeserializer().deserialize(held) for name, held in found.items()}
+
+def empty(client: DynamoDBClient, place: Place) -> None:
+    """Delete every item of a place's tables."""
+    for table, key in ((place.records, "id"), (place.accounts, "account")):
+        for page in client.get_paginator("scan").paginate(TableName=table, ConsistentRead=True):
+            for item in page["Items"]:
+                client.delete_item(TableName=table, Key={key: item[key]})
 
 
-def client(endpoint_url: str | None = None) -> DynamoDBClient:
+def drop(client: DynamoDBClient, place: Place) -> None:
+    """Delete a place's tables."""
+    for table in (place.records, place.accounts):
+        client.delete_table(TableName=table)
+
+
+def client(endpoint_url: str | None = None, attempts: int = 1) -> DynamoDBClient:
     """A client that finds nothing in the environment, and waits for nobody's proxy."""
     return boto3.session.Session(
         aws_access_key_id="contract", aws_secret_access_key="unchecked", region_name="us-east-1"
-    ).client(
-        "dynamodb",
-        endpoint_url=endpoint_url,
-        config=Config(retries={"mode": "standard", "total_max_attempts": 1}, max_pool_connections=32, proxies={}),
-    )
+    ).client("dynamodb", endpoint_url=endpoint_url, config=Config(proxies={}, **_config(attempts)))
+
+
+def named_client(endpoint_url: str, attempts: int = 5) -> DynamoDBClient:
+    """A client of the endpoint that somebody named, with the credentials and the region that are theirs."""
+    return boto3.session.Session().client("dynamodb", endpoint_url=endpoint_url, config=Config(**_config(attempts)))
+
+
+def client_of(place: Place, **options: Any) -> DynamoDBClient:
+    """A new client of a place."""
+    if place.named:
+        assert place.url is not None
+        return named_client(place.url, **options)
+    return client(place.url, **options)
+
+
+def _config(attempts: int) -> dict[str, Any]:
+    return {"retries": {"mode": "standard", "total_max_attempts": attempts}, "max_pool_connections": 32}

@@ -261,9 +261,12 @@ class Received:
 
 
 def known_messages(setup: Setup, event: object) -> list[tuple[Message, str | None, str]]:
-    """The event's messages, each with its record's id (None: it has none) and its fingerprint."""
+    """The event's messages, each with its record's id (None: it has none) and its fingerprint.
+
+    What comes twice counts once, as it came last: SQS ties attributes to an id, so that copies cannot differ in them.
+    """
     store = MemoryStore(setup.namespace)
-    known: list[tuple[Message, str | None, str]] = []
+    known: dict[tuple[str, str], tuple[Message, str | None, str]] = {}
     try:
         messages = messages_of(event, envelope_opener(setup.envelope))
     except InvalidEvent:
@@ -273,8 +276,8 @@ def known_messages(setup: Setup, event: object) -> list[tuple[Message, str | Non
             id = record_id(store, usable(setup.key(message), lambda key: record_id(store, key)))
         except Exception:  # noqa: BLE001  # whatever the strategy raises: no key
             id = None
-        known.append((message, id, fingerprint_by(setup.key, message)))
-    return known
+        known[message.id, message.raw_body] = (message, id, fingerprint_by(setup.key, message))
+    return list(known.values())
 
 
 def received(

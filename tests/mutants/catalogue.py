@@ -629,10 +629,10 @@ MUTANTS = [
         name="a transaction does not ask whether its claim stands",
         promise=5,
         file="stores/memory.py",
-        old="            if not self._stands(change):\n"
-        "                return Conflict(self._found(change.new.id))\n"
-        "            try:",
-        new="            try:",
+        old="                if not self._stands(change):\n"
+        "                    return Conflict(self._found(change.new.id))\n"
+        "                befores",
+        new="                befores",
         where=(),
     ),
     Mutant(

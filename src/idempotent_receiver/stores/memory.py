@@ -48,15 +48,18 @@ class MemoryStore:
     def commit(self, change: Change, actions: Sequence[Action]) -> Written | ActionFailed:
         """Write the change and all actions, or nothing."""
         with self._lock:
-            if not self._stands(change):
-                return Conflict(self._found(change.new.id))
             try:
-                after = self._after(actions)
+                places = self._places(actions)
+                if not self._stands(change):
+                    return Conflict(self._found(change.new.id))
+                befores = [self.tables[name].items.get(key) for name, key in places]
+                for index, (action, before) in enumerate(zip(actions, befores, strict=True)):
+                    if not _allowed(action, before):
+                        return ActionFailed(index)
+                afters = [_outcome(action, before) for action, before in zip(actions, befores, strict=True)]
             except (KeyError, TypeError, ValueError) as error:
                 return NotApplied(f"the transaction was refused: {error}", retry=False)
-            if isinstance(after, ActionFailed):
-                return after
-            for (name, key), item in after.items():
+            for (name, key), item in zip(places, afters, strict=True):
                 self.tables[name].store(key, item)
             return self._write(change)
 
@@ -76,23 +79,19 @@ class MemoryStore:
         self.items[change.new.id] = foreign | attributes(change.new)
         return Applied()
 
-    def _after(self, actions: Sequence[Action]) -> "dict[tuple[str, Key], Item | None] | ActionFailed":
-        """What each touched item would be afterwards (None: deleted), or the first action whose condition fails."""
-        after: dict[tuple[str, Key], Item | None] = {}
-        for index, action in enumerate(actions):
+    def _places(self, actions: Sequence[Action]) -> "list[tuple[str, Key]]":
+        """The table and the key of each action. Raises for what no transaction may hold, whatever is there."""
+        places: list[tuple[str, Key]] = []
+        for action in actions:
             name = action.arguments["TableName"]
             _refuse_floats(action.arguments)
             if self._closed and name not in self.tables:
                 raise ValueError(f"there is no table {name!r}: MemoryStore(tables=...) names {sorted(self.tables)}")
-            table = self.tables.setdefault(name, Table(_key_names(action)))
-            key = table.key_of(action)
-            if (name, key) in after:
+            key = self.tables.setdefault(name, Table(_key_names(action))).key_of(action)
+            if (name, key) in places:
                 raise ValueError(f"two actions on one item of {name}: DynamoDB takes one")
-            before = table.items.get(key)
-            if not _allowed(action, before):
-                return ActionFailed(index)
-            after[name, key] = _outcome(action, before)
-        return after
+            places.append((name, key))
+        return places
 
 
 Key = tuple[object, ...]

@@ -75,6 +75,27 @@ def test_a_claim_that_is_gone_goes_before_every_condition(store: MemoryStore) ->
     assert balances(store) == {"a": 10, "b": 0}
 
 
+def test_what_no_transaction_may_hold_is_refused_before_anything_is_looked_at(store: MemoryStore) -> None:
+    """As DynamoDB does: neither a claim that is gone nor a condition that fails comes before it."""
+    store.items["k"] = dict(attributes(Record(id="k", status="INPROGRESS", version="other")))
+    tx = Transaction()
+    move(tx, "a", -11)
+    move(tx, "a", -11)
+
+    assert isinstance(store.commit(DONE, tx.actions), NotApplied)
+    store.items["k"] = dict(attributes(HELD))
+    assert isinstance(store.commit(DONE, tx.actions), NotApplied)
+
+
+def test_a_failed_condition_goes_before_a_write_that_cannot_be(store: MemoryStore) -> None:
+    """DynamoDB tells both, and the store the condition: it is the handler's to know what that means."""
+    tx = Transaction()
+    tx.update(TableName="Accounts", Key={"id": "c"}, UpdateExpression="SET x = y")
+    move(tx, "a", -11)
+
+    assert store.commit(DONE, tx.actions) == ActionFailed(1)
+
+
 def test_the_same_change_again_is_refused_as_one_that_was_made(store: MemoryStore) -> None:
     """Its items are written once."""
     tx = Transaction()

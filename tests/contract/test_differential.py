@@ -1,0 +1,234 @@
+"""Memory and a real engine, driven by the same random operations: the same answers, and the same tables afterwards.
+
+Hypothesis chooses what is inserted, read, replaced and committed, on which versions, stale ones among them, and what
+somebody else does to the table meanwhile. Each example has ids and accounts of its own, so that one table serves all.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+
+from idempotent_receiver import Transaction
+from idempotent_receiver.record import Change, Record, from_attributes
+from idempotent_receiver.store import ActionFailed, Applied, Conflict, NotApplied
+from tests.engines.engine import Memory
+from tests.engines.wishes import version
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from idempotent_receiver.store import Written
+    from idempotent_receiver.transaction import Action
+    from tests.engines.engine import DynamoDB
+
+EXAMPLES = max(10, settings.default.max_examples // 20) if settings.default is not None else 10
+STEPS = 15
+
+_runs = itertools.count()
+
+names = st.integers(0, 34).map(str)
+several = st.lists(names, min_size=1, max_size=30, unique=True)
+ages = st.integers(0, 3)
+"""Which of an id's versions a change has seen: its latest, or one of those before."""
+
+shapes = st.fixed_dictionaries(
+    {"status": st.sampled_from(["INPROGRESS", "COMPLETED", "FAILED"])},
+    optional={
+        "expiration": st.sampled_from([0, 1, 1_800_000_000, 10**30]),
+        "in_progress_expiration": st.sampled_from([0, -5, 1_800_000_000_123]),
+        "attempts": st.integers(-1, 3),
+        "data": st.sampled_from(["", "{}", "\0", "größe"]),
+        "validation": st.just("f"),
+        "error": st.just("{}"),
+        "owner": st.sampled_from(["w", "\N{GRINNING FACE}"]),
+    },
+)
+"""A record's attributes besides id and version."""
+
+foreign = st.builds(
+    dict.__or__, shapes, st.fixed_dictionaries({}, optional={"tenant": st.just("blue"), "tags": st.just({"a", "b"})})
+)
+"""What somebody else puts: without a version, and with attributes that are none of ours."""
+
+accounts = st.integers(0, 3).map(str)
+amounts = st.integers(-9, 9) | st.just(Decimal("0.5"))
+kinds = st.sampled_from(["credit", "first", "debit", "remove", "check", "absent", "text", "append"])
+writes = st.lists(st.tuples(kinds, accounts, amounts), max_size=4)
+
+
+class Twins(RuleBasedStateMachine):
+    """The two engines; what is asked of one is asked of the other."""
+
+    def __init__(self, real: DynamoDB) -> None:
+        super().__init__()
+        self.memory, self.real = Memory(), real
+        self.memory.accounts = real.accounts
+        self.memory.store = type(self.memory.store)(tables={real.accounts: "account"})
+        self.run = next(_runs)
+        self.versions: dict[str, list[Record]] = {}
+        self.commits: dict[tuple[str, str | None], tuple[Change, tuple[Action, ...]]] = {}
+
+    def id(self, name: str) -> str:
+        return f"{self.run}/{name}"
+
+    # What workers do.
+
+    @rule(chosen=several, shape=shapes)
+    def insert(self, chosen: list[str], shape: dict[str, Any]) -> None:
+        records = [Record(id=self.id(name), version=version(), **shape) for name in chosen]
+
+        ours, theirs = self.memory.store.insert(records), self.real.store.insert(records)
+
+        agree(ours, theirs)
+        for record, answer in zip(records, ours, strict=True):
+            self._note(record, answer)
+
+    @rule(chosen=several)
+    def read(self, chosen: list[str]) -> None:
+        ids = [self.id(name) for name in chosen]
+
+        assert list(self.memory.store.read(ids)) == list(self.real.store.read(ids))
+
+    @rule(chosen=several, shape=shapes, age=ages)
+    def replace(self, chosen: list[str], shape: dict[str, Any], age: int) -> None:
+        changes = [self._change(self.id(name), shape, age) for name in chosen]
+
+        ours, theirs = self.memory.store.replace(changes), self.real.store.replace(changes)
+
+        agree(ours, theirs)
+        for change, answer in zip(changes, ours, strict=True):
+            self._note(change.new, answer)
+
+    @rule(name=names, shape=shapes, age=ages, wanted=writes)
+    def commit(self, name: str, shape: dict[str, Any], age: int, wanted: list[tuple[str, str, Any]]) -> None:
+        change = self._change(self.id(name), shape, age)
+        assert change.seen is not None
+        if change.seen.version is None:
+            return  # a transaction ends a claim, and a claim has a version
+        # One claim has one transaction: sent again, it is the same to the byte.
+        place = (change.new.id, change.seen.version)
+        change, actions = self.commits.setdefault(place, (change, self._actions(wanted)))
+
+        ours, theirs = self.memory.store.commit(change, actions), self.real.store.commit(change, actions)
+
+        if change.new in self.versions.get(change.new.id, ()):
+            assert all(isinstance(answer, Applied | Conflict) for answer in (ours, theirs))
+        else:
+            agree([ours], [theirs])
+            self._note(change.new, ours)
+
+    # What others do.
+
+    @rule(name=names, item=foreign)
+    def put(self, name: str, item: dict[str, Any]) -> None:
+        whole = {"id": self.id(name), **item}
+        self.memory.put(whole)
+        self.real.put(whole)
+        self.versions.setdefault(whole["id"], []).append(from_attributes(whole))
+
+    @rule(name=names)
+    def vanish(self, name: str) -> None:
+        self.memory.store.items.pop(self.id(name), None)
+        self.real.vanish(self.id(name))
+
+    def teardown(self) -> None:
+        """The tables hold the same."""
+        ids = {*self.memory.store.items, *self.versions}
+        for id in ids:
+            assert self.memory.item(id) == self.real.item(id)
+        for number in range(4):
+            account = self._account(str(number))
+            assert self.memory.account(account) == self.real.account(account)
+
+    # How what is asked for is made.
+
+    def _note(self, record: Record, answer: Written | ActionFailed) -> None:
+        if answer == Applied():
+            self.versions.setdefault(record.id, []).append(record)
+
+    def _change(self, id: str, shape: dict[str, Any], age: int) -> Change:
+        """A change of a version that has been there, or, where none has, of one that never was."""
+        seen = self.versions.get(id) or [Record(id=id, status="INPROGRESS", version="never written")]
+        old = seen[max(-len(seen), -1 - age)]
+        return Change(Record(id=id, version=version(), **shape), old)
+
+    def _account(self, account: str) -> str:
+        return f"{self.run}/{account}"
+
+    def _actions(self, wanted: list[tuple[str, str, Any]]) -> tuple[Action, ...]:
+        tx = Transaction()
+        for kind, account, amount in wanted:
+            self._act(tx, kind, {"account": self._account(account)}, amount)
+        return tx.actions
+
+    def _act(self, tx: Transaction, kind: str, key: dict[str, Any], amount: Any) -> None:
+        table = self.real.accounts
+        values: dict[str, Any] = {"ExpressionAttributeValues": {":a": amount}}
+        match kind:
+            case "credit":
+                tx.update(TableName=table, Key=key, UpdateExpression="ADD balance :a", **values)
+            case "first":
+                item = {**key, "balance": amount, "raw": b"\0", "none": None}
+                tx.put(TableName=table, Item=item, ConditionExpression="attribute_not_exists(account)")
+            case "debit":
+                values["ConditionExpression"] = "balance >= :a"
+                tx.update(TableName=table, Key=key, UpdateExpression="SET balance = balance - :a", **values)
+            case "remove":
+                tx.delete(TableName=table, Key=key)
+            case "check":
+                tx.check(TableName=table, Key=key, ConditionExpression="balance < :a", **values)
+            case "absent":
+                tx.check(TableName=table, Key=key, ConditionExpression="attribute_not_exists(balance)")
+            case "text":
+                tx.put(TableName=table, Item={**key, "balance": "none", "lines": ["a", {"b": True}]})
+            case "append":
+                text = "SET #l = list_append(if_not_exists(#l, :none), :l)"
+                values = {"ExpressionAttributeValues": {":none": [], ":l": [amount]}}
+                values["ExpressionAttributeNames"] = {"#l": "lines"}
+                tx.update(TableName=table, Key=key, UpdateExpression=text, **values)
+
+
+def agree(ours: Sequence[Written | ActionFailed], theirs: Sequence[Written | ActionFailed]) -> None:
+    """Whether two stores have answered the same; one of them may keep to itself what a conflict has found."""
+    assert len(ours) == len(theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        match one, other:
+            case Conflict(), Conflict(found=None):
+                pass
+            case NotApplied(retry=retry), NotApplied():
+                assert other.retry == retry
+            case _:
+                assert one == other, f"memory says {one}, the engine {other}"
+
+
+def test_memory_and_an_engine_are_twins(wired_engine: DynamoDB) -> None:
+    """Whatever is asked of them, in whatever order, on whatever versions."""
+    few = settings(max_examples=EXAMPLES, stateful_step_count=STEPS)
+    run_state_machine_as_test(partial(Twins, wired_engine), settings=few)  # type: ignore[arg-type]  # takes a factory, too
+
+
+def test_twins_that_differ_are_told_apart() -> None:
+    """An answer of another kind, of another record, or of another action is no agreement."""
+    record = Record(id="k", status="COMPLETED", version="v")
+    other = replace(record, version="w")
+    different: list[tuple[Written | ActionFailed, Written | ActionFailed]] = [
+        (Applied(), Conflict(None)),
+        (Conflict(record), Applied()),
+        (Conflict(record), Conflict(other)),
+        (Conflict(None), Conflict(record)),
+        (ActionFailed(0), ActionFailed(1)),
+        (NotApplied("x", retry=True), NotApplied("x", retry=False)),
+    ]
+    for one, two in different:
+        with pytest.raises(AssertionError):
+            agree([one], [two])
+    agree([Conflict(record), NotApplied("x", retry=False)], [Conflict(None), NotApplied("y", retry=False)])

@@ -1,0 +1,71 @@
+"""Several processes at one table: of all that write one record at once, one wins, and everybody knows who."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from idempotent_receiver.record import Change
+from idempotent_receiver.store import ActionFailed, Applied
+from tests.engines.processes import PROCESSES
+from tests.engines.wishes import claimed, crediting, settled, stored, the_only_winner
+
+if TYPE_CHECKING:
+    from tests.engines.engine import DynamoDB
+    from tests.engines.processes import Crowd
+
+ROUNDS = 5
+"""Contests of one kind; what is lost in a race is not lost every time."""
+
+
+@pytest.mark.parametrize("count", [1, 25, 40])
+def test_of_many_processes_one_inserts(wired_engine: DynamoDB, processes: Crowd, count: int) -> None:
+    """Each id has one winner, and its record stands; the others are refused."""
+    for turn in range(ROUNDS):
+        ids = [f"key-{turn}-{number}" for number in range(count)]
+        wanted = [[claimed(id, owner=str(worker)) for id in ids] for worker in range(PROCESSES)]
+
+        answers = processes.at_once(wired_engine.place, "insert", wanted)
+
+        expected = [wanted[the_only_winner(answers, position)][position] for position in range(count)]
+        assert list(wired_engine.store.read(ids)) == expected
+
+
+@pytest.mark.parametrize("count", [1, 25, 40])
+def test_of_many_processes_one_replaces(wired_engine: DynamoDB, processes: Crowd, count: int) -> None:
+    """Of those that saw one record, one takes it over; the others' version is gone."""
+    for turn in range(ROUNDS):
+        old = [claimed(f"key-{turn}-{number}") for number in range(count)]
+        stored(wired_engine, *old)
+        wanted = [[Change(settled(record, owner=str(worker)), record) for record in old] for worker in range(PROCESSES)]
+
+        answers = processes.at_once(wired_engine.place, "replace", wanted)
+
+        expected = [wanted[the_only_winner(answers, position)][position].new for position in range(count)]
+        assert list(wired_engine.store.read([record.id for record in old])) == expected
+
+
+def test_of_many_processes_one_commits(wired_engine: DynamoDB, processes: Crowd) -> None:
+    """Each wants its own completion, and to credit one account: it is credited once a round, with the winner's record.
+
+    A table may put contending transactions off; it must not apply two, nor half of one.
+    """
+    credited = 0
+    for turn in range(ROUNDS):
+        old = claimed(f"key-{turn}")
+        stored(wired_engine, old)
+        actions = crediting(wired_engine).actions
+        changes = [Change(settled(old, owner=str(worker)), old) for worker in range(PROCESSES)]
+
+        answers = processes.at_once(wired_engine.place, "commit", [[(change, actions)] for change in changes])
+
+        (found,) = wired_engine.store.read([old.id])
+        winners = [worker for worker, (written,) in enumerate(answers) if written == Applied()]
+        assert not any(isinstance(written, ActionFailed) for (written,) in answers)
+        assert len(winners) <= 1
+        assert found == (changes[winners[0]].new if winners else old)
+        credited += 5 * len(winners)
+        account = wired_engine.account("alice")
+        assert (0 if account is None else account["balance"]) == credited
+    assert credited > 0

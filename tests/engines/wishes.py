@@ -1,0 +1,97 @@
+"""Records as a worker would write them, what it would make of them, and what an answer to that may be."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from idempotent_receiver import Transaction
+from idempotent_receiver.record import Change, Record
+from idempotent_receiver.store import ActionFailed, Applied, Conflict, NotApplied
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from idempotent_receiver.store import Written
+    from tests.engines.engine import Engine
+
+MOST_PUT_OFF = 50
+"""How often a write is tried again that a table has put off: one that is new and real is throttled at first."""
+
+
+def version() -> str:
+    """A version that was never drawn before: a transaction's token is made of it, and an engine remembers tokens."""
+    return secrets.token_hex(16)
+
+
+def claimed(id: str = "key", **given: Any) -> Record:
+    """A record as a claim writes it."""
+    usual: dict[str, Any] = {
+        "status": "INPROGRESS",
+        "version": version(),
+        "expiration": 1_800_000_000,
+        "in_progress_expiration": 1_800_000_000_123,
+        "attempts": 1,
+        "validation": "fingerprint",
+        "owner": "worker",
+    }
+    return Record(id=id, **usual | given)
+
+
+def settled(record: Record, **given: Any) -> Record:
+    """What completing makes of a claimed record: attributes come, change and go."""
+    usual: dict[str, Any] = {"status": "COMPLETED", "version": version(), "data": "{}", "in_progress_expiration": None}
+    return replace(record, **usual | given)
+
+
+def settling(record: Record) -> Change:
+    return Change(settled(record), record)
+
+
+def stored(engine: Engine, *records: Record) -> None:
+    """Put these records as a worker would."""
+    left = list(records)
+    for _ in range(MOST_PUT_OFF):
+        answers = list(zip(left, engine.store.insert(left), strict=True))
+        left = [record for record, answer in answers if put_off(answer)]
+        assert all(put_off(answer) or isinstance(answer, Applied) for _, answer in answers)
+        if not left:
+            return
+        time.sleep(0.1)
+    raise AssertionError("the table puts off for ever")
+
+
+def put_off(answer: Written) -> bool:
+    return isinstance(answer, NotApplied) and answer.retry
+
+
+def refused(written: Written | ActionFailed, there: Record | None) -> bool:
+    """Whether a write was refused for what is there; a store that says what that is must say the truth."""
+    return isinstance(written, Conflict) and written.found in (None, there)
+
+
+def refused_for_good(written: Written | ActionFailed) -> bool:
+    return isinstance(written, NotApplied) and not written.retry
+
+
+def the_only_winner(answers: Sequence[Sequence[Written]], position: int) -> int:
+    """Which worker's write at that position was applied; exactly one must have been."""
+    winners = [worker for worker, written in enumerate(answers) if written[position] == Applied()]
+    losers = [written[position] for worker, written in enumerate(answers) if worker not in winners]
+    assert len(winners) == 1
+    assert all(isinstance(written, Conflict) for written in losers)
+    return winners[0]
+
+
+def crediting(engine: Engine, account: str = "alice", **arguments: Any) -> Transaction:
+    """A transaction that adds 5 to an account's balance."""
+    tx = Transaction()
+    tx.update(
+        TableName=engine.accounts,
+        Key={"account": account},
+        UpdateExpression="ADD balance :amount",
+        **{"ExpressionAttributeValues": {":amount": 5}} | arguments,
+    )
+    return tx

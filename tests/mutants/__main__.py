@@ -14,7 +14,8 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
-from tests.mutants.catalogue import MUTANTS, Mutant
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import Mutant
 from tests.mutants.planting import Gone, Killed, Survived, judge
 from tests.mutants.scenarios import Told, told, witnesses
 

@@ -2,28 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-PROMISES = "tests/test_promises.py"
-SCENARIOS = "tests/simulation/test_scenarios_{}.py"
-UNIT = "tests/unit/test_{}.py"
+from tests.mutants import calls
+from tests.mutants.mutant import PROMISES, SCENARIOS, UNIT, Mutant
 
 SUCCESS = "self._end(item, Completed(cast(Claimed, item.held).record))"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mutant:
-    """One bug. `promise` is the number of the promise that it breaks, or 0; `where` is where tests should see it,
-    beside the scenarios' tests that name it.
-    """
-
-    name: str
-    file: str
-    old: str
-    new: str
-    where: tuple[str, ...] = (PROMISES,)
-    promise: int = 0
-
 
 MUTANTS = [
     # 1. Nothing lost.
@@ -917,4 +899,5 @@ MUTANTS = [
         new="        pass\n\n    @property",
         where=(UNIT.format("redrive"),),
     ),
+    *calls.MUTANTS,
 ]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.mutants.catalogue import Mutant
+    from tests.mutants.mutant import Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = Path("src") / "idempotent_receiver"

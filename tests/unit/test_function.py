@@ -285,6 +285,7 @@ def test_a_claim_that_took_too_long_is_given_back(store: CountingStore, clock: H
     with pytest.raises(NotStarted):
         work({"id": "1"}, Invocation(clock, seconds=10))
     store.before = lambda name: None
+    assert record(store)["in_progress_expiration"] <= clock.epoch_ms()
 
     assert work({"id": "1"}, Invocation(clock)) == 1, "what was never started does not count"
 

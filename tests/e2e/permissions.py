@@ -44,6 +44,8 @@ def needed(call: Call, account: str) -> set[Permission]:
 
     arguments = call.arguments
     match call.service, call.operation:
+        case "dynamodb", "Query" if "IndexName" in arguments:
+            return {on_table("Query", f"{arguments['TableName']}/index/{arguments['IndexName']}")}
         case "dynamodb", "PutItem" | "UpdateItem" | "DeleteItem" | "GetItem" | "Query":
             return {on_table(call.operation, arguments["TableName"], arguments)}
         case "dynamodb", "BatchGetItem":
@@ -58,6 +60,10 @@ def needed(call: Call, account: str) -> set[Permission]:
             # A batch takes the permission of its one action: SQS has no other.
             queue = queue_arn(arguments["QueueUrl"], call.region)
             return {Permission(f"sqs:{call.operation.removesuffix('Batch')}", queue)}
+        case "states", "StartExecution":
+            return {Permission("states:StartExecution", arguments["stateMachineArn"])}
+        case "states", "DescribeExecution":
+            return {Permission("states:DescribeExecution", arguments["executionArn"])}
     raise KeyError(f"which permissions {call.service}:{call.operation} takes is to be looked up and added here")
 
 

@@ -1,5 +1,6 @@
 """start: `POST /workflows/transfers` under an Idempotency-Key, and `GET` of the location that it answers with."""
 
+import os
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -26,4 +27,9 @@ def transfer_of(body: bytes) -> dict[str, Any]:
     return transfer.model_dump(mode="json", exclude={"receipt"})
 
 
-lambda_handler = workflow_endpoint(workflow, parse=transfer_of, scope=tenant)
+lambda_handler = workflow_endpoint(
+    workflow,
+    parse=transfer_of,
+    scope=tenant,
+    running_status=409 if os.environ.get("RUNNING_STATUS") == "409" else 202,
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -152,6 +153,7 @@ def test_every_message_takes_effect_once(runs: dict[str, Ended]) -> None:
     assert run.line["duplicates"] > 0
     assert run.line["taken_over"] > 0
     assert run.line["balanced"] is True
+    assert re.search(r"^ +4  requests replayed ", run.output, re.MULTILINE), "two were asked for three times over HTTP"
 
 
 def test_without_protection_the_checks_fail(runs: dict[str, Ended]) -> None:

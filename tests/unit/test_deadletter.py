@@ -10,8 +10,9 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from idempotent_receiver.deadletter import MOST_BYTES, STAMP, NoRoom, send, stamp_of
+from idempotent_receiver.deadletter import MOST_BYTES, STAMP, NoRoom, send, stamp_of, stamped
 from idempotent_receiver.errors import Failure
+from idempotent_receiver.keys import message_id
 from idempotent_receiver.message import Message
 
 FAILURE = Failure(type="Overdrawn", text="account closed", permanent=True)
@@ -174,3 +175,16 @@ def test_of_a_stamp_what_is_no_text_is_left_out() -> None:
 
     assert found is not None
     assert (found.key, found.reason) == ("k", None)
+
+
+def test_what_a_producer_sends_twice_with_one_stamp_has_one_key(sqs: Any) -> None:
+    url = queue(sqs)
+    for _ in range(2):
+        sqs.send_message(QueueUrl=url, MessageBody="{}", MessageAttributes=stamped("order-1"))
+    keys = set()
+    for each in received(sqs, url):
+        (attribute,) = each["MessageAttributes"].values()
+        given = {STAMP: {"stringValue": attribute["StringValue"], "dataType": attribute["DataType"]}}
+        keys.add((message_id(message(message_attributes=given)), each["MessageId"]))
+    assert {key for key, _ in keys} == {"order-1"}
+    assert len(keys) == 2

@@ -63,6 +63,11 @@ def test_a_story_without_kills_has_none_and_names_of_its_own() -> None:
     assert len(story.parts) == 100
 
 
+def test_a_story_without_http_asks_for_nothing_over_it() -> None:
+    assert Kind.POSTED in tell(1, 100).kinds.values()
+    assert Kind.POSTED not in tell(1, 100, http=False).kinds.values()
+
+
 def test_payer_and_payee_are_known_of_what_can_be_read() -> None:
     story = tell(3, 100)
     good = next(part for part in story.parts if part.kind is Kind.GOOD)

@@ -65,7 +65,7 @@ def moody(function):
     def handle(event, context, tx):
         amount = json.loads(event["body"])["amount"]
         if amount == 6:
-            time.sleep(2)
+            time.sleep(5)
         answer = function(event, context, tx)
         if amount == 13 and current_claim().attempt == 1:
             os._exit(1)

@@ -9,9 +9,8 @@ import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context, copy_context
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from idempotent_receiver.loop import Loop
@@ -41,16 +40,14 @@ class Executor(Protocol):
         """Let nothing outlive the invocation that can be stopped, and hear no more of what cannot."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
+class _Done(NamedTuple):
     """A job's end: what to call, and with what."""
 
     then: Callable[[Any], None]
     result: object
 
 
-@dataclass(frozen=True, slots=True)
-class _Crashed:
+class _Crashed(NamedTuple):
     """A job that raised, against the rule."""
 
     error: BaseException

@@ -327,7 +327,9 @@ class Settlement:
         """The write that settles the claim."""
         lasting = {"version": version, "expiration": _expiration(now_ms, self.retention_seconds)}
         ended = {"in_progress_expiration": None, "error": None, "input": None}
-        new = replace(self.held, **{**ended, **self.outcome, **lasting})  # type: ignore[arg-type]  # names tell types
+        # As `replace` would, which takes twice as long: each message comes by here.
+        kept = dict(zip(ATTRIBUTES, values(self.held), strict=True))
+        new = Record(**{**kept, **ended, **self.outcome, **lasting})  # type: ignore[arg-type]  # names tell types
         return Change(new, self.held)
 
     def applied(self, change: Change) -> Settled:

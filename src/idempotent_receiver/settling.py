@@ -1,7 +1,7 @@
 """Group commit: settlements that end close together share a request."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.protocol import SETTLE_PATIENCE, Ask, Course, Courses, Unavailable
@@ -18,8 +18,7 @@ Answer = Settled | LostClaim | Unavailable
 Then = Callable[[Answer], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(NamedTuple):
     """A settlement that has not been sent, and who wants its answer."""
 
     settlement: Settlement

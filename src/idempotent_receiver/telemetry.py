@@ -73,11 +73,12 @@ class Telemetry:
             self.defect(error)
 
     def _report(self, ended: Sequence[tuple[Message, Outcome]], processed: Processed, seconds: float) -> None:
+        level = self._logger.log_level
         for message, outcome in ended:
             # Successes are many, and their line is wanted at DEBUG alone.
-            if not isinstance(outcome, Completed | Duplicate) or self._logger.log_level <= logging.DEBUG:
+            if level <= logging.DEBUG or not isinstance(outcome, (Completed, Duplicate)):
                 line = line_of(outcome)
-                if line.level >= self._logger.log_level:
+                if line.level >= level:
                     self._log(line, message)
         counts = counted([outcome for _, outcome in ended], processed)
         milliseconds = round(seconds * 1000, 3)
@@ -127,7 +128,8 @@ def counted(outcomes: Sequence[Outcome], processed: Processed) -> dict[str, int]
     """The metrics' values: every outcome under its name, and what outcomes do not tell from the receiver's counts."""
     counts = Counter({"Claimed": processed.claimed, "TakenOver": processed.taken_over, "Released": processed.released})
     for outcome in outcomes:
-        counts.update(_names(outcome))
+        for name in _names(outcome):
+            counts[name] += 1
     return {name: counts[name] for name in COUNTS}
 
 

@@ -130,9 +130,11 @@ def test_a_transaction_whose_answer_is_lost_takes_effect_once(
 def test_what_the_store_itself_says_of_a_lost_answer(wired_engine: DynamoDB, loss: str, count: int) -> None:
     """Nobody knows: neither applied nor refused, for any of the request's writes."""
     records = [claimed(f"key-{number}") for number in range(count)]
+    once = client_of(wired_engine.place, attempts=1)
 
-    with losing(wired_engine.client, loss):
-        written = wired_engine.store.insert(records)
+    with losing(once, loss):
+        written = DynamoDBStore(wired_engine.records, client=once).insert(records)
+    once.close()
 
     assert len(written) == count
     assert all(isinstance(answer, Unknown) and answer.retry for answer in written)

@@ -44,7 +44,7 @@ run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## play 500 transfers thro
 	@.venv/bin/python -m $(if $(WORKFLOW),local.workflow_run,local.run)
 
 .PHONY: cloud
-cloud: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## keep a local cloud with the application, to try `receiver` on, until Ctrl-C (N=50 SEED=1)
+cloud: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## keep a local cloud with the application, to try `receiver` and the API on, until Ctrl-C (N=50 SEED=1 REQUEST_KEY=payload)
 	@.venv/bin/python -m local.sandbox
 
 .PHONY: test

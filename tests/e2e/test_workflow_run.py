@@ -1,0 +1,32 @@
+"""`make run WORKFLOW=1` ends with balanced books, whatever dies on the way, and its last line says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from local.cloud import ROOT
+from local.workflow_story import KILLS, Mishap
+
+PATIENCE_SECONDS = 900
+
+
+def test_the_workflows_books_balance_with_a_death_in_every_step() -> None:
+    """Each mishap once: in every step on either side of its write, between claim, start and hand-over, and an abort."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "local.workflow_run"],
+        cwd=ROOT,
+        env={**os.environ, "N": str(len(Mishap)), "SEED": "1", "PROTECTION": "on"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    line = json.loads(ran.stdout.splitlines()[-1])
+    assert line["asked"] == line["as_expected"] == line["executions"] == len(Mishap)
+    assert (line["killed"], line["aborted"]) == (len(KILLS), 1)
+    assert (line["unfinished"], line["doubled"], line["balanced"]) == (0, 0, True)
+    assert line["receipts"] == line["completed"]

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, Phase, settings
 TESTS = Path(__file__).parent
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-# The same examples each time, so that a red test is red for everybody, and as they come: making one small takes minutes,
-# and `make fuzz` does it.
+# The same examples each time, so that a red test is red for everybody; and as they come, for making them small takes
+# minutes, which `make fuzz` has.
 settings.register_profile(
     "bounded",
     max_examples=200,

@@ -40,7 +40,7 @@ CLASSIFIED = {
     "Python Software Foundation License": "PSF-2.0",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
 }
-"""Licences as PyPI's older classifiers name them."""
+"""Licences as PyPI's older classifiers, and packages without one, name them."""
 
 EXEMPT: dict[str, str] = {}
 """Vulnerabilities that do not concern us, by their id, each with its reason."""
@@ -60,7 +60,8 @@ def licence_of(metadata: Any) -> str:
         return str(metadata["License-Expression"])
     classes = [each.split(" :: ")[-1] for each in metadata.get_all("Classifier", []) if each.startswith("License ::")]
     known = [CLASSIFIED.get(each, each) for each in classes if each != "OSI Approved"]
-    return " AND ".join(known) or str(metadata.get("License") or "none that it names")
+    said = str(metadata.get("License") or "none that it names")
+    return " AND ".join(known) or CLASSIFIED.get(said, said)
 
 
 def allowed(expression: str, licences: frozenset[str]) -> bool:

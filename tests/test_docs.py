@@ -201,7 +201,9 @@ WAYS_IN = [(sqs_consumer, README), (http_endpoint, HTTP_AND_FUNCTIONS), (idempot
 @pytest.mark.parametrize(("way_in", "document"), WAYS_IN)
 def test_every_option_of_a_way_in_is_documented(way_in: Callable[..., Any], document: str) -> None:
     options = inspect.signature(way_in).parameters
-    assert list(rows(f"### `{way_in.__name__}(store, *, …)`", document)) == [name for name in options if name != "store"]
+    assert list(rows(f"### `{way_in.__name__}(store, *, …)`", document)) == [
+        name for name in options if name != "store"
+    ]
 
 
 @pytest.mark.parametrize(("way_in", "document"), WAYS_IN)

@@ -168,7 +168,9 @@ def test_a_refund_that_still_fails_is_counted_for_the_alarm_and_tried_again(
     monkeypatch.setattr(import_module("app.steps.refund"), "lambda_handler", away)
     with pytest.raises(errors.StoreUnavailable):
         reconcile("FAILED")
-    assert '"NeedsAPerson":[1.0]' in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert '"NeedsAPerson":[1.0]' in printed
+    assert '"Dimensions":[["service"]]' in printed, "as the alarm has it"
     assert record(handed_over) == before
 
 

@@ -19,8 +19,10 @@ from idempotent_receiver import (
     PermanentError,
     Transaction,
     body_field,
+    event_id,
     message_attribute,
     message_id,
+    payload_key,
 )
 from idempotent_receiver.keys import KeyStrategy, envelope_opener, fingerprint_by, usable
 from idempotent_receiver.message import InvalidEvent, messages_of
@@ -164,6 +166,11 @@ FIXED_KEYS: list[KeyStrategy] = [
     body_field("id"),
     body_field("detail.id"),
     body_field("ceil(amount)"),
+    payload_key(),
+    payload_key("[id, amount]"),
+    payload_key("contains(name, id)"),
+    payload_key(without=["amount", "detail.id"]),
+    event_id,
     lambda message: message.body,
     lambda message: message.group_id,  # type: ignore[return-value,list-item]
     failing,

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idempotent_receiver import body_field, message_attribute, message_id
+from idempotent_receiver import body_field, event_id, message_attribute, message_id, payload_key
 from idempotent_receiver.deadletter import MOST_ATTRIBUTES, MOST_BYTES, STAMP, NoRoom, Stamp, copy_of, size_of, stamp_of
 from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.keys import MOST_KEY_BYTES, envelope_opener, fingerprint_by, usable
@@ -27,6 +27,7 @@ STRATEGIES = [
     message_id,
     message_attribute("k"),
     *(body_field(path) for path in ("id", "ceil(amount)", "*")),
+    *(payload_key(), payload_key("ceil(amount)"), payload_key(without=["amount"]), event_id),
 ]
 
 

@@ -42,7 +42,7 @@ class Process:
         self.simulation = simulation
         self.name = name
         self.clock = WorldClock(simulation.world, name=name)
-        self.executors: list[WorldExecutor] = []
+        self._at_work: list[tuple[Invocation, WorldExecutor]] = []
         self.invocation = Invocation("nobody", (), 0.0)
         self.greenlets: list[greenlet] = []
         wire, client = Wire(simulation, self), Client(simulation)
@@ -60,8 +60,21 @@ class Process:
         self.handler = consumer(self._post if simulation.odds.transactional else self._handle)
 
     def _executor(self) -> WorldExecutor:
-        self.executors = [WorldExecutor(self.simulation.world)]
-        return self.executors[0]
+        self._at_work = [*self._still_at_work(), (self.invocation, WorldExecutor(self.simulation.world))]
+        return self._at_work[-1][1]
+
+    def _still_at_work(self) -> list[tuple[Invocation, WorldExecutor]]:
+        return [one for one in self._at_work if any(not job.dead for job in one[1].jobs)]
+
+    @property
+    def executors(self) -> list[WorldExecutor]:
+        """Those of its invocation, and of earlier ones that have left requests behind."""
+        return [executor for _, executor in self._at_work]
+
+    @property
+    def under_way(self) -> list[Invocation]:
+        """Its invocation, and earlier ones that have answered while requests of theirs are still under way."""
+        return [self.invocation, *(one for one, _ in self._still_at_work() if one is not self.invocation)]
 
     def _handle(self, body: str, message: Message) -> str:
         self.simulation.handle(self.invocation, message.id)

@@ -145,7 +145,7 @@ class Simulation:
         process.clock.skew_seconds = self.random.uniform(-1, 1) * self.clocks_off_seconds
         self.say(f"{name} starts: {', '.join(handles.values())}, clock {process.clock.skew_seconds:+.1f} s")
         mine = process.invocation = Invocation(name, mails, self.world.now)
-        others = [other.invocation for other in self.live if other is not process]
+        others = [other for one in self.live for other in one.under_way if other is not mine]
         self.live = [one for one in self.live if one is not process] + [process]
         self.watch.begun(mine, others)
         answers: list[list[str]] = []

@@ -89,3 +89,9 @@ def test_a_seed_with_other_clocks_plays_again_with_them() -> None:
     assert again(3, 15.0) == "python -m tests.simulation.simulate --seed 3 --clocks 15"
     tally, failures = played(0, 2, CLOCKS_OFF_SECONDS)
     assert (tally.seeds, failures) == (2, [])
+
+
+@pytest.mark.parametrize("seed", [153106, 163978])
+def test_what_an_invocation_has_left_under_way_contends_with_the_next(seed: int) -> None:
+    """A process that had frozen past its deadline answers, is invoked again, and only then its old release arrives."""
+    Simulation(seed).run()

@@ -32,6 +32,7 @@ settings.load_profile("long" if "EXAMPLES" in os.environ else "bounded")
 GROUPS = {
     "e2e/test_run.py": "run",  # it brings clouds of its own
     "e2e/test_sandbox.py": "run",  # likewise
+    "e2e/test_workflow_run.py": "run",
     "e2e": "cloud",  # one cloud, one deployment, and one judgement about all calls that were recorded
     "contract": "engines",
 }
@@ -44,9 +45,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.extra_keyword_matches.update(mark.args)
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put each test into its group."""
+    """Put each test into its group, before xdist reads the groups."""
     for item in items:
         path = item.path.relative_to(TESTS).as_posix()
         for prefix, group in GROUPS.items():

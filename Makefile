@@ -49,7 +49,7 @@ cloud: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## keep a local cloud wi
 
 .PHONY: test
 test: setup .build/host.complete .build/$(ARCHITECTURE).complete ## run all tests (ARGS="-k name" for some)
-	.venv/bin/pytest --numprocesses $(WORKERS) --dist loadgroup $(ARGS)
+	.venv/bin/pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
 .PHONY: build
 build: .build/$(ARCHITECTURE).complete .build/host.complete ## build the function for Lambda (.build/arm64) and for this machine (.build/host)

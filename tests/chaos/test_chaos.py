@@ -22,8 +22,6 @@ from tests.mutants.planting import plant
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.xdist_group("chaos")  # one process for all: the runs are shared
-
 PATIENCE_SECONDS = 150
 MESSAGES = 200
 MOST_SEEDS = 6

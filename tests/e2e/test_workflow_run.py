@@ -7,12 +7,17 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from local.cloud import ROOT
 from local.workflow_story import KILLS, Mishap
 
 PATIENCE_SECONDS = 900
 
 
+@pytest.mark.skipif(
+    "LONG" not in os.environ, reason="takes two minutes: LONG=1 plays it, and so does make run WORKFLOW=1"
+)
 def test_the_workflows_books_balance_with_a_death_in_every_step() -> None:
     """Each mishap once: in every step on either side of its write, between claim, start and hand-over, and an abort."""
     ran = subprocess.run(

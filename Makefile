@@ -171,11 +171,11 @@ install_peer = $(UV) pip install --quiet --python .tools/uv/bin/python $(FOR_$*)
 
 .PHONY: explore
 explore: $(DEVELOPMENT) ## play every schedule of small worlds (SETUPS="2x1 3x1" FAULTS=2 SECONDS=3600)
-	@.venv/bin/python -m tests.simulation.explore $(SETUPS) $(FAULTS:%=--faults %) $(SECONDS:%=--seconds %)
+	@.venv/bin/python -m tests.simulation.explore $(SETUPS) $(FAULTS:%=--faults %) $(SECONDS:%=--seconds %) $(PROCESSES:%=--processes %)
 
 .PHONY: simulate
 simulate: $(DEVELOPMENT) ## play random worlds by seed (SEEDS=10000 FIRST=0, SEED=7 tells one)
-	@.venv/bin/python -m tests.simulation.simulate $(SEEDS:%=--seeds %) $(FIRST:%=--first %) $(SEED:%=--seed %)
+	@.venv/bin/python -m tests.simulation.simulate $(SEEDS:%=--seeds %) $(FIRST:%=--first %) $(SEED:%=--seed %) $(PROCESSES:%=--processes %)
 
 .PHONY: chaos
 chaos: $(DEVELOPMENT) $(MINISTACK) ## kill and freeze workers behind a lying network, and close the books (N=20000 SEED=1 SEATS=4 PROTECTION=on)

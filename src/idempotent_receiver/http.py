@@ -35,7 +35,7 @@ from idempotent_receiver.once import Call, Ended, Limits, Terms
 from idempotent_receiver.outcome import Completed, Duplicate, Failed
 from idempotent_receiver.payload import EVERYTHING, Payload, PayloadKey, payload_key
 from idempotent_receiver.record import DEFAULT_RETENTION_SECONDS, AlreadyFailed, Record
-from idempotent_receiver.request import MissingKey, Request, header, request_of
+from idempotent_receiver.request import MissingKey, Request, header, request_of, usable_scope
 from idempotent_receiver.results import LARGEST_INLINE_BYTES, ResultGone, Results, fetched
 from idempotent_receiver.store import RecordStore, record_id
 from idempotent_receiver.telemetry import Telemetry
@@ -164,9 +164,7 @@ class _Settings:
             raise MissingKey("the request has no key")
         if self.scope is None:
             return keys.usable(made, self._record_id)
-        scope: object = self.scope(event)
-        if not isinstance(scope, str) or not scope:
-            raise errors.UnusableKey("the request belongs to nobody: its scope is empty")
+        scope = usable_scope(self.scope(event))
         # No `#` is left in what is quoted, so no scope and key read together like another pair.
         return keys.usable(f"{quote(scope, safe='')}#{keys.usable(made, str)}", self._record_id)
 
@@ -178,11 +176,7 @@ class _Invocation:
     """One call of the Lambda handler."""
 
     def __init__(self, settings: _Settings, event: Any, context: Any) -> None:
-        if not hasattr(context, "get_remaining_time_in_millis"):
-            raise TypeError(
-                "the handler needs Lambda's context, for its deadline is the lease's end: in a test pass an object "
-                "with get_remaining_time_in_millis(), aws_request_id and function_name"
-            )
+        options.require_context(context)
         self.settings = settings
         self.event = event
         self.context = context

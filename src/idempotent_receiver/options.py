@@ -55,6 +55,15 @@ def require_call_key(key: object, others: tuple[object, ...]) -> None:
         )
 
 
+def require_context(context: object) -> None:
+    """Raise TypeError for what cannot say how much time is left."""
+    if not hasattr(context, "get_remaining_time_in_millis"):
+        raise TypeError(
+            "the handler needs Lambda's context, for its deadline is the lease's end: in a test pass an object "
+            "with get_remaining_time_in_millis(), aws_request_id and function_name"
+        )
+
+
 def require_client(client: object, service: str, option: str) -> None:
     """Raise TypeError for a boto3 client of another service, or a resource."""
     model = getattr(getattr(client, "meta", None), "service_model", None)

@@ -78,6 +78,13 @@ def header(name: str) -> Callable[[Any], str]:
     return key
 
 
+def usable_scope(scope: object) -> str:
+    """Whose key it is. Raises UnusableKey for nobody's, which would be shared by all who have none."""
+    if not isinstance(scope, str) or not scope:
+        raise UnusableKey("the request belongs to nobody: its scope is empty")
+    return scope
+
+
 def _unquoted(value: str) -> str:
     quoted = _STRUCTURED_STRING.fullmatch(value)
     return value if quoted is None else re.sub(r"\\(.)", r"\1", quoted[1])

@@ -149,11 +149,7 @@ class _Invocation:
     """One call of the Lambda handler. Nothing of it outlives it."""
 
     def __init__(self, settings: _Settings, binding: Binding, context: Any) -> None:
-        if not hasattr(context, "get_remaining_time_in_millis"):
-            raise TypeError(
-                "the handler needs Lambda's context, for its deadline is the lease's end: in a test pass an object "
-                "with get_remaining_time_in_millis(), aws_request_id and function_name"
-            )
+        options.require_context(context)
         self.settings = settings
         self.binding = binding
         self.deadline = Deadline.after(settings.clock, context.get_remaining_time_in_millis())

@@ -35,7 +35,7 @@ from idempotent_receiver.record import (
     Status,
     Unreadable,
 )
-from idempotent_receiver.request import MissingKey, Request, request_of
+from idempotent_receiver.request import MissingKey, Request, request_of, usable_scope
 
 Response = dict[str, Any]
 Parse = Callable[[bytes], Any]
@@ -66,7 +66,7 @@ def workflow_endpoint(
 
     def start(event: Any, request: Request, deadline: Deadline, owner: str) -> Response:
         try:
-            name = name_of(key(event), None if scope is None else _scope(scope(event)))
+            name = name_of(key(event), None if scope is None else usable_scope(scope(event)))
             told = parse(request.body)
         except MissingKey as error:
             return problem.bad_request("No idempotency key", str(error))
@@ -88,12 +88,6 @@ def workflow_endpoint(
         return start(event, request, deadline, str(getattr(context, "aws_request_id", "unknown")))
 
     return lambda_handler
-
-
-def _scope(scope: object) -> str:
-    if not isinstance(scope, str) or not scope:
-        raise UnusableKey("the request belongs to nobody: its scope is empty")
-    return scope
 
 
 def _answered(answer: Answer, location: str, running_status: int, now_ms: int) -> Response:

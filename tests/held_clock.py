@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from itertools import count
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 START_MS = 1_800_000_000_000
 
@@ -36,6 +40,6 @@ class HeldClock:
         """Always the same."""
         return self._fraction
 
-    def version(self) -> str:
-        """A number that nobody ever drew before."""
-        return f"v{next(self._versions)}"
+    def versions(self, wanted: int) -> Sequence[str]:
+        """Numbers that nobody ever drew before."""
+        return [f"v{next(self._versions)}" for _ in range(wanted)]

@@ -57,11 +57,11 @@ def _chunk(ids: Sequence[str], table: str) -> tuple[Statements, Statements]:
     settlements: Statements = []
     for id in ids:
         claim = Claim(id=id, fingerprint="f" * 64, owner="o" * 36, lease_until_ms=now_ms + 900_000)
-        claiming = claim.step(None, (), now_ms, clock.version())
+        claiming = claim.step(None, (), now_ms, clock.versions(1)[0])
         assert isinstance(claiming, Change)
         held = claim.applied(claiming)
         assert isinstance(held, Claimed)
-        settling = complete(held, f'{{"posted":"{id}"}}').change(now_ms, clock.version())
+        settling = complete(held, f'{{"posted":"{id}"}}').change(now_ms, clock.versions(1)[0])
         claims.append(_insert(table, claiming))
         settlements.append(_update(table, settling))
     return claims, settlements

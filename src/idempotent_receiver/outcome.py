@@ -84,4 +84,4 @@ Outcome = Completed | Duplicate | Busy | Failed | DeadLettered | Lost | Unsettle
 
 def succeeded(outcome: Outcome) -> bool:
     """Whether the message may be acknowledged: its record is COMPLETED, or its dead letter is confirmed."""
-    return isinstance(outcome, Completed | Duplicate | DeadLettered)
+    return isinstance(outcome, (Completed, Duplicate, DeadLettered))

@@ -84,11 +84,10 @@ class Course(Generic[Answer]):
     turns: int = 0
     troubles: int = 0
 
-    def advance(self, deadline: Deadline) -> None:
-        """Decide by what was seen: an answer, or the next change with a version drawn for it."""
+    def advance(self, now_ms: int, version: str) -> None:
+        """Decide by what was seen: an answer, or the next change, with the version that was drawn for it."""
         assert not isinstance(self.seen, Unseen)
-        version = deadline.clock.version()
-        step = self.transition.step(self.seen, self.wrote, deadline.now_ms, version)
+        step = self.transition.step(self.seen, self.wrote, now_ms, version)
         if isinstance(step, Change):
             self.change = step
             self.wrote.append(str(step.new.version))
@@ -196,9 +195,10 @@ def _turn(courses: Sequence[Course[Answer]], store: RecordStore, replace: Replac
     for course in courses:
         course.trouble = None
     _read([course for course in courses if isinstance(course.seen, Unseen)], store)
-    for course in courses:
-        if not isinstance(course.seen, Unseen):
-            course.advance(deadline)
+    seen = [course for course in courses if not isinstance(course.seen, Unseen)]
+    now_ms, versions = deadline.now_ms, deadline.clock.versions(len(seen))
+    for course, version in zip(seen, versions, strict=True):
+        course.advance(now_ms, version)
     changing = [(course, course.change) for course in courses if course.change is not None]
     inserting = [(course, change) for course, change in changing if change.seen is None]
     replacing = [(course, change) for course, change in changing if change.seen is not None]
@@ -240,7 +240,8 @@ def commit(
     settlement: Settlement, actions: Sequence[Action], store: TransactionalStore, deadline: Deadline
 ) -> Settled | LostClaim | ActionFailed | Unavailable:
     """Settle a claim together with a handler's own actions, or neither."""
-    drawn = settlement.change(deadline.now_ms, deadline.clock.version())
+    (version,) = deadline.clock.versions(1)
+    drawn = settlement.change(deadline.now_ms, version)
     wish: Wish[Settled | LostClaim | ActionFailed] = (Commit(drawn), settlement.held)
 
     def replace(changes: Sequence[Change]) -> Sequence[Written | ActionFailed]:

@@ -156,6 +156,7 @@ class _Invocation:
         self.owner = str(getattr(context, "aws_request_id", "unknown"))
         self.function = str(getattr(context, "function_name", "unknown"))
         self.messages: list[Message] = []
+        self.works: list[Work] = []
 
     def receive(self, event: object, executors: Callable[[], Executor]) -> Response:
         """The answer to an event. Raises InvalidEvent, before any handler runs, where it is not an SQS batch."""
@@ -172,12 +173,12 @@ class _Invocation:
             executor.close()
 
     def _answer(self, executor: Executor) -> Response:
-        works = [self._work(place) for place in range(len(self.messages))]
-        processed = self._receiver(executor).process(works, self.deadline)
-        ended = list(zip(self.messages, processed.outcomes, strict=True))
-        failed = [(message, outcome) for message, outcome in ended if not succeeded(outcome)]
+        self.works = [self._work(message) for message in self.messages]
+        processed = self._receiver(executor).process(self.works, self.deadline)
+        ended = enumerate(processed.outcomes)
+        failed = [(self._keyed(place), outcome) for place, outcome in ended if not succeeded(outcome)]
         self._send_back(failed, executor)
-        self.settings.telemetry.report(ended, processed, self.deadline.elapsed_seconds)
+        self.settings.telemetry.report(processed, self._keyed, self.deadline.elapsed_seconds)
         return _failures([message for message, _ in failed])
 
     def _lined_up(self, messages: Sequence[Message]) -> list[Message]:
@@ -202,9 +203,8 @@ class _Invocation:
             error_texts=settings.error_texts,
         )
 
-    def _work(self, place: int) -> Work:
-        """The work of a message, which from here on has its key."""
-        message = self.messages[place]
+    def _work(self, message: Message) -> Work:
+        """The work of a message, under the key that it has."""
         group = message.group_id if message.fifo else None
         try:
             key = keys.usable(self.settings.key(message), self._record_id)
@@ -213,9 +213,8 @@ class _Invocation:
             text = str(error) if isinstance(error, UnusableKey) else f"the key strategy raised {type(error).__name__}"
             failure = Failure(type="UnusableKey", text=text, permanent=True, started=False)
             return Work(key="", claim=failure, handle=_never, group=group)
-        message = self.messages[place] = replace(message, key=key, record_id=self._record_id(key))
         claim = Claim(
-            id=message.record_id,
+            id=self._record_id(key),
             fingerprint=fingerprint,
             owner=self.owner,
             lease_until_ms=self.deadline.ends_ms + self.settings.lease_margin_ms,
@@ -225,6 +224,11 @@ class _Invocation:
         seen_before = message.receive_count > 1 or deadletter.STAMP in message.message_attributes
         return Work(key=key, claim=claim, handle=self._handle(message), group=group, seen_before=seen_before)
 
+    def _keyed(self, place: int) -> Message:
+        """A message with its key, made where it is asked for: few are, of a batch that goes well."""
+        message, work = self.messages[place], self.works[place]
+        return replace(message, key=work.key, record_id=work.claim.id) if isinstance(work.claim, Claim) else message
+
     def _record_id(self, key: str) -> str:
         return record_id(self.settings.store, key)
 
@@ -233,7 +237,7 @@ class _Invocation:
 
     def _bury(self, place: int, failure: Failure) -> bool:
         """Send a dead letter; whether SQS has confirmed it."""
-        settings, message = self.settings, self.messages[place]
+        settings, message = self.settings, self._keyed(place)
         assert settings.sqs is not None, "checked at set-up"
         assert settings.dead_letter_queue is not None, "checked by the caller"
         try:
@@ -290,6 +294,8 @@ def _lent(message: Message, attempt: Attempt) -> Message:
         message,
         attributes=dict(message.attributes),
         message_attributes=deepcopy(message.message_attributes),
+        key=attempt.key,
+        record_id=attempt.id,
         attempt=attempt.attempt,
         remaining_time_ms=attempt.remaining_time_ms,
     )

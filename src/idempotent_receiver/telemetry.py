@@ -5,9 +5,10 @@ Bodies are never logged. A success is a DEBUG line, the summary INFO, a failure 
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from aws_lambda_powertools import Logger
@@ -65,25 +66,27 @@ class Telemetry:
         self._logger = Logger(service="idempotent-receiver") if logger is None else logger
         self._metrics = metrics
 
-    def report(self, ended: Sequence[tuple[Message, Outcome]], processed: Processed, seconds: float) -> None:
-        """Log every message and the summary, and send the metrics. Never raises: what is told changes no answer."""
+    def report(self, processed: Processed, message_of: Callable[[int], Message], seconds: float) -> None:
+        """Log every message, by its place in the batch, and the summary, and send the metrics. Never raises: what is
+        told changes no answer.
+        """
         try:
-            self._report(ended, processed, seconds)
+            self._report(processed, message_of, seconds)
         except Exception as error:  # noqa: BLE001  # a logger or a metrics sink of the user's may raise anything
             self.defect(error)
 
-    def _report(self, ended: Sequence[tuple[Message, Outcome]], processed: Processed, seconds: float) -> None:
+    def _report(self, processed: Processed, message_of: Callable[[int], Message], seconds: float) -> None:
         level = self._logger.log_level
-        for message, outcome in ended:
+        for place, outcome in enumerate(processed.outcomes):
             # Successes are many, and their line is wanted at DEBUG alone.
             if level <= logging.DEBUG or not isinstance(outcome, (Completed, Duplicate)):
                 line = line_of(outcome)
                 if line.level >= level:
-                    self._log(line, message)
-        counts = counted([outcome for _, outcome in ended], processed)
+                    self._log(line, message_of(place))
+        counts = counted(processed)
         milliseconds = round(seconds * 1000, 3)
         summary = {_snake(name): count for name, count in counts.items()}
-        self._logger.info("batch", extra={"messages": len(ended), "milliseconds": milliseconds, **summary})
+        self._logger.info("batch", extra={"messages": len(processed.outcomes), "milliseconds": milliseconds, **summary})
         self._send(counts, milliseconds)
 
     def report_call(self, ended: Outcome | AlreadyFailed | FingerprintMismatch, key: str) -> None:
@@ -124,12 +127,10 @@ class Telemetry:
         methods.get(line.level, self._logger.error)(line.text, extra=about | line.fields)
 
 
-def counted(outcomes: Sequence[Outcome], processed: Processed) -> dict[str, int]:
+def counted(processed: Processed) -> dict[str, int]:
     """The metrics' values: every outcome under its name, and what outcomes do not tell from the receiver's counts."""
     counts = Counter({"Claimed": processed.claimed, "TakenOver": processed.taken_over, "Released": processed.released})
-    for outcome in outcomes:
-        for name in _names(outcome):
-            counts[name] += 1
+    counts.update(chain.from_iterable(map(_names, processed.outcomes)))
     return {name: counts[name] for name in COUNTS}
 
 

@@ -7,7 +7,6 @@ somebody else does to the table meanwhile. Each example has ids and accounts of 
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -236,7 +235,7 @@ def test_memory_and_an_engine_are_twins(wired_engine: DynamoDB) -> None:
 def test_twins_that_differ_are_told_apart() -> None:
     """An answer of another kind, of another record, or of another action is no agreement."""
     record = Record(id="k", status="COMPLETED", version="v")
-    other = replace(record, version="w")
+    other = record._replace(version="w")
     different: list[tuple[Written | ActionFailed, Written | ActionFailed]] = [
         (Applied(), Conflict(None)),
         (Conflict(record), Applied()),

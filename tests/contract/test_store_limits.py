@@ -5,7 +5,6 @@ The engines are asked directly, too: a limit that none of them had would be test
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -113,8 +112,8 @@ def test_a_record_that_is_too_large_is_refused_alone(limited_engine: DynamoDB, n
 def test_a_record_may_be_as_large_as_an_item(limited_engine: DynamoDB) -> None:
     """Of 400 KB as we count them. DynamoDB trims zeros from its numbers, and so may count some bytes less."""
     empty = claimed(data="")
-    largest = replace(empty, data="x" * (400 * KB - empty.size_bytes))
-    too_large = replace(largest, id="too large", data=f"{largest.data}{'x' * 16}")
+    largest = empty._replace(data="x" * (400 * KB - empty.size_bytes))
+    too_large = largest._replace(id="too large", data=f"{largest.data}{'x' * 16}")
 
     assert largest.size_bytes == 400 * KB
     assert limited_engine.store.insert([largest]) == [Applied()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import Transaction
@@ -43,7 +42,7 @@ def claimed(id: str = "key", **given: Any) -> Record:
 def settled(record: Record, **given: Any) -> Record:
     """What completing makes of a claimed record: attributes come, change and go."""
     usual: dict[str, Any] = {"status": "COMPLETED", "version": version(), "data": "{}", "in_progress_expiration": None}
-    return replace(record, **usual | given)
+    return record._replace(**usual | given)
 
 
 def settling(record: Record) -> Change:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -125,7 +124,7 @@ def test_what_is_read_is_written_back_the_same(item: dict[str, Any]) -> None:
 
     again = from_attributes(attributes(seen))
 
-    assert again == replace(seen, unreadable=None)
+    assert again == seen._replace(unreadable=None)
     assert attributes(seen).keys() <= item.keys() | {"id", "status"}
 
 

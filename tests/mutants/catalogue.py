@@ -237,8 +237,8 @@ MUTANTS = [
         name="the version is drawn once and not for each write",
         promise=4,
         file="protocol.py",
-        old="        version = deadline.clock.version()\n",
-        new="        version = self.wrote[0] if self.wrote else deadline.clock.version()\n",
+        old="        course.advance(now_ms, version)\n",
+        new="        course.advance(now_ms, course.wrote[0] if course.wrote else version)\n",
         where=(UNIT.format("protocol"),),
     ),
     # 5. Exactly-once effects.
@@ -254,7 +254,7 @@ MUTANTS = [
         promise=5,
         file="record.py",
         old="        return _settling(seen, held, wrote) or self.drawn\n",
-        new="        return _settling(seen, held, wrote) or Change(replace(self.drawn.new, version=version), held)\n",
+        new="        return _settling(seen, held, wrote) or Change(self.drawn.new._replace(version=version), held)\n",
         where=(UNIT.format("protocol"),),
     ),
     Mutant(
@@ -469,16 +469,16 @@ MUTANTS = [
         name="a version is drawn at import",
         promise=4,
         file="clock.py",
-        old='    def version(self) -> str:\n        """128',
-        new='    def version(self, drawn: str = secrets.token_hex(16)) -> str:\n        return drawn\n        """128',
+        old="        drawn = secrets.token_hex(16 * count)\n",
+        new='        drawn = globals().setdefault("_drawn", secrets.token_hex(16 * 10_000))[: 32 * count]\n',
         where=(),
     ),
     Mutant(
         name="a version of the process's own generator",
         promise=4,
         file="clock.py",
-        old="return secrets.token_hex(16)",
-        new='return __import__("random").randbytes(16).hex()',
+        old="drawn = secrets.token_hex(16 * count)",
+        new='drawn = __import__("random").randbytes(16 * count).hex()',
         where=(),
     ),
     Mutant(
@@ -754,10 +754,10 @@ MUTANTS = [
         name="what is done is remembered by the process",
         promise=1,
         file="sqs.py",
-        old="        failed = [(message, outcome) for message, outcome in ended if not succeeded(outcome)]\n",
-        new="        done = _failures.__dict__.setdefault('done', set())\n"
-        "        done |= {message.id for message, outcome in ended if succeeded(outcome)}\n"
-        "        failed = [(message, outcome) for message, outcome in ended if message.id not in done]\n",
+        old="        failed = [(self._keyed(place), outcome) for place, outcome in ended if not succeeded(outcome)]\n",
+        new="        done, told = _failures.__dict__.setdefault('done', set()), [(self._keyed(n), it) for n, it in ended]\n"
+        "        done |= {message.id for message, outcome in told if succeeded(outcome)}\n"
+        "        failed = [(message, outcome) for message, outcome in told if message.id not in done]\n",
         where=(),
     ),
     Mutant(

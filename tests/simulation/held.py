@@ -18,7 +18,7 @@ from tests.simulation.ways import ME, WAYS
 from tests.simulation.world import START_EPOCH_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 @dataclass(frozen=True)
@@ -184,6 +184,6 @@ class Held:
     def fraction(self) -> float:
         return 0.0
 
-    def version(self) -> str:
-        self._drawn += 1
-        return f"{ME}-{self._drawn}"
+    def versions(self, count: int) -> Sequence[str]:
+        before, self._drawn = self._drawn, self._drawn + count
+        return [f"{ME}-{number}" for number in range(before + 1, self._drawn + 1)]

@@ -11,7 +11,7 @@ as good as another.
 from __future__ import annotations
 
 import marshal
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -117,15 +117,15 @@ class Worker:
 
     def world_wide(self, part: Any) -> Any:
         """A statement of this worker's with the names that everybody knows."""
-        if isinstance(part, tuple):
-            return (self.world_wide(part[0]), *part[1:])
         if isinstance(part, Change):
             return Change(self.world_wide(part.new), None if part.seen is None else self.world_wide(part.seen))
+        if type(part) is tuple:
+            return (self.world_wide(part[0]), *part[1:])
         if not isinstance(part, Record):
             return part
         owner, lease = self.name if part.owner == ME else part.owner, part.in_progress_expiration
         lease = None if lease is None else lease + round(self.started * 1000)
-        return replace(part, version=self._known(part.version), owner=owner, in_progress_expiration=lease)
+        return part._replace(version=self._known(part.version), owner=owner, in_progress_expiration=lease)
 
     def _known(self, version: str | None) -> str | None:
         if version is None:
@@ -149,8 +149,7 @@ class Worker:
             lease = lease - round(self.started * 1000)
             clock = round((START_EPOCH_SECONDS + self.since(now) + self.off) * 1000)
             lease = lease if lease >= clock else round(START_EPOCH_SECONDS * 1000) - OVER_MS
-        return replace(
-            answer,
+        return answer._replace(
             version=self._called(answer.version),
             owner=None if answer.owner is None else ME if answer.owner == self.name else ANOTHER,
             in_progress_expiration=lease,

@@ -102,7 +102,7 @@ def _concerning(worker: Worker, where: list[int]) -> str:
 
 
 def _statement(part: Any) -> str:
-    change = part[0] if isinstance(part, tuple) else part
+    change = part[0] if type(part) is tuple else part
     if isinstance(change, Change):
         over = "" if change.seen is None else f" over {change.seen.version}"
         return f"{_statement(change.new)}{over}"

@@ -154,7 +154,7 @@ class Watch:
 
 def _about(part: Any) -> tuple[str, str]:
     """Which record a write is about, and who sends it: what is given back has no owner any more."""
-    change = part[0] if isinstance(part, tuple) else part
+    change = part[0] if type(part) is tuple else part
     if isinstance(change, Record):
         return change.id, str(change.owner)
     return change.new.id, str(change.new.owner or change.seen.owner)

@@ -96,8 +96,8 @@ class WorldClock:
     def fraction(self) -> float:
         return self.world.random.random()
 
-    def version(self) -> str:
-        return f"{self.name}-{next(self.drawn)}"
+    def versions(self, count: int) -> Sequence[str]:
+        return [f"{self.name}-{next(self.drawn)}" for _ in range(count)]
 
 
 class WorldExecutor:

@@ -15,13 +15,15 @@ from tests.held_clock import START_MS, HeldClock
 def test_versions_differ_even_between_twins_that_share_their_generators_state() -> None:
     """A snapshot or a fork copies a process's generator; the system's entropy is drawn at each call."""
     random.seed(7)
-    first = SystemClock().version()
+    (first,) = SystemClock().versions(1)
     random.seed(7)
-    second = SystemClock().version()
+    (second,) = SystemClock().versions(1)
 
     assert first != second
     assert len(first) == 32
-    assert len({SystemClock().version() for _ in range(1000)}) == 1000
+    drawn = SystemClock().versions(1000)
+    assert len(set(drawn)) == 1000
+    assert {len(version) for version in drawn} == {32}
 
 
 def test_fractions_are_in_the_unit_interval_and_differ() -> None:

@@ -54,7 +54,7 @@ def existing(status: str, **changes: object) -> Record:
         validation="ours",
         owner="them",
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return made._replace(**changes)  # type: ignore[arg-type]
 
 
 def by_powertools(status: str, **changes: object) -> Record:
@@ -511,7 +511,7 @@ def test_an_execution_concludes_a_record_in_progress_that_is_its_own_or_nobodys(
         existing(Status.COMPLETED, execution="arn:1", data="0"),
         existing(Status.FAILED, execution="arn:1", error="{}"),
         existing(Status.INPROGRESS, in_progress_expiration=NOW_MS + 1, execution="arn:2"),
-        replace(existing(Status.INPROGRESS, execution="arn:1"), unreadable="foreign"),
+        existing(Status.INPROGRESS, execution="arn:1")._replace(unreadable="foreign"),
         existing("SOMETHING", execution="arn:1"),
     ],
     ids=["vanished", "completed", "failed", "another's", "unreadable", "unknown"],

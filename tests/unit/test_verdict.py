@@ -79,7 +79,7 @@ RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
         (BARE, Verdict.MOVE, "no fingerprint to compare"),
         (COMPLETED, Verdict.DONE, "COMPLETED, with the same payload"),
         (OTHER_PAYLOAD, Verdict.CONFLICT, "fingerprint another there"),
-        (replace(PERMANENT, validation="another"), Verdict.CONFLICT, "another payload"),
+        (PERMANENT._replace(validation="another"), Verdict.CONFLICT, "another payload"),
         (PERMANENT, Verdict.PERMANENT, "--include-permanent"),
         (STRANGE, Verdict.UNREADABLE, "unknown status 'PAUSED'"),
         (UNREAD, Verdict.UNREADABLE, "could not be read: throttled"),

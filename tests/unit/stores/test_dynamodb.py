@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 from threading import Barrier, Thread
@@ -118,7 +117,7 @@ def record(id: str = "key", **given: Any) -> Record:
 
 def change(id: str = "key") -> Change:
     old = record(id)
-    return Change(replace(old, status="COMPLETED", version="v2", data=f'"{SECRET}"', owner=None), old)
+    return Change(old._replace(status="COMPLETED", version="v2", data=f'"{SECRET}"', owner=None), old)
 
 
 def records(count: int) -> list[Record]:

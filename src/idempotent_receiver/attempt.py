@@ -107,9 +107,15 @@ async def run_async(handle: AsyncHandle, attempt: Attempt, *, with_text: bool = 
         _current.reset(token)
 
 
+_PLAIN = (dict, list, str, int, type(None))
+"""What most results are: known at once, where `inspect` looks at length."""
+
+
 def _finished(result: object) -> object:
     """Refuse a result whose body has not run: a coroutine that was not awaited, a generator."""
-    if not (inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)):
+    if isinstance(result, _PLAIN) or not (
+        inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)
+    ):
         return result
     for end in ("close", "cancel"):
         if hasattr(result, end):

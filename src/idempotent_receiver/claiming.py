@@ -14,7 +14,7 @@ from idempotent_receiver.work import Item, Stage
 MOST_CLAIMED_AHEAD = 2 * WRITES_A_CALL
 """How many claims may be held or under way without having started: what a slow batch gives back at its deadline."""
 
-MOST_CLAIMED_AHEAD_OF_QUICK = 6 * WRITES_A_CALL
+MOST_CLAIMED_AHEAD_OF_QUICK = 4 * WRITES_A_CALL
 """The same where handlers are quick, and would wait for claims: what one that turns slow at that moment gives back."""
 
 MOST_LOOKED_AT = 8 * READS_A_CALL
@@ -51,19 +51,16 @@ class Claiming:
             self._looking += len(chunk)
             self._ask([Course(Look(item.claim), Unseen(), item) for item in chunk], self._looked, CLAIM_PATIENCE)
 
-    def claim(self, held: int, most: int) -> bool:
-        """Claim what is next, while no more than `most` are `held` or asked for; whether anything was asked for. What
-        has been received most goes first, so nothing is claimed while looks are out.
+    def claim(self, held: int, most: int) -> None:
+        """Claim what is next, while no more than `most` are `held` or asked for. What has been received most goes
+        first, so nothing is claimed while looks are out.
         """
-        asked = False
         while self._unclaimed and not self._unlooked and self._looking == 0:
             if most - held - self._asking < min(WRITES_A_CALL, len(self._unclaimed)):
                 break
             chunk = _take(self._unclaimed, WRITES_A_CALL)
             if chunk:
                 self.claim_now(chunk)
-                asked = True
-        return asked
 
     def claim_now(self, chunk: Sequence[Item]) -> None:
         """Claim these in one request, however much is claimed ahead."""

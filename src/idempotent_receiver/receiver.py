@@ -146,8 +146,7 @@ class _Batch:
             self.claiming.look()
             quick = self.handling.soon_done_with(MOST_CLAIMED_AHEAD_OF_QUICK)
             most = MOST_CLAIMED_AHEAD_OF_QUICK if quick else MOST_CLAIMED_AHEAD
-            if self.claiming.claim(self.held + len(self.handling.ready), most):
-                self.settling.give_way()
+            self.claiming.claim(self.held + len(self.handling.ready), most)
             self.handling.paused = self.committing >= MOST_CALLS
             self.handling.start()
             if not self.ended:

@@ -96,8 +96,13 @@ class Record(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """The item's size by DynamoDB's rule: names and values, a number at a byte for two digits and one more."""
-        named = zip(_NAME_BYTES, values(self), strict=True)
-        return sum([name + _size(value) for name, value in named if value is not None])
+        size = 0
+        for name, value in zip(_NAME_BYTES, values(self), strict=True):  # a loop: each message comes by here
+            if isinstance(value, str):
+                size += name + (len(value) if value.isascii() else len(value.encode()))
+            elif value is not None:
+                size += name + (len(str(value)) + 1) // 2 + 1
+        return size
 
 
 _MD5_DIGITS = 32
@@ -141,15 +146,7 @@ def _whole(value: object) -> int | None:
     return number if number == value else None
 
 
-def _size(value: str | int) -> int:
-    if isinstance(value, str):
-        # Known of a string without looking at it; each message comes by here.
-        return len(value) if value.isascii() else len(value.encode())
-    return (len(str(value)) + 1) // 2 + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """One write: put `new`, provided that what is there is still `seen` (None: nothing is there)."""
 
     new: Record
@@ -259,8 +256,7 @@ class LostClaim:
         return self.found is not None and self.found.unreadable is None and self.found.status == Status.COMPLETED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(NamedTuple):
     """The wish to hold a key until `lease_until_ms` (epoch), on behalf of `owner`, for a payload's `fingerprint`.
 
     `failures_are_answers` makes a FAILED record the answer rather than something to try again. `input` is what a
@@ -309,8 +305,7 @@ class Look:
         raise AssertionError(f"a look wrote {change}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settlement:
+class Settlement(NamedTuple):
     """The wish to end a claim with the attributes of `outcome`."""
 
     held: Record

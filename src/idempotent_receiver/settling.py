@@ -11,9 +11,6 @@ from idempotent_receiver.store import WRITES_A_CALL
 LONGEST_WAIT_SECONDS = 0.002
 """How long a settlement may wait for company: less than a round trip, and short against a crash."""
 
-GIVES_WAY_SECONDS = 0.0015
-"""How long a full request may wait for claims to go out, about the time that it takes to write a few of them."""
-
 Answer = Settled | LostClaim | Unavailable
 Then = Callable[[Answer], None]
 
@@ -33,11 +30,6 @@ class Settling:
         self._clock = clock
         self._waiting: list[Waiting] = []
         self._oldest_seconds = 0.0
-        self._gives_way_until_seconds = 0.0
-
-    def give_way(self) -> None:
-        """Let claims that were just asked for go out first: handlers wait for them, and nobody for a settlement."""
-        self._gives_way_until_seconds = self._clock.monotonic_seconds() + GIVES_WAY_SECONDS
 
     def add(self, settlement: Settlement, then: Then) -> None:
         """Let a settlement wait."""
@@ -49,10 +41,9 @@ class Settling:
         """How long until the next flush must leave; None while nothing waits."""
         if not self._waiting:
             return None
-        due_seconds = self._oldest_seconds + LONGEST_WAIT_SECONDS
         if len(self._waiting) >= WRITES_A_CALL:
-            due_seconds = min(due_seconds, self._gives_way_until_seconds)
-        return max(0.0, due_seconds - self._clock.monotonic_seconds())
+            return 0.0
+        return max(0.0, self._oldest_seconds + LONGEST_WAIT_SECONDS - self._clock.monotonic_seconds())
 
     def flush(self, *, hurry: bool) -> None:
         """Send the requests whose time has come; everything in a `hurry`: nothing that could join is under way."""

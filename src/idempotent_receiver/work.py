@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 from idempotent_receiver.attempt import AsyncHandle, Handle
 from idempotent_receiver.errors import Failure
@@ -13,8 +14,7 @@ from idempotent_receiver.protocol import Unseen
 from idempotent_receiver.record import Claim, Claimed, Record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(NamedTuple):
     """One message's work. `claim` is what to claim, or why nothing can be. Works of one `group` run in order.
 
     `seen_before` says that a record is probably there already, so that it is read rather than inserted.

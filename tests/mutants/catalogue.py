@@ -73,7 +73,7 @@ MUTANTS = [
         name="the last settlements are not flushed",
         promise=1,
         file="settling.py",
-        old="        return max(0.0, due_seconds - self._clock.monotonic_seconds())",
+        old="        return max(0.0, self._oldest_seconds + LONGEST_WAIT_SECONDS - self._clock.monotonic_seconds())",
         new="        return None",
     ),
     Mutant(
@@ -391,7 +391,7 @@ MUTANTS = [
     Mutant(
         name="claims run ahead of quick handlers without a bound",
         file="claiming.py",
-        old="MOST_CLAIMED_AHEAD_OF_QUICK = 6 * WRITES_A_CALL",
+        old="MOST_CLAIMED_AHEAD_OF_QUICK = 4 * WRITES_A_CALL",
         new="MOST_CLAIMED_AHEAD_OF_QUICK = 12 * WRITES_A_CALL",
         where=(SCENARIOS.format("trouble"),),
     ),
@@ -755,7 +755,8 @@ MUTANTS = [
         promise=1,
         file="sqs.py",
         old="        failed = [(self._keyed(place), outcome) for place, outcome in ended if not succeeded(outcome)]\n",
-        new="        done, told = _failures.__dict__.setdefault('done', set()), [(self._keyed(n), it) for n, it in ended]\n"
+        new="        told = [(self._keyed(place), outcome) for place, outcome in ended]\n"
+        "        done = _failures.__dict__.setdefault('done', set())\n"
         "        done |= {message.id for message, outcome in told if succeeded(outcome)}\n"
         "        failed = [(message, outcome) for message, outcome in told if message.id not in done]\n",
         where=(),

@@ -39,15 +39,15 @@ def replacement_of(change: Change) -> Replacement:
     """
     seen, new = change.seen, change.new
     assert seen is not None, "what replaces nothing is an insert"
+    whole = seen.version is None
     put: dict[str, str | int] = {}
     removed: list[str] = []
     for name, old, value in zip(ATTRIBUTES, values(seen), values(new), strict=True):
-        if name == "id" or (old == value and seen.version is not None):
-            continue
-        if value is None:
-            removed.append(name)
-        else:
-            put[name] = value
+        if (whole and name != "id") or old != value:
+            if value is None:
+                removed.append(name)
+            else:
+                put[name] = value
     expected = change.expected
     standing = {name: value for name, value in expected.items() if value is not None}
     missing = tuple([name for name in expected if name not in standing])

@@ -8,10 +8,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver import DynamoDBStore
+from boto3.session import Session
+
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.record import Change, Claim, Claimed, attributes, complete
 from idempotent_receiver.store import WRITES_A_CALL
+from idempotent_receiver.stores.dynamodb import client_config
 from idempotent_receiver.stores.items import typed
 from idempotent_receiver.stores.statements import insert, replacement_of, update
 
@@ -28,7 +30,7 @@ Statements = list[dict[str, Any]]
 
 def build(settings: Settings) -> Handler:
     """A function that sends an event's requests, which `prepare` has made of it."""
-    client: Any = DynamoDBStore(settings.table).client
+    client: Any = Session().client("dynamodb", config=client_config())
     pool = ThreadPoolExecutor(THREADS)
 
     def send(chunk: tuple[Statements, Statements]) -> None:

@@ -584,6 +584,14 @@ MUTANTS = [
         where=(),
     ),
     Mutant(
+        name="of a request's statements only the first is sent",
+        promise=1,
+        file="stores/prepared.py",
+        old="        context[_SET_ASIDE] = params",
+        new="        context[''] = params",
+        where=(),
+    ),
+    Mutant(
         name="a transaction's token is drawn at each sending",
         promise=5,
         file="stores/dynamodb.py",

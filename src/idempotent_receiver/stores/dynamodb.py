@@ -36,6 +36,7 @@ from idempotent_receiver.store import (
 )
 from idempotent_receiver.stores.actions import named, transact_items
 from idempotent_receiver.stores.items import record_in, typed, unsendable
+from idempotent_receiver.stores.prepared import Prepared, accept_prepared
 from idempotent_receiver.stores.statements import (
     Replacement,
     condition_expression,
@@ -78,6 +79,7 @@ class DynamoDBStore:
             raise ValueError(f"{table_name!r} is not a DynamoDB table's name (an ARN is none either)")
         if client is not None:
             require_client(client, "dynamodb", "client")
+            accept_prepared(client)
         self.table_name = table_name
         self.namespace = namespace
         self._client = client
@@ -89,6 +91,7 @@ class DynamoDBStore:
         with self._building:
             if self._client is None:
                 self._client = _tuned_client()
+                accept_prepared(self._client)
             return self._client
 
     def insert(self, records: Sequence[Record]) -> Sequence[Written]:
@@ -177,7 +180,7 @@ class DynamoDBStore:
         """Run up to 25 statements, each for itself; the answers come in their order."""
         request = Request("BatchExecuteStatement", self.table_name, permission, partial=True)
         try:
-            responses = self.client.batch_execute_statement(Statements=statements)["Responses"]
+            responses = self.client.batch_execute_statement(Statements=Prepared(statements))["Responses"]
         except (ClientError, BotoCoreError) as error:
             return [request_failed(error, request)] * len(statements)
         return [_statement_answer(response, request) for response in responses]

@@ -1,6 +1,6 @@
 """The limit: the requests that ours sends for fresh messages, sent by a bare client with no protocol around them.
 
-Everything is made beforehand, statements and values; what is timed is the sending, over the same client, in threads.
+Everything is made beforehand, statements and values; what is timed is the sending, by boto3's own client, in threads.
 """
 
 from __future__ import annotations

@@ -589,7 +589,7 @@ MUTANTS = [
         file="stores/prepared.py",
         old="        context[_SET_ASIDE] = params",
         new="        context[''] = params",
-        where=(),
+        where=("tests/unit/stores/test_prepared.py",),
     ),
     Mutant(
         name="a transaction's token is drawn at each sending",

@@ -21,7 +21,7 @@ ARCHITECTURE ?= arm64
 ENV ?= default
 EVENT ?= events/fresh.json
 # Processes that tests run in; tests/conftest.py says which must share one.
-WORKERS ?= 2
+WORKERS ?= 4
 
 # A target's stamp is touched when it is complete, so that nothing is downloaded twice and nothing half-made is trusted.
 DEVELOPMENT := .venv/.complete

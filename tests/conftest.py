@@ -31,9 +31,14 @@ settings.register_profile(
 settings.load_profile("long" if "EXAMPLES" in os.environ else "bounded")
 
 GROUPS = {
-    "e2e/test_run.py": "run",  # it brings clouds of its own
-    "e2e/test_sandbox.py": "run",  # likewise
-    "e2e/": "cloud",  # one cloud, one deployment, and one judgement about all calls that were recorded
+    "e2e/test_consumer.py": "cloud",  # a cloud each group, since a cloud takes seconds to start
+    "e2e/test_fifo.py": "cloud",
+    "e2e/test_policy.py": "cloud",
+    "e2e/test_dashboard.py": "cloud",
+    "e2e/test_secrets_deployed.py": "cloud",
+    "e2e/test_doctor_deployed.py": "cloud",
+    "e2e/test_api_deployed.py": "api",
+    "e2e/test_openapi.py": "api",
     "contract/": "engines",
 }
 """By file or folder, the first that fits; other tests go to whichever process is free."""

@@ -53,11 +53,6 @@ class Deploy(Protocol):
     def __call__(self, name: str, *, stubborn: bool = False, api: str | None = None, **parameters: str) -> Deployed: ...
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the judgement about all calls that were recorded come after all that make some."""
-    items.sort(key=lambda item: item.path.name == "test_policy.py")
-
-
 @pytest.fixture(scope="session")
 def aws() -> Iterator[Aws]:
     """The clients of all end-to-end tests, by localstack-client."""
@@ -87,14 +82,11 @@ def build(aws: Aws, architecture: str) -> Path:
 
 
 @pytest.fixture(scope="session")
-def stacks() -> list[Deployed]:
-    """Everything that has been deployed in this run."""
-    return []
-
-
-@pytest.fixture(scope="session")
-def deployed(aws: Aws, build: Path, architecture: str, stacks: list[Deployed]) -> Iterator[Deploy]:
-    """A way to deploy; what the functions then ask of AWS is recorded on its way."""
+def deployed(aws: Aws, build: Path, architecture: str) -> Iterator[Deploy]:
+    """A way to deploy. What the functions then ask of AWS is recorded on its way. In the end every call must be one that
+    the function's policies allow, whatever the tests were about.
+    """
+    stacks: list[Deployed] = []
     with ExitStack() as cleanup:
 
         def deploy_one(name: str, *, stubborn: bool = False, api: str | None = None, **parameters: str) -> Deployed:
@@ -120,6 +112,8 @@ def deployed(aws: Aws, build: Path, architecture: str, stacks: list[Deployed]) -
             return stacks[-1]
 
         yield deploy_one
+        denied = {bank.stack.name: bank.denied() for bank in stacks}
+        assert not any(denied.values()), f"asked for, and allowed by no policy: {denied}"
 
 
 @pytest.fixture(scope="session")

@@ -22,11 +22,13 @@ from localstack_client.session import Session
 
 from local.caller import Caller, api_url
 from local.cloud import ACCOUNT, REGION, ROOT
+from tests.e2e.permissions import allowed, needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from local.deploy import Stack
+    from tests.e2e.permissions import Permission
     from tests.e2e.recorder import Call
 
 EVENTS = ROOT / "events"
@@ -116,6 +118,37 @@ class Deployed:
         self.calls = calls
         self.api_calls = api_calls
         self._letters: dict[str, dict[str, Any]] = {}
+
+    # What it asks of AWS, and what it may.
+
+    def statements(self, function: str = "Consumer") -> list[dict[str, Any]]:
+        """What the policies of a function's role say."""
+        configuration = self.aws.client("lambda").get_function_configuration(
+            FunctionName=self.stack.resources[function]
+        )
+        role = configuration["Role"].rpartition("/")[2]
+        iam = self.aws.client("iam")
+        assert iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"] == [], "all of it is written out"
+        names = iam.list_role_policies(RoleName=role)["PolicyNames"]
+        documents = [iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"] for name in names]
+        return [statement for document in documents for statement in document["Statement"]]
+
+    def asked(self, function: str = "Consumer") -> set[Permission]:
+        """The permissions that a function's calls take."""
+        account = self.stack.outputs["QueueArn"].split(":")[4]
+        calls = {"Consumer": self.calls, "Api": self.api_calls}[function]
+        return {permission for call in calls for permission in needed(call, account)}
+
+    def denied(self) -> set[tuple[str, Permission]]:
+        """What its functions have asked for that their policies do not allow. A local cloud lets it pass."""
+        return {
+            (function, permission)
+            for function in ("Consumer", "Api")
+            if (asked := self.asked(function))
+            for statements in [self.statements(function)]
+            for permission in asked
+            if not allowed(permission, statements)
+        }
 
     # The producer.
 

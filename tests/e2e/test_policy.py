@@ -1,7 +1,7 @@
 """What the deployed function asks of AWS is what its policies allow: nothing is missing, nothing is left over.
 
-What it asks is recorded on its way (recorder.py), in all end-to-end tests that ran before this one. What is allowed is
-read from the deployed role. That it must be so is not seen on the local cloud, which allows everything.
+What it asks is recorded on its way (recorder.py), and what is allowed is read from the deployed role: a local cloud
+allows everything. The calls of all other end-to-end tests are judged too, where their stacks are made (conftest.py).
 """
 
 from __future__ import annotations
@@ -77,58 +77,34 @@ def called(worked: Deployed) -> Deployed:
     return worked
 
 
-def statements(aws: Aws, bank: Deployed, name: str = "Consumer") -> list[dict[str, Any]]:
-    """What the policies of a deployed function's role say."""
-    function = aws.client("lambda").get_function_configuration(FunctionName=bank.stack.resources[name])
-    role = function["Role"].rpartition("/")[2]
-    iam = aws.client("iam")
-    assert iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"] == [], "all of it is written out"
-    names = iam.list_role_policies(RoleName=role)["PolicyNames"]
-    documents = [iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"] for name in names]
-    return [statement for document in documents for statement in document["Statement"]]
-
-
-def asked(bank: Deployed, name: str = "Consumer") -> set[Permission]:
-    """The permissions that a function's calls take."""
-    account = bank.stack.outputs["QueueArn"].split(":")[4]
-    calls = {"Consumer": bank.calls, "Api": bank.api_calls}[name]
-    return {permission for call in calls for permission in needed(call, account)}
+@every_function
+def test_every_call_is_allowed(called: Deployed, name: str) -> None:
+    assert called.asked(name), "nothing was recorded: this run proves nothing"
+    assert {permission for function, permission in called.denied() if function == name} == set()
 
 
 @every_function
-def test_every_call_of_every_function_is_allowed(aws: Aws, called: Deployed, stacks: list[Deployed], name: str) -> None:
-    denied = {
-        (bank.stack.name, permission)
-        for bank in stacks
-        for permission in asked(bank, name)
-        if not allowed(permission, statements(aws, bank, name))
-    }
-    assert denied == set()
-    assert asked(called, name), "nothing was recorded: this run proves nothing"
-
-
-@every_function
-def test_every_permission_is_used_or_has_its_reason(aws: Aws, called: Deployed, name: str) -> None:
-    used = asked(called, name)
-    grants = granted(statements(aws, called, name))
+def test_every_permission_is_used_or_has_its_reason(called: Deployed, name: str) -> None:
+    used = called.asked(name)
+    grants = granted(called.statements(name))
     unused = {grant for grant in grants if not any(covers(grant, permission) for permission in used)}
     pollers = {action for action, reason in NOT_ASKED_BY_A_FUNCTION.items() if reason == POLLER}
     assert {grant.action for grant in unused} == set(NOT_ASKED_BY_A_FUNCTION) - (pollers if name == "Api" else set())
 
 
-def test_the_api_may_write_no_record_of_a_message(aws: Aws, called: Deployed) -> None:
-    writes = {each for each in asked(called, "Api") if each.action == "dynamodb:PutItem" and each.key is not None}
+def test_the_api_may_write_no_record_of_a_message(called: Deployed) -> None:
+    writes = {each for each in called.asked("Api") if each.action == "dynamodb:PutItem" and each.key is not None}
     assert writes
     for each in writes:
         assert each.key is not None
         assert each.key.startswith("transfers#")
         of_a_message = replace(each, key=each.key.removeprefix("transfers#"))
-        assert not allowed(of_a_message, statements(aws, called, "Api"))
+        assert not allowed(of_a_message, called.statements("Api"))
 
 
 @every_function
-def test_no_permission_reaches_further_than_it_must(aws: Aws, worked: Deployed, name: str) -> None:
-    wide = {grant for grant in granted(statements(aws, worked, name)) if "*" in grant.action or "*" in grant.resource}
+def test_no_permission_reaches_further_than_it_must(worked: Deployed, name: str) -> None:
+    wide = {grant for grant in granted(worked.statements(name)) if "*" in grant.action or "*" in grant.resource}
     # A log stream's name is Lambda's choice.
     assert {(grant.action, grant.resource.rpartition(":")[2]) for grant in wide} == {
         ("logs:CreateLogStream", "*"),

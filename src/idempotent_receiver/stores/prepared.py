@@ -18,11 +18,15 @@ class Prepared(list["BatchStatementRequestTypeDef"]):
 
 def accept_prepared(client: "DynamoDBClient") -> None:
     """Let a client send prepared statements as they are, by two of the events that boto3 documents for changing a
-    request; all else that it sends is left alone. Doing so again changes nothing.
+    request; all else that it sends is left alone. Doing so again changes nothing. Something of a user's that only acts
+    like a client has no events, and takes the statements like any list.
 
     Source: https://docs.aws.amazon.com/boto3/latest/guide/events.html
     """
-    events, operation = client.meta.events, "dynamodb.BatchExecuteStatement"
+    events = getattr(getattr(client, "meta", None), "events", None)
+    if events is None:
+        return
+    operation = "dynamodb.BatchExecuteStatement"
     events.register(f"before-parameter-build.{operation}", _set_aside, unique_id=f"{_SET_ASIDE}-aside")
     events.register(f"before-call.{operation}", _put_back, unique_id=f"{_SET_ASIDE}-back")
 

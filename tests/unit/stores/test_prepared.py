@@ -83,3 +83,8 @@ def test_a_stubber_is_shown_every_statement(wire: Wire) -> None:
         stubber.add_response("batch_execute_statement", {"Responses": []}, {"Statements": statements(3)})
         wire.client.batch_execute_statement(Statements=Prepared(statements(3)))
         stubber.assert_no_pending_responses()
+
+
+def test_what_only_acts_like_a_client_is_left_alone() -> None:
+    """A stand-in of somebody's tests, which has no events."""
+    accept_prepared(object())  # type: ignore[arg-type]  # it acts like one, as far as it is asked

@@ -7,6 +7,8 @@ SHELL := /bin/sh
 
 # An AWS profile or an activated environment of the caller's has no say in what is built and tested here.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME CONDA_PREFIX
+# Hundreds of processes import the same packages: each would compile them anew.
+unexport PYTHONDONTWRITEBYTECODE
 export SAM_CLI_TELEMETRY := 0
 # A Python is taken from this machine or not at all: nothing but packages is downloaded.
 export UV_PYTHON_DOWNLOADS := never
@@ -109,7 +111,7 @@ $(DEVELOPMENT): pyproject.toml uv.lock | $(UV)
 # These pin their own botocore, boto3 or pydantic: each gets an environment of its own, so that none of it decides what we run on.
 .tools/%/.complete: requirements/%.txt | $(UV)
 	$(UV) venv --quiet --clear --python .tools/uv/bin/python .tools/$*
-	$(UV) pip install --python .tools/$*/bin/python --require-hashes -r $<
+	$(UV) pip install $(if $(filter ministack,$*),--compile-bytecode) --python .tools/$*/bin/python --require-hashes -r $<
 	@touch $@
 
 # ---- The function -----------------------------------------------------------------------------------------------------

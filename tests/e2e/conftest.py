@@ -83,8 +83,8 @@ def build(aws: Aws, architecture: str) -> Path:
 
 @pytest.fixture(scope="session")
 def deployed(aws: Aws, build: Path, architecture: str) -> Iterator[Deploy]:
-    """A way to deploy. What the functions then ask of AWS is recorded on its way. In the end every call must be one that
-    the function's policies allow, whatever the tests were about.
+    """A way to deploy. What the functions then ask of AWS is recorded on its way, and in the end every call must be one
+    that the function's policies allow, whatever the tests were about.
     """
     stacks: list[Deployed] = []
     with ExitStack() as cleanup:

@@ -6,12 +6,14 @@ import json
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
 from moto import mock_aws
+from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
 
 from idempotent_receiver.clock import SystemClock
 from local.cloud import ROOT
@@ -27,6 +29,18 @@ STEPS = ("debit", "credit", "receipt", "refund")
 FINGERPRINT = "f" * 64
 _turn = threading.Event()
 TRANSFER = {"transfer_id": "t1", "from_account": "alice", "to_account": "bob", "amount": 30, "currency": "USD"}
+
+
+parsed = cache(AmazonStateLanguageParser.parse)
+"""moto reads a definition when it is created and again for each execution. What comes of it is only read from then on:
+an execution keeps what it knows in its own environment.
+"""
+
+
+@cache
+def session() -> boto3.session.Session:
+    """One session, for the services' descriptions to be read once. Clients ask the environment anew."""
+    return boto3.session.Session()
 
 
 @pytest.fixture
@@ -47,7 +61,9 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "POWERTOOLS_METRICS_NAMESPACE": "Example",
     }.items():
         monkeypatch.setenv(name, value)
-    with mock_aws(config={"stepfunctions": {"execute_state_machine": True}}):
+    with mock_aws(config={"stepfunctions": {"execute_state_machine": True}}), monkeypatch.context() as patched:
+        patched.setattr("boto3.DEFAULT_SESSION", session())
+        patched.setattr(AmazonStateLanguageParser, "parse", parsed)
         yield
 
 

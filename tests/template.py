@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from cfnlint.decode import cfn_yaml
@@ -18,8 +19,9 @@ TEMPLATE = ROOT / "template.yaml"
 NO_VALUE = object()
 
 
+@cache
 def load(path: Path = TEMPLATE) -> dict[str, Any]:
-    """Return the template with its short forms spelled out and nothing else decided."""
+    """Return the template with its short forms spelled out and nothing else decided. All share it: it is only read."""
     return cfn_yaml.load(str(path))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from functools import cache
 from typing import Any
 
 import pytest
@@ -65,12 +66,17 @@ def actions(statements: dict[str, dict[str, Any]]) -> set[str]:
     return {action for each in listed for action in ([each] if isinstance(each, str) else each)}
 
 
+@cache
+def linter() -> Runner:
+    return Runner(ConfigMixIn(regions=["us-east-1"], include_checks=["I"]))
+
+
 @every_variant
 def test_every_variant_is_clean_once_it_is_rendered(variant: str) -> None:
     document = json.dumps(rendering(**VARIANTS[variant]).rendered())
     template, refused = decode_str(document)
     assert refused == []
-    found = Runner(ConfigMixIn(regions=["us-east-1"], include_checks=["I"])).validate_template(template or {})
+    found = linter().validate_template(template or {})
     assert [f"{match.rule.id} {match.message}" for match in found] == []
 
 

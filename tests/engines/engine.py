@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import boto3
@@ -135,11 +136,18 @@ def drop(client: DynamoDBClient, place: Place) -> None:
         client.delete_table(TableName=table)
 
 
-def client(endpoint_url: str | None = None, attempts: int = 1) -> DynamoDBClient:
-    """A client that finds nothing in the environment, and waits for nobody's proxy."""
+@cache
+def _session() -> boto3.session.Session:
+    """One session, for the service's description to be read once."""
     return boto3.session.Session(
         aws_access_key_id="contract", aws_secret_access_key="unchecked", region_name="us-east-1"
-    ).client("dynamodb", endpoint_url=endpoint_url, config=Config(proxies={}, **_config(attempts)))
+    )
+
+
+def client(endpoint_url: str | None = None, attempts: int = 1) -> DynamoDBClient:
+    """A client that finds nothing in the environment, and waits for nobody's proxy."""
+    config = Config(proxies={}, **_config(attempts))
+    return _session().client("dynamodb", endpoint_url=endpoint_url, config=config)
 
 
 def named_client(endpoint_url: str, attempts: int = 5) -> DynamoDBClient:

@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -77,11 +78,17 @@ class CloudFormation:
         return {"Stacks": [{"StackName": StackName, "Outputs": outputs}]}
 
 
+@cache
+def client(service: str) -> Any:
+    """A client for all tests to look round with; what is tested makes its own."""
+    return SESSION.client(service)
+
+
 class Stack:
     """A stack named `transfers`, and what lies in its queues and its table."""
 
     def __init__(self) -> None:
-        self.sqs, self.dynamodb = SESSION.client("sqs"), SESSION.client("dynamodb")
+        self.sqs, self.dynamodb = client("sqs"), client("dynamodb")
         self.dead = self.sqs.create_queue(QueueName="transfers-dead")["QueueUrl"]
         self.dead_arn = f"arn:aws:sqs:{REGION}:123456789012:transfers-dead"
         policy = {"RedrivePolicy": json.dumps({"deadLetterTargetArn": self.dead_arn, "maxReceiveCount": 5})}

@@ -7,6 +7,7 @@ passes before each request takes effect, and half after.
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -45,16 +46,21 @@ class Body:
         return [self._body]
 
 
+@cache
+def session() -> boto3.session.Session:
+    """One session, for the service's description to be read once."""
+    return boto3.session.Session(
+        aws_access_key_id="counted", aws_secret_access_key="unchecked", region_name="us-east-1"
+    )
+
+
 class Network:
     """A real client whose requests go to tables in this process; `wait` is called before one takes effect and after."""
 
     def __init__(self, wait: Callable[[], None] = lambda: None) -> None:
         self.tables = Tables()
         self._wait = wait
-        session = boto3.session.Session(
-            aws_access_key_id="counted", aws_secret_access_key="unchecked", region_name="us-east-1"
-        )
-        self.client = session.client("dynamodb", config=Config(retries={"total_max_attempts": 1}))
+        self.client = session().client("dynamodb", config=Config(retries={"total_max_attempts": 1}))
         self.client.meta.events.register("before-send.dynamodb", self._send)  # type: ignore[arg-type]  # it may answer
         for name, key in (("records", "id"), ("entries", "account")):
             self.tables.execute("CreateTable", {"TableName": name, "KeySchema": [{"AttributeName": key}]})

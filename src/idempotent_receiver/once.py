@@ -109,14 +109,14 @@ class Call:
 
     def settle(self, handled: Handled, *, keep: bool = True) -> Outcome:
         """Record how the attempt ended, and say how the call has. What it returned is kept as the key's result, unless
-        it is not to be the last word: then the record says FAILED, and nothing of its transaction is written.
+        it is not to be the last word: then the key may be tried again, and nothing of its transaction is written.
         """
         held = cast(Claimed, self._held)
         match handled:
             case Returned(data, actions) if keep:
                 return self._complete(held, data, actions)
             case Returned():
-                return self._fail(held, Failure(type="NotFinal"))
+                return self._again(held, Failure(type="NotFinal"))
             case Raised(failure, error):
                 return self._fail(held, failure, error)
 
@@ -184,13 +184,22 @@ class Call:
             case LostClaim(found):
                 return _lost(answer, found)
             case Unavailable(why) if actions:
-                # If it was committed after all, the version is gone and the failure is refused: nothing is undone.
-                return self._fail(held, Failure(type="TransactionNotCommitted", text=why))
+                # If it was committed after all, the version is gone and this is refused: nothing is undone.
+                return self._again(held, Failure(type="TransactionNotCommitted", text=why))
             case Unavailable(why):
                 return Unsettled(why)
 
+    def _again(self, held: Claimed, failure: Failure) -> Outcome:
+        """It may be tried again: FAILED says so, but where that is an answer, a lease that is over has to."""
+        if not self._terms.failures_are_answers:
+            return self._fail(held, failure)
+        return self._failed(record.release(held, self._deadline.now_ms, started=True), failure)
+
     def _fail(self, held: Claimed, failure: Failure, error: BaseException | None = None) -> Outcome:
-        answer = self._settled(record.fail(held, failure.to_json(), started=failure.started))
+        return self._failed(record.fail(held, failure.to_json(), started=failure.started), failure, error)
+
+    def _failed(self, settlement: Settlement, failure: Failure, error: BaseException | None = None) -> Outcome:
+        answer = self._settled(settlement)
         match answer:
             case LostClaim(found):
                 return _lost(answer, found)

@@ -9,7 +9,7 @@ from typing import Any
 from idempotent_receiver.once import Ended
 from idempotent_receiver.outcome import Busy, Lost, Unsettled
 from idempotent_receiver.outcome import Unreadable as UnreadableRecord
-from idempotent_receiver.record import FingerprintMismatch
+from idempotent_receiver.record import FingerprintMismatch, Status
 
 Response = dict[str, Any]
 
@@ -20,7 +20,7 @@ def of(ended: Ended, now_ms: int) -> Response:
         case Busy(until_ms):
             left_seconds = -(-(until_ms - now_ms) // 1000)
             return _conflict("A request with this key is still running", max(1, left_seconds))
-        case Lost():
+        case Lost(found) if found is not None and found.status == Status.INPROGRESS:
             return _conflict("Another request with this key has taken over", 1)
         case FingerprintMismatch():
             return _problem(
@@ -28,7 +28,7 @@ def of(ended: Ended, now_ms: int) -> Response:
                 "The idempotency key was used for another request",
                 "A key belongs to one request: its method, its path and its payload. Take a new key.",
             )
-        case Unsettled():
+        case Lost() | Unsettled():
             return unsettled()
         case UnreadableRecord():
             return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "The record of this key cannot be read", "Nothing ran.")

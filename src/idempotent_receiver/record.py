@@ -440,9 +440,9 @@ def fail(held: Claimed, error: str, *, started: bool = True) -> Settlement:
     return _settle(held, **failed(error), **_trace(held, started=started))
 
 
-def release(held: Claimed, now_ms: int) -> Settlement:
-    """The handler was never started: the lease ends now, the attempt does not count, and nobody is the owner."""
-    trace = _trace(held, started=False)
+def release(held: Claimed, now_ms: int, *, started: bool = False) -> Settlement:
+    """The lease ends now, and nobody is the owner. An attempt whose handler was never `started` does not count."""
+    trace = _trace(held, started=started)
     return _settle(held, in_progress_expiration=now_ms, owner=None, **trace)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import suppress
 from contextvars import Context
 from typing import Any
 
@@ -335,6 +336,18 @@ def test_an_exception_may_be_the_last_word_and_tells_nothing(clock: HeldClock, s
     assert len(api.runs) == 1
 
 
+def test_an_exception_that_could_not_be_recorded_is_not_the_last_word(clock: HeldClock, store: CountingStore) -> None:
+    """The next request may succeed."""
+    api = Api(clock, store, on_exception="replay")
+
+    def does(event: dict[str, Any]) -> Any:
+        store.down = {"replace", "read"}
+        raise ConnectionError
+
+    api.does = does
+    problem(api(request()), 503)
+
+
 def test_a_process_that_is_told_to_end_ends_whatever_the_policy(clock: HeldClock, store: CountingStore) -> None:
     api = Api(clock, store, on_exception="replay")
 
@@ -368,6 +381,63 @@ def test_a_lost_claim_whose_winner_still_runs_is_a_conflict(api: Api, store: Cou
     response = api(request())
     problem(response, 409)
     assert response["headers"]["Retry-After"] == "1"
+
+
+@pytest.mark.parametrize(("on_exception", "status"), [("retry", 503), ("replay", 500)])
+def test_a_lost_claim_whose_winner_failed_is_no_conflict(
+    clock: HeldClock, store: CountingStore, on_exception: str, status: int
+) -> None:
+    """Nobody is in progress: what there is to say is that it may be asked again, or the winner's failure."""
+    api = Api(clock, store, on_exception=on_exception)
+
+    def does(event: dict[str, Any]) -> Any:
+        if current_claim().attempt > 1:
+            raise ConnectionError
+        clock.seconds += 34
+        with suppress(ConnectionError):
+            Context().run(api, request())
+        return ANSWER
+
+    api.does = does
+    response = api(request())
+    problem(response, status)
+    assert ("Idempotency-Replayed" in response["headers"]) is (on_exception == "replay")
+    assert store.items["tests#k-1"]["status"] == "FAILED"
+
+
+def test_an_answer_that_is_not_final_is_no_exception_to_replay(clock: HeldClock, store: CountingStore) -> None:
+    """An exception may be the last word where an answer is not."""
+    api = Api(clock, store, on_exception="replay", is_final=lambda status: status < 500)
+    answers = iter([{"statusCode": 503, "body": "later"}, {"statusCode": 200, "body": "done"}])
+    attempts = []
+
+    def does(event: dict[str, Any]) -> Any:
+        attempts.append(current_claim().attempt)
+        return next(answers)
+
+    api.does = does
+    assert api(request())["body"] == "later"
+    problem(api(request(body={"amount": 6})), 422)
+    assert [api(request())["body"] for _ in range(2)] == ["done", "done"]
+    assert attempts == [1, 2]
+
+
+def test_a_transaction_that_the_store_did_not_take_is_no_exception_to_replay(
+    clock: HeldClock, store: CountingStore
+) -> None:
+    """It is told that it may be asked again, and so it may."""
+
+    @http_endpoint(store, clock=clock, on_exception="replay")
+    def handler(event: dict[str, Any], context: object, tx: Transaction) -> Any:
+        tx.put(TableName="entries", Item={"id": "e"})
+        return ANSWER
+
+    store.down = {"commit"}
+    problem(handler(request(), Invocation(clock)), 503)
+    store.down = set()
+
+    assert handler(request(), Invocation(clock)) == ANSWER
+    assert store.tables["entries"].items
 
 
 def test_a_store_that_is_down_is_said_and_nothing_ran(api: Api, store: CountingStore) -> None:

@@ -96,13 +96,18 @@ class Game:
         call = worker.call(number)
         if call.kind == "send" and answers == (CONFIRMED,):
             state.buried |= {call.parts[0]}
-        self._tell(state, worker, "answer", number, tuple(worker.own(answer, state.now) for answer in answers))
+        sure = number not in worker.slow and not any(isinstance(answer, (Unknown, NotApplied)) for answer in answers)
+        told = tuple(worker.own(answer, state.now) for answer in answers)
+        self._tell(state, worker, "answer", number, told, sure=sure)
 
     def _return(self, state: State, name: str, number: int) -> None:
         worker = _named(state, name)
         (id,) = worker.call(number).parts
         state.succeeded |= {(name, id)}
         self._tell(state, worker, "answer", number, ("returns",))
+
+    def _slept(self, state: State, name: str, number: int) -> None:
+        self._tell(state, _named(state, name), "answer", number, ())
 
     def _wake(self, state: State, name: str) -> None:
         self._tell(state, _named(state, name), "wake")
@@ -232,7 +237,7 @@ class Game:
         if before is not None and "version" in before:
             state.gone |= {before["version"]}
         state.forget_hopeless()
-        invariants.check_write(before, after, writer, state.now_ms, state.succeeded)
+        invariants.check_write(before, after, writer, state.now_ms, state.succeeded, failures=self.setup.replay)
         if self.setup.transactional:
             invariants.check_effect(id, after, state.entries.get(id, 0))
         return answer
@@ -251,16 +256,17 @@ class Game:
         if ON_THE_WAY not in changed[number] and number not in worker.slow:
             self._answer(state, worker.name, number)
 
-    def _tell(self, state: State, worker: Worker, kind: str, *rest: Any) -> None:
+    def _tell(self, state: State, worker: Worker, kind: str, *rest: Any, sure: bool = False) -> None:
+        """Let a worker go on. `sure`: with what the store has just said for certain."""
         assert worker.past is not None, "it runs"
         event: Event = (kind, worker.since(state.now), worker.wall, *rest)
         state.stepped = None
         if kind == "answer":
             worker.answers = tuple(one for one in worker.answers if one[0] != rest[0])
             worker.slow = tuple(number for number in worker.slow if number != rest[0])
-        self._stands(state, worker, self.pasts.told(worker.past, event))
+        self._stands(state, worker, self.pasts.told(worker.past, event), sure=sure)
 
-    def _stands(self, state: State, worker: Worker, past: Past) -> None:
+    def _stands(self, state: State, worker: Worker, past: Past, *, sure: bool = False) -> None:
         """Take over what a worker has come to, and hold it against the invariants."""
         worker.past = past
         for number in past.opened:
@@ -270,6 +276,8 @@ class Game:
                 judge.started(state, worker, call.parts[0])
         if past.response is not None:
             judge.answered(state, worker, past.response)
+            for id, reply in past.replies.items():
+                judge.replied(state, worker, id, reply, sure=sure)
             worker.end()
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from tests.simulation.ways import ME, WAYS
+from tests.simulation.ways import ME, WAYS, Reply
 from tests.simulation.world import START_EPOCH_SECONDS
 
 if TYPE_CHECKING:
@@ -34,6 +34,15 @@ class Setup:
     concurrency: int = 1
     way: str = "queue"
     """The way in: one of `ways.WAYS`."""
+    replay: bool = False
+    """Over HTTP: whether a handler's exception is the last word."""
+    wait_seconds: float = 0
+    """Over HTTP: how long a request waits for another one."""
+
+    @property
+    def refuses(self) -> bool:
+        """Whether a handler may refuse: for good where there are dead letters, and over HTTP for now."""
+        return self.letters or self.way == "http"
 
     @property
     def batch(self) -> list[str]:
@@ -43,7 +52,9 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a worker waits for: a store call and its statements, a dead letter (`send`), or a handler (`run`)."""
+    """What a worker waits for: a store call and its statements, a dead letter (`send`), a handler (`run`), or that some
+    time has passed (`sleep`).
+    """
 
     kind: str
     parts: tuple[Any, ...]
@@ -72,6 +83,8 @@ class Held:
     """The local time at which the coordinating thread stops waiting; None while it is not waiting for a time."""
     response: list[str] | BaseException | None = None
     """The answer to Lambda: the ids that must come again; or what was raised."""
+    replies: dict[str, Reply] = field(default_factory=dict)
+    """Over HTTP: what its clients were answered."""
     now: float = 0.0
     wall: float = 0.0
     local: float = 0.0
@@ -179,7 +192,10 @@ class Held:
         return self.now + self.local
 
     def sleep(self, seconds: float) -> None:
-        """A pause between two calls looks to the others like a call that has not been sent yet."""
+        """Let the world say when it is over. A pause of no length looks to the others like a call not yet sent."""
+        if seconds > 0:
+            self.ask("sleep")
+            self.local += seconds
 
     def fraction(self) -> float:
         return 0.0

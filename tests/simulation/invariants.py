@@ -13,7 +13,12 @@ I9  An invocation that nobody contends with, and that meets no more than passing
 
 And of what stands on them: in a FIFO group nothing starts after a failure (FIFO); what a handler writes through its
 transaction is there once if the record is COMPLETED, and else not at all (EFFECT); an answer names ids of its own
-batch, each once (ANSWER).
+batch, each once (ANSWER). Of an answer over HTTP (HTTP): one that says done is the one that is stored, and is marked as
+a replay for all but who made it; 409 is told only of a record that is in progress elsewhere; what failed for good was
+raised by a handler, and is told only where that is the last word; whatever else asks to come again, and is told by whom
+it concerns.
+
+Where failures are answers, FAILED is the last word as COMPLETED is, in I2, I3 and I4.
 
 "Live" allows for clocks: a lease counts as over once some clock within the promised bound may say so.
 """
@@ -51,18 +56,26 @@ def live(item: Item | None, now_ms: float) -> bool:
     return bool(item["in_progress_expiration"] - CLOCKS_DIFFER_SECONDS * 1000 > now_ms)
 
 
-def completed(item: Item | None, now_ms: float) -> bool:
-    """Whether this record is COMPLETED and has not expired."""
-    return item is not None and item["status"] == "COMPLETED" and item["expiration"] * 1000 > now_ms
+def completed(item: Item | None, now_ms: float, *, failures: bool = False) -> bool:
+    """Whether this record is COMPLETED and has not expired; or FAILED, where `failures` are answers as well."""
+    if item is None or item["expiration"] * 1000 <= now_ms:
+        return False
+    return bool(item["status"] == "COMPLETED" or (failures and item["status"] == "FAILED"))
 
 
 def check_write(
-    before: Item | None, after: Item | None, writer: str, now_ms: float, succeeded: Collection[tuple[str, str]]
+    before: Item | None,
+    after: Item | None,
+    writer: str,
+    now_ms: float,
+    succeeded: Collection[tuple[str, str]],
+    *,
+    failures: bool = False,
 ) -> None:
     """I3, I7 and I8, of a write that took effect. `succeeded`: workers and ids whose handlers have returned."""
     if before == after:
         return
-    if completed(before, now_ms):
+    if completed(before, now_ms, failures=failures):
         raise Violation("I3", f"{writer} changed a completed record from {shown(before)} to {shown(after)}")
     if live(before, now_ms) and before is not None and before.get("owner") != writer:
         raise Violation("I7", f"{writer} changed {shown(before)} to {shown(after)} while its lease was live")
@@ -70,10 +83,12 @@ def check_write(
         raise Violation("I8", f"{writer} completed {after['id']}, for which its handler has not succeeded")
 
 
-def check_start(id: str, worker: str, item: Item | None, now_ms: float, running: Iterable[str]) -> None:
+def check_start(
+    id: str, worker: str, item: Item | None, now_ms: float, running: Iterable[str], *, failures: bool = False
+) -> None:
     """I1 and I2, of a handler that starts. `running`: the live workers, within their leases, that run this key."""
-    if completed(item, now_ms):
-        raise Violation("I2", f"{worker} starts {id}, which is completed")
+    if completed(item, now_ms, failures=failures):
+        raise Violation("I2", f"{worker} starts {id}, which is completed: {shown(item)}")
     for other in running:
         raise Violation("I1", f"{worker} starts {id} while {other} runs it")
     if item is None or item["status"] != "INPROGRESS" or item.get("owner") != worker:
@@ -86,9 +101,11 @@ def check_answer(batch: Sequence[str], failed: Sequence[str]) -> None:
         raise Violation("ANSWER", f"of the batch {list(batch)} these are asked for again: {list(failed)}")
 
 
-def check_acknowledged(id: str, worker: str, item: Item | None, now_ms: float, buried: Collection[str]) -> None:
+def check_acknowledged(
+    id: str, worker: str, item: Item | None, now_ms: float, buried: Collection[str], *, failures: bool = False
+) -> None:
     """I4, of a message that an answer leaves out. `buried`: the ids whose dead letters SQS has confirmed."""
-    if id not in buried and not completed(item, now_ms):
+    if id not in buried and not completed(item, now_ms, failures=failures):
         raise Violation("I4", f"{worker} acknowledged {id}: {shown(item)}")
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
-from tests.simulation import invariants
+from tests.simulation import invariants, ways
 from tests.simulation.invariants import Violation
-from tests.simulation.ways import BUDGET_SECONDS
+from tests.simulation.moves import STOPS
+from tests.simulation.ways import BUDGET_SECONDS, Failed, Reply
 
 if TYPE_CHECKING:
-    from tests.simulation.state import State, Worker
+    from tests.simulation.state import Item, State, Worker
 
 
 def started(state: State, worker: Worker, id: str) -> None:
@@ -19,7 +21,8 @@ def started(state: State, worker: Worker, id: str) -> None:
         for other in state.workers
         if other.live and other is not worker and other.since(state.now) < BUDGET_SECONDS and _runs(other, id)
     ]
-    invariants.check_start(id, worker.name, state.items.get(id), state.now_ms, running)
+    item, failures = state.items.get(id), state.setup.replay
+    invariants.check_start(id, worker.name, item, state.now_ms, running, failures=failures)
     if state.setup.fifo:
         _in_order(state, worker, id)
 
@@ -43,8 +46,47 @@ def answered(state: State, worker: Worker, response: list[str] | BaseException) 
     invariants.check_answer(batch, response)
     for id in batch:
         if id not in response:
-            invariants.check_acknowledged(id, worker.name, state.items.get(id), state.now_ms, state.buried)
+            item, failures = state.items.get(id), state.setup.replay
+            invariants.check_acknowledged(id, worker.name, item, state.now_ms, state.buried, failures=failures)
     if not (worker.troubled or worker.overran):
         invariants.check_left_behind(worker.name, state.items.values(), state.now_ms)
     if not worker.contended:
         invariants.check_progress(worker.name, response)
+
+
+def replied(state: State, worker: Worker, id: str, reply: Reply, *, sure: bool) -> None:
+    """A client was answered over HTTP. `sure`: right after the store had said something for certain."""
+    item = state.items.get(id)
+    if not _fits(state, worker, item, reply, sure=sure):
+        raise Violation("HTTP", f"{worker.name} answers {reply} to {id}: {invariants.shown(item)}")
+
+
+def _fits(state: State, worker: Worker, item: Item | None, reply: Reply, *, sure: bool) -> bool:
+    status, owner = (None, None) if item is None else (item["status"], item.get("owner"))
+    mine, late = owner == worker.name, worker.since(state.now) >= STOPS[0]
+    failed_by_me = status == "FAILED" and mine
+    match reply:
+        case Reply(status=ways.CREATED):
+            # Who does not know whether it was its own commit calls that a replay as well.
+            marked = reply.replayed is not mine or (reply.replayed and worker.troubled)
+            return status == "COMPLETED" and reply.told == _stored(item) and marked
+        case Reply(status=ways.CONFLICT, replayed=False):
+            return not sure or (status == "INPROGRESS" and not mine)
+        case Reply(status=ways.FAILED_FOR_GOOD, attempt=None):
+            return state.setup.replay and _raised(item) and reply.replayed is not mine
+        case Reply(status=ways.RAISED):
+            return not state.setup.replay and (not sure or (failed_by_me and _raised(item)))
+        case Reply(status=ways.AGAIN, replayed=False, attempt=None):
+            return late or worker.troubled
+        case Reply(status=ways.AGAIN, replayed=False):
+            # Who has lost its claim, and knows, answers with nothing of its own.
+            return status != "COMPLETED" or not sure
+    return False
+
+
+def _stored(item: Item | None) -> str:
+    return ways.reply_of(json.loads((item or {}).get("data", "null") or "null")).told
+
+
+def _raised(item: Item | None) -> bool:
+    return item is not None and item["status"] == "FAILED" and json.loads(item["error"])["type"] == Failed.__qualname__

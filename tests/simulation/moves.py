@@ -1,8 +1,9 @@
 """What can happen next in the explored world.
 
 Without a fault: a worker starts; a statement is applied, and with a call's last statement its answer is delivered; a
-handler returns; the coordinating thread wakes, or its short wait is over; time passes to the next moment that matters,
-which kills whoever is past its deadline; a request of a dead worker arrives, or of one that was told nothing.
+handler returns; the coordinating thread wakes, or its short wait is over; who sleeps wakes up, in time or late; time
+passes to the next moment that matters, which kills whoever is past its deadline; a request of a dead worker arrives, or
+of one that was told nothing.
 
 Each of these costs a fault: a crash; an answer that is lost, whether its request was applied or will yet be, or not;
 one that is so slow that time may pass before it; a statement that is throttled, or of which the store cannot say
@@ -58,13 +59,15 @@ def moves(state: State) -> Iterator[Move]:
         if moment is not None and dying(state, moment):
             yield ("time", True)
         for worker in live:
-            yield from _faults_of(worker, state.now, letters=state.setup.letters)
+            yield from _faults_of(worker, state.now, refuses=state.setup.refuses)
 
 
 def of_worker(worker: Worker, now: float) -> Iterator[Move]:
     for number, call, answers in worker.waits():
         if call.kind == "run":
             yield ("return", worker.name, number)
+        elif call.kind == "sleep":
+            yield ("slept", worker.name, number)
         elif ON_THE_WAY not in answers:
             yield ("answer", worker.name, number)
         else:
@@ -83,7 +86,7 @@ def _looks_at_its_clock(state: State) -> Iterator[Move]:
         if worker.name == state.stepped:
             yield from (move for move in of_worker(worker, state.now) if _tells(worker, move))
             if state.faults:
-                faults = _faults_of(worker, state.now, letters=state.setup.letters)
+                faults = _faults_of(worker, state.now, refuses=state.setup.refuses)
                 yield from (move for move in faults if _tells(worker, move))
 
 
@@ -99,15 +102,17 @@ def _tells(worker: Worker, move: Move) -> bool:
     return number not in worker.slow and sum(answer is ON_THE_WAY for answer in answers) == 1
 
 
-def _faults_of(worker: Worker, now: float, *, letters: bool) -> Iterator[Move]:
+def _faults_of(worker: Worker, now: float, *, refuses: bool) -> Iterator[Move]:
     yield ("crash", worker.name)
     if worker.wall == 0 and any(_tells(worker, move) for move in of_worker(worker, now)):
         yield ("step", worker.name)
     for number, call, answers in worker.waits():
         if call.kind == "run":
             yield ("raise", worker.name, number)
-            if letters:
+            if refuses:
                 yield ("refuse", worker.name, number)
+            continue
+        if call.kind == "sleep":
             continue
         yield ("lose", worker.name, number)
         if number not in worker.slow:
@@ -146,7 +151,7 @@ def _in_a_hurry(worker: Worker, now: float) -> bool:
     """Whether the worker has something to do, or waits for an answer that comes at once."""
     past = worker.past
     assert past is not None
-    busy = any(call.kind != "run" and number not in worker.slow for number, call in past.calls.items())
+    busy = any(call.kind not in ("run", "sleep") and number not in worker.slow for number, call in past.calls.items())
     return busy or past.woken or overdue(worker, now)
 
 

@@ -30,6 +30,7 @@ class Past:
         "opened",
         "parent",
         "receives",
+        "replies",
         "response",
         "timeout",
         "woken",
@@ -49,6 +50,7 @@ class Past:
         self.timeout = held.timeout
         self.local = held.local
         self.response = held.response
+        self.replies = held.replies
 
     def events(self) -> list[Event]:
         """What the worker was told, from the start."""

@@ -77,6 +77,7 @@ _IN_WORDS = {
     "step": "its wall clock steps by an hour",
     "wake": "takes in what has finished",
     "timer": "has waited long enough for company",
+    "slept": "has slept",
     "answer": "gets the answer to",
     "return": "the handler returns, of",
     "raise": "the handler raises, of",
@@ -96,6 +97,8 @@ def _concerning(worker: Worker, where: list[int]) -> str:
     if not where:
         return ""
     call = worker.call(where[0])
+    if call.kind == "sleep":
+        return ""
     parts = call.parts if len(where) == 1 else call.parts[where[1] : where[1] + 1]
     named = " and ".join(_statement(worker.world_wide(part)) for part in parts)
     return f" {named}" if call.kind == "run" else f" {call.kind} {named}"

@@ -6,7 +6,7 @@ to answer, and returns the ids that must come again. Another way in is another e
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +17,14 @@ from idempotent_receiver import (
     PermanentError,
     StoreUnavailable,
     Transaction,
+    current_claim,
+    http_endpoint,
     idempotent,
     sqs_consumer,
 )
 from idempotent_receiver.deadletter import STAMP
 from idempotent_receiver.errors import NotStarted
+from idempotent_receiver.http import REPLAYED
 from tests.simulation.world import FIFO, QUEUE, failed_ids, sqs_record
 
 if TYPE_CHECKING:
@@ -106,7 +109,81 @@ def _function(held: "Held") -> list[str]:
     return again
 
 
-WAYS = {"queue": Way("m", _queue), "function": Way("m#", _function)}
+@dataclass(frozen=True)
+class Reply:
+    """What a client over HTTP was answered. `attempt` is whose answer of a handler's it is; None where it is ours.
+
+    `told` is all of it as JSON but for the mark of a replay; `status` is 0 where the handler's exception was raised.
+    """
+
+    status: int
+    replayed: bool = False
+    attempt: int | None = None
+    told: str = field(default="", repr=False)
+
+    @property
+    def last(self) -> bool:
+        """Whether the client has its answer, and asks no more."""
+        return self.status in (CREATED, FAILED_FOR_GOOD)
+
+
+RAISED, CREATED, CONFLICT, FAILED_FOR_GOOD, AGAIN = 0, 201, 409, 500, 503
+ATTEMPT = "X-Attempt"
+
+
+def _http(held: "Held") -> list[str]:
+    """One request after the other. No two attempts of a key are answered alike, and an answer of 503 is not final."""
+
+    def handle(event: Any, context: Any) -> dict[str, Any]:
+        return _replied(held, event)
+
+    def post(event: Any, context: Any, tx: Transaction) -> dict[str, Any]:
+        _post(tx, _id(event))
+        return _replied(held, event)
+
+    wrap = http_endpoint(
+        _Store(held, "m"),
+        wait_seconds=held.setup.wait_seconds,
+        on_exception="replay" if held.setup.replay else "retry",
+        is_final=lambda status: status != AGAIN,
+        logger=SILENT,
+        clock=held,
+    )
+    endpoint = wrap(post if held.setup.transactional else handle)
+    for id in held.setup.batch:
+        headers = {"Idempotency-Key": id.removeprefix("m#")}
+        event = {"httpMethod": "POST", "path": "/", "headers": headers, "body": "{}"}
+        try:
+            held.replies[id] = reply_of(endpoint(event, _context()))
+        except Failed:
+            held.replies[id] = Reply(RAISED)
+    return [id for id, reply in held.replies.items() if not reply.last]
+
+
+def _replied(held: "Held", event: Any) -> dict[str, Any]:
+    attempt = current_claim().attempt
+    try:
+        _handled(held, _id(event))
+        status = CREATED
+    except PermanentError:
+        status = AGAIN
+    return {"statusCode": status, "headers": {ATTEMPT: str(attempt)}, "body": f"attempt {attempt}"}
+
+
+def _id(event: Any) -> str:
+    return f"m#{event['headers']['Idempotency-Key']}"
+
+
+def reply_of(answer: dict[str, Any]) -> Reply:
+    """An answer in the form of API Gateway, as its client reads it."""
+    headers = dict(answer["headers"])
+    replayed = headers.pop(REPLAYED, None) == "true"
+    attempt = int(headers[ATTEMPT]) if ATTEMPT in headers else None
+    told = json.dumps({**answer, "headers": headers}, sort_keys=True)
+    return Reply(answer["statusCode"], replayed, attempt, told)
+
+
+WAYS = {"queue": Way("m", _queue), "function": Way("m#", _function), "http": Way("m#", _http)}
 
 
 class Failed(RuntimeError):

@@ -6,6 +6,8 @@ from tests.mutants.mutant import UNIT, Mutant
 
 FUNCTION = (UNIT.format("function"),)
 HTTP = (UNIT.format("http"),)
+EXECUTIONS = (UNIT.format("executions"),)
+WORKFLOW = (UNIT.format("workflow"),)
 
 MUTANTS = [
     Mutant(
@@ -120,6 +122,67 @@ MUTANTS = [
         where=HTTP,
     ),
     Mutant(
+        name="a replay is not marked as one",
+        file="http.py",
+        old='return {**response, "headers": {**(response.get("headers") or {}), REPLAYED: "true"}}',
+        new='return {**response, "headers": {**(response.get("headers") or {})}}',
+        where=HTTP,
+    ),
+    Mutant(
+        name="an answer is given whose transaction was not committed",
+        promise=3,
+        file="http.py",
+        old="                return problem.unsettled() if self._keeps(handled) else _returned(handled)\n",
+        new="                return _returned(handled)\n",
+        where=HTTP,
+    ),
+    Mutant(
+        name="a failure that was not recorded is the last word",
+        promise=1,
+        file="http.py",
+        old="        return problem.generic_failure() if recorded else problem.unsettled()\n",
+        new="        return problem.generic_failure()\n",
+        where=HTTP,
+    ),
+    Mutant(
+        name="an answer that is not final is kept",
+        promise=1,
+        file="http.py",
+        old="        return not isinstance(handled, Returned) or self.settings.is_final(status_of(handled.result))\n",
+        new="        return True\n",
+        where=HTTP,
+    ),
+    Mutant(
+        name="a request without a key runs unprotected",
+        promise=3,
+        file="http.py",
+        old="            if not settings.required:\n",
+        new="            if error:\n",
+        where=HTTP,
+    ),
+    Mutant(
+        name="an answer that was not kept is an empty one",
+        file="http.py",
+        old="            return problem.gone()\n",
+        new="            return _replay_marked(None)\n",
+        where=HTTP,
+    ),
+    Mutant(
+        name="a passing failure is answered for ever",
+        promise=1,
+        file="once.py",
+        old="        if not self._terms.failures_are_answers:\n            return self._fail(held, failure)\n",
+        new="        if failure:\n            return self._fail(held, failure)\n",
+        where=HTTP,
+    ),
+    Mutant(
+        name="a winner that has failed is waited for",
+        file="problem.py",
+        old="        case Lost(found) if found is not None and found.status == Status.INPROGRESS:\n",
+        new="        case Lost(found):\n",
+        where=HTTP,
+    ),
+    Mutant(
         name="a header is found in one case only",
         file="request.py",
         old="found[name.lower()] = [str(value)]",
@@ -185,5 +248,68 @@ MUTANTS = [
         old="    incomparable = seen.version is None and len(seen.validation) == _MD5_DIGITS\n",
         new="    incomparable = False\n",
         where=(UNIT.format("powertools"),),
+    ),
+    # Workflows.
+    Mutant(
+        name="an execution of another payload is taken for ours",
+        promise=3,
+        file="executions.py",
+        old='        if found["input"] != start.input:\n',
+        new="        if False:\n",
+        where=EXECUTIONS,
+    ),
+    Mutant(
+        name="an execution that was faster than its hand-over is said to run",
+        file="executions.py",
+        old="                return _standing(found, Running(arn))\n",
+        new="                return Running(arn)\n",
+        where=EXECUTIONS,
+    ),
+    Mutant(
+        name="an execution has its key no longer than its starter",
+        promise=2,
+        file="executions.py",
+        old="        return (self.timeout_seconds + HAND_OVER_MARGIN_SECONDS) * 1000\n",
+        new="        return 13_000\n",
+        where=EXECUTIONS,
+    ),
+    Mutant(
+        name="an orphan is started for ever",
+        promise=6,
+        file="executions.py",
+        old="(found.attempts or 0) >= MOST_STARTS",
+        new="(found.attempts or 0) < 0",
+        where=EXECUTIONS,
+    ),
+    Mutant(
+        name="a failed execution is started again",
+        promise=3,
+        file="executions.py",
+        old="            failures_are_answers=True,\n",
+        new="            failures_are_answers=False,\n",
+        where=EXECUTIONS,
+    ),
+    Mutant(
+        name="two tenants share their executions",
+        file="workflow.py",
+        old="name_of(key(event), None if scope is None else usable_scope(scope(event)))",
+        new="name_of(key(event))",
+        where=WORKFLOW,
+    ),
+    Mutant(
+        name="what was never accepted is said to run",
+        file="workflow.py",
+        old="    if found is None or found.unreadable is not None:\n",
+        new="    if found is None or found.unreadable is not None:\n"
+        "        return _running(HTTPStatus.OK, workflow.arn_of(name), None)\n"
+        "    if False:\n",
+        where=WORKFLOW,
+    ),
+    Mutant(
+        name="a stored failure is told without its status",
+        file="workflow.py",
+        old='status = HTTPStatus(error.get("status", HTTPStatus.INTERNAL_SERVER_ERROR))',
+        new="status = HTTPStatus.INTERNAL_SERVER_ERROR",
+        where=WORKFLOW,
     ),
 ]

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
         ("2x1-letters", 1),
         ("2x1-function", 1),
         ("2x1-function-transaction", 1),
+        ("2x1-http", 1),
+        ("2x1-http-replay", 1),
+        ("2x1-http-wait", 0),
         ("3x1", 1),
         ("2x2-fifo", 0),
     ],
@@ -63,6 +66,10 @@ def test_every_schedule_keeps_the_invariants(setup: str, faults: int) -> None:
         ("the handler's own writes are forgotten", "2x1-transaction", 0, "EFFECT"),
         ("a settlement names no version", "2x1-function", 1, "I3"),
         ("one's own version is not recognised", "2x1-function", 1, "I9"),
+        ("the loser's answer is given", "2x1-http", 1, "HTTP"),
+        ("a replay is not marked as one", "2x1-http", 0, "HTTP"),
+        ("an answer is given whose transaction was not committed", "2x1-http-replay", 2, "I4"),
+        ("a passing failure is answered for ever", "2x1-http-replay", 1, "HTTP"),
     ],
 )
 def test_a_planted_bug_is_found_and_told(bug: str, setup: str, faults: int, rule: str, tmp_path: Path) -> None:

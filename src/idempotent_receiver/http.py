@@ -33,9 +33,9 @@ from idempotent_receiver.attempt import Attempt, Handled, Returned, run
 from idempotent_receiver.binding import wants_transaction
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.once import Call, Ended, Limits, Terms
-from idempotent_receiver.outcome import Completed, Duplicate, Failed, Lost
+from idempotent_receiver.outcome import Completed, Duplicate, Failed
 from idempotent_receiver.payload import EVERYTHING, Payload, PayloadKey, payload_key
-from idempotent_receiver.record import DEFAULT_RETENTION_SECONDS, AlreadyFailed, Record, Status
+from idempotent_receiver.record import DEFAULT_RETENTION_SECONDS, AlreadyFailed, Record
 from idempotent_receiver.request import MissingKey, Request, header, request_of, usable_scope
 from idempotent_receiver.results import LARGEST_INLINE_BYTES, ResultGone, Results, fetched
 from idempotent_receiver.store import RecordStore, record_id
@@ -231,8 +231,6 @@ class _Invocation:
             case Duplicate(record):
                 return self._replayed(record)
             case AlreadyFailed():
-                return _replay_marked(problem.generic_failure())
-            case Lost(Record(status=Status.FAILED)) if self.settings.terms.failures_are_answers:
                 return _replay_marked(problem.generic_failure())
             case Failed(error=None) if isinstance(handled, Returned):
                 # It is not the last word, by the policy, or its transaction could not be committed.

@@ -107,7 +107,7 @@ class Call:
             answer = self._asked(Unseen())
         return self._claimed(answer)
 
-    def settle(self, handled: Handled, *, keep: bool = True) -> Outcome:
+    def settle(self, handled: Handled, *, keep: bool = True) -> Ended:
         """Record how the attempt ended, and say how the call has. What it returned is kept as the key's result, unless
         it is not to be the last word: then the key may be tried again, and nothing of its transaction is written.
         """
@@ -167,7 +167,7 @@ class Call:
 
     # Settling.
 
-    def _complete(self, held: Claimed, data: str | None, actions: Sequence[Action]) -> Outcome:
+    def _complete(self, held: Claimed, data: str | None, actions: Sequence[Action]) -> Ended:
         terms = self._terms
         settlement = record.complete(held, kept(held, data, terms.largest_record_bytes, terms.results))
         answer: Settled | LostClaim | ActionFailed | Unavailable
@@ -182,27 +182,27 @@ class Call:
                 error = actions[index].error
                 return self._fail(held, failure_of(error, with_text=terms.error_texts), error)
             case LostClaim(found):
-                return _lost(answer, found)
+                return self._lost(found)
             case Unavailable(why) if actions:
                 # If it was committed after all, the version is gone and this is refused: nothing is undone.
                 return self._again(held, Failure(type="TransactionNotCommitted", text=why))
             case Unavailable(why):
                 return Unsettled(why)
 
-    def _again(self, held: Claimed, failure: Failure) -> Outcome:
+    def _again(self, held: Claimed, failure: Failure) -> Ended:
         """It may be tried again: FAILED says so, but where that is an answer, a lease that is over has to."""
         if not self._terms.failures_are_answers:
             return self._fail(held, failure)
         return self._failed(record.release(held, self._deadline.now_ms, started=True), failure)
 
-    def _fail(self, held: Claimed, failure: Failure, error: BaseException | None = None) -> Outcome:
+    def _fail(self, held: Claimed, failure: Failure, error: BaseException | None = None) -> Ended:
         return self._failed(record.fail(held, failure.to_json(), started=failure.started), failure, error)
 
-    def _failed(self, settlement: Settlement, failure: Failure, error: BaseException | None = None) -> Outcome:
+    def _failed(self, settlement: Settlement, failure: Failure, error: BaseException | None = None) -> Ended:
         answer = self._settled(settlement)
         match answer:
             case LostClaim(found):
-                return _lost(answer, found)
+                return self._lost(found)
             case _:
                 return Failed(failure, recorded=isinstance(answer, Settled), error=error)
 
@@ -211,6 +211,12 @@ class Call:
         (answer,) = drive([wish], self._terms.store, self._deadline, patience=SETTLE_PATIENCE)
         return cast("Settled | LostClaim | Unavailable", answer)
 
-
-def _lost(answer: LostClaim, found: Record | None) -> Outcome:
-    return Duplicate(cast(Record, found), lost=True) if answer.completed else Lost(found)
+    def _lost(self, found: Record | None) -> Ended:
+        """What the winner has made of it: what a claim would now be told."""
+        match record.decide(found, self._claim, (), self._deadline.now_ms):
+            case record.AlreadyCompleted(completed):
+                return Duplicate(completed, lost=True)
+            case record.AlreadyFailed() as failed:
+                return failed
+            case _:
+                return Lost(found)

@@ -19,7 +19,7 @@ import signal
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -156,13 +156,26 @@ def perform_on(stage: Stage, story: Story, standin: Standin, player: Player, sho
     sides = story.sides
 
     def posted(names: Sequence[str]) -> frozenset[str]:
-        # What was asked for over HTTP has a name that the story does not know, until a message has it.
-        known = {**{name: sides_of(record["body"]) for name, record in standin.records.items()}, **sides}
-        readable = {name: accounts for name in names if (accounts := known.get(name)) is not None}
-        return frozenset(entry.transfer for entry in stage.entries_of(readable))
+        return frozenset(entry.transfer for entry in stage.entries_of(readable(names, sides, standin.records)))
 
     standin.attach(posted)
     return _play(player, stage, story, LOCAL, show)
+
+
+def readable(
+    names: Sequence[str], sides: Mapping[str, tuple[str, str]], records: Mapping[str, Any]
+) -> dict[str, tuple[str, str]]:
+    """Which accounts to look at for these transfers. What was asked for over HTTP has a name that the story does not
+    know, until a message has it.
+
+    Others add to the records meanwhile, so each is looked up, and none is gone through.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for name in names:
+        accounts = sides[name] if name in sides else sides_of(records[name]["body"]) if name in records else None
+        if accounts is not None:
+            found[name] = accounts
+    return found
 
 
 def overlay_of(port: int, *, protected: bool) -> dict[str, bytes]:

@@ -365,6 +365,23 @@ def test_redrive_with_nothing_left_ends_well(receiver: Receiver, stack: Stack) -
     assert stack.keys_in(stack.queue) == {FLAKY}
 
 
+def test_the_plan_and_the_question_know_the_limit_and_the_rest_is_left(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        stack.bury(f"m-{number}", "b")
+    flags = ("--stack", "transfers", "--limit", "1", "--reason", "received too often, and never")
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    ran = receiver("dlq", "redrive", *flags, "--json")
+    assert "Move and drop 1 letters? [y/N]" in ran.err
+    assert re.search(r"\b4 +BEYOND_LIMIT +could go as well", ran.err)
+    assert (ran.code, ran.json["plan"]) == (1, {"MOVE": 1, "BEYOND_LIMIT": 4})
+    assert (ran.json["moved"], len(ran.json["left"]), ran.json["beyond_limit"]) == (1, 4, True)
+    assert {each["why"] for each in ran.json["left"]} == {"more than --limit allows: run again for it"}
+    told = receiver("dlq", "redrive", *flags, "--yes").out
+    assert "1 moved, 0 dropped as done, 3 left where they are." in told
+
+
 @pytest.mark.parametrize("answer", ["n\n", "", "\n"])
 def test_redrive_without_a_yes_does_nothing(
     receiver: Receiver, stack: Stack, answer: str, monkeypatch: pytest.MonkeyPatch

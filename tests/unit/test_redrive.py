@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from idempotent_receiver import MemoryStore, PermanentError, body_field, message_id, sqs_consumer
 from idempotent_receiver.deadletter import STAMP, Stamp
 from idempotent_receiver.operations.letters import DeadLetterQueue, Reader
-from idempotent_receiver.operations.redrive import Desk, Redrive, Tally, Wanted
+from idempotent_receiver.operations.redrive import BEYOND_LIMIT, Desk, Redrive, Tally, Wanted
 from idempotent_receiver.operations.verdict import Rules, Verdict
 from idempotent_receiver.store import record_id
 from idempotent_receiver.visibility import Backoff
@@ -406,7 +406,8 @@ def test_a_limit_is_kept_and_said(fifo: bool) -> None:
     bank = throttled(25, fifo=fifo)
     tally = bank.redrive(wanted=Wanted(limit=12))
     assert (len(bank.queue.messages), len(bank.dead.messages)) == (12, 13)
-    assert (tally.moved, tally.left, tally.beyond_limit) == (12, [], True)
+    assert (tally.moved, len(tally.left), tally.beyond_limit) == (12, 13, True)
+    assert {each.why for each in tally.left} == {BEYOND_LIMIT}
 
 
 def test_a_rate_is_kept() -> None:

@@ -12,7 +12,7 @@ from idempotent_receiver.operations.deployment import Deployment, Refused
 from idempotent_receiver.operations.letters import HOLD_SECONDS, DeadLetterQueue
 from idempotent_receiver.operations.redrive import Desk, Redrive, Tally, Wanted
 from idempotent_receiver.operations.terminal import Exit, Terminal, Yes, examples, of_a_deployment
-from idempotent_receiver.operations.verdict import Judgement, Rules, Verdict
+from idempotent_receiver.operations.verdict import Judgement, Rules
 
 app = typer.Typer(help="Dead letters: why they are there, and how they come back.", no_args_is_help=True)
 
@@ -99,23 +99,24 @@ def redrive(
     with terminal.stoppable() as stopped:
         run = Redrive(desk, deployment.queue_url, wanted=wanted, rate=100.0 if rate is None else rate, stopped=stopped)
         try:
-            _redrive(run, desk, terminal, yes=yes)
+            _redrive(run, desk, wanted, terminal, yes=yes)
         finally:
             run.close()
 
 
-def _redrive(run: Redrive, desk: Desk, terminal: Terminal, *, yes: bool) -> None:
+def _redrive(run: Redrive, desk: Desk, wanted: Wanted, terminal: Terminal, *, yes: bool) -> None:
     plan = run.plan()
+    acts, beyond = wanted.within(plan)
     more = desk.queue.taken > 0 and (desk.queue.fifo or not desk.queue.exhausted)
     if more:
         terminal.note("The plan is of what SQS gives out now; what comes up behind it is judged by the same rules.")
-    terminal.show(report.plan_tables(plan) if plan else Text("There are no such dead letters to be had."))
-    acts = sum(each.verdict in (Verdict.MOVE, Verdict.DONE) for each in plan)
-    confirmed = not run.stopped() and _agreed(acts, terminal, more=more, yes=yes)
+    terminal.show(report.plan_tables(plan, beyond) if plan else Text("There are no such dead letters to be had."))
+    behind = more and (wanted.limit is None or len(acts) < wanted.limit)
+    confirmed = not run.stopped() and _agreed(len(acts), terminal, more=behind, yes=yes)
     if confirmed:
-        _run(run, plan, acts, terminal)
-    values = {"plan": report.counts(plan), "confirmed": confirmed, "stopped": run.stopped()}
-    terminal.answer({**values, **report.tally_values(run.tally)}, report.tally_text(run.tally, plan))
+        _run(run, plan, wanted, terminal)
+    values = {"plan": report.counts(plan, beyond), "confirmed": confirmed, "stopped": run.stopped()}
+    terminal.answer({**values, **report.tally_values(run.tally)}, report.tally_text(run.tally, plan, beyond))
     raise typer.Exit(_exit_of(run.tally, confirmed=confirmed, stopped=run.stopped()))
 
 
@@ -127,17 +128,18 @@ def _agreed(acts: int, terminal: Terminal, *, more: bool, yes: bool) -> bool:
     return terminal.agreed(f"Move and drop {' and '.join(what)}?", yes=yes)
 
 
-def _run(run: Redrive, plan: Sequence[Judgement], acts: int, terminal: Terminal) -> None:
-    with terminal.progress("moving", acts) as tell:
+def _run(run: Redrive, plan: Sequence[Judgement], wanted: Wanted, terminal: Terminal) -> None:
+    acts, beyond = wanted.within(plan)
+    with terminal.progress("moving", len(acts)) as tell:
 
         def told(tally: Tally) -> None:
             done = tally.moved + tally.dropped
-            tell(done, max(acts, done))
+            tell(done, max(len(acts), done))
 
         try:
             run.run(plan, told)
         except (ClientError, BotoCoreError):
-            terminal.show(report.tally_text(run.tally, plan))
+            terminal.show(report.tally_text(run.tally, plan, beyond))
             terminal.note("The rest is where it was. It is safe to start again.")
             raise
 

@@ -22,6 +22,7 @@ from idempotent_receiver.record import Record
 from idempotent_receiver.store import READS_A_CALL, RecordStore, Unknown
 
 MOST_ROUNDS = 10_000
+BEYOND_LIMIT = "more than --limit allows: run again for it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,12 @@ class Wanted:
             return False
         died_of = f"{judgement.reason} {judgement.error_type or ''}".casefold()
         return self.reason is None or self.reason.casefold() in died_of
+
+    def within(self, plan: Sequence[Judgement], acted: int = 0) -> tuple[list[Judgement], list[Judgement]]:
+        """What of a plan is moved or dropped once `acted` letters were, and what only the limit keeps from it."""
+        acts = [each for each in plan if each.verdict in (Verdict.MOVE, Verdict.DONE)]
+        room = len(acts) if self.limit is None else max(0, self.limit - acted)
+        return acts[:room], acts[room:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,13 +179,13 @@ class Redrive:
         return fresh
 
     def _do(self, plan: Sequence[Judgement]) -> None:
-        acts = [each for each in plan if each.verdict in (Verdict.MOVE, Verdict.DONE)]
+        acts, beyond = self._wanted.within(plan, self._acted)
         for each in plan:
             if each.verdict not in (Verdict.MOVE, Verdict.DONE):
                 self.tally.leave(each)
-        room = len(acts) if self._wanted.limit is None else max(0, self._wanted.limit - self._acted)
-        self.tally.beyond_limit |= len(acts) > room
-        acts = acts[:room]
+        for each in beyond:
+            self.tally.leave(each, BEYOND_LIMIT)
+        self.tally.beyond_limit |= bool(beyond)
         self._drop([each for each in acts if each.verdict is Verdict.DONE])
         self._move([each for each in acts if each.verdict is Verdict.MOVE])
 

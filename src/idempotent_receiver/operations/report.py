@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from idempotent_receiver.record import Record
 
 SHOWN_OF_A_REASON = 20
+BEYOND = "BEYOND_LIMIT"
+"""Stands among the verdicts for what only the limit keeps where it is."""
 
-WHAT = {
+WHAT: dict[str, str] = {
     Verdict.MOVE: "go back to the queue",
     Verdict.DONE: "are done already, and are dropped",
     Verdict.CONFLICT: "conflict: their key was used for another payload; they stay",
@@ -37,6 +39,7 @@ WHAT = {
     Verdict.UNKEYED: "have no usable key, and stay",
     Verdict.UNREADABLE: "have a record that could not be read, and stay",
     Verdict.FOREIGN: "come from another queue, and stay",
+    BEYOND: "could go as well, and stay: --limit allows no more",
 }
 
 
@@ -203,17 +206,20 @@ def _key(id: str, key: str | None) -> str | None:
 # A redrive.
 
 
-def counts(plan: Sequence[Judgement]) -> dict[str, int]:
-    """How many letters have which verdict."""
-    found = {verdict.value: sum(each.verdict is verdict for each in plan) for verdict in Verdict}
-    return {verdict: count for verdict, count in found.items() if count}
+def counts(plan: Sequence[Judgement], beyond: Sequence[Judgement]) -> dict[str, int]:
+    """How many letters have which verdict; those `beyond` the limit are counted apart."""
+    found = {
+        verdict.value: sum(each.verdict is verdict for each in plan) - sum(each.verdict is verdict for each in beyond)
+        for verdict in Verdict
+    }
+    return {verdict: count for verdict, count in {**found, BEYOND: len(beyond)}.items() if count}
 
 
-def plan_tables(plan: Sequence[Judgement]) -> RenderableType:
+def plan_tables(plan: Sequence[Judgement], beyond: Sequence[Judgement]) -> RenderableType:
     """What would be done, and each letter that would stay."""
     table = _table("letters", "verdict", "what becomes of them")
-    for verdict, count in counts(plan).items():
-        _row(table, count, verdict, WHAT[Verdict(verdict)])
+    for verdict, count in counts(plan, beyond).items():
+        _row(table, count, verdict, WHAT[verdict])
     staying = [each for each in plan if each.verdict not in (Verdict.MOVE, Verdict.DONE)]
     return Group(table, Text(""), _staying([_staying_values(each) for each in staying])) if staying else table
 
@@ -243,7 +249,7 @@ def tally_values(tally: Tally) -> dict[str, Any]:
     }
 
 
-def tally_text(tally: Tally, plan: Sequence[Judgement]) -> RenderableType:
+def tally_text(tally: Tally, plan: Sequence[Judgement], beyond: Sequence[Judgement]) -> RenderableType:
     """What has come of a redrive, as a person reads it, with the letters that stay although the plan did not say so."""
     lines = [f"{tally.moved} moved, {tally.dropped} dropped as done, {len(tally.left)} left where they are."]
     if tally.beyond_limit:
@@ -253,6 +259,7 @@ def tally_text(tally: Tally, plan: Sequence[Judgement]) -> RenderableType:
     if tally.undeleted:
         lines.append(f"{len(tally.undeleted)} were sent and not deleted: they come up again, known by their key.")
     foreseen = {each.letter.id for each in plan if each.verdict not in (Verdict.MOVE, Verdict.DONE)}
+    foreseen |= {each.letter.id for each in beyond}
     left = [asdict(each) for each in tally.left if each.id not in foreseen]
     return Group(*(_staying(each) for each in (left,) if each), Text("\n".join(lines)))
 

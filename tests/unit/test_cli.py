@@ -394,6 +394,15 @@ def test_redrive_without_a_yes_does_nothing(
     assert len(stack.keys_in(stack.dead)) == 4
 
 
+def test_what_was_not_confirmed_is_said_to_stay(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\nn\n"))
+    ran = receiver("dlq", "redrive", "--stack", "transfers")
+    assert (ran.code, "all 4 letters stay where they are." in ran.out) == (1, True)
+    told = receiver("dlq", "redrive", "--stack", "transfers", "--json").json
+    assert {each["key"] for each in told["left"]} == {DONE, FLAKY, CONFLICT, CLOSED}
+    assert {each["key"] for each in told["left"] if each["why"] == "it was not confirmed"} == {DONE, FLAKY}
+
+
 def test_what_comes_up_behind_is_not_moved_without_a_yes_either(
     receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

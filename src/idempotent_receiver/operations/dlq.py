@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
+from rich.console import RenderableType
 from rich.text import Text
 
 from idempotent_receiver.operations import native, report
@@ -115,8 +116,12 @@ def _redrive(run: Redrive, desk: Desk, wanted: Wanted, terminal: Terminal, *, ye
     confirmed = not run.stopped() and _agreed(len(acts), terminal, more=behind, yes=yes)
     if confirmed:
         _run(run, plan, wanted, terminal)
+        told: RenderableType = report.tally_text(run.tally, plan, beyond)
+    else:
+        run.leave(plan)
+        told = Text(f"Nothing was moved or dropped: all {len(plan)} letters stay where they are.")
     values = {"plan": report.counts(plan, beyond), "confirmed": confirmed, "stopped": run.stopped()}
-    terminal.answer({**values, **report.tally_values(run.tally)}, report.tally_text(run.tally, plan, beyond))
+    terminal.answer({**values, **report.tally_values(run.tally)}, told)
     raise typer.Exit(_exit_of(run.tally, confirmed=confirmed, stopped=run.stopped()))
 
 

@@ -23,6 +23,7 @@ from idempotent_receiver.store import READS_A_CALL, RecordStore, Unknown
 
 MOST_ROUNDS = 10_000
 BEYOND_LIMIT = "more than --limit allows: run again for it"
+UNCONFIRMED = "it was not confirmed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +156,12 @@ class Redrive:
         if self._queue.fifo or not self._queue.exhausted:
             self.tally.unseen = self._queue.unseen()
         self._tell(self.tally)
+
+    def leave(self, plan: Sequence[Judgement]) -> None:
+        """Note that all of the plan stays, since nobody agreed to it."""
+        for each in plan:
+            acts = each.verdict in (Verdict.MOVE, Verdict.DONE)
+            self.tally.leave(each, UNCONFIRMED if acts else None)
 
     def close(self) -> None:
         """Give back what is held."""

@@ -530,8 +530,8 @@ def test_a_native_redrive_takes_no_filter(receiver: Receiver) -> None:
         (["show", "k"], 2, "give --stack or --table"),
         (["show", "k", "--stack", "unknown"], 2, "there is no stack unknown"),
         (["show", "k", "--table", "arn:aws:dynamodb"], 2, "not a DynamoDB table's name"),
-        (["show", "k", "--table", "missing"], 3, "could not be read"),
-        (["stuck", "--table", "missing", "--yes"], 3, "ResourceNotFoundException"),
+        (["show", "k", "--table", "missing"], 3, "table missing does not exist"),
+        (["stuck", "--table", "missing", "--yes"], 3, "table missing does not exist"),
         (["dlq", "list", "--queue", "transfers", "--table", "records"], 2, "--key-strategy, which is message_id"),
         (["dlq", "list", "--queue", "nowhere", "--table", "records"], 2, "there is no queue nowhere"),
         (["dlq", "list", "--queue", "transfers-dead", "--table", "records"], 2, "name it with --dlq"),
@@ -553,6 +553,26 @@ def test_what_cannot_be_done_is_said_in_a_line_and_without_a_traceback(
     assert (ran.code, ran.out) == (code, "")
     assert says in ran.err
     assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("show", "k"),
+        ("stuck", "--yes"),
+        ("doctor", "--function", "consumer"),
+        ("dlq", "list", "--stack", "transfers"),
+        ("dlq", "redrive", "--stack", "transfers", "--yes"),
+    ],
+    ids=" ".join,
+)
+def test_a_table_that_does_not_exist_is_said_up_front_and_alike(receiver: Receiver, command: tuple[str, ...]) -> None:
+    ran = receiver(*command, "--table", "nosuch")
+    assert (ran.code, ran.out) == (terminal.Exit.AWS, "")
+    assert ran.err == (
+        "receiver: table nosuch does not exist in this account and region: create it, or correct --table "
+        "(see --region, --profile)\n"
+    )
 
 
 def test_a_stack_that_does_not_name_its_key_strategy_is_not_guessed_at(receiver: Receiver, stack: Stack) -> None:

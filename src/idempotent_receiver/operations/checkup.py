@@ -27,7 +27,10 @@ def doctor(
     What could not be checked is said, and is no finding.
     """
     try:
-        found = examine(gather(deployment.account.client, _consumer(deployment, function)))
+        consumer = _consumer(deployment, function)
+        if consumer.table is not None:
+            deployment.account.require_table(consumer.table)
+        found = examine(gather(deployment.account.client, consumer))
     except NotFound as error:
         raise Refused(str(error)) from None
     terminal.answer(_values(found), _text(found))

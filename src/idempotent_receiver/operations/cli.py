@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from rich.text import Text
 
 from idempotent_receiver.operations import checkup, dlq, report
-from idempotent_receiver.operations.deployment import Deployment, Refused
+from idempotent_receiver.operations.deployment import Deployment, Missing, Refused
 from idempotent_receiver.operations.survey import BYTES_A_UNIT, Survey, cost_of, scan
 from idempotent_receiver.operations.terminal import EXIT_CODES, Exit, Terminal, Yes, examples, of_a_deployment
 from idempotent_receiver.store import Unknown, record_id
@@ -68,6 +68,7 @@ def stuck(
 
     A scan pays for every item: its cost is told before it starts.
     """
+    store = deployment.store
     cost = cost_of(deployment.dynamodb, deployment.table)
     terminal.note(
         f"A scan of {deployment.table} reads about {cost.items} items, {cost.size_bytes / 1e6:.1f} MB: "
@@ -93,7 +94,7 @@ def stuck(
             if stopped():
                 break
         halted = stopped()
-    survey.confirm(deployment.store)
+    survey.confirm(store)
     values = report.findings_values(survey.found, now_ms, deployment.retention_seconds)
     terminal.answer({**values, "complete": not halted}, report.findings_tables(values))
     if halted:
@@ -108,6 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except Refused as error:
         terminal.note(f"receiver: {error}")
         sys.exit(Exit.USAGE)
+    except Missing as error:
+        terminal.note(f"receiver: {error}")
+        sys.exit(Exit.AWS)
     except (ClientError, BotoCoreError) as error:
         terminal.note(f"receiver: {error} (see --region, --profile, --endpoint-url, and what the operator is allowed)")
         sys.exit(Exit.AWS)

@@ -30,6 +30,10 @@ class Refused(Exception):
     """The operator has to say something else; the text says what."""
 
 
+class Missing(Exception):
+    """What was named is not there; the text names it and its option."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Account:
     """The AWS account to work in, named as every AWS tool has it named."""
@@ -49,6 +53,17 @@ class Account:
             except ValueError as error:
                 raise Refused(f"--endpoint-url {self.endpoint_url}: {error}") from None
         return self._clients[service]
+
+    def require_table(self, name: str) -> None:
+        """Raises Missing where DynamoDB knows no such table; what else it answers is for whoever reads the table."""
+        try:
+            self.client("dynamodb").describe_table(TableName=name)
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") == "ResourceNotFoundException":
+                raise Missing(
+                    f"table {name} does not exist in this account and region: create it, or correct --table "
+                    "(see --region, --profile)"
+                ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,11 +177,13 @@ class Deployment:
 
     @cached_property
     def store(self) -> DynamoDBStore:
-        """The records."""
+        """The records. Raises Missing where their table does not exist."""
         try:
-            return DynamoDBStore(self.table, self.namespace, self.dynamodb)
+            found = DynamoDBStore(self.table, self.namespace, self.dynamodb)
         except ValueError as error:
             raise Refused(f"--table: {error}") from None
+        self.account.require_table(self.table)
+        return found
 
     @cached_property
     def strategy(self) -> str:

@@ -575,6 +575,27 @@ def test_a_table_that_does_not_exist_is_said_up_front_and_alike(receiver: Receiv
     )
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--queue", "transfers"),
+        ("--dlq", "transfers-dead"),
+        ("--namespace", "bank"),
+        ("--envelope", "detail"),
+        ("--key-strategy", "message_id"),
+    ],
+)
+def test_doctor_refuses_what_it_does_not_use(receiver: Receiver, option: str, value: str) -> None:
+    ran = receiver("doctor", "--function", "consumer", option, value)
+    assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
+    assert f"doctor takes no {option}:" in ran.err
+
+
+def test_doctor_takes_a_stack_or_a_function_and_not_both(receiver: Receiver) -> None:
+    ran = receiver("doctor", "--stack", "transfers", "--function", "consumer")
+    assert (ran.code, "give --stack or --function, not both" in ran.err) == (terminal.Exit.USAGE, True)
+
+
 def test_a_stack_that_does_not_name_its_key_strategy_is_not_guessed_at(receiver: Receiver, stack: Stack) -> None:
     del stack.outputs["KeyStrategy"]
     ran = receiver("dlq", "list", "--stack", "transfers")

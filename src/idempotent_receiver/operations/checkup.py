@@ -14,6 +14,9 @@ from idempotent_receiver.operations.inspection import Consumer, NotFound, gather
 from idempotent_receiver.operations.report import clean
 from idempotent_receiver.operations.terminal import Exit, Terminal, of_a_deployment
 
+UNUSED = ("queue", "dlq", "namespace", "key_strategy", "envelope")
+"""Flags of every command that would be passed over here in silence."""
+
 
 @of_a_deployment
 def doctor(
@@ -40,6 +43,12 @@ def doctor(
 
 def _consumer(deployment: Deployment, function: str | None) -> Consumer:
     flags = deployment.flags
+    unused = [name for name in UNUSED if getattr(flags, name) is not None]
+    if unused:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
+        raise Refused(f"doctor takes no {options}: it finds the queues by the function's event source mapping")
+    if flags.stack is not None and function is not None:
+        raise Refused("give --stack or --function, not both: a stack names its function")
     if flags.stack is not None:
         consumer = of_stack(deployment.account.client, flags.stack)
     elif function is not None:

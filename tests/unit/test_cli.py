@@ -596,6 +596,13 @@ def test_doctor_takes_a_stack_or_a_function_and_not_both(receiver: Receiver) -> 
     assert (ran.code, "give --stack or --function, not both" in ran.err) == (terminal.Exit.USAGE, True)
 
 
+@pytest.mark.parametrize("days", ["-5", "0", "nan", "inf"])
+def test_records_last_a_positive_number_of_days(receiver: Receiver, days: str) -> None:
+    ran = receiver("show", DONE, "--table", "records", "--retention-days", days)
+    assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
+    assert f"--retention-days {days}: it has to be a positive number" in ran.err
+
+
 def test_a_stack_that_does_not_name_its_key_strategy_is_not_guessed_at(receiver: Receiver, stack: Stack) -> None:
     del stack.outputs["KeyStrategy"]
     ran = receiver("dlq", "list", "--stack", "transfers")

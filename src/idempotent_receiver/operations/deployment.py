@@ -83,6 +83,8 @@ class Flags:
         # At once, and for commands too that get along without it: what is not understood is not passed over.
         if self.key_strategy is not None:
             key_strategy(self.key_strategy)
+        if self.retention_days is not None and not 0 < self.retention_days < float("inf"):
+            raise Refused(f"--retention-days {self.retention_days:g}: it has to be a positive number")
 
 
 def key_strategy(text: str) -> keys.KeyStrategy:

@@ -394,6 +394,15 @@ def test_redrive_without_a_yes_does_nothing(
     assert len(stack.keys_in(stack.dead)) == 4
 
 
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [("--key", "of the key nosuch to be had."), ("--reason", 'with "nosuch" in their reason or error type to be had.')],
+)
+def test_redrive_of_what_is_not_there_names_it_and_is_not_found(receiver: Receiver, option: str, says: str) -> None:
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--yes", option, "nosuch")
+    assert (ran.code, f"There are no dead letters {says}" in ran.out) == (terminal.Exit.LEFT, True)
+
+
 def test_what_was_not_confirmed_is_said_to_stay(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("n\nn\n"))
     ran = receiver("dlq", "redrive", "--stack", "transfers")

@@ -111,7 +111,7 @@ def _redrive(run: Redrive, desk: Desk, wanted: Wanted, terminal: Terminal, *, ye
     more = desk.queue.taken > 0 and (desk.queue.fifo or not desk.queue.exhausted)
     if more:
         terminal.note("The plan is of what SQS gives out now; what comes up behind it is judged by the same rules.")
-    terminal.show(report.plan_tables(plan, beyond) if plan else Text("There are no such dead letters to be had."))
+    terminal.show(report.plan_tables(plan, beyond) if plan else Text(_none_of(wanted)))
     behind = more and (wanted.limit is None or len(acts) < wanted.limit)
     confirmed = not run.stopped() and _agreed(len(acts), terminal, more=behind, yes=yes)
     if confirmed:
@@ -122,7 +122,15 @@ def _redrive(run: Redrive, desk: Desk, wanted: Wanted, terminal: Terminal, *, ye
         told = Text(f"Nothing was moved or dropped: all {len(plan)} letters stay where they are.")
     values = {"plan": report.counts(plan, beyond), "confirmed": confirmed, "stopped": run.stopped()}
     terminal.answer({**values, **report.tally_values(run.tally)}, told)
-    raise typer.Exit(_exit_of(run.tally, confirmed=confirmed, stopped=run.stopped()))
+    tally = run.tally
+    found = wanted.all or bool(plan) or tally.moved + tally.dropped + len(tally.left) > 0
+    raise typer.Exit(_exit_of(tally, confirmed=confirmed and found, stopped=run.stopped()))
+
+
+def _none_of(wanted: Wanted) -> str:
+    of = [f"of the key {' or '.join(sorted(wanted.keys))}"] if wanted.keys else []
+    of += [] if wanted.reason is None else [f'with "{wanted.reason}" in their reason or error type']
+    return report.clean(" ".join(["There are no dead letters", *of, "to be had."]))
 
 
 def _agreed(acts: int, terminal: Terminal, *, more: bool, yes: bool) -> bool:

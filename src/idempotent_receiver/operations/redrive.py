@@ -62,6 +62,11 @@ class Wanted:
     keys: frozenset[str] = frozenset()
     limit: int | None = None
 
+    @property
+    def all(self) -> bool:
+        """Whether every letter is meant."""
+        return self.reason is None and not self.keys
+
     def wants(self, judgement: Judgement) -> bool:
         """Whether this letter is meant."""
         if self.keys and judgement.letter.message.key not in self.keys:

@@ -256,6 +256,17 @@ def test_show_knows_the_namespace(receiver: Receiver, stack: Stack) -> None:
     assert (ran.code, "There is no record shop#o-1" in ran.out) == (1, True)
 
 
+def test_show_of_an_unknown_key_says_what_to_look_at(receiver: Receiver) -> None:
+    ran = receiver("show", "nosuch", "--table", "records")
+    remedy = "check --namespace; it may never have been claimed, or its record has expired."
+    assert (ran.code, ran.out) == (terminal.Exit.LEFT, f"There is no record nosuch in records: {remedy}\n")
+
+
+def test_show_refuses_an_empty_key(receiver: Receiver) -> None:
+    ran = receiver("show", "", "--table", "records")
+    assert (ran.code, ran.out, "KEY is empty" in ran.err) == (terminal.Exit.USAGE, "", True)
+
+
 def test_nothing_that_others_wrote_reaches_the_terminal_as_a_command(receiver: Receiver, stack: Stack) -> None:
     """An error's text may hold control sequences, and look like rich's own markup."""
     text = "\x1b]0;owned\x07 [red]not markup[/red] \x9b2J"

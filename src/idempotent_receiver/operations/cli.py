@@ -42,13 +42,19 @@ app.command(epilog=examples("receiver doctor --stack transfers"))(checkup.doctor
 @of_a_deployment
 def show(*, key: Annotated[str, typer.Argument(help="The key.")], deployment: Deployment, terminal: Terminal) -> None:
     """Show the record of a key: its status, attempts, owner, lease, error and result."""
+    if not key:
+        raise Refused("KEY is empty: give the key of a message, as its log line has it")
     id = record_id(deployment.store, key)
     (found,) = deployment.store.read([id])
     if isinstance(found, Unknown):
         terminal.note(f"the record of {key} could not be read: {found.why}")
         raise typer.Exit(Exit.AWS)
     if found is None:
-        terminal.answer({"key": key, "id": id, "status": None}, Text(f"There is no record {id} in {deployment.table}."))
+        told = (
+            f"There is no record {id} in {deployment.table}: check --namespace; "
+            "it may never have been claimed, or its record has expired."
+        )
+        terminal.answer({"key": key, "id": id, "status": None}, Text(report.clean(told)))
         raise typer.Exit(Exit.LEFT)
     values = report.record_values(found, key, terminal.clock.epoch_ms(), deployment.retention_seconds)
     terminal.answer(values, report.record_table(values))

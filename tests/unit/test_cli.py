@@ -623,6 +623,31 @@ def test_records_last_a_positive_number_of_days(receiver: Receiver, days: str) -
     assert f"--retention-days {days}: it has to be a positive number" in ran.err
 
 
+def test_no_region_is_said_with_its_remedy(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    monkeypatch.setattr(deployment, "boto3", boto3)
+    ran = receiver("show", DONE, "--table", "records")
+    said = "receiver: no AWS region: give --region, or set AWS_REGION\n"
+    assert (ran.code, ran.out, ran.err) == (terminal.Exit.USAGE, "", said)
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (("show", "k", "--stack", "nosuch"), "--stack"),
+        (("dlq", "list", "--stack", "transfers", "--queue", "nosuch"), "--queue"),
+        (("dlq", "list", "--stack", "transfers", "--dlq", "nosuch"), "--dlq"),
+        (("doctor", "--stack", "nosuch"), "--stack"),
+        (("doctor", "--function", "nosuch"), "--function"),
+    ],
+)
+def test_what_is_not_there_is_named_with_its_option(receiver: Receiver, command: tuple[str, ...], option: str) -> None:
+    ran = receiver(*command)
+    assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
+    assert f"nosuch in this account and region: correct {option} (see --region, --profile)" in ran.err
+
+
 def test_a_stack_that_does_not_name_its_key_strategy_is_not_guessed_at(receiver: Receiver, stack: Stack) -> None:
     del stack.outputs["KeyStrategy"]
     ran = receiver("dlq", "list", "--stack", "transfers")

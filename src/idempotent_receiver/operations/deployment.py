@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, NoRegionError
 
 from idempotent_receiver import keys
 from idempotent_receiver.operations.letters import Reader, other_sources
@@ -50,6 +50,8 @@ class Account:
             config = Config(connect_timeout=5, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 5})
             try:
                 self._clients[service] = session.client(service, endpoint_url=self.endpoint_url, config=config)
+            except NoRegionError:
+                raise Refused("no AWS region: give --region, or set AWS_REGION") from None
             except ValueError as error:
                 raise Refused(f"--endpoint-url {self.endpoint_url}: {error}") from None
         return self._clients[service]
@@ -131,7 +133,9 @@ class Deployment:
             (found,) = self.account.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
         except ClientError as error:
             if error.response.get("Error", {}).get("Code") == "ValidationError":
-                raise Refused(f"there is no stack {name} in this account and region: see --region, --profile") from None
+                raise Refused(
+                    f"there is no stack {name} in this account and region: correct --stack (see --region, --profile)"
+                ) from None
             raise
         return {each["OutputKey"]: each["OutputValue"] for each in found.get("Outputs", [])}
 
@@ -239,7 +243,7 @@ class Deployment:
         try:
             return self.sqs.get_queue_url(**named)["QueueUrl"]
         except ClientError as error:
-            raise _no_queue(said, error) from None
+            raise self._no_queue(said, error) from None
 
     def _attribute(self, url: str, name: Any) -> str:
         try:
@@ -247,10 +251,12 @@ class Deployment:
                 self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name]).get("Attributes", {}).get(name, "")
             )
         except ClientError as error:
-            raise _no_queue(url, error) from None
+            raise self._no_queue(url, error) from None
 
-
-def _no_queue(said: str, error: ClientError) -> Exception:
-    if error.response.get("Error", {}).get("Code", "").endswith(("NonExistentQueue", "QueueDoesNotExist")):
-        return Refused(f"there is no queue {said} in this account and region")
-    return error
+    def _no_queue(self, said: str, error: ClientError) -> Exception:
+        if not error.response.get("Error", {}).get("Code", "").endswith(("NonExistentQueue", "QueueDoesNotExist")):
+            return error
+        option = "--dlq" if said in (self.flags.dlq, self.outputs.get("DeadLetterQueueUrl")) else "--queue"
+        return Refused(
+            f"there is no queue {said} in this account and region: correct {option} (see --region, --profile)"
+        )

@@ -41,7 +41,9 @@ def of_stack(client: Callable[[str], Any], name: str) -> Consumer:
         made = client("cloudformation").describe_stack_resources(StackName=name)["StackResources"]
     except ClientError as error:
         if error.response.get("Error", {}).get("Code") == "ValidationError":
-            raise NotFound(f"there is no stack {name} in this account and region") from None
+            raise NotFound(
+                f"there is no stack {name} in this account and region: correct --stack (see --region, --profile)"
+            ) from None
         raise
     outputs = {each["OutputKey"]: each["OutputValue"] for each in stack.get("Outputs", [])}
     mappings = [
@@ -110,7 +112,9 @@ def _function(client: Callable[[str], Any], name: str) -> Answer:
         return _told(client("lambda").get_function_configuration(FunctionName=name))
     except ClientError as error:
         if error.response.get("Error", {}).get("Code") == "ResourceNotFoundException":
-            raise NotFound(f"there is no function {name} in this account and region") from None
+            raise NotFound(
+                f"there is no function {name} in this account and region: correct --function (see --region, --profile)"
+            ) from None
         raise
 
 

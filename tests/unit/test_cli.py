@@ -512,6 +512,7 @@ def test_a_native_redrive_asks_first_and_names_the_danger(
     ran = receiver("dlq", "redrive", "--native", "--stack", "transfers")
     assert ran.code == 1
     assert re.search(r"what was done runs again\..*about 7 letters\? \[y/N\]", ran.err, re.DOTALL)
+    assert ran.err.count("what was done runs again") == 1
 
 
 def test_a_native_redrive_does_not_warn_where_the_key_is_of_the_business(
@@ -771,6 +772,13 @@ def test_redrive_in_a_terminal_asks_and_moves_with_a_bar(stack: Stack) -> None:
     assert "moving" in keyboard.shown
     assert "2/2" in keyboard.shown
     assert "1 moved, 1 dropped as done, 2 left where they are." in keyboard.shown
+
+
+@in_a_terminal
+def test_a_redrive_of_nothing_draws_no_bar(stack: Stack) -> None:
+    keyboard = Keyboard("dlq", "redrive", "--stack", "transfers", "--key", "nosuch")
+    assert keyboard.end() == 1
+    assert "0/0" not in keyboard.shown
 
 
 @in_a_terminal

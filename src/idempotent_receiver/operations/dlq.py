@@ -167,12 +167,13 @@ def _move_natively(deployment: Deployment, terminal: Terminal, rate: float | Non
     source, target = deployment.dead_letter_queue_arn, deployment.queue_arn
     if deployment.sharers:
         raise Refused(f"{source} has letters of {', '.join(deployment.sharers)} too, and --native would move them all")
-    warning = ""
     if deployment.by_message_id:
-        warning = "This consumer's keys are messageIds, and a native redrive makes new ones: what was done runs again. "
-        terminal.note(f"{warning}Without --native, letters come back under their old keys.")
+        terminal.note(
+            "This consumer's keys are messageIds, and a native redrive makes new ones: what was done runs again. "
+            "Without --native, letters come back under their old keys."
+        )
     count = DeadLetterQueue(deployment.sqs, deployment.dead_letter_queue_url, terminal.clock).count()
-    if not terminal.agreed(f"{warning}Let SQS move about {count} letters?", yes=yes):
+    if not terminal.agreed(f"Let SQS move about {count} letters?", yes=yes):
         terminal.answer({"native": True, "confirmed": False}, Text("Nothing was moved."))
         raise typer.Exit(Exit.LEFT)
     handle = native.start(deployment.sqs, source, target, rate)

@@ -129,10 +129,11 @@ class Terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         hidden = self.as_json or not self.err.is_terminal
         with Progress(*columns, console=self.err, disable=hidden, transient=True) as bar:
-            task = bar.add_task(what, total=total)
+            # Nothing to do is not drawn as an empty bar.
+            task = bar.add_task(what, total=total, visible=total != 0)
 
             def tell(done: int, of: int | None) -> None:
-                bar.update(task, completed=done, total=of)
+                bar.update(task, completed=done, total=of, visible=of != 0)
 
             yield tell
 

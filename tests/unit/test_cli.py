@@ -629,7 +629,7 @@ def test_no_region_is_said_with_its_remedy(receiver: Receiver, monkeypatch: pyte
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setattr(deployment, "boto3", boto3)
     ran = receiver("show", DONE, "--table", "records")
-    said = "receiver: no AWS region: give --region, or set AWS_REGION\n"
+    said = "receiver: no AWS region: give --region, or set AWS_DEFAULT_REGION\n"
     assert (ran.code, ran.out, ran.err) == (terminal.Exit.USAGE, "", said)
 
 

@@ -51,7 +51,7 @@ class Account:
             try:
                 self._clients[service] = session.client(service, endpoint_url=self.endpoint_url, config=config)
             except NoRegionError:
-                raise Refused("no AWS region: give --region, or set AWS_REGION") from None
+                raise Refused("no AWS region: give --region, or set AWS_DEFAULT_REGION") from None
             except ValueError as error:
                 raise Refused(f"--endpoint-url {self.endpoint_url}: {error}") from None
         return self._clients[service]

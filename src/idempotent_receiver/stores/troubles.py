@@ -67,7 +67,7 @@ _TROUBLES: Final[dict[str, tuple[Effect, str]]] = {
     "ExpiredToken": (Effect.REFUSED, _CREDENTIALS),
     "NoCredentials": (Effect.REFUSED, _CREDENTIALS),
     "PartialCredentials": (Effect.REFUSED, _CREDENTIALS),
-    "NoRegion": (Effect.REFUSED, "is in no region that was named: set AWS_DEFAULT_REGION, or pass a client that has one"),
+    "NoRegion": (Effect.REFUSED, "is in no region that was named: set AWS_DEFAULT_REGION, or pass a client with one"),
     "ParamValidation": (Effect.REFUSED, "was not asked: an argument is not what boto3 takes for this operation"),
     # A connection refused now says nothing about the request's earlier copy: botocore sends again by itself.
     "EndpointConnection": (Effect.DOUBTFUL, _CONNECTION),

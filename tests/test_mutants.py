@@ -50,6 +50,12 @@ def test_a_bug_that_is_none_survives_and_one_that_only_breaks_the_code_does_too(
     assert isinstance(judge(breaking), Survived)
 
 
+def test_a_bug_for_which_no_test_is_named_survives() -> None:
+    assert isinstance(
+        judge(Mutant(name="nobody's", file="clock.py", old="The one door", new="A door", where=())), Survived
+    )
+
+
 def test_a_scenarios_test_that_does_not_see_the_bug_that_it_names_is_told() -> None:
     """Each of them must: one that sees it does not speak for the others."""
     seeing = "tests/unit/test_clock.py::test_versions_differ_even_between_twins_that_share_their_generators_state"

@@ -29,8 +29,8 @@ FAILED, where failures are answers                                     AlreadyFa
 FAILED, or INPROGRESS with its lease over                              Claimable, by replacing what was seen
 ====================================================================== ===========================================
 
-**Settling** replaces the version that the claim wrote: `complete`, `fail`, or `release` for what never started. If
-that version is gone the answer is `LostClaim`, and a record that has vanished is not resurrected.
+**Settling** replaces the version that the claim wrote: `complete`, `fail`, or `release` for what never started or is to
+start again. If that version is gone the answer is `LostClaim`, and a record that has vanished is not resurrected.
 
 **Handing over.** A workflow goes on when the worker that claimed its key is gone: `hand_over` makes the record its
 execution's, with a lease as long as that may take. Until then the record keeps the `input`, so that whoever finds it

@@ -76,7 +76,7 @@ class Wanted:
 
     def within(self, plan: Sequence[Judgement], acted: int = 0) -> tuple[list[Judgement], list[Judgement]]:
         """What of a plan is moved or dropped once `acted` letters were, and what only the limit keeps from it."""
-        acts = [each for each in plan if each.verdict in (Verdict.MOVE, Verdict.DONE)]
+        acts = [each for each in plan if _acts(each)]
         room = len(acts) if self.limit is None else max(0, self.limit - acted)
         return acts[:room], acts[room:]
 
@@ -165,8 +165,7 @@ class Redrive:
     def leave(self, plan: Sequence[Judgement]) -> None:
         """Note that all of the plan stays, since nobody agreed to it."""
         for each in plan:
-            acts = each.verdict in (Verdict.MOVE, Verdict.DONE)
-            self.tally.leave(each, UNCONFIRMED if acts else None)
+            self.tally.leave(each, UNCONFIRMED if _acts(each) else None)
 
     def close(self) -> None:
         """Give back what is held."""
@@ -288,3 +287,8 @@ def _fitting(judgements: Iterable[Judgement]) -> list[Judgement]:
             break
         batch.append(each)
     return batch
+
+
+def _acts(judged: Judgement) -> bool:
+    """Whether a letter is moved or dropped, once that is agreed to."""
+    return judged.verdict in (Verdict.MOVE, Verdict.DONE)

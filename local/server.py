@@ -101,8 +101,9 @@ class Server:
         assert self._keeper.stdin is not None
         assert self._keeper.stdout is not None
         assert self._keeper.stderr is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._keeper.stdin.close()
+        with contextlib.suppress(BrokenPipeError), self._keeper.stdin as pipe:
+            # A word, and not only the end: a process that we forked may hold the pipe open behind our back.
+            pipe.write("\n")
         try:
             self._keeper.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:

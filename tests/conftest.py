@@ -57,6 +57,7 @@ def group_of(nodeid: str) -> str:
     return next((group for prefix, group in GROUPS.items() if within.startswith(prefix)), path)
 
 
+@pytest.hookimpl(optionalhook=True)  # without xdist nobody calls it
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Share the tests out by those groups. xdist's own (3.8) go by a mark that it cannot set under pytest 9.2."""
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415

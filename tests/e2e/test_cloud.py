@@ -151,6 +151,21 @@ def test_a_ctrl_c_while_it_starts_leaves_nothing(folder: Path, delay_ms: int) ->
 
 
 @on_linux
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it forks, beside threads
+def test_a_child_of_its_user_does_not_keep_it_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("local.server.STOP_SECONDS", 30.0)
+    with contextlib.ExitStack() as after:
+        with running_cloud():
+            child = os.fork()  # holds all that we hold, the keeper's pipe too
+            if child == 0:
+                time.sleep(60)
+                os._exit(0)
+            after.callback(os.waitpid, child, 0)
+            after.callback(os.kill, child, signal.SIGKILL)
+        assert not list(folder.iterdir())
+
+
+@on_linux
 def test_a_server_killed_outright_leaves_nothing(folder: Path) -> None:
     with hold(folder) as program:
         read_until(program, "starting")

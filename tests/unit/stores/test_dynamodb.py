@@ -31,6 +31,7 @@ from botocore.exceptions import (
 from idempotent_receiver import DynamoDBStore, Transaction
 from idempotent_receiver.record import Change, Record
 from idempotent_receiver.store import ActionFailed, Applied, Conflict, NotApplied, Unknown
+from idempotent_receiver.stores.dynamodb import client_config
 from idempotent_receiver.transaction import Action
 
 if TYPE_CHECKING:
@@ -771,6 +772,23 @@ def test_a_client_is_built_once_on_first_use(monkeypatch: pytest.MonkeyPatch) ->
         config: Any = client.meta.config
         assert (config.connect_timeout, config.read_timeout) == (1, 3)
         assert config.retries == {"mode": "standard", "total_max_attempts": 2}
+
+
+def test_a_trail_shows_whose_requests_these_are() -> None:
+    """The configured name goes out as it is; building boto3's own anew for each request has its price."""
+    sent: list[bytes] = []
+
+    def end(request: AWSPreparedRequest, **_: object) -> AWSResponse:
+        sent.append(request.headers["User-Agent"])
+        return AWSResponse(request.url, 200, HTTPHeaders(), Raw(b"{}"))
+
+    session = boto3.session.Session(aws_access_key_id="unit", aws_secret_access_key="test", region_name="us-east-1")
+    client: Any = session.client("dynamodb", config=client_config())
+    client.meta.events.register("before-send.dynamodb", end)
+    client.batch_execute_statement(Statements=[])
+    (name,) = sent
+    assert name.startswith(f"idempotent-receiver Boto3/{boto3.__version__}".encode())
+    assert b"lang/" not in name, "it was built anew"
 
 
 def test_the_import_is_lean() -> None:

@@ -258,6 +258,33 @@ def test_show_knows_the_namespace(receiver: Receiver, stack: Stack) -> None:
     assert (ran.code, "There is no record shop#o-1" in ran.out) == (1, True)
 
 
+@pytest.mark.parametrize("namespace", [(), ("--namespace", "bank")], ids=["all", "one"])
+def test_show_takes_what_stuck_and_list_print(receiver: Receiver, stack: Stack, namespace: tuple[str, ...]) -> None:
+    body = '{"id": "o-1"}'
+    stack.record("bank#o-1", "FAILED", body, error=Failure(type="E").to_json())
+    stack.bury("whatever", body)
+    stuck = receiver("stuck", "--table", "records", "--yes", "--json", *namespace).json
+    (printed,) = [each["key"] for each in stuck["failing"] if each["id"] == "bank#o-1"]
+    assert printed in receiver("stuck", "--table", "records", "--yes", *namespace).out.split()
+    assert receiver("show", printed, "--table", "records", *namespace, "--json").json["id"] == "bank#o-1"
+
+    business = ("--stack", "transfers", "--key-strategy", "body_field:id", "--namespace", "bank")
+    listed = receiver("dlq", "list", *business, "--json").json
+    (printed,) = [each["key"] for group in listed["groups"] for each in group["letters"] if each["key"]]
+    assert receiver("show", printed, *business, "--json").json["id"] == "bank#o-1"
+
+
+def test_show_takes_a_whole_id_as_well_and_a_key_first(receiver: Receiver, stack: Stack) -> None:
+    flags = ("--table", "records", "--namespace", "bank")
+    stack.record("bank#o-1", "COMPLETED", "b")
+    told = receiver("show", "bank#o-1", *flags, "--json").json
+    assert (told["id"], told["key"]) == ("bank#o-1", "o-1")
+    assert "There is no record bank#o-2 in" in receiver("show", "bank#o-2", *flags).out
+    stack.record("bank#bank#o-1", "COMPLETED", "b")
+    told = receiver("show", "bank#o-1", *flags, "--json").json
+    assert (told["id"], told["key"]) == ("bank#bank#o-1", "bank#o-1")
+
+
 def test_show_of_an_unknown_key_says_what_to_look_at(receiver: Receiver) -> None:
     ran = receiver("show", "nosuch", "--table", "records")
     remedy = "check --namespace; it may never have been claimed, or its record has expired."

@@ -21,7 +21,7 @@ from idempotent_receiver.operations import checkup, dlq, report
 from idempotent_receiver.operations.deployment import Deployment, Missing, Refused
 from idempotent_receiver.operations.survey import BYTES_A_UNIT, Survey, cost_of, scan
 from idempotent_receiver.operations.terminal import EXIT_CODES, Exit, Terminal, Yes, examples, of_a_deployment
-from idempotent_receiver.store import Unknown, record_id
+from idempotent_receiver.store import Unknown
 
 SMALLEST_ITEM = 100
 """Bytes, for a table that does not know its size yet."""
@@ -40,23 +40,30 @@ app.command(epilog=examples("receiver doctor --stack transfers"))(checkup.doctor
 
 @app.command(epilog=examples("receiver show 5f2c1d64-0001-4000-8000-000000000001 --stack transfers"))
 @of_a_deployment
-def show(*, key: Annotated[str, typer.Argument(help="The key.")], deployment: Deployment, terminal: Terminal) -> None:
+def show(
+    *,
+    key: Annotated[str, typer.Argument(help="The key as stuck and dlq list print it, or a record's whole id.")],
+    deployment: Deployment,
+    terminal: Terminal,
+) -> None:
     """Show the record of a key: its status, attempts, owner, lease, error and result."""
     if not key:
         raise Refused("KEY is empty: give the key of a message, as its log line has it")
-    id = record_id(deployment.store, key)
-    (found,) = deployment.store.read([id])
+    ids = deployment.ids_of(key)
+    found = next((each for each in deployment.store.read(ids) if each is not None), None)
     if isinstance(found, Unknown):
         terminal.note(f"the record of {key} could not be read: {found.why}")
         raise typer.Exit(Exit.AWS)
     if found is None:
         told = (
-            f"There is no record {id} in {deployment.table}: check --namespace; "
+            f"There is no record {ids[-1]} in {deployment.table}: check --namespace; "
             "it may never have been claimed, or its record has expired."
         )
-        terminal.answer({"key": key, "id": id, "status": None}, Text(report.clean(told)))
+        terminal.answer({"key": deployment.key_of(ids[-1]), "id": ids[-1], "status": None}, Text(report.clean(told)))
         raise typer.Exit(Exit.LEFT)
-    values = report.record_values(found, key, terminal.clock.epoch_ms(), deployment.retention_seconds)
+    values = report.record_values(
+        found, deployment.key_of(found.id), terminal.clock.epoch_ms(), deployment.retention_seconds
+    )
     terminal.answer(values, report.record_table(values))
 
 
@@ -84,7 +91,7 @@ def stuck(
     if not terminal.agreed("Scan?", yes=yes):
         raise typer.Exit(Exit.LEFT)
     now_ms = terminal.clock.epoch_ms()
-    survey = Survey(now_ms, most=top, namespace=deployment.namespace)
+    survey = Survey(now_ms, most=top, prefix=deployment.prefix)
     item_bytes = max(SMALLEST_ITEM, cost.size_bytes / max(1, cost.items))
     pages = scan(
         deployment.dynamodb,
@@ -101,7 +108,7 @@ def stuck(
                 break
         halted = stopped()
     survey.confirm(store)
-    values = report.findings_values(survey.found, now_ms, deployment.retention_seconds)
+    values = report.findings_values(survey.found, deployment.key_of, now_ms, deployment.retention_seconds)
     terminal.answer({**values, "complete": not halted}, report.findings_tables(values))
     if halted:
         raise typer.Exit(Exit.STOPPED)

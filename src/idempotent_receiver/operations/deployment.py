@@ -181,6 +181,20 @@ class Deployment:
         """What keeps the consumer's keys apart from those of others."""
         return self.flags.namespace or self.outputs.get("Namespace")
 
+    @property
+    def prefix(self) -> str:
+        """What the ids of its records begin with, and their keys do not."""
+        return "" if self.namespace is None else f"{self.namespace}#"
+
+    def key_of(self, id: str) -> str:
+        """The key of a record's id: what every command prints, and takes."""
+        return id.removeprefix(self.prefix)
+
+    def ids_of(self, key: str) -> list[str]:
+        """The ids that may be meant by what was typed: a key's, and then, where it begins like one, itself."""
+        own = record_id(self.store, key)
+        return [own, key] if self.prefix and key.startswith(self.prefix) else [own]
+
     @cached_property
     def store(self) -> DynamoDBStore:
         """The records. Raises Missing where their table does not exist."""

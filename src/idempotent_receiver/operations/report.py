@@ -17,7 +17,7 @@ from idempotent_receiver.operations.verdict import Judgement, Verdict, error_of,
 from idempotent_receiver.record import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.console import RenderableType
 
@@ -267,12 +267,14 @@ def tally_text(tally: Tally, plan: Sequence[Judgement], beyond: Sequence[Judgeme
 # What is stuck.
 
 
-def findings_values(found: Findings, now_ms: int, retention_seconds: int) -> dict[str, Any]:
+def findings_values(
+    found: Findings, key_of: Callable[[str], str], now_ms: int, retention_seconds: int
+) -> dict[str, Any]:
     """What a survey found, as a script reads it."""
 
     def values(records: Sequence[Record]) -> list[dict[str, Any]]:
-        whole = [record_values(each, each.id, now_ms, retention_seconds) for each in records]
-        return [{name: held for name, held in each.items() if name not in ("key", "was", "result")} for each in whole]
+        whole = [record_values(each, key_of(each.id), now_ms, retention_seconds) for each in records]
+        return [{name: held for name, held in each.items() if name not in ("was", "result")} for each in whole]
 
     return {
         "scanned": found.scanned,
@@ -286,12 +288,12 @@ def findings_values(found: Findings, now_ms: int, retention_seconds: int) -> dic
 
 def findings_tables(values: dict[str, Any]) -> RenderableType:
     """What a survey found, as a person reads it."""
-    unsettled = _table("id", "lease over since", "attempts", "owner", title="Claims that nobody settled")
+    unsettled = _table("key", "lease over since", "attempts", "owner", title="Claims that nobody settled")
     for each in values["unsettled"]:
-        _row(unsettled, each["id"], each["lease_until"], each["attempts"], each["owner"])
-    failing = _table("id", "status", "attempts", "error", "written about", title="Keys that fail most")
+        _row(unsettled, each["key"], each["lease_until"], each["attempts"], each["owner"])
+    failing = _table("key", "status", "attempts", "error", "written about", title="Keys that fail most")
     for each in values["failing"]:
-        _row(failing, each["id"], each["status"], each["attempts"], each["error"], each["written_about"])
+        _row(failing, each["key"], each["status"], each["attempts"], each["error"], each["written_about"])
     summary = (
         f"{values['scanned']} records: {values['unsettled_count']} claims that nobody settled, "
         f"{values['given_back_count']} given back and waiting, {values['failing_count']} keys failing."

@@ -86,12 +86,12 @@ class Findings:
 
 
 class Survey:
-    """Takes in pages of records, and keeps the `most` worst of each kind; `namespace` leaves out other consumers'."""
+    """Takes in pages of records, and keeps the `most` worst of each kind, of the ids that begin with `prefix`."""
 
-    def __init__(self, now_ms: int, *, most: int, namespace: str | None = None) -> None:
+    def __init__(self, now_ms: int, *, most: int, prefix: str = "") -> None:
         self.found = Findings()
         self._now_ms, self._most = now_ms, most
-        self._prefix = "" if namespace is None else f"{namespace}#"
+        self._prefix = prefix
 
     def take(self, page: Iterable[Record]) -> None:
         """Look at a page of records."""

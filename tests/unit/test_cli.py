@@ -17,6 +17,7 @@ import sys
 import time
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -190,6 +191,7 @@ def receiver(stack: Stack, capsys: pytest.CaptureFixture[str]) -> Receiver:
 
 # Help and examples.
 
+GROUPS: tuple[tuple[str, ...], ...] = ((), ("dlq",))
 COMMANDS = (("show",), ("stuck",), ("dlq", "list"), ("dlq", "redrive"))
 
 
@@ -197,7 +199,23 @@ def examples(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip().startswith("receiver ")]
 
 
-@pytest.mark.parametrize("command", [(), ("dlq",), *COMMANDS], ids=" ".join)
+@pytest.mark.parametrize("command", GROUPS, ids=" ".join)
+def test_no_commands_summary_is_cut_off_in_eighty_columns(
+    receiver: Receiver, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    summaries = receiver(*command, "--help").out.partition("Commands:\n")[2].partition("\n\n")[0]
+    assert summaries
+    assert "..." not in summaries
+    assert all(line.endswith(".") for line in summaries.splitlines()), "each is a sentence, in one line"
+
+
+def test_it_tells_its_version(receiver: Receiver) -> None:
+    ran = receiver("--version")
+    assert (ran.code, ran.out, ran.err) == (0, f"receiver {version('idempotent-receiver')}\n", "")
+
+
+@pytest.mark.parametrize("command", [*GROUPS, *COMMANDS], ids=" ".join)
 def test_every_command_has_help(receiver: Receiver, command: tuple[str, ...]) -> None:
     ran = receiver(*command, "--help")
     assert (ran.code, ran.err) == (0, "")
@@ -210,7 +228,7 @@ def test_the_exit_codes_are_documented(receiver: Receiver) -> None:
     assert [int(number) for number in re.findall(r"\b\d+\b", said[0])] == [each.value for each in terminal.Exit]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("command", [*GROUPS, *COMMANDS], ids=" ".join)
 def test_every_example_in_the_help_runs(receiver: Receiver, command: tuple[str, ...]) -> None:
     lines = examples(receiver(*command, "--help").out)
     assert lines

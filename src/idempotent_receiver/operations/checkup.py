@@ -25,9 +25,9 @@ def doctor(
     terminal: Terminal,
     function: Annotated[str | None, typer.Option(help="The consumer's function, where there is no stack.")] = None,
 ) -> None:
-    """Compare a deployed consumer with what the promises need; each finding comes with its remedy.
+    """Compare a deployed consumer with what the promises need.
 
-    What could not be checked is said, and is no finding.
+    Each finding comes with its remedy. What could not be checked is said, and is no finding.
     """
     try:
         consumer = _consumer(deployment, function)

@@ -5,6 +5,7 @@ Each command finds its consumer, asks a module that decides, and lets `report.py
 
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Annotated, NoReturn
 
 try:
@@ -29,6 +30,7 @@ SMALLEST_ITEM = 100
 app = typer.Typer(
     name="receiver",
     help=f"Look after consumers whose messages take effect once.\n\n{EXIT_CODES}",
+    epilog=examples("receiver dlq list --stack transfers"),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -36,6 +38,22 @@ app = typer.Typer(
 )
 app.add_typer(dlq.app, name="dlq")
 app.command(epilog=examples("receiver doctor --stack transfers"))(checkup.doctor)
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"receiver {version('idempotent-receiver')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _receiver(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Tell the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command(epilog=examples("receiver show 5f2c1d64-0001-4000-8000-000000000001 --stack transfers"))
@@ -46,7 +64,10 @@ def show(
     deployment: Deployment,
     terminal: Terminal,
 ) -> None:
-    """Show the record of a key: its status, attempts, owner, lease, error and result."""
+    """Show the record of a key.
+
+    That is its status, attempts, owner, lease, error and result.
+    """
     if not key:
         raise Refused("KEY is empty: give the key of a message, as its log line has it")
     ids = deployment.ids_of(key)
@@ -77,9 +98,9 @@ def stuck(
     top: Annotated[int, typer.Option(min=1, max=1000, help="How many of each kind to name.")] = 20,
     yes: Yes = False,
 ) -> None:
-    """Find claims that nobody settled, and keys that fail most, by a scan of the whole table.
+    """Find claims that nobody settled, and keys that fail most.
 
-    A scan pays for every item: its cost is told before it starts.
+    It scans the whole table, and a scan pays for every item: its cost is told before it starts.
     """
     store = deployment.store
     cost = cost_of(deployment.dynamodb, deployment.table)

@@ -15,7 +15,14 @@ from idempotent_receiver.operations.redrive import Desk, Redrive, Tally, Wanted
 from idempotent_receiver.operations.terminal import Exit, Terminal, Yes, examples, of_a_deployment
 from idempotent_receiver.operations.verdict import Judgement, Rules
 
-app = typer.Typer(help="Dead letters: why they are there, and how they come back.", no_args_is_help=True)
+app = typer.Typer(
+    help="Dead letters: why they are there, and how they come back.",
+    epilog=examples(
+        "receiver dlq list --stack transfers",
+        "receiver dlq redrive --stack transfers --reason ConnectionError --yes",
+    ),
+    no_args_is_help=True,
+)
 
 Hold = Annotated[
     int, typer.Option(min=1, max=43_200, help="Seconds that letters are invisible to others, should this be killed.")
@@ -32,9 +39,10 @@ def list_letters(
     bodies: Annotated[bool, typer.Option("--bodies", help="Show the bodies too.")] = False,
     hold: Hold = 60,
 ) -> None:
-    """List dead letters beside the reason that their record or their own attribute holds, grouped by reason.
+    """List dead letters by the reason why they died.
 
-    They are taken from the queue for as long as it lasts, and given back.
+    A letter's own attribute or its record holds the reason. Letters are taken from the queue for as long as it lasts,
+    and given back.
     """
     desk = _desk(deployment, terminal, hold)
     with terminal.stoppable() as stopped:
@@ -82,7 +90,7 @@ def redrive(
     native_move: Annotated[bool, typer.Option("--native", help="Let SQS move everything, by its own task.")] = False,
     yes: Yes = False,
 ) -> None:
-    """Bring dead letters back to their queue under their old key; drop what was done.
+    """Bring dead letters back under their old keys; drop what was done.
 
     First comes the plan, then, once confirmed, the moving. Ctrl-C stops it between two requests, and it can be started
     again: what is moved twice is recognised by its key. Letters whose key was used for another payload are listed and

@@ -1,4 +1,4 @@
-"""A way into the cloud that writes down who asked for what.
+"""A way into the cloud that writes down who asked for what, and loses answers where it is told to.
 
 A small HTTP server on loopback, which hands every request on as it is and keeps what it says. The function is sent this
 way by its `AWS_ENDPOINT_URL` alone; neither its code nor the template knows.
@@ -10,7 +10,9 @@ import http.client
 import json
 import re
 import threading
+from collections import Counter
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -33,7 +35,9 @@ class Recorder:
     """The server, which appends to `calls`; `with Recorder(endpoint_url, calls) as recorder:`."""
 
     def __init__(self, endpoint_url: str, calls: list[Call]) -> None:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(urlsplit(endpoint_url).netloc, calls))
+        self._lost: Counter[str] = Counter()
+        handler = _handler(urlsplit(endpoint_url).netloc, calls, self._lost)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self._server.block_on_close = False  # a function that is still warm keeps its connection open
 
@@ -41,6 +45,10 @@ class Recorder:
     def endpoint_url(self) -> str:
         """Where a client must go to be heard."""
         return f"http://127.0.0.1:{self._server.server_port}"
+
+    def lose(self, operation: str, times: int) -> None:
+        """Of the next so many requests for this, let none hear more than that something went wrong."""
+        self._lost[operation] = times
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
@@ -60,7 +68,7 @@ def call_of(method: str, path: str, headers: http.client.HTTPMessage, body: byte
     return Call(service, operation or f"{method} {path}", region, arguments)
 
 
-def _handler(upstream: str, calls: list[Call]) -> type[BaseHTTPRequestHandler]:
+def _handler(upstream: str, calls: list[Call], lost: Counter[str]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
@@ -76,11 +84,15 @@ def _handler(upstream: str, calls: list[Call]) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             # Before it is sent: what was asked for counts, whatever comes of it.
-            calls.append(call_of(self.command, self.path, self.headers, body))
+            call = call_of(self.command, self.path, self.headers, body)
+            calls.append(call)
             self.upstream.request(self.command, self.path, body, dict(self.headers))
             answer = self.upstream.getresponse()
-            content = answer.read()
-            self.send_response_only(answer.status)
+            status, content = answer.status, answer.read()
+            if lost[call.operation] > 0:
+                lost[call.operation] -= 1
+                status, content = HTTPStatus.INTERNAL_SERVER_ERROR, b"{}"
+            self.send_response_only(status)
             for name, value in answer.getheaders():
                 if name.lower() not in NOT_HANDED_ON:
                     self.send_header(name, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -12,13 +13,14 @@ import pytest
 
 from app.transfers import Transfer
 from idempotent_receiver import DynamoDBStore
-from idempotent_receiver.executions import Running, Started, Workflow, name_of
+from idempotent_receiver.executions import Running, Start, Started, Workflow, name_of
 from idempotent_receiver.record import AlreadyCompleted
+from idempotent_receiver.stores.items import typed
 from local.caller import Caller, api_url
 from local.cloud import ACCOUNT, REGION
 from local.workflow_stack import deploy_workflow
 from tests.e2e.deployed import Aws, Deployed, eventually
-from tests.e2e.permissions import Permission, allowed, needed
+from tests.e2e.permissions import Permission, allowed, covers, granted, needed
 from tests.e2e.recorder import Call, Recorder
 
 if TYPE_CHECKING:
@@ -28,6 +30,11 @@ if TYPE_CHECKING:
     from local.deploy import Stack
 
 FUNCTIONS = ("Start", "Debit", "Credit", "Receipt", "Refund", "Reconcile", "Sweep")
+LOGS = "Lambda itself, in the role's name (Lambda Developer Guide, the managed policy AWSLambdaBasicExecutionRole)"
+DESTINATION = "Lambda itself, in the role's name (Lambda Developer Guide, destinations of asynchronous invocations)"
+NOT_ASKED_BY_A_FUNCTION = {("logs:CreateLogStream", "Log"): LOGS, ("logs:PutLogEvents", "Log"): LOGS}
+NOT_ASKED_BY = {"Reconcile": {("sqs:SendMessage", "Unreconciled"): DESTINATION}}
+"""Allowed all the same, and why: an action, and the resource that it is allowed on."""
 AT_ONCE = 60
 PATIENCE_SECONDS = 180.0
 
@@ -44,6 +51,13 @@ class Workflows:
         credentials = aws.client("sqs")._request_signer._credentials
         self.caller = Caller(url=f"{url}/workflows", credentials=credentials, region=REGION)
         self.calls: dict[str, list[Call]] = {name: [] for name in FUNCTIONS}
+        self.recorders: dict[str, Recorder] = {}
+        self.workflow = Workflow(
+            DynamoDBStore(stack.outputs["WorkflowsTable"], namespace="transfers", client=aws.client("dynamodb")),
+            client=aws.client("stepfunctions"),
+            state_machine_arn=stack.outputs["MachineArn"],
+            timeout_seconds=7200,
+        )
 
     def settled(self, transfer: dict[str, Any], key: str) -> Any:
         """Ask until the answer is the last one."""
@@ -54,12 +68,68 @@ class Workflows:
             seconds=PATIENCE_SECONDS,
         )
 
+    def lose_the_next_claim(self, function: str) -> None:
+        """Let its next PutItem take effect without an answer, and the client's second try too."""
+        self.recorders[function].lose("PutItem", 2)
+
+    def start_of(self, kind: str) -> Start:
+        """What to start for a transfer of 30 between two new accounts, of which the first holds 100."""
+        payer, payee = self.bank.new_account(100), self.bank.new_account(0)
+        transfer = Transfer(**self.bank.transfer(payer, payee, 30, kind=kind))
+        told = transfer.model_dump(mode="json", exclude={"receipt"})
+        return self.workflow.start_of(name_of(uuid4().hex), "f" * 64, told)
+
+    def books_of(self, start: Start) -> tuple[int, int]:
+        """What the payer and the payee of a start hold."""
+        told = json.loads(start.input)["payload"]
+        return self.bank.balance(told["from_account"]), self.bank.balance(told["to_account"])
+
+    def orphaned(self, start: Start, **attributes: Any) -> None:
+        """Write the record of a claim whose lease is long over."""
+        item = {
+            "id": self.workflow.id_of(start.name),
+            "status": "INPROGRESS",
+            "version": "v1",
+            "validation": start.fingerprint,
+            "in_progress_expiration": 1000,
+            "expiration": 4_000_000_000,
+            "attempts": 1,
+            "input": start.input,
+            **attributes,
+        }
+        self.aws.client("dynamodb").put_item(
+            TableName=self.stack.outputs["WorkflowsTable"], Item={name: typed(value) for name, value in item.items()}
+        )
+
+    def died_after(self, start: Start, *steps: str) -> str:
+        """An execution that was aborted when these steps were done, and has written nothing; its ARN."""
+        for step in steps:
+            self.invoke(step, json.loads(start.input)["payload"])
+        arn = self.workflow.arn_of(start.name)
+        functions, machines = self.aws.client("lambda"), self.aws.client("stepfunctions")
+        debit = self.stack.resources["Debit"]
+        functions.put_function_concurrency(FunctionName=debit, ReservedConcurrentExecutions=0)
+        machines.start_execution(stateMachineArn=self.workflow.state_machine_arn, name=start.name, input=start.input)
+        self.orphaned(start, execution=arn)
+        machines.stop_execution(executionArn=arn)
+        functions.delete_function_concurrency(FunctionName=debit)
+        return arn
+
     def invoke(self, function: str, event: Any) -> Any:
         """Invoke a function; return its answer."""
         answer = self.aws.client("lambda").invoke(
             FunctionName=self.stack.resources[function], Payload=json.dumps(event)
         )
         return json.loads(answer["Payload"].read())
+
+    def asked(self, function: str) -> set[Permission]:
+        """The permissions that a function's calls took."""
+        return {permission for call in self.calls[function] for permission in needed(call, ACCOUNT)}
+
+    def resource_at(self, arn: str) -> str:
+        """The name in the template of the resource that an ARN is of; the ARN itself where there is none."""
+        tails = {id: re.split("[:/]", physical)[-1] for id, physical in self.stack.resources.items()}
+        return next((id for id, tail in tails.items() if tail in re.split("[:/]", arn)), arn)
 
     def statements(self, function: str) -> list[dict[str, Any]]:
         """What the policies of a function's role say."""
@@ -83,8 +153,8 @@ def workflows(aws: Aws, build: Path, bank: Deployed) -> Iterator[Workflows]:
     with ExitStack() as cleanup:
         cleanup.callback(aws.client("cloudformation").delete_stack, StackName=stack.name)
         for name, calls in made.calls.items():
-            recorder = cleanup.enter_context(Recorder(aws.endpoint_url, calls))
-            _send_by(recorder, aws, stack.resources[name])
+            made.recorders[name] = cleanup.enter_context(Recorder(aws.endpoint_url, calls))
+            _send_by(made.recorders[name], aws, stack.resources[name])
         yield made
 
 
@@ -99,38 +169,29 @@ def _send_by(recorder: Recorder, aws: Aws, function: str) -> None:
 
 def test_sixty_starts_at_once_under_one_key_make_one_execution(workflows: Workflows) -> None:
     """The shipped start on the real store and the real machine, each in a thread of its own."""
-    payer, payee = workflows.bank.new_account(100), workflows.bank.new_account(0)
-    transfer = workflows.bank.transfer(payer, payee, 30, kind="sixty")
-    starter = Workflow(
-        DynamoDBStore(
-            workflows.stack.outputs["WorkflowsTable"], namespace="transfers", client=workflows.aws.client("dynamodb")
-        ),
-        client=workflows.aws.client("stepfunctions"),
-        state_machine_arn=workflows.stack.outputs["MachineArn"],
-        timeout_seconds=7200,
-    )
-    name = name_of(uuid4().hex)
-    start = starter.start_of(name, "f" * 64, Transfer(**transfer).model_dump(mode="json", exclude={"receipt"}))
+    starter, start = workflows.workflow, workflows.start_of("sixty")
     with ThreadPoolExecutor(AT_ONCE) as pool:
         answers = list(pool.map(lambda n: starter.accept(start, starter.deadline(60_000), str(n)), range(AT_ONCE)))
     assert sum(isinstance(answer, Started) for answer in answers) == 1
     assert all(isinstance(answer, Started | Running | AlreadyCompleted) for answer in answers)
     eventually(
-        lambda: workflows.bank.balance(payee), lambda seen: seen == 30, what="it was posted", seconds=PATIENCE_SECONDS
+        lambda: workflows.books_of(start),
+        lambda seen: seen == (70, 30),
+        what="it was posted, once",
+        seconds=PATIENCE_SECONDS,
     )
-    assert workflows.bank.balance(payer) == 70
-    executions = workflows.aws.client("stepfunctions").list_executions(
-        stateMachineArn=workflows.stack.outputs["MachineArn"]
-    )["executions"]
-    assert [each["name"] for each in executions if each["name"] == name] == [name]
-    assert len(executions) == 1
+    machines = workflows.aws.client("stepfunctions")
+    executions = machines.list_executions(stateMachineArn=starter.state_machine_arn)["executions"]
+    assert [each["name"] for each in executions] == [start.name]
 
 
 @pytest.fixture(scope="module")
 def worked(workflows: Workflows) -> Workflows:
-    """A workflow whose functions have met whatever a transfer may come to."""
+    """A workflow whose functions have met whatever a transfer may come to, an answer that was lost included."""
     bank = workflows.bank
     payer, payee = bank.new_account(100), bank.new_account(0)
+    for step in ("Start", "Debit", "Credit", "Receipt", "Refund"):
+        workflows.lose_the_next_claim(step)
     good = bank.transfer(payer, payee, 30, kind="good")
     assert workflows.settled(good, "good").body["transfer_id"] == good["transfer_id"]
     refused = bank.transfer(payer, "nobody", 10, kind="refused")
@@ -150,56 +211,97 @@ def test_a_transfer_goes_from_the_api_to_the_consumer(worked: Workflows) -> None
     assert "StartExecution" in {call.operation for call in started}
 
 
-def test_orphans_and_dead_machines_are_put_right(worked: Workflows) -> None:
-    """A starter that died before its start, and a machine that nobody heard of: a sweep goes on with both."""
-    bank, machines = worked.bank, worked.aws.client("stepfunctions")
-    payer, payee = bank.new_account(100), bank.new_account(0)
-    transfer = Transfer(**bank.transfer(payer, payee, 30, kind="orphan"))
-    told = transfer.model_dump(mode="json", exclude={"receipt"})
-    name = name_of(uuid4().hex)
-    table = worked.stack.outputs["WorkflowsTable"]
-    workflow = Workflow(
-        DynamoDBStore(table, namespace="transfers", client=worked.aws.client("dynamodb")),
-        client=machines,
-        state_machine_arn=worked.stack.outputs["MachineArn"],
-        timeout_seconds=7200,
-    )
-    start = workflow.start_of(name, "f" * 64, told)
-    worked.aws.client("dynamodb").put_item(
-        TableName=table,
-        Item={
-            "id": {"S": workflow.id_of(name)},
-            "status": {"S": "INPROGRESS"},
-            "version": {"S": "v1"},
-            "validation": {"S": "f" * 64},
-            "in_progress_expiration": {"N": "1000"},
-            "expiration": {"N": "4000000000"},
-            "attempts": {"N": "1"},
-            "input": {"S": start.input},
-        },
-    )
+def test_an_orphan_is_started(worked: Workflows) -> None:
+    """A starter that died before its start: a sweep makes up for it."""
+    start = worked.start_of("orphan")
+    worked.orphaned(start)
     eventually(
-        lambda: (worked.invoke("Sweep", {}), bank.balance(payee))[1],
-        lambda seen: seen == 30,
+        lambda: (worked.invoke("Sweep", {}), worked.books_of(start))[1],
+        lambda seen: seen == (70, 30),
         what="the orphan was started, and its money has arrived",
         seconds=PATIENCE_SECONDS,
     )
-    arn = workflow.arn_of(name)
-    event = {"executionArn": arn, "status": "ABORTED", "input": start.input}
+    event = {"executionArn": worked.workflow.arn_of(start.name), "status": "ABORTED", "input": start.input}
     eventually(
         lambda: worked.invoke("Reconcile", {"detail": event}),
         lambda answer: answer in ("settled", "completed"),
         what="whoever tells of its end again is told that all is settled",
         seconds=PATIENCE_SECONDS,
     )
-    assert (bank.balance(payer), bank.balance(payee)) == (70, 30)
+    assert worked.books_of(start) == (70, 30)
 
 
-def test_every_call_of_every_function_is_allowed(worked: Workflows) -> None:
-    denied: set[tuple[str, Permission]] = set()
-    for name in FUNCTIONS:
-        asked = {permission for call in worked.calls[name] for permission in needed(call, ACCOUNT)}
-        assert asked, f"{name} was never called: this run proves nothing of it"
-        statements = worked.statements(name)
-        denied |= {(name, permission) for permission in asked if not allowed(permission, statements)}
-    assert denied == set()
+def test_a_record_that_is_gone_is_written_anew_from_its_execution(worked: Workflows) -> None:
+    payer, payee = worked.bank.new_account(100), worked.bank.new_account(0)
+    transfer = worked.bank.transfer(payer, payee, 30, kind="gone")
+    answer = worked.settled(transfer, "gone")
+    machines = worked.aws.client("stepfunctions")
+    executions = machines.list_executions(stateMachineArn=worked.workflow.state_machine_arn)["executions"]
+    (name,) = [
+        each["name"]
+        for each in executions
+        if transfer["transfer_id"] in machines.describe_execution(executionArn=each["executionArn"])["input"]
+    ]
+    worked.aws.client("dynamodb").delete_item(
+        TableName=worked.stack.outputs["WorkflowsTable"], Key={"id": typed(worked.workflow.id_of(name))}
+    )
+    again = worked.caller.post(transfer, "gone")
+    assert (again.status, again.body) == (answer.status, answer.body)
+    assert (worked.bank.balance(payer), worked.bank.balance(payee)) == (70, 30)
+
+
+@pytest.fixture(scope="module")
+def unwatched(worked: Workflows) -> Workflows:
+    """The workflow without the rules that would be faster than a test."""
+    for rule in ("MachineDied", "EveryMinute"):
+        worked.aws.client("events").disable_rule(Name=worked.stack.resources[rule])
+    return worked
+
+
+DEATHS = pytest.mark.parametrize(
+    ("steps", "came_of_it", "books"),
+    [((), "returned", (100, 0)), (("Debit",), "returned", (100, 0)), (("Debit", "Credit"), "completed", (70, 30))],
+    ids=["before the debit", "after the debit", "after the credit"],
+)
+
+
+@DEATHS
+def test_a_dead_machine_is_reconciled(
+    unwatched: Workflows, steps: tuple[str, ...], came_of_it: str, books: tuple[int, int]
+) -> None:
+    """By the event that tells of its end, in which a long input is left out; a second one changes nothing."""
+    start = unwatched.start_of("dead")
+    event = {"detail": {"executionArn": unwatched.died_after(start, *steps), "status": "ABORTED"}}
+    unwatched.lose_the_next_claim("Reconcile")
+    assert unwatched.invoke("Reconcile", event) == came_of_it
+    assert unwatched.books_of(start) == books
+    assert unwatched.invoke("Reconcile", event) == "settled"
+    assert unwatched.books_of(start) == books
+
+
+@DEATHS
+def test_a_dead_machine_of_which_nobody_heard_is_swept(
+    unwatched: Workflows, steps: tuple[str, ...], came_of_it: str, books: tuple[int, int]
+) -> None:
+    """By the sweep that finds its lease over."""
+    start = unwatched.start_of("unheard")
+    unwatched.died_after(start, *steps)
+    unwatched.lose_the_next_claim("Sweep")
+    assert unwatched.invoke("Sweep", {}).get(came_of_it) == 1
+    assert unwatched.books_of(start) == books
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_call_of_every_function_is_allowed(worked: Workflows, name: str) -> None:
+    asked = worked.asked(name)
+    assert asked, f"{name} was never called: this run proves nothing of it"
+    statements = worked.statements(name)
+    assert {permission for permission in asked if not allowed(permission, statements)} == set()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_permission_is_used_or_has_its_reason(worked: Workflows, name: str) -> None:
+    asked = worked.asked(name)
+    unused = {grant for grant in granted(worked.statements(name)) if not any(covers(grant, each) for each in asked)}
+    expected = NOT_ASKED_BY_A_FUNCTION | NOT_ASKED_BY.get(name, {})
+    assert {(grant.action, worked.resource_at(grant.resource)) for grant in unused} == set(expected)

@@ -244,6 +244,44 @@ def test_every_command_answers_scripts_with_one_json_document(receiver: Receiver
     assert isinstance(receiver(*command, *argument, "--stack", "transfers", "--json").json, dict)
 
 
+LONG = "arn%3Aaws%3Aiam%3A%3A123456789012%3Auser%2Fclient-with-a-name#order-1"
+
+
+def copied(told: Any) -> Iterator[str]:
+    """What a person may want to copy from an answer: keys, ids and times."""
+    for name, held in told.items() if isinstance(told, dict) else enumerate(told):
+        if isinstance(held, dict | list):
+            yield from copied(held)
+        elif name in ("key", "message_id", "lease_until", "written_about", "since", "first_seen", "last_seen") and held:
+            yield held
+
+
+@pytest.fixture
+def narrow(receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Receiver:
+    """In a terminal of eighty columns; a long key has failed, and died, of a long reason."""
+    monkeypatch.setenv("COLUMNS", "80")
+    text = "a reason of many words " * 5
+    failure = Failure(type="PermanentError", text=text, permanent=True)
+    stack.record(LONG, "FAILED", "long", error=failure.to_json(), attempts=3)
+    stack.bury(LONG, "long", reason=text, error_type="PermanentError")
+    return receiver
+
+
+@pytest.mark.parametrize("command", [("show", LONG), ("stuck", "--yes"), ("dlq", "list")], ids=" ".join)
+def test_nothing_that_is_copied_is_broken_in_eighty_columns(narrow: Receiver, command: tuple[str, ...]) -> None:
+    shown = narrow(*command, "--stack", "transfers").out
+    parts = list(copied(narrow(*command, "--stack", "transfers", "--json").json))
+    assert LONG in parts
+    assert [part for part in parts if part not in shown] == []
+    assert max(len(line) for line in shown.splitlines()) <= 80
+
+
+def test_the_keys_of_what_stays_are_not_broken_either(narrow: Receiver) -> None:
+    shown = narrow("dlq", "redrive", "--yes", "--stack", "transfers").out
+    assert {CONFLICT, CLOSED, LONG} <= set(shown.split())
+    assert max(len(line) for line in shown.splitlines()) <= 80
+
+
 # show.
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from idempotent_receiver.operations.deployment import Deployment, Refused
 from idempotent_receiver.operations.doctor import CHECKS, Finding, Unchecked, examine, name_of
 from idempotent_receiver.operations.inspection import Consumer, NotFound, gather, of_stack
-from idempotent_receiver.operations.report import clean
+from idempotent_receiver.operations.layout import clean
 from idempotent_receiver.operations.terminal import Exit, Terminal, of_a_deployment
 
 UNUSED = ("queue", "dlq", "namespace", "key_strategy", "envelope")

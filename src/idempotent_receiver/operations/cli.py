@@ -20,6 +20,7 @@ from rich.text import Text
 
 from idempotent_receiver.operations import checkup, dlq, report
 from idempotent_receiver.operations.deployment import Deployment, Missing, Refused
+from idempotent_receiver.operations.layout import clean
 from idempotent_receiver.operations.survey import BYTES_A_UNIT, Survey, cost_of, scan
 from idempotent_receiver.operations.terminal import EXIT_CODES, Exit, Terminal, Yes, examples, of_a_deployment
 from idempotent_receiver.store import Unknown
@@ -80,7 +81,7 @@ def show(
             f"There is no record {ids[-1]} in {deployment.table}: check --namespace; "
             "it may never have been claimed, or its record has expired."
         )
-        terminal.answer({"key": deployment.key_of(ids[-1]), "id": ids[-1], "status": None}, Text(report.clean(told)))
+        terminal.answer({"key": deployment.key_of(ids[-1]), "id": ids[-1], "status": None}, Text(clean(told)))
         raise typer.Exit(Exit.LEFT)
     values = report.record_values(
         found, deployment.key_of(found.id), terminal.clock.epoch_ms(), deployment.retention_seconds

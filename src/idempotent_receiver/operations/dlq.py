@@ -10,6 +10,7 @@ from rich.text import Text
 
 from idempotent_receiver.operations import native, report
 from idempotent_receiver.operations.deployment import Deployment, Refused
+from idempotent_receiver.operations.layout import clean
 from idempotent_receiver.operations.letters import HOLD_SECONDS, DeadLetterQueue
 from idempotent_receiver.operations.redrive import Desk, Redrive, Tally, Wanted
 from idempotent_receiver.operations.terminal import Exit, Terminal, Yes, examples, of_a_deployment
@@ -138,7 +139,7 @@ def _redrive(run: Redrive, desk: Desk, wanted: Wanted, terminal: Terminal, *, ye
 def _none_of(wanted: Wanted) -> str:
     of = [f"of the key {' or '.join(sorted(wanted.keys))}"] if wanted.keys else []
     of += [] if wanted.reason is None else [f'with "{wanted.reason}" in their reason or error type']
-    return report.clean(" ".join(["There are no dead letters", *of, "to be had."]))
+    return clean(" ".join(["There are no dead letters", *of, "to be had."]))
 
 
 def _agreed(acts: int, terminal: Terminal, *, more: bool, yes: bool) -> bool:

@@ -13,6 +13,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from idempotent_receiver.operations.layout import clean, line, listing, row, table_of
 from idempotent_receiver.operations.verdict import Judgement, Verdict, error_of, reason_in
 from idempotent_receiver.record import Status
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from idempotent_receiver.record import Record
 
 SHOWN_OF_A_REASON = 20
+NO_KEY = "(none)"
+LABEL = len("written about")
 BEYOND = "BEYOND_LIMIT"
 """Stands among the verdicts for what only the limit keeps where it is."""
 
@@ -43,28 +46,9 @@ WHAT: dict[str, str] = {
 }
 
 
-def clean(text: object) -> str:
-    """A text that does to a terminal nothing but show: what others wrote may hold control sequences."""
-    return "".join(
-        letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in str(text)
-    )
-
-
 def moment(epoch_ms: int) -> str:
     """A time, as ISO 8601 in UTC."""
     return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def _table(*columns: str, title: str | None = None) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in columns:
-        number = column in ("letters", "attempts")
-        table.add_column(column, overflow="fold", justify="right" if number else "left")
-    return table
-
-
-def _row(table: Table, *cells: object) -> None:
-    table.add_row(*(Text(clean("" if cell is None else cell)) for cell in cells))
 
 
 # A record.
@@ -105,17 +89,17 @@ def _result(data: str | None) -> Any:
 def record_table(values: dict[str, Any]) -> RenderableType:
     """A record as a person reads it."""
     table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column()
+    table.add_column(min_width=LABEL)
     table.add_column(overflow="fold")
     was = f"{values['status']} (it was {values['was']}; the key is free again)"
     shown = {**values, "status": was if values["status"] == "EXPIRED" else values["status"]}
     shown["lease_left"] = _lease(values)
     shown["result"] = None if values["result"] is None else json.dumps(values["result"], ensure_ascii=False, indent=2)
-    names = ("key", "id", "status", "attempts", "owner", "lease_left", "error", "error_type", "error_at")
+    names = ("status", "attempts", "owner", "lease_left", "error", "error_type", "error_at")
     for name in (*names, "written_about", "expires", "result", "unreadable"):
         if shown[name] is not None:
-            _row(table, name.replace("_", " "), shown[name])
-    return table
+            row(table, name.replace("_", " "), shown[name])
+    return Group(*(line((name, clean(values[name])), (LABEL, 0)) for name in ("key", "id")), table)
 
 
 def _lease(values: dict[str, Any]) -> str | None:
@@ -173,34 +157,29 @@ def group_values(reason: str, group: Sequence[Judgement], *, bodies: bool) -> di
 
 def letters_tables(groups: dict[str, list[Judgement]], *, bodies: bool) -> RenderableType:
     """The groups, and then the letters of each."""
-    summary = _table("letters", "reason", "first seen", "last seen")
+    summary = table_of("letters", "reason", "first seen", "last seen", text="reason")
     shown: list[RenderableType] = [summary]
     for reason, group in groups.items():
         values = group_values(reason, group, bodies=bodies)
-        _row(summary, values["count"], reason, values["first_seen"], values["last_seen"])
-        shown += [Text(""), Text(clean(reason), style="bold"), _letters(values["letters"], bodies=bodies)]
+        row(summary, values["count"], reason, values["first_seen"], values["last_seen"])
+        shown += [Text(""), Text(clean(reason), style="bold"), _letters(reason, values["letters"])]
         if len(group) > SHOWN_OF_A_REASON:
             shown.append(Text(f"and {len(group) - SHOWN_OF_A_REASON} more: --json lists them all"))
     return Group(*shown)
 
 
-def _letters(letters: Sequence[dict[str, Any]], *, bodies: bool) -> Table:
-    columns = ("message id", "key", "since", "redrive", "reason", *(("body",) if bodies else ()))
-    table = _table(*columns)
+def _letters(heading: str, letters: Sequence[dict[str, Any]]) -> RenderableType:
+    rows = []
     for each in letters[:SHOWN_OF_A_REASON]:
-        cells = (
-            each["message_id"],
-            _key(each["message_id"], each["key"]),
-            each["since"],
-            each["verdict"],
-            each["reason"],
-        )
-        _row(table, *cells, *((each["body"],) if bodies else ()))
-    return table
+        reason = None if each["reason"] == heading else each["reason"]
+        told = _with_id(each["message_id"], each["key"], reason)
+        rows.append(((each["key"] or NO_KEY, each["since"], each["verdict"]), (told, each.get("body"))))
+    return listing(("key", "since", "redrive"), rows)
 
 
-def _key(id: str, key: str | None) -> str | None:
-    return "the same" if key == id else key
+def _with_id(id: str, key: str | None, text: str | None) -> str:
+    """What is told of a letter below its key: its own id too, where that is another."""
+    return "; ".join(part for part in (None if key == id else f"message {id}", text) if part)
 
 
 # A redrive.
@@ -217,9 +196,9 @@ def counts(plan: Sequence[Judgement], beyond: Sequence[Judgement]) -> dict[str, 
 
 def plan_tables(plan: Sequence[Judgement], beyond: Sequence[Judgement]) -> RenderableType:
     """What would be done, and each letter that would stay."""
-    table = _table("letters", "verdict", "what becomes of them")
+    table = table_of("letters", "verdict", "what becomes of them", text="what becomes of them")
     for verdict, count in counts(plan, beyond).items():
-        _row(table, count, verdict, WHAT[verdict])
+        row(table, count, verdict, WHAT[verdict])
     staying = [each for each in plan if each.verdict not in (Verdict.MOVE, Verdict.DONE)]
     return Group(table, Text(""), _staying([_staying_values(each) for each in staying])) if staying else table
 
@@ -229,12 +208,14 @@ def _staying_values(each: Judgement) -> dict[str, Any]:
 
 
 def _staying(left: Sequence[dict[str, Any]]) -> RenderableType:
-    table = _table("stays", "key", "verdict", "why")
-    for each in left[:SHOWN_OF_A_REASON]:
-        _row(table, each["id"], _key(each["id"], each["key"]), each["verdict"], each["why"])
+    rows = [
+        ((each["key"] or NO_KEY, each["verdict"]), (_with_id(each["id"], each["key"], each["why"]),))
+        for each in left[:SHOWN_OF_A_REASON]
+    ]
+    shown = listing(("key of what stays", "verdict"), rows)
     if len(left) <= SHOWN_OF_A_REASON:
-        return table
-    return Group(table, Text(f"and {len(left) - SHOWN_OF_A_REASON} more: --json lists them all"))
+        return shown
+    return Group(shown, Text(f"and {len(left) - SHOWN_OF_A_REASON} more: --json lists them all"))
 
 
 def tally_values(tally: Tally) -> dict[str, Any]:
@@ -288,15 +269,24 @@ def findings_values(
 
 def findings_tables(values: dict[str, Any]) -> RenderableType:
     """What a survey found, as a person reads it."""
-    unsettled = _table("key", "lease over since", "attempts", "owner", title="Claims that nobody settled")
-    for each in values["unsettled"]:
-        _row(unsettled, each["key"], each["lease_until"], each["attempts"], each["owner"])
-    failing = _table("key", "status", "attempts", "error", "written about", title="Keys that fail most")
-    for each in values["failing"]:
-        _row(failing, each["key"], each["status"], each["attempts"], each["error"], each["written_about"])
-    summary = (
-        f"{values['scanned']} records: {values['unsettled_count']} claims that nobody settled, "
-        f"{values['given_back_count']} given back and waiting, {values['failing_count']} keys failing."
-    )
-    tables = [each for each in (unsettled, failing) if each.row_count]
-    return Group(Text(summary), *(part for table in tables for part in (Text(""), table)))
+    unsettled = [
+        ((each["key"], each["lease_until"], each["attempts"]), (f"owner {each['owner'] or 'unknown'}",))
+        for each in values["unsettled"]
+    ]
+    failing = [
+        ((each["key"], each["status"], each["attempts"], each["written_about"]), (each["error"],))
+        for each in values["failing"]
+    ]
+    shown: list[RenderableType] = [
+        Text(
+            f"{values['scanned']} records: {values['unsettled_count']} claims that nobody settled, "
+            f"{values['given_back_count']} given back and waiting, {values['failing_count']} keys failing."
+        )
+    ]
+    if unsettled:
+        shown += [Text(""), Text("Claims that nobody settled", style="italic")]
+        shown += [listing(("key", "lease over since", "attempts"), unsettled)]
+    if failing:
+        shown += [Text(""), Text("Keys that fail most", style="italic")]
+        shown += [listing(("key", "status", "attempts", "written about"), failing)]
+    return Group(*shown)

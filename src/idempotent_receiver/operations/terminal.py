@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from idempotent_receiver.clock import Clock, SystemClock
 from idempotent_receiver.operations.deployment import STRATEGIES, Account, Deployment, Flags
-from idempotent_receiver.operations.report import clean
+from idempotent_receiver.operations.layout import clean
 
 WIDTH_OF_A_PIPE = 160
 MOST_QUESTIONS = 3

@@ -1,0 +1,59 @@
+"""How rows and texts stand on a terminal: clean, and with nothing broken that a person may want to copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+USUAL_KEY = 36
+"""As many characters as a messageId has. A longer key is not padded for: it would push all other rows apart."""
+
+
+def clean(text: object) -> str:
+    """A text that does to a terminal nothing but show: what others wrote may hold control sequences."""
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in str(text)
+    )
+
+
+def table_of(*columns: str, text: str) -> Table:
+    """A table in which only the column `text` is wrapped: all others are short."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        justify: Any = "right" if column == "letters" else "left"
+        table.add_column(column, overflow="fold", no_wrap=column != text, justify=justify)
+    return table
+
+
+def row(table: Table, *cells: object) -> None:
+    """Add a row."""
+    table.add_row(*(Text(clean("" if cell is None else cell)) for cell in cells))
+
+
+def listing(columns: Sequence[str], rows: Sequence[tuple[Sequence[object], Sequence[str | None]]]) -> RenderableType:
+    """Rows of what may be copied, each with its texts below it. A row that is too long is wrapped between its cells, so
+    that a key is broken only where no line could hold it.
+    """
+    cleaned = [[clean("" if cell is None else cell) for cell in cells] for cells, _ in rows]
+    widths = [min(USUAL_KEY, max(map(cell_len, column))) for column in zip(columns, *cleaned, strict=True)]
+    shown: list[RenderableType] = [line(columns, widths, style="bold")]
+    for cells, (_, texts) in zip(cleaned, rows, strict=True):
+        shown.append(line(cells, widths))
+        shown += [Padding.indent(Text(clean(text), overflow="fold"), 2) for text in texts if text]
+    return Group(*shown)
+
+
+def line(cells: Sequence[str], widths: Sequence[int], style: str = "") -> Text:
+    """A line of cells, wrapped between them."""
+    padded = (set_cell_size(cell, max(width, cell_len(cell))) for cell, width in zip(cells, widths, strict=True))
+    return Text("  ".join(padded).rstrip(), style=style, overflow="fold")

@@ -30,10 +30,10 @@ from botocore.stub import Stubber
 from moto import mock_aws
 
 from idempotent_receiver.clock import SystemClock
-from idempotent_receiver.deadletter import STAMP, Stamp
+from idempotent_receiver.deadletter import STAMP, Stamp, stamp_of
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.keys import raw_fingerprint
-from idempotent_receiver.operations import cli, deployment, letters, native, terminal
+from idempotent_receiver.operations import cli, deployment, letters, native, report, terminal
 from idempotent_receiver.operations.deployment import Account
 from idempotent_receiver.operations.survey import scan
 from idempotent_receiver.payload import fingerprint
@@ -369,7 +369,43 @@ def test_stuck_tells_its_cost_first_and_names_the_worst(receiver: Receiver) -> N
     assert ran.err.startswith("A scan of records reads about 5 items")
     assert (ran.code, ran.json["scanned"], ran.json["complete"]) == (0, 5, True)
     assert [each["id"] for each in ran.json["unsettled"]] == [STUCK]
-    assert [each["id"] for each in ran.json["failing"]] == [FLAKY, STUCK, CLOSED]
+    assert [each["id"] for each in ran.json["failing"]] == [FLAKY, STUCK]
+    assert [each["id"] for each in ran.json["permanent"]] == [CLOSED]
+
+
+def test_stuck_names_what_failed_for_good_apart_the_latest_first(receiver: Receiver, stack: Stack) -> None:
+    """Else those that are tried again, with their many attempts, would push it out of the list."""
+    closed = Failure(type="PermanentError", text="account closed", permanent=True).to_json()
+    for number in range(3):
+        stack.record(f"flaky-{number}", "FAILED", "b", error=Failure(type="E").to_json(), attempts=9)
+        stack.record(f"closed-{number}", "FAILED", "b", error=closed, expiration=LASTING + number)
+    told = receiver("stuck", "--table", "records", "--yes", "--json", "--top", "2").json
+    assert (told["failing_count"], told["permanent_count"]) == (5, 4)
+    assert [each["id"] for each in told["permanent"]] == ["closed-2", "closed-1"]
+    assert all(each["id"].startswith("flaky-") for each in told["failing"])
+
+
+def test_stuck_says_what_becomes_of_each_kind_and_what_to_type(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, unsettled, failing, permanent = receiver("stuck", "--table", "records", "--yes").out.split("\n\n")
+    assert STUCK in unsettled
+    assert unsettled.rstrip().endswith(report.TAKEN_OVER), "in lines that are not broken"
+    assert FLAKY in failing
+    assert failing.rstrip().endswith(report.TRIED_AGAIN)
+    assert CLOSED in permanent
+    assert permanent.rstrip().endswith(report.MENDED_FIRST)
+    stack.dynamodb.delete_item(TableName="records", Key={"id": {"S": STUCK}})
+    assert report.TAKEN_OVER not in receiver("stuck", "--table", "records", "--yes").out
+
+
+def test_what_is_typed_for_an_orphan_counts_under_its_key() -> None:
+    (section,) = re.findall(r"(?s)\n### Orphans\n(.*?)\n## ", Path("docs/operating.md").read_text())
+    (attributes,) = re.findall(r"(?s)--message-attributes '(.*?)'\n", section)
+    (name, held), *others = json.loads(attributes).items()
+    found = stamp_of({name: {"stringValue": held["StringValue"]}})
+    assert (others, found is not None and f"--key {found.key}\n" in section) == ([], True)
 
 
 def test_stuck_asks_before_it_scans(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:

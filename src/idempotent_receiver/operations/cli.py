@@ -99,7 +99,7 @@ def stuck(
     top: Annotated[int, typer.Option(min=1, max=1000, help="How many of each kind to name.")] = 20,
     yes: Yes = False,
 ) -> None:
-    """Find claims that nobody settled, and keys that fail most.
+    """Find claims that nobody settled, and keys that fail.
 
     It scans the whole table, and a scan pays for every item: its cost is told before it starts.
     """

@@ -26,6 +26,11 @@ def clean(text: object) -> str:
     )
 
 
+def counted(number: int, noun: str) -> str:
+    """So many of something."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def table_of(*columns: str, text: str) -> Table:
     """A table in which only the column `text` is wrapped: all others are short."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))

@@ -13,8 +13,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from idempotent_receiver.operations.layout import clean, line, listing, row, table_of
-from idempotent_receiver.operations.verdict import Judgement, Verdict, error_of, reason_in
+from idempotent_receiver.operations.layout import clean, counted, line, listing, row, table_of
+from idempotent_receiver.operations.verdict import Judgement, Verdict, error_of, permanent, reason_in
 from idempotent_receiver.record import Status
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def record_values(found: Record, key: str, now_ms: int, retention_seconds: int) 
         "error": reason_in(error),
         "error_type": error.get("type"),
         "error_at": error.get("at"),
-        "permanent": bool(error.get("permanent")),
+        "permanent": permanent(found),
         "written_about": None if written is None else moment(written),
         "expires": None if found.expiration is None else moment(found.expiration * 1000),
         "result": _result(found.data),
@@ -247,6 +247,24 @@ def tally_text(tally: Tally, plan: Sequence[Judgement], beyond: Sequence[Judgeme
 
 # What is stuck.
 
+TAKEN_OVER = """\
+The next delivery or request takes a claim over: nothing to type. If none comes:
+    receiver dlq redrive --key KEY
+If there is no such letter, it is an orphan: see docs/operating.md, "Orphans"."""
+TRIED_AGAIN = """\
+The next delivery or request tries a key again. If it is a dead letter by now:
+    receiver dlq redrive --key KEY"""
+MENDED_FIRST = """\
+Mend the cause; trying again does not help before that. Then:
+    receiver dlq redrive --include-permanent --key KEY"""
+
+KINDS = {
+    "unsettled": ("Claims that nobody settled", TAKEN_OVER),
+    "failing": ("Keys that failed, and are tried again", TRIED_AGAIN),
+    "permanent": ("Keys that failed for good", MENDED_FIRST),
+}
+"""What a survey names: its title, and what becomes of it."""
+
 
 def findings_values(
     found: Findings, key_of: Callable[[str], str], now_ms: int, retention_seconds: int
@@ -262,31 +280,34 @@ def findings_values(
         "unsettled_count": found.unsettled_count,
         "given_back_count": found.given_back_count,
         "failing_count": found.failing_count,
+        "permanent_count": found.permanent_count,
         "unsettled": values(found.unsettled),
         "failing": values(found.failing),
+        "permanent": values(found.permanent),
     }
 
 
 def findings_tables(values: dict[str, Any]) -> RenderableType:
-    """What a survey found, as a person reads it."""
-    unsettled = [
-        ((each["key"], each["lease_until"], each["attempts"]), (f"owner {each['owner'] or 'unknown'}",))
-        for each in values["unsettled"]
-    ]
-    failing = [
-        ((each["key"], each["status"], each["attempts"], each["written_about"]), (each["error"],))
-        for each in values["failing"]
-    ]
-    shown: list[RenderableType] = [
-        Text(
-            f"{values['scanned']} records: {values['unsettled_count']} claims that nobody settled, "
-            f"{values['given_back_count']} given back and waiting, {values['failing_count']} keys failing."
-        )
-    ]
-    if unsettled:
-        shown += [Text(""), Text("Claims that nobody settled", style="italic")]
-        shown += [listing(("key", "lease over since", "attempts"), unsettled)]
-    if failing:
-        shown += [Text(""), Text("Keys that fail most", style="italic")]
-        shown += [listing(("key", "status", "attempts", "written about"), failing)]
+    """What a survey found, as a person reads it, and below each kind what becomes of it."""
+    summary = (
+        f"{counted(values['scanned'], 'record')}: {counted(values['unsettled_count'], 'claim')} that nobody settled, "
+        f"{values['given_back_count']} given back and waiting, {counted(values['failing_count'], 'key')} failing, "
+        f"{values['permanent_count']} failed for good."
+    )
+    shown: list[RenderableType] = [Text(summary)]
+    for kind, (title, then) in KINDS.items():
+        if values[kind]:
+            shown += [Text(""), Text(title, style="bold"), _named(kind, values[kind]), Text(then, style="italic")]
     return Group(*shown)
+
+
+def _named(kind: str, records: Sequence[dict[str, Any]]) -> RenderableType:
+    head, time = ("lease over since", "lease_until") if kind == "unsettled" else ("written about", "written_about")
+    rows = [
+        (
+            (each["key"], each["status"], each["attempts"], each[time]),
+            (each["error"], each["owner"] and f"owner: {each['owner']}"),
+        )
+        for each in records
+    ]
+    return listing(("key", "status", "attempts", head), rows)

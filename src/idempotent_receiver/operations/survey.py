@@ -1,4 +1,4 @@
-"""What is stuck: claims that nobody settled, and keys that fail most, found by reading the whole table.
+"""What is stuck: claims that nobody settled, and keys that fail, for now or for good, found by reading the whole table.
 
 A scan pays for every item that it reads, so its cost is told before it starts, it goes page by page and no faster than
 it is allowed to. It reads eventually consistently, at half the price; what it then names was read again, consistently.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.operations.letters import chunks
+from idempotent_receiver.operations.verdict import permanent
 from idempotent_receiver.record import Record, Status
 from idempotent_receiver.store import READS_A_CALL, RecordStore
 from idempotent_receiver.stores.items import record_in
@@ -79,10 +80,13 @@ class Findings:
     unsettled_count: int = 0
     given_back_count: int = 0
     failing_count: int = 0
+    permanent_count: int = 0
     unsettled: list[Record] = field(default_factory=list)
     """INPROGRESS, claimed by a worker that was never heard of again, its lease over; the longest ago first."""
     failing: list[Record] = field(default_factory=list)
-    """FAILED, or tried more than once; the most attempts first."""
+    """FAILED, or tried more than once, and may be tried again; the most attempts first."""
+    permanent: list[Record] = field(default_factory=list)
+    """FAILED for good; the latest first."""
 
 
 class Survey:
@@ -101,6 +105,7 @@ class Survey:
                 self._sort(record)
         self.found.unsettled = nsmallest(self._most, self.found.unsettled, key=lambda each: each.lease_until_ms or 0)
         self.found.failing = nlargest(self._most, self.found.failing, key=lambda each: each.attempts or 0)
+        self.found.permanent = nlargest(self._most, self.found.permanent, key=lambda each: each.expiration or 0)
 
     def _sort(self, record: Record) -> None:
         if unsettled(record, self._now_ms):
@@ -111,11 +116,15 @@ class Survey:
         if failing(record):
             self.found.failing_count += 1
             self.found.failing.append(record)
+        if permanent(record):
+            self.found.permanent_count += 1
+            self.found.permanent.append(record)
 
     def confirm(self, store: RecordStore) -> None:
         """Read what is named again, consistently, and leave out what moved on meanwhile. What cannot be read stays."""
         self.found.unsettled = self._still(self.found.unsettled, lambda each: unsettled(each, self._now_ms), store)
         self.found.failing = self._still(self.found.failing, failing, store)
+        self.found.permanent = self._still(self.found.permanent, permanent, store)
 
     def _still(self, named: Sequence[Record], holds: Callable[[Record], bool], store: RecordStore) -> list[Record]:
         kept: list[Record] = []
@@ -139,9 +148,9 @@ def given_back(record: Record, now_ms: int) -> bool:
 
 
 def failing(record: Record) -> bool:
-    """Whether it failed, or had to be tried again and is not done yet."""
+    """Whether it failed and may be tried again, or had to be and is not done yet."""
     tried_again = record.status == Status.INPROGRESS and (record.attempts or 0) > 1
-    return record.status == Status.FAILED or tried_again
+    return tried_again or (record.status == Status.FAILED and not permanent(record))
 
 
 def _lease_over(record: Record, now_ms: int) -> bool:

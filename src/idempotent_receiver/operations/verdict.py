@@ -147,7 +147,12 @@ def _permanent(letter: Letter, found: Record | None, now_ms: int) -> bool:
     # Only what fails for good is stamped with a reason; on its way back the reason is left out.
     if letter.stamp is not None and letter.stamp.reason is not None:
         return True
-    return found is not None and not found.expired(now_ms) and error_of(found).get("permanent") is True
+    return found is not None and not found.expired(now_ms) and permanent(found)
+
+
+def permanent(found: Record) -> bool:
+    """Whether a record says that trying again cannot help."""
+    return error_of(found).get("permanent") is True
 
 
 def error_of(found: Record) -> Mapping[str, Any]:

@@ -58,14 +58,22 @@ build: .build/$(ARCHITECTURE).complete .build/host.complete ## build the functio
 
 # What is said on the command line takes the place of all that samconfig.toml has of it, so that is said again.
 said_in_samconfig = $(shell .tools/sam/bin/python -c 'import sys, tomllib; \
-	said = tomllib.load(open("samconfig.toml", "rb"))[sys.argv[1]]["deploy"]["parameters"].get("parameter_overrides", []); \
-	print(said if isinstance(said, str) else " ".join(said))' $(ENV))
-architecture = $(if $(filter-out file,$(origin ARCHITECTURE)),--parameter-overrides $(filter-out Architecture=%,$(said_in_samconfig)) Architecture=$(ARCHITECTURE))
+	said = tomllib.load(open(sys.argv[1], "rb"))[sys.argv[2]]["deploy"]["parameters"].get("parameter_overrides", []); \
+	print(said if isinstance(said, str) else " ".join(said))' $(samconfig) $(ENV))
+samconfig := $(if $(WORKFLOW),samconfig.workflow.toml,samconfig.toml)
+configured := --config-file $(samconfig) --config-env $(ENV)
+architecture := $(if $(filter-out file,$(origin ARCHITECTURE)),Architecture=$(ARCHITECTURE))
+overrides = --parameter-overrides $(if $(architecture),$(filter-out Architecture=%,$(said_in_samconfig)),$(said_in_samconfig)) $(architecture)
 
 .PHONY: deploy
-deploy: $(SAM) ## build and deploy to AWS (ENV=default, staging or prod, as in samconfig.toml; ARCHITECTURE=x86_64)
-	.tools/sam/bin/sam build --config-env $(ENV)
-	.tools/sam/bin/sam deploy --config-env $(ENV) $(architecture)
+deploy: $(SAM) $(if $(WORKFLOW),$(DEVELOPMENT)) ## build and deploy to AWS (ENV=default, staging or prod, as in samconfig.toml; ARCHITECTURE=x86_64; WORKFLOW=1 for the workflow beside it)
+	.tools/sam/bin/sam build $(configured)
+ifdef WORKFLOW
+	consumers=$$(.venv/bin/python -m local.workflow_stack $(ENV)) && \
+	.tools/sam/bin/sam deploy $(configured) $(overrides) $$consumers
+else
+	.tools/sam/bin/sam deploy $(configured) $(if $(architecture),$(overrides))
+endif
 
 .PHONY: invoke
 invoke: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME) .build/host.complete ## run the built function once (EVENT=events/fresh.json)

@@ -1,4 +1,4 @@
-"""Put workflow.yaml onto a local cloud, beside the consumer's stack.
+"""Put workflow.yaml onto a local cloud, beside the consumer's stack; and say what it has to know of that stack.
 
 The template goes as it stands, and so does the definition but for this: the local cloud calls whatever a function
 raises or dies of `Runtime.HandlerError`, so that name is added to what is tried again; and so that nobody waits long
@@ -10,8 +10,13 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+import tomllib
 from typing import TYPE_CHECKING, Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+
+from local.account import Account
 from local.cloud import ROOT
 from local.deploy import CODE_BUCKET, HOST_BUILD, Stack, await_created, describe, pointing_at, upload
 
@@ -37,20 +42,24 @@ def deploy_workflow(
 ) -> Stack:
     """Deploy workflow.yaml for a deployed consumer, with the code in this folder, and return once it is made."""
     text = pointing_at(TEMPLATE.read_text(), upload(cloud, code, overlay))
-    parameters = {
+    cloud.client("cloudformation").create_stack(
+        StackName=name,
+        TemplateBody=re.sub(r"(?m)^(\s+DefinitionUri: ).*$", rf"\g<1>{_upload_definition(cloud)}", text),
+        Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in beside(consumer).items()],
+        Capabilities=["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"],
+    )
+    await_created(cloud, name)
+    return describe(cloud, name)
+
+
+def beside(consumer: Stack) -> dict[str, str]:
+    """The parameters that name what the workflow shares with its consumer."""
+    return {
         "QueueUrl": consumer.outputs["QueueUrl"],
         "QueueArn": consumer.outputs["QueueArn"],
         "AccountsTable": consumer.resources["Accounts"],
         "EntriesTable": consumer.resources["Entries"],
     }
-    cloud.client("cloudformation").create_stack(
-        StackName=name,
-        TemplateBody=re.sub(r"(?m)^(\s+DefinitionUri: ).*$", rf"\g<1>{_upload_definition(cloud)}", text),
-        Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()],
-        Capabilities=["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"],
-    )
-    await_created(cloud, name)
-    return describe(cloud, name)
 
 
 def _upload_definition(cloud: Cloud) -> str:
@@ -69,3 +78,33 @@ def definition() -> dict[str, Any]:
             again["BackoffRate"] = 1.5
             again["MaxDelaySeconds"] = LONGEST_PAUSE_SECONDS
     return machine
+
+
+def main(environment: str) -> int:
+    """Print them for the stack that samconfig.toml names for this environment; return the exit status."""
+    settings = tomllib.loads((ROOT / "samconfig.toml").read_text())
+    if environment not in settings:
+        print(
+            f"samconfig.toml has no table {environment}: ENV is one of {', '.join(_environments(settings))}",
+            file=sys.stderr,
+        )
+        return 1
+    name = settings[environment]["global"]["parameters"]["stack_name"]
+    try:
+        told = beside(describe(Account(), name))
+    except (ClientError, BotoCoreError) as error:
+        print(f"the consumer's stack {name} cannot be asked: {error}\nDeploy it first: make deploy", file=sys.stderr)
+        return 1
+    except KeyError as missing:
+        print(f"the stack {name} has no {missing.args[0]}: is it the consumer with its ledger?", file=sys.stderr)
+        return 1
+    print(*(f"{parameter}={value}" for parameter, value in told.items()))
+    return 0
+
+
+def _environments(settings: Mapping[str, Any]) -> list[str]:
+    return [name for name, told in settings.items() if isinstance(told, dict)]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

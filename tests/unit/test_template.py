@@ -419,13 +419,16 @@ def test_dead_letters_are_sent_where_the_role_may_send_them(variant: str) -> Non
         ((), None),
         (("ARCHITECTURE=x86_64",), ["LogRetentionDays=7", "Architecture=x86_64"]),
         (("ARCHITECTURE=arm64", "ENV=prod"), ["LogRetentionDays=90", "MaximumConcurrency=50", "Architecture=arm64"]),
+        (("WORKFLOW=1",), ["LogRetentionDays=7", "$consumers"]),
+        (("WORKFLOW=1", "ARCHITECTURE=x86_64"), ["LogRetentionDays=7", "Architecture=x86_64", "$consumers"]),
     ],
 )
-def test_an_architecture_that_is_deployed_for_is_said_beside_samconfigs_parameters(
+def test_what_a_deployment_says_is_said_beside_samconfigs_parameters(
     said: tuple[str, ...], passed: list[str] | None
 ) -> None:
     """Alone it would take their place."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "ARCHITECTURE")}
+    chosen = ("MAKEFLAGS", "ARCHITECTURE", "WORKFLOW")
+    environment = {name: value for name, value in os.environ.items() if name not in chosen}
     asked = ["make", "--dry-run", "deploy", *said]
     told = subprocess.run(asked, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
     (line,) = [line for line in told.splitlines() if "sam deploy" in line]

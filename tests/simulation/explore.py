@@ -30,7 +30,8 @@ SETUPS = {
         Setup("3x1", workers=3, messages=1),
         Setup("2x2-fifo", workers=2, messages=2, fifo=True),
         Setup("2x2", workers=2, messages=2),
-        Setup("2x2-parallel", workers=2, messages=2, concurrency=2),
+        # A worker that runs both at once has many times the orders: with a second fault they do not end within hours.
+        Setup("2x2-parallel", workers=2, messages=2, concurrency=2, faults=1),
     )
 }
 """How many workers get how many messages, each worker getting all of them; what else is special follows the dash.
@@ -38,7 +39,6 @@ SETUPS = {
 The heaviest come last: so they do not keep the others from being told.
 """
 
-FAULTS = 2
 PROCESSES = 2
 
 
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
     """Explore the setups that are named, or all; or play one schedule again."""
     parser = argparse.ArgumentParser(prog="explore", description=__doc__)
     parser.add_argument("setups", nargs="*", help=f"of {', '.join(SETUPS)}; all where none is named")
-    parser.add_argument("--faults", type=int, default=FAULTS, help="faults a schedule, at most (%(default)s)")
+    parser.add_argument("--faults", type=int, help="faults a schedule, at most (2, or fewer where a setup says so)")
     parser.add_argument("--seconds", type=float, default=3600, help="time for each setup, at most (%(default)s)")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="setups at once (%(default)s)")
     parser.add_argument("--play", metavar="NUMBERS", help="tell this schedule of the one setup that is named")
@@ -57,14 +57,19 @@ def main(arguments: list[str]) -> int:
     if chosen.play is not None:
         if len(chosen.setups) != 1:
             parser.error("name the one setup to play")
-        print(*retold(SETUPS[chosen.setups[0]], chosen.faults, chosen.play), sep="\n")
+        (name,) = chosen.setups
+        print(*retold(SETUPS[name], _faults(name, chosen.faults), chosen.play), sep="\n")
         return 0
     names = chosen.setups or list(SETUPS)
     with ProcessPoolExecutor(chosen.processes) as pool:
-        runs = [pool.submit(explored, name, chosen.faults, chosen.seconds) for name in names]
+        runs = [pool.submit(explored, name, _faults(name, chosen.faults), chosen.seconds) for name in names]
         for run in as_completed(runs):
             print(*report(run.result()), sep="\n", flush=True)
     return 0 if all(run.result().finished for run in runs) else 1
+
+
+def _faults(name: str, chosen: int | None) -> int:
+    return SETUPS[name].faults if chosen is None else chosen
 
 
 def explored(name: str, faults: int, seconds: float) -> Found:

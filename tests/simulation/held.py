@@ -38,6 +38,8 @@ class Setup:
     """Over HTTP: whether a handler's exception is the last word."""
     wait_seconds: float = 0
     """Over HTTP: how long a request waits for another one."""
+    faults: int = 2
+    """How many a schedule may have at most, where nobody says otherwise."""
 
     @property
     def refuses(self) -> bool:

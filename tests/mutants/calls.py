@@ -266,6 +266,21 @@ MUTANTS = [
         where=EXECUTIONS,
     ),
     Mutant(
+        name="an execution that runs is refused because its hand-over was not confirmed",
+        file="executions.py",
+        old="        return Started(arn) if isinstance(answer, Unavailable) else answer\n",
+        new="        return answer\n",
+        where=EXECUTIONS,
+    ),
+    Mutant(
+        name="a starter that lives is swept up after",
+        promise=2,
+        file="executions.py",
+        old="found.status != Status.INPROGRESS or not _orphaned(found, deadline.now_ms)",
+        new="found.status != Status.INPROGRESS",
+        where=EXECUTIONS,
+    ),
+    Mutant(
         name="an execution has its key no longer than its starter",
         promise=2,
         file="executions.py",

@@ -22,6 +22,7 @@ from idempotent_receiver.executions import (
 )
 from idempotent_receiver.protocol import Unavailable
 from idempotent_receiver.record import AlreadyCompleted, AlreadyFailed, FingerprintMismatch, LostClaim, Record, Settled
+from idempotent_receiver.store import NotApplied
 from tests.held_clock import HeldClock
 from tests.machines import MACHINE, Killed, Machines
 
@@ -151,6 +152,20 @@ def test_a_hand_over_that_comes_after_the_outcome_says_the_outcome(desk: Desk, m
     answer = desk.ask()
     assert isinstance(answer, AlreadyCompleted)
     assert desk.record().data == "7"
+
+
+def test_a_hand_over_that_the_store_does_not_take_is_made_by_a_sweep(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The execution runs, so the client is told so; its outcome needs no hand-over, but a sweep makes up for it."""
+    with monkeypatch.context() as down:
+        down.setattr(desk.store, "replace", lambda changes: [NotApplied("throttled", retry=True) for _ in changes])
+        assert desk.ask() == Started(ARN)
+    assert desk.record().execution is None
+    desk.let_the_lease_end()
+    assert desk.sweep() == Started(ARN)
+    assert desk.record().execution == ARN
+    assert list(desk.machines.executions) == [NAME]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from idempotent_receiver.executions import name_of
 from tests.workflow.conftest import TRANSFER
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def test_a_transfer_is_asked_for_and_asked_for_again(bank: Bank) -> None:
     bank.create()
     status, told = post()
     assert status == 202
+    assert told["location"].rpartition("/")[2] == name_of("k1", ALICE), "as docs/workflow.md looks at a key"
     bank.ended(told["execution"])
     assert bank.balances() == {"alice": 70, "bob": 30}
     (message,) = bank.messages()

@@ -366,7 +366,7 @@ def test_nothing_that_others_wrote_reaches_the_terminal_as_a_command(receiver: R
 
 def test_stuck_tells_its_cost_first_and_names_the_worst(receiver: Receiver) -> None:
     ran = receiver("stuck", "--stack", "transfers", "--yes", "--json")
-    assert ran.err.startswith("A scan of records reads about 5 items")
+    assert re.match("A scan of records reads about 5 items, .* MB: 1 read unit, in ", ran.err)
     assert (ran.code, ran.json["scanned"], ran.json["complete"]) == (0, 5, True)
     assert [each["id"] for each in ran.json["unsettled"]] == [STUCK]
     assert [each["id"] for each in ran.json["failing"]] == [FLAKY, STUCK]
@@ -505,13 +505,13 @@ def test_the_plan_and_the_question_know_the_limit_and_the_rest_is_left(
     flags = ("--stack", "transfers", "--limit", "1", "--reason", "received too often, and never")
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     ran = receiver("dlq", "redrive", *flags, "--json")
-    assert "Move and drop 1 letters? [y/N]" in ran.err
-    assert re.search(r"\b4 +BEYOND_LIMIT +could go as well", ran.err)
+    assert "Move and drop 1 letter? [y/N]" in ran.err
+    assert re.search(r"\b4 +BEYOND_LIMIT +stays for now", ran.err)
     assert (ran.code, ran.json["plan"]) == (1, {"MOVE": 1, "BEYOND_LIMIT": 4})
     assert (ran.json["moved"], len(ran.json["left"]), ran.json["beyond_limit"]) == (1, 4, True)
     assert {each["why"] for each in ran.json["left"]} == {"more than --limit allows: run again for it"}
     told = receiver("dlq", "redrive", *flags, "--yes").out
-    assert "1 moved, 0 dropped as done, 3 left where they are." in told
+    assert "1 moved, 0 dropped as done, 3 left in place." in told
 
 
 @pytest.mark.parametrize("answer", ["n\n", "", "\n"])
@@ -535,10 +535,19 @@ def test_redrive_of_what_is_not_there_names_it_and_is_not_found(receiver: Receiv
     assert (ran.code, f"There are no dead letters {says}" in ran.out) == (terminal.Exit.LEFT, True)
 
 
+def test_one_is_not_spoken_of_as_many(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert "dropped: 1 letter left in place." in receiver("dlq", "redrive", "--stack", "transfers", "--key", FLAKY).out
+    shown = receiver("stuck", "--stack", "transfers", "--yes").out
+    assert shown.startswith(
+        "5 records: 1 claim that nobody settled, 0 given back and waiting, 2 keys failing, 1 failed"
+    )
+
+
 def test_what_was_not_confirmed_is_said_to_stay(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("n\nn\n"))
     ran = receiver("dlq", "redrive", "--stack", "transfers")
-    assert (ran.code, "all 4 letters stay where they are." in ran.out) == (1, True)
+    assert (ran.code, "dropped: 4 letters left in place." in ran.out) == (1, True)
     told = receiver("dlq", "redrive", "--stack", "transfers", "--json").json
     assert {each["key"] for each in told["left"]} == {DONE, FLAKY, CONFLICT, CLOSED}
     assert {each["key"] for each in told["left"] if each["why"] == "it was not confirmed"} == {DONE, FLAKY}
@@ -556,7 +565,7 @@ def test_what_comes_up_behind_is_not_moved_without_a_yes_either(
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     ran = receiver("dlq", "redrive", *flags)
     assert "While letters are held, SQS gives out nothing more of their groups" in ran.err
-    assert re.search(r"Move and drop (1 letters and )?what comes up behind\? \[y/N\]", ran.err)
+    assert re.search(r"Move and drop (1 letter and )?what comes up behind\? \[y/N\]", ran.err)
     assert (ran.code, ran.json["moved"]) == (1, 0)
 
 
@@ -911,7 +920,7 @@ def test_redrive_in_a_terminal_asks_and_moves_with_a_bar(stack: Stack) -> None:
     assert keyboard.until("Move and drop 2 letters? [y/N]").type("y\n").end() == 1
     assert "moving" in keyboard.shown
     assert "2/2" in keyboard.shown
-    assert "1 moved, 1 dropped as done, 2 left where they are." in keyboard.shown
+    assert "1 moved, 1 dropped as done, 2 left in place." in keyboard.shown
 
 
 @in_a_terminal
@@ -919,6 +928,22 @@ def test_a_redrive_of_nothing_draws_no_bar(stack: Stack) -> None:
     keyboard = Keyboard("dlq", "redrive", "--stack", "transfers", "--key", "nosuch")
     assert keyboard.end() == 1
     assert "0/0" not in keyboard.shown
+
+
+@pytest.mark.parametrize("command", [("stuck",), ("dlq", "redrive")], ids=" ".join)
+def test_the_end_of_input_leaves_the_question_on_a_line_of_its_own(
+    receiver: Receiver, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    ran = receiver(*command, "--stack", "transfers")
+    assert "? [y/N] \nNot confirmed: nothing was done." in ran.err
+
+
+@in_a_terminal
+def test_ctrl_d_at_the_question_does_nothing(stack: Stack) -> None:
+    keyboard = Keyboard("stuck", "--stack", "transfers")
+    assert keyboard.until("[y/N]").type("\x04").end() == 1
+    assert "[y/N] \r\nNot confirmed" in keyboard.shown
 
 
 @in_a_terminal

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rich.console import Console
 
+from idempotent_receiver.operations import checkup
 from idempotent_receiver.operations.doctor import (
     CHECKS,
     DAY_SECONDS,
@@ -23,7 +26,7 @@ from local.cloud import ROOT
 from tests.consumer_facts import facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 SHIPPED = facts()
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
@@ -148,6 +151,31 @@ def test_a_missing_fact_leaves_the_other_checks_alone() -> None:
         ("Finding", "partial-responses"),
         ("Unchecked", "alarms"),
     ]
+
+
+def shown(found: Sequence[Finding | Unchecked]) -> str:
+    console = Console(width=80, file=io.StringIO())
+    console.print(checkup.text(found))
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_what_is_in_order_is_named_so_that_no_finding_can_be_trusted() -> None:
+    names = [name_of(check) for check in CHECKS]
+    said = " ".join(shown([]).split())
+    assert said == f"in order: {', '.join(names)} 12 checks: 12 in order, 0 findings, 0 not checked."
+
+    found = examine(replace(amended("mapping", FunctionResponseTypes=[]), alarms=Unknown("AccessDenied")))
+    in_order = shown(found).partition("in order: ")[2]
+    assert "partial-responses" not in in_order
+    assert "alarms" not in in_order
+    assert in_order.endswith("12 checks: 10 in order, 1 finding, 1 not checked.\n")
+
+
+@pytest.mark.parametrize(("days", "says"), [(1, "records last 1 day,"), (2, "records last 2 days,")])
+def test_a_day_is_one(days: int, says: str) -> None:
+    (finding,) = examine(replace(SHIPPED, retention_seconds=days * DAY_SECONDS))
+    assert isinstance(finding, Finding)
+    assert says in finding.text
 
 
 def test_two_faults_are_two_findings() -> None:

@@ -73,7 +73,7 @@ RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
     [
         (None, Verdict.MOVE, "no record"),
         (EXPIRED, Verdict.MOVE, "expired"),
-        (TRANSIENT, Verdict.MOVE, "after 5 attempts"),
+        (TRANSIENT, Verdict.MOVE, "failed at attempt 5"),
         (ORPHAN, Verdict.MOVE, "never settled"),
         (HELD, Verdict.MOVE, "another worker holds its claim"),
         (BARE, Verdict.MOVE, "no fingerprint to compare"),

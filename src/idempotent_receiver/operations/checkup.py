@@ -11,7 +11,7 @@ from rich.text import Text
 from idempotent_receiver.operations.deployment import Deployment, Refused
 from idempotent_receiver.operations.doctor import CHECKS, Finding, Unchecked, examine, name_of
 from idempotent_receiver.operations.inspection import Consumer, NotFound, gather, of_stack
-from idempotent_receiver.operations.layout import clean
+from idempotent_receiver.operations.layout import clean, counted
 from idempotent_receiver.operations.terminal import Exit, Terminal, of_a_deployment
 
 UNUSED = ("queue", "dlq", "namespace", "key_strategy", "envelope")
@@ -36,7 +36,7 @@ def doctor(
         found = examine(gather(deployment.account.client, consumer))
     except NotFound as error:
         raise Refused(str(error)) from None
-    terminal.answer(_values(found), _text(found))
+    terminal.answer(_values(found), text(found))
     if any(isinstance(each, Finding) for each in found):
         raise typer.Exit(Exit.LEFT)
 
@@ -66,13 +66,21 @@ def _values(found: Sequence[Finding | Unchecked]) -> dict[str, Any]:
     }
 
 
-def _text(found: Sequence[Finding | Unchecked]) -> RenderableType:
+def text(found: Sequence[Finding | Unchecked]) -> RenderableType:
+    """The findings, what could not be checked, and by name what is in order."""
     lines: list[Text] = []
     for each in found:
         match each:
-            case Finding(check, text, remedy):
-                lines += [Text(check, style="bold red"), Text(f"  {clean(text)}"), Text(f"  remedy: {clean(remedy)}")]
+            case Finding(check, problem, remedy):
+                lines += [
+                    Text(check, style="bold red"),
+                    Text(f"  {clean(problem)}"),
+                    Text(f"  remedy: {clean(remedy)}"),
+                ]
             case Unchecked(check, why):
                 lines += [Text(check, style="bold yellow"), Text(f"  could not be checked: {clean(why)}")]
+    names = [name_of(check) for check in CHECKS]
+    in_order = [name for name in names if name not in {each.check for each in found}]
     findings = sum(isinstance(each, Finding) for each in found)
-    return Group(*lines, Text(f"{len(CHECKS)} checks: {findings} findings, {len(found) - findings} not checked."))
+    told = f"{len(in_order)} in order, {counted(findings, 'finding')}, {len(found) - findings} not checked."
+    return Group(*lines, Text(f"in order: {', '.join(in_order) or 'none'}"), Text(f"{len(CHECKS)} checks: {told}"))

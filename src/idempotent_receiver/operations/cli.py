@@ -20,7 +20,7 @@ from rich.text import Text
 
 from idempotent_receiver.operations import checkup, dlq, report
 from idempotent_receiver.operations.deployment import Deployment, Missing, Refused
-from idempotent_receiver.operations.layout import clean
+from idempotent_receiver.operations.layout import clean, counted
 from idempotent_receiver.operations.survey import BYTES_A_UNIT, Survey, cost_of, scan
 from idempotent_receiver.operations.terminal import EXIT_CODES, Exit, Terminal, Yes, examples, of_a_deployment
 from idempotent_receiver.store import Unknown
@@ -106,8 +106,8 @@ def stuck(
     store = deployment.store
     cost = cost_of(deployment.dynamodb, deployment.table)
     terminal.note(
-        f"A scan of {deployment.table} reads about {cost.items} items, {cost.size_bytes / 1e6:.1f} MB: "
-        f"{cost.read_units} read units, in {cost.read_units / rate:.0f} s at {rate:g} a second. "
+        f"A scan of {deployment.table} reads about {counted(cost.items, 'item')}, {cost.size_bytes / 1e6:.1f} MB: "
+        f"{counted(cost.read_units, 'read unit')}, in {cost.read_units / rate:.0f} s at {rate:g} a second. "
         "DynamoDB counts items every six hours or so."
     )
     if not terminal.agreed("Scan?", yes=yes):

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from idempotent_receiver.operations import native, report
 from idempotent_receiver.operations.deployment import Deployment, Refused
-from idempotent_receiver.operations.layout import clean
+from idempotent_receiver.operations.layout import clean, counted
 from idempotent_receiver.operations.letters import HOLD_SECONDS, DeadLetterQueue
 from idempotent_receiver.operations.redrive import Desk, Redrive, Tally, Wanted
 from idempotent_receiver.operations.terminal import Exit, Terminal, Yes, examples, of_a_deployment
@@ -128,7 +128,7 @@ def _redrive(run: Redrive, desk: Desk, wanted: Wanted, terminal: Terminal, *, ye
         told: RenderableType = report.tally_text(run.tally, plan, beyond)
     else:
         run.leave(plan)
-        told = Text(f"Nothing was moved or dropped: all {len(plan)} letters stay where they are.")
+        told = Text(f"Nothing was moved or dropped: {counted(len(plan), 'letter')} left in place.")
     values = {"plan": report.counts(plan, beyond), "confirmed": confirmed, "stopped": run.stopped()}
     terminal.answer({**values, **report.tally_values(run.tally)}, told)
     tally = run.tally
@@ -145,7 +145,7 @@ def _none_of(wanted: Wanted) -> str:
 def _agreed(acts: int, terminal: Terminal, *, more: bool, yes: bool) -> bool:
     if acts == 0 and not more:
         return True
-    what = [f"{acts} letters"] if acts else []
+    what = [counted(acts, "letter")] if acts else []
     what += ["what comes up behind"] if more else []
     return terminal.agreed(f"Move and drop {' and '.join(what)}?", yes=yes)
 
@@ -182,7 +182,7 @@ def _move_natively(deployment: Deployment, terminal: Terminal, rate: float | Non
             "Without --native, letters come back under their old keys."
         )
     count = DeadLetterQueue(deployment.sqs, deployment.dead_letter_queue_url, terminal.clock).count()
-    if not terminal.agreed(f"Let SQS move about {count} letters?", yes=yes):
+    if not terminal.agreed(f"Let SQS move about {counted(count, 'letter')}?", yes=yes):
         terminal.answer({"native": True, "confirmed": False}, Text("Nothing was moved."))
         raise typer.Exit(Exit.LEFT)
     handle = native.start(deployment.sqs, source, target, rate)

@@ -111,7 +111,7 @@ def receives(facts: Facts) -> Iterator[Problem]:
         )
     elif int(policy["maxReceiveCount"]) < LEAST_RECEIVES:
         yield Problem(
-            f"a message is given up after {policy['maxReceiveCount']} receives, throttled ones among them",
+            f"maxReceiveCount is {policy['maxReceiveCount']}, and throttled deliveries count as receives",
             f"set maxReceiveCount in the queue's RedrivePolicy to {LEAST_RECEIVES} or more",
         )
 
@@ -299,4 +299,5 @@ def _retention(queue: Answer) -> int:
 
 
 def _days(seconds: int) -> str:
-    return f"{seconds / DAY_SECONDS:g} days"
+    days = f"{seconds / DAY_SECONDS:g}"
+    return f"{days} day" if days == "1" else f"{days} days"

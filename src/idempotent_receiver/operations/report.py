@@ -33,16 +33,16 @@ BEYOND = "BEYOND_LIMIT"
 """Stands among the verdicts for what only the limit keeps where it is."""
 
 WHAT: dict[str, str] = {
-    Verdict.MOVE: "go back to the queue",
-    Verdict.DONE: "are done already, and are dropped",
-    Verdict.CONFLICT: "conflict: their key was used for another payload; they stay",
-    Verdict.PERMANENT: "failed for good, and stay without --include-permanent",
-    Verdict.TOO_OLD: "are older than records last, and stay without --force",
-    Verdict.NO_ROOM: "have no room for their key, and stay",
-    Verdict.UNKEYED: "have no usable key, and stay",
-    Verdict.UNREADABLE: "have a record that could not be read, and stay",
-    Verdict.FOREIGN: "come from another queue, and stay",
-    BEYOND: "could go as well, and stay: --limit allows no more",
+    Verdict.MOVE: "back to the queue",
+    Verdict.DONE: "dropped: done already",
+    Verdict.CONFLICT: "stays, in conflict: its key was used for another payload",
+    Verdict.PERMANENT: "stays without --include-permanent: failed for good",
+    Verdict.TOO_OLD: "stays without --force: older than records last",
+    Verdict.NO_ROOM: "stays: no room for its key",
+    Verdict.UNKEYED: "stays: no usable key",
+    Verdict.UNREADABLE: "stays: its record could not be read",
+    Verdict.FOREIGN: "stays: from another queue",
+    BEYOND: "stays for now: --limit allows no more",
 }
 
 
@@ -196,7 +196,7 @@ def counts(plan: Sequence[Judgement], beyond: Sequence[Judgement]) -> dict[str, 
 
 def plan_tables(plan: Sequence[Judgement], beyond: Sequence[Judgement]) -> RenderableType:
     """What would be done, and each letter that would stay."""
-    table = table_of("letters", "verdict", "what becomes of them", text="what becomes of them")
+    table = table_of("letters", "verdict", "what becomes of it", text="what becomes of it")
     for verdict, count in counts(plan, beyond).items():
         row(table, count, verdict, WHAT[verdict])
     staying = [each for each in plan if each.verdict not in (Verdict.MOVE, Verdict.DONE)]
@@ -232,13 +232,13 @@ def tally_values(tally: Tally) -> dict[str, Any]:
 
 def tally_text(tally: Tally, plan: Sequence[Judgement], beyond: Sequence[Judgement]) -> RenderableType:
     """What has come of a redrive, as a person reads it, with the letters that stay although the plan did not say so."""
-    lines = [f"{tally.moved} moved, {tally.dropped} dropped as done, {len(tally.left)} left where they are."]
+    lines = [f"{tally.moved} moved, {tally.dropped} dropped as done, {len(tally.left)} left in place."]
     if tally.beyond_limit:
         lines.append("More could go: the limit was reached.")
     if tally.unseen:
         lines.append(f"About {tally.unseen} more were not given out: run again, or see what stays ahead of its group.")
     if tally.undeleted:
-        lines.append(f"{len(tally.undeleted)} were sent and not deleted: they come up again, known by their key.")
+        lines.append(f"{len(tally.undeleted)} sent and not deleted: to come up again, and be known by the key.")
     foreseen = {each.letter.id for each in plan if each.verdict not in (Verdict.MOVE, Verdict.DONE)}
     foreseen |= {each.letter.id for each in beyond}
     left = [asdict(each) for each in tally.left if each.id not in foreseen]

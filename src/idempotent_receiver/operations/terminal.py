@@ -97,6 +97,9 @@ class Terminal:
             self.err.print(f"{question} [y/N] ", end="")
             self.err.file.flush()
             answer = sys.stdin.readline()
+            if not answer:
+                # It has ended, by Ctrl-D or as a file does: what is said next must not stand behind the question.
+                self.err.print()
             if answer.strip().casefold() in ("y", "yes"):
                 return True
             if answer.strip().casefold() in ("", "n", "no"):

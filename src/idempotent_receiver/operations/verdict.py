@@ -139,7 +139,7 @@ def _met(found: Record | None, now_ms: int) -> str:
     if found.expired(now_ms):
         return "its record has expired"
     if found.status == Status.FAILED:
-        return f"it failed after {found.attempts or 1} attempts and may be tried again"
+        return f"it failed at attempt {found.attempts or 1} and may be tried again"
     return "its claim was never settled, and its lease is over"
 
 

@@ -779,6 +779,42 @@ def test_what_is_not_there_is_named_with_its_option(receiver: Receiver, command:
     assert f"nosuch in this account and region: correct {option} (see --region, --profile)" in ran.err
 
 
+NOWHERE = "https://sqs.us-east-1.amazonaws.com/123456789012/nosuch"
+
+
+@pytest.mark.parametrize("option", ["--queue", "--dlq"])
+@pytest.mark.parametrize("command", ["list", "redrive"])
+def test_a_url_of_no_queue_is_named_with_its_option_too(receiver: Receiver, command: str, option: str) -> None:
+    ran = receiver("dlq", command, "--stack", "transfers", option, NOWHERE)
+    assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
+    assert ran.err == (
+        f"receiver: there is no queue {NOWHERE} in this account and region: correct {option} "
+        "(see --region, --profile)\n"
+    )
+
+
+@pytest.mark.parametrize(("output", "option"), [("QueueUrl", "--queue"), ("DeadLetterQueueUrl", "--dlq")])
+def test_a_queue_that_only_the_stack_names_is_no_options_fault(
+    receiver: Receiver, stack: Stack, output: str, option: str
+) -> None:
+    stack.outputs[output] = NOWHERE
+    ran = receiver("dlq", "list", "--stack", "transfers")
+    assert ran.code == terminal.Exit.USAGE
+    assert f"stack transfers names it: mend the stack, or give {option} (see" in ran.err
+
+
+def test_a_dead_letter_queue_that_only_the_redrive_policy_names_is_not_blamed_on_the_queue(
+    receiver: Receiver, stack: Stack
+) -> None:
+    stack.sqs.delete_queue(QueueUrl=stack.dead)
+    flags = ("--queue", "transfers", "--table", "records", "--key-strategy", "message_id")
+    ran = receiver("dlq", "list", *flags)
+    assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
+    said = " ".join(ran.err.split())
+    assert f"there is no queue {stack.dead_arn} in" in said
+    assert f"the redrive policy of {stack.queue} names it: correct that, or give --dlq" in said
+
+
 def test_a_stack_that_does_not_name_its_key_strategy_is_not_guessed_at(receiver: Receiver, stack: Stack) -> None:
     del stack.outputs["KeyStrategy"]
     ran = receiver("dlq", "list", "--stack", "transfers")

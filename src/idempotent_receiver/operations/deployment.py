@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 STRATEGIES = "message_id, body_field:PATH or message_attribute:NAME"
 
 
+NO_QUEUE = ("NonExistentQueue", "QueueDoesNotExist", "InvalidAddress")
+"""How the codes end by which SQS says that a name, or a URL, is no queue's."""
+
+
 class Refused(Exception):
     """The operator has to say something else; the text says what."""
 
@@ -104,6 +108,14 @@ def key_strategy(text: str) -> keys.KeyStrategy:
     raise Refused(f"--key-strategy {text} is not known here: it is {STRATEGIES}, as in the consumer's code")
 
 
+@dataclass(frozen=True, slots=True)
+class _Queue:
+    """A queue that is there."""
+
+    url: str
+    arn: str
+
+
 @dataclass(frozen=True)
 class Deployment:
     """What is known of a deployed consumer. Everything is looked up when it is first asked for."""
@@ -139,31 +151,25 @@ class Deployment:
             raise
         return {each["OutputKey"]: each["OutputValue"] for each in found.get("Outputs", [])}
 
-    @cached_property
+    @property
     def queue_url(self) -> str:
         """The URL of the consumer's queue."""
-        return self._queue_url(self._said(self.flags.queue, "QueueUrl", "--queue"))
+        return self._queue.url
 
-    @cached_property
+    @property
     def queue_arn(self) -> str:
         """Its ARN."""
-        return self._attribute(self.queue_url, "QueueArn")
+        return self._queue.arn
 
-    @cached_property
+    @property
     def dead_letter_queue_url(self) -> str:
         """The URL of its dead-letter queue: as said, or as the queue's own redrive policy says."""
-        said = self.flags.dlq or self.outputs.get("DeadLetterQueueUrl")
-        if said is not None:
-            return self._queue_url(said)
-        found = re.search(r'"deadLetterTargetArn"\s*:\s*"([^"]+)"', self._attribute(self.queue_url, "RedrivePolicy"))
-        if found is None:
-            raise Refused(f"{self.queue_url} has no dead-letter queue that SQS knows of: name it with --dlq")
-        return self._queue_url(found[1])
+        return self._dead_letter_queue.url
 
-    @cached_property
+    @property
     def dead_letter_queue_arn(self) -> str:
         """Its ARN."""
-        return self._attribute(self.dead_letter_queue_url, "QueueArn")
+        return self._dead_letter_queue.arn
 
     @cached_property
     def sharers(self) -> list[str] | None:
@@ -246,31 +252,40 @@ class Deployment:
         where = "give --stack" if self.flags.stack is None else f"stack {self.flags.stack} has no output {output}: give"
         raise Refused(f"{where} or {remedy}" if self.flags.stack is None else f"{where} {remedy}")
 
-    def _queue_url(self, said: str) -> str:
-        """The URL of a queue that was named by URL, ARN or name."""
-        if "://" in said:
-            return said
+    @cached_property
+    def _queue(self) -> _Queue:
+        said = self._said(self.flags.queue, "QueueUrl", "--queue")
+        return self._found(said, self._correction(self.flags.queue, "--queue"))
+
+    @cached_property
+    def _dead_letter_queue(self) -> _Queue:
+        said = self.flags.dlq or self.outputs.get("DeadLetterQueueUrl")
+        if said is not None:
+            return self._found(said, self._correction(self.flags.dlq, "--dlq"))
+        named = re.search(r'"deadLetterTargetArn"\s*:\s*"([^"]+)"', self._attribute(self.queue_url, "RedrivePolicy"))
+        if named is None:
+            raise Refused(f"{self.queue_url} has no dead-letter queue that SQS knows of: name it with --dlq")
+        return self._found(named[1], f"the redrive policy of {self.queue_url} names it: correct that, or give --dlq")
+
+    def _correction(self, flag: str | None, option: str) -> str:
+        """What to do about a name that is wrong."""
+        return f"correct {option}" if flag else f"stack {self.flags.stack} names it: mend the stack, or give {option}"
+
+    def _found(self, said: str, correction: str) -> _Queue:
+        """The queue that is named by URL, ARN or name. Raises Refused, with the correction, where there is none."""
         named: Any = {"QueueName": said}
         if said.startswith("arn:"):
             *_, account, name = said.split(":")
             named = {"QueueName": name, "QueueOwnerAWSAccountId": account}
         try:
-            return self.sqs.get_queue_url(**named)["QueueUrl"]
+            url = said if "://" in said else self.sqs.get_queue_url(**named)["QueueUrl"]
+            return _Queue(url, self._attribute(url, "QueueArn"))
         except ClientError as error:
-            raise self._no_queue(said, error) from None
+            if not error.response.get("Error", {}).get("Code", "").endswith(NO_QUEUE):
+                raise
+            raise Refused(
+                f"there is no queue {said} in this account and region: {correction} (see --region, --profile)"
+            ) from None
 
     def _attribute(self, url: str, name: Any) -> str:
-        try:
-            return (
-                self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name]).get("Attributes", {}).get(name, "")
-            )
-        except ClientError as error:
-            raise self._no_queue(url, error) from None
-
-    def _no_queue(self, said: str, error: ClientError) -> Exception:
-        if not error.response.get("Error", {}).get("Code", "").endswith(("NonExistentQueue", "QueueDoesNotExist")):
-            return error
-        option = "--dlq" if said in (self.flags.dlq, self.outputs.get("DeadLetterQueueUrl")) else "--queue"
-        return Refused(
-            f"there is no queue {said} in this account and region: correct {option} (see --region, --profile)"
-        )
+        return self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name]).get("Attributes", {}).get(name, "")

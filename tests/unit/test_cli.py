@@ -586,6 +586,33 @@ def test_redrive_says_so_where_aws_fails_and_that_it_can_be_started_again(
     assert len(stack.keys_in(stack.dead)) == 3, "what was done was dropped, and the rest was given back"
 
 
+NOT_SAID = "allow sqs:ListDeadLetterSourceQueues on it"
+
+
+@pytest.fixture
+def unsaid(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Receiver:
+    """Where SQS does not say whose dead-letter queue it is."""
+
+    def refuse(self: Any, operation: str, arguments: Any, found: Any = BaseClient._make_api_call) -> Any:
+        if operation == "ListDeadLetterSourceQueues":
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": "not allowed"}}, operation)
+        return found(self, operation, arguments)
+
+    monkeypatch.setattr(BaseClient, "_make_api_call", refuse)
+    return receiver
+
+
+@pytest.mark.parametrize("command", [("list",), ("redrive", "--yes")], ids=" ".join)
+def test_whose_letters_they_are_is_only_asked_for_where_they_do_not_tell(
+    unsaid: Receiver, stack: Stack, command: tuple[str, ...]
+) -> None:
+    assert unsaid("dlq", *command, "--stack", "transfers").err == ""
+    stack.sqs.send_message(QueueUrl=stack.dead, MessageBody="sent by hand")
+    ran = unsaid("dlq", *command, "--stack", "transfers")
+    assert "Some letters do not tell their queue, and count as this one's." in ran.err
+    assert NOT_SAID in " ".join(ran.err.split())
+
+
 # dlq redrive --native.
 
 
@@ -665,6 +692,18 @@ def test_a_native_redrive_of_a_shared_queue_is_refused(receiver: Receiver, stack
     move_tasks.add_response("list_dead_letter_source_queues", both, {"QueueUrl": stack.dead})
     ran = receiver("dlq", "redrive", "--native", "--stack", "transfers", "--yes")
     assert (ran.code, "others" in ran.err) == (2, True)
+
+
+def test_a_native_redrive_says_so_where_sqs_does_not_say_whose_queue_it_is(
+    receiver: Receiver, stack: Stack, move_tasks: Stubber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    move_tasks.add_client_error("list_dead_letter_source_queues", "AccessDenied")
+    move_tasks.add_response("get_queue_attributes", {"Attributes": {"ApproximateNumberOfMessages": "7"}})
+    ran = receiver("dlq", "redrive", "--native", "--stack", "transfers")
+    assert ran.code == 1
+    assert "SQS moves letters of other queues too, if any come here." in ran.err
+    assert NOT_SAID in " ".join(ran.err.split())
 
 
 def test_a_native_redrive_takes_no_filter(receiver: Receiver) -> None:

@@ -29,6 +29,12 @@ Hold = Annotated[
     int, typer.Option(min=1, max=43_200, help="Seconds that letters are invisible to others, should this be killed.")
 ]
 
+STRAYS = "Some letters do not tell their queue, and count as this one's."
+ASK = (
+    "SQS does not say whose dead-letter queue this is: if others share it, first allow sqs:ListDeadLetterSourceQueues "
+    "on it, as the stack's operator policy does."
+)
+
 
 @app.command(name="list", epilog=examples("receiver dlq list --stack transfers"))
 @of_a_deployment
@@ -54,6 +60,8 @@ def list_letters(
             desk.queue.give_back()
         halted = stopped()
     sample = total > len(letters)
+    if _strays(deployment, letters):
+        terminal.note(f"{STRAYS} {ASK}")
     groups = report.grouped(letters)
     values = {
         "queue": deployment.dead_letter_queue_url,
@@ -109,17 +117,21 @@ def redrive(
     with terminal.stoppable() as stopped:
         run = Redrive(desk, deployment.queue_url, wanted=wanted, rate=100.0 if rate is None else rate, stopped=stopped)
         try:
-            _redrive(run, desk, wanted, terminal, yes=yes)
+            _redrive(run, desk, wanted, deployment, terminal, yes=yes)
         finally:
             run.close()
 
 
-def _redrive(run: Redrive, desk: Desk, wanted: Wanted, terminal: Terminal, *, yes: bool) -> None:
+def _redrive(
+    run: Redrive, desk: Desk, wanted: Wanted, deployment: Deployment, terminal: Terminal, *, yes: bool
+) -> None:
     plan = run.plan()
     acts, beyond = wanted.within(plan)
     more = desk.queue.taken > 0 and (desk.queue.fifo or not desk.queue.exhausted)
     if more:
         terminal.note("The plan is of what SQS gives out now; what comes up behind it is judged by the same rules.")
+    if _strays(deployment, plan):
+        terminal.note(f"{STRAYS} {ASK}")
     terminal.show(report.plan_tables(plan, beyond) if plan else Text(_none_of(wanted)))
     behind = more and (wanted.limit is None or len(acts) < wanted.limit)
     confirmed = not run.stopped() and _agreed(len(acts), terminal, more=behind, yes=yes)
@@ -176,6 +188,8 @@ def _move_natively(deployment: Deployment, terminal: Terminal, rate: float | Non
     source, target = deployment.dead_letter_queue_arn, deployment.queue_arn
     if deployment.sharers:
         raise Refused(f"{source} has letters of {', '.join(deployment.sharers)} too, and --native would move them all")
+    if deployment.sharers is None:
+        terminal.note(f"SQS moves letters of other queues too, if any come here. {ASK}")
     if deployment.by_message_id:
         terminal.note(
             "This consumer's keys are messageIds, and a native redrive makes new ones: what was done runs again. "
@@ -206,10 +220,6 @@ def _move_natively(deployment: Deployment, terminal: Terminal, rate: float | Non
 def _desk(
     deployment: Deployment, terminal: Terminal, hold: int, *, include_permanent: bool = False, force: bool = False
 ) -> Desk:
-    if deployment.sharers is None:
-        terminal.note(
-            "SQS does not say whose dead-letter queue this is: letters without a source count as this queue's."
-        )
     if deployment.dead_letter_queue_url.endswith(".fifo"):
         terminal.note("While letters are held, SQS gives out nothing more of their groups, to nobody.")
     return Desk(
@@ -225,6 +235,11 @@ def _desk(
         ),
         clock=terminal.clock,
     )
+
+
+def _strays(deployment: Deployment, letters: Sequence[Judgement]) -> bool:
+    """Whether there are letters that count as this queue's for want of an answer."""
+    return deployment.sharers is None and any(each.letter.source is None for each in letters)
 
 
 def _of_a_sample(letters: int, total: int, queue: DeadLetterQueue) -> str:

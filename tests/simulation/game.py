@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import MemoryStore
 from idempotent_receiver.store import Conflict, NotApplied, Unknown
 from idempotent_receiver.stores.memory import Table
-from tests.simulation import invariants, judge, moves
+from tests.simulation import invariants, judge, machines, moves
+from tests.simulation.held import LAST, SWEEP
 from tests.simulation.invariants import Violation
 from tests.simulation.past import Pasts
 from tests.simulation.state import ON_THE_WAY, State, Wired, Worker
@@ -39,7 +41,7 @@ class Game:
 
     def beginning(self, faults: int) -> State:
         """Nothing has happened; only the first worker gets its messages for the first time."""
-        workers = [Worker(f"w{number}", min(number, 1) + 1) for number in range(self.setup.workers)]
+        workers = [Worker(f"w{number}", self.setup.receives(number)) for number in range(self.setup.workers)]
         return State(self.setup, workers, faults)
 
     def play(self, before: State, move: Move) -> State:
@@ -52,18 +54,36 @@ class Game:
         return state
 
     def once_more(self, before: State) -> None:
-        """After all faults and leases, deliver everything once more: it must be acknowledged. Raises Violation."""
+        """After all faults and leases, deliver everything once more: it must be acknowledged. Raises Violation.
+
+        Of a workflow, two sweeps must do (the first may only find out that an execution has died), or a request with a
+        sweep after it.
+        """
+        if self.setup.way != "workflow":
+            self._delivered(before, LAST)
+            return
+        for last in ((SWEEP, SWEEP), (LAST, SWEEP)):
+            state = before
+            for receives in last:
+                state = self._delivered(state, receives)
+            for id in self.setup.batch:
+                judge.healed(state, id)
+
+    def _delivered(self, before: State, receives: int) -> State:
         state = before.copy()
         leases = [item.get("in_progress_expiration", 0) / 1000 - START_EPOCH_SECONDS for item in state.items.values()]
         state.now = round(max([state.now, *leases]) + 5, 3)
         state.wire, state.faults = (), 0
-        state.workers.append(Worker(ONCE_MORE, 3))
+        state.executions = machines.timed_out(state.executions, state.now)
+        name = f"{ONCE_MORE}{len(state.workers)}"
+        state.workers.append(Worker(name, receives))
         try:
-            self._start(state, ONCE_MORE, 0.0)
+            self._start(state, name, 0.0)
             while state.workers[-1].live:
                 state = self.play(state, _first_move(state.workers[-1], state.now))
         except Violation as violation:
             raise Violation("I6", f"after all faults, at {state.now} s, {violation}") from None
+        return state
 
     # Without a fault.
 
@@ -128,6 +148,7 @@ class Game:
             # Who is still at it then has run out of time, be it for its store or for its handler.
             worker.troubled |= worker.since(moment) >= moves.TOO_LATE
         state.now = moment
+        state.executions = machines.timed_out(state.executions, moment)
         for worker in [worker for worker in state.workers if worker.live and not worker.overran]:
             if moves.overdue(worker, moment):
                 self._wake(state, worker.name)
@@ -137,7 +158,22 @@ class Game:
         state.wire = state.wire[:place] + state.wire[place + 1 :]
         self._effect(state, wired.kind, wired.part, wired.writer)
 
+    def _outcome(self, state: State, name: str, status: str) -> None:
+        (id,) = [id for id in self.setup.batch if id.endswith(f"#{name}")]
+        change = machines.outcome_of(name, id, state.items.get(id), status, state.now_ms)
+        if change is None:
+            shown = invariants.shown(state.items.get(id))
+            raise Violation("WORKFLOW", f"the outcome {status} of the execution that runs is refused: {shown}")
+        state.executions = {**state.executions, name: replace(state.executions[name], word=status)}
+        self._effect(state, "replace", change, machines.MACHINE)
+
+    def _finish(self, state: State, name: str) -> None:
+        state.executions = machines.ended(state.executions, name)
+
     # With a fault.
+
+    def _abort(self, state: State, name: str) -> None:
+        state.executions = machines.ended(state.executions, name, "ABORTED")
 
     def _crash(self, state: State, name: str) -> None:
         self._die(state, _named(state, name))
@@ -206,7 +242,7 @@ class Game:
         worker.end()
 
     def _leave_on_wire(self, state: State, worker: Worker, call: Call, answers: Sequence[Any]) -> None:
-        if call.kind not in ("insert", "replace", "commit"):
+        if call.kind not in ("insert", "replace", "commit", "start"):
             return
         before = len(state.wire)
         sent = [worker.sent(call, place) for place, answer in enumerate(answers) if answer is ON_THE_WAY]
@@ -219,6 +255,10 @@ class Game:
         """Let a statement take effect, and hold the change against the invariants."""
         if kind == "send":
             return CONFIRMED
+        if kind == "start":
+            return self._begun(state, *part)
+        if kind == "describe":
+            return machines.described(state.executions, part)
         memory = self._memory
         if kind == "read":
             memory.items = state.items
@@ -237,9 +277,20 @@ class Game:
         if before is not None and "version" in before:
             state.gone |= {before["version"]}
         state.forget_hopeless()
-        invariants.check_write(before, after, writer, state.now_ms, state.succeeded, failures=self.setup.replay)
+        if self.setup.way == "workflow":
+            judge.written(state, before, after, writer)
+        else:
+            invariants.check_write(before, after, writer, state.now_ms, state.succeeded, failures=self.setup.failures)
         if self.setup.transactional:
             invariants.check_effect(id, after, state.entries.get(id, 0))
+        return answer
+
+    def _begun(self, state: State, name: str, input: str) -> str:
+        before = state.executions
+        state.executions, answer = machines.asked_to_start(before, name, input, state.now)
+        if state.executions is not before:
+            judge.begun(state, name)
+            state.forget_hopeless()
         return answer
 
     def _committed(self, state: State, change: Any, actions: Any) -> Any:

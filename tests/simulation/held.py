@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from tests.simulation.ways import ME, WAYS, Reply
+from tests.simulation.ways import ME, WAYS, Reply, Told
 from tests.simulation.world import START_EPOCH_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+
+FIRST, AGAIN, LAST, SWEEP = 1, 2, 3, 4
+"""Which receive of its messages a worker is: the last one comes after all faults, and of a workflow a sweep too."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,25 @@ class Setup:
     concurrency: int = 1
     way: str = "queue"
     """The way in: one of `ways.WAYS`."""
+    sweeps: int = 0
+    """Of a workflow: how many of the workers, the last ones, are sweeps."""
     replay: bool = False
     """Over HTTP: whether a handler's exception is the last word."""
     wait_seconds: float = 0
     """Over HTTP: how long a request waits for another one."""
     faults: int = 2
     """How many a schedule may have at most, where nobody says otherwise."""
+
+    @property
+    def failures(self) -> bool:
+        """Whether failures are answers, and so the last word."""
+        return self.replay or self.way == "workflow"
+
+    def receives(self, number: int) -> int:
+        """Which receive of its messages the worker of this number is."""
+        if number >= self.workers - self.sweeps:
+            return SWEEP
+        return AGAIN if number else FIRST
 
     @property
     def refuses(self) -> bool:
@@ -54,8 +71,8 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a worker waits for: a store call and its statements, a dead letter (`send`), a handler (`run`), or that some
-    time has passed (`sleep`).
+    """What a worker waits for: a store call and its statements, a dead letter (`send`), an execution's `start` or
+    `describe`, a handler (`run`), or that some time has passed (`sleep`).
     """
 
     kind: str
@@ -85,8 +102,8 @@ class Held:
     """The local time at which the coordinating thread stops waiting; None while it is not waiting for a time."""
     response: list[str] | BaseException | None = None
     """The answer to Lambda: the ids that must come again; or what was raised."""
-    replies: dict[str, Reply] = field(default_factory=dict)
-    """Over HTTP: what its clients were answered."""
+    replies: dict[str, Reply | Told] = field(default_factory=dict)
+    """Over HTTP, and of a workflow: what was answered."""
     now: float = 0.0
     wall: float = 0.0
     local: float = 0.0
@@ -100,6 +117,11 @@ class Held:
         self._drawn = self._asked = 0
         self._main: greenlet | None = None
         self._closed = False
+
+    @property
+    def sweeps(self) -> bool:
+        """Of a workflow: whether it is a sweep."""
+        return self.receives == SWEEP
 
     # What the world does.
 

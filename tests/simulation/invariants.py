@@ -18,6 +18,10 @@ a replay for all but who made it; 409 is told only of a record that is in progre
 raised by a handler, and is told only where that is the last word; whatever else asks to come again, and is told by whom
 it concerns.
 
+Of a workflow (WORKFLOW): an execution that runs has its key, so that nobody but the execution itself writes an outcome,
+and its own is never refused; what is answered is what its record or its execution says; and after all faults two
+sweeps, or a request and a sweep, leave no record that is not its execution's or does not say how that has ended.
+
 Where failures are answers, FAILED is the last word as COMPLETED is, in I2, I3 and I4.
 
 "Live" allows for clocks: a lease counts as over once some clock within the promised bound may say so.
@@ -113,7 +117,8 @@ def check_left_behind(worker: str, items: Iterable[Item | None], now_ms: float) 
     """I5, of an invocation that met no fault and has answered."""
     for item in items:
         # A record that was given back has no owner, and no live lease either.
-        if live(item, now_ms) and item is not None and item.get("owner") in (worker, None):
+        handed_over = item is not None and item.get("execution") is not None
+        if live(item, now_ms) and item is not None and item.get("owner") in (worker, None) and not handed_over:
             raise Violation("I5", f"{worker} met no fault and leaves its claim behind: {shown(item)}")
 
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from tests.simulation import invariants, ways
 from tests.simulation.invariants import Violation
+from tests.simulation.machines import MACHINE, RUNNING
 from tests.simulation.moves import STOPS
-from tests.simulation.ways import BUDGET_SECONDS, Failed, Reply
+from tests.simulation.ways import BUDGET_SECONDS, Failed, Reply, Told
 
 if TYPE_CHECKING:
+    from tests.simulation.machines import Execution
     from tests.simulation.state import Item, State, Worker
 
 
@@ -21,7 +23,7 @@ def started(state: State, worker: Worker, id: str) -> None:
         for other in state.workers
         if other.live and other is not worker and other.since(state.now) < BUDGET_SECONDS and _runs(other, id)
     ]
-    item, failures = state.items.get(id), state.setup.replay
+    item, failures = state.items.get(id), state.setup.failures
     invariants.check_start(id, worker.name, item, state.now_ms, running, failures=failures)
     if state.setup.fifo:
         _in_order(state, worker, id)
@@ -45,20 +47,96 @@ def answered(state: State, worker: Worker, response: list[str] | BaseException) 
     batch = state.setup.batch
     invariants.check_answer(batch, response)
     for id in batch:
-        if id not in response:
-            item, failures = state.items.get(id), state.setup.replay
+        # What a workflow's answer promises is said of each answer.
+        if id not in response and state.setup.way != "workflow":
+            item, failures = state.items.get(id), state.setup.failures
             invariants.check_acknowledged(id, worker.name, item, state.now_ms, state.buried, failures=failures)
     if not (worker.troubled or worker.overran):
         invariants.check_left_behind(worker.name, state.items.values(), state.now_ms)
-    if not worker.contended:
+    # Step Functions' troubles are told to the client, who asks again: none of it is tried again here.
+    if not worker.contended and not (state.setup.way == "workflow" and worker.troubled):
         invariants.check_progress(worker.name, response)
 
 
-def replied(state: State, worker: Worker, id: str, reply: Reply, *, sure: bool) -> None:
-    """A client was answered over HTTP. `sure`: right after the store had said something for certain."""
+def replied(state: State, worker: Worker, id: str, reply: Reply | Told, *, sure: bool) -> None:
+    """A client was answered. `sure`: right after the store had said something for certain."""
     item = state.items.get(id)
-    if not _fits(state, worker, item, reply, sure=sure):
-        raise Violation("HTTP", f"{worker.name} answers {reply} to {id}: {invariants.shown(item)}")
+    if isinstance(reply, Told):
+        rule, fits = "WORKFLOW", _holds(state, worker, id, reply, sure=sure)
+    else:
+        rule, fits = "HTTP", _fits(state, worker, item, reply, sure=sure)
+    if not fits:
+        raise Violation(rule, f"{worker.name} answers {reply} to {id}: {invariants.shown(item)}")
+
+
+# Of a workflow.
+
+
+def begun(state: State, name: str) -> None:
+    """An execution has begun."""
+    for id, item in state.items.items():
+        if id.endswith(f"#{name}") and invariants.completed(item, state.now_ms, failures=True):
+            raise Violation("I2", f"an execution of {id} begins, which is over: {invariants.shown(item)}")
+
+
+def written(state: State, before: Item | None, after: Item | None, writer: str) -> None:
+    """A record of a workflow has changed."""
+    assert after is not None, "records are never deleted"
+    id, execution = after["id"], _execution(state, after["id"])
+    handed = before is not None and before.get("execution") is not None
+    over = execution is not None and execution.status != RUNNING and after["status"] != "INPROGRESS"
+    if writer == MACHINE or over:
+        # Who writes the outcome acts for whoever has the claim: an execution, or in its name who finds that it is over.
+        writer = str((before or {}).get("owner"))
+    elif handed and invariants.live(before, state.now_ms):
+        raise Violation("I7", f"{writer} changed {invariants.shown(before)}, which is an execution's, to {after}")
+    done = {(writer, id)} if execution is not None and execution.done else set()
+    invariants.check_write(before, after, writer, state.now_ms, done, failures=True)
+    if after["status"] == "FAILED" and (execution is None or not execution.dead):
+        raise Violation("WORKFLOW", f"{writer} says that {id} has failed: {execution}")
+
+
+def healed(state: State, id: str) -> None:
+    """After all faults somebody has looked after a record: it is its execution's, or says how that has ended."""
+    item, execution = state.items.get(id), _execution(state, id)
+    match None if item is None else item["status"]:
+        case None:
+            fine = execution is None
+        case "INPROGRESS":
+            handed = (item or {}).get("execution") is not None
+            fine = handed and execution is not None and execution.status == RUNNING
+        case "COMPLETED":
+            fine = execution is not None and execution.done
+        case _:
+            fine = execution is not None and execution.dead
+    if not fine:
+        raise Violation("I6", f"after all faults {id} is left as {invariants.shown(item)}: {execution}")
+
+
+def _execution(state: State, id: str) -> Execution | None:
+    return state.executions.get(id.rpartition("#")[2])
+
+
+def _holds(state: State, worker: Worker, id: str, told: Told, *, sure: bool) -> bool:
+    item, execution = state.items.get(id), _execution(state, id)
+    status = None if item is None else item["status"]
+    match told.answer:
+        case "Started":
+            return execution is not None and (status == "INPROGRESS" or not sure)
+        case "Running":
+            another = status == "INPROGRESS" and (execution is not None or (item or {})["owner"] != worker.name)
+            return another or not sure
+        case "AlreadyCompleted" | "AlreadyFailed" | "Settled":
+            said = (item or {}).get("data") or (item or {}).get("error")
+            return (told.status, told.said) == (status, said) and status != "INPROGRESS"
+        case "Tended" | "LostClaim":
+            return True
+        case "Unavailable":
+            return worker.troubled or worker.since(state.now) >= STOPS[0]
+    return False
+
+
+# Over HTTP.
 
 
 def _fits(state: State, worker: Worker, item: Item | None, reply: Reply, *, sure: bool) -> bool:

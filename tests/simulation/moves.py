@@ -5,18 +5,22 @@ handler returns; the coordinating thread wakes, or its short wait is over; who s
 passes to the next moment that matters, which kills whoever is past its deadline; a request of a dead worker arrives, or
 of one that was told nothing.
 
+Of a workflow, an execution writes its outcome, and then ends.
+
 Each of these costs a fault: a crash; an answer that is lost, whether its request was applied or will yet be, or not;
 one that is so slow that time may pass before it; a statement that is throttled, or of which the store cannot say
 whether it was applied; a request that the client sends a second time, or that the network delivers again; a handler
-that raises, or refuses for good; a clock that is off, or steps; a worker that outlives its deadline.
+that raises, or refuses for good; a clock that is off, or steps; a worker that outlives its deadline; an execution that
+somebody stops.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation import machines
 from tests.simulation.state import ON_THE_WAY
-from tests.simulation.ways import BUDGET_SECONDS
+from tests.simulation.ways import BUDGET_SECONDS, EXECUTION_SECONDS
 from tests.simulation.world import START_EPOCH_SECONDS
 
 if TYPE_CHECKING:
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 Move = tuple[Any, ...]
 
 FAULTS = frozenset(
-    {"crash", "step", "lose", "slow", "throttle", "unsure", "doubt", "copy", "resend", "raise", "refuse"}
+    {"crash", "step", "lose", "slow", "throttle", "unsure", "doubt", "copy", "resend", "raise", "refuse", "abort"}
 )
 TOO_LATE = 9.8
 STOPS = (9.1, TOO_LATE, 10.3)
@@ -53,7 +57,9 @@ def moves(state: State) -> Iterator[Move]:
         yield ("time", False)
     for place in range(len(state.wire)):
         yield ("arrive", place)
+    yield from machines.moves_of(state.executions)
     if state.faults:
+        yield from (("abort", name) for name in machines.running(state.executions))
         for off in (-CLOCK_OFF_SECONDS, CLOCK_OFF_SECONDS) if unbegun else ():
             yield ("start", unbegun[0], off)
         if moment is not None and dying(state, moment):
@@ -123,7 +129,7 @@ def _faults_of(worker: Worker, now: float, *, refuses: bool) -> Iterator[Move]:
 
 
 def _faults_of_statement(kind: str, *, alone: bool) -> tuple[str, ...]:
-    if kind == "read":
+    if kind in ("read", "describe"):
         return () if alone else ("doubt",)
     if kind == "send":
         return ("unsure",)
@@ -144,6 +150,7 @@ def next_moment(state: State) -> float | None:
         if item["status"] == "INPROGRESS" and item.get("owner") is not None:
             ends = item["in_progress_expiration"] / 1000 - START_EPOCH_SECONDS
             moments += [round(ends + more, 3) for more in off]
+    moments += [state.executions[name].began + EXECUTION_SECONDS for name in machines.running(state.executions)]
     return min((moment for moment in moments if moment > state.now), default=None)
 
 

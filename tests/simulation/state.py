@@ -23,6 +23,7 @@ from tests.simulation.world import START_EPOCH_SECONDS
 
 if TYPE_CHECKING:
     from tests.simulation.held import Call, Setup
+    from tests.simulation.machines import Execution
     from tests.simulation.past import Past
 
     Item = dict[str, Any]
@@ -202,6 +203,8 @@ class State:
     buried: frozenset[str] = frozenset()
     gone: frozenset[str] = frozenset()
     """The versions that were in the table and have been replaced."""
+    executions: dict[str, Execution] = field(default_factory=dict)
+    """Of a workflow: by their names, which end their records' ids."""
     stepped: str | None = None
     """The worker whose wall clock has stepped, and who has not looked at it since."""
 
@@ -218,6 +221,7 @@ class State:
             self.succeeded,
             self.buried,
             self.gone,
+            self.executions,
             self.stepped,
         )
 
@@ -237,9 +241,13 @@ class State:
         never comes back, since no two writes put the same one and a copy of a write names what it replaces.
         """
         if self.wire:
-            self.wire = tuple(wired for wired in self.wire if not self._hopeless(wired.change))
+            self.wire = tuple(wired for wired in self.wire if not self._hopeless(wired))
 
-    def _hopeless(self, change: Change) -> bool:
+    def _hopeless(self, wired: Wired) -> bool:
+        if wired.kind == "start":
+            # What runs or has run under a name is there for good: another start of it changes nothing.
+            return wired.part[0] in self.executions
+        change = wired.change
         expected = change.expected
         absent = "id" in expected and expected["id"] is None and change.new.id in self.items
         return absent or expected.get("version") in self.gone
@@ -253,12 +261,15 @@ class State:
         if self.wire:
             writing.update(wired.writer for wired in self.wire)
         names = _Names({worker.name: f"{place}-" for place, worker in enumerate(live)}, writing, self.now)
+        executions = [self.executions[name] for name in sorted(self.executions)]
         whole = (
             self.faults,
             [worker.receives for worker in self.workers if worker.past is None],
             [names.shelved(self.items[id]) for id in sorted(self.items)],
             [names.standing(worker) for worker in live],
-            [(one.kind, names.of(one.writer), names.changed(one.change)) for one in self.wire],
+            [names.under_way(one) for one in self.wire],
+            # Their inputs are all the same; how long one has run says when it must end.
+            [(one.status, one.word, one.status == "RUNNING" and round(self.now - one.began, 3)) for one in executions],
             sorted(self.entries.items()),
             sorted((names.of(name), id) for name, id in self.succeeded if name in writing),
             sorted(self.buried),
@@ -312,6 +323,13 @@ class _Names:
         # Who will neither write nor be judged any more is nobody in particular.
         nobody = owner is not None and owner not in self._writing
         return self.of(version), ANOTHER if nobody else self.of(owner), self.lease(lease), far(expiration)
+
+    def under_way(self, wired: Wired) -> tuple[Any, ...]:
+        """A request on the wire. Who asks for a start makes no difference to it."""
+        return (wired.kind, *((None, wired.part[0]) if wired.kind == "start" else self._write(wired)))
+
+    def _write(self, wired: Wired) -> tuple[Any, ...]:
+        return self.of(wired.writer), self.changed(wired.change)
 
     def changed(self, change: Change) -> tuple[Any, ...]:
         """A write."""

@@ -65,6 +65,12 @@ def told(state: State, move: Move) -> str:
         case "arrive":
             wired = state.wire[where[0]]
             return f"a request of {wired.writer} that was delayed arrives: {wired.kind} {_statement(wired.part)}"
+        case "outcome":
+            return f"the execution {where[0]} writes its outcome: {where[1]}"
+        case "finish":
+            return f"the execution {where[0]} ends as it has said"
+        case "abort":
+            return f"somebody stops the execution {where[0]}"
     worker = next(worker for worker in state.workers if worker.name == where[0])
     if kind == "start":
         clock = f", its clock off by {where[1]:+} s" if where[1] else ""

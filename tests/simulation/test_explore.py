@@ -38,6 +38,9 @@ if TYPE_CHECKING:
         ("2x1-http", 1),
         ("2x1-http-replay", 1),
         ("2x1-http-wait", 0),
+        ("2x1-workflow", 1),
+        ("2x1-workflow-sweep", 1),
+        ("3x1-workflow", 0),
         ("3x1", 1),
         ("2x2-fifo", 0),
     ],
@@ -70,6 +73,9 @@ def test_every_schedule_keeps_the_invariants(setup: str, faults: int) -> None:
         ("a replay is not marked as one", "2x1-http", 0, "HTTP"),
         ("an answer is given whose transaction was not committed", "2x1-http-replay", 2, "I4"),
         ("a passing failure is answered for ever", "2x1-http-replay", 1, "HTTP"),
+        ("an execution that was faster than its hand-over is said to run", "2x1-workflow", 0, "WORKFLOW"),
+        ("a failed execution is started again", "2x1-workflow", 0, "I3"),
+        ("what is to be started is not kept", "2x1-workflow-sweep", 1, "WORKFLOW"),
     ],
 )
 def test_a_planted_bug_is_found_and_told(bug: str, setup: str, faults: int, rule: str, tmp_path: Path) -> None:

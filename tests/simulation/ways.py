@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from botocore.exceptions import ClientError, ReadTimeoutError
+
 from idempotent_receiver import (
     InProgress,
     LostClaim,
@@ -24,7 +26,11 @@ from idempotent_receiver import (
 )
 from idempotent_receiver.deadletter import STAMP
 from idempotent_receiver.errors import NotStarted
+from idempotent_receiver.executions import Closed, Workflow
 from idempotent_receiver.http import REPLAYED
+from idempotent_receiver.protocol import Unavailable
+from idempotent_receiver.record import completed, failed
+from idempotent_receiver.store import NotApplied, Unknown
 from tests.simulation.world import FIFO, QUEUE, failed_ids, sqs_record
 
 if TYPE_CHECKING:
@@ -183,7 +189,60 @@ def reply_of(answer: dict[str, Any]) -> Reply:
     return Reply(answer["statusCode"], replayed, attempt, told)
 
 
-WAYS = {"queue": Way("m", _queue), "function": Way("m#", _function), "http": Way("m#", _http)}
+MACHINE_ARN = "arn:aws:states:us-east-1:123456789012:stateMachine:transfers"
+EXECUTION_SECONDS = 20
+"""The machine's TimeoutSeconds: longer than a starter's lease."""
+STARTED, EXISTS = "started", "exists"
+
+
+def arn_of(name: str) -> str:
+    """The ARN of an execution."""
+    return f"{MACHINE_ARN.replace(':stateMachine:', ':execution:')}:{name}"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a request or a sweep of a workflow was answered: the answer's name, and what its record says."""
+
+    answer: str
+    status: str | None = None
+    said: str | None = None
+
+
+def _workflow(held: "Held") -> list[str]:
+    """One execution after the other asked for, or tended as a sweep does."""
+    machines: Any = _Machines(held)
+    workflow = Workflow(
+        _Store(held, "m"),
+        client=machines,
+        state_machine_arn=MACHINE_ARN,
+        timeout_seconds=EXECUTION_SECONDS,
+        clock=held,
+    )
+    deadline = workflow.deadline(int(BUDGET_SECONDS * 1000))
+    for id in held.setup.batch:
+        name = id.removeprefix("m#")
+        answer: Any
+        if held.sweeps:
+            answer = workflow.tend(name, deadline, ME)
+            if isinstance(answer, Closed):
+                done = answer.status == "SUCCEEDED"
+                outcome = completed("null") if done else failed(json.dumps({"type": answer.status}))
+                answer = workflow.conclude(answer.execution, outcome, deadline)
+        else:
+            answer = workflow.accept(workflow.start_of(name, "f" * 64, "payload"), deadline, ME)
+        found = getattr(answer, "record", None)
+        status, said = (None, None) if found is None else (found.status, found.data or found.error)
+        held.replies[id] = Told(type(answer).__name__, status, said)
+    return [id for id, told in held.replies.items() if told == Told(Unavailable.__name__)]
+
+
+WAYS = {
+    "queue": Way("m", _queue),
+    "function": Way("m#", _function),
+    "http": Way("m#", _http),
+    "workflow": Way("m#", _workflow),
+}
 
 
 class Failed(RuntimeError):
@@ -274,3 +333,37 @@ class _Queue:
         stamp = json.loads(arguments["MessageAttributes"][STAMP]["StringValue"])
         if self.held.ask("send", stamp["original_id"]) == (LOST,):
             raise ConnectionError("the answer was lost")
+
+
+class _Exists(ClientError):
+    """As boto3 makes it: there is an execution of that name."""
+
+
+class _DoesNotExist(ClientError):
+    """As boto3 makes it: there is none."""
+
+
+@dataclass(frozen=True)
+class _Machines:
+    """Step Functions' client as a held worker sees it."""
+
+    held: "Held"
+    exceptions = SimpleNamespace(ExecutionAlreadyExists=_Exists, ExecutionDoesNotExist=_DoesNotExist)
+
+    def start_execution(self, *, stateMachineArn: str, name: str, input: str) -> None:  # noqa: N803
+        if self._answer("start", (name, input)) == EXISTS:
+            raise _Exists({"Error": {"Code": "ExecutionAlreadyExists"}}, "StartExecution")
+
+    def describe_execution(self, *, executionArn: str) -> dict[str, Any]:  # noqa: N803
+        found = self._answer("describe", executionArn.rpartition(":")[2])
+        if found is None:
+            raise _DoesNotExist({"Error": {"Code": "ExecutionDoesNotExist"}}, "DescribeExecution")
+        return dict(zip(("status", "input", "output"), found, strict=True))
+
+    def _answer(self, kind: str, part: object) -> Any:
+        (answer,) = self.held.ask(kind, part)
+        if isinstance(answer, NotApplied):
+            raise ClientError({"Error": {"Code": "ThrottlingException"}}, kind)
+        if isinstance(answer, Unknown):
+            raise ReadTimeoutError(endpoint_url="https://states.us-east-1.amazonaws.com")
+        return answer

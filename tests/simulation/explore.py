@@ -28,7 +28,7 @@ SETUPS = {
         Setup("2x1-http-wait", workers=2, messages=1, way="http", wait_seconds=0.1),
         Setup("2x1-workflow", workers=2, messages=1, way="workflow"),
         Setup("2x1-workflow-sweep", workers=2, messages=1, way="workflow", sweeps=1),
-        Setup("3x1-workflow", workers=3, messages=1, way="workflow", sweeps=1, faults=1),
+        Setup("3x1-workflow", workers=3, messages=1, way="workflow", sweeps=1),
         Setup("3x1-function", workers=3, messages=1, way="function"),
         Setup("3x1", workers=3, messages=1),
         Setup("2x2-fifo", workers=2, messages=2, fifo=True),

@@ -17,9 +17,12 @@ class Prepared(list["BatchStatementRequestTypeDef"]):
 
 
 def accept_prepared(client: "DynamoDBClient") -> None:
-    """Let a client send prepared statements as they are, by two of the events that boto3 documents for changing a
-    request; all else that it sends is left alone. Doing so again changes nothing. Something of a user's that only acts
-    like a client has no events, and takes the statements like any list.
+    """Let a client send prepared statements as they are; all else that it sends is left alone. Doing so again changes
+    nothing. Something of a user's that only acts like a client has no events, and takes the statements like any list.
+
+    They are put into the body by `before-call`, which boto3 documents for that. They are set aside by
+    `before-parameter-build`, after whoever looks at parameters (botocore's Stubber does) has seen them all. boto3's guide
+    leaves that event out: should it go one day, the statements are serialised like any others.
 
     Source: https://docs.aws.amazon.com/boto3/latest/guide/events.html
     """

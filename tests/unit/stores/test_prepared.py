@@ -14,6 +14,7 @@ from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 from botocore.stub import Stubber
 
+from idempotent_receiver.stores import prepared
 from idempotent_receiver.stores.prepared import Prepared, accept_prepared
 
 if TYPE_CHECKING:
@@ -83,6 +84,15 @@ def test_a_stubber_is_shown_every_statement(wire: Wire) -> None:
         stubber.add_response("batch_execute_statement", {"Responses": []}, {"Statements": statements(3)})
         wire.client.batch_execute_statement(Statements=Prepared(statements(3)))
         stubber.assert_no_pending_responses()
+
+
+def test_without_the_event_that_boto3_does_not_document_all_is_sent_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Serialised as ever: a boto3 that no longer emitted it would cost time, and no statement."""
+    monkeypatch.setattr(prepared, "_set_aside", lambda **event: None)
+    wire = Wire()
+    accept_prepared(wire.client)
+    wire.client.batch_execute_statement(Statements=Prepared(statements(3)))
+    assert wire.bodies == [{"Statements": statements(3)}]
 
 
 def test_what_only_acts_like_a_client_is_left_alone() -> None:

@@ -21,7 +21,7 @@ def accept_prepared(client: "DynamoDBClient") -> None:
     nothing. Something of a user's that only acts like a client has no events, and takes the statements like any list.
 
     They are put into the body by `before-call`, which boto3 documents for that. They are set aside by
-    `before-parameter-build`, after whoever looks at parameters (botocore's Stubber does) has seen them all. boto3's guide
+    `before-parameter-build`, once whoever looks at parameters (botocore's Stubber does) has seen them all. Its guide
     leaves that event out: should it go one day, the statements are serialised like any others.
 
     Source: https://docs.aws.amazon.com/boto3/latest/guide/events.html

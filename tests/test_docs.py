@@ -48,6 +48,9 @@ HTTP_AND_FUNCTIONS = (ROOT / "docs" / "http-and-functions.md").read_text()
 CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000, aws_request_id="1", function_name="docs")
 
 
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results.json"
+
+
 def name_of(document: Path) -> str:
     return str(document.relative_to(ROOT))
 
@@ -239,6 +242,22 @@ def test_every_module_is_on_the_map() -> None:
         "__init__.py"
     }
     assert [name for name in sorted(modules) if f"`{name}`" not in map_of_modules] == []
+
+
+def test_the_speed_that_the_readme_claims_is_what_was_measured() -> None:
+    """By the benchmark's last run, the price of a transaction being named in the same sentence."""
+    sentences = [sentence for sentence in " ".join(README.split()).split(". ") if "times sooner" in sentence]
+    (claimed,) = sentences
+    assert "`Transaction`" in claimed
+    plain, transactional = (int(times) for times in re.findall(r"more than (\d+) times sooner", claimed))
+    cells = {cell["name"]: cell["subjects"] for cell in json.loads(RESULTS.read_text())["cells"]}
+
+    def measured(cell: str) -> float:
+        ours, theirs = (cells[cell][subject]["wall_ms"]["median"] for subject in ("ours", "powertools"))
+        return float(theirs / ours)
+
+    assert measured("100 fresh") > plain
+    assert measured("100 fresh, each with a write of its own") > transactional
 
 
 def test_the_changelog_has_a_place_for_what_is_next() -> None:

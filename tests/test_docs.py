@@ -43,12 +43,10 @@ DOCUMENTS = [
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "events/README.md", *sorted(ROOT.glob("docs/*.md")))
 ]
 README = (ROOT / "README.md").read_text()
+RESULTS = ROOT / "benchmarks" / "results.json"
 HTTP_AND_FUNCTIONS = (ROOT / "docs" / "http-and-functions.md").read_text()
 
 CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000, aws_request_id="1", function_name="docs")
-
-
-RESULTS = Path(__file__).parent.parent / "benchmarks" / "results.json"
 
 
 def name_of(document: Path) -> str:

@@ -15,21 +15,18 @@ import contextlib
 import json
 import os
 import secrets
-import signal
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
-
-from botocore.exceptions import BotoCoreError, ClientError
+from typing import TYPE_CHECKING, Any
 
 from local.account import Account
 from local.books import Books
 from local.caller import at_local_cloud
 from local.cloud import ROOT, running_cloud
-from local.deploy import HOST_BUILD, DeployError, deploy, describe
+from local.deploy import HOST_BUILD, deploy, describe
 from local.play import LOCAL, REMOTE, LedgerPrompter, Player, StandinPrompter
-from local.server import ServerError
+from local.program import protected, run_to_its_end, whole
 from local.show import Show
 from local.stage import Stage, StageError
 from local.standin import Server, Standin
@@ -37,7 +34,6 @@ from local.story import CURRENCY, Kind, sides_of, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from types import FrameType
 
     from local.books import Entry
     from local.cloud import Cloud
@@ -53,7 +49,6 @@ VISIBILITY_SECONDS = 15
 """Longer than a lease, which ends 3 seconds after the function's timeout: a killed worker's messages are then free."""
 
 MOST_LOG_LINES = 50_000
-INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,25 +63,15 @@ class Wish:
 
 def wish_of(environment: Mapping[str, str]) -> Wish:
     """Read the environment. Raises ValueError, saying what is wrong with it."""
-    protection = environment.get("PROTECTION") or "on"
-    if protection not in ("on", "off"):
-        raise ValueError(f"PROTECTION is on or off; it is {protection!r}")
     wish = Wish(
-        number=_whole(environment, "N", 500),
-        seed=_whole(environment, "SEED", 1),
-        protected=protection == "on",
+        number=whole(environment, "N", 500),
+        seed=whole(environment, "SEED", 1),
+        protected=protected(environment),
         stack=environment.get("STACK") or None,
     )
     if wish.stack is not None and not wish.protected:
         raise ValueError("PROTECTION=off replaces the handler, which is only done on the local cloud: leave out STACK")
     return wish
-
-
-def _whole(environment: Mapping[str, str], name: str, default: int) -> int:
-    text = environment.get(name) or str(default)
-    if not text.isascii() or not text.isdigit():
-        raise ValueError(f"{name} is a whole number, not negative; it is {text!r}")
-    return int(text)
 
 
 def on_local_cloud(wish: Wish, show: Show) -> Books:
@@ -288,11 +273,6 @@ def _keep_logs(cloud: Cloud, stage: Stage) -> Path:
     return EVIDENCE
 
 
-def interrupt(number: int, _frame: FrameType | None) -> NoReturn:
-    """End by a signal as by a Ctrl-C."""
-    raise KeyboardInterrupt
-
-
 def perform(show: Show) -> int:
     """Play what the environment asks for, and close the books; return the exit status."""
     wish = wish_of(os.environ)
@@ -305,17 +285,9 @@ def perform(show: Show) -> int:
 
 
 def main() -> int:
-    """Play the story, whatever comes between; return the exit status."""
-    signal.signal(signal.SIGTERM, interrupt)
+    """Play the story; return the exit status."""
     show = Show()
-    try:
-        return perform(show)
-    except KeyboardInterrupt:
-        show.failed("stopped, and cleared up")
-        return INTERRUPTED
-    except (ValueError, ServerError, DeployError, StageError, ClientError, BotoCoreError) as error:
-        show.failed(f"{error}" if error.__cause__ is None else f"{error}: {error.__cause__}")
-        return 2
+    return run_to_its_end(lambda: perform(show), show)
 
 
 if __name__ == "__main__":

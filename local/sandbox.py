@@ -8,22 +8,18 @@ again. It ends by Ctrl-C or SIGTERM, and leaves nothing.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shlex
-import signal
 import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
-
-from botocore.exceptions import BotoCoreError, ClientError
+from typing import TYPE_CHECKING
 
 from local.cloud import ROOT
-from local.deploy import DeployError
 from local.play import Player, StandinPrompter
-from local.run import INTERRUPTED, perform_on, set_up, wish_of
+from local.program import run_to_its_end
+from local.run import perform_on, set_up, wish_of
 from local.server import ServerError
 from local.show import Show
 from local.stage import StageError
@@ -32,7 +28,6 @@ from local.story import CURRENCY, Kind, Part, tell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import FrameType
 
     from local.cloud import Cloud
     from local.run import Wish
@@ -46,10 +41,6 @@ ENVIRONMENT = ROOT / ".build" / "cloud.env"
 NUMBER = "50"
 POLL_SECONDS = 0.2
 PAYER, PAYEE = "alice", "bob"
-
-ENDING = (signal.SIGINT, signal.SIGTERM)
-"""Ctrl-C among them, by name: a shell has what it starts in the background ignore it."""
-CLEARING_UP = b"\nclearing up; it takes up to half a minute\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,32 +156,18 @@ def _forget(lines: str) -> None:
         ENVIRONMENT.unlink()
 
 
-def _end(number: int, _frame: FrameType | None) -> NoReturn:
-    """End by a signal, and say so at once, for the clearing up says nothing; by another, without waiting for it."""
-    for each in ENDING:
-        signal.signal(each, signal.default_int_handler)
-    # Not by sys.stdout: a signal may come while that is being written to, and it refuses to be entered twice.
-    with contextlib.suppress(OSError):
-        os.write(sys.stderr.fileno(), CLEARING_UP)
-    raise KeyboardInterrupt
+def perform(show: Show) -> int:
+    """Stay until the end; return the exit status."""
+    wish = wish_of({"N": os.environ.get("N") or NUMBER, "SEED": os.environ.get("SEED", "")})
+    show.title(wish.number, wish.seed, protected=True)
+    sandbox(wish, show)
+    return 0
 
 
 def main() -> int:
-    """Stay until the end; return the exit status."""
-    for each in ENDING:
-        signal.signal(each, _end)
+    """Stay, whatever comes between; return the exit status."""
     show = Show()
-    try:
-        wish = wish_of({"N": os.environ.get("N") or NUMBER, "SEED": os.environ.get("SEED", "")})
-        show.title(wish.number, wish.seed, protected=True)
-        sandbox(wish, show)
-    except KeyboardInterrupt:
-        show.failed("stopped")
-        return INTERRUPTED
-    except (ValueError, ServerError, DeployError, StageError, ClientError, BotoCoreError) as error:
-        show.failed(str(error))
-        return 2
-    return 0
+    return run_to_its_end(lambda: perform(show), show)
 
 
 if __name__ == "__main__":

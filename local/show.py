@@ -6,11 +6,9 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
 from rich.table import Table
-from rich.text import Text
+
+from local.console import Terminal, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,15 +17,11 @@ if TYPE_CHECKING:
     from local.play import Progress
     from local.story import Story
 
-WIDTH_OFF_SCREEN = 120
+WIDTH = 36
 
 
-class Show:
+class Show(Terminal):
     """The console of one run."""
-
-    def __init__(self) -> None:
-        console = Console(highlight=False)
-        self._console = console if console.is_terminal else Console(highlight=False, width=WIDTH_OFF_SCREEN)
 
     def title(self, number: int, seed: int, *, protected: bool) -> None:
         """Say what is about to be played."""
@@ -58,44 +52,28 @@ class Show:
     @contextlib.contextmanager
     def progress(self, number: int) -> Iterator[Callable[[Progress], None]]:
         """Show how far the queue is."""
-        columns = (
-            TextColumn("  [cyan]{task.description:<12}[/]"),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
-        )
-        with Bar(*columns, console=self._console) as bar:
-            task = bar.add_task("out of queue", total=number, state="")
+        with self.counted("out of queue", number) as count:
 
             def said(seen: Progress) -> None:
                 state = (
                     f"{seen.queue.waiting} waiting · {seen.queue.in_flight} in flight · "
                     f"{seen.dead_letters.total} dead letters · {seen.delivered_again} redelivered"
                 )
-                bar.update(task, completed=max(0, seen.sent - seen.queue.total), state=state)
+                count(seen.sent - seen.queue.total, state)
 
             yield said
 
     def gave_up(self, why: str | None) -> None:
         """Say what was waited for in vain, if anything was."""
         if why is not None:
-            self._console.print(Text(f"  gave up waiting: {why}", style="bold red"))
-
-    def failed(self, why: str) -> None:
-        """Say why there are no books."""
-        self._console.print(Text(why, style="bold red"))
+            self.failed(f"  gave up waiting: {why}")
 
     def books(self, books: Books) -> None:
         """Show everything that was counted, and what each number means."""
         self._console.print()
         self._console.print(_messages(books))
         self._console.print(_money(books))
-        for complaint in books.complaints:
-            self._console.print(Text(f"  ✗ {complaint}", style="bold red"))
-        if not books.complaints:
-            self._console.print(Text("  ✓ every message took effect once, or says why it did not", style="bold green"))
-        self._console.print()
+        self.verdict(books.complaints, "every message took effect once, or says why it did not")
 
     def _line(self, what: str, text: str) -> None:
         line = Table.grid(padding=(0, 1))
@@ -105,17 +83,8 @@ class Show:
         self._console.print(line)
 
 
-def _table(title: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None, padding=(0, 1))
-    table.add_column(justify="right", style="bold", min_width=9)
-    table.add_column(min_width=36, no_wrap=True)
-    table.add_column(style="dim")
-    return table
-
-
 def _messages(books: Books) -> Table:
-    table = _table("Messages")
-    rows = [
+    rows: list[tuple[int, str, str]] = [
         (len(books.sent), "sent", "to the queue, or asked for over HTTP, each to be posted once"),
         (
             len(books.completed),
@@ -138,9 +107,7 @@ def _messages(books: Books) -> Table:
         (books.lost, "lost", "out of the queue, with nothing done and no dead letter"),
         (books.unaccounted, "unaccounted", "still queued, half done, or in two places"),
     ]
-    for number, what, meaning in rows:
-        table.add_row(f"{number:,}", what, meaning)
-    return table
+    return table("Messages", rows, width=WIDTH)
 
 
 def _letters(books: Books) -> str:
@@ -151,10 +118,11 @@ def _letters(books: Books) -> str:
 
 
 def _money(books: Books) -> Table:
-    table = _table("\nBooks")
-    table.add_row(f"{sum(books.story.opening.values()):,}", "cents before", "the sum of all balances")
-    table.add_row(f"{sum(books.closing.values()):,}", "cents after", "the same")
-    table.add_row(f"{len(books.entries):,}", "entries", f"two for each of {len(books.posted):,} transfers posted")
     verdict = "every account is where its entries say" if books.balanced else "accounts and entries disagree"
-    table.add_row("yes" if books.balanced else "NO", "balanced", verdict)
-    return table
+    rows = [
+        (sum(books.story.opening.values()), "cents before", "the sum of all balances"),
+        (sum(books.closing.values()), "cents after", "the same"),
+        (len(books.entries), "entries", f"two for each of {len(books.posted):,} transfers posted"),
+        ("yes" if books.balanced else "NO", "balanced", verdict),
+    ]
+    return table("\nBooks", rows, width=WIDTH)

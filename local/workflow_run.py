@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import threading
 import time
@@ -21,15 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from botocore.credentials import Credentials
-from botocore.exceptions import BotoCoreError, ClientError
 
 from local.caller import Caller, api_url
 from local.cloud import ACCOUNT, REGION, ROOT, running_cloud
-from local.deploy import HOST_BUILD, DeployError, deploy
-from local.run import INTERRUPTED, PARAMETERS, interrupt, wish_of
-from local.server import ServerError
+from local.deploy import HOST_BUILD, deploy
+from local.program import run_to_its_end
+from local.run import PARAMETERS, wish_of
 from local.show import Show
-from local.stage import Stage, StageError
+from local.stage import Stage
 from local.workflow_books import Ended, Posted, WorkflowBooks
 from local.workflow_stack import deploy_workflow
 from local.workflow_story import CURRENCY, FORSAKEN, OPENING, Mishap, Part, tell
@@ -307,16 +305,8 @@ def _keep_log(bank: Bank) -> None:
 
 def main() -> int:
     """Play, whatever comes between; return the exit status."""
-    signal.signal(signal.SIGTERM, interrupt)
     show = Show()
-    try:
-        return perform(show)
-    except KeyboardInterrupt:
-        show.failed("stopped, and cleared up")
-        return INTERRUPTED
-    except (ValueError, ServerError, DeployError, StageError, ClientError, BotoCoreError) as error:
-        show.failed(f"{error}")
-        return 2
+    return run_to_its_end(lambda: perform(show), show)
 
 
 if __name__ == "__main__":

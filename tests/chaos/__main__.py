@@ -9,18 +9,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
-
-from botocore.exceptions import BotoCoreError, ClientError
+from typing import TYPE_CHECKING
 
 from local.cloud import LOOPBACK, ROOT, running_cloud
-from local.server import ServerError, running
+from local.program import protected, run_to_its_end, whole
+from local.server import running
 from tests.chaos import proxy
 from tests.chaos.books import Books
 from tests.chaos.faults import LONGEST_DELAY_SECONDS
@@ -33,7 +31,6 @@ from tests.chaos.tale import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
 
     from tests.chaos.stage import Stage
     from tests.chaos.tale import Tale
@@ -47,7 +44,6 @@ LIMIT_SECONDS, LIMIT_SECONDS_A_MESSAGE = 120.0, 0.2
 POLL_SECONDS = 0.25
 QUIET_POLLS = 3
 """How often in a row the queue must say that it is empty: SQS counts approximately."""
-INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,22 +64,13 @@ class Wish:
 
 def wish_of(environment: os._Environ[str]) -> Wish:
     """Read the environment. Raises ValueError, saying what is wrong with it."""
-    protection = environment.get("PROTECTION") or "on"
-    if protection not in ("on", "off"):
-        raise ValueError(f"PROTECTION is on or off; it is {protection!r}")
     return Wish(
-        number=_whole(environment.get("N") or "20000", "N"),
-        seed=_whole(environment.get("SEED") or "1", "SEED"),
-        seats=_whole(environment.get("SEATS") or "4", "SEATS"),
-        protected=protection == "on",
+        number=whole(environment, "N", 20_000, least=1),
+        seed=whole(environment, "SEED", 1, least=1),
+        seats=whole(environment, "SEATS", 4, least=1),
+        protected=protected(environment),
         evidence=Path(environment.get("EVIDENCE") or EVIDENCE),
     )
-
-
-def _whole(text: str, name: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise ValueError(f"{name} is a whole number, and not 0; it is {text!r}")
-    return int(text)
 
 
 def play(wish: Wish, show: Show) -> Books:
@@ -164,10 +151,6 @@ def _played(
     return sent, None
 
 
-def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def perform(show: Show) -> int:
     """Play what the environment asks for, and close the books; return the exit status."""
     wish = wish_of(os.environ)
@@ -183,16 +166,8 @@ def perform(show: Show) -> int:
 
 def main() -> int:
     """Play, whatever comes between; return the exit status."""
-    signal.signal(signal.SIGTERM, _interrupt)
     show = Show()
-    try:
-        return perform(show)
-    except KeyboardInterrupt:
-        show.failed("stopped, and cleared up")
-        return INTERRUPTED
-    except (ValueError, ServerError, ClientError, BotoCoreError, OSError) as error:
-        show.failed(f"{error}")
-        return 2
+    return run_to_its_end(lambda: perform(show), show)
 
 
 if __name__ == "__main__":

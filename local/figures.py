@@ -94,12 +94,7 @@ def played(number: int, seed: int) -> Figures:
         stage = Stage(stack=stack, **clients)
         stage.shorten_visibility(VISIBILITY_SECONDS)
         stage.open_accounts(story.opening, CURRENCY)
-        sides = story.sides
-        standin.attach(
-            lambda names: frozenset(
-                entry.transfer for entry in stage.entries_of({name: sides[name] for name in names if name in sides})
-            )
-        )
+        standin.attach(lambda names: frozenset(entry.transfer for entry in stage.entries_of(names)))
         player = Player(stage, story, StandinPrompter(standin))
         begun, depths = time.time(), []
 

@@ -18,7 +18,7 @@ import secrets
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from local.account import Account
 from local.books import Books
@@ -30,7 +30,7 @@ from local.program import protected, run_to_its_end, whole
 from local.show import Show
 from local.stage import Stage, StageError
 from local.standin import Server, Standin
-from local.story import CURRENCY, Kind, sides_of, tell
+from local.story import CURRENCY, Kind, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -138,29 +138,12 @@ def _performed(wish: Wish, story: Story, stage: Stage, standin: Standin, show: S
 
 def perform_on(stage: Stage, story: Story, standin: Standin, player: Player, show: Show) -> str | None:
     """Play the whole story; None then, else what was waited for in vain."""
-    sides = story.sides
 
     def posted(names: Sequence[str]) -> frozenset[str]:
-        return frozenset(entry.transfer for entry in stage.entries_of(readable(names, sides, standin.records)))
+        return frozenset(entry.transfer for entry in stage.entries_of(names))
 
     standin.attach(posted)
     return _play(player, stage, story, LOCAL, show)
-
-
-def readable(
-    names: Sequence[str], sides: Mapping[str, tuple[str, str]], records: Mapping[str, Any]
-) -> dict[str, tuple[str, str]]:
-    """Which accounts to look at for these transfers. What was asked for over HTTP has a name that the story does not
-    know, until a message has it.
-
-    Others add to the records meanwhile, so each is looked up, and none is gone through.
-    """
-    found: dict[str, tuple[str, str]] = {}
-    for name in names:
-        accounts = sides[name] if name in sides else sides_of(records[name]["body"]) if name in records else None
-        if accounts is not None:
-            found[name] = accounts
-    return found
 
 
 def overlay_of(port: int, *, protected: bool) -> dict[str, bytes]:
@@ -191,16 +174,15 @@ def on_stack(wish: Wish, name: str, show: Show) -> Books:
     said(f"{name}, as it is deployed: its handler runs without faults")
     prefix, http = f"{secrets.token_hex(3)}-", stage.api is not None
     story = tell(wish.seed, wish.number, prefix=prefix, kills=False, http=http)
-    sides = story.sides
 
     def posted(names: Sequence[str]) -> frozenset[str]:
-        return frozenset(entry.transfer for entry in stage.entries_of({name: sides[name] for name in names}))
+        return frozenset(entry.transfer for entry in stage.entries_of(names))
 
     sent: dict[str, str] = {}
     prompter = LedgerPrompter(stage, posted, sent)
     player = Player(stage, story, prompter, sent)
     show.gave_up(_play(player, stage, story, REMOTE, show))
-    entries = stage.entries_of({**sides, **{sent[name]: sides[name] for name in _posted_ones(story)}})
+    entries = stage.entries_of([*story.sides, *(sent[name] for name in _posted_ones(story))])
     books = _close(wish, story, stage, player, entries=entries, log=prompter.log, witnessed=False)
     stage.bury([letter for letter in books.dead_letters if letter.message_id in set(sent.values())])
     show.note("the story's own dead letters were deleted; its accounts, entries and records stay")

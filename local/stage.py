@@ -15,7 +15,7 @@ from uuid import uuid4
 from local.books import DeadLetter, Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_lambda import LambdaClient
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 STAMP = "idempotent-receiver"
 """The attribute by which the consumer says why a dead letter died, and which message it was."""
+
+LEGS = FIRST_LEG, SECOND_LEG = "#1", "#2"
+"""What follows on a transfer's id in the ids of its entries."""
 
 MOST_RECEIVES = 2_000
 EMPTY_RECEIVES = 3
@@ -205,9 +208,9 @@ class Stage:
             time.sleep(LOOK_SECONDS)
         raise StageError(f"the queue's mapping did not become {wanted}")
 
-    def entries_of(self, transfers: Mapping[str, Sequence[str]]) -> list[Entry]:
-        """The ledger's entries for these transfers, each given with the accounts that it may have entries for."""
-        ids = dict.fromkeys(f"{name}#{account}" for name, accounts in transfers.items() for account in accounts)
+    def entries_of(self, transfers: Iterable[str]) -> list[Entry]:
+        """The ledger's entries for these transfers."""
+        ids = dict.fromkeys(f"{name}{leg}" for name in transfers for leg in LEGS)
         return [_entry(item) for item in self._read(self.stack.resources["Entries"], "entry_id", list(ids))]
 
     def all_entries(self) -> list[Entry]:

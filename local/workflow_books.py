@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from local.stage import SECOND_LEG
 from local.workflow_story import KILLS, NOBODY, OPENING, Mishap
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class WorkflowBooks:
         return sum(1 for id in self.entries if id.endswith(RECEIPT))
 
     def _arrived(self, part: Part) -> bool:
-        second = self.entries.get(f"{part.name}#{part.payee}")
+        second = self.entries.get(f"{part.name}{SECOND_LEG}")
         return second is not None and second.account == part.payee
 
     @cached_property

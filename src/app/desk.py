@@ -66,7 +66,7 @@ class Desk:
         if record is not None:
             return _state(transfer, record)
         # Before its first delivery there is none, and none long after its last.
-        posted = self._item(self.entries, entry_id=first_leg(transfer)) is not None
+        posted = self._item(self.entries, entry_id=first_leg(transfer_id)) is not None
         return State(transfer, "posted" if posted else "accepted")
 
     def _in_order(self, transfer: Transfer) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """What the books say of one transfer: which of its legs are posted."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from app.ledger import first_leg, second_leg
+from boto3.dynamodb.types import TypeDeserializer
+
+from app.ledger import described, first_leg, second_leg
 from app.transfers import Transfer
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ class Legs:
     """How far a transfer has come.
 
     `taken`: the payer was debited. `arrived`: the payee was credited. `returned`: the payer was credited instead.
-    `given_up`: nothing was taken, and nothing will be.
+    `given_up`: nothing was taken, and nothing will be; so it is too where its id is another transfer's.
     """
 
     taken: bool = False
@@ -38,16 +40,25 @@ class Journal:
 
     def legs(self, transfer: Transfer) -> Legs:
         """How far a transfer has come. Entries never change, so what is posted stays; what is not may be, by now."""
-        first, second = self._entry(first_leg(transfer)), self._entry(second_leg(transfer))
+        first, second = (self._entry(leg(transfer.transfer_id)) for leg in (first_leg, second_leg))
+        if first is not None and not _is_leg_of(transfer, first):
+            return Legs(given_up=True)
         return Legs(
-            taken=first is not None and first[1] < 0,
-            arrived=second is not None and second[0] == transfer.to_account,
-            returned=second is not None and second[0] == transfer.from_account,
-            given_up=first is not None and first[1] == 0,
+            taken=first is not None and first["amount"] < 0,
+            arrived=second is not None and second["account_id"] == transfer.to_account,
+            returned=second is not None and second["account_id"] == transfer.from_account,
+            given_up=first is not None and first["amount"] == 0,
         )
 
-    def _entry(self, id: str) -> tuple[str, int] | None:
-        """An entry's account and amount."""
+    def _entry(self, id: str) -> dict[str, Any] | None:
         found = self.client.get_item(TableName=self.entries, Key={"entry_id": {"S": id}}, ConsistentRead=True)
         item = found.get("Item")
-        return None if item is None else (item["account_id"]["S"], int(item["amount"]["N"]))
+        return None if item is None else {name: _read.deserialize(value) for name, value in item.items()}
+
+
+_read = TypeDeserializer()
+
+
+def _is_leg_of(transfer: Transfer, entry: dict[str, Any]) -> bool:
+    told = described(transfer)
+    return {name: entry.get(name) for name in told} == told

@@ -5,7 +5,9 @@ may come late, when others have given it up. What can follow on what is therefor
 
 * the first leg is taken from the payer, or, where the transfer was given up before, it is an entry of nothing;
 * the second leg goes to the payee, or back to the payer. Both have the same `entry_id`, so only one of them is ever
-  written, whoever comes first and however late the other.
+  written, whoever comes first and however late the other;
+* a leg's `entry_id` is made of the transfer's id alone, and each says what it is a leg of. So an id that is used for
+  another transfer finds the first one's legs, can post none of its own, and is not taken for it.
 
 No clearing account holds what is under way: each transfer would write to that one item. It is what first legs say
 without a second, and in the end there is none.
@@ -36,23 +38,27 @@ class Ledger:
         """Post the first leg: take the money from the payer, if they have it."""
         payer, money = transfer.from_account, f"{transfer.amount} {transfer.currency}"
         self._move(tx, payer, transfer, -transfer.amount, f"account {payer} is unknown or cannot pay {money}")
-        self._enter(tx, first_leg(transfer), payer, transfer, -transfer.amount, otherwise=_posted_before(transfer))
+        self._enter(
+            tx, first_leg(transfer.transfer_id), payer, transfer, -transfer.amount, otherwise=_posted_before(transfer)
+        )
 
     def credit(self, transfer: Transfer, tx: Transaction) -> None:
         """Post the second leg: give it to the payee, unless it went back to the payer."""
         payee = transfer.to_account
         self._move(tx, payee, transfer, +transfer.amount, f"account {payee} is unknown or not in {transfer.currency}")
-        self._enter(tx, second_leg(transfer), payee, transfer, +transfer.amount, otherwise=_posted_before(transfer))
+        self._enter(
+            tx, second_leg(transfer.transfer_id), payee, transfer, +transfer.amount, otherwise=_posted_before(transfer)
+        )
 
     def refund(self, transfer: Transfer, tx: Transaction) -> None:
         """Post the second leg the other way: give the money back to the payer, unless it has arrived."""
         payer = transfer.from_account
         self._move(tx, payer, transfer, +transfer.amount, f"account {payer} is unknown or not in {transfer.currency}")
-        self._enter(tx, second_leg(transfer), payer, transfer, +transfer.amount)
+        self._enter(tx, second_leg(transfer.transfer_id), payer, transfer, +transfer.amount)
 
     def void(self, transfer: Transfer, tx: Transaction) -> None:
         """Post a first leg of nothing, unless there is one: a debit that comes late finds it, and takes nothing."""
-        self._enter(tx, first_leg(transfer), transfer.from_account, transfer, 0)
+        self._enter(tx, first_leg(transfer.transfer_id), transfer.from_account, transfer, 0)
 
     def _receive(self, transfer: Transfer, tx: Transaction) -> None:
         id = f"{transfer.transfer_id}##receipt"  # no account's name has that sign
@@ -78,23 +84,29 @@ class Ledger:
         *,
         otherwise: PermanentError | None = None,
     ) -> None:
-        entry = {"entry_id": id, "transfer_id": transfer.transfer_id}
+        entry = {"entry_id": id, "transfer_id": transfer.transfer_id, "account_id": account, "amount": amount}
         tx.put(
             TableName=self.entries,
-            Item={**entry, "account_id": account, "amount": amount, "currency": transfer.currency},
+            Item={**entry, **described(transfer)},
             ConditionExpression="attribute_not_exists(entry_id)",
             otherwise=otherwise,
         )
 
 
-def first_leg(transfer: Transfer) -> str:
+def first_leg(transfer_id: str) -> str:
     """The id of the entry that says what was taken."""
-    return f"{transfer.transfer_id}#{transfer.from_account}"
+    return f"{transfer_id}#1"
 
 
-def second_leg(transfer: Transfer) -> str:
+def second_leg(transfer_id: str) -> str:
     """The id of the entry that says where it went."""
-    return f"{transfer.transfer_id}#{transfer.to_account}"
+    return f"{transfer_id}#2"
+
+
+def described(transfer: Transfer) -> dict[str, str | int]:
+    """What each leg says of its transfer: no other transfer's says the same."""
+    parties = {"payer": transfer.from_account, "payee": transfer.to_account}
+    return {**parties, "total": transfer.amount, "currency": transfer.currency}
 
 
 def _posted_before(transfer: Transfer) -> PermanentError:

@@ -22,6 +22,7 @@ from localstack_client.session import Session
 
 from local.caller import Caller, api_url
 from local.cloud import ACCOUNT, REGION, ROOT
+from local.stage import LEGS
 from tests.e2e.permissions import allowed, needed
 
 if TYPE_CHECKING:
@@ -229,9 +230,8 @@ class Deployed:
 
     def entries(self, transfer: Mapping[str, Any]) -> dict[str, int]:
         """What was posted for a transfer: amounts by account."""
-        accounts = (transfer["from_account"], transfer["to_account"])
-        found = {name: self.get("Entries", {"entry_id": f"{transfer['transfer_id']}#{name}"}) for name in accounts}
-        return {name: int(entry["amount"]) for name, entry in found.items() if entry is not None}
+        found = [self.get("Entries", {"entry_id": f"{transfer['transfer_id']}{leg}"}) for leg in LEGS]
+        return {entry["account_id"]: int(entry["amount"]) for entry in found if entry is not None}
 
     # The records.
 

@@ -120,7 +120,7 @@ def test_a_payee_who_cannot_be_credited_gives_the_payer_the_money_back(bank: Ban
     ]
     assert failure(bank)["text"] == "account nobody is unknown or not in USD"
     assert bank.balances() == UNMOVED
-    assert bank.entries() == {"t1#alice": ("alice", -30), "t1#nobody": ("alice", 30)}
+    assert bank.entries() == {"t1#1": ("alice", -30), "t1#2": ("alice", 30)}
     assert bank.messages() == []
 
 
@@ -178,10 +178,49 @@ def test_what_nobody_knows_is_not_tried_again_but_undone(bank: Bank, sleeps: Sle
     assert bank.balances() == UNMOVED
 
 
+ANOTHERS = [
+    {**TRANSFER, "from_account": "dave", "amount": 20},
+    {**TRANSFER, "to_account": "carol"},
+    {**TRANSFER, "amount": 29},
+]
+
+
+def posted_by_a_message(bank: Bank) -> None:
+    """The books as after a message of the queue: both legs, and no step has a record."""
+    for step in ("debit", "credit"):
+        bank.functions.invoke(step, TRANSFER)
+    for item in bank.table("steps").scan()["Items"]:
+        bank.table("steps").delete_item(Key={"id": item["id"]})
+
+
+@pytest.mark.parametrize("other", ANOTHERS, ids=["payer", "payee", "amount"])
+def test_an_id_that_another_transfer_has_is_refused_and_takes_nothing(bank: Bank, other: dict[str, Any]) -> None:
+    bank.open_account("dave", 50)
+    posted_by_a_message(bank)
+    before = bank.balances()
+    ended = bank.run(other)
+    assert ended.status == "FAILED"
+    assert failure(bank)["text"] == "transfer t1 was posted before, by another message"
+    assert bank.balances() == before
+
+
+@pytest.mark.parametrize("other", ANOTHERS, ids=["payer", "payee", "amount"])
+def test_a_refund_gives_back_only_what_this_transfer_took(bank: Bank, other: dict[str, Any]) -> None:
+    """A debit in doubt, of an id that another transfer has."""
+    bank.open_account("dave", 50)
+    posted_by_a_message(bank)
+    before = bank.balances()
+    bank.handlers["debit"] = always(KeyError("a mistake in the code"))
+    ended = bank.run(other)
+    assert "refund" in ended.states
+    assert failure(bank)["status"] == 500
+    assert bank.balances() == before
+
+
 def test_a_debit_that_comes_after_the_transfer_was_given_up_takes_nothing(bank: Bank) -> None:
     debit, bank.handlers["debit"] = bank.handlers["debit"], always(TimeoutError())
     bank.run()
-    assert bank.entries() == {"t1#alice": ("alice", 0)}
+    assert bank.entries() == {"t1#1": ("alice", 0)}
     bank.handlers["debit"] = debit
     answer, failed = bank.functions.invoke("debit", TRANSFER)
     assert (failed, answer["errorType"]) == (True, "PermanentError")

@@ -65,7 +65,7 @@ def played(bank: Bank, *steps: str) -> None:
 def test_what_was_not_debited_will_not_be(handed_over: Bank, status: str) -> None:
     """A debit that is still on its way meets an entry of nothing."""
     assert reconcile(status) == "returned"
-    assert handed_over.entries() == {"t1#alice": ("alice", 0)}
+    assert handed_over.entries() == {"t1#1": ("alice", 0)}
     with pytest.raises(errors.PermanentError):
         played(handed_over, "debit")
     assert handed_over.balances() == UNMOVED
@@ -206,7 +206,7 @@ def test_a_debit_that_comes_between_question_and_posting_is_given_back(
 
     monkeypatch.setattr(type(wiring.journal), "legs", racing)
     assert reconcile("ABORTED") == "returned"
-    assert handed_over.entries() == {"t1#alice": ("alice", -30), "t1#bob": ("alice", 30)}
+    assert handed_over.entries() == {"t1#1": ("alice", -30), "t1#2": ("alice", 30)}
     assert handed_over.balances() == UNMOVED
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from local.stage import FIRST_LEG, SECOND_LEG
 from local.workflow_books import Ended, Posted, WorkflowBooks
 from local.workflow_story import FAILS, KILLS, OPENING, Mishap, tell
 
@@ -19,8 +20,8 @@ def legs(part: Any, *, arrived: bool) -> dict[str, Posted]:
         return {}
     to = part.payee if arrived else part.payer
     posted = {
-        f"{part.name}#{part.payer}": Posted(part.name, part.payer, -part.amount),
-        f"{part.name}#{part.payee}": Posted(part.name, to, part.amount),
+        f"{part.name}{FIRST_LEG}": Posted(part.name, part.payer, -part.amount),
+        f"{part.name}{SECOND_LEG}": Posted(part.name, to, part.amount),
     }
     return posted | ({f"{part.name}##receipt": Posted(part.name, part.payee, 0)} if arrived else {})
 
@@ -70,7 +71,7 @@ def test_what_is_as_promised_gives_no_complaint(books: WorkflowBooks) -> None:
 
 def without_second_leg(books: WorkflowBooks) -> dict[str, Any]:
     part = next(part for part in books.parts if part.mishap is Mishap.NONE)
-    entries = {id: entry for id, entry in books.entries.items() if id != f"{part.name}#{part.payee}"}
+    entries = {id: entry for id, entry in books.entries.items() if id != f"{part.name}{SECOND_LEG}"}
     closing = {**books.closing, part.payee: books.closing[part.payee] - part.amount}
     return {"entries": entries, "closing": closing}
 

@@ -6,6 +6,7 @@ claim that the call is made in. Outside, `lease_seconds` says how long a call ma
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Result = TypeVar("Result")
 
 
 def idempotent(
@@ -182,12 +184,16 @@ class _Wrapped:
 
         async def called(*args: Any, **kwargs: Any) -> Any:
             call, key = self._call(args, kwargs)
-            begun = await asyncio.to_thread(call.claim)
+            try:
+                begun = await _to_its_end(call.claim)
+            except asyncio.CancelledError:
+                # Nobody is there to run it, and where no invocation ends it the lease may be long.
+                await _to_its_end(call.give_back)
+                raise
             if not isinstance(begun, Attempt):
                 return self._answer(begun, key)
             handled = await run_async(lambda attempt: self.function(*args, **kwargs, **self._lent(attempt)), begun)
-            # Shielded: a caller that is cancelled now must not leave the end of its call unrecorded.
-            return await asyncio.shield(asyncio.to_thread(self._ended, call, handled, key))
+            return await _to_its_end(lambda: self._ended(call, handled, key))
 
         return called
 
@@ -256,6 +262,27 @@ class _Wrapped:
 
             self._adapter = TypeAdapter(self.result_type)
         return self._adapter.validate_json(data)
+
+
+async def _to_its_end(job: Callable[[], Result]) -> Result:
+    """Do on another thread what waits for the store. A caller that is cancelled meanwhile is so once it is done: what
+    was claimed must be known, and what was run recorded.
+    """
+    # Imported where it is used: most functions start without it.
+    import asyncio  # noqa: PLC0415
+
+    # A future and no task, as `asyncio.to_thread` would make: a loop that ends cancels every task that it finds.
+    done = asyncio.get_running_loop().run_in_executor(None, copy_context().run, job)
+    cancelled: asyncio.CancelledError | None = None
+    while not done.done():
+        try:
+            await asyncio.wait([done])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return done.result()
+    done.exception()  # looked at, or asyncio would complain that nobody did
+    raise cancelled
 
 
 def _is_context(argument: object) -> bool:

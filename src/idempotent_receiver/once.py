@@ -107,6 +107,12 @@ class Call:
             answer = self._asked(Unseen())
         return self._claimed(answer)
 
+    def give_back(self) -> None:
+        """Release what was claimed, where anything was: nothing has run, and the attempt does not count."""
+        held, self._held = self._held, None
+        if held is not None:
+            self._settled(record.release(held, self._deadline.now_ms))
+
     def settle(self, handled: Handled, *, keep: bool = True) -> Ended:
         """Record how the attempt ended, and say how the call has. What it returned is kept as the key's result, unless
         it is not to be the last word: then the key may be tried again, and nothing of its transaction is written.
@@ -137,7 +143,7 @@ class Call:
             case Claimed():
                 self._held = answer
                 if self._too_late():
-                    self._settled(record.release(answer, self._deadline.now_ms))
+                    self.give_back()
                     return NotStarted()
                 return Attempt(
                     self._claim.id, self._key, answer.record.attempts or 1, self._deadline, self._claim.owner

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import threading
+from collections.abc import Coroutine
 from contextvars import Context
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -419,6 +421,82 @@ def test_a_coroutine_that_is_cancelled_is_recorded_as_failed(store: CountingStor
 
     asyncio.run(cancelled())
     assert record(store)["status"] == "FAILED"
+
+
+class Gate:
+    """Holds the first request of one name to a store, on its thread, until it is opened."""
+
+    def __init__(self, store: CountingStore, name: str) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+        self.name = name
+        store.before = self._hold
+
+    def _hold(self, name: str) -> None:
+        if name == self.name and not self.reached.is_set():
+            self.reached.set()
+            assert self.opened.wait(10)
+
+    async def cancel_there(self, work: Coroutine[Any, Any, object]) -> None:
+        """Begin some work, and while it is held, cancel whatever runs, twice, as a loop that ends does."""
+        task = asyncio.create_task(work)
+        assert await asyncio.to_thread(self.reached.wait, 10)
+        for _ in range(2):
+            for one in asyncio.all_tasks() - {asyncio.current_task()}:
+                one.cancel()
+            for _ in range(5):
+                await asyncio.sleep(0)
+        left = task.done()
+        self.opened.set()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+        assert not left, "it left a thread at work behind it"
+
+
+def test_a_caller_that_is_cancelled_while_it_claims_leaves_no_claim(store: CountingStore, clock: HeldClock) -> None:
+    """Nothing has run, so the next call need not wait for the lease's end."""
+
+    @idempotent(store, key=by_order, lease_seconds=3600, clock=clock)
+    async def work(order: dict[str, Any]) -> int:
+        return current_claim().attempt
+
+    async def cancelled_and_called_again() -> int:
+        await Gate(store, "insert").cancel_there(work({"id": "1"}))
+        assert record(store)["in_progress_expiration"] <= clock.epoch_ms()
+        return await work({"id": "1"})
+
+    assert asyncio.run(cancelled_and_called_again()) == 1, "what was never started does not count"
+
+
+def test_a_caller_that_is_cancelled_and_has_claimed_nothing_gives_nothing_back(
+    store: CountingStore, clock: HeldClock
+) -> None:
+    @idempotent(store, key=by_order, lease_seconds=3600, clock=clock)
+    async def work(order: dict[str, Any]) -> str:
+        return "done"
+
+    asyncio.run(work({"id": "1"}))  # type: ignore[arg-type]  # what is wrapped is a coroutine function still
+    done = record(store).copy()
+    store.asked.clear()
+    asyncio.run(Gate(store, "insert").cancel_there(work({"id": "1"})))
+
+    assert (record(store), store.asked) == (done, ["insert"])
+
+
+def test_a_caller_that_is_cancelled_while_it_settles_has_settled(store: CountingStore, clock: HeldClock) -> None:
+    runs = []
+
+    @idempotent(store, key=by_order, lease_seconds=3600, clock=clock)
+    async def work(order: dict[str, Any]) -> str:
+        runs.append(order)
+        return "done"
+
+    async def cancelled_and_called_again() -> str:
+        await Gate(store, "replace").cancel_there(work({"id": "1"}))
+        assert record(store)["status"] == "COMPLETED"
+        return await work({"id": "1"})
+
+    assert asyncio.run(cancelled_and_called_again()) == "done"
+    assert len(runs) == 1
 
 
 def test_methods_and_static_methods_can_be_wrapped(store: CountingStore, clock: HeldClock) -> None:

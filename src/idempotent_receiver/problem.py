@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Any
 
 from idempotent_receiver.once import Ended
-from idempotent_receiver.outcome import Busy, Lost, Unsettled
+from idempotent_receiver.outcome import Busy, Lost
 from idempotent_receiver.outcome import Unreadable as UnreadableRecord
 from idempotent_receiver.record import FingerprintMismatch, Status
 
@@ -28,13 +28,12 @@ def of(ended: Ended, now_ms: int) -> Response:
                 "The idempotency key was used for another request",
                 "A key belongs to one request: its method, its path and its payload. Take a new key.",
             )
-        case Lost() | Unsettled():
-            return unsettled()
         case UnreadableRecord():
             return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "The record of this key cannot be read", "Nothing ran.")
         case _:
-            # The store could not be asked, or too little time was left.
-            return _unavailable("Nothing has been done. Ask again, with the same key.")
+            # Its end could not be recorded; or the store could not be asked, or too little time was left, and then this
+            # request has done nothing, but an earlier one with the key may have.
+            return unsettled()
 
 
 def bad_request(title: str, detail: str) -> Response:
@@ -43,8 +42,9 @@ def bad_request(title: str, detail: str) -> Response:
 
 
 def unsettled() -> Response:
-    """The handler ran, and its end could not be recorded: no other answer would be the same tomorrow."""
-    return _unavailable("It is not known whether it is done. Ask again, with the same key.")
+    """Whether it is done cannot be said now. Who took it for undone, and took a new key, might do it twice."""
+    detail = "It is not known whether it is done. Ask again, with the same key."
+    return _problem(HTTPStatus.SERVICE_UNAVAILABLE, "Service Unavailable", detail, 1)
 
 
 def generic_failure() -> Response:
@@ -75,10 +75,6 @@ def failed(status: HTTPStatus, title: str, detail: str) -> Response:
 def _conflict(title: str, retry_after_seconds: int) -> Response:
     detail = "Ask again later: it will be answered with that request's answer."
     return _problem(HTTPStatus.CONFLICT, title, detail, retry_after_seconds)
-
-
-def _unavailable(detail: str) -> Response:
-    return _problem(HTTPStatus.SERVICE_UNAVAILABLE, "Service Unavailable", detail, 1)
 
 
 def _problem(status: HTTPStatus, title: str, detail: str, retry_after_seconds: int | None = None) -> Response:

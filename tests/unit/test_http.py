@@ -460,6 +460,23 @@ def test_an_answer_that_could_not_be_recorded_is_not_given(api: Api, store: Coun
     problem(api(request()), 503)
 
 
+@pytest.mark.parametrize(("seconds", "down"), [(30, {"insert", "read"}), (1, set())])
+def test_who_is_told_503_is_not_told_that_nothing_was_done(
+    api: Api, store: CountingStore, seconds: float, down: set[str]
+) -> None:
+    """An earlier request with the key may have done it, without its end being recorded: who believed that nothing was
+    done, and took a new key, would do it twice.
+    """
+    api.does = lambda event: store.down.update({"replace", "read"}) or ANSWER
+    unrecorded = problem(api(request()), 503)
+    store.down = down
+    again = problem(api(request(), seconds=seconds), 503)
+
+    assert len(api.runs) == 1
+    assert again == unrecorded
+    assert again["detail"] == "It is not known whether it is done. Ask again, with the same key."
+
+
 def test_with_too_little_time_nothing_is_begun(api: Api, store: CountingStore) -> None:
     problem(api(request(), seconds=1), 503)
     assert (api.runs, store.asked) == ([], [])

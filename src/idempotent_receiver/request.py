@@ -27,12 +27,15 @@ class MissingKey(UnusableKey):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. Header names are in lower case; `headers` has every value of each."""
+    """One request. Header names are in lower case; `headers` has every value of each, unless what was sent twice is
+    `joined` by a comma.
+    """
 
     method: str
     path: str
     headers: Mapping[str, tuple[str, ...]]
     body: bytes
+    joined: bool
 
     @property
     def document(self) -> Document:
@@ -48,9 +51,9 @@ def request_of(event: object) -> Request:
     shown: Any = event
     match shown:
         case {"requestContext": {"http": {"method": str(method), "path": str(path)}}}:
-            return Request(method, _raw_path(shown, path), _headers(shown), _body(shown))
+            return Request(method, _raw_path(shown, path), _headers(shown), _body(shown), joined=True)
         case {"httpMethod": str(method), "path": str(path)}:
-            return Request(method, path, _headers(shown), _body(shown))
+            return Request(method, path, _headers(shown), _body(shown), joined=False)
     raise InvalidRequest(
         "not an HTTP request: neither httpMethod nor requestContext.http; is the function behind API Gateway or a "
         "Function URL?"
@@ -62,18 +65,27 @@ def header(name: str) -> Callable[[Any], str]:
 
     Taken as the IETF's draft has it, a quoted string, or as it is. Raises MissingKey where there is none or it is
     empty, UnusableKey where it is sent twice with different values, is longer than 255 characters or is not printable
-    ASCII. Source: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
+    ASCII; and in payload format 2.0 where it has a comma, for it may have been sent twice.
+    Source: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
+    Source: https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
     """
     if not name:
         raise ValueError("header wants the header's name, such as 'Idempotency-Key'; it is empty")
 
     def key(event: Any) -> str:
-        values = set(request_of(event).headers.get(name.lower(), ()))
+        request = request_of(event)
+        values = set(request.headers.get(name.lower(), ()))
         if not any(value.strip() for value in values):
             raise MissingKey(f"the request has no header {name}")
         if len(values) > 1:
             raise UnusableKey(f"the request has the header {name} more than once")
-        return _checked(_unquoted(values.pop().strip()), name)
+        value = values.pop()
+        if request.joined and "," in value:
+            raise UnusableKey(
+                f"the header {name} has a comma, by which HTTP APIs and Function URLs join what was sent twice; send "
+                "it once, with a key that has no comma"
+            )
+        return _checked(_unquoted(value.strip()), name)
 
     return key
 

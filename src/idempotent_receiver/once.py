@@ -108,10 +108,9 @@ class Call:
         return self._claimed(answer)
 
     def give_back(self) -> None:
-        """Release what was claimed, where anything was: nothing has run, and the attempt does not count."""
-        held, self._held = self._held, None
-        if held is not None:
-            self._settled(record.release(held, self._deadline.now_ms))
+        """Release what is held, where anything is: nothing has run, and the attempt does not count."""
+        if self._held is not None:
+            self._settled(record.release(self._held, self._deadline.now_ms))
 
     def settle(self, handled: Handled, *, keep: bool = True) -> Ended:
         """Record how the attempt ended, and say how the call has. What it returned is kept as the key's result, unless
@@ -141,10 +140,10 @@ class Call:
     def _claimed(self, answer: Claimed | record.Refusal | Unavailable) -> Attempt | Ended:
         match answer:
             case Claimed():
-                self._held = answer
                 if self._too_late():
-                    self.give_back()
+                    self._settled(record.release(answer, self._deadline.now_ms))
                     return NotStarted()
+                self._held = answer
                 return Attempt(
                     self._claim.id, self._key, answer.record.attempts or 1, self._deadline, self._claim.owner
                 )

@@ -43,6 +43,9 @@ RETENTION_SECONDS = 90 * 24 * 60 * 60
 HAND_OVER_MARGIN_SECONDS = 60
 """What an execution may last beyond its machine's time-out: for the write of its outcome, and clocks that differ."""
 
+MOST_INPUT_BYTES = 256 * 1024
+"""What StartExecution takes."""
+
 MOST_STARTS = 10
 """Attempts at starting an execution, after which an orphan is given up."""
 
@@ -116,6 +119,11 @@ class Workflow:
             raise ValueError('a workflow needs a store with a namespace: DynamoDBStore("...", namespace="transfers")')
         if ":stateMachine:" not in state_machine_arn:
             raise ValueError(f"{state_machine_arn!r} is not the ARN of a state machine")
+        if retention_seconds <= timeout_seconds + HAND_OVER_MARGIN_SECONDS:
+            raise ValueError(
+                f"retention_seconds {retention_seconds} must be longer than an execution may last, which is "
+                f"timeout_seconds {timeout_seconds} and {HAND_OVER_MARGIN_SECONDS} more: its record would end before it"
+            )
         self.store = store
         self.client = client
         self.state_machine_arn = state_machine_arn
@@ -139,9 +147,13 @@ class Workflow:
         return Deadline.after(self.clock, milliseconds)
 
     def start_of(self, name: str, fingerprint: str, payload: Any) -> Start:
-        """What to start for a payload, always in the same words: Step Functions compares by them."""
+        """What to start for a payload. Raises ValueError where that is no JSON, or too long for Step Functions."""
         told = {"record": self.id_of(name), "fingerprint": fingerprint, "payload": payload}
-        return Start(name, fingerprint, json.dumps(told, sort_keys=True, ensure_ascii=False, separators=(",", ":")))
+        text = json.dumps(told, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        size = len(text.encode())
+        if size > MOST_INPUT_BYTES:
+            raise ValueError(f"it makes an input of {size} bytes, and an execution takes {MOST_INPUT_BYTES}")
+        return Start(name, fingerprint, text)
 
     # Starting.
 
@@ -189,7 +201,8 @@ class Workflow:
             found = self.client.describe_execution(executionArn=arn)
         except (ClientError, BotoCoreError) as error:
             return Unavailable(f"DescribeExecution: {_told(error)}")
-        if found["input"] != start.input:
+        # Not by its words: of the same payload, what counts for nothing may be said otherwise.
+        if _fingerprint_of(found.get("input")) != start.fingerprint:
             return self._settled(records.fail(held, _OTHER_INPUT), arn, deadline)
         if found["status"] == "RUNNING":
             return self._handed_over(held, arn, deadline.now_ms + self._lasts_ms, deadline)
@@ -235,7 +248,7 @@ class Workflow:
         return self.accept(Start(name, found.validation or "", found.input), deadline, owner)
 
     def _traced(self, found: Record, name: str, deadline: Deadline, owner: str) -> Answer | Closed | Tended:
-        arn = self.arn_of(name)
+        arn = found.execution or self.arn_of(name)
         try:
             execution = self.client.describe_execution(executionArn=arn)
         except self.client.exceptions.ExecutionDoesNotExist:
@@ -247,10 +260,20 @@ class Workflow:
         return Closed(arn, execution["status"], execution["input"])
 
     def _given_up(self, found: Record, name: str, deadline: Deadline, owner: str) -> Answer:
-        answer = self._claimed(Start(name, found.validation or "", found.input or ""), deadline, owner)
+        start = Start(name, found.validation or "", found.input or "")
+        answer = self._claimed(start, deadline, owner)
         if not isinstance(answer, Claimed):
             return Running(self.arn_of(name)) if isinstance(answer, InProgress) else answer
-        return self._settled(records.fail(answer, _NEVER_STARTED), self.arn_of(name), deadline)
+        if found.execution is not None:
+            return self._settled(records.fail(answer, _GONE), found.execution, deadline)
+        # Asked again under the claim: meanwhile another may have started it, and died.
+        try:
+            self.client.describe_execution(executionArn=self.arn_of(name))
+        except self.client.exceptions.ExecutionDoesNotExist:
+            return self._settled(records.fail(answer, _NEVER_STARTED), self.arn_of(name), deadline)
+        except (ClientError, BotoCoreError) as error:
+            return Unavailable(f"DescribeExecution: {_told(error)}")
+        return self._found(answer, start, deadline)
 
     def conclude(
         self,
@@ -276,8 +299,21 @@ def _error(type: str, text: str, status: int) -> str:
     return json.dumps({"type": type, "text": text, "permanent": True, "status": status})
 
 
+NEVER_STARTED = "NeverStarted"
+"""The error of a record whose execution was given up. Should a late request start it all the same, then whoever puts
+right what it has done may revise the record."""
+
 _OTHER_INPUT = _error("FingerprintMismatch", "the key was used for another payload, by an earlier execution", 422)
-_NEVER_STARTED = _error("NeverStarted", "no execution could be started; nothing was done", 500)
+_NEVER_STARTED = _error(NEVER_STARTED, f"no execution could be started in {MOST_STARTS} attempts", 500)
+_GONE = _error("ExecutionGone", "its execution is not known any more, and never said how it ended", 500)
+
+
+def _fingerprint_of(input: str | None) -> str | None:
+    """The fingerprint in an execution's input; None where it is not one of ours."""
+    try:
+        return str(json.loads(input or "")["fingerprint"])
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def _standing(found: Record | None, otherwise: Started | Running) -> Answer:

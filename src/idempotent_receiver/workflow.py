@@ -21,7 +21,7 @@ from typing import Any, Literal
 from idempotent_receiver import options, problem
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import PermanentError, UnusableKey
-from idempotent_receiver.executions import Answer, Running, Started, Workflow, name_of
+from idempotent_receiver.executions import Answer, Running, Start, Started, Workflow, name_of
 from idempotent_receiver.http import REPLAYED, THE_HEADER, LambdaHandler
 from idempotent_receiver.outcome import Unclaimed
 from idempotent_receiver.outcome import Unreadable as UnreadableRecord
@@ -67,15 +67,15 @@ def workflow_endpoint(
     def start(event: Any, request: Request, deadline: Deadline, owner: str) -> Response:
         try:
             name = name_of(key(event), None if scope is None else usable_scope(scope(event)))
-            told = parse(request.body)
+            fingerprint = payload.fingerprint(request.document, request.method, request.path)
+            asked = _start_of(workflow, name, fingerprint, parse(request.body))
         except MissingKey as error:
             return problem.bad_request("No idempotency key", str(error))
         except UnusableKey as error:
             return problem.bad_request("The idempotency key cannot be used", str(error))
         except PermanentError as error:
             return problem.bad_request("The request is refused", str(error))
-        fingerprint = payload.fingerprint(request.document, request.method, request.path)
-        answer = workflow.accept(workflow.start_of(name, fingerprint, told), deadline, owner)
+        answer = workflow.accept(asked, deadline, owner)
         # Relative to the request's own address, in which a stage or a domain's base path may stand before.
         location = f"{request.path.rstrip('/').rpartition('/')[2]}/{name}"
         return _answered(answer, location, running_status, deadline.now_ms)
@@ -104,8 +104,9 @@ def _answered(answer: Answer, location: str, running_status: int, now_ms: int) -
             return problem.of(answer, now_ms)
         case Unreadable(reason):
             return problem.of(UnreadableRecord(reason), now_ms)
-        case Unavailable(why):
-            return problem.of(Unclaimed(why), now_ms)
+        case Unavailable():
+            # It may be started by now, or be by a sweep.
+            return problem.unsettled()
 
 
 def _seen(workflow: Workflow, name: str, deadline: Deadline) -> Response:
@@ -121,6 +122,16 @@ def _seen(workflow: Workflow, name: str, deadline: Deadline) -> Response:
         case Status.FAILED:
             return _failed(found)
     return _running(HTTPStatus.OK, workflow.arn_of(name), None)
+
+
+def _start_of(workflow: Workflow, name: str, fingerprint: str, told: Any) -> Start:
+    try:
+        return workflow.start_of(name, fingerprint, told)
+    except UnicodeError:
+        # What Python says of a text that is none would show it.
+        raise PermanentError("it holds text that is not UTF-8") from None
+    except ValueError as error:
+        raise PermanentError(str(error)) from None
 
 
 def _running(status: HTTPStatus, execution: str, location: str | None) -> Response:

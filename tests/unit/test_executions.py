@@ -194,10 +194,71 @@ def test_an_orphan_that_never_starts_is_given_up_and_says_so(desk: Desk) -> None
     assert desk.machines.asked == MOST_STARTS
     assert json.loads(answer.record.error or "") == {
         "type": "NeverStarted",
-        "text": "no execution could be started; nothing was done",
+        "text": "no execution could be started in 10 attempts",
         "permanent": True,
         "status": 500,
     }
+
+
+def given_up_all_but(desk: Desk) -> None:
+    """One sweep more, and the orphan is given up."""
+    desk.machines.refuses = ClientError({"Error": {"Code": "ThrottlingException"}}, "StartExecution")
+    desk.ask()
+    for _ in range(MOST_STARTS - 1):
+        desk.let_the_lease_end()
+        desk.sweep()
+    desk.machines.refuses = None
+    desk.let_the_lease_end()
+
+
+def test_what_was_started_while_it_was_given_up_is_not_given_up(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the question and the claim, another starter starts it and dies."""
+    given_up_all_but(desk)
+    describe = desk.machines.describe_execution
+
+    def meanwhile(**asked: Any) -> Any:
+        monkeypatch.setattr(desk.machines, "describe_execution", describe)
+        try:
+            return describe(**asked)
+        finally:
+            desk.machines.dies = "after"
+            with pytest.raises(Killed):
+                desk.ask()
+            desk.let_the_lease_end()
+
+    monkeypatch.setattr(desk.machines, "describe_execution", meanwhile)
+    assert desk.sweep() == Started(ARN)
+    assert desk.record().execution == ARN
+
+
+def test_an_execution_of_a_replaced_machine_is_never_called_unstarted(desk: Desk) -> None:
+    """It is asked for by the name that the record has; where nobody knows it any more, the record says that."""
+    desk.ask()
+    desk.machines.close("ABORTED", None)
+    desk.let_the_lease_end()
+    replaced = Workflow(
+        desk.store,
+        client=desk.machines,  # type: ignore[arg-type]  # it has the two methods that are called
+        state_machine_arn=MACHINE + "-v2",
+        timeout_seconds=TIMEOUT_SECONDS,
+        clock=desk.clock,
+    )
+    deadline = replaced.deadline(10_000)
+    assert replaced.tend(NAME, deadline, "sweep") == Closed(ARN, "ABORTED", desk.machines.executions[NAME]["input"])
+    desk.machines.executions.clear()
+    answer = replaced.tend(NAME, deadline, "sweep")
+    assert isinstance(answer, AlreadyFailed)
+    assert json.loads(answer.record.error or "")["type"] == "ExecutionGone"
+
+
+def test_the_same_payload_in_other_words_finds_its_execution(desk: Desk) -> None:
+    """What counts for nothing in the fingerprint may differ, as when it was sent."""
+    desk.machines.dies = "after"
+    with pytest.raises(Killed):
+        desk.ask()
+    desk.let_the_lease_end()
+    again = desk.workflow.start_of(NAME, "f1", {"sent_at": 2})
+    assert desk.workflow.accept(again, desk.workflow.deadline(10_000), "request") == Started(ARN)
 
 
 def test_a_key_whose_record_is_gone_finds_its_execution_by_name(desk: Desk) -> None:
@@ -270,12 +331,31 @@ def test_an_input_is_always_the_same_text(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("store", "arn", "said"),
+    ("payload", "said"), [(float("nan"), "JSON"), ("\ud800", "surrogates"), ("x" * 262_144, "of 2622")]
+)
+def test_what_step_functions_cannot_take_is_refused_before_the_claim(desk: Desk, payload: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        desk.workflow.start_of(NAME, "f1", payload)
+
+
+NAMED = MemoryStore(namespace="n")
+RETENTION = HAND_OVER_MARGIN_SECONDS + 1
+
+
+@pytest.mark.parametrize(
+    ("store", "arn", "retention_seconds", "said"),
     [
-        (MemoryStore(), MACHINE, "namespace"),
-        (MemoryStore(namespace="n"), "transfers", "not the ARN of a state machine"),
+        (MemoryStore(), MACHINE, RETENTION + 1, "namespace"),
+        (NAMED, "transfers", RETENTION + 1, "not the ARN of a state machine"),
+        (NAMED, MACHINE, RETENTION, "longer than an execution may last"),
     ],
 )
-def test_what_cannot_work_is_refused_at_set_up(store: MemoryStore, arn: str, said: str) -> None:
+def test_what_cannot_work_is_refused_at_set_up(store: MemoryStore, arn: str, retention_seconds: int, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        Workflow(store, client=Machines(), state_machine_arn=arn, timeout_seconds=1)  # type: ignore[arg-type]
+        Workflow(
+            store,
+            client=Machines(),  # type: ignore[arg-type]
+            state_machine_arn=arn,
+            timeout_seconds=1,
+            retention_seconds=retention_seconds,
+        )

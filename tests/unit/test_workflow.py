@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ReadTimeoutError
 
 from idempotent_receiver import MemoryStore, PermanentError, record
 from idempotent_receiver.executions import Workflow, name_of
@@ -150,6 +150,23 @@ def test_what_cannot_be_started_is_to_be_asked_again(api: Api) -> None:
     api.machines.refuses = ClientError({"Error": {"Code": "ThrottlingException"}}, "StartExecution")
     answer = api.post()
     assert (answer["statusCode"], answer["headers"]["Retry-After"]) == (503, "1")
+
+
+def test_who_is_told_503_is_not_told_that_nothing_was_done(api: Api) -> None:
+    """The answer of a start that took effect may be lost, and a sweep starts what was claimed."""
+    api.machines.refuses = ReadTimeoutError(endpoint_url="https://states")
+    assert "not known whether it is done" in api.post()["body"]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [('{"amount": NaN}', "JSON"), ('{"amount": "\\ud800"}', "UTF-8"), (f'"{"x" * 262_144}"', "262144")],
+)
+def test_what_step_functions_cannot_take_is_refused_and_nothing_is_stored(api: Api, body: str, said: str) -> None:
+    answer = api.post(body)
+    assert answer["statusCode"] == 400
+    assert said in answer["body"]["detail"]
+    assert api.workflow.store.items == {}  # type: ignore[attr-defined]
 
 
 def test_a_location_tells_how_far_it_is(api: Api) -> None:

@@ -185,6 +185,15 @@ ANOTHERS = [
 ]
 
 
+def test_who_uses_anothers_id_is_not_told_what_that_was(bank: Bank) -> None:
+    """A fingerprint can be guessed at by trying; and it is the id that has to be another."""
+    bank.functions.invoke("debit", TRANSFER)
+    ended = bank.run({**TRANSFER, "amount": 29})
+    assert ended.states[1:4] == ["debit", "anothers", "was_debited"]
+    text = "the transfer's id was used for another transfer: take a new one"
+    assert failure(bank) == {"type": "FingerprintMismatch", "text": text, "permanent": True, "status": 422}
+
+
 def posted_by_a_message(bank: Bank) -> None:
     """The books as after a message of the queue: both legs, and no step has a record."""
     for step in ("debit", "credit"):

@@ -248,25 +248,84 @@ def test_a_sweep_starts_what_was_never_started_and_reconciles_what_died(
     assert sweep(bank, machines, monkeypatch) == {}
 
 
-def test_a_sweep_is_bounded_and_begins_with_the_longest_forsaken(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("app.workflow.sweep"), "_MOST", 2)
-    for number in range(3):
-        orphan(bank, f"orphan-{number}", None, input='{"payload": 1}')
+def forsaken(bank: Bank, *names: str, arn: str | None = None) -> None:
+    """Orphans, each for a little longer than the one before it."""
+    for number, name in enumerate(names):
+        orphan(bank, name, arn and arn.replace(NAME, name), input='{"payload": 1}')
         bank.table("workflows").update_item(
-            Key={"id": f"transfers#orphan-{number}"},
+            Key={"id": f"transfers#{name}"},
             UpdateExpression="SET in_progress_expiration = :at",
             ExpressionAttributeValues={":at": 1_700_000_000_000 - number},
         )
+
+
+def test_a_sweep_begins_with_the_longest_forsaken_and_ends_with_its_time(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are left are found by the next one."""
+    forsaken(bank, "orphan-0", "orphan-1", "orphan-2")
     machines = Machines()
-    assert sweep(bank, machines, monkeypatch) == {"started": 2}
-    assert set(machines.executions) == {"orphan-2", "orphan-1"}
+    start = machines.start_execution
+
+    def slow(**asked: Any) -> Any:
+        monkeypatch.setattr(import_module("app.workflow.sweep"), "_STOP_SECONDS", 31 if machines.executions else 8)
+        return start(**asked)
+
+    monkeypatch.setattr(machines, "start_execution", slow)
+    assert sweep(bank, machines, monkeypatch) == {"started": 2, "left": 1}
+    assert list(machines.executions) == ["orphan-2", "orphan-1"]
+
+
+def test_orphans_that_cannot_be_tended_do_not_keep_others_waiting(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("app.workflow.sweep"), "_PAGE", 2)
+    forsaken(bank, "sound")
+    forsaken(bank, "broken-1", "broken-2", "broken-3", arn=ARN)
+    machines = Machines()
+    for name in ("broken-1", "broken-2", "broken-3"):
+        machines.executions[name] = {"status": "ABORTED", "input": "not JSON"}
+    assert sweep(bank, machines, monkeypatch) == {"failed": 3, "started": 1}
+    assert "sound" in machines.executions
+
+
+def of_another(bank: Bank) -> dict[str, Any]:
+    """The event of a stopped execution that was asked for t1 too, but for another transfer."""
+    told = event("ABORTED")
+    input = json.loads(told["detail"]["input"])
+    told["detail"]["input"] = json.dumps({**input, "payload": {**TRANSFER, "amount": 7}})
+    return told
+
+
+def test_a_stopped_execution_whose_id_was_anothers_is_settled(handed_over: Bank) -> None:
+    """That transfer's refund has the step's key: a person is called, and the record says so."""
+    played(handed_over, "debit", "refund")
+    before = handed_over.balances()
+    assert import_module("app.workflow.reconcile").lambda_handler(of_another(handed_over), CONTEXT) == "person"
+    assert json.loads(record(handed_over)["error"])["type"] == "NeedsAPerson"
+    assert handed_over.balances() == before
+
+
+def test_a_start_that_takes_effect_after_the_giving_up_is_told_as_it_ended(handed_over: Bank) -> None:
+    """Its own outcome is refused, for the record says that nothing was started; the books know what it has done."""
+    never = json.dumps({"type": "NeverStarted", "text": "no execution could be started", "status": 500})
+    handed_over.hand_over(None, id=ID, status="FAILED", in_progress_expiration=None, error=never)
+    played(handed_over, "debit", "credit", "receipt")
+    assert reconcile("FAILED") == "completed"
+    assert (record(handed_over)["status"], handed_over.balances()) == ("COMPLETED", MOVED)
+
+
+def test_a_stranger_is_told_to_a_person(handed_over: Bank, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another execution has the record, and this one's money went somewhere all the same."""
+    handed_over.hand_over(ARN.replace("transfers:", "others:"), id=ID)
+    played(handed_over, "debit", "credit", "receipt")
+    assert reconcile("FAILED") == "stranger"
+    assert '"NeedsAPerson":[1.0]' in capsys.readouterr().out
 
 
 def test_one_orphans_trouble_is_not_anothers(
     bank: Bank, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machines = Machines()
-    orphan(bank, "broken", ARN)
+    orphan(bank, "broken", ARN.replace(NAME, "broken"))
     machines.executions["broken"] = {"status": "ABORTED", "input": "not JSON"}
     orphan(bank, "sound", None, input='{"payload": 1}')
     assert sweep(bank, machines, monkeypatch) == {"failed": 1, "started": 1}

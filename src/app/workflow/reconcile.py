@@ -13,9 +13,9 @@ from aws_lambda_powertools.metrics import MetricUnit, single_metric
 
 from app.steps import receipt, refund
 from app.workflow.wiring import logger, workflow
-from idempotent_receiver import PermanentError, record
+from idempotent_receiver import FingerprintMismatch, PermanentError, record
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.executions import Closed
+from idempotent_receiver.executions import NEVER_STARTED, Closed
 from idempotent_receiver.protocol import Unavailable
 from idempotent_receiver.record import LostClaim, Record, Status
 from idempotent_receiver.transaction import ConditionFailed
@@ -64,22 +64,26 @@ def _said_everything(found: Record | None, closed: Closed) -> bool:
         return False
     if found.status == Status.COMPLETED:
         return bool(json.loads(found.data or "{}").get("message_id"))
-    return found.status == Status.FAILED and not _needs_a_person(found)
+    return found.status == Status.FAILED and not _may_be_revised(found)
 
 
-def _needs_a_person(found: Record | None) -> bool:
-    return found is not None and found.error is not None and json.loads(found.error).get("type") == NEEDS_A_PERSON
+def _may_be_revised(found: Record | None) -> bool:
+    """Whether a record says what need not be the last word: that a person is needed, or that nothing was started."""
+    told = None if found is None or found.error is None else json.loads(found.error).get("type")
+    return told in (NEEDS_A_PERSON, NEVER_STARTED)
 
 
 def _reconciled(closed: Closed, found: Record | None, deadline: Deadline, context: Any) -> Reconciled:
     transfer = json.loads(closed.input)["payload"]
-    revises = found.version if found is not None and _needs_a_person(found) else None
+    revises = found.version if found is not None and _may_be_revised(found) else None
     try:
         arrived = _refunded(transfer, context)["arrived"]
     except Exception as error:
-        if revises is not None or isinstance(error, PermanentError):
+        # Another transfer's refund has this one's id: what this one took, if anything, cannot be given back by itself.
+        final = isinstance(error, PermanentError | FingerprintMismatch)
+        if revises is not None or final:
             _call_a_person()
-        if not isinstance(error, PermanentError):
+        if not final:
             raise
         return _concluded(closed, record.failed(_error(NEEDS_A_PERSON, _STUCK)), "person", deadline, revises)
     if not arrived:
@@ -111,7 +115,12 @@ def _concluded(
     answer = workflow.conclude(closed.execution, outcome, deadline, revises)
     if isinstance(answer, Unavailable):
         raise NotReconciled(answer.why)
-    return "stranger" if isinstance(answer, LostClaim) else came_of_it
+    if not isinstance(answer, LostClaim):
+        return came_of_it
+    if answer.found is not None:
+        # Its record is another's, or says otherwise: no client will hear what has become of the money.
+        _call_a_person()
+    return "stranger"
 
 
 def _call_a_person() -> None:

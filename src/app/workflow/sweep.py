@@ -6,6 +6,7 @@ item without an index's key is not in it.
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from aws_lambda_powertools.metrics import MetricUnit, single_metric
@@ -16,7 +17,7 @@ from idempotent_receiver.clock import Deadline
 from idempotent_receiver.executions import Closed
 from idempotent_receiver.protocol import Unavailable
 
-_MOST = int(os.environ.get("MOST_SWEPT") or 25)
+_PAGE = 25
 _STOP_SECONDS = 8.0
 """What is left to the invocation when no further record is begun."""
 
@@ -28,8 +29,8 @@ def lambda_handler(event: Any, context: Any) -> dict[str, int]:
     found: Counter[str] = Counter()
     for name in _orphans(deadline):
         if deadline.left_seconds < _STOP_SECONDS:
-            found["left"] += 1
-            continue
+            found["left"] += 1  # and who knows how many more
+            break
         found[_tended(name, deadline, context)] += 1
     if found["failed"]:
         with single_metric(name="SweepFailures", unit=MetricUnit.Count, value=found["failed"]):
@@ -52,15 +53,18 @@ def _tended(name: str, deadline: Deadline, context: Any) -> str:
     return type(answer).__name__.lower()
 
 
-def _orphans(deadline: Deadline) -> list[str]:
-    """The executions' names, of the records whose leases have been over the longest."""
+def _orphans(deadline: Deadline) -> Iterator[str]:
+    """The executions' names, of the records whose leases have been over the longest first: all, since those that cannot
+    be tended must not keep the others waiting.
+    """
     prefix = workflow.id_of("")
-    found = dynamodb.query(
+    pages = dynamodb.get_paginator("query").paginate(
         TableName=os.environ["WORKFLOWS_TABLE"],
         IndexName=os.environ["ORPHANS_INDEX"],
         KeyConditionExpression="#status = :inprogress AND in_progress_expiration < :now",
         ExpressionAttributeNames={"#status": "status"},
         ExpressionAttributeValues={":inprogress": {"S": "INPROGRESS"}, ":now": {"N": str(deadline.now_ms)}},
-        Limit=_MOST,
+        PaginationConfig={"PageSize": _PAGE},
     )
-    return [item["id"]["S"].removeprefix(prefix) for item in found["Items"]]
+    for page in pages:
+        yield from (item["id"]["S"].removeprefix(prefix) for item in page["Items"])

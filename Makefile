@@ -61,17 +61,21 @@ said_in_samconfig = $(shell .tools/sam/bin/python -c 'import sys, tomllib; \
 	said = tomllib.load(open(sys.argv[1], "rb"))[sys.argv[2]]["deploy"]["parameters"].get("parameter_overrides", []); \
 	print(said if isinstance(said, str) else " ".join(said))' $(samconfig) $(ENV))
 samconfig := $(if $(WORKFLOW),samconfig.workflow.toml,samconfig.toml)
+environments = $(shell sed -n 's/^\[\([a-z]*\)\.global\.parameters\]$$/\1/p' $(samconfig))
 configured := --config-file $(samconfig) --config-env $(ENV)
 architecture := $(if $(filter-out file,$(origin ARCHITECTURE)),Architecture=$(ARCHITECTURE))
 overrides = --parameter-overrides $(if $(architecture),$(filter-out Architecture=%,$(said_in_samconfig)),$(said_in_samconfig)) $(architecture)
 
 .PHONY: deploy
 deploy: $(SAM) $(if $(WORKFLOW),$(DEVELOPMENT)) ## build and deploy to AWS (ENV=default, staging or prod, as in samconfig.toml; ARCHITECTURE=x86_64; WORKFLOW=1 for the workflow beside it)
-	.tools/sam/bin/sam build $(configured)
+	$(if $(filter $(ENV),$(environments)),,$(error $(samconfig) has no table $(ENV): ENV is one of $(environments)))
 ifdef WORKFLOW
+	@# Asked before the build, which takes a minute.
 	consumers=$$(.venv/bin/python -m local.workflow_stack $(ENV)) && \
+	.tools/sam/bin/sam build $(configured) && \
 	.tools/sam/bin/sam deploy $(configured) $(overrides) $$consumers
 else
+	.tools/sam/bin/sam build $(configured)
 	.tools/sam/bin/sam deploy $(configured) $(if $(architecture),$(overrides))
 endif
 

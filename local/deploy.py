@@ -10,7 +10,7 @@ import io
 import re
 import time
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -54,6 +54,7 @@ class Stack:
     outputs: Mapping[str, str]
     resources: Mapping[str, str]
     """Physical ids by logical id: `stack.resources["Accounts"]` is a table's name."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 def deploy(
@@ -133,6 +134,7 @@ def describe(cloud: Clients, name: str) -> Stack:
         name=name,
         outputs={output["OutputKey"]: output["OutputValue"] for output in found.get("Outputs", [])},
         resources={each["LogicalResourceId"]: each["PhysicalResourceId"] for each in resources},
+        parameters={each["ParameterKey"]: each.get("ParameterValue", "") for each in found.get("Parameters", [])},
     )
 
 

@@ -30,6 +30,7 @@ TEMPLATE = ROOT / "workflow.yaml"
 DEFINITION = ROOT / "src" / "app" / "transfer.asl.json"
 ANY_ERROR = "Runtime.HandlerError"
 LONGEST_PAUSE_SECONDS = 4
+WHERE = "Set AWS_DEFAULT_REGION, and AWS_PROFILE or other credentials."
 
 
 def deploy_workflow(
@@ -91,13 +92,21 @@ def main(environment: str) -> int:
         return 1
     name = settings[environment]["global"]["parameters"]["stack_name"]
     try:
-        told = beside(describe(Account(), name))
-    except (ClientError, BotoCoreError) as error:
-        print(f"the consumer's stack {name} cannot be asked: {error}\nDeploy it first: make deploy", file=sys.stderr)
+        consumer = describe(Account(), name)
+        told = beside(consumer)
+    except ClientError as error:
+        missing = "does not exist" in str(error)
+        remedy = "Deploy it first: make deploy" if missing else "Look at the account, the region and your permissions."
+        print(f"the consumer's stack {name} cannot be asked: {error}\n{remedy}", file=sys.stderr)
+        return 1
+    except BotoCoreError as error:
+        print(f"AWS cannot be asked for the consumer's stack {name}: {error}\n{WHERE}", file=sys.stderr)
         return 1
     except KeyError as missing:
         print(f"the stack {name} has no {missing.args[0]}: is it the consumer with its ledger?", file=sys.stderr)
         return 1
+    # A key of one's own encrypts what the two share, so it is wanted here too.
+    told |= {"KmsKeyArn": consumer.parameters["KmsKeyArn"]} if consumer.parameters.get("KmsKeyArn") else {}
     print(*(f"{parameter}={value}" for parameter, value in told.items()))
     return 0
 

@@ -436,6 +436,15 @@ def test_what_a_deployment_says_is_said_beside_samconfigs_parameters(
     assert (overrides.split() or None) == passed
 
 
+@pytest.mark.parametrize("workflow", ["", "WORKFLOW=1"])
+def test_an_environment_that_samconfig_does_not_have_is_refused_before_anything_is_built(workflow: str) -> None:
+    asked = ["make", "--dry-run", "deploy", "ENV=nowhere", *workflow.split()]
+    told = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert told.returncode != 0
+    assert "has no table nowhere: ENV is one of default staging prod" in told.stderr
+    assert "sam build" not in told.stdout
+
+
 # Tables.
 
 

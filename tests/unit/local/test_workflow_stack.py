@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import boto3
 import pytest
+from botocore.exceptions import NoRegionError
 from botocore.stub import Stubber
 
 from local.account import Account
@@ -31,13 +32,14 @@ def cloudformation(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
         stubber.assert_no_pending_responses()
 
 
-def deployed(cloudformation: Stubber, name: str, tables: dict[str, str]) -> None:
+def deployed(cloudformation: Stubber, name: str, tables: dict[str, str], **parameters: str) -> None:
     outputs = {
         "QueueUrl": "https://sqs.us-east-1.amazonaws.com/123456789012/transfers",
         "QueueArn": "arn:aws:sqs:us-east-1:123456789012:transfers",
     }
     told = [{"OutputKey": key, "OutputValue": value} for key, value in outputs.items()]
     stack = {"StackName": name, "CreationTime": NOW, "StackStatus": "CREATE_COMPLETE", "Outputs": told}
+    given = [{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()]
     resources = [
         {
             "LogicalResourceId": id,
@@ -48,7 +50,7 @@ def deployed(cloudformation: Stubber, name: str, tables: dict[str, str]) -> None
         }
         for id, physical in tables.items()
     ]
-    cloudformation.add_response("describe_stacks", {"Stacks": [stack]}, {"StackName": name})
+    cloudformation.add_response("describe_stacks", {"Stacks": [stack | {"Parameters": given}]}, {"StackName": name})
     cloudformation.add_response("describe_stack_resources", {"StackResources": resources}, {"StackName": name})
 
 
@@ -63,6 +65,26 @@ def test_what_the_consumers_stack_has_is_told_as_parameters(
         "AccountsTable=accounts",
         "EntriesTable=entries",
     ]
+
+
+def test_a_key_of_ones_own_is_the_workflows_too(cloudformation: Stubber, capsys: pytest.CaptureFixture[str]) -> None:
+    key = "arn:aws:kms:us-east-1:123456789012:key/1"
+    deployed(cloudformation, "idempotent-receiver", TABLES, KmsKeyArn=key)
+    assert main("default") == 0
+    assert capsys.readouterr().out.split()[-1] == f"KmsKeyArn={key}"
+
+
+def test_without_credentials_it_does_not_say_that_the_consumer_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_region(self: Account, service: object) -> None:
+        raise NoRegionError
+
+    monkeypatch.setattr(Account, "client", no_region)
+    assert main("default") == 1
+    told = capsys.readouterr().err
+    assert "AWS_DEFAULT_REGION" in told
+    assert "make deploy" not in told
 
 
 def test_without_the_consumer_it_says_what_to_deploy_first(

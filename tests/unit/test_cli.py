@@ -436,6 +436,28 @@ def test_stuck_leaves_other_namespaces_and_what_was_only_given_back(receiver: Re
     assert (told["given_back_count"], told["failing_count"]) == (1, 0)
 
 
+def test_stuck_says_how_many_records_are_in_the_namespace_and_fails_where_none_is(
+    receiver: Receiver, stack: Stack
+) -> None:
+    """A namespace that is misspelt would read as all clear."""
+    stack.record("bank#a", "FAILED", "b", error=Failure(type="E").to_json())
+    flags = ("stuck", "--stack", "transfers", "--yes", "--namespace")
+    ran = receiver(*flags, "wrong")
+    assert (ran.code, "0 of 6 records are in the namespace wrong: 0 claims" in ran.out) == (terminal.Exit.LEFT, True)
+    assert "check --namespace" in ran.err
+    told = receiver(*flags, "wrong", "--json").json
+    assert (told["scanned"], told["namespace"], told["own"]) == (6, "wrong", 0)
+    ran = receiver(*flags, "bank")
+    assert (ran.code, "1 of 6 records is in the namespace bank: 0 claims" in ran.out) == (terminal.Exit.OK, True)
+
+
+def test_stuck_finds_nothing_wrong_with_an_empty_table(receiver: Receiver, stack: Stack) -> None:
+    for key in (DONE, FLAKY, CLOSED, CONFLICT, STUCK):
+        stack.dynamodb.delete_item(TableName="records", Key={"id": {"S": key}})
+    ran = receiver("stuck", "--table", "records", "--yes", "--namespace", "bank")
+    assert (ran.code, "0 of 0 records are in the namespace bank" in ran.out) == (terminal.Exit.OK, True)
+
+
 # dlq list.
 
 

@@ -101,7 +101,8 @@ def stuck(
 ) -> None:
     """Find claims that nobody settled, and keys that fail.
 
-    It scans the whole table, and a scan pays for every item: its cost is told before it starts.
+    It scans the whole table, and a scan pays for every item: its cost is told before it starts. Where a
+    namespace is known, only its records count, and that it has none is an error: it may be misspelt.
     """
     store = deployment.store
     cost = cost_of(deployment.dynamodb, deployment.table)
@@ -130,10 +131,15 @@ def stuck(
                 break
         halted = stopped()
     survey.confirm(store)
-    values = report.findings_values(survey.found, deployment.key_of, now_ms, deployment.retention_seconds)
+    values = report.findings_values(
+        survey.found, deployment.namespace, deployment.key_of, now_ms, deployment.retention_seconds
+    )
     terminal.answer({**values, "complete": not halted}, report.findings_tables(values))
     if halted:
         raise typer.Exit(Exit.STOPPED)
+    if survey.found.scanned and not survey.found.own:
+        terminal.note("A namespace that no record is in may be misspelt: check --namespace.")
+        raise typer.Exit(Exit.LEFT)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

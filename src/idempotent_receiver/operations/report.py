@@ -267,9 +267,9 @@ KINDS = {
 
 
 def findings_values(
-    found: Findings, key_of: Callable[[str], str], now_ms: int, retention_seconds: int
+    found: Findings, namespace: str | None, key_of: Callable[[str], str], now_ms: int, retention_seconds: int
 ) -> dict[str, Any]:
-    """What a survey found, as a script reads it."""
+    """What a survey found in a namespace, or without one in the whole table, as a script reads it."""
 
     def values(records: Sequence[Record]) -> list[dict[str, Any]]:
         whole = [record_values(each, key_of(each.id), now_ms, retention_seconds) for each in records]
@@ -277,6 +277,8 @@ def findings_values(
 
     return {
         "scanned": found.scanned,
+        "namespace": namespace,
+        "own": found.own,
         "unsettled_count": found.unsettled_count,
         "given_back_count": found.given_back_count,
         "failing_count": found.failing_count,
@@ -290,15 +292,24 @@ def findings_values(
 def findings_tables(values: dict[str, Any]) -> RenderableType:
     """What a survey found, as a person reads it, and below each kind what becomes of it."""
     summary = (
-        f"{counted(values['scanned'], 'record')}: {counted(values['unsettled_count'], 'claim')} that nobody settled, "
+        f"{_own(values)}: {counted(values['unsettled_count'], 'claim')} that nobody settled, "
         f"{values['given_back_count']} given back and waiting, {counted(values['failing_count'], 'key')} failing, "
         f"{values['permanent_count']} failed for good."
     )
-    shown: list[RenderableType] = [Text(summary)]
+    shown: list[RenderableType] = [Text(clean(summary))]
     for kind, (title, then) in KINDS.items():
         if values[kind]:
             shown += [Text(""), Text(title, style="bold"), _named(kind, values[kind]), Text(then, style="italic")]
     return Group(*shown)
+
+
+def _own(values: dict[str, Any]) -> str:
+    records = counted(values["scanned"], "record")
+    if values["namespace"] is None:
+        return records
+    return (
+        f"{values['own']} of {records} {'is' if values['own'] == 1 else 'are'} in the namespace {values['namespace']}"
+    )
 
 
 def _named(kind: str, records: Sequence[dict[str, Any]]) -> RenderableType:

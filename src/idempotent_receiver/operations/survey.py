@@ -77,6 +77,8 @@ class Findings:
     """What a survey found: counts of all, and of each kind the worst."""
 
     scanned: int = 0
+    own: int = 0
+    """How many of them are in the consumer's namespace; the other counts are of these alone."""
     unsettled_count: int = 0
     given_back_count: int = 0
     failing_count: int = 0
@@ -101,7 +103,10 @@ class Survey:
         """Look at a page of records."""
         for record in page:
             self.found.scanned += 1
-            if record.id.startswith(self._prefix) and record.unreadable is None and not record.expired(self._now_ms):
+            if not record.id.startswith(self._prefix):
+                continue
+            self.found.own += 1
+            if record.unreadable is None and not record.expired(self._now_ms):
                 self._sort(record)
         self.found.unsettled = nsmallest(self._most, self.found.unsettled, key=lambda each: each.lease_until_ms or 0)
         self.found.failing = nlargest(self._most, self.found.failing, key=lambda each: each.attempts or 0)

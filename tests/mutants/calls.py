@@ -329,6 +329,14 @@ MUTANTS = [
         where=EXECUTIONS,
     ),
     Mutant(
+        name="a conclusion overwrites a failure",
+        promise=3,
+        file="record.py",
+        old="            return self.revises is not None and seen.version == self.revises\n",
+        new="            return True\n",
+        where=(UNIT.format("record"),),
+    ),
+    Mutant(
         name="an outcome is written into a record that another execution has",
         promise=3,
         file="record.py",

@@ -29,6 +29,7 @@ SETUPS = {
         Setup("2x1-workflow", workers=2, messages=1, way="workflow"),
         Setup("2x1-workflow-sweep", workers=2, messages=1, way="workflow", sweeps=1),
         Setup("3x1-workflow", workers=3, messages=1, way="workflow", sweeps=1),
+        Setup("3x1-workflow-sweeps", workers=3, messages=1, way="workflow", sweeps=2),
         Setup("3x1-function", workers=3, messages=1, way="function"),
         Setup("3x1", workers=3, messages=1),
         Setup("2x2-fifo", workers=2, messages=2, fifo=True),

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         ("2x1-workflow", 1),
         ("2x1-workflow-sweep", 1),
         ("3x1-workflow", 0),
+        ("3x1-workflow-sweeps", 0),
         ("3x1", 1),
         ("2x2-fifo", 0),
     ],
@@ -76,6 +77,7 @@ def test_every_schedule_keeps_the_invariants(setup: str, faults: int) -> None:
         ("an execution that was faster than its hand-over is said to run", "2x1-workflow", 0, "WORKFLOW"),
         ("a failed execution is started again", "2x1-workflow", 0, "I3"),
         ("what is to be started is not kept", "2x1-workflow-sweep", 1, "WORKFLOW"),
+        ("a conclusion overwrites a failure", "3x1-workflow-sweeps", 1, "I3"),
     ],
 )
 def test_a_planted_bug_is_found_and_told(bug: str, setup: str, faults: int, rule: str, tmp_path: Path) -> None:

@@ -808,6 +808,22 @@ def test_doctor_takes_a_stack_or_a_function_and_not_both(receiver: Receiver) -> 
     assert (ran.code, "give --stack or --function, not both" in ran.err) == (terminal.Exit.USAGE, True)
 
 
+EMPTY = ("stack", "queue", "dlq", "table", "namespace", "key-strategy", "envelope", "region", "profile", "endpoint-url")
+
+
+@pytest.mark.parametrize("option", EMPTY)
+@pytest.mark.parametrize(
+    "command", [("show", "k"), ("stuck", "--yes"), ("dlq", "list"), ("dlq", "redrive"), ("doctor",)]
+)
+def test_an_empty_value_is_refused_by_the_name_of_its_option(
+    receiver: Receiver, command: tuple[str, ...], option: str
+) -> None:
+    """An unset variable of the shell comes as one, and would be taken for nothing said."""
+    ran = receiver(*command, f"--{option}", "")
+    said = f"receiver: --{option} is empty: give it a value, or leave it out\n"
+    assert (ran.code, ran.out, ran.err) == (terminal.Exit.USAGE, "", said)
+
+
 @pytest.mark.parametrize("days", ["-5", "0", "nan", "inf"])
 def test_records_last_a_positive_number_of_days(receiver: Receiver, days: str) -> None:
     ran = receiver("show", DONE, "--table", "records", "--retention-days", days)

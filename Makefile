@@ -42,7 +42,7 @@ help: ## list these targets
 setup: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME) $(OPENAPI) ## make .venv and .tools with everything for development
 
 .PHONY: run
-run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## play 500 transfers through the local cloud (N=500 SEED=1 PROTECTION=on STACK=name, WORKFLOW=1)
+run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## play 500 transfers through the local cloud (N=500 SEED=1 PROTECTION=on STACK=name; or WORKFLOW=1 N=40)
 	@.venv/bin/python -m $(if $(WORKFLOW),local.workflow_run,local.run)
 
 .PHONY: cloud

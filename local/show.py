@@ -26,7 +26,11 @@ class Show(Terminal):
     def title(self, number: int, seed: int, *, protected: bool) -> None:
         """Say what is about to be played."""
         handler = "the shipped consumer" if protected else "a plain partial-batch handler, the control"
-        self._console.print(f"[bold]{number} transfers, seed {seed}[/]: from the queue to the ledger by {handler}\n")
+        self.begin(f"{number} transfers, seed {seed}", f"from the queue to the ledger by {handler}")
+
+    def begin(self, what: str, how: str) -> None:
+        """Say what is about to be played, and by what."""
+        self._console.print(f"[bold]{what}[/]: {how}\n")
 
     def step(self, what: str) -> Callable[[str], None]:
         """Begin a step; return how to say what came of it, along with the time that it took."""

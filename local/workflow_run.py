@@ -251,7 +251,13 @@ class Bank:
 def perform(show: Show) -> int:
     """Play what the environment asks for, and close the books; return the exit status."""
     wish = wish_of({"N": str(NUMBER), **{name: value for name, value in os.environ.items() if value}})
+    if wish.stack is not None or wish.number == 0:
+        raise ValueError(
+            "WORKFLOW=1 plays at least one transfer, on the local cloud: N is 1 or more, and STACK left out"
+        )
     parts = tell(wish.seed, wish.number)
+    handler = "the shipped workflow" if wish.protected else "a machine without records, the control"
+    show.begin(f"{wish.number} transfers, seed {wish.seed}", f"from the API to the consumer by {handler}")
     said = show.step("local cloud")
     with running_cloud() as cloud:
         said(f"{cloud.endpoint_url}, in a process of its own")
@@ -261,8 +267,7 @@ def perform(show: Show) -> int:
             _keep_log(bank)
     for name, value in books.line().items():
         show.note(f"{name}: {value}")
-    for complaint in books.complaints if wish.protected else ():
-        show.failed(f"  ✗ {complaint}")
+    show.verdict(books.complaints, "every transfer ended as it must, and the books balance")
     sys.stdout.write(json.dumps(books.line()) + "\n")
     sys.stdout.flush()
     return 1 if books.complaints else 0

@@ -18,7 +18,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from idempotent_receiver.clock import Clock, SystemClock
-from idempotent_receiver.operations.deployment import STRATEGIES, Account, Deployment, Flags
+from idempotent_receiver.operations.deployment import STRATEGIES, Account, Deployment, Flags, Refused
 from idempotent_receiver.operations.layout import clean
 
 WIDTH_OF_A_PIPE = 160
@@ -151,8 +151,13 @@ class _Option:
     default: Any = None
     group: str = "Which consumer"
 
+    @property
+    def flag(self) -> str:
+        """As it is typed."""
+        return f"--{self.name.replace('_', '-')}"
+
     def parameter(self) -> inspect.Parameter:
-        option = typer.Option(f"--{self.name.replace('_', '-')}", help=self.help, show_default=False)
+        option = typer.Option(self.flag, help=self.help, show_default=False)
         kind = self.type if self.default is not None else self.type | None
         return inspect.Parameter(
             self.name, inspect.Parameter.KEYWORD_ONLY, default=self.default, annotation=Annotated[kind, option]
@@ -186,6 +191,10 @@ def of_a_deployment(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def called(**given: Any) -> None:
+        for each in _OPTIONS:
+            # What a script leaves empty was meant to name something: to look elsewhere instead would be a guess.
+            if given[each.name] == "":
+                raise Refused(f"{each.flag} is empty: give it a value, or leave it out")
         terminal = Terminal(as_json=given.pop("json"))
         account = Account(**{name: given.pop(name) for name in ("region", "profile", "endpoint_url")})
         flags = Flags(**{each.name: given.pop(each.name) for each in fields(Flags)})

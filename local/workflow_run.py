@@ -252,9 +252,7 @@ def perform(show: Show) -> int:
     """Play what the environment asks for, and close the books; return the exit status."""
     wish = wish_of({"N": str(NUMBER), **{name: value for name, value in os.environ.items() if value}})
     if wish.stack is not None or wish.number == 0:
-        raise ValueError(
-            "WORKFLOW=1 plays at least one transfer, on the local cloud: N is 1 or more, and STACK left out"
-        )
+        raise ValueError("WORKFLOW=1 plays one transfer or more on the local cloud: raise N, and leave out STACK")
     parts = tell(wish.seed, wish.number)
     handler = "the shipped workflow" if wish.protected else "a machine without records, the control"
     show.begin(f"{wish.number} transfers, seed {wish.seed}", f"from the API to the consumer by {handler}")

@@ -29,9 +29,7 @@ def of(ended: Ended, now_ms: int) -> Response:
                 "A key belongs to one request: its method, its path and its payload. Take a new key.",
             )
         case UnreadableRecord():
-            told = (
-                "It is not known whether it is done, and asking again will not help before somebody has looked at it."
-            )
+            told = "It is not known whether it is done, and asking again will not help before somebody has looked."
             return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "The record of this key cannot be read", told)
         case _:
             # Its end could not be recorded; or the store could not be asked, or too little time was left, and then this

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from local.deploy import Stack
 
 
+WHERE = "Set AWS_DEFAULT_REGION, and AWS_PROFILE or other credentials."
+"""What to do where AWS cannot be asked."""
+
+
 class Account:
     """The AWS account that the caller's environment names."""
 

@@ -8,8 +8,9 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError, ProfileNotFound
 
+from local.account import WHERE
 from local.deploy import DeployError
 from local.server import ServerError
 from local.stage import StageError
@@ -52,6 +53,9 @@ def run_to_its_end(perform: Callable[[], int], terminal: Terminal) -> int:
     except KeyboardInterrupt:
         terminal.failed("stopped, and cleared up")
         return INTERRUPTED
+    except (NoRegionError, NoCredentialsError, ProfileNotFound) as error:
+        terminal.failed(f"{error} {WHERE}")
+        return IN_VAIN
     except (ValueError, ServerError, DeployError, StageError, ClientError, BotoCoreError, OSError) as error:
         terminal.failed(f"{error}" if error.__cause__ is None else f"{error}: {error.__cause__}")
         return IN_VAIN

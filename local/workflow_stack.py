@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from local.account import Account
+from local.account import WHERE, Account
 from local.cloud import ROOT
 from local.deploy import CODE_BUCKET, HOST_BUILD, Stack, await_created, describe, pointing_at, upload
 
@@ -30,7 +30,6 @@ TEMPLATE = ROOT / "workflow.yaml"
 DEFINITION = ROOT / "src" / "app" / "transfer.asl.json"
 ANY_ERROR = "Runtime.HandlerError"
 LONGEST_PAUSE_SECONDS = 4
-WHERE = "Set AWS_DEFAULT_REGION, and AWS_PROFILE or other credentials."
 
 
 def deploy_workflow(

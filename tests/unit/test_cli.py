@@ -391,13 +391,53 @@ def test_stuck_says_what_becomes_of_each_kind_and_what_to_type(
     monkeypatch.setenv("COLUMNS", "80")
     _, unsettled, failing, permanent = receiver("stuck", "--table", "records", "--yes").out.split("\n\n")
     assert STUCK in unsettled
-    assert unsettled.rstrip().endswith(report.TAKEN_OVER), "in lines that are not broken"
+    options = ["--queue QUEUE", "--key-strategy KEY_STRATEGY", "--table records"]
+    then = [report.advice(each, options) for each in (report.TAKEN_OVER, report.TRIED_AGAIN, report.MENDED_FIRST)]
+    assert unsettled.rstrip().endswith(then[0]), "in lines that are not broken"
     assert FLAKY in failing
-    assert failing.rstrip().endswith(report.TRIED_AGAIN)
+    assert failing.rstrip().endswith(then[1])
     assert CLOSED in permanent
-    assert permanent.rstrip().endswith(report.MENDED_FIRST)
+    assert permanent.rstrip().endswith(then[2])
     stack.dynamodb.delete_item(TableName="records", Key={"id": {"S": STUCK}})
-    assert report.TAKEN_OVER not in receiver("stuck", "--table", "records", "--yes").out
+    assert then[0] not in receiver("stuck", "--table", "records", "--yes").out
+
+
+def advised(shown: str) -> list[list[str]]:
+    """The commands in an answer, as a shell takes them apart."""
+    found = re.findall(r"(?m)^    ((?:receiver|aws) (?:.*\\\n)*.*)$", shown)
+    return [shlex.split(each.replace("\\\n", "")) for each in found]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--stack", "transfers"),
+        ("--stack", "transfers", "--region", REGION, "--retention-days", "7.5", "--dlq", "transfers-dead"),
+        ("--queue", "transfers", "--table", "records", "--key-strategy", "message_id", "--namespace", "it's mine"),
+        ("--table", "records"),
+    ],
+    ids=" ".join,
+)
+def test_what_stuck_advises_means_the_same_consumer_and_runs_as_it_stands(
+    receiver: Receiver, stack: Stack, given: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    stack.record("it's mine#closed", "FAILED", "b", error=Failure(type="E", permanent=True).to_json())
+    commands = advised(receiver("stuck", "--yes", *given).out)
+    assert commands
+    for command in commands:
+        assert set(given) <= set(command)
+        unsaid = {"QUEUE": "transfers", "KEY_STRATEGY": "message_id", "KEY": "nosuch"}
+        ran = receiver(*(unsaid.get(each, each) for each in command[1:]), "--yes")
+        assert (ran.code, "no dead letters of the key nosuch" in ran.out) == (terminal.Exit.LEFT, True), ran.err
+
+
+def test_what_is_advised_is_for_the_same_account_too() -> None:
+    account = Account(region=REGION, profile="two words", endpoint_url="https://an-endpoint.example.com:4566")
+    options = deployment.Deployment(account, deployment.Flags(table="records")).options
+    (command,) = advised(f"{report.advice(report.TAKEN_OVER, options)}\n")
+    asked = ["--region", REGION, "--profile", "two words", "--endpoint-url", "https://an-endpoint.example.com:4566"]
+    assert command[-8:] == [*asked, "--key", "KEY"]
 
 
 def test_what_is_typed_for_an_orphan_counts_under_its_key() -> None:
@@ -681,6 +721,16 @@ def test_a_native_redrive_is_watched_to_its_end_and_warns_where_the_key_is_the_m
     assert (ran.code, ran.json["status"], ran.json["moved"]) == (0, "COMPLETED", 7)
     assert "what was done runs again" in ran.err
     move_tasks.assert_no_pending_responses()
+
+
+def test_what_ends_a_native_redrive_is_for_the_same_account(
+    receiver: Receiver, stack: Stack, move_tasks: Stubber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "MOST_POLLS", 0)
+    stub_a_task(move_tasks, stack, running(2))
+    ran = receiver("dlq", "redrive", "--native", "--region", REGION, "--stack", "transfers", "--yes")
+    ending = ["aws", "sqs", "cancel-message-move-task", "--task-handle", "handle-1", "--region", REGION]
+    assert (ran.code, advised(ran.err)) == (terminal.Exit.STOPPED, [ending])
 
 
 def test_a_native_redrive_asks_first_and_names_the_danger(

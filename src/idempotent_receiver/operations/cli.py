@@ -104,7 +104,7 @@ def stuck(
     It scans the whole table, and a scan pays for every item: its cost is told before it starts. Where a
     namespace is known, only its records count, and that it has none is an error: it may be misspelt.
     """
-    store = deployment.store
+    store, options = deployment.store, deployment.options
     cost = cost_of(deployment.dynamodb, deployment.table)
     terminal.note(
         f"A scan of {deployment.table} reads about {counted(cost.items, 'item')}, {cost.size_bytes / 1e6:.1f} MB: "
@@ -134,7 +134,7 @@ def stuck(
     values = report.findings_values(
         survey.found, deployment.namespace, deployment.key_of, now_ms, deployment.retention_seconds
     )
-    terminal.answer({**values, "complete": not halted}, report.findings_tables(values))
+    terminal.answer({**values, "complete": not halted}, report.findings_tables(values, options))
     if halted:
         raise typer.Exit(Exit.STOPPED)
     if survey.found.scanned and not survey.found.own:

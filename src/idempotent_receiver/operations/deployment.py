@@ -4,8 +4,9 @@ What is not given by a flag is looked up in the outputs of the stack; what nobod
 """
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,18 @@ class Account:
                     "(see --region, --profile)"
                 ) from None
 
+    @property
+    def options(self) -> list[str]:
+        """What was said of it, as it is typed: for this command, and for those of AWS's own tool."""
+        return _typed(region=self.region, profile=self.profile, endpoint_url=self.endpoint_url)
+
+
+def _typed(**said: object) -> list[str]:
+    """Options with their values, quoted for a shell; those that were not given are left out."""
+    return [
+        f"--{name.replace('_', '-')} {shlex.quote(str(value))}" for name, value in said.items() if value is not None
+    ]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Flags:
@@ -122,6 +135,17 @@ class Deployment:
 
     account: Account
     flags: Flags
+
+    @cached_property
+    def options(self) -> list[str]:
+        """What a command about its dead letters has to be told to mean this consumer, as it is typed.
+
+        That is what was said, and in capitals what nobody has said yet.
+        """
+        wanted = {"queue": "QueueUrl", "key_strategy": "KeyStrategy"}
+        unsaid = {name: name.upper() for name, output in wanted.items() if output not in self.outputs}
+        said = {name: value for name, value in asdict(self.flags).items() if value is not None}
+        return _typed(**{**unsaid, **said}) + self.account.options
 
     @property
     def sqs(self) -> "SQSClient":

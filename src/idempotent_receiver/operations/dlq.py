@@ -1,5 +1,6 @@
 """`receiver dlq`: dead letters listed by reason, and brought back."""
 
+import shlex
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from rich.text import Text
 
 from idempotent_receiver.operations import native, report
 from idempotent_receiver.operations.deployment import Deployment, Refused
-from idempotent_receiver.operations.layout import clean, counted
+from idempotent_receiver.operations.layout import clean, command, counted
 from idempotent_receiver.operations.letters import HOLD_SECONDS, DeadLetterQueue
 from idempotent_receiver.operations.redrive import Desk, Redrive, Tally, Wanted
 from idempotent_receiver.operations.terminal import Exit, Terminal, Yes, examples, of_a_deployment
@@ -212,7 +213,8 @@ def _move_natively(deployment: Deployment, terminal: Terminal, rate: float | Non
     told = f"{task.status}: about {task.moved} moved." + (f" {task.failure}" if task.failure else "")
     terminal.answer({**values, "failure": task.failure}, Text(told))
     if not task.over:
-        terminal.note(f"SQS goes on with it; to end it: aws sqs cancel-message-move-task --task-handle {handle}")
+        ending = ("aws sqs cancel-message-move-task", f"--task-handle {shlex.quote(handle)}")
+        terminal.note(f"SQS goes on with it; to end it:\n{command(*ending, *deployment.account.options)}")
         raise typer.Exit(Exit.STOPPED)
     raise typer.Exit(Exit.OK if task.status == "COMPLETED" else Exit.AWS)
 

@@ -19,6 +19,11 @@ USUAL_KEY = 36
 """As many characters as a messageId has. A longer key is not padded for: it would push all other rows apart."""
 
 
+COLUMNS = 80
+INDENT = "    "
+CONTINUED = " \\"
+
+
 def clean(text: object) -> str:
     """A text that does to a terminal nothing but show: what others wrote may hold control sequences."""
     return "".join(
@@ -29,6 +34,18 @@ def clean(text: object) -> str:
 def counted(number: int, noun: str) -> str:
     """So many of something."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def command(*parts: str) -> str:
+    """A command to be typed, of parts that are not to be broken, over as many lines as it takes; a shell joins them."""
+    lines = [INDENT + parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + len(part) + len(CONTINUED) < COLUMNS:
+            lines[-1] += f" {part}"
+        else:
+            lines[-1] += CONTINUED
+            lines.append(f"{INDENT}  {part}")
+    return clean("\n".join(lines))
 
 
 def table_of(*columns: str, text: str) -> Table:

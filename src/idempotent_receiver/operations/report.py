@@ -13,7 +13,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from idempotent_receiver.operations.layout import clean, counted, line, listing, row, table_of
+from idempotent_receiver.operations.layout import clean, command, counted, line, listing, row, table_of
 from idempotent_receiver.operations.verdict import Judgement, Verdict, error_of, permanent, reason_in
 from idempotent_receiver.record import Status
 
@@ -249,14 +249,14 @@ def tally_text(tally: Tally, plan: Sequence[Judgement], beyond: Sequence[Judgeme
 
 TAKEN_OVER = """\
 The next delivery or request takes a claim over: nothing to type. If none comes:
-    receiver dlq redrive --key KEY
+{redrive}
 If there is no such letter, it is an orphan: see docs/operating.md, "Orphans"."""
 TRIED_AGAIN = """\
 The next delivery or request tries a key again. If it is a dead letter by now:
-    receiver dlq redrive --key KEY"""
+{redrive}"""
 MENDED_FIRST = """\
 Mend the cause; trying again does not help before that. Then:
-    receiver dlq redrive --include-permanent --key KEY"""
+{redrive_permanent}"""
 
 KINDS = {
     "unsettled": ("Claims that nobody settled", TAKEN_OVER),
@@ -264,6 +264,14 @@ KINDS = {
     "permanent": ("Keys that failed for good", MENDED_FIRST),
 }
 """What a survey names: its title, and what becomes of it."""
+
+
+def advice(then: str, options: Sequence[str]) -> str:
+    """What becomes of a kind, with commands that run as they stand once KEY is filled in."""
+    redrive = ("receiver dlq redrive", *options)
+    return then.format(
+        redrive=command(*redrive, "--key KEY"), redrive_permanent=command(*redrive, "--include-permanent", "--key KEY")
+    )
 
 
 def findings_values(
@@ -289,8 +297,11 @@ def findings_values(
     }
 
 
-def findings_tables(values: dict[str, Any]) -> RenderableType:
-    """What a survey found, as a person reads it, and below each kind what becomes of it."""
+def findings_tables(values: dict[str, Any], options: Sequence[str]) -> RenderableType:
+    """What a survey found, as a person reads it, and below each kind what becomes of it.
+
+    With the `options`, a command means the same consumer.
+    """
     summary = (
         f"{_own(values)}: {counted(values['unsettled_count'], 'claim')} that nobody settled, "
         f"{values['given_back_count']} given back and waiting, {counted(values['failing_count'], 'key')} failing, "
@@ -299,7 +310,8 @@ def findings_tables(values: dict[str, Any]) -> RenderableType:
     shown: list[RenderableType] = [Text(clean(summary))]
     for kind, (title, then) in KINDS.items():
         if values[kind]:
-            shown += [Text(""), Text(title, style="bold"), _named(kind, values[kind]), Text(then, style="italic")]
+            told = Text(advice(then, options), style="italic")
+            shown += [Text(""), Text(title, style="bold"), _named(kind, values[kind]), told]
     return Group(*shown)
 
 

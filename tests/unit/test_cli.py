@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import itertools
 import json
 import os
 import pty
@@ -36,6 +37,7 @@ from idempotent_receiver.keys import raw_fingerprint
 from idempotent_receiver.operations import cli, deployment, letters, native, report, terminal
 from idempotent_receiver.operations.deployment import Account
 from idempotent_receiver.operations.survey import scan
+from idempotent_receiver.operations.verdict import Verdict
 from idempotent_receiver.payload import fingerprint
 from tests.held_clock import HeldClock
 from tests.template import load as load_template
@@ -441,11 +443,50 @@ def test_what_is_advised_is_for_the_same_account_too() -> None:
 
 
 def test_what_is_typed_for_an_orphan_counts_under_its_key() -> None:
-    (section,) = re.findall(r"(?s)\n### Orphans\n(.*?)\n## ", Path("docs/operating.md").read_text())
+    section = section_of("Orphans")
+    assert f"--key {stamp_typed_in(section)}\n" in section
+
+
+def test_what_is_typed_for_a_conflict_counts_under_another_key() -> None:
+    section = section_of("Conflicts")
+    (shown,) = re.findall(r"receiver show .* (\S+)\n", section)
+    assert stamp_typed_in(section) == f"{shown}-2"
+
+
+def section_of(title: str) -> str:
+    """What docs/operating.md has below a heading."""
+    text = Path("docs/operating.md").read_text()
+    (section,) = re.findall(rf"(?s)\n### {title}\n(.*?)(?=\n##)", text)
+    return str(section)
+
+
+def stamp_typed_in(section: str) -> str:
+    """The key that the one message sent in a section counts under."""
     (attributes,) = re.findall(r"(?s)--message-attributes '(.*?)'\n", section)
-    (name, held), *others = json.loads(attributes).items()
+    ((name, held),) = json.loads(attributes).items()
     found = stamp_of({name: {"stringValue": held["StringValue"]}})
-    assert (others, found is not None and f"--key {found.key}\n" in section) == ([], True)
+    assert found is not None
+    return found.key
+
+
+def test_each_verdict_has_its_meaning_and_its_remedy_in_the_documentation() -> None:
+    rows = re.findall(r"(?m)^\| `([A-Z_]+)` \| (.+) \| (.+) \|$", section_of("Verdicts"))
+    assert {verdict for verdict, _, _ in rows} == {*Verdict, report.BEYOND} == set(report.WHAT)
+    assert len(rows) == len(report.WHAT)
+    anchors = re.findall(r"\(#(\w+)\)", str(rows))
+    assert [each for each in anchors if not section_of(each.capitalize())] == []
+
+
+@pytest.mark.parametrize("command", [("list",), ("redrive", "--yes")], ids=" ".join)
+def test_a_letter_that_stays_says_where_its_remedy_stands(
+    receiver: Receiver, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    lines = [line.strip() for line in receiver("dlq", *command, "--stack", "transfers").out.splitlines()]
+    told = [after for line, after in itertools.pairwise(lines) if line.endswith(("CONFLICT", "PERMANENT"))]
+    assert len(told) == 2
+    assert all(each.endswith(report.REMEDIES) for each in told)
+    assert sum(report.REMEDIES in line for line in lines) == 2, "and no other does"
 
 
 def test_stuck_asks_before_it_scans(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.deadletter import MOST_BYTES, copy_of, size_of
 from idempotent_receiver.operations.letters import A_CALL, MOST_A_ROUND, DeadLetterQueue, Letter, Reader, chunks
-from idempotent_receiver.operations.verdict import Judgement, Rules, Verdict, judge
+from idempotent_receiver.operations.verdict import ACTS, Judgement, Rules, Verdict, judge
 from idempotent_receiver.record import Record
 from idempotent_receiver.store import READS_A_CALL, RecordStore, Unknown
 
@@ -192,7 +192,7 @@ class Redrive:
     def _do(self, plan: Sequence[Judgement]) -> None:
         acts, beyond = self._wanted.within(plan, self._acted)
         for each in plan:
-            if each.verdict not in (Verdict.MOVE, Verdict.DONE):
+            if each.verdict not in ACTS:
                 self.tally.leave(each)
         for each in beyond:
             self.tally.leave(each, BEYOND_LIMIT)
@@ -291,4 +291,4 @@ def _fitting(judgements: Iterable[Judgement]) -> list[Judgement]:
 
 def _acts(judged: Judgement) -> bool:
     """Whether a letter is moved or dropped, once that is agreed to."""
-    return judged.verdict in (Verdict.MOVE, Verdict.DONE)
+    return judged.verdict in ACTS

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from idempotent_receiver.operations.layout import clean, command, counted, line, listing, row, table_of
-from idempotent_receiver.operations.verdict import Judgement, Verdict, error_of, permanent, reason_in
+from idempotent_receiver.operations.verdict import ACTS, Judgement, Verdict, error_of, permanent, reason_in
 from idempotent_receiver.record import Status
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ NO_KEY = "(none)"
 LABEL = len("written about")
 BEYOND = "BEYOND_LIMIT"
 """Stands among the verdicts for what only the limit keeps where it is."""
+
+REMEDIES = 'see docs/operating.md, "Verdicts"'
+"""Where each verdict is explained; told of each letter that stays by its own."""
 
 WHAT: dict[str, str] = {
     Verdict.MOVE: "back to the queue",
@@ -172,14 +175,15 @@ def _letters(heading: str, letters: Sequence[dict[str, Any]]) -> RenderableType:
     rows = []
     for each in letters[:SHOWN_OF_A_REASON]:
         reason = None if each["reason"] == heading else each["reason"]
-        told = _with_id(each["message_id"], each["key"], reason)
+        told = _told(each["message_id"], each["key"], reason, each["verdict"])
         rows.append(((each["key"] or NO_KEY, each["since"], each["verdict"]), (told, each.get("body"))))
     return listing(("key", "since", "redrive"), rows)
 
 
-def _with_id(id: str, key: str | None, text: str | None) -> str:
-    """What is told of a letter below its key: its own id too, where that is another."""
-    return "; ".join(part for part in (None if key == id else f"message {id}", text) if part)
+def _told(id: str, key: str | None, text: str | None, verdict: str) -> str:
+    """What is told of a letter below its key: its own id, where that is another; where it stays, the remedy."""
+    remedy = None if verdict in ACTS else REMEDIES
+    return "; ".join(part for part in (None if key == id else f"message {id}", text, remedy) if part)
 
 
 # A redrive.
@@ -199,7 +203,7 @@ def plan_tables(plan: Sequence[Judgement], beyond: Sequence[Judgement]) -> Rende
     table = table_of("letters", "verdict", "what becomes of it", text="what becomes of it")
     for verdict, count in counts(plan, beyond).items():
         row(table, count, verdict, WHAT[verdict])
-    staying = [each for each in plan if each.verdict not in (Verdict.MOVE, Verdict.DONE)]
+    staying = [each for each in plan if each.verdict not in ACTS]
     return Group(table, Text(""), _staying([_staying_values(each) for each in staying])) if staying else table
 
 
@@ -209,7 +213,7 @@ def _staying_values(each: Judgement) -> dict[str, Any]:
 
 def _staying(left: Sequence[dict[str, Any]]) -> RenderableType:
     rows = [
-        ((each["key"] or NO_KEY, each["verdict"]), (_with_id(each["id"], each["key"], each["why"]),))
+        ((each["key"] or NO_KEY, each["verdict"]), (_told(each["id"], each["key"], each["why"], each["verdict"]),))
         for each in left[:SHOWN_OF_A_REASON]
     ]
     shown = listing(("key of what stays", "verdict"), rows)
@@ -239,7 +243,7 @@ def tally_text(tally: Tally, plan: Sequence[Judgement], beyond: Sequence[Judgeme
         lines.append(f"About {tally.unseen} more were not given out: run again, or see what stays ahead of its group.")
     if tally.undeleted:
         lines.append(f"{len(tally.undeleted)} sent and not deleted: to come up again, and be known by the key.")
-    foreseen = {each.letter.id for each in plan if each.verdict not in (Verdict.MOVE, Verdict.DONE)}
+    foreseen = {each.letter.id for each in plan if each.verdict not in ACTS}
     foreseen |= {each.letter.id for each in beyond}
     left = [asdict(each) for each in tally.left if each.id not in foreseen]
     return Group(*(_staying(each) for each in (left,) if each), Text("\n".join(lines)))

@@ -49,6 +49,10 @@ class Verdict(StrEnum):
     FOREIGN = "FOREIGN"
 
 
+ACTS = (Verdict.MOVE, Verdict.DONE)
+"""What is done something with; a letter with any other verdict stays."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """What the operator allows. `shared`: whether letters of other queues come to this dead-letter queue too."""

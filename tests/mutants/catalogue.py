@@ -790,7 +790,7 @@ MUTANTS = [
         promise=1,
         file="sqs.py",
         old="        return _failures([message for message, _ in failed])\n",
-        new="        return _failures([message for message, _ in failed if len(failed) < len(ended)])\n",
+        new="        return _failures([message for message, _ in failed if len(failed) < len(self.messages)])\n",
         where=(),
     ),
     Mutant(

@@ -284,6 +284,23 @@ def test_the_keys_of_what_stays_are_not_broken_either(narrow: Receiver) -> None:
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 
+@pytest.mark.parametrize("command", [("stuck", "--yes"), ("dlq", "list")], ids=" ".join)
+def test_the_header_stands_above_its_columns_however_long_a_key_is(
+    receiver: Receiver, stack: Stack, command: tuple[str, ...]
+) -> None:
+    digest = "5b5f4ee8" * 8
+    stack.record(digest, "FAILED", "b", error=Failure(type="ConnectionError", at="app.ledger:7").to_json())
+    stack.bury(digest, "b")
+    lines = receiver(*command, "--stack", "transfers").out.splitlines()
+    (place,) = (number for number, line in enumerate(lines) if line.startswith(digest))
+    header = next(line for line in reversed(lines[:place]) if line.startswith("key "))
+    starts = [found.start() for found in re.finditer(r"\S+( \S+)*", header)]
+    rows = [line for line in lines[place - 4 : place + 4] if line.startswith((digest, FLAKY))]
+    assert len(rows) == 2
+    for line in rows:
+        assert [found.start() for found in re.finditer(r"\S+", line)] == starts[: len(line.split())]
+
+
 # show.
 
 

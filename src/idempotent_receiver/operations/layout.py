@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-USUAL_KEY = 36
-"""As many characters as a messageId has. A longer key is not padded for: it would push all other rows apart."""
-
 
 COLUMNS = 80
 INDENT = "    "
@@ -63,11 +60,11 @@ def row(table: Table, *cells: object) -> None:
 
 
 def listing(columns: Sequence[str], rows: Sequence[tuple[Sequence[object], Sequence[str | None]]]) -> RenderableType:
-    """Rows of what may be copied, each with its texts below it. A row that is too long is wrapped between its cells, so
-    that a key is broken only where no line could hold it.
+    """Rows of what may be copied, each with its texts below it. A row that is too long is wrapped between its cells, as
+    all others and the header then are, so that a key is broken only where no line could hold it.
     """
     cleaned = [[clean("" if cell is None else cell) for cell in cells] for cells, _ in rows]
-    widths = [min(USUAL_KEY, max(map(cell_len, column))) for column in zip(columns, *cleaned, strict=True)]
+    widths = [max(map(cell_len, column)) for column in zip(columns, *cleaned, strict=True)]
     shown: list[RenderableType] = [line(columns, widths, style="bold")]
     for cells, (_, texts) in zip(cleaned, rows, strict=True):
         shown.append(line(cells, widths))

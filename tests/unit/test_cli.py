@@ -556,6 +556,31 @@ def test_stuck_finds_nothing_wrong_with_an_empty_table(receiver: Receiver, stack
     assert (ran.code, "0 of 0 records are in the namespace bank" in ran.out) == (terminal.Exit.OK, True)
 
 
+ARN = "arn:aws:states:us-east-1:123456789012:execution:transfers:e-1"
+
+
+def test_stuck_says_of_a_workflows_records_that_they_are_and_advises_no_redrive(
+    receiver: Receiver, stack: Stack
+) -> None:
+    """There are no deliveries that try them again, and one that runs at its second start fails of nothing."""
+    for key in (FLAKY, CLOSED, STUCK):
+        stack.dynamodb.delete_item(TableName="records", Key={"id": {"S": key}})
+    now_ms = SystemClock().epoch_ms()
+    of = {"execution": ARN, "attempts": 2, "owner": "w"}
+    error = '{"type": "Refused", "text": "overdrawn", "permanent": true, "status": 422}'
+    stack.record("runs", "INPROGRESS", "b", in_progress_expiration=now_ms + 3_600_000, **of)
+    stack.record("overdue", "INPROGRESS", "b", in_progress_expiration=LONG_AGO_MS, **of)
+    stack.record("refused", "FAILED", "b", error=error, expiration=LASTING + 1, **of)
+    stack.record("done", "COMPLETED", "b", **of)
+    told = receiver("stuck", "--table", "records", "--yes", "--json").json
+    assert [each["id"] for each in told["workflow"]] == ["refused", "overdue"]
+    assert (told["workflow_count"], told["unsettled"], told["failing"], told["permanent"]) == (2, [], [], [])
+    shown = receiver("stuck", "--table", "records", "--yes").out
+    assert ", 2 workflow executions failed or overdue." in shown
+    assert shown.rstrip().endswith(report.ANSWERED)
+    assert "dlq redrive" not in shown
+
+
 # dlq list.
 
 

@@ -261,11 +261,15 @@ The next delivery or request tries a key again. If it is a dead letter by now:
 MENDED_FIRST = """\
 Mend the cause; trying again does not help before that. Then:
 {redrive_permanent}"""
+ANSWERED = """\
+These are a workflow's. A failure is its key's answer: another try wants another key.
+What is overdue, its sweep goes on with. See docs/workflow.md, "Operating it\"."""
 
 KINDS = {
     "unsettled": ("Claims that nobody settled", TAKEN_OVER),
     "failing": ("Keys that failed, and are tried again", TRIED_AGAIN),
     "permanent": ("Keys that failed for good", MENDED_FIRST),
+    "workflow": ("Workflow executions that failed, or are overdue", ANSWERED),
 }
 """What a survey names: its title, and what becomes of it."""
 
@@ -295,9 +299,11 @@ def findings_values(
         "given_back_count": found.given_back_count,
         "failing_count": found.failing_count,
         "permanent_count": found.permanent_count,
+        "workflow_count": found.workflow_count,
         "unsettled": values(found.unsettled),
         "failing": values(found.failing),
         "permanent": values(found.permanent),
+        "workflow": values(found.workflow),
     }
 
 
@@ -309,9 +315,11 @@ def findings_tables(values: dict[str, Any], options: Sequence[str]) -> Renderabl
     summary = (
         f"{_own(values)}: {counted(values['unsettled_count'], 'claim')} that nobody settled, "
         f"{values['given_back_count']} given back and waiting, {counted(values['failing_count'], 'key')} failing, "
-        f"{values['permanent_count']} failed for good."
+        f"{values['permanent_count']} failed for good"
     )
-    shown: list[RenderableType] = [Text(clean(summary))]
+    if values["workflow_count"]:
+        summary += f", {counted(values['workflow_count'], 'workflow execution')} failed or overdue"
+    shown: list[RenderableType] = [Text(clean(f"{summary}."))]
     for kind, (title, then) in KINDS.items():
         if values[kind]:
             told = Text(advice(then, options), style="italic")

@@ -24,7 +24,7 @@ BYTES_A_UNIT = 8192
 """A read unit is two eventually consistent reads of 4 KB."""
 
 MOST_PAGES = 1_000_000
-_NAMES = ("id", "status", "version", "expiration", "in_progress_expiration", "attempts", "error", "owner")
+_NAMES = ("id", "status", "version", "expiration", "in_progress_expiration", "attempts", "error", "owner", "execution")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +83,15 @@ class Findings:
     given_back_count: int = 0
     failing_count: int = 0
     permanent_count: int = 0
+    workflow_count: int = 0
     unsettled: list[Record] = field(default_factory=list)
     """INPROGRESS, claimed by a worker that was never heard of again, its lease over; the longest ago first."""
     failing: list[Record] = field(default_factory=list)
     """FAILED, or tried more than once, and may be tried again; the most attempts first."""
     permanent: list[Record] = field(default_factory=list)
     """FAILED for good; the latest first."""
+    workflow: list[Record] = field(default_factory=list)
+    """A workflow's, of which no other kind names any: its execution FAILED, or is overdue; the latest first."""
 
 
 class Survey:
@@ -111,8 +114,14 @@ class Survey:
         self.found.unsettled = nsmallest(self._most, self.found.unsettled, key=lambda each: each.lease_until_ms or 0)
         self.found.failing = nlargest(self._most, self.found.failing, key=lambda each: each.attempts or 0)
         self.found.permanent = nlargest(self._most, self.found.permanent, key=lambda each: each.expiration or 0)
+        self.found.workflow = nlargest(self._most, self.found.workflow, key=lambda each: each.expiration or 0)
 
     def _sort(self, record: Record) -> None:
+        if record.execution is not None:
+            if ended_badly(record, self._now_ms):
+                self.found.workflow_count += 1
+                self.found.workflow.append(record)
+            return
         if unsettled(record, self._now_ms):
             self.found.unsettled_count += 1
             self.found.unsettled.append(record)
@@ -130,6 +139,7 @@ class Survey:
         self.found.unsettled = self._still(self.found.unsettled, lambda each: unsettled(each, self._now_ms), store)
         self.found.failing = self._still(self.found.failing, failing, store)
         self.found.permanent = self._still(self.found.permanent, permanent, store)
+        self.found.workflow = self._still(self.found.workflow, lambda each: ended_badly(each, self._now_ms), store)
 
     def _still(self, named: Sequence[Record], holds: Callable[[Record], bool], store: RecordStore) -> list[Record]:
         kept: list[Record] = []
@@ -140,6 +150,11 @@ class Survey:
                 elif now is not None and holds(now):
                     kept.append(now)
         return kept
+
+
+def ended_badly(record: Record, now_ms: int) -> bool:
+    """Whether a workflow's execution failed, or ought to have ended by now."""
+    return record.status == Status.FAILED or _lease_over(record, now_ms)
 
 
 def unsettled(record: Record, now_ms: int) -> bool:

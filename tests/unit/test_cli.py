@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -318,6 +319,21 @@ def test_show_tells_how_much_of_a_lease_is_left(receiver: Receiver, stack: Stack
     told = receiver("show", "held", "--table", "records", "--json").json
     assert 80 <= told["lease_left_seconds"] <= 90
     assert "over since 2023-11-14T22:13:20Z" in receiver("show", STUCK, "--table", "records").out
+
+
+def test_when_a_record_was_written_is_not_said_to_be_in_the_future(receiver: Receiver, stack: Stack) -> None:
+    """Where records last longer than is known, their end says nothing of their beginning."""
+    written = datetime.now(UTC) - timedelta(days=1)
+    closed = Failure(type="PermanentError", text="account closed", permanent=True).to_json()
+    stack.record(CLOSED, "FAILED", "b", error=closed, expiration=int(written.timestamp()) + 90 * 86_400)
+    for key in (FLAKY, STUCK):
+        stack.dynamodb.delete_item(TableName="records", Key={"id": {"S": key}})
+    for command in (("show", CLOSED), ("stuck", "--yes")):
+        assert '"written_about": null' in receiver(*command, "--table", "records", "--json").out
+        assert re.search(f"written about:? +{report.UNDATED}", receiver(*command, "--table", "records").out)
+        known = receiver(*command, "--table", "records", "--retention-days", "90").out
+        assert report.UNDATED not in known
+        assert f"{written:%Y-%m-%dT%H:%M:%SZ}" in known
 
 
 def test_show_calls_expired_what_counts_as_absent(receiver: Receiver, stack: Stack) -> None:

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 SHOWN_OF_A_REASON = 20
 NO_KEY = "(none)"
 LABEL = len("written about")
+UNDATED = "give --retention-days to see when"
+MOST_SKEW_MS = 60_000
+"""As far as a worker's clock may be ahead of the operator's."""
+
 BEYOND = "BEYOND_LIMIT"
 """Stands among the verdicts for what only the limit keeps where it is."""
 
@@ -61,7 +65,6 @@ def record_values(found: Record, key: str, now_ms: int, retention_seconds: int) 
     """A record as a script reads it; its status is EXPIRED where it counts as absent."""
     error = error_of(found)
     until = found.lease_until_ms if found.status == Status.INPROGRESS else None
-    written = None if found.expiration is None else (found.expiration - retention_seconds) * 1000
     return {
         "key": key,
         "id": found.id,
@@ -75,11 +78,19 @@ def record_values(found: Record, key: str, now_ms: int, retention_seconds: int) 
         "error_type": error.get("type"),
         "error_at": error.get("at"),
         "permanent": permanent(found),
-        "written_about": None if written is None else moment(written),
+        "written_about": _written(found, now_ms, retention_seconds),
         "expires": None if found.expiration is None else moment(found.expiration * 1000),
         "result": _result(found.data),
         "unreadable": found.unreadable,
     }
+
+
+def _written(found: Record, now_ms: int, retention_seconds: int) -> str | None:
+    """About when it was written; None where that would be yet to come: then records last longer than is known here."""
+    if found.expiration is None:
+        return None
+    written_ms = (found.expiration - retention_seconds) * 1000
+    return None if written_ms > now_ms + MOST_SKEW_MS else moment(written_ms)
 
 
 def _result(data: str | None) -> Any:
@@ -97,12 +108,18 @@ def record_table(values: dict[str, Any]) -> RenderableType:
     was = f"{values['status']} (it was {values['was']}; the key is free again)"
     shown = {**values, "status": was if values["status"] == "EXPIRED" else values["status"]}
     shown["lease_left"] = _lease(values)
+    shown["written_about"] = UNDATED if undated(values) else values["written_about"]
     shown["result"] = None if values["result"] is None else json.dumps(values["result"], ensure_ascii=False, indent=2)
     names = ("status", "attempts", "owner", "lease_left", "error", "error_type", "error_at")
     for name in (*names, "written_about", "expires", "result", "unreadable"):
         if shown[name] is not None:
             row(table, name.replace("_", " "), shown[name])
     return Group(*(line((name, clean(values[name])), (LABEL, 0)) for name in ("key", "id")), table)
+
+
+def undated(values: dict[str, Any]) -> bool:
+    """Whether nothing can be said of when a record was written, because it is not known how long it lasts."""
+    return values["expires"] is not None and values["written_about"] is None
 
 
 def _lease(values: dict[str, Any]) -> str | None:
@@ -345,4 +362,7 @@ def _named(kind: str, records: Sequence[dict[str, Any]]) -> RenderableType:
         )
         for each in records
     ]
-    return listing(("key", "status", "attempts", head), rows)
+    shown = listing(("key", "status", "attempts", head), rows)
+    if kind != "unsettled" and any(map(undated, records)):
+        return Group(shown, Text(f"written about: {UNDATED}"))
+    return shown

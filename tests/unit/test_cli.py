@@ -891,8 +891,8 @@ def test_a_native_redrive_takes_no_filter(receiver: Receiver) -> None:
         (["show", "k"], 2, "give --stack or --table"),
         (["show", "k", "--stack", "unknown"], 2, "there is no stack unknown"),
         (["show", "k", "--table", "arn:aws:dynamodb"], 2, "not a DynamoDB table's name"),
-        (["show", "k", "--table", "missing"], 3, "table missing does not exist"),
-        (["stuck", "--table", "missing", "--yes"], 3, "table missing does not exist"),
+        (["show", "k", "--table", "missing"], 2, "table missing does not exist"),
+        (["stuck", "--table", "missing", "--yes"], 2, "table missing does not exist"),
         (["dlq", "list", "--queue", "transfers", "--table", "records"], 2, "--key-strategy, which is message_id"),
         (["dlq", "list", "--queue", "nowhere", "--table", "records"], 2, "there is no queue nowhere"),
         (["dlq", "list", "--queue", "transfers-dead", "--table", "records"], 2, "name it with --dlq"),
@@ -902,7 +902,11 @@ def test_a_native_redrive_takes_no_filter(receiver: Receiver) -> None:
         (["dlq", "list", "--stack", "transfers", "--key-strategy", "body_field:id"], 2, "goes with a namespace"),
         (["dlq", "list", "--stack", "transfers", "--envelope", "[["], 2, "--envelope"),
         (["dlq", "list", "--stack", "transfers", "--endpoint-url", "nonsense"], 2, "--endpoint-url nonsense"),
-        (["dlq", "list", "--stack", "transfers", "--profile", "nobody"], 3, "nobody"),
+        (
+            ["dlq", "list", "--stack", "transfers", "--profile", "nobody"],
+            2,
+            "(nobody) could not be found: correct --profile",
+        ),
         (["dlq", "list", "--limit", "0"], 2, "--limit"),
         (["dlq", "nothing"], 2, "No such command"),
     ],
@@ -929,9 +933,9 @@ def test_what_cannot_be_done_is_said_in_a_line_and_without_a_traceback(
 )
 def test_a_table_that_does_not_exist_is_said_up_front_and_alike(receiver: Receiver, command: tuple[str, ...]) -> None:
     ran = receiver(*command, "--table", "nosuch")
-    assert (ran.code, ran.out) == (terminal.Exit.AWS, "")
+    assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
     assert ran.err == (
-        "receiver: table nosuch does not exist in this account and region: create it, or correct --table "
+        "receiver: table nosuch does not exist in this account and region: correct --table, or create it "
         "(see --region, --profile)\n"
     )
 

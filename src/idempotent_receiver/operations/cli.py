@@ -19,7 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from rich.text import Text
 
 from idempotent_receiver.operations import checkup, dlq, report
-from idempotent_receiver.operations.deployment import Deployment, Missing, Refused
+from idempotent_receiver.operations.deployment import Deployment, Refused
 from idempotent_receiver.operations.layout import clean, counted
 from idempotent_receiver.operations.survey import BYTES_A_UNIT, Survey, cost_of, scan
 from idempotent_receiver.operations.terminal import EXIT_CODES, Exit, Terminal, Yes, examples, of_a_deployment
@@ -150,9 +150,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except Refused as error:
         terminal.note(f"receiver: {error}")
         sys.exit(Exit.USAGE)
-    except Missing as error:
-        terminal.note(f"receiver: {error}")
-        sys.exit(Exit.AWS)
     except (ClientError, BotoCoreError) as error:
         terminal.note(f"receiver: {error} (see --region, --profile, --endpoint-url, and what the operator is allowed)")
         sys.exit(Exit.AWS)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import ClientError, NoRegionError
+from botocore.exceptions import ClientError, NoRegionError, ProfileNotFound
 
 from idempotent_receiver import keys
 from idempotent_receiver.operations.letters import Reader, other_sources
@@ -35,10 +35,6 @@ class Refused(Exception):
     """The operator has to say something else; the text says what."""
 
 
-class Missing(Exception):
-    """What was named is not there; the text names it and its option."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Account:
     """The AWS account to work in, named as every AWS tool has it named."""
@@ -51,7 +47,7 @@ class Account:
     def client(self, service: str) -> Any:
         """The one client of this service."""
         if service not in self._clients:
-            session: Any = boto3.Session(region_name=self.region, profile_name=self.profile)
+            session = self._session()
             config = Config(connect_timeout=5, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 5})
             try:
                 self._clients[service] = session.client(service, endpoint_url=self.endpoint_url, config=config)
@@ -61,14 +57,20 @@ class Account:
                 raise Refused(f"--endpoint-url {self.endpoint_url}: {error}") from None
         return self._clients[service]
 
+    def _session(self) -> Any:
+        try:
+            return boto3.Session(region_name=self.region, profile_name=self.profile)
+        except ProfileNotFound as error:
+            raise Refused(f"{error}: correct --profile, or AWS_PROFILE") from None
+
     def require_table(self, name: str) -> None:
-        """Raises Missing where DynamoDB knows no such table; what else it answers is for whoever reads the table."""
+        """Raises Refused where DynamoDB knows no such table; what else it answers is for whoever reads the table."""
         try:
             self.client("dynamodb").describe_table(TableName=name)
         except ClientError as error:
             if error.response.get("Error", {}).get("Code") == "ResourceNotFoundException":
-                raise Missing(
-                    f"table {name} does not exist in this account and region: create it, or correct --table "
+                raise Refused(
+                    f"table {name} does not exist in this account and region: correct --table, or create it "
                     "(see --region, --profile)"
                 ) from None
 
@@ -227,7 +229,7 @@ class Deployment:
 
     @cached_property
     def store(self) -> DynamoDBStore:
-        """The records. Raises Missing where their table does not exist."""
+        """The records. Raises Refused where their table does not exist."""
         try:
             found = DynamoDBStore(self.table, self.namespace, self.dynamodb)
         except ValueError as error:

@@ -525,8 +525,14 @@ def test_a_letter_that_stays_says_where_its_remedy_stands(
 def test_stuck_asks_before_it_scans(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     ran = receiver("stuck", "--table", "records")
-    assert (ran.code, ran.out) == (1, "")
+    assert (ran.code, ran.out) == (1, "Nothing was scanned.\n")
     assert "Scan? [y/N]" in ran.err
+
+
+def test_stuck_tells_scripts_whether_it_was_confirmed(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert receiver("stuck", "--table", "records", "--json").json == {"confirmed": False}
+    assert receiver("stuck", "--table", "records", "--json", "--yes").json["confirmed"] is True
 
 
 def test_stuck_goes_page_by_page_at_its_rate(receiver: Receiver, stack: Stack) -> None:

@@ -112,6 +112,7 @@ def stuck(
         "DynamoDB counts items every six hours or so."
     )
     if not terminal.agreed("Scan?", yes=yes):
+        terminal.answer({"confirmed": False}, Text("Nothing was scanned."))
         raise typer.Exit(Exit.LEFT)
     now_ms = terminal.clock.epoch_ms()
     survey = Survey(now_ms, most=top, prefix=deployment.prefix)
@@ -134,7 +135,7 @@ def stuck(
     values = report.findings_values(
         survey.found, deployment.namespace, deployment.key_of, now_ms, deployment.retention_seconds
     )
-    terminal.answer({**values, "complete": not halted}, report.findings_tables(values, options))
+    terminal.answer({**values, "confirmed": True, "complete": not halted}, report.findings_tables(values, options))
     if halted:
         raise typer.Exit(Exit.STOPPED)
     if survey.found.scanned and not survey.found.own:

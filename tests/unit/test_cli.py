@@ -658,6 +658,16 @@ def test_redrive_tells_its_plan_and_does_it(receiver: Receiver, stack: Stack) ->
     assert stack.keys_in(stack.dead) == {CONFLICT, CLOSED}
 
 
+def test_the_plan_says_of_each_letter_that_failed_for_good_of_what(receiver: Receiver, stack: Stack) -> None:
+    suspended = Failure(type="PermanentError", text="payee suspended", permanent=True).to_json()
+    stack.record("s", "FAILED", "the body of s", error=suspended)
+    stack.bury("s", "the body of s")
+    shown = receiver("dlq", "redrive", "--stack", "transfers", "--yes").out
+    for reason in ("account closed", "payee suspended"):
+        assert f"it failed for good: {reason}; --include-permanent once the cause is mended" in shown
+    assert "the body of s" not in shown
+
+
 def test_redrive_with_nothing_left_ends_well(receiver: Receiver, stack: Stack) -> None:
     ran = receiver("dlq", "redrive", "--stack", "transfers", "--yes", "--reason", "connection")
     assert (ran.code, "1 moved, 0 dropped as done, 0 left" in ran.out) == (0, True)

@@ -115,7 +115,8 @@ def _completed(letter: Letter, completed: Record) -> tuple[Verdict, str]:
 def _movable(letter: Letter, found: Record | None, now_ms: int, rules: Rules) -> tuple[Verdict, str] | None:
     """Why a letter that is not done stays all the same."""
     if not rules.include_permanent and _permanent(letter, found, now_ms):
-        return Verdict.PERMANENT, "trying again cannot help, it was said: --include-permanent once the cause is mended"
+        reason, _ = _died_of(letter, found, now_ms, Verdict.PERMANENT)
+        return Verdict.PERMANENT, f"it failed for good: {reason}; --include-permanent once the cause is mended"
     age_ms = now_ms - letter.since_ms
     if not rules.force and age_ms >= rules.retention_seconds * 1000:
         lasts = f"records last {rules.retention_seconds * 1000 / DAY_MS:g}"

@@ -600,6 +600,7 @@ def test_stuck_says_of_a_workflows_records_that_they_are_and_advises_no_redrive(
     shown = receiver("stuck", "--table", "records", "--yes").out
     assert ", 2 workflow executions failed or overdue." in shown
     assert shown.rstrip().endswith(report.ANSWERED)
+    assert max(map(len, report.ANSWERED.splitlines())) < 80
     assert "dlq redrive" not in shown
 
 

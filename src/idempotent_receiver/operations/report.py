@@ -279,7 +279,7 @@ MENDED_FIRST = """\
 Mend the cause; trying again does not help before that. Then:
 {redrive_permanent}"""
 ANSWERED = """\
-These are a workflow's. A failure is its key's answer: another try wants another key.
+These are a workflow's. A failure is an answer: another try wants another key.
 What is overdue, its sweep goes on with. See docs/workflow.md, "Operating it\"."""
 
 KINDS = {

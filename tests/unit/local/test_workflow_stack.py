@@ -103,8 +103,3 @@ def test_a_stack_without_a_ledger_is_refused(cloudformation: Stubber, capsys: py
     deployed(cloudformation, "idempotent-receiver", {"Entries": "entries"})
     assert main("default") == 1
     assert "has no Accounts" in capsys.readouterr().err
-
-
-def test_an_unknown_environment_is_told_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("nowhere") == 1
-    assert "default, staging, prod" in capsys.readouterr().err

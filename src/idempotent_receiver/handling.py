@@ -7,6 +7,7 @@ each. A coroutine is a task on the event loop.
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
@@ -21,6 +22,18 @@ Then = Callable[[Item, Handled], None]
 
 FEW_ROUND_TRIPS_SECONDS = 0.05
 """What is done within so short a time would wait for claims most of it."""
+
+STALL_SECONDS = 0.25
+"""After so long without the end of any run, nobody knows when there will be one."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """How long a consumer's handler takes on the average, as its last batch of some size has shown; None before that.
+    It is kept from one invocation to the next, and nothing but how far claims run ahead depends on it.
+    """
+
+    seconds: float | None = None
 
 
 class Handling:
@@ -39,6 +52,7 @@ class Handling:
         asynchronous: bool,
         stop_margin_seconds: float,
         error_texts: bool,
+        pace: Pace,
     ) -> None:
         self._executor = executor
         self._deadline = deadline
@@ -55,11 +69,15 @@ class Handling:
         self.longest_run_seconds = 0.0
         self._runs = 0
         self._run_seconds = 0.0
+        self._progress_seconds = 0.0
+        self._pace = pace
 
     def start(self) -> None:
         """Start what may start now."""
         if not self._may_start():
             return
+        if self.running == 0:
+            self._progress_seconds = self._deadline.elapsed_seconds
         for _ in range(min(len(self.ready), self._concurrency - self.running)):
             if self._asynchronous:
                 self._start_coroutine(self.ready.popleft())
@@ -76,11 +94,28 @@ class Handling:
         """Whether so many more would be done in a few round trips at the pace so far, and in time even if each took as
         long as the slowest so far.
         """
-        if self._runs < WRITES_A_CALL:
-            return False
         each = items / self._concurrency
-        soon = self._run_seconds / self._runs * each <= FEW_ROUND_TRIPS_SECONDS
-        return soon and self.longest_run_seconds * each * 2 < self._deadline.left_seconds
+        if self._pace.seconds is None or self._mean_seconds() * each > FEW_ROUND_TRIPS_SECONDS:
+            return False
+        return self.stalls_in_seconds() > 0 and self.longest_run_seconds * each * 2 < self._deadline.left_seconds
+
+    def in_time_with(self, items: int) -> bool:
+        """Whether so many more will be done before no more may start, as far as anybody knows."""
+        ahead = self._mean_seconds() * items / self._concurrency
+        return self.stalls_in_seconds() > 0 and ahead * 2 < self._deadline.left_seconds - self._stop_margin_seconds
+
+    def stalls_in_seconds(self) -> float:
+        """How long until the runs under way have taken suspiciously long; 0 where they have."""
+        if self.running == 0:
+            return STALL_SECONDS
+        return max(0.0, self._progress_seconds + STALL_SECONDS - self._deadline.elapsed_seconds)
+
+    def take_back_last(self, items: int) -> list[Item]:
+        """At most so many of the last that have not started, which may come again."""
+        taken: list[Item] = []
+        while self.ready and len(taken) < items:
+            taken.append(self.ready.pop())
+        return taken
 
     def take_back(self) -> list[Item]:
         """The items that have not started, which now never will."""
@@ -133,3 +168,11 @@ class Handling:
         # Two lanes at once may lose one of their runs here, which the mean can do without.
         self._runs += 1
         self._run_seconds += seconds
+        self._progress_seconds = started_seconds + seconds
+        if self._runs >= WRITES_A_CALL:
+            self._pace.seconds = self._run_seconds / self._runs
+
+    def _mean_seconds(self) -> float:
+        """How long a run takes: of too few, no less than it took in batches before."""
+        known = self._pace.seconds or 0.0
+        return max(known, self._run_seconds / self._runs) if self._runs else known

@@ -8,7 +8,7 @@ time-out, which kills the process, because nothing may outlive its invocation.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
@@ -18,7 +18,7 @@ from idempotent_receiver.claiming import MOST_CLAIMED_AHEAD, MOST_CLAIMED_AHEAD_
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, failure_of
 from idempotent_receiver.executor import Executor
-from idempotent_receiver.handling import Handling
+from idempotent_receiver.handling import Handling, Pace
 from idempotent_receiver.outcome import (
     Busy,
     Completed,
@@ -52,7 +52,7 @@ class Receiver:
 
     `stop_margin_seconds` is the time kept for settling and answering. Results that would make a record larger than
     `largest_record_bytes` go to `results`, or are dropped for a marker. `asynchronous` says that the handlers are
-    coroutine functions.
+    coroutine functions. `pace` is to be kept from one batch to the next.
     """
 
     store: RecordStore
@@ -64,6 +64,7 @@ class Receiver:
     largest_record_bytes: int = 1024
     results: Results | None = None
     error_texts: bool = False
+    pace: Pace = field(default_factory=Pace)
 
     def process(self, works: Sequence[Work], deadline: Deadline) -> "Processed":
         """Bring each work to its outcome."""
@@ -106,6 +107,7 @@ class _Batch:
             asynchronous=receiver.asynchronous,
             stop_margin_seconds=receiver.stop_margin_seconds,
             error_texts=receiver.error_texts,
+            pace=receiver.pace,
         )
         self.ended: deque[Item] = deque()
         self.unresolved = len(works)
@@ -146,7 +148,8 @@ class _Batch:
             self.claiming.look()
             quick = self.handling.soon_done_with(MOST_CLAIMED_AHEAD_OF_QUICK)
             most = MOST_CLAIMED_AHEAD_OF_QUICK if quick else MOST_CLAIMED_AHEAD
-            self.claiming.claim(self.held + len(self.handling.ready), most)
+            self._give_back_excess()
+            self.claiming.claim(self._not_started(), most)
             self.handling.paused = self.committing >= MOST_CALLS
             self.handling.start()
             if not self.ended:
@@ -166,6 +169,8 @@ class _Batch:
         """Until when there is nothing to do but wait for a job."""
         left, margin = self.deadline.left_seconds, self.receiver.stop_margin_seconds
         times = [left - margin - self.handling.longest_run_seconds, left - margin, left - margin / 4]
+        if self._not_started() > MOST_CLAIMED_AHEAD:
+            times.append(self.handling.stalls_in_seconds())
         ahead = [time for time in times if time > 0]
         due = self.settling.due_in_seconds()
         return min(ahead if due is None else [*ahead, due], default=None)
@@ -259,6 +264,10 @@ class _Batch:
             follower.assumed = Unseen()
             self.claiming.claim_now([follower])
 
+    def _not_started(self) -> int:
+        """How many claims are held whose handlers have not started."""
+        return self.held + len(self.handling.ready)
+
     def _give_back(self, item: Item) -> None:
         """Let an item go that has not started: release its claim, if it has one."""
         if item.stage is Stage.HELD:
@@ -266,7 +275,22 @@ class _Batch:
         if item.held is None:
             self._end(item, NotStarted())
         else:
-            self._settle(item, record.release(item.held, self.deadline.now_ms), self._released)
+            self._release(item, item.held, self._released)
+
+    def _give_back_excess(self) -> None:
+        """Release for now the last claims of a batch that has turned slow, so that its deadline finds no more of them
+        than a slow one may hold. They are claimed again when their turn comes nearer.
+        """
+        excess = self._not_started() - MOST_CLAIMED_AHEAD
+        if excess <= 0 or self.handling.in_time_with(self._not_started()):
+            return
+        held = [item for item in reversed(self.order.items) if item.stage is Stage.HELD and item.held is not None]
+        self.held -= len(held[:excess])
+        for item in [*held[:excess], *self.handling.take_back_last(excess - len(held[:excess]))]:
+            self._release(item, cast(Claimed, item.held), self._released_for_now)
+
+    def _release(self, item: Item, held: Claimed, then: Callable[[Item, Answer], None]) -> None:
+        self._settle(item, record.release(held, self.deadline.now_ms), then)
 
     # Claims.
 
@@ -391,6 +415,14 @@ class _Batch:
         else:
             self.released += 1
             self._end(item, NotStarted())
+
+    def _released_for_now(self, item: Item, answer: Answer) -> None:
+        if not isinstance(answer, Settled) or self.closed or self.order.is_blocked(item):
+            self._released(item, answer)
+            return
+        self.released += 1
+        item.held, item.assumed = None, answer.record
+        self.claiming.want(item)
 
     def _lost(self, item: Item, answer: LostClaim) -> None:
         if answer.completed:

@@ -12,6 +12,7 @@ from idempotent_receiver.binding import Binding, bind, require_transactions
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.errors import Failure, UnusableKey
 from idempotent_receiver.executor import Executor, ThreadExecutor, Workers
+from idempotent_receiver.handling import Pace
 from idempotent_receiver.message import Message, messages_of
 from idempotent_receiver.outcome import Outcome, succeeded
 from idempotent_receiver.payload import EVERYTHING, Payload, payload_key
@@ -114,9 +115,10 @@ def sqs_consumer(
             require_transactions(store, function.__qualname__)
 
         executors = _threads(binding) if settings.executor is None else settings.executor
+        pace = Pace()
 
         def lambda_handler(event: Any, context: Any) -> Response:
-            return _Invocation(settings, binding, context).receive(event, executors)
+            return _Invocation(settings, binding, context, pace).receive(event, executors)
 
         return update_wrapper(lambda_handler, function)
 
@@ -146,15 +148,16 @@ class _Settings:
 
 
 class _Invocation:
-    """One call of the Lambda handler. Nothing of it outlives it."""
+    """One call of the Lambda handler. Nothing of it outlives it but what is known of the handler's pace."""
 
-    def __init__(self, settings: _Settings, binding: Binding, context: Any) -> None:
+    def __init__(self, settings: _Settings, binding: Binding, context: Any, pace: Pace) -> None:
         options.require_context(context)
         self.settings = settings
         self.binding = binding
         self.deadline = Deadline.after(settings.clock, context.get_remaining_time_in_millis())
         self.owner = str(getattr(context, "aws_request_id", "unknown"))
         self.function = str(getattr(context, "function_name", "unknown"))
+        self.pace = pace
         self.messages: list[Message] = []
         self.works: list[Work] = []
 
@@ -201,6 +204,7 @@ class _Invocation:
             stop_margin_seconds=settings.stop_margin_seconds,
             results=settings.results,
             error_texts=settings.error_texts,
+            pace=self.pace,
         )
 
     def _work(self, message: Message) -> Work:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import acceptance, cost, document, grid, memory, plots
 from benchmarks.coldstart import cold_starts, find_python313
+from benchmarks.cpus import keep_off_the_subjects
 from benchmarks.endpoint import ROOT, Loopback, running_endpoint
 from benchmarks.measure import Table, cpu, machine, measured, ratio, wall
 from benchmarks.validation import differences
@@ -38,17 +39,18 @@ def main() -> int:
     """Measure all; the exit status says whether all that is wanted was met."""
     started = time.monotonic()
     before = machine()
+    cpus = keep_off_the_subjects()
     with running_endpoint() as endpoint:
         _validate(endpoint)
-        table = measured(acceptance.CELLS, endpoint, ROUNDS, _say)
-        full = measured(grid.cells(), endpoint, GRID_ROUNDS, _say) if os.environ.get("FULL") == "1" else {}
+        table = measured(acceptance.CELLS, endpoint, ROUNDS, _say, cpus)
+        full = measured(grid.cells(), endpoint, GRID_ROUNDS, _say, cpus) if os.environ.get("FULL") == "1" else {}
         peaks = memory.peaks(acceptance.MEMORY_MESSAGES, endpoint, ROUNDS)
     python313 = find_python313()
     cold = cold_starts(python313, COLD_REPEATS) if python313 else None
     lines = list(acceptance.lines(table, peaks, cold))
     results: dict[str, Any] = {
         "measured": time.strftime("%Y-%m-%d", time.gmtime()),
-        "machine": before | {"load_average_after": os.getloadavg()},
+        "machine": before | {"load_average_after": os.getloadavg(), "subjects_cpu": cpus and cpus.own},
         "seconds": round(time.monotonic() - started),
         "cells": [_told(cell, of) for cell, of in table.items()],
         "grid": [_told(cell, of) for cell, of in full.items()],

@@ -31,7 +31,8 @@ WRITING = Cell(
     repeats=2,
     writes=True,
 )
-CELLS = (*FRESH.values(), HALF, *REDELIVERED.values(), WRITING)
+ON_ALL_CPUS = Cell(name="1,000 fresh, on all CPUs", messages=1_000, subjects=("ours", "bare"), pinned=False)
+CELLS = (*FRESH.values(), HALF, *REDELIVERED.values(), WRITING, ON_ALL_CPUS)
 
 FASTER = {10: 8.0, 100: 35.0, 1_000: 55.0}
 CPU_SHARE = {10: 4.0, 100: 7.0, 1_000: 7.0}

@@ -83,8 +83,9 @@ class Need:
 
 def estimate(results: Mapping[str, Any]) -> dict[str, Any]:
     """Costs and needs from a run's results, for the file."""
-    costs = [cost_of(cell, who) for cell in results["cells"] for who in cell["subjects"] if who != "bare"]
-    hundred = next(cell for cell in results["cells"] if cell["name"] == "100 fresh")
+    cells = [cell for cell in results["cells"] if cell["pinned"]]
+    costs = [cost_of(cell, who) for cell in cells for who in cell["subjects"] if who != "bare"]
+    hundred = next(cell for cell in cells if cell["name"] == "100 fresh")
     needs = [need_of(hundred, who, a_day) for a_day in DAYS for who in ("ours", "powertools")]
     return {
         "priced": PRICED,

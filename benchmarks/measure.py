@@ -17,6 +17,8 @@ from benchmarks.worker import Sample, Task
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from benchmarks.cpus import Cpus
+
 LONGEST_SECONDS = 180
 QUICK = ("ours", "bare")
 """What takes so little time that more of it may be measured, and so short that more of it must be."""
@@ -30,7 +32,7 @@ class MeasurementError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One line of the results: the same batch for each of its subjects."""
+    """One line of the results: the same batch for each of its subjects. `pinned` ones have one CPU, of their own."""
 
     name: str
     messages: int
@@ -41,19 +43,21 @@ class Cell:
     handler_seconds: float = 0.0
     concurrency: int = 1
     writes: bool = False
+    pinned: bool = True
 
-    def task(self, subject: str, port: int) -> Task:
+    def task(self, subject: str, port: int, cpus: Cpus | None) -> Task:
         """What a worker is told."""
         return Task(
             subject=subject,
             messages=self.messages,
-            repeats=self.repeats * (5 if self._is_quick(subject) else 1),
+            repeats=self.repeats * (10 if self._is_quick(subject) else 1),
             port=port,
             duplicates=self.duplicates,
             handler_seconds=self.handler_seconds,
             concurrency=self.concurrency,
             writes=self.writes,
             warm_up=2 if self.handler_seconds else min(100, max(25, self.messages)),
+            cpus=None if cpus is None else [cpus.own] if self.pinned else list(cpus.every),
         )
 
     def _is_quick(self, subject: str) -> bool:
@@ -146,11 +150,13 @@ def cpu(sample: Sample) -> float:
     return sample.cpu_seconds
 
 
-def measured(cells: Sequence[Cell], endpoint: Loopback, rounds: int, say: Callable[[str], None]) -> Table:
+def measured(
+    cells: Sequence[Cell], endpoint: Loopback, rounds: int, say: Callable[[str], None], cpus: Cpus | None = None
+) -> Table:
     """Measure all cells, each subject once a round."""
     table: Table = {cell: {subject: Measured() for subject in cell.subjects} for cell in cells}
     for number, cell, subject in _turns(cells, rounds):
-        found = _run(cell, subject, endpoint)
+        found = _run(cell, subject, endpoint, cpus)
         samples = [Sample(**sample) for sample in found["samples"]]
         table[cell][subject].rounds.append(samples)
         table[cell][subject].peaks_kb.append(found["peak_kb"])
@@ -166,11 +172,11 @@ def _turns(cells: Sequence[Cell], rounds: int) -> Iterator[tuple[int, Cell, str]
                 yield number, cell, subject
 
 
-def _run(cell: Cell, subject: str, endpoint: Loopback) -> dict[str, Any]:
+def _run(cell: Cell, subject: str, endpoint: Loopback, cpus: Cpus | None) -> dict[str, Any]:
     endpoint.clear()
     for table, keys in KEYS.items():
         endpoint.create_table(table, keys.get(subject, "id" if table == "records" else "account"))
-    told = json.dumps(asdict(cell.task(subject, endpoint.port)))
+    told = json.dumps(asdict(cell.task(subject, endpoint.port, cpus)))
     output = python(["-m", "benchmarks.worker", told], endpoint.url, BENCH_DELAY_SECONDS=str(cell.delay_seconds))
     found: dict[str, Any] = json.loads(output)
     return found

@@ -59,7 +59,8 @@ def _cost(results: Mapping[str, Any], path: Path) -> None:
 
 
 def _lines(results: Mapping[str, Any], value: Any) -> Iterator[tuple[str, list[int], list[float]]]:
-    cells = [cell for cell in results["cells"] if not cell["duplicates"] and not cell["writes"]]
+    alike = [cell for cell in results["cells"] if cell["pinned"]]
+    cells = [cell for cell in alike if not cell["duplicates"] and not cell["writes"]]
     for subject in LOOKS:
         there = [cell for cell in cells if subject in cell["subjects"]]
         sizes = [cell["messages"] for cell in there]

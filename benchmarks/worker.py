@@ -17,6 +17,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from benchmarks.cpus import keep_to
 from benchmarks.endpoint import ask
 from benchmarks.peak import peak_kb
 from benchmarks.settings import Context, Event, Handler, Settings, event, redelivered
@@ -24,7 +25,9 @@ from benchmarks.settings import Context, Event, Handler, Settings, event, redeli
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What to measure. `duplicates` is the share of messages that come a second time, completed."""
+    """What to measure. `duplicates` is the share of messages that come a second time, completed; `cpus` are those
+    that the worker may use, if that is to be bounded.
+    """
 
     subject: str
     messages: int
@@ -35,6 +38,7 @@ class Task:
     concurrency: int = 1
     writes: bool = False
     warm_up: int = 25
+    cpus: list[int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +55,8 @@ class Sample:
 
 def main(task: Task) -> None:
     """Measure, and print."""
+    if task.cpus is not None:
+        keep_to(task.cpus)
     settings = Settings(
         table="records",
         entries="entries",

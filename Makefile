@@ -188,8 +188,8 @@ explore: $(DEVELOPMENT) ## play every schedule of small worlds (SETUPS="2x1 3x1"
 	@.venv/bin/python -m tests.simulation.explore $(SETUPS) $(FAULTS:%=--faults %) $(SECONDS:%=--seconds %) $(PROCESSES:%=--processes %)
 
 .PHONY: simulate
-simulate: $(DEVELOPMENT) ## play random worlds by seed (SEEDS=10000 FIRST=0, SEED=7 tells one)
-	@.venv/bin/python -m tests.simulation.simulate $(SEEDS:%=--seeds %) $(FIRST:%=--first %) $(SEED:%=--seed %) $(PROCESSES:%=--processes %)
+simulate: $(DEVELOPMENT) ## play random worlds by seed (SEEDS=10000 FIRST=0, SEED=7 tells one, SMALL=1: many chunks)
+	@.venv/bin/python -m tests.simulation.simulate $(SEEDS:%=--seeds %) $(FIRST:%=--first %) $(SEED:%=--seed %) $(if $(SMALL),--small) $(PROCESSES:%=--processes %)
 
 .PHONY: chaos
 chaos: $(DEVELOPMENT) $(MINISTACK) ## kill and freeze workers behind a lying network, and close the books (N=20000 SEED=1 SEATS=4 PROTECTION=on)

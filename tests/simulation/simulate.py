@@ -9,12 +9,14 @@ import argparse
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from itertools import repeat
 from typing import TYPE_CHECKING
 
 from tests.simulation.invariants import Violation
 from tests.simulation.simulated import CLOCKS_OFF_SECONDS, Simulation
+from tests.simulation.small import small_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,11 +63,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--clocks", type=float, default=CLOCKS_OFF_SECONDS, help="seconds that a clock may be off (%(default)s)"
     )
+    parser.add_argument("--small", action="store_true", help="claim one at a time, and be hasty to give back")
     parser.add_argument("--failures", type=int, default=FAILURES, help="end after so many that fail (%(default)s)")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="that play at once (%(default)s)")
     chosen = parser.parse_args(arguments)
     if chosen.seed is not None:
-        failures = played(chosen.seed, 1, chosen.clocks, telling=True)[1]
+        failures = played(chosen.seed, 1, chosen.clocks, chosen.small, telling=True)[1]
         print(f"seed {chosen.seed}: {failures[0][1] if failures else 'every invariant holds, and everything settled'}")
         return 1 if failures else 0
     return _all(chosen)
@@ -73,10 +76,10 @@ def main(arguments: list[str]) -> int:
 
 def _all(chosen: argparse.Namespace) -> int:
     tally, failed, began, last = Tally(), 0, time.monotonic(), time.monotonic()
-    for some, failures in _tallies(chosen.first, chosen.seeds, chosen.clocks, chosen.processes):
+    for some, failures in _tallies(chosen):
         tally.add(some)
         for seed, violation in failures[: chosen.failures - failed]:
-            print(f"seed {seed}: {violation}\n  again: {again(seed, chosen.clocks)}", flush=True)
+            print(f"seed {seed}: {violation}\n  again: {again(seed, chosen.clocks, small=chosen.small)}", flush=True)
         failed += len(failures)
         if failed >= chosen.failures:
             break
@@ -91,27 +94,31 @@ def _all(chosen: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _tallies(first: int, count: int, clocks: float, processes: int) -> Iterator[tuple[Tally, list[Failure]]]:
+def _tallies(chosen: argparse.Namespace) -> Iterator[tuple[Tally, list[Failure]]]:
     """What the seeds come to, some at a time, in their order."""
-    starts = range(first, first + count, SEEDS_A_TASK)
-    sizes = [min(SEEDS_A_TASK, first + count - start) for start in starts]
-    if processes == 1:
-        yield from map(played, starts, sizes, repeat(clocks))
+    end = chosen.first + chosen.seeds
+    starts = range(chosen.first, end, SEEDS_A_TASK)
+    sizes = [min(SEEDS_A_TASK, end - start) for start in starts]
+    if chosen.processes == 1:
+        yield from map(played, starts, sizes, repeat(chosen.clocks), repeat(chosen.small))
         return
-    with ProcessPoolExecutor(processes) as pool:
+    with ProcessPoolExecutor(chosen.processes) as pool:
         try:
-            yield from pool.map(played, starts, sizes, repeat(clocks))
+            yield from pool.map(played, starts, sizes, repeat(chosen.clocks), repeat(chosen.small))
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def played(first: int, count: int, clocks: float, *, telling: bool = False) -> tuple[Tally, list[Failure]]:
+def played(
+    first: int, count: int, clocks: float, small: bool = False, *, telling: bool = False
+) -> tuple[Tally, list[Failure]]:
     """Play that many seeds."""
     tally, failures = Tally(), []
     for seed in range(first, first + count):
         simulation = Simulation(seed, clocks, print if telling else None)
         try:
-            simulation.run()
+            with small_chunks() if small else nullcontext():
+                simulation.run()
         except Violation as violation:
             failures.append((seed, violation))
         mails = simulation.queue.mails.values()
@@ -122,10 +129,10 @@ def played(first: int, count: int, clocks: float, *, telling: bool = False) -> t
     return tally, failures
 
 
-def again(seed: int, clocks: float) -> str:
+def again(seed: int, clocks: float, *, small: bool = False) -> str:
     """The command that plays a seed again, and tells it."""
     off = "" if clocks == CLOCKS_OFF_SECONDS else f" --clocks {clocks:g}"
-    return f"python -m tests.simulation.simulate --seed {seed}{off}"
+    return f"python -m tests.simulation.simulate --seed {seed}{off}{' --small' if small else ''}"
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from idempotent_receiver.receiver import _Batch
+from idempotent_receiver.record import Settled
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.planting import ROOT, plant
 from tests.simulation.invariants import Violation
@@ -21,12 +23,32 @@ from tests.simulation.simulated import CLOCKS_OFF_SECONDS, Simulation
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from idempotent_receiver.settling import Answer
+    from idempotent_receiver.work import Item
+
 
 def test_two_thousand_worlds_keep_the_invariants_and_settle(capsys: pytest.CaptureFixture[str]) -> None:
     """Four workers, eight messages, a queue that delivers again, and whatever a seed brings."""
     assert main(["--seeds", "2000"]) == 0
 
     assert "2,000 seeds" in capsys.readouterr().out
+
+
+def test_worlds_in_which_claims_are_given_back_for_now_settle_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With chunks so small that a batch of ten has many, whatever goes wrong meanwhile."""
+    answers: list[object] = []
+    released = _Batch._released_for_now
+
+    def counted(batch: _Batch, item: Item, answer: Answer) -> None:
+        answers.append(type(answer))
+        released(batch, item, answer)
+
+    monkeypatch.setattr(_Batch, "_released_for_now", counted)
+
+    _, failures = played(0, 1000, CLOCKS_OFF_SECONDS, small=True)
+
+    assert failures == []
+    assert answers.count(Settled) > 200
 
 
 def test_a_seed_is_the_same_world_each_time() -> None:
@@ -87,6 +109,7 @@ def test_a_seed_with_other_clocks_plays_again_with_them() -> None:
     """The command says all that matters."""
     assert again(3, CLOCKS_OFF_SECONDS) == "python -m tests.simulation.simulate --seed 3"
     assert again(3, 15.0) == "python -m tests.simulation.simulate --seed 3 --clocks 15"
+    assert again(3, CLOCKS_OFF_SECONDS, small=True) == "python -m tests.simulation.simulate --seed 3 --small"
     tally, failures = played(0, 2, CLOCKS_OFF_SECONDS)
     assert (tally.seeds, failures) == (2, [])
 

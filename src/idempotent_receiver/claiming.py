@@ -15,7 +15,7 @@ MOST_CLAIMED_AHEAD = 2 * WRITES_A_CALL
 """How many claims may be held or under way without having started: what a slow batch gives back at its deadline."""
 
 MOST_CLAIMED_AHEAD_OF_QUICK = 4 * WRITES_A_CALL
-"""The same where handlers are quick, and would wait for claims: what one that turns slow at that moment gives back."""
+"""The same where handlers are quick, and would wait for claims; if they turn slow, the rest is given back early."""
 
 MOST_LOOKED_AT = 8 * READS_A_CALL
 """How many items may be looked at at once: each request takes a thread and a connection."""
@@ -51,12 +51,14 @@ class Claiming:
             self._looking += len(chunk)
             self._ask([Course(Look(item.claim), Unseen(), item) for item in chunk], self._looked, CLAIM_PATIENCE)
 
-    def claim(self, held: int, most: int) -> None:
+    def claim(self, held: int, most: int, *, idle: bool) -> None:
         """Claim what is next, while no more than `most` are `held` or asked for. What has been received most goes
-        first, so nothing is claimed while looks are out.
+        first, so nothing is claimed while looks are out. Handlers that are `idle` may be waiting for just what is next,
+        whatever is held.
         """
         while self._unclaimed and not self._unlooked and self._looking == 0:
-            if most - held - self._asking < min(WRITES_A_CALL, len(self._unclaimed)):
+            room = most - held - self._asking >= min(WRITES_A_CALL, len(self._unclaimed))
+            if not room and not (idle and self._asking == 0):
                 break
             chunk = _take(self._unclaimed, WRITES_A_CALL)
             if chunk:

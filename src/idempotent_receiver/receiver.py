@@ -42,8 +42,8 @@ from idempotent_receiver.work import Item, Order, Stage, Work, mirrored
 
 Bury = Callable[[int, Failure], bool]
 
-MOST_CALLS = 16
-"""How many commits, or dead letters, may be out at once: each takes a thread and a connection."""
+MOST_BURIALS = 16
+"""How many dead letters may be on their way at once: each takes a thread and a connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class _Batch:
         self.ended: deque[Item] = deque()
         self.unresolved = len(works)
         self.burials: deque[tuple[Item, Failure, bool]] = deque()
-        self.held = self.committing = self.burying = 0
+        self.held = self.burying = 0
         self.claimed = self.taken_over = self.released = 0
         self.closed = self.cut = False
         self._line_up()
@@ -149,8 +149,7 @@ class _Batch:
             quick = self.handling.soon_done_with(MOST_CLAIMED_AHEAD_OF_QUICK)
             most = MOST_CLAIMED_AHEAD_OF_QUICK if quick else MOST_CLAIMED_AHEAD
             self._give_back_excess()
-            self.claiming.claim(self._not_started(), most)
-            self.handling.paused = self.committing >= MOST_CALLS
+            self.claiming.claim(self._not_started(), most, idle=self.handling.idle)
             self.handling.start()
             if not self.ended:
                 break
@@ -284,9 +283,10 @@ class _Batch:
         excess = self._not_started() - MOST_CLAIMED_AHEAD
         if excess <= 0 or self.handling.in_time_with(self._not_started()):
             return
+        self.handling.turn_slow()
         held = [item for item in reversed(self.order.items) if item.stage is Stage.HELD and item.held is not None]
         self.held -= len(held[:excess])
-        for item in [*held[:excess], *self.handling.take_back_last(excess - len(held[:excess]))]:
+        for item in [*held[:excess], *self.handling.take_back(excess - len(held[:excess]))]:
             self._release(item, cast(Claimed, item.held), self._released_for_now)
 
     def _release(self, item: Item, held: Claimed, then: Callable[[Item, Answer], None]) -> None:
@@ -359,11 +359,10 @@ class _Batch:
             return
         store, deadline = cast(TransactionalStore, self.receiver.store), self.deadline
         then = partial(self._committed, item, actions)
-        self.committing += 1
         self.receiver.executor.start(lambda: commit(settlement, actions, store, deadline), then)
 
     def _committed(self, item: Item, actions: Sequence[Action], answer: Answer | ActionFailed) -> None:
-        self.committing -= 1
+        self.handling.committed(item)
         match answer:
             case ActionFailed(index):
                 self._fail(item, failure_of(actions[index].error, with_text=self.receiver.error_texts))
@@ -413,15 +412,16 @@ class _Batch:
         if isinstance(answer, LostClaim):
             self._lost(item, answer)
         else:
-            self.released += 1
+            self.released += isinstance(answer, Settled)
             self._end(item, NotStarted())
 
     def _released_for_now(self, item: Item, answer: Answer) -> None:
-        if not isinstance(answer, Settled) or self.closed or self.order.is_blocked(item):
+        if isinstance(answer, Unavailable) or self.closed or self.order.is_blocked(item):
             self._released(item, answer)
             return
         self.released += 1
-        item.held, item.assumed = None, answer.record
+        # Whoever took it meanwhile has taken what was given away: the next look tells how far they are.
+        item.held, item.assumed = None, answer.record if isinstance(answer, Settled) else Unseen()
         self.claiming.want(item)
 
     def _lost(self, item: Item, answer: LostClaim) -> None:
@@ -438,7 +438,7 @@ class _Batch:
         self.burials.append((item, failure, recorded))
 
     def _send_dead_letters(self, bury: Bury) -> None:
-        while self.burials and self.burying < MOST_CALLS:
+        while self.burials and self.burying < MOST_BURIALS:
             item, failure, recorded = self.burials.popleft()
             if self._late(0.5):
                 self._end(item, Failed(failure, recorded=recorded))

@@ -19,9 +19,9 @@ def small_chunks() -> Iterator[None]:
     """
     with (
         patch.object(claiming, "WRITES_A_CALL", 1),
-        patch.object(handling, "WRITES_A_CALL", 1),
-        patch.object(handling, "FEW_ROUND_TRIPS_SECONDS", 10.0),
-        patch.object(handling, "STALL_SECONDS", 0.01),
+        patch.object(handling, "FEW_RUNS", 1),
+        patch.object(handling, "FEW_ROUND_TRIPS_SECONDS", 0.5),
+        patch.object(handling, "STALL_SECONDS", 0.004),
         patch.object(sqs, "Pace", lambda: handling.Pace(seconds=0.0)),
         patch.object(receiver, "MOST_CLAIMED_AHEAD", 1),
         patch.object(receiver, "MOST_CLAIMED_AHEAD_OF_QUICK", 4),

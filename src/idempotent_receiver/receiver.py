@@ -149,7 +149,8 @@ class _Batch:
             quick = self.handling.soon_done_with(MOST_CLAIMED_AHEAD_OF_QUICK)
             most = MOST_CLAIMED_AHEAD_OF_QUICK if quick else MOST_CLAIMED_AHEAD
             self._give_back_excess()
-            self.claiming.claim(self._not_started(), most, idle=self.handling.idle)
+            idle = self.handling.idle and not self.settling.busy and self.burying == 0
+            self.claiming.claim(self._not_started(), most, idle=idle)
             self.handling.start()
             if not self.ended:
                 break

@@ -30,6 +30,12 @@ class Settling:
         self._clock = clock
         self._waiting: list[Waiting] = []
         self._oldest_seconds = 0.0
+        self._asking = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether settlements wait, or answers are on their way."""
+        return self._asking > 0 or len(self._waiting) > 0
 
     def add(self, settlement: Settlement, then: Then) -> None:
         """Let a settlement wait."""
@@ -50,9 +56,10 @@ class Settling:
         while (due := self.due_in_seconds()) is not None and (hurry or due == 0):
             taken, self._waiting = self._waiting[:WRITES_A_CALL], self._waiting[WRITES_A_CALL:]
             courses = [Course(one.settlement, one.settlement.held, one.then) for one in taken]
-            self._ask(courses, _tell, SETTLE_PATIENCE)
+            self._asking += len(courses)
+            self._ask(courses, self._tell, SETTLE_PATIENCE)
 
-
-def _tell(courses: Courses) -> None:
-    for course in courses:
-        course.about(course.answer)
+    def _tell(self, courses: Courses) -> None:
+        self._asking -= len(courses)
+        for course in courses:
+            course.about(course.answer)

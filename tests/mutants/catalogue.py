@@ -857,9 +857,9 @@ MUTANTS = [
         name="an invocation is kept for the next",
         file="sqs.py",
         old="        def lambda_handler(event: Any, context: Any) -> Response:\n"
-        "            return _Invocation(settings, binding, context).receive(event, executors)\n",
+        "            return _Invocation(settings, binding, context, pace).receive(event, executors)\n",
         new="        def lambda_handler(event: Any, context: Any, kept: Any = {}) -> Response:\n"
-        "            first = kept.setdefault('first', _Invocation(settings, binding, context))\n"
+        "            first = kept.setdefault('first', _Invocation(settings, binding, context, pace))\n"
         "            return first.receive(event, executors)\n",
         where=(),
     ),

@@ -18,7 +18,7 @@ from idempotent_receiver.claiming import MOST_CLAIMED_AHEAD, MOST_CLAIMED_AHEAD_
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, failure_of
 from idempotent_receiver.executor import Executor
-from idempotent_receiver.handling import Handling, Pace
+from idempotent_receiver.handling import Handling
 from idempotent_receiver.outcome import (
     Busy,
     Completed,
@@ -32,6 +32,7 @@ from idempotent_receiver.outcome import (
     Unreadable,
     Unsettled,
 )
+from idempotent_receiver.pace import Pace
 from idempotent_receiver.protocol import Courses, Unavailable, Unseen, commit, converse
 from idempotent_receiver.record import Claimable, Claimed, LostClaim, Settled
 from idempotent_receiver.results import Results, fits, kept
@@ -138,7 +139,7 @@ class _Batch:
 
     def _turn(self) -> bool:
         """Start whatever can start; False once nothing is left to wait for."""
-        if not self.closed and self.handling.out_of_time():
+        if not self.closed and self.handling.forecast.out_of_time():
             self._close()
         if not self.cut and self._late(1.0):
             self.cut = True
@@ -146,11 +147,8 @@ class _Batch:
         self._drain()
         while not self.closed:
             self.claiming.look()
-            quick = self.handling.soon_done_with(MOST_CLAIMED_AHEAD_OF_QUICK)
-            most = MOST_CLAIMED_AHEAD_OF_QUICK if quick else MOST_CLAIMED_AHEAD
             self._give_back_excess()
-            idle = self.handling.idle and not self.settling.busy and self.burying == 0
-            self.claiming.claim(self._not_started(), most, idle=idle)
+            self.claiming.claim(self._not_started(), self._most_ahead(), idle=self._idle())
             self.handling.start()
             if not self.ended:
                 break
@@ -168,9 +166,9 @@ class _Batch:
     def _timeout_seconds(self) -> float | None:
         """Until when there is nothing to do but wait for a job."""
         left, margin = self.deadline.left_seconds, self.receiver.stop_margin_seconds
-        times = [left - margin - self.handling.longest_run_seconds, left - margin, left - margin / 4]
+        times = [self.handling.forecast.left_seconds, left - margin, left - margin / 4]
         if self._not_started() > MOST_CLAIMED_AHEAD:
-            times.append(self.handling.stalls_in_seconds())
+            times.append(self.handling.stalls_in_seconds() or 0.0)
         ahead = [time for time in times if time > 0]
         due = self.settling.due_in_seconds()
         return min(ahead if due is None else [*ahead, due], default=None)
@@ -268,6 +266,19 @@ class _Batch:
         """How many claims are held whose handlers have not started."""
         return self.held + len(self.handling.ready)
 
+    def _most_ahead(self) -> int:
+        """How many claims may be held or under way at the handlers' pace."""
+        quick = not self._stalled() and self.handling.forecast.soon_done(MOST_CLAIMED_AHEAD_OF_QUICK)
+        return MOST_CLAIMED_AHEAD_OF_QUICK if quick else MOST_CLAIMED_AHEAD
+
+    def _stalled(self) -> bool:
+        return self.handling.stalls_in_seconds() == 0
+
+    def _idle(self) -> bool:
+        """Whether nothing is under way whose end could let anything start that is held."""
+        idle = not self.handling.under_way and not self.handling.ready
+        return idle and not self.settling.busy and self.burying == 0
+
     def _give_back(self, item: Item) -> None:
         """Let an item go that has not started: release its claim, if it has one."""
         if item.stage is Stage.HELD:
@@ -282,9 +293,9 @@ class _Batch:
         than a slow one may hold. They are claimed again when their turn comes nearer.
         """
         excess = self._not_started() - MOST_CLAIMED_AHEAD
-        if excess <= 0 or self.handling.in_time_with(self._not_started()):
+        if excess <= 0 or (not self._stalled() and self.handling.forecast.in_time(self._not_started())):
             return
-        self.handling.turn_slow()
+        self.handling.forecast.turn_slow()
         held = [item for item in reversed(self.order.items) if item.stage is Stage.HELD and item.held is not None]
         self.held -= len(held[:excess])
         for item in [*held[:excess], *self.handling.take_back(excess - len(held[:excess]))]:

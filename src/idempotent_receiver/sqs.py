@@ -12,9 +12,9 @@ from idempotent_receiver.binding import Binding, bind, require_transactions
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.errors import Failure, UnusableKey
 from idempotent_receiver.executor import Executor, ThreadExecutor, Workers
-from idempotent_receiver.handling import Pace
 from idempotent_receiver.message import Message, messages_of
 from idempotent_receiver.outcome import Outcome, succeeded
+from idempotent_receiver.pace import Pace
 from idempotent_receiver.payload import EVERYTHING, Payload, payload_key
 from idempotent_receiver.receiver import Receiver
 from idempotent_receiver.record import DEFAULT_RETENTION_SECONDS, Claim

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from idempotent_receiver import claiming, handling, receiver, sqs
+from idempotent_receiver import claiming, pace, receiver, sqs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,10 +19,10 @@ def small_chunks() -> Iterator[None]:
     """
     with (
         patch.object(claiming, "WRITES_A_CALL", 1),
-        patch.object(handling, "FEW_RUNS", 1),
-        patch.object(handling, "FEW_ROUND_TRIPS_SECONDS", 0.5),
-        patch.object(handling, "STALL_SECONDS", 0.004),
-        patch.object(sqs, "Pace", lambda: handling.Pace(seconds=0.0)),
+        patch.object(pace, "FEW_RUNS", 1),
+        patch.object(pace, "FEW_ROUND_TRIPS_SECONDS", 0.5),
+        patch.object(pace, "STALL_SECONDS", 0.004),
+        patch.object(sqs, "Pace", lambda: pace.Pace(seconds=0.0)),
         patch.object(receiver, "MOST_CLAIMED_AHEAD", 1),
         patch.object(receiver, "MOST_CLAIMED_AHEAD_OF_QUICK", 4),
     ):

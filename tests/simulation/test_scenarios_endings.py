@@ -535,15 +535,15 @@ def test_thousands_of_dead_letters_and_visibilities_never_take_thousands_of_thre
     scene = Scene()
     worker = scene.worker(raising(PermanentError("no")), dead_letter_queue=DEAD_LETTERS, concurrency=50)
     peak = Peak(scene)
-    worker.deliver(*batch(2000), seconds=60)
+    worker.deliver(*batch(1000), seconds=60)
     scene.run()
     assert worker.answers == [[]]
     assert peak.most < 100
 
     scene.store.down()
-    worker.deliver(*batch(5000, receives=2), seconds=60)
+    worker.deliver(*batch(2000, receives=2), seconds=60)
     scene.run()
-    assert len(worker.answers[1]) == 5000
+    assert len(worker.answers[1]) == 2000
     assert peak.most < 100
 
 

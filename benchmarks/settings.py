@@ -14,7 +14,6 @@ Event = dict[str, Any]
 Handler = Callable[[Event, Any], Any]
 """What Lambda calls with an event and a context."""
 
-SUBJECTS = ("ours", "powertools", "idemkit", "bare")
 QUEUE = "arn:aws:sqs:us-east-1:123456789012:transfers"
 
 

@@ -82,7 +82,9 @@ class Queues:
         self.refused: set[str] = set()
         """Bodies that SQS will not take."""
         self.undeletable: set[str] = set()
-        """URLs of queues that answer no delete with a success."""
+        """URLs of queues, and bodies of messages, of which no delete is answered with a success."""
+        self.throttled: set[str] = set()
+        """Bodies of messages whose next delete is throttled."""
         self.broken: set[str] = set()
         """Requests that fail as a whole."""
         self._numbers = itertools.count(1)
@@ -126,8 +128,12 @@ class Queues:
         def one(entry: dict[str, Any]) -> dict[str, Any] | None:
             queue = self.queues[QueueUrl]
             id, until = queue.receipts[entry["ReceiptHandle"]]
-            if QueueUrl in self.undeletable or (queue.fifo and until <= self.clock.monotonic_seconds()):
+            (body,) = {kept.sent["MessageBody"] for kept in queue.messages if kept.id == id} or {""}
+            if {QueueUrl, body} & self.undeletable or (queue.fifo and until <= self.clock.monotonic_seconds()):
                 return None
+            if body in self.throttled:
+                self.throttled.remove(body)
+                return {"Code": "ThrottlingException", "SenderFault": False}
             # A standard queue answers an outdated receipt with a success, and may leave the message there.
             latest = [kept.id for kept in queue.messages if kept.receipt == entry["ReceiptHandle"]]
             queue.messages = [kept for kept in queue.messages if kept.id != id or kept.id not in latest]
@@ -234,9 +240,10 @@ class Queues:
         def each() -> dict[str, Any]:
             answers = [(entry["Id"], one(entry)) for entry in entries]
             refused = {"Code": "ReceiptHandleIsInvalid", "SenderFault": True}
+            told = [{"Id": id, **(refused if answer is None else answer)} for id, answer in answers]
             return {
-                "Successful": [{"Id": id, **answer} for id, answer in answers if answer is not None],
-                "Failed": [{"Id": id, **refused} for id, answer in answers if answer is None],
+                "Successful": [each for each in told if "Code" not in each],
+                "Failed": [each for each in told if "Code" in each],
             }
 
         return self._call(name, {"QueueUrl": url, "Entries": entries}, each)

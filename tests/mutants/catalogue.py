@@ -967,6 +967,14 @@ MUTANTS = [
         where=(UNIT.format("redrive"),),
     ),
     Mutant(
+        name="a refused deletion is counted as deleted once a neighbour's succeeds",
+        promise=1,
+        file="operations/letters.py",
+        old='            failed |= {left[int(each["Id"])]',
+        new='            failed = {left[int(each["Id"])]',
+        where=(UNIT.format("redrive"),),
+    ),
+    Mutant(
         name="a letter is dropped as done though nobody knows whose it was",
         promise=1,
         file="operations/verdict.py",

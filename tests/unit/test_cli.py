@@ -764,6 +764,30 @@ def test_redrive_says_so_where_aws_fails_and_that_it_can_be_started_again(
     assert len(stack.keys_in(stack.dead)) == 3, "what was done was dropped, and the rest was given back"
 
 
+def test_redrive_names_what_sqs_would_not_delete_and_ends_with_1(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two in one call, the first is refused for good, and the second is throttled and goes at the next try."""
+    stack.bury("never-run", "b")
+    refused: list[str] = []
+
+    def answer(self: Any, operation: str, arguments: Any, found: Any = BaseClient._make_api_call) -> Any:
+        if operation != "DeleteMessageBatch" or refused or len(arguments["Entries"]) == 1:
+            return found(self, operation, arguments)
+        refused.append(arguments["Entries"][0]["ReceiptHandle"])
+        codes = [{"Code": "ReceiptHandleIsInvalid", "SenderFault": True}, {"Code": "Throttled", "SenderFault": False}]
+        return {"Failed": [{"Id": str(place), **code} for place, code in enumerate(codes)]}
+
+    monkeypatch.setattr(BaseClient, "_make_api_call", answer)
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--yes", "--key", FLAKY, "--key", "never-run")
+    (left,) = stack.keys_in(stack.dead) & {FLAKY, "never-run"}
+    named = next(line for line in ran.out.splitlines() if line.startswith(left))
+    assert named.endswith("MOVE")
+    assert "its copy was sent, but SQS did not delete it: ReceiptHandleIsInvalid" in ran.out
+    assert "2 moved, 0 dropped as done, 0 left in place.\n1 not deleted" in ran.out
+    assert ran.code == terminal.Exit.LEFT
+
+
 NOT_SAID = "allow sqs:ListDeadLetterSourceQueues on it"
 
 

@@ -275,6 +275,36 @@ def test_where_no_delete_succeeds_nothing_is_lost_and_nothing_runs_twice(fifo: b
     in_balance(bank)
 
 
+@pytest.mark.parametrize("done", [False, True], ids=["whose copy was sent", "which was done"])
+def test_a_letter_whose_deletion_is_refused_for_good_is_named_though_its_neighbours_succeeds_at_a_second_try(
+    done: bool,
+) -> None:
+    bank = Bank()
+    bank.mended = done
+    bank.send("flaky-refused")
+    bank.send("flaky-throttled")
+    bank.kill_by_receives(handle=True)
+    bank.mended = True
+    refused, neighbour = (json.dumps({"name": f"flaky-{name}"}) for name in ("refused", "throttled"))
+    bank.sqs.undeletable.add(refused)
+    bank.sqs.throttled.add(neighbour)
+
+    tally = bank.redrive()
+
+    deletes = [len(asked["Entries"]) for name, asked in bank.sqs.calls if name == "delete_message_batch"]
+    assert deletes[-2:] == [2, 1], "the neighbour alone is tried again"
+    assert (tally.moved, tally.dropped) == ((0, 1) if done else (2, 0))
+    (left,) = tally.undeleted
+    (kept,) = bank.dead.messages
+    assert (left.id, kept.sent["MessageBody"]) == (kept.id, refused)
+    assert "ReceiptHandleIsInvalid" in left.why
+    assert ("its copy was sent" in left.why) is not done
+    # The record protects: where its copy was sent it is there twice by now, and it runs once.
+    bank.sqs.undeletable.clear()
+    settle(bank)
+    assert bank.done == Counter(["flaky-refused", "flaky-throttled"])
+
+
 # Native redrive, reproduced as documented.
 
 

@@ -140,7 +140,9 @@ class DeadLetterQueue:
             for done in answer.get("Successful", []):
                 self._deleted.add(left[int(done["Id"])])
                 self._held.pop(left[int(done["Id"])], None)
-            failed = {left[int(each["Id"])]: each["Code"] for each in answer.get("Failed", [])}
+                failed.pop(left[int(done["Id"])], None)
+            # Added to, not replaced: what SQS refused for good is not asked for again, and stays refused.
+            failed |= {left[int(each["Id"])]: each["Code"] for each in answer.get("Failed", [])}
             left = [left[int(each["Id"])] for each in answer.get("Failed", []) if not each["SenderFault"]]
             if not left:
                 break

@@ -94,7 +94,9 @@ class Left:
 
 @dataclass(slots=True)
 class Tally:
-    """What has come of a redrive so far. `undeleted` were sent, and could not be deleted: they come up again."""
+    """What has come of a redrive so far. `undeleted` were sent, or are done, and SQS did not delete them: they come up
+    again.
+    """
 
     moved: int = 0
     dropped: int = 0
@@ -256,8 +258,7 @@ class Redrive:
         failed = self._queue.delete([each.letter.id for each in batch])
         for each in batch:
             if each.letter.id in failed:
-                why = f"SQS did not delete it: {failed[each.letter.id]}; it comes up again and is recognised by its key"
-                self.tally.undeleted.append(_left(each, why))
+                self.tally.undeleted.append(_left(each, _undeleted(each, failed[each.letter.id])))
         return [each for each in batch if each.letter.id not in failed]
 
     def _pace(self, messages: int) -> None:
@@ -265,6 +266,13 @@ class Redrive:
         if self._due_seconds > now:
             self._clock.sleep(self._due_seconds - now)
         self._due_seconds = max(now, self._due_seconds) + messages / self._rate
+
+
+def _undeleted(judged: Judgement, code: str) -> str:
+    """What it means that a letter is still there."""
+    if judged.verdict is Verdict.DONE:
+        return f"SQS did not delete it: {code}; it is done, and the next redrive drops it"
+    return f"its copy was sent, but SQS did not delete it: {code}; it is there twice, and its record lets it run once"
 
 
 def _line_of(letter: Letter) -> str:

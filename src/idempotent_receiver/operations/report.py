@@ -259,10 +259,10 @@ def tally_text(tally: Tally, plan: Sequence[Judgement], beyond: Sequence[Judgeme
     if tally.unseen:
         lines.append(f"About {tally.unseen} more were not given out: run again, or see what stays ahead of its group.")
     if tally.undeleted:
-        lines.append(f"{len(tally.undeleted)} sent and not deleted: to come up again, and be known by the key.")
+        lines.append(f"{len(tally.undeleted)} not deleted, so still here too: run again once SQS lets them be deleted.")
     foreseen = {each.letter.id for each in plan if each.verdict not in ACTS}
     foreseen |= {each.letter.id for each in beyond}
-    left = [asdict(each) for each in tally.left if each.id not in foreseen]
+    left = [asdict(each) for each in (*tally.left, *tally.undeleted) if each.id not in foreseen]
     return Group(*(_staying(each) for each in (left,) if each), Text("\n".join(lines)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 
@@ -60,6 +61,22 @@ def test_promise_1_nothing_lost_what_is_dead_lettered_is_confirmed(confirms: boo
 
     assert worker.answers == [[] if confirms else ["1"]]
     assert list(scene.dead_letters()) == (["1"] if confirms else [])
+
+
+@pytest.mark.parametrize("queue_client", [True, False])
+def test_promise_1_nothing_lost_what_fails_for_good_is_sqs_to_move_where_nothing_is_dead_lettered(
+    queue_client: bool,
+) -> None:
+    """Without a dead-letter queue it is a failure like any other."""
+    scene = Scene()
+    worker = scene.worker(running(scene, error=PermanentError("closed")), queue_client=queue_client)
+    worker.deliver(sqs_record("1"))
+
+    scene.run()
+
+    assert worker.answers == [["1"]]
+    assert scene.status("1") == "FAILED"
+    assert json.loads(scene.memory.items["1"]["error"])["permanent"] is True
 
 
 def test_promise_2_one_at_a_time_while_a_lease_is_live_nobody_else_runs() -> None:

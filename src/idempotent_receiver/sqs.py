@@ -63,8 +63,9 @@ def sqs_consumer(
 
     `key` makes the key: by default the messageId; any other strategy needs a store with a namespace.
     `concurrency` is how many messages are handled at once.
-    `sqs` is a boto3 client: with it, failed messages come again after a backoff, and what fails for good goes to the
-    queue with the URL `dead_letter_queue`, with its reason, and is acknowledged once SQS has confirmed.
+    `sqs` is a boto3 client: with it, failed messages come again after a backoff. What fails for good is a failure too:
+    it comes again at once, five times, so that the queue's redrive policy soon moves it. With `dead_letter_queue`, a
+    queue's URL, it goes there instead, with its reason, and is acknowledged once SQS has confirmed.
     `envelope` is a JMESPath expression that takes the body out of its envelope: `"detail"` for EventBridge,
     `"Message"` for SNS.
     `payload` says which part of a body must be the same under one key; by default all of it, and under messageIds
@@ -259,9 +260,11 @@ class _Invocation:
         settings = self.settings
         if settings.sqs is None or not failed:
             return
-        now_ms, clock = self.deadline.now_ms, settings.clock
+        now_ms, clock, left_to_sqs = self.deadline.now_ms, settings.clock, settings.dead_letter_queue is None
         seconds = {
-            message.id: visibility.visibility_seconds(message, outcome, settings.backoff, now_ms, clock)
+            message.id: visibility.visibility_seconds(
+                message, outcome, settings.backoff, now_ms, clock, left_to_sqs=left_to_sqs
+            )
             for message, outcome in failed
         }
         messages = [message for message, _ in failed]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.executor import Executor
 from idempotent_receiver.message import Message
-from idempotent_receiver.outcome import Busy, NotStarted, Outcome, Unclaimed, Unsettled
+from idempotent_receiver.outcome import Busy, Failed, NotStarted, Outcome, Unclaimed, Unsettled
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -21,6 +21,8 @@ LONGEST_SECONDS = 12 * 60 * 60 - 20 * 60
 MOST_ENTRIES = 10
 MOST_CALLS = 10
 _SOON_SECONDS = 2
+_SOON_RECEIVES = 5
+"""AWS advises a maxReceiveCount of at least that for Lambda, and the template takes no smaller one."""
 LONGEST_WAIT_SECONDS = 1.0
 
 
@@ -50,15 +52,28 @@ class Backoff:
         return min(self.longest_seconds, LONGEST_SECONDS, grown)
 
 
-def visibility_seconds(message: Message, outcome: Outcome, backoff: Backoff, now_ms: int, clock: Clock) -> int:
-    """When a failed message is to be seen again, in seconds from now."""
+def _soon(clock: Clock) -> int:
+    return math.floor((_SOON_SECONDS + 1) * clock.fraction())
+
+
+def visibility_seconds(
+    message: Message, outcome: Outcome, backoff: Backoff, now_ms: int, clock: Clock, *, left_to_sqs: bool = False
+) -> int:
+    """When a failed message is to be seen again, in seconds from now.
+
+    `left_to_sqs` says that we send no dead letters: what failed for good waits for nothing but SQS's own move.
+    """
     match outcome:
         case Busy(until_ms):
             # Not before the lease has ended: asking earlier would only use up receives.
             wait = math.ceil((until_ms - now_ms) / 1000 + clock.fraction())
             return min(max(0, wait), LONGEST_SECONDS)
         case NotStarted():
-            return math.floor((_SOON_SECONDS + 1) * clock.fraction())
+            return _soon(clock)
+        case Failed(failure) if left_to_sqs and failure.permanent:
+            # Once SQS should have moved it, it backs off like any failure: the queue may have no redrive policy.
+            beyond = message.receive_count - _SOON_RECEIVES
+            return _soon(clock) if beyond <= 0 else backoff.seconds(beyond, clock)
         case Unclaimed() | Unsettled():
             return backoff.outage_seconds(message.receive_count, clock)
         case _:

@@ -39,6 +39,14 @@ MUTANTS = [
         new="DeadLettered(failed.failure)",
     ),
     Mutant(
+        name="what fails for good is acknowledged although nothing was sent",
+        promise=1,
+        file="receiver.py",
+        old="            self._end(item, Failed(failure, recorded=recorded))\n            return\n        item.stage",
+        new="            outcome = DeadLettered(failure) if failure.permanent else Failed(failure, recorded=recorded)\n"
+        "            self._end(item, outcome)\n            return\n        item.stage",
+    ),
+    Mutant(
         name="a dead letter is confirmed by an error",
         promise=1,
         file="sqs.py",
@@ -938,9 +946,16 @@ MUTANTS = [
     Mutant(
         name="what was not started backs off",
         file="visibility.py",
-        old="        case NotStarted():\n            return math.floor((_SOON_SECONDS + 1) * clock.fraction())\n",
+        old="        case NotStarted():\n            return _soon(clock)\n",
         new="",
         where=(),
+    ),
+    Mutant(
+        name="what failed for good goes round at full speed where no redrive policy moves it",
+        file="visibility.py",
+        old="_soon(clock) if beyond <= 0 else",
+        new="_soon(clock) if True else",
+        where=(UNIT.format("visibility"),),
     ),
     Mutant(
         name="a store's trouble backs off like a handler's",

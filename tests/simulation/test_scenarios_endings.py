@@ -465,16 +465,24 @@ def test_an_unconfirmed_dead_letter_is_a_failure_and_the_next_delivery_sends_it(
     assert list(scene.dead_letters()) == ["1"]
 
 
-def test_without_a_dead_letter_queue_a_permanent_failure_is_left_to_the_queues_own() -> None:
-    """It is returned, and SQS moves it in the end."""
+@pytest.mark.parametrize(("body", "reason", "runs"), [("{}", "account closed", 5), ("{not JSON", "not a dict", 0)])
+def test_without_a_dead_letter_queue_what_fails_for_good_is_a_failure_at_each_receive_until_sqs_has_moved_it(
+    body: str, reason: str, runs: int
+) -> None:
+    """Nothing is sent and nothing is acknowledged; its record says why, and it comes again at once."""
     scene = Scene()
-    worker = scene.worker(raising(PermanentError("no")), queue_client=True)
-    worker.deliver(*batch(1))
+    worker = scene.worker(raising(PermanentError("account closed")), queue_client=True)
+    for receives in range(1, 6):
+        worker.deliver(sqs_record("1", body, receives=receives), after=3 * receives)
 
     scene.run()
 
-    assert worker.answers == [["0"]]
-    assert scene.sqs.calls == ["change_message_visibility_batch"]
+    assert worker.answers == [["1"]] * 5
+    assert len(scene.runs) == runs
+    assert scene.sqs.calls == ["change_message_visibility_batch"] * 5
+    assert scene.sqs.visibilities["1"] <= 2
+    error = json.loads(scene.memory.items["1"]["error"])
+    assert (scene.status("1"), error["permanent"], reason in error["text"]) == ("FAILED", True, True)
 
 
 def test_nothing_is_dead_lettered_before_the_failure_is_recorded_nor_after_a_lost_claim() -> None:

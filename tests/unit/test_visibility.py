@@ -48,6 +48,46 @@ def test_failures_of_every_kind_back_off(outcome: Outcome) -> None:
     assert seconds == 16
 
 
+FOR_GOOD = Failed(Failure(type="PermanentError", permanent=True))
+
+
+@pytest.mark.parametrize(("fraction", "seconds"), [(0.0, 0), (0.34, 1), (0.999, 2)])
+def test_what_failed_for_good_goes_through_its_first_five_receives_at_once(fraction: float, seconds: int) -> None:
+    """So that SQS moves it to the dead-letter queue soon, where that is SQS's to do."""
+    clock = HeldClock(fraction=fraction)
+    waits = [
+        visibility_seconds(message(receives=n), FOR_GOOD, Backoff(), START_MS, clock, left_to_sqs=True)
+        for n in range(1, 6)
+    ]
+
+    assert waits == [seconds] * 5
+
+
+def test_what_failed_for_good_and_is_not_moved_after_five_receives_backs_off() -> None:
+    """The queue may have no redrive policy, or a patient one: nothing goes round at full speed until it expires."""
+    clock = HeldClock(fraction=0.999_999)
+    waits = [
+        visibility_seconds(message(receives=n), FOR_GOOD, Backoff(), START_MS, clock, left_to_sqs=True)
+        for n in (6, 7, 8, 14, 1000)
+    ]
+
+    assert waits == [4, 8, 16, 900, 900]
+
+
+def test_what_failed_for_good_backs_off_where_its_dead_letter_could_not_be_sent() -> None:
+    """The next receive sends it again."""
+    clock = HeldClock(fraction=0.999_999)
+
+    assert visibility_seconds(message(receives=3), FOR_GOOD, Backoff(), START_MS, clock, left_to_sqs=False) == 16
+
+
+def test_what_may_pass_backs_off_whoever_moves_dead_letters() -> None:
+    clock = HeldClock(fraction=0.999_999)
+    outcome = Failed(Failure(type="Boom"))
+
+    assert visibility_seconds(message(receives=3), outcome, Backoff(), START_MS, clock, left_to_sqs=True) == 16
+
+
 @pytest.mark.parametrize("outcome", [Unsettled("?"), Unclaimed("?")], ids=lambda outcome: type(outcome).__name__)
 def test_while_the_store_is_in_trouble_four_waits_outlast_a_quarter_of_an_hour(outcome: Outcome) -> None:
     """Even where each is the shortest that may be drawn; the first is short all the same, for a trouble that passes."""

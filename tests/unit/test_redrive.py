@@ -35,9 +35,13 @@ CONTEXT = SimpleNamespace(
 
 @dataclass
 class Bank:
-    """A consumer on queues in memory: what it did, and what it refuses until its cause is mended."""
+    """A consumer on queues in memory: what it did, and what it refuses until its cause is mended.
+
+    `at_once`: whether it sends dead letters itself.
+    """
 
     fifo: bool = False
+    at_once: bool = True
     key: KeyStrategy = message_id
     clock: HeldClock = field(default_factory=HeldClock)
     done: Counter[str] = field(default_factory=Counter)
@@ -53,7 +57,7 @@ class Bank:
             self.store,
             key=self.key,
             sqs=self.sqs,
-            dead_letter_queue=self.dead.url,
+            dead_letter_queue=self.dead.url if self.at_once else None,
             clock=self.clock,
             backoff=Backoff(first_seconds=1),
         )(self._post)
@@ -200,6 +204,65 @@ def test_what_failed_for_good_stays_unless_it_is_included(fifo: bool) -> None:
     assert (tally.moved, tally.dropped) == (4, 1)
     assert Counter(left.verdict for left in tally.left) == {Verdict.CONFLICT: 1, Verdict.PERMANENT: 2}
     assert bank.bodies(bank.dead) == Counter(["garbage", "conflict", "permanent"])
+
+
+@both_kinds
+@pytest.mark.parametrize("key", [message_id, body_field("name")], ids=["messageId", "a key of the business"])
+def test_of_what_sqs_itself_has_moved_the_record_tells_the_reason_and_that_it_failed_for_good(
+    fifo: bool, key: KeyStrategy
+) -> None:
+    """No letter says anything: the consumer sent none."""
+    bank = Bank(fifo=fifo, key=key, at_once=False)
+    bank.send("permanent")
+    bank.send("flaky")
+    bank.send("good")
+    bank.deliver()
+
+    assert bank.bodies(bank.dead) == Counter(["permanent", "flaky"])
+    assert not any(kept.sent["MessageAttributes"] for kept in bank.dead.messages)
+    desk = bank.desk()
+    found = {json.loads(each.letter.message.raw_body)["name"]: each for each in desk.take()}
+    desk.queue.give_back()
+    died_of = {name: (each.verdict, each.reason.partition(" at ")[0], each.error_type) for name, each in found.items()}
+    assert died_of == {
+        "permanent": (Verdict.PERMANENT, "permanent cannot be posted", "PermanentError"),
+        "flaky": (Verdict.MOVE, "ConnectionError", "ConnectionError"),
+    }
+
+    bank.mended = True
+    assert [left.verdict for left in bank.redrive().left] == [Verdict.PERMANENT]
+    assert bank.redrive(rules={"include_permanent": True}).moved == 1
+    bank.deliver()
+    assert bank.done == Counter(["permanent", "flaky", "good"])
+
+
+def test_a_body_that_does_not_validate_and_that_sqs_has_moved_tells_its_reason_from_its_record() -> None:
+    bank = Bank(at_once=False)
+    bank.sqs.send_message(QueueUrl=bank.queue.url, MessageBody="{not JSON")
+    bank.deliver()
+
+    (judged,) = bank.desk().take()
+
+    assert (judged.verdict, judged.error_type) == (Verdict.PERMANENT, "InvalidBody")
+    assert "json_invalid" in judged.reason
+
+
+def test_what_was_received_behind_a_permanent_failure_of_its_group_is_moved_with_it_and_comes_back() -> None:
+    """The price of leaving it to SQS on a FIFO queue: it was received as often, though it never ran."""
+    bank = Bank(fifo=True, at_once=False)
+    for name in ("permanent", "behind", "behind it"):
+        bank.send(name, group="one")
+    bank.send("beside", group="other")
+    bank.deliver()
+
+    assert (bank.done, bank.bodies(bank.dead)) == (
+        Counter(["beside"]),
+        Counter(["permanent", "behind", "behind it"]),
+    )
+    bank.redrive()
+    bank.deliver()
+    assert bank.done == Counter(["beside", "behind", "behind it"])
+    assert bank.bodies(bank.dead) == Counter(["permanent"])
 
 
 def requests(fifo: bool) -> int:

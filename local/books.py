@@ -6,6 +6,7 @@ log line of the worker's.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -33,10 +34,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A message in the dead-letter queue: the id that it was sent under, and why it is there."""
+    """A message in the dead-letter queue: the id that it was sent under, and why it is there, if it says so itself."""
 
     message_id: str
-    reason: str
+    reason: str | None
     receipt_handle: str = ""
 
 
@@ -117,10 +118,16 @@ class Books:
     def reasons(self) -> list[tuple[int, str, str]]:
         """How many messages of which kind died for which reason, names and amounts left out; the most first."""
         names = {id: name for name, id in self.sent.items()}
-        died = {names[letter.message_id]: letter.reason for letter in self.dead_letters if letter.message_id in names}
+        letters = [letter for letter in self.dead_letters if letter.message_id in names]
+        died = {names[letter.message_id]: letter.reason or self._recorded(letter.message_id) for letter in letters}
         kinds = self.story.kinds
         counts = Counter((str(kinds[name]), _in_general(reason)) for name, reason in sorted(died.items()))
         return [(count, kind, reason) for (kind, reason), count in counts.most_common()]
+
+    def _recorded(self, message_id: str) -> str:
+        """Why a message died that SQS itself has moved, as far as its record says."""
+        error = json.loads(self.records.get(message_id, {}).get("error", "{}"))
+        return str(error.get("text", "received too often"))
 
     # What ran.
 

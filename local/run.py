@@ -3,8 +3,9 @@
 What it takes comes from the environment: N, SEED, PROTECTION and STACK. Its last line is one JSON object, and its
 status 0 only if everything in it is as promised.
 
-The template goes onto the local cloud byte for byte. Two of its parameters are set, so that leases end within the run,
-and one attribute of the queue is changed afterwards and said aloud: its visibility timeout, which is when the messages
+The template goes onto the local cloud byte for byte. Three of its parameters are set and said aloud: two, so that
+leases end within the run, and DeadLetterAtOnce, so that nobody waits for what fails for good to be received five times.
+One attribute of the queue is changed afterwards and said aloud too: its visibility timeout, which is when the messages
 of a killed worker come back. Only the code folder is overlaid, by `local/overlay/`: with the shipped composition root
 kept beside one that wraps its handler with faults.
 """
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 OVERLAY = Path(__file__).with_name("overlay")
 EVIDENCE = ROOT / ".build" / "run"
 
-PARAMETERS = {"FunctionTimeout": "10", "MaximumConcurrency": "4"}
+PARAMETERS = {"FunctionTimeout": "10", "MaximumConcurrency": "4", "DeadLetterAtOnce": "true"}
 VISIBILITY_SECONDS = 15
 """Longer than a lease, which ends 3 seconds after the function's timeout: a killed worker's messages are then free."""
 

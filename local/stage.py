@@ -271,6 +271,6 @@ def _dead_letter(message: Any) -> DeadLetter:
     stamp = json.loads(message.get("MessageAttributes", {}).get(STAMP, {}).get("StringValue", "{}"))
     return DeadLetter(
         message_id=stamp.get("original_id", message["MessageId"]),
-        reason=stamp.get("reason", "received too often"),
+        reason=stamp.get("reason"),
         receipt_handle=message["ReceiptHandle"],
     )

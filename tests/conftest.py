@@ -33,6 +33,7 @@ settings.load_profile("long" if "EXAMPLES" in os.environ else "bounded")
 GROUPS = {
     "e2e/test_consumer.py": "cloud",  # a cloud each group, since a cloud takes seconds to start
     "e2e/test_fifo.py": "cloud",
+    "e2e/test_moved_by_sqs.py": "cloud",
     "e2e/test_policy.py": "cloud",
     "e2e/test_dashboard.py": "cloud",
     "e2e/test_secrets_deployed.py": "cloud",

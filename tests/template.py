@@ -59,6 +59,8 @@ class Rendering:
                 return str(left) == str(right)
             case "Fn::Not":
                 return not self.holds(arguments[0])
+            case "Fn::And":
+                return all(map(self.holds, arguments))
             case "Fn::Or":
                 return any(map(self.holds, arguments))
             case "Fn::Contains":

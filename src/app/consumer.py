@@ -23,7 +23,7 @@ store = DynamoDBStore(os.environ["RECORDS_TABLE"], client=_session.client("dynam
 in_production = sqs_consumer(
     store,
     sqs=_session.client("sqs", config=_quick),
-    dead_letter_queue=os.environ.get("DEAD_LETTER_QUEUE_URL") or None,
+    dead_letter_queue=os.environ.get("DEAD_LETTER_QUEUE_URL") or None,  # only with the template's DeadLetterAtOnce
     envelope="detail || Message",  # EventBridge's, SNS's, or none
     retention_seconds=int(os.environ.get("RECORD_RETENTION_DAYS") or 30) * 24 * 60 * 60,
     logger=Logger(),

@@ -122,6 +122,12 @@ def bank(deployed: Deploy) -> Deployed:
     return deployed("bank")
 
 
+@pytest.fixture(scope="session")
+def at_once(deployed: Deploy) -> Deployed:
+    """The same, which sends its dead letters itself."""
+    return deployed("at-once", DeadLetterAtOnce="true")
+
+
 def _overlaid(build: Path, module: str, source: str) -> Mapping[str, bytes]:
     shipped = (build / "app" / f"{module}.py").read_bytes()
     return {f"app/shipped_{module}.py": shipped, f"app/{module}.py": source.encode()}

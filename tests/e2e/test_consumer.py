@@ -89,7 +89,10 @@ def test_a_transfer_is_found_in_its_envelope(given: Deployed, envelope: str) -> 
     assert given.entries(transfer) == {transfer["from_account"]: -amount, transfer["to_account"]: amount}
 
 
-def test_what_fails_for_good_lies_in_the_dead_letter_queue_with_its_reason(bank: Deployed) -> None:
+def test_with_dead_letters_at_once_what_fails_for_good_lies_there_after_one_run_with_its_reason(
+    at_once: Deployed,
+) -> None:
+    bank = at_once
     payer, payee = bank.new_account(10), bank.new_account(0)
     overdrawn = bank.transfer(payer, payee, 11)
     unknown = bank.transfer(payer, "nobody", 1)
@@ -216,7 +219,7 @@ def test_it_runs_behind_a_queue_of_ones_own(deployed: Deploy, aws: Any) -> None:
     for name in ("own-queue", "own-dead-letters"):
         url = sqs.create_queue(QueueName=name, Attributes={"VisibilityTimeout": "120"})["QueueUrl"]
         arns.append(sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"])
-    bank = deployed("guest", QueueArn=arns[0], DeadLetterQueueArn=arns[1])
+    bank = deployed("guest", QueueArn=arns[0], DeadLetterQueueArn=arns[1], DeadLetterAtOnce="true")
     assert "Queue" not in bank.stack.resources
     payer, payee = bank.new_account(100), bank.new_account(0)
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def bank(deployed: Deploy) -> Deployed:
-    """The FIFO variant, whose ledger fails as a transfer's id says."""
-    return deployed("fifo", stubborn=True, Fifo="true")
+    """The FIFO variant, whose ledger fails as a transfer's id says; no group waits for what fails for good."""
+    return deployed("fifo", stubborn=True, Fifo="true", DeadLetterAtOnce="true")
 
 
 def settled_at(record: dict[str, Any]) -> int:

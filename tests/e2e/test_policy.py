@@ -41,7 +41,7 @@ def worked(deployed: Deploy, aws: Aws) -> Deployed:
     """A consumer that has met, one and many at a time, whatever a message may come to."""
     if not aws.functions_are_processes:
         pytest.skip("functions in containers cannot be heard: our loopback is not theirs")
-    bank = deployed("worked", stubborn=True)
+    bank = deployed("worked", stubborn=True, DeadLetterAtOnce="true")
     for account in json.loads((EVENTS / "given" / "accounts.json").read_text()):
         bank.open_account(account["account_id"], account["balance"], account["currency"])
     for event in ("fresh", "redelivered", "permanent-failure", "bad-body", "redriven", "twice-in-one-batch"):
@@ -90,6 +90,14 @@ def test_every_permission_is_used_or_has_its_reason(called: Deployed, name: str)
     unused = {grant for grant in grants if not any(covers(grant, permission) for permission in used)}
     pollers = {action for action, reason in NOT_ASKED_BY_A_FUNCTION.items() if reason == POLLER}
     assert {grant.action for grant in unused} == set(NOT_ASKED_BY_A_FUNCTION) - (pollers if name == "Api" else set())
+
+
+def test_without_dead_letters_at_once_nothing_is_sent_and_the_consumer_may_send_nothing(bank: Deployed) -> None:
+    event = bank.recorded("bad-body")
+    failed = [record["messageId"] for record in event["Records"][:4]]
+    assert bank.invoke(event).failed[:4] == failed
+    assert "sqs:SendMessage" not in {permission.action for permission in bank.asked()}
+    assert "sqs:SendMessage" not in {grant.action for grant in granted(bank.statements())}
 
 
 def test_the_api_may_write_no_record_of_a_message(called: Deployed) -> None:

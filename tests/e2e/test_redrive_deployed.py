@@ -42,7 +42,8 @@ SEED = int(os.environ.get("SEED", "20"))
 @pytest.fixture(scope="module")
 def banks(deployed: Deploy) -> list[Deployed]:
     """A consumer of a standard queue and one of a FIFO queue, whose ledger fails as a transfer's id says."""
-    return [deployed(f"redrive-{fifo}", stubborn=True, Fifo=fifo) for fifo in ("false", "true")]
+    at_once = {"DeadLetterAtOnce": "true"}
+    return [deployed(f"redrive-{fifo}", stubborn=True, Fifo=fifo, **at_once) for fifo in ("false", "true")]
 
 
 @pytest.fixture(params=[0, 1], ids=["standard", "fifo"])

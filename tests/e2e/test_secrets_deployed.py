@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 SECRET = "correct-horse-battery-staple"
 
 
-def test_a_secret_is_told_to_nobody(aws: Aws, bank: Deployed) -> None:
+def test_a_secret_is_told_to_nobody(aws: Aws, at_once: Deployed) -> None:
+    bank = at_once
     (good,) = bank.recorded("eventbridge")["Records"]
     transfer = {"transfer_id": "t-1", "from_account": "alice", "to_account": "bob", "currency": "USD"}
     bodies = {"secret-1": SECRET, "secret-2": json.dumps({**transfer, "amount": SECRET})}

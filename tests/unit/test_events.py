@@ -32,34 +32,34 @@ def messages(name: str) -> list[dict[str, Any]]:
 
 
 class Queues:
-    """An SQS client that confirms everything and keeps the dead letters."""
+    """An SQS client that confirms everything and keeps what is sent."""
 
     meta = SimpleNamespace(endpoint_url="https://sqs.us-east-1.amazonaws.com")
 
     def __init__(self) -> None:
-        self.dead_letters: list[dict[str, Any]] = []
+        self.sent: list[dict[str, Any]] = []
 
     def send_message(self, **message: Any) -> None:
-        self.dead_letters.append(message)
+        self.sent.append(message)
 
     def change_message_visibility_batch(self, **request: Any) -> None:
         pass
 
-    @property
-    def reasons(self) -> list[str]:
-        stamps = [letter["MessageAttributes"]["idempotent-receiver"]["StringValue"] for letter in self.dead_letters]
-        return [json.loads(stamp)["reason"] for stamp in stamps]
-
 
 class Bank:
-    """The shipped business as it is deployed, on a store in memory with the accounts that the events presuppose."""
+    """The shipped business as it is deployed, on a store in memory with the books that the events presuppose.
 
-    def __init__(self) -> None:
+    `at_once`: with the template's DeadLetterAtOnce.
+    """
+
+    def __init__(self, *, at_once: bool = False) -> None:
         self.store = MemoryStore(tables={"accounts": "account_id", "entries": "entry_id"})
         self.queues = Queues()
         self.runs: list[str] = []
         for account in read("given", "accounts.json"):
             self.store.tables["accounts"].items[account["account_id"],] = account
+        for entry in read("given", "entries.json"):
+            self.store.tables["entries"].items[entry["entry_id"],] = entry
         ledger = Ledger(accounts="accounts", entries="entries")
 
         def post(transfer: Transfer, tx: Transaction) -> None:
@@ -69,10 +69,16 @@ class Bank:
         in_production = sqs_consumer(
             self.store,
             sqs=self.queues,  # type: ignore[arg-type]  # it has the two methods that are called
-            dead_letter_queue="https://sqs.us-east-1.amazonaws.com/123456789012/dead-letters",
+            dead_letter_queue="https://sqs.us-east-1.amazonaws.com/123456789012/dead-letters" if at_once else None,
             envelope="detail || Message",
         )
         self.handler = in_production(post)
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why messages have failed for good, by their ids, as their records say."""
+        errors = {id: json.loads(item["error"]) for id, item in self.store.items.items() if item["status"] == "FAILED"}
+        return {id: error["text"] for id, error in errors.items() if error.get("permanent")}
 
     def answer(self, name: str) -> dict[str, Any]:
         """What Lambda would answer to an event."""
@@ -135,8 +141,8 @@ def test_the_accounts_can_pay_for_all_of_them() -> None:
         bank.answer(name)
     accounts = bank.store.tables["accounts"].items.values()
     assert sum(account["balance"] for account in accounts) == before
-    assert {reason.partition(" ")[0] for reason in bank.queues.reasons} == {"account", "transfer", "the"}
-    assert len(bank.queues.dead_letters) == 8
+    assert {reason.partition(" ")[0] for reason in bank.reasons.values()} == {"account", "transfer", "the"}
+    assert len(bank.reasons) == 9
 
 
 def test_a_redelivered_or_redriven_message_that_is_done_is_not_run_again() -> None:
@@ -162,14 +168,36 @@ def test_a_failed_group_stops_and_the_other_goes_on() -> None:
     bank = Bank()
     bank.answer("fifo")
     assert sorted(bank.runs) == ["fifo-alice-1", "fifo-alice-2", "fifo-bob-1", "fifo-bob-2"]
-    assert bank.queues.dead_letters == []
+
+
+@pytest.mark.parametrize("name", ["bad-body", "permanent-failure", "fifo"])
+def test_what_fails_for_good_is_a_failure_and_its_record_tells_why(name: str) -> None:
+    bank = Bank()
+    failed = [each["itemIdentifier"] for each in bank.answer(name)["batchItemFailures"]]
+    behind = {"5f2c1d64-0005-4000-8000-000000000004"}  # in fifo.json, and never run
+    assert set(bank.reasons) == set(failed) - behind != set()
+    assert bank.queues.sent == []
+
+
+@pytest.mark.parametrize(("name", "sent"), [("bad-body", 4), ("permanent-failure", 4), ("fifo", 0)])
+def test_with_dead_letters_at_once_what_fails_for_good_is_sent_and_acknowledged(name: str, sent: int) -> None:
+    """But where its dead letter has no room for the reason."""
+    bank = Bank(at_once=True)
+    failed = bank.answer(name)["batchItemFailures"]
+    stamps = [each["MessageAttributes"]["idempotent-receiver"]["StringValue"] for each in bank.queues.sent]
+    told = {stamp["key"]: stamp["reason"] for stamp in map(json.loads, stamps)}
+    assert len(told) == sent
+    if name == "fifo":
+        assert failed == read("expected", "fifo.json")["batchItemFailures"]
+    else:
+        assert (failed, told) == ([], bank.reasons)
 
 
 def test_a_bad_body_dies_with_field_and_kind_of_its_problem() -> None:
     bank = Bank()
     bank.answer("bad-body")
     assert bank.runs == ["good-after-bad-5"]
-    assert sorted(bank.queues.reasons) == [
+    assert sorted(bank.reasons.values()) == [
         "the body is not a Transfer: amount: int_type",
         "the body is not a Transfer: body: json_invalid",
         "the body is not a Transfer: body: value_error",

@@ -23,6 +23,7 @@ VARIANTS = {
     "standard": {},
     "fifo": {"Fifo": "true"},
     "own queue": {"QueueArn": QUEUE, "DeadLetterQueueArn": f"{QUEUE}-dead"},
+    "dead letters at once": {"DeadLetterAtOnce": "true"},
     "own queue, no dead letters": {"QueueArn": QUEUE},
     "own key": {"KmsKeyArn": KEY},
     "own key and queue": {"KmsKeyArn": KEY, "QueueArn": QUEUE},
@@ -185,6 +186,24 @@ def test_a_key_of_ones_own_is_used_by_way_of_sqs_and_dynamodb_alone(statements: 
 
 
 # Permissions.
+
+
+@pytest.mark.parametrize(
+    ("parameters", "refused"),
+    [
+        ({"DeadLetterAtOnce": "true"}, False),
+        ({"DeadLetterAtOnce": "true", "QueueArn": QUEUE, "DeadLetterQueueArn": f"{QUEUE}-dead"}, False),
+        ({"DeadLetterAtOnce": "true", "QueueArn": QUEUE}, True),
+        ({"QueueArn": QUEUE}, False),
+    ],
+)
+def test_dead_letters_are_refused_at_once_where_there_is_no_queue_for_them(
+    parameters: dict[str, str], refused: bool
+) -> None:
+    """Else the option would be on, and do nothing."""
+    rule, chosen = load()["Rules"]["DeadLettersNeedAQueue"], rendering(**parameters)
+    (assertion,) = rule["Assertions"]
+    assert (chosen.holds(rule["RuleCondition"]) and not chosen.holds(assertion["Assert"])) is refused
 
 
 @every_variant

@@ -34,12 +34,18 @@ VARIANTS = {
         "QueueArn": f"{OWN_QUEUE}.fifo",
         "DeadLetterQueueArn": f"{OWN_QUEUE}-dead.fifo",
     },
+    "dead letters at once": {"DeadLetterAtOnce": "true"},
+    "own queue, dead letters at once": {
+        "QueueArn": OWN_QUEUE,
+        "DeadLetterQueueArn": f"{OWN_QUEUE}-dead",
+        "DeadLetterAtOnce": "true",
+    },
     "own queue, no dead letters": {"QueueArn": OWN_QUEUE},
     "own key": {"KmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/0f1e2d3c"},
     "no api": {"MakeApi": "false"},
     "traced, and alarms sent": {"Tracing": "Active", "AlarmTopicArn": "arn:aws:sns:us-east-1:123456789012:alarms"},
 }
-MADE_HERE = ["standard", "fifo", "own key", "no api"]
+MADE_HERE = ["standard", "fifo", "dead letters at once", "own key", "no api"]
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 variants_with_api = pytest.mark.parametrize("variant", [variant for variant in VARIANTS if variant != "no api"])
 variants_with_queues = pytest.mark.parametrize("variant", MADE_HERE)
@@ -377,8 +383,9 @@ def test_every_variable_that_is_read_is_set_and_every_one_that_is_set_is_read(va
         given = set(function["Environment"]["Variables"])
         assert needed <= given
         assert given <= needed | wanted | known_to_powertools
-        if variant != "own queue, no dead letters":
-            assert wanted <= given
+        if "DeadLetterAtOnce" not in VARIANTS[variant]:
+            wanted.discard("DEAD_LETTER_QUEUE_URL")
+        assert wanted <= given
 
 
 def variables_read(handler: str) -> tuple[set[str], set[str]]:
@@ -402,15 +409,14 @@ def test_dead_letters_are_sent_where_the_role_may_send_them(variant: str) -> Non
     url = properties(variant, "Consumer")["Environment"]["Variables"].get("DEAD_LETTER_QUEUE_URL")
     resources = [each["Resource"] for each in statements(variant) if "sqs:SendMessage" in listed(each["Action"])]
     own = VARIANTS[variant].get("DeadLetterQueueArn")
-    if own:
+    if "DeadLetterAtOnce" not in VARIANTS[variant]:
+        assert (url, resources) == (None, []), "SQS moves them"
+    elif own:
         assert url == {"Fn::Sub": "https://sqs.${AWS::Region}.${AWS::URLSuffix}/" + "/".join(own.split(":")[4:])}
         assert resources == [own]
-    elif "DeadLetterQueue" in rendered(variant)["Resources"]:
+    else:
         assert url == {"Ref": "DeadLetterQueue"}
         assert resources == [{"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}]
-    else:
-        assert url is None
-        assert resources == []
 
 
 @pytest.mark.parametrize(

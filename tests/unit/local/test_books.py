@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -107,6 +108,17 @@ def test_a_good_run_has_nothing_to_complain_of() -> None:
 
 def test_reasons_are_told_without_what_differs() -> None:
     assert BOOKS.reasons == [(1, "payer cannot pay", "account … cannot pay … EUR")]
+
+
+def test_why_a_message_died_that_sqs_moved_is_told_by_its_record() -> None:
+    """On a stack without DeadLetterAtOnce no letter says it."""
+    error = json.dumps({"type": "PermanentError", "text": "account a-1 cannot pay 5 EUR", "permanent": True})
+    records = {**BOOKS.records, "m-dead": {"id": "m-dead", "status": "FAILED", "error": error}}
+    moved = [DeadLetter(message_id="m-dead", reason=None)]
+
+    assert with_(dead_letters=moved, records=records).reasons == BOOKS.reasons
+    told = [(1, "payer cannot pay", "received too often")]
+    assert with_(dead_letters=moved, records={}).reasons == told
 
 
 def test_a_message_that_left_no_trace_is_lost() -> None:

@@ -128,7 +128,7 @@ def failure_of(error: BaseException, *, with_text: bool = False) -> Failure:
         type=type(error).__qualname__,
         # Where a body was refused is our own code, whoever sent it.
         at=None if isinstance(error, InvalidBody) else _location(error.__traceback__),
-        text=_text(error) if keeps_text else None,
+        text=text_of(error) if keeps_text else None,
         permanent=permanent,
         started=not isinstance(error, InvalidBody),
     )
@@ -156,10 +156,11 @@ _MOST_TEXT = 500
 """Characters of a text that are kept: a record should stay within DynamoDB's 1 KB write unit."""
 
 
-def _text(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """An error's text, cut to what a record keeps and with nothing in it that AWS would not take. Never raises."""
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001  # the user's own __str__ may raise anything; the failure is still to be kept
+    except BaseException:  # noqa: BLE001  # the user's own __str__ may raise anything: an exit in it would end the batch
         text = "(its text could not be read)"
     # A lone surrogate cannot be sent to any AWS service.
     return text[:_MOST_TEXT].encode("utf-8", "replace").decode("utf-8")

@@ -10,7 +10,7 @@ from idempotent_receiver import deadletter, keys, options, visibility
 from idempotent_receiver.attempt import AsyncHandle, Attempt, Handle
 from idempotent_receiver.binding import Binding, bind, require_transactions
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
-from idempotent_receiver.errors import Failure, UnusableKey
+from idempotent_receiver.errors import Failure, UnusableKey, text_of
 from idempotent_receiver.executor import Executor, ThreadExecutor, Workers
 from idempotent_receiver.message import Message, messages_of
 from idempotent_receiver.outcome import Outcome, succeeded
@@ -214,8 +214,10 @@ class _Invocation:
         try:
             key = keys.usable(self.settings.key(message), self._record_id)
             fingerprint = keys.fingerprint_by(self.settings.key, message, self.settings.payload)
-        except Exception as error:  # noqa: BLE001  # the strategy is the user's, and its failure this message's alone
-            text = str(error) if isinstance(error, UnusableKey) else f"the key strategy raised {type(error).__name__}"
+        except BaseException as error:  # noqa: BLE001  # the strategy is the user's, its exit too this message's alone
+            text = (
+                text_of(error) if isinstance(error, UnusableKey) else f"the key strategy raised {type(error).__name__}"
+            )
             failure = Failure(type="UnusableKey", text=text, permanent=True, started=False)
             return Work(key="", claim=failure, handle=_never, group=group)
         claim = Claim(

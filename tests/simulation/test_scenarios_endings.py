@@ -51,6 +51,16 @@ class Unspeakable(Exception):
         raise RuntimeError("even this")
 
 
+class Exits(PermanentError):
+    def __str__(self) -> str:
+        raise SystemExit(1)
+
+
+class Interrupts(PermanentError):
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+
 ERRORS: list[BaseException] = [
     ValueError("x"),
     SystemExit(0),
@@ -64,6 +74,8 @@ ERRORS: list[BaseException] = [
     RecursionError(),
     OurBase(),
     Unspeakable(),
+    Exits(),
+    Interrupts(),
     ExceptionGroup("several", [ValueError()]),
     PermanentError("no"),
     PermanentError("\ud800"),

@@ -62,12 +62,13 @@ def test_a_text_is_cut_to_what_a_small_record_can_hold() -> None:
     assert failure_of(PermanentError("a\ud800b")).text == "a?b"
 
 
-def test_a_text_that_cannot_be_made_does_not_lose_the_failure() -> None:
-    """The error's own `__str__` may raise."""
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_a_text_that_cannot_be_made_does_not_lose_the_failure(error: type[BaseException]) -> None:
+    """The error's own `__str__` may raise anything."""
 
     class Unspeakable(PermanentError):
         def __str__(self) -> str:
-            raise RuntimeError
+            raise error
 
     assert "could not be read" in failure_of(Unspeakable()).reason
 

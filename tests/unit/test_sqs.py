@@ -14,6 +14,7 @@ from idempotent_receiver import (
     MemoryStore,
     Message,
     Transaction,
+    UnusableKey,
     body_field,
     message_attribute,
     message_id,
@@ -188,6 +189,27 @@ def test_an_empty_batch_is_answered_without_any_request() -> None:
     wrapped = sqs_consumer(Untouchable(), executor=lambda: pytest.fail("no executor is needed"))(handle)
 
     assert wrapped(event(), Context()) == {"batchItemFailures": []}
+
+
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, KeyboardInterrupt])
+def test_a_key_that_ends_in_an_exit_is_its_messages_failure_alone(error: type[BaseException]) -> None:
+    """As a handler that does. So is a reason that cannot be told."""
+
+    class Unspeakable(UnusableKey):
+        def __str__(self) -> str:
+            raise error
+
+    def exiting(message: Message) -> str:
+        if message.id == "1":
+            raise error
+        if message.id == "2":
+            raise Unspeakable
+        return message.id
+
+    wrapped = sqs_consumer(MemoryStore(namespace="n"), key=exiting)(handle)
+    answer = wrapped(event(*(sqs_record(id) for id in "123")), Context())
+
+    assert answer == {"batchItemFailures": [{"itemIdentifier": "1"}, {"itemIdentifier": "2"}]}
 
 
 def test_the_answer_names_exactly_what_must_come_again() -> None:

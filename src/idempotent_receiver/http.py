@@ -36,7 +36,7 @@ from idempotent_receiver.once import Call, Ended, Limits, Terms
 from idempotent_receiver.outcome import Completed, Duplicate, Failed
 from idempotent_receiver.payload import EVERYTHING, Payload, PayloadKey, payload_key
 from idempotent_receiver.record import DEFAULT_RETENTION_SECONDS, AlreadyFailed, Record
-from idempotent_receiver.request import MissingKey, Request, header, request_of, usable_scope
+from idempotent_receiver.request import MissingKey, Request, header, made_by, request_of, usable_scope
 from idempotent_receiver.results import LARGEST_INLINE_BYTES, ResultGone, Results, fetched
 from idempotent_receiver.store import RecordStore, record_id
 from idempotent_receiver.telemetry import Telemetry
@@ -159,13 +159,13 @@ class _Settings:
         made: object = (
             self.key.of(request.document, request.method, request.path)
             if isinstance(self.key, PayloadKey)
-            else self.key(event)
+            else made_by(self.key, event, "key")
         )
         if made is None:
             raise MissingKey("the request has no key")
         if self.scope is None:
             return keys.usable(made, self._record_id)
-        scope = usable_scope(self.scope(event))
+        scope = usable_scope(made_by(self.scope, event, "scope"))
         # No `#` is left in what is quoted, so no scope and key read together like another pair.
         return keys.usable(f"{quote(scope, safe='')}#{keys.usable(made, str)}", self._record_id)
 
@@ -194,7 +194,8 @@ class _Invocation:
                 return function(self.event, self.context)
             return problem.bad_request("No idempotency key", str(error))
         except errors.UnusableKey as error:
-            return problem.bad_request("The idempotency key cannot be used", str(error))
+            settings.telemetry.report_unusable(error, with_text=settings.terms.error_texts)
+            return problem.bad_request("The idempotency key cannot be used", errors.text_of(error))
         call = Call(settings.terms, key, fingerprint, self._limits())
         begun = call.claim(settings.wait_seconds)
         if not isinstance(begun, Attempt):

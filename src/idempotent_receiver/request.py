@@ -90,6 +90,20 @@ def header(name: str) -> Callable[[Any], str]:
     return key
 
 
+def made_by(strategy: Callable[[Any], Any], event: Any, name: str) -> Any:
+    """What a strategy of the user's makes of an event: its `key`, or its `scope`.
+
+    Raises UnusableKey for whatever it raises, caused by it: the client has sent what the strategy did not expect, and
+    asking again does not help. The error's own text is not for the client.
+    """
+    try:
+        return strategy(event)
+    except UnusableKey:
+        raise
+    except Exception as error:
+        raise UnusableKey(f"no {name} could be made of the request") from error
+
+
 def usable_scope(scope: object) -> str:
     """Whose key it is. Raises UnusableKey for nobody's, which would be shared by all who have none."""
     if not isinstance(scope, str) or not scope:

@@ -14,7 +14,7 @@ from typing import Any
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import EphemeralMetrics, Metrics, MetricUnit
 
-from idempotent_receiver.errors import Failure, failure_of
+from idempotent_receiver.errors import Failure, UnusableKey, failure_of
 from idempotent_receiver.message import Message
 from idempotent_receiver.outcome import (
     Busy,
@@ -95,6 +95,13 @@ class Telemetry:
             line = call_line(ended)
             if line.level >= self._logger.log_level:
                 self._say(line, {"key": key})
+
+    def report_unusable(self, error: UnusableKey, *, with_text: bool = False) -> None:
+        """Log the error for which a strategy of the user's made no key, where there is one, by its place."""
+        if error.__cause__ is not None:
+            failure = failure_of(error.__cause__, with_text=with_text)
+            with suppress(Exception):
+                self._logger.warning("not run: no key could be made of the request", extra=_about(failure))
 
     def trouble(self, text: str, error: Exception) -> None:
         """Log what went wrong beside an answer; of the error its text, which is ours."""

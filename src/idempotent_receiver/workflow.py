@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Literal
 
-from idempotent_receiver import options, problem
+from idempotent_receiver import keys, options, problem
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.errors import PermanentError, UnusableKey
+from idempotent_receiver.errors import PermanentError, UnusableKey, text_of
 from idempotent_receiver.executions import Answer, Running, Start, Started, Workflow, name_of
 from idempotent_receiver.http import REPLAYED, THE_HEADER, LambdaHandler
 from idempotent_receiver.outcome import Unclaimed
@@ -35,7 +35,8 @@ from idempotent_receiver.record import (
     Status,
     Unreadable,
 )
-from idempotent_receiver.request import MissingKey, Request, request_of, usable_scope
+from idempotent_receiver.request import MissingKey, Request, made_by, request_of, usable_scope
+from idempotent_receiver.telemetry import Telemetry
 
 Response = dict[str, Any]
 Parse = Callable[[bytes], Any]
@@ -63,16 +64,19 @@ def workflow_endpoint(
     options.require_call_key(key, ())
     if running_status not in (HTTPStatus.ACCEPTED, HTTPStatus.CONFLICT):
         raise ValueError(f"running_status must be 202 or 409; it is {running_status!r}")
+    telemetry = Telemetry()
 
     def start(event: Any, request: Request, deadline: Deadline, owner: str) -> Response:
         try:
-            name = name_of(key(event), None if scope is None else usable_scope(scope(event)))
+            whose = None if scope is None else usable_scope(made_by(scope, event, "scope"))
+            name = name_of(keys.usable(made_by(key, event, "key"), str), whose)
             fingerprint = payload.fingerprint(request.document, request.method, request.path)
             asked = _start_of(workflow, name, fingerprint, parse(request.body))
         except MissingKey as error:
             return problem.bad_request("No idempotency key", str(error))
         except UnusableKey as error:
-            return problem.bad_request("The idempotency key cannot be used", str(error))
+            telemetry.report_unusable(error)
+            return problem.bad_request("The idempotency key cannot be used", text_of(error))
         except PermanentError as error:
             return problem.bad_request("The request is refused", str(error))
         answer = workflow.accept(asked, deadline, owner)

@@ -371,8 +371,8 @@ MUTANTS = [
     Mutant(
         name="two tenants share their executions",
         file="workflow.py",
-        old="name_of(key(event), None if scope is None else usable_scope(scope(event)))",
-        new="name_of(key(event))",
+        old='name_of(keys.usable(made_by(key, event, "key"), str), whose)',
+        new='name_of(keys.usable(made_by(key, event, "key"), str))',
         where=WORKFLOW,
     ),
     Mutant(

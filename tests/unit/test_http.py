@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 from contextlib import suppress
 from contextvars import Context
 from typing import Any
 
 import pytest
+from aws_lambda_powertools import Logger
 
 from idempotent_receiver import (
     MemoryStore,
     Payload,
     Transaction,
+    UnusableKey,
     body_field,
     current_claim,
     header,
@@ -522,6 +525,54 @@ def test_one_tenant_never_sees_anothers_answer(clock: HeldClock, store: Counting
     assert len(api.runs) == 5
 
     assert "belongs to nobody" in problem(api(request("k")), 400)["detail"]
+
+
+def raising(error: BaseException) -> Any:
+    def raises(event: Any) -> str:
+        raise error
+
+    return raises
+
+
+@pytest.mark.parametrize("option", ["scope", "key"])
+@pytest.mark.parametrize("required", [True, False])
+def test_a_scope_or_a_key_that_raises_is_a_bad_request_and_told_to_the_log_alone(
+    clock: HeldClock, store: CountingStore, option: str, required: bool
+) -> None:
+    """The client has sent what they do not expect; an error would be Lambda's, and asked again and again."""
+    stream = io.StringIO()
+    logger = Logger(service=f"raising-{option}-{required}", stream=stream)
+    raises = raising(KeyError("secret"))
+    api = Api(clock, store, required=required, logger=logger, **{option: raises})
+    told = problem(api(request()), 400)
+
+    assert (api.runs, store.asked) == ([], [])
+    assert told["title"] == "The idempotency key cannot be used"
+    assert told["detail"] == f"no {option} could be made of the request"
+    (line,) = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert (line["level"], line["error_type"]) == ("WARNING", "KeyError")
+    assert line["at"].startswith("test_http.raises:")
+    assert "secret" not in stream.getvalue()
+
+
+def test_the_log_has_the_text_of_what_a_scope_raised_where_texts_are_on(clock: HeldClock, store: CountingStore) -> None:
+    stream = io.StringIO()
+    logger = Logger(service="raising-texts", stream=stream)
+    api = Api(clock, store, scope=raising(KeyError("tenant")), error_texts=True, logger=logger)
+
+    assert "tenant" not in json.dumps(api(request()))
+    assert "tenant" in stream.getvalue()
+
+
+def test_an_exit_in_a_key_is_the_processs(clock: HeldClock, store: CountingStore) -> None:
+    with pytest.raises(SystemExit):
+        Api(clock, store, key=raising(SystemExit()))(request())
+
+
+def test_a_key_may_say_itself_why_it_cannot_be_used(clock: HeldClock, store: CountingStore) -> None:
+    api = Api(clock, store, key=raising(UnusableKey("the order is not numbered")))
+
+    assert problem(api(request()), 400)["detail"] == "the order is not numbered"
 
 
 def test_clients_without_keys_are_known_by_their_payload(clock: HeldClock, store: CountingStore) -> None:

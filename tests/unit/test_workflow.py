@@ -146,6 +146,29 @@ def test_two_tenants_with_one_key_have_two_executions() -> None:
     assert api.post(Tenant="")["statusCode"] == 400
 
 
+@pytest.mark.parametrize("option", ["scope", "key"])
+def test_a_scope_or_a_key_that_raises_is_a_bad_request_and_told_to_the_log_alone(
+    api: Api, option: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def raises(event: Any) -> str:
+        raise KeyError("secret")
+
+    api.handler = workflow_endpoint(api.workflow, parse=parsed, **{option: raises})  # type: ignore[arg-type]
+    answer = api.post()
+
+    assert (answer["statusCode"], answer["body"]["detail"]) == (400, f"no {option} could be made of the request")
+    assert (api.machines.executions, api.workflow.store.items) == ({}, {})  # type: ignore[attr-defined]
+    (logged,) = [vars(line) for line in caplog.records]
+    assert logged["reason"].startswith("KeyError at test_workflow.raises:")
+    assert "secret" not in str(logged)
+
+
+@pytest.mark.parametrize("made", [None, "", 7])
+def test_what_a_key_strategy_makes_is_a_text_or_a_bad_request(api: Api, made: Any) -> None:
+    api.handler = workflow_endpoint(api.workflow, parse=parsed, key=lambda event: made)
+    assert api.post()["statusCode"] == 400
+
+
 def test_what_cannot_be_started_is_to_be_asked_again(api: Api) -> None:
     api.machines.refuses = ClientError({"Error": {"Code": "ThrottlingException"}}, "StartExecution")
     answer = api.post()

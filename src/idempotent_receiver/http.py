@@ -64,6 +64,7 @@ def http_endpoint(
     scope: Callable[[Any], str] | None = None,
     required: bool = True,
     wait_seconds: float = 0,
+    retry_after_seconds: int = problem.ASK_AGAIN_SECONDS,
     on_exception: Literal["retry", "replay"] = "retry",
     is_final: Callable[[int], bool] = every_status,
     payload: Payload | None = EVERYTHING,
@@ -84,7 +85,8 @@ def http_endpoint(
     API key): one tenant never sees another's answer. Without `required`, a request without a key is not protected.
     `payload` says which part of the body must be the same under one key, besides method and path; None compares
     nothing, not even those.
-    `wait_seconds` is how long a request waits for one that is still running before it is answered 409.
+    `wait_seconds` is how long a request waits for one that is still running before it is answered 409, and
+    `retry_after_seconds` when it is told to ask again.
     Every answer that the handler *returns* is kept; `is_final` says for which statuses, the others may be asked for
     again. An exception is raised to Lambda and may be tried again; with `on_exception="replay"` it is answered 500,
     without its text, now and ever after.
@@ -104,6 +106,7 @@ def http_endpoint(
     options.require_numbers(
         wait_seconds=wait_seconds, lease_margin_seconds=lease_margin_seconds, stop_margin_seconds=stop_margin_seconds
     )
+    options.require_count(retry_after_seconds, "retry_after_seconds")
     options.require_one_of("on_exception", on_exception, "retry", "replay")
     settings = _Settings(
         terms=Terms(
@@ -119,6 +122,7 @@ def http_endpoint(
         scope=scope,
         required=required,
         wait_seconds=wait_seconds,
+        retry_after_seconds=retry_after_seconds,
         is_final=is_final,
         payload=payload,
         lease_margin_seconds=lease_margin_seconds,
@@ -148,6 +152,7 @@ class _Settings:
     scope: Callable[[Any], str] | None
     required: bool
     wait_seconds: float
+    retry_after_seconds: int
     is_final: Callable[[int], bool]
     payload: Payload | None
     lease_margin_seconds: float
@@ -239,7 +244,7 @@ class _Invocation:
             case Failed(_, recorded, error):
                 return self._raised(error, recorded=recorded)
             case _:
-                return problem.of(ended, call.now_ms)
+                return problem.of(ended, call.now_ms, self.settings.retry_after_seconds)
 
     def _raised(self, error: BaseException | None, *, recorded: bool) -> Response:
         if error is not None and not (self.settings.terms.failures_are_answers and isinstance(error, Exception)):

@@ -83,10 +83,10 @@ def require_dead_letter_queue(url: object, sqs: object) -> None:
         raise ValueError(f"dead_letter_queue is a queue's URL, not its name or ARN; it is {url!r}")
 
 
-def require_concurrency(concurrency: object) -> None:
-    """Raise ValueError for what is no positive integer."""
-    if not isinstance(concurrency, int) or concurrency < 1:
-        raise ValueError(f"concurrency must be a whole number of at least 1; it is {concurrency!r}")
+def require_count(value: object, option: str) -> None:
+    """Raise ValueError for an option's value that is no positive integer."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{option} must be a whole number of at least 1; it is {value!r}")
 
 
 def require_numbers(**seconds: object) -> None:

@@ -14,14 +14,21 @@ from idempotent_receiver.record import FingerprintMismatch, Status
 Response = dict[str, Any]
 
 
-def of(ended: Ended, now_ms: int) -> Response:
-    """What a call's end is answered with where there is no answer of the handler's."""
+ASK_AGAIN_SECONDS = 1
+"""When asking again is worth it, unless the user knows better: most handlers are done by then."""
+
+
+def of(ended: Ended, now_ms: int, retry_after_seconds: int = ASK_AGAIN_SECONDS) -> Response:
+    """What a call's end is answered with where there is no answer of the handler's. Who meets another request in
+    progress is told to ask again after `retry_after_seconds`, or at the end of that one's lease if that is sooner.
+    """
     match ended:
         case Busy(until_ms):
-            left_seconds = -(-(until_ms - now_ms) // 1000)
-            return _conflict("A request with this key is still running", max(1, left_seconds))
+            seconds = _seconds_until(until_ms, now_ms, retry_after_seconds)
+            return _conflict("A request with this key is still running", seconds)
         case Lost(found) if found is not None and found.status == Status.INPROGRESS:
-            return _conflict("Another request with this key has taken over", 1)
+            seconds = _seconds_until(found.lease_until_ms or now_ms, now_ms, retry_after_seconds)
+            return _conflict("Another request with this key has taken over", seconds)
         case FingerprintMismatch():
             return _problem(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -45,7 +52,7 @@ def bad_request(title: str, detail: str) -> Response:
 def unsettled() -> Response:
     """Whether it is done cannot be said now. Who took it for undone, and took a new key, might do it twice."""
     detail = "It is not known whether it is done. Ask again, with the same key."
-    return _problem(HTTPStatus.SERVICE_UNAVAILABLE, "Service Unavailable", detail, 1)
+    return _problem(HTTPStatus.SERVICE_UNAVAILABLE, "Service Unavailable", detail, ASK_AGAIN_SECONDS)
 
 
 def generic_failure() -> Response:
@@ -71,6 +78,11 @@ def still_running(execution: str, ask_again_seconds: int) -> Response:
 def failed(status: HTTPStatus, title: str, detail: str) -> Response:
     """The execution failed, and that is the last word. The detail was chosen to be told."""
     return _problem(status, title, detail)
+
+
+def _seconds_until(lease_until_ms: int, now_ms: int, retry_after_seconds: int) -> int:
+    left_seconds = -(-(lease_until_ms - now_ms) // 1000)
+    return max(1, min(retry_after_seconds, left_seconds))
 
 
 def _conflict(title: str, retry_after_seconds: int) -> Response:

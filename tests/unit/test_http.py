@@ -286,11 +286,24 @@ def test_what_counts_of_a_payload_is_for_the_user_to_say(clock: HeldClock, store
     problem(api(request(body={"amount": 6, "sent_at": 1})), 422)
 
 
-def test_a_request_that_still_runs_is_a_conflict_that_says_when_to_come_again(api: Api, clock: HeldClock) -> None:
+@pytest.mark.parametrize(
+    ("options", "passed_seconds", "retry_after"),
+    [
+        ({}, 10.5, "1"),
+        ({"retry_after_seconds": 5}, 10.5, "5"),
+        ({"retry_after_seconds": 60}, 10.5, "23"),
+        ({"retry_after_seconds": 60}, 32.9, "1"),
+    ],
+)
+def test_a_request_that_still_runs_is_a_conflict_that_says_when_to_come_again(
+    clock: HeldClock, store: CountingStore, options: dict[str, int], passed_seconds: float, retry_after: str
+) -> None:
+    """In a second, or as the option says; never later than the lease's end, which is 33 seconds after its start."""
+    api = Api(clock, store, **options)
     inside = []
 
     def does(event: dict[str, Any]) -> Any:
-        clock.seconds += 10.5
+        clock.seconds += passed_seconds
         inside.append(Context().run(api, request()))
         return ANSWER
 
@@ -298,7 +311,7 @@ def test_a_request_that_still_runs_is_a_conflict_that_says_when_to_come_again(ap
     api(request(), seconds=30)
 
     problem(inside[0], 409)
-    assert inside[0]["headers"]["Retry-After"] == "23", "the lease's end, rounded up: 30 and 3, less 10.5"
+    assert inside[0]["headers"]["Retry-After"] == retry_after
     assert len(api.runs) == 1
 
 
@@ -407,15 +420,21 @@ def test_a_lost_claim_is_answered_with_the_winners_answer(api: Api, clock: HeldC
     assert response == {"statusCode": 200, "body": "the winner's", "headers": {"Idempotency-Replayed": "true"}}
 
 
-def test_a_lost_claim_whose_winner_still_runs_is_a_conflict(api: Api, store: CountingStore) -> None:
+@pytest.mark.parametrize(("left_ms", "retry_after"), [(60_000, "5"), (1_500, "2"), (0, "1")])
+def test_a_lost_claim_whose_winner_still_runs_is_a_conflict(
+    clock: HeldClock, store: CountingStore, left_ms: int, retry_after: str
+) -> None:
+    api = Api(clock, store, retry_after_seconds=5)
+
     def does(event: dict[str, Any]) -> Any:
-        store.items["tests#k-1"]["version"] = "another's"
+        lease = {"in_progress_expiration": clock.epoch_ms() + left_ms}
+        store.items["tests#k-1"] |= {"version": "another's", **lease}
         return ANSWER
 
     api.does = does
     response = api(request())
     problem(response, 409)
-    assert response["headers"]["Retry-After"] == "1"
+    assert response["headers"]["Retry-After"] == retry_after
 
 
 @pytest.mark.parametrize(("on_exception", "status"), [("retry", 503), ("replay", 500)])
@@ -650,6 +669,10 @@ async def coroutine(event: Any, context: Any) -> None: ...
         (lambda: http_endpoint(MemoryStore("a"), key=message_id), TypeError, "key must be"),
         (lambda: http_endpoint(MemoryStore("a"), key=body_field), TypeError, "key must be"),
         (lambda: http_endpoint(MemoryStore("a"), wait_seconds=-1), ValueError, "wait_seconds"),
+        (lambda: http_endpoint(MemoryStore("a"), retry_after_seconds=0), ValueError, "retry_after_seconds must be"),
+        (lambda: http_endpoint(MemoryStore("a"), retry_after_seconds=0.5), ValueError, "retry_after_seconds must be"),
+        (lambda: http_endpoint(MemoryStore("a"), retry_after_seconds=None), ValueError, "retry_after_seconds must be"),
+        (lambda: http_endpoint(MemoryStore("a"), retry_after_seconds=True), ValueError, "retry_after_seconds must be"),
         (lambda: http_endpoint(MemoryStore("a"), on_exception="keep"), ValueError, "'retry' or 'replay'"),
         (lambda: http_endpoint(MemoryStore("a"))(coroutine), TypeError, "coroutine"),
         (lambda: http_endpoint(MemoryStore("a"))(handle)(request(), None), TypeError, "context"),

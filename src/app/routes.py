@@ -75,7 +75,7 @@ def asked_for(event: Any, transfer_id: str = AN_ID) -> Transfer:
     """The transfer that a request asks for. Raises Refused."""
     document = request_of(event).document
     if not document.is_json or not isinstance(document.value, dict):
-        raise Refused(HTTPStatus.BAD_REQUEST, "the body is not a JSON object")
+        raise Refused(HTTPStatus.BAD_REQUEST, "the body is not a JSON object, or it has a name twice")
     if not document.value.keys() <= ASKED_FOR:
         raise Refused(HTTPStatus.BAD_REQUEST, f"the body has other fields than {', '.join(sorted(ASKED_FOR))}")
     said = {**document.value, "transfer_id": transfer_id}

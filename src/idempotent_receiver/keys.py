@@ -10,7 +10,7 @@ from jmespath.exceptions import JMESPathError
 from idempotent_receiver.deadletter import stamp_of
 from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.message import Message
-from idempotent_receiver.payload import EVERYTHING, Document, Payload, compiled
+from idempotent_receiver.payload import EVERYTHING, Document, Payload, compiled, json_of
 
 KeyStrategy = Callable[[Message], str]
 
@@ -44,15 +44,18 @@ def message_attribute(name: str) -> KeyStrategy:
 def body_field(path: str) -> KeyStrategy:
     """A string in the JSON body, found by a JMESPath expression: `transfer_id`, `detail.order.id`.
 
+    A body that has a name twice in one object has no usable key: another reader may take the other one.
     Raises ValueError at once for a path that is no JMESPath; a name with a hyphen wants quotes: `'"order-id"'`.
     """
     expression = compiled(path, "body_field")
 
     def key(message: Message) -> str:
         try:
-            found = expression.search(json.loads(message.body))
+            found = expression.search(json_of(message.body))
         except (ValueError, RecursionError, JMESPathError):
-            raise UnusableKey(f"no {path!r} to take as the key: the body is not JSON") from None
+            raise UnusableKey(
+                f"no {path!r} to take as the key: the body is not JSON, or it has a name twice in one object"
+            ) from None
         if found is None:
             raise UnusableKey(f"the body has no {path!r} to take as the key")
         return found  # type: ignore[no-any-return]  # checked by usable
@@ -68,9 +71,11 @@ def event_id(event: Any, *_: object) -> str:
     """
     if isinstance(event, Message):
         try:
-            event = json.loads(event.raw_body)
+            event = json_of(event.raw_body)
         except (ValueError, RecursionError):
-            raise UnusableKey("no event's id to take as the key: the body is not JSON") from None
+            raise UnusableKey(
+                "no event's id to take as the key: the body is not JSON, or it has a name twice in one object"
+            ) from None
     match event:
         case {"detail-type": _, "id": str(id)} | {"Type": _, "MessageId": str(id)}:
             return id
@@ -118,7 +123,7 @@ def envelope_opener(path: str | None) -> Callable[[str], str]:
 
     def open_envelope(body: str) -> str:
         try:
-            document = json.loads(body)
+            document = json_of(body)
             found = expression.search(document)
             # What is in no envelope stays as it came, to the byte: reading and writing would change its numbers.
             if found is None or found is document:

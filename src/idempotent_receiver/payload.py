@@ -1,7 +1,7 @@
 """Which part of a payload counts: its canonical form, its fingerprint, and keys that are made of it.
 
 One form serves all ways in: RFC 8785 (canonical JSON), so that white space and the order of names do not matter.
-What has no such form (no JSON, integers over 2^53) counts by its raw bytes.
+What has no such form (no JSON, a name twice in one object, integers over 2^53) counts by its raw bytes.
 """
 
 import json
@@ -18,9 +18,27 @@ from jmespath.exceptions import JMESPathError
 from idempotent_receiver.errors import UnusableKey
 
 
+def json_of(text: str) -> Any:
+    """What a JSON text says. Raises ValueError for what is no JSON, or has a name twice in one object: readers differ
+    in which of the two they take. Raises RecursionError for what is nested too deep.
+    """
+    return _DECODER.decode(text)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object has a name twice")
+    return found
+
+
+# Made once: `json.loads` with a hook makes a decoder a call, which costs more than the hook.
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A payload as it is compared: the bytes it came in, and what they say where they are JSON."""
+    """A payload as it is compared: the bytes it came in, and what they say where they are JSON that says it once."""
 
     raw: bytes
     value: Any = None
@@ -35,7 +53,7 @@ class Document:
     def of_bytes(cls, raw: bytes) -> "Document":
         """The document that these bytes are."""
         try:
-            return cls(raw, json.loads(raw.decode("utf-8", "surrogatepass")), is_json=True)
+            return cls(raw, json_of(raw.decode("utf-8", "surrogatepass")), is_json=True)
         except (ValueError, RecursionError):
             return cls(raw)
 
@@ -72,8 +90,12 @@ class Payload:
         return digest.hexdigest()
 
     def _counting(self, document: Document) -> bytes:
-        if not document.is_json and self.fields is None:
-            return document.raw
+        if not document.is_json:
+            if self.fields is None:
+                return document.raw
+            raise UnusableKey(
+                f"the payload has no {self.fields!r}: it is not JSON, or it has a name twice in one object"
+            )
         part = document.value
         for path in self.without:
             part = _left_out(part, path.split("."))

@@ -204,6 +204,14 @@ MUTANTS = [
         where=(UNIT.format("payload"),),
     ),
     Mutant(
+        name="what is said twice counts as the last of it",
+        promise=3,
+        file="payload.py",
+        old="    if len(found) != len(pairs):\n",
+        new="    if False:\n",
+        where=(UNIT.format("payload"),),
+    ),
+    Mutant(
         name="two contexts run into each other",
         file="payload.py",
         old='digest.update(f"{len(part)}:".encode() + part.encode("utf-8", "surrogatepass"))',

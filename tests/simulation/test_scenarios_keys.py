@@ -122,6 +122,20 @@ def test_a_body_that_is_written_in_another_way_is_the_same_body() -> None:
     assert scene.keys_run == ["a"]
 
 
+def test_a_body_that_says_something_twice_is_not_the_body_of_what_a_reader_takes_of_it() -> None:
+    """It is a failure, not a duplicate: nobody knows whether what ran is what it asks for."""
+    scene = business(Scene(namespace="n"), "a")
+    worker = scene.worker(counting(scene), key=message_attribute("k"))
+    named = {"k": {"stringValue": "a", "dataType": "String"}}
+    once, twice = sqs_record("m1", '{"k":"a","x":9}'), sqs_record("m2", '{"k":"a","x":1,"x":9}')
+    worker.deliver({**once, "messageAttributes": named}, {**twice, "messageAttributes": named})
+
+    scene.run()
+
+    assert worker.answers == [["m2"]]
+    assert scene.keys_run == ["a"]
+
+
 @pytest.mark.parametrize("error", [RuntimeError("boom"), SystemExit(1)])
 def test_the_second_of_a_key_shares_the_failure_of_the_first(error: BaseException) -> None:
     """Both come again."""

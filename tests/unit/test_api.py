@@ -126,6 +126,7 @@ def test_who_is_nobody_is_refused(bank: Bank) -> None:
         ("", "not a JSON object"),
         ("[]", "not a JSON object"),
         ("{", "not a JSON object"),
+        (json.dumps(ASKED).replace("{", '{"amount": 1, ', 1), "has a name twice"),
         ({**ASKED, "amount": 0}, "amount: greater_than"),
         ({**ASKED, "amount": "5"}, "amount: int_type"),
         ({"amount": 5}, "from_account: missing"),

@@ -207,6 +207,18 @@ def test_the_payload_can_be_the_key(store: CountingStore, clock: HeldClock) -> N
     assert work({"id": "1", "x": 1}, 6) != first
 
 
+def test_arguments_that_say_something_twice_in_json_are_no_others(store: CountingStore, clock: HeldClock) -> None:
+    """As a dict does with a number and its text among its names."""
+
+    @idempotent(store, key=lambda order: "1", lease_seconds=60, clock=clock)
+    def work(order: dict[Any, Any]) -> str:
+        return "done"
+
+    assert work({1: "a", "1": "b"}) == work({1: "a", "1": "b"}) == "done"
+    with pytest.raises(FingerprintMismatch):
+        work({"1": "b"})
+
+
 def test_an_event_is_known_by_its_id_whatever_carries_it(store: CountingStore, clock: HeldClock) -> None:
     runs = []
 

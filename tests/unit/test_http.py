@@ -278,6 +278,17 @@ def test_the_same_request_may_be_written_in_several_ways(api: Api) -> None:
     assert api(event)["headers"]["Idempotency-Replayed"] == "true"
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_payload_that_says_something_twice_is_no_other(api: Api, form: str) -> None:
+    def sent(body: str) -> dict[str, Any]:
+        text = base64.b64encode(body.encode()).decode() if form == "url" else body
+        return {**request(form=form), "body": text}
+
+    api(sent('{"amount": 9}'))
+    problem(api(sent('{"amount": 1, "amount": 9}')), 422)
+    assert len(api.runs) == 1
+
+
 def test_what_counts_of_a_payload_is_for_the_user_to_say(clock: HeldClock, store: CountingStore) -> None:
     api = Api(clock, store, payload=Payload(without=["sent_at"]))
     api(request(body={"amount": 5, "sent_at": 1}))

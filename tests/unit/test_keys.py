@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idempotent_receiver import MemoryStore, Message, body_field, message_attribute, message_id
+from idempotent_receiver import MemoryStore, Message, body_field, event_id, message_attribute, message_id
 from idempotent_receiver.deadletter import STAMP
 from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.keys import (
@@ -65,6 +65,21 @@ def test_a_body_without_the_field_has_no_usable_key(body: str) -> None:
     """The reason names the path, and nothing of the body."""
     with pytest.raises(UnusableKey, match="'id'"):
         body_field("id")(message(body))
+
+
+@pytest.mark.parametrize("body", ['{"id":"a","id":"b"}', '{"id":"a","id":"a"}', '{"id":"a","meta":{"x":1,"x":2}}'])
+def test_a_body_that_says_something_twice_has_no_usable_key(body: str) -> None:
+    """Another reader may take the other one: the same message would have two keys."""
+    with pytest.raises(UnusableKey, match=r"no 'id'.* has a name twice"):
+        body_field("id")(message(body))
+    with pytest.raises(UnusableKey, match="has a name twice"):
+        event_id(message(body.replace("{", '{"detail-type":"x",', 1)))
+
+
+def test_an_envelope_that_says_something_twice_stays_closed() -> None:
+    """Opened, what it says twice would be said once."""
+    body = '{"detail":{"id":"a","id":"b"}}'
+    assert envelope_opener("detail")(body) == body
 
 
 def test_a_function_of_the_path_that_meets_a_foreign_type_has_no_usable_key() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -51,6 +52,40 @@ def test_integers_that_json_cannot_say_exactly_count_by_their_bytes() -> None:
 
     assert Payload().fingerprint(first) != Payload().fingerprint(second)
     assert Payload("amount").fingerprint(first) != Payload("amount").fingerprint(second)
+
+
+TWICE = [
+    '{"amount":1,"amount":9}',
+    '{"amount":9,"amount":9}',
+    '{"amount":1,"\\u0061mount":9}',
+    '{"lines":[{"amount":1,"amount":9}]}',
+    '{"a":{"b":{"amount":1,"amount":9}},"c":1}',
+]
+
+
+@pytest.mark.parametrize("body", TWICE)
+def test_a_payload_that_says_something_twice_counts_by_its_bytes(body: str) -> None:
+    """Which of the two counts is for each reader to say: it is the same payload as no other."""
+    twice, taken = Document.of_text(body), Document.of_text(json.dumps(json.loads(body)))
+
+    assert Payload().fingerprint(twice) == sha256(body.encode()).hexdigest() != Payload().fingerprint(taken)
+    assert Payload(without=["c"]).fingerprint(twice) == Payload().fingerprint(twice)
+    assert Payload().fingerprint(Document.of_text(f"{body} ")) != Payload().fingerprint(twice)
+
+
+@pytest.mark.parametrize("body", TWICE)
+@pytest.mark.parametrize("fields", ["amount", "lines[].amount", "a.b.amount", "c", "`1`"])
+def test_no_field_is_found_in_a_payload_that_says_something_twice(fields: str, body: str) -> None:
+    with pytest.raises(UnusableKey, match="has a name twice in one object"):
+        payload_key(fields)(Message(id="1", body=body, raw_body=body))
+
+
+def test_the_same_name_in_two_objects_is_nothing_said_twice() -> None:
+    one, other = (
+        '{"a":{"id":1},"b":{"id":1},"c":[{"id":1},{"id":1}]}',
+        '{"c":[{"id":1},{"id":1}],"b":{"id":1},"a":{"id":1}}',
+    )
+    assert Payload().fingerprint(Document.of_text(one)) == Payload().fingerprint(Document.of_text(other))
 
 
 def test_a_text_is_not_the_json_string_of_it() -> None:

@@ -27,15 +27,12 @@ class MissingKey(UnusableKey):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. Header names are in lower case; `headers` has every value of each, unless what was sent twice is
-    `joined` by a comma.
-    """
+    """One request. Header names are in lower case; `headers` has every value of each, as far as it is told."""
 
     method: str
     path: str
     headers: Mapping[str, tuple[str, ...]]
     body: bytes
-    joined: bool
 
     @property
     def document(self) -> Document:
@@ -51,9 +48,9 @@ def request_of(event: object) -> Request:
     shown: Any = event
     match shown:
         case {"requestContext": {"http": {"method": str(method), "path": str(path)}}}:
-            return Request(method, _raw_path(shown, path), _headers(shown), _body(shown), joined=True)
+            return Request(method, _raw_path(shown, path), _headers(shown), _body(shown))
         case {"httpMethod": str(method), "path": str(path)}:
-            return Request(method, path, _headers(shown), _body(shown), joined=False)
+            return Request(method, path, _headers(shown), _body(shown))
     raise InvalidRequest(
         "not an HTTP request: neither httpMethod nor requestContext.http; is the function behind API Gateway or a "
         "Function URL?"
@@ -64,8 +61,9 @@ def header(name: str) -> Callable[[Any], str]:
     """A key strategy for HTTP: the value of the header `name`, in whatever case it is sent.
 
     Taken as the IETF's draft has it, a quoted string, or as it is. Raises MissingKey where there is none or it is
-    empty, UnusableKey where it is sent twice with different values, is longer than 255 characters or is not printable
-    ASCII; and in payload format 2.0 where it has a comma, for it may have been sent twice.
+    empty, UnusableKey where it is sent twice with different values, is longer than 255 characters, is not printable
+    ASCII, or has a comma: HTTP APIs, Function URLs and any proxy in front join by one what was sent twice, and no event
+    tells such a key from one that was sent so.
     Source: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
     Source: https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
     """
@@ -80,10 +78,10 @@ def header(name: str) -> Callable[[Any], str]:
         if len(values) > 1:
             raise UnusableKey(f"the request has the header {name} more than once")
         value = values.pop()
-        if request.joined and "," in value:
+        if "," in value:
             raise UnusableKey(
-                f"the header {name} has a comma, by which HTTP APIs and Function URLs join what was sent twice; send "
-                "it once, with a key that has no comma"
+                f"the header {name} has a comma, by which a header that was sent twice is joined; send it once, with a "
+                "key that has no comma"
             )
         return _checked(_unquoted(value.strip()), name)
 

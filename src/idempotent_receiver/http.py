@@ -83,8 +83,8 @@ def http_endpoint(
     `key` makes the key of an event: `header(name)`, `payload_key(...)` for clients that send none, or a callable. The
     store needs a namespace. `scope` is a callable over the event that says whose key it is (an authoriser's claim, an
     API key): one tenant never sees another's answer. Without `required`, a request without a key is not protected.
-    `payload` says which part of the body must be the same under one key, besides method and path; None compares
-    nothing, not even those.
+    `payload` says which part of the body must be the same under one key, besides method, path and query string (but for
+    parameters that its `without_query` names); None compares nothing, not even those.
     `wait_seconds` is how long a request waits for one that is still running before it is answered 409, and
     `retry_after_seconds` when it is told to ask again.
     Every answer that the handler *returns* is kept; `is_final` says for which statuses, the others may be asked for
@@ -108,6 +108,9 @@ def http_endpoint(
     )
     options.require_count(retry_after_seconds, "retry_after_seconds")
     options.require_one_of("on_exception", on_exception, "retry", "replay")
+    if isinstance(key, PayloadKey) and payload is EVERYTHING:
+        # What counts neither for the key is no other request under it.
+        payload = Payload(without_query=key.payload.without_query)
     settings = _Settings(
         terms=Terms(
             store=store,
@@ -162,7 +165,7 @@ class _Settings:
     def key_of(self, event: Any, request: Request) -> str:
         """The key, within its scope. Raises UnusableKey."""
         made: object = (
-            self.key.of(request.document, request.method, request.path)
+            request.fingerprint(self.key.payload)
             if isinstance(self.key, PayloadKey)
             else made_by(self.key, event, "key")
         )
@@ -215,7 +218,7 @@ class _Invocation:
 
     def _fingerprint(self) -> str | None:
         payload, request = self.settings.payload, self.request
-        return None if payload is None else payload.fingerprint(request.document, request.method, request.path)
+        return None if payload is None else request.fingerprint(payload)
 
     def _limits(self) -> Limits:
         settings = self.settings

@@ -5,7 +5,7 @@ What has no such form (no JSON, a name twice in one object, integers over 2^53) 
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from hashlib import sha256
@@ -58,32 +58,52 @@ class Document:
             return cls(raw)
 
 
+Query = Sequence[tuple[str, str]]
+"""The parameters of a query string, decoded and in their canonical order."""
+
+
+def _several(names: Iterable[str] | None, option: str, kind: str) -> tuple[str, ...]:
+    if names is not None and not isinstance(names, str):
+        several = tuple(names)
+        if all(isinstance(name, str) for name in several):
+            return several
+    raise TypeError(f'{option} takes several {kind}, such as {option}=("trace",); it is {names!r}')
+
+
 @dataclass(frozen=True, slots=True)
 class Payload:
     """What of a payload counts: all of it, the `fields` that a JMESPath expression finds, or all but some.
 
     `without` names fields to leave out, by dotted paths: `("sent_at", "meta.trace")`; one that is not there does no
-    harm. Two payloads with the same counting part are the same payload.
+    harm. `without_query` names parameters of an HTTP request's query string to leave out: all others count, whatever
+    the `fields`. Two payloads with the same counting part are the same payload.
 
-    Raises ValueError for what is no JMESPath expression.
+    Raises ValueError for what is no JMESPath expression, TypeError for names that are no sequence of texts.
     """
 
     fields: str | None = None
     without: Sequence[str] = ()
+    without_query: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.without, str):
-            raise TypeError(f'without takes several paths: without=("{self.without}",)')
+        # A copy: what counts must not change when a caller's list does.
+        object.__setattr__(self, "without", _several(self.without, "without", "paths"))
+        object.__setattr__(self, "without_query", _several(self.without_query, "without_query", "names"))
         if self.fields is not None:
             compiled(self.fields, "fields")
 
-    def fingerprint(self, document: Document, *context: str) -> str:
-        """SHA-256 of the part that counts, and of the `context` it was said in.
+    def fingerprint(self, document: Document, *context: str, query: Query = ()) -> str:
+        """SHA-256 of the part that counts, and of the `context` it was said in, a method and a path with their `query`.
 
         Raises UnusableKey where the fields that should count are not there.
         """
         digest = sha256()
-        for part in context:
+        asked = [part for pair in query if pair[0] not in self.without_query for part in pair]
+        if asked:
+            # Nothing is added where there is none, for the records that are there. A context without a query begins
+            # with a digit, so no body can be written that reads like a query.
+            digest.update(f"?{len(asked)}:".encode())
+        for part in (*asked, *context):
             # With its length, so that no two contexts read the same end to end.
             digest.update(f"{len(part)}:".encode() + part.encode("utf-8", "surrogatepass"))
         digest.update(self._counting(document))
@@ -140,20 +160,23 @@ class PayloadKey:
         """The key of an SQS message; other ways in call `of`. Raises UnusableKey."""
         return self.of(Document.of_text(message.body))
 
-    def of(self, document: Document, *context: str) -> str:
-        """The key of a document, said in a context such as a method and a path. Raises UnusableKey."""
-        return self.payload.fingerprint(document, *context)
+    def of(self, document: Document) -> str:
+        """The key of a document. Raises UnusableKey."""
+        return self.payload.fingerprint(document)
 
 
-def payload_key(fields: str | None = None, *, without: Sequence[str] = ()) -> PayloadKey:
+def payload_key(
+    fields: str | None = None, *, without: Sequence[str] = (), without_query: Sequence[str] = ()
+) -> PayloadKey:
     """A key made of the payload itself: of its `fields` (JMESPath), or of all of it `without` some (dotted paths).
 
     For clients and producers that send no key of their own: the same payload is the same request. Two requests that
-    are meant to be two must then differ in something that counts. Over HTTP, method and path count too.
+    are meant to be two must then differ in something that counts. Over HTTP, method, path and query string count too,
+    but for the parameters that `without_query` names; a default `payload` does not compare those either.
 
-        payload_key("[order_id, amount]")    payload_key(without=["sent_at", "meta.trace"])
+        payload_key("[order_id, amount]")    payload_key(without=["sent_at", "meta.trace"], without_query=["trace"])
     """
-    return PayloadKey(Payload(fields, without))
+    return PayloadKey(Payload(fields, without, without_query))
 
 
 def compiled(path: str, name: str) -> Any:

@@ -33,7 +33,7 @@ def of(ended: Ended, now_ms: int, retry_after_seconds: int = ASK_AGAIN_SECONDS) 
             return _problem(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
                 "The idempotency key was used for another request",
-                "A key belongs to one request: its method, its path and its payload. Take a new key.",
+                "A key belongs to one request: its method, its path, its query string and its payload. Take a new key.",
             )
         case UnreadableRecord():
             told = "It is not known whether it is done, and asking again will not help before somebody has looked."

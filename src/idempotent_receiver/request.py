@@ -5,10 +5,12 @@ import binascii
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
+from urllib.parse import parse_qsl
 
 from idempotent_receiver.errors import UnusableKey
-from idempotent_receiver.payload import Document
+from idempotent_receiver.payload import Document, Payload, Query
 
 MOST_KEY_CHARACTERS = 255
 """As Stripe's: enough for any UUID, and far below what DynamoDB takes."""
@@ -27,10 +29,15 @@ class MissingKey(UnusableKey):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. Header names are in lower case; `headers` has every value of each, as far as it is told."""
+    """One request. Header names are in lower case; `headers` has every value of each, as far as it is told.
+
+    `query` is the query string in one form, however it was written and handed over: decoded, sorted by names, each
+    name's values in their order. A name without a value has an empty one.
+    """
 
     method: str
     path: str
+    query: Query
     headers: Mapping[str, tuple[str, ...]]
     body: bytes
 
@@ -38,6 +45,13 @@ class Request:
     def document(self) -> Document:
         """The body, to be compared."""
         return Document.of_bytes(self.body)
+
+    def fingerprint(self, payload: Payload) -> str:
+        """What makes it the same request as another: method, path, query string, and what of its payload counts.
+
+        Raises UnusableKey where the fields that should count are not there.
+        """
+        return payload.fingerprint(self.document, self.method, self.path, query=self.query)
 
 
 def request_of(event: object) -> Request:
@@ -48,9 +62,9 @@ def request_of(event: object) -> Request:
     shown: Any = event
     match shown:
         case {"requestContext": {"http": {"method": str(method), "path": str(path)}}}:
-            return Request(method, _raw_path(shown, path), _headers(shown), _body(shown))
+            return Request(method, _raw_path(shown, path), _raw_query(shown), _headers(shown), _body(shown))
         case {"httpMethod": str(method), "path": str(path)}:
-            return Request(method, path, _headers(shown), _body(shown))
+            return Request(method, path, _query(shown), _headers(shown), _body(shown))
     raise InvalidRequest(
         "not an HTTP request: neither httpMethod nor requestContext.http; is the function behind API Gateway or a "
         "Function URL?"
@@ -129,15 +143,38 @@ def _raw_path(event: Mapping[str, Any], path: str) -> str:
     return raw if isinstance(raw, str) else path
 
 
+def _raw_query(event: Mapping[str, Any]) -> Query:
+    raw = event.get("rawQueryString")
+    if not isinstance(raw, str) or not raw:
+        return _query(event)
+    # What is not UTF-8 stays what it is: replaced, it would be the same as any other.
+    return _sorted(parse_qsl(raw, keep_blank_values=True, errors="surrogateescape"))
+
+
+def _query(event: Mapping[str, Any]) -> Query:
+    found = _every_value(event, "multiValueQueryStringParameters", "queryStringParameters", str)
+    return _sorted([(name, value) for name, values in found.items() for value in values])
+
+
+def _sorted(pairs: list[tuple[str, str]]) -> Query:
+    return tuple(sorted(pairs, key=itemgetter(0)))
+
+
 def _headers(event: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Every value of each header. Format 1.0 has the last value in one mapping and all of them in another."""
+    return _every_value(event, "multiValueHeaders", "headers", str.lower)
+
+
+def _every_value(
+    event: Mapping[str, Any], several: str, single: str, told: Callable[[str], str]
+) -> dict[str, tuple[str, ...]]:
+    """Every value of each name, as `told`. Format 1.0 has all values in one mapping and the last in another."""
+    all_values, last_values = event.get(several), event.get(single)
     found: dict[str, list[str]] = {}
-    several, single = event.get("multiValueHeaders"), event.get("headers")
-    for name, values in several.items() if isinstance(several, dict) else ():
-        found.setdefault(name.lower(), []).extend(str(value) for value in values or ())
-    for name, value in single.items() if isinstance(single, dict) else ():
-        if value is not None and name.lower() not in found:
-            found[name.lower()] = [str(value)]
+    for name, values in all_values.items() if isinstance(all_values, dict) else ():
+        found.setdefault(told(name), []).extend(str(value) for value in values or ())
+    for name, value in last_values.items() if isinstance(last_values, dict) else ():
+        if value is not None and told(name) not in found:
+            found[told(name)] = [str(value)]
     return {name: tuple(values) for name, values in found.items()}
 
 

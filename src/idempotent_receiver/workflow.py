@@ -70,7 +70,7 @@ def workflow_endpoint(
         try:
             whose = None if scope is None else usable_scope(made_by(scope, event, "scope"))
             name = name_of(keys.usable(made_by(key, event, "key"), str), whose)
-            fingerprint = payload.fingerprint(request.document, request.method, request.path)
+            fingerprint = request.fingerprint(payload)
             asked = _start_of(workflow, name, fingerprint, parse(request.body))
         except MissingKey as error:
             return problem.bad_request("No idempotency key", str(error))

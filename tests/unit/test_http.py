@@ -8,6 +8,7 @@ import json
 from contextlib import suppress
 from contextvars import Context
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from aws_lambda_powertools import Logger
@@ -24,10 +25,13 @@ from idempotent_receiver import (
     message_id,
     payload_key,
 )
-from idempotent_receiver.request import InvalidRequest
+from idempotent_receiver.request import InvalidRequest, request_of
 from tests.contexts import Context as Invocation
 from tests.counting_store import CountingStore
 from tests.held_clock import HeldClock
+
+WITHOUT_A_QUERY = "c4b77a97d73c9c35f47ab971e3f82956ea62f9d6882ab0427cd6f8ca54324ec1"
+"""The fingerprint of `request()`, pinned."""
 
 FORMATS = ("rest", "http", "url")
 
@@ -39,15 +43,19 @@ def request(
     form: str = "rest",
     method: str = "POST",
     path: str = "/transfers",
+    query: str | None = None,
     headers: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """An event as API Gateway's REST and HTTP APIs, and Function URLs, make it."""
+    """An event as API Gateway's REST and HTTP APIs, and Function URLs, make it of a request with this query string."""
+    asked = parse_qs(query or "", keep_blank_values=True)
     text = json.dumps({"amount": 5} if body is None else body)
     sent = {**({} if key is None else {"Idempotency-Key": key}), **(headers or {})}
     if form == "rest":
         return {
             "httpMethod": method,
             "path": path,
+            "queryStringParameters": {name: values[-1] for name, values in asked.items()} or None,
+            "multiValueQueryStringParameters": asked or None,
             "headers": sent,
             "multiValueHeaders": {name: [value] for name, value in sent.items()},
             "body": text,
@@ -57,6 +65,8 @@ def request(
     return {
         "version": "2.0",
         "rawPath": path,
+        "rawQueryString": query or "",
+        **({"queryStringParameters": {name: ",".join(values) for name, values in asked.items()}} if asked else {}),
         "headers": {name.lower(): value for name, value in sent.items()},
         "requestContext": {"http": {"method": method, "path": path}},
         "body": base64.b64encode(text.encode()).decode() if form == "url" else text,
@@ -262,11 +272,150 @@ def test_without_a_key_that_is_not_required_the_handler_runs_unprotected(
 )
 @pytest.mark.parametrize("form", FORMATS)
 def test_another_request_under_the_same_key_is_refused(api: Api, other: dict[str, Any], form: str) -> None:
-    """Its payload, its method and its path count."""
+    """Its method, its path and its payload count."""
     api(request(form=form))
 
     problem(api(request(form=form, **other)), 422)
     assert len(api.runs) == 1
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    ("query", "other"),
+    [
+        ("amount=5&to=bob", "amount=9000&to=eve"),
+        ("amount=5&to=bob", "amount=5"),
+        ("amount=5", "amount=5&amount=5"),
+        ("a=1&a=2", "a=2&a=1"),
+        ("a=1", "A=1"),
+        ("a=", "a=&b="),
+        ("a=1&b=2", "a=1%26b=2"),
+        ("a=1", None),
+        (None, "a=1"),
+        (None, "a"),
+    ],
+)
+def test_another_query_string_under_the_same_key_is_refused(
+    api: Api, form: str, query: str | None, other: str | None
+) -> None:
+    """Its names and their values, and the order of one name's values."""
+    api(request(form=form, query=query))
+
+    assert "query string" in problem(api(request(form=form, query=other)), 422)["detail"]
+    assert len(api.runs) == 1
+
+
+@pytest.mark.parametrize("form", ["http", "url"])
+def test_bytes_that_are_no_text_are_no_others(api: Api, form: str) -> None:
+    """A REST API decodes them itself."""
+    assert api(request(form=form, query="a=%ff"))["statusCode"] == 201
+    problem(api(request(form=form, query="a=%fe")), 422)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    ("query", "same"),
+    [
+        ("amount=5&to=bob", "to=bob&amount=5"),
+        ("a=1&b=x&a=2", "b=x&a=1&a=2"),
+        ("a", "a="),
+        ("", "&"),
+        (None, ""),
+        ("a%20b=c+d", "a+b=c%20d"),
+        ("to=%62ob", "to=bob"),
+        ("to=%c3%bc", "to=%C3%BC"),
+    ],
+)
+def test_a_query_string_may_be_written_in_several_ways(api: Api, form: str, query: str | None, same: str) -> None:
+    """Its names in any order, and encoded as one likes; a name without a value has an empty one."""
+    first, again = api(request(form=form, query=query)), api(request(form=form, query=same))
+
+    assert first["statusCode"] == 201
+    assert again["headers"]["Idempotency-Replayed"] == "true"
+
+
+@pytest.mark.parametrize("query", ["b=c+d&a=%C3%BC&a=&b", "a=1&a=2", "x[]=1&x[]=%5B"])
+def test_a_query_string_is_the_same_in_whatever_form_it_comes(query: str) -> None:
+    """A function may be behind several."""
+    assert len({request_of(request(form=form, query=query)).query for form in FORMATS}) == 1
+
+
+def test_an_event_that_was_written_by_hand_may_have_the_short_form_of_a_query_alone() -> None:
+    rest, http = request(), request(form="http")
+    parameters = {"queryStringParameters": {"b": "2", "a": "1"}}
+    short = {name: value for name, value in rest.items() if name != "multiValueQueryStringParameters"}
+
+    for event in ({**short, **parameters}, {**http, **parameters}):
+        assert request_of(event).query == (("a", "1"), ("b", "2"))
+
+
+def test_a_request_without_a_query_is_answered_by_a_record_of_before_queries_counted(
+    api: Api, store: CountingStore
+) -> None:
+    """As pinned in test_payload.py: an upgrade must neither refuse a client's retry nor run it again."""
+    first = api(request())
+    assert store.items["tests#k-1"]["validation"] == WITHOUT_A_QUERY
+    for form in FORMATS:
+        assert api(request(form=form)) == {**first, "headers": {**first["headers"], "Idempotency-Replayed": "true"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "without_a_query"),
+    [
+        (None, WITHOUT_A_QUERY),
+        ("amount", "dbd60ba7cb9ff9818797bb78ac5cd6668fb93b6c2688da2d9bb7890a642546f4"),
+    ],
+)
+def test_with_the_payload_as_the_key_the_query_string_is_part_of_it(
+    clock: HeldClock, store: CountingStore, fields: str | None, without_a_query: str
+) -> None:
+    """And the key of a request without one is to the byte what it was before queries counted."""
+    api = Api(clock, store, key=payload_key(fields))
+    queries = (None, "amount=5&to=bob", "amount=9000&to=eve", "to=bob&amount=5")
+    answers = [api(request(None, query=query)) for query in queries]
+
+    assert [answer["statusCode"] for answer in answers] == [201, 201, 201, 201]
+    assert len(api.runs) == 3
+    assert next(iter(store.items)) == f"tests#{without_a_query}"
+    assert "Idempotency-Replayed" in answers[3]["headers"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_parameter_may_be_left_out_of_what_counts(clock: HeldClock, store: CountingStore, form: str) -> None:
+    """Such as one that busts caches; with it alone a request is as without a query."""
+    api = Api(clock, store, payload=Payload(without_query=["trace", "_"]))
+    for query in ("amount=5&trace=1", "trace=2&amount=5", "amount=5&_=7&trace", "amount=5"):
+        assert api(request(form=form, query=query))["statusCode"] == 201
+    problem(api(request(form=form, query="amount=5&Trace=1")), 422)
+    assert len(api.runs) == 1
+
+    api(request("k-2", form=form, query="trace=1"))
+    assert store.items["tests#k-2"]["validation"] == WITHOUT_A_QUERY
+
+
+def test_a_parameter_that_is_left_out_of_the_key_is_not_compared_either(clock: HeldClock, store: CountingStore) -> None:
+    """Or a retry with another trace would be a mismatch. A payload of one's own says for itself what is compared."""
+    key = payload_key(without_query=["trace"])
+    api = Api(clock, store, key=key)
+    queries = ("amount=5&trace=1", "amount=5&trace=2", "amount=6")
+    assert [api(request(None, query=query))["statusCode"] for query in queries] == [201, 201, 201]
+    assert len(api.runs) == 2
+
+    strict = Api(clock, CountingStore(), key=key, payload=Payload())
+    strict(request(None, query="trace=1"))
+    problem(strict(request(None, query="trace=2")), 422)
+
+
+def test_where_nothing_is_compared_no_query_string_is(clock: HeldClock, store: CountingStore) -> None:
+    api = Api(clock, store, payload=None)
+    api(request(query="a=1"))
+    assert "Idempotency-Replayed" in api(request(query="a=2"))["headers"]
+
+
+def test_fields_of_the_payload_do_not_leave_out_the_query_string(clock: HeldClock, store: CountingStore) -> None:
+    api = Api(clock, store, payload=Payload("amount"))
+    api(request(query="a=1"))
+    problem(api(request(query="a=2")), 422)
 
 
 def test_the_same_request_may_be_written_in_several_ways(api: Api) -> None:

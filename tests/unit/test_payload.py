@@ -120,11 +120,94 @@ def test_a_context_counts_and_none_runs_into_the_next() -> None:
     assert len({Payload().fingerprint(one, *context) for context in contexts}) == len(contexts)
 
 
+@pytest.mark.parametrize(
+    ("payload", "body", "context", "fingerprint"),
+    [
+        (
+            Payload(),
+            b'{"amount": 5}',
+            ("POST", "/transfers"),
+            "c4b77a97d73c9c35f47ab971e3f82956ea62f9d6882ab0427cd6f8ca54324ec1",
+        ),
+        (Payload(), b"", ("GET", "/x"), "d42794169113943717e588cbf682a5363a45f600efab4f496ecab8c1ac8b0ebe"),
+        (
+            Payload(),
+            b"?1:a",
+            ("POST", "/transfers"),
+            "f8889a136a0429591a43921906e259d3b694ef2b0746f097e0bc1229b1aea54e",
+        ),
+        (Payload(), b'{"amount": 5}', (), "7e84cbf0f7a7c92c037058665d66152f8eb8580ab2534e52c877bccceb9cc7bf"),
+        (
+            Payload("amount"),
+            b'{"amount": 5}',
+            ("POST", "/transfers"),
+            "dbd60ba7cb9ff9818797bb78ac5cd6668fb93b6c2688da2d9bb7890a642546f4",
+        ),
+    ],
+)
+def test_a_fingerprint_without_a_query_is_for_ever(
+    payload: Payload, body: bytes, context: tuple[str, ...], fingerprint: str
+) -> None:
+    """Records have it, made by the first version: another one would refuse every retry of an upgrade's day."""
+    assert payload.fingerprint(Document.of_bytes(body), *context) == fingerprint
+    assert payload.fingerprint(Document.of_bytes(body), *context, query=()) == fingerprint
+
+
+METHOD = st.sampled_from(["POST", "", "?", "?2:", "1:a1:b"]) | st.text(max_size=6)
+QUERY = st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3)), max_size=3).map(tuple)
+RAW = st.binary(max_size=12) | st.sampled_from([b"", b"?", b"2:", b"1:a1:b", b"/1:a1:b"])
+REQUEST = st.tuples(METHOD, METHOD, QUERY, RAW)
+
+
+def hashed(method: str, path: str, query: tuple[tuple[str, str], ...], raw: bytes) -> list[bytes]:
+    """What goes into the hash of a request, end to end."""
+    seen: list[bytes] = []
+
+    class Hash:
+        def update(self, part: bytes) -> None:
+            seen.append(part)
+
+        def hexdigest(self) -> str:
+            return ""
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("idempotent_receiver.payload.sha256", Hash)
+        Payload().fingerprint(Document(raw), method, path, query=query)
+    return [b"".join(seen)]
+
+
+@given(one=REQUEST, other=REQUEST)
+def test_no_two_requests_are_hashed_alike(one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
+    assert (hashed(*one) == hashed(*other)) is (one == other)
+
+
+@given(query=QUERY.filter(bool), method=METHOD, path=METHOD, raw=RAW, other=METHOD)
+def test_no_body_without_a_query_reads_like_a_request_with_one(
+    query: tuple[tuple[str, str], ...], method: str, path: str, raw: bytes, other: str
+) -> None:
+    """Not even one that is written to: what is hashed of the request, cut anywhere, after any method and path."""
+    (whole,) = hashed(method, path, query, raw)
+    for place in range(len(whole) + 1):
+        for start in ((method, path), (other, path), *query):
+            assert hashed(*start, (), whole[place:]) != [whole]
+
+
 def test_what_cannot_be_meant_is_said_at_set_up() -> None:
+    for wrong in ("trace", None, [None]):
+        with pytest.raises(TypeError, match="without_query takes several names"):
+            Payload(without_query=wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="is not a JMESPath expression"):
         Payload("a-b")
     with pytest.raises(TypeError, match="several paths"):
         payload_key(without="sent_at")
+
+
+def test_a_list_that_changes_later_changes_nothing() -> None:
+    """It was given at set-up; what counts would depend on when."""
+    names = ["trace"]
+    payload = Payload(without=names, without_query=names)
+    names.append("amount")
+    assert (payload.without, payload.without_query) == (("trace",), ("trace",))
 
 
 @given(body=st.text())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 from typing import Any, Literal
+from urllib.parse import parse_qs
 
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
@@ -35,6 +36,7 @@ class Api:
 
     def __init__(self, running_status: Literal[202, 409] = 202, *, scoped: bool = False) -> None:
         self.machines = Machines()
+        self.query = ""
         self.clock = HeldClock()
         self.workflow = Workflow(
             MemoryStore(namespace="transfers"),
@@ -51,6 +53,7 @@ class Api:
         event = {
             "httpMethod": method,
             "path": path,
+            "multiValueQueryStringParameters": parse_qs(self.query) or None,
             "headers": {name.replace("_", "-"): value for name, value in headers.items()},
             "body": body,
             "requestContext": {},
@@ -137,6 +140,16 @@ def test_another_payload_under_the_key_is_refused(api: Api) -> None:
     api.post()
     assert api.post('{"amount": 2}')["statusCode"] == 422
     assert api.post('{ "amount" : 1 }')["statusCode"] == 202
+
+
+def test_another_query_string_under_the_key_is_refused(api: Api) -> None:
+    """It may say what is transferred."""
+    api.query = "to=bob&amount=5"
+    api.post()
+    api.query = "amount=5&to=bob"
+    assert api.post()["statusCode"] == 202
+    api.query = "amount=9&to=bob"
+    assert api.post()["statusCode"] == 422
 
 
 def test_two_tenants_with_one_key_have_two_executions() -> None:

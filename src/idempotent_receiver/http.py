@@ -76,7 +76,8 @@ def http_endpoint(
     logger: "Logger | None" = None,
     clock: Clock | None = None,
 ) -> Callable[[Callable[..., Response]], LambdaHandler]:
-    """Turn a handler `(event, context)` behind API Gateway or a Function URL into one that takes effect once a key.
+    """Turn a handler `(event, context)` behind API Gateway, a Function URL or an Application Load Balancer into one
+    that takes effect once a key.
 
     The handler may ask for a third argument, annotated `Transaction`: its writes commit together with the answer.
 
@@ -200,10 +201,10 @@ class _Invocation:
         except MissingKey as error:
             if not settings.required:
                 return function(self.event, self.context)
-            return problem.bad_request("No idempotency key", str(error))
+            return self._ours(problem.bad_request("No idempotency key", str(error)))
         except errors.UnusableKey as error:
             settings.telemetry.report_unusable(error, with_text=settings.terms.error_texts)
-            return problem.bad_request("The idempotency key cannot be used", errors.text_of(error))
+            return self._ours(problem.bad_request("The idempotency key cannot be used", errors.text_of(error)))
         call = Call(settings.terms, key, fingerprint, self._limits())
         begun = call.claim(settings.wait_seconds)
         if not isinstance(begun, Attempt):
@@ -240,27 +241,44 @@ class _Invocation:
             case Duplicate(record):
                 return self._replayed(record)
             case AlreadyFailed():
-                return _replay_marked(problem.generic_failure())
+                return self._replay_marked(self._ours(problem.generic_failure()))
             case Failed(error=None) if isinstance(handled, Returned):
                 # It is not the last word, by the policy, or its transaction could not be committed.
-                return problem.unsettled() if self._keeps(handled) else _returned(handled)
+                return self._ours(problem.unsettled()) if self._keeps(handled) else _returned(handled)
             case Failed(_, recorded, error):
                 return self._raised(error, recorded=recorded)
             case _:
-                return problem.of(ended, call.now_ms, self.settings.retry_after_seconds)
+                return self._ours(problem.of(ended, call.now_ms, self.settings.retry_after_seconds))
 
     def _raised(self, error: BaseException | None, *, recorded: bool) -> Response:
         if error is not None and not (self.settings.terms.failures_are_answers and isinstance(error, Exception)):
             raise error
-        return problem.generic_failure() if recorded else problem.unsettled()
+        return self._ours(problem.generic_failure() if recorded else problem.unsettled())
 
     def _replayed(self, record: Record) -> Response:
         try:
             data = fetched(record, self.settings.terms.results)
-            return _replay_marked(None if data is None else json.loads(data))
+            return self._replay_marked(None if data is None else json.loads(data))
         except (ResultGone, ValueError) as error:
             self.settings.telemetry.trouble("the kept answer cannot be read", error)
-            return problem.gone()
+            return self._ours(problem.gone())
+
+    def _replay_marked(self, response: Response) -> Response:
+        """The answer, said to be a replay where its form has headers. An answer without a status is spelt out as API
+        Gateway would have done it.
+        """
+        if not isinstance(response, dict) or "statusCode" not in response:
+            body = response if isinstance(response, str) else json.dumps(response, separators=(",", ":"))
+            headers: Mapping[str, str] = {"Content-Type": "application/json"}
+            spelt_out = {"statusCode": int(HTTPStatus.OK), "headers": headers, "body": body, "isBase64Encoded": False}
+            response = self._ours(spelt_out)
+        several = self.request.multi_value
+        place, mark = ("multiValueHeaders", ["true"]) if several else ("headers", "true")
+        return {**response, place: {**(response.get(place) or {}), REPLAYED: mark}}
+
+    def _ours(self, response: problem.Response) -> Response:
+        """An answer that is not the handler's, in the request's form."""
+        return problem.told_to(self.request, response)
 
 
 def status_of(response: Response) -> int:
@@ -275,12 +293,3 @@ def status_of(response: Response) -> int:
 def _returned(handled: Handled | None) -> Response:
     assert isinstance(handled, Returned), "what was completed had returned"
     return handled.result
-
-
-def _replay_marked(response: Response) -> Response:
-    """The answer, said to be a replay. An answer without a status is spelt out as API Gateway would have done it."""
-    if not isinstance(response, dict) or "statusCode" not in response:
-        body = response if isinstance(response, str) else json.dumps(response, separators=(",", ":"))
-        headers: Mapping[str, str] = {"Content-Type": "application/json"}
-        response = {"statusCode": int(HTTPStatus.OK), "headers": headers, "body": body, "isBase64Encoded": False}
-    return {**response, "headers": {**(response.get("headers") or {}), REPLAYED: "true"}}

@@ -1,5 +1,5 @@
 """Our own answers to HTTP requests, as `application/problem+json` (RFC 9457). They tell a client what to do next, and
-nothing of what is inside.
+nothing of what is inside. `told_to` puts one in the form that the request's way in takes.
 """
 
 import json
@@ -10,12 +10,26 @@ from idempotent_receiver.once import Ended
 from idempotent_receiver.outcome import Busy, Lost
 from idempotent_receiver.outcome import Unreadable as UnreadableRecord
 from idempotent_receiver.record import FingerprintMismatch, Status
+from idempotent_receiver.request import Request
 
 Response = dict[str, Any]
 
 
 ASK_AGAIN_SECONDS = 1
 """When asking again is worth it, unless the user knows better: most handlers are done by then."""
+
+
+def told_to(request: Request, response: Response) -> Response:
+    """An answer of ours in the form that whoever handed the request over takes: a load balancer wants the status
+    described, and ignores `headers` where it tells lists of values. API Gateway takes no field that it does not know.
+    """
+    if not request.balanced:
+        return response
+    status = HTTPStatus(response["statusCode"])
+    described = {**response, "statusDescription": f"{int(status)} {status.phrase}"}
+    if request.multi_value:
+        described["multiValueHeaders"] = {name: [value] for name, value in described.pop("headers").items()}
+    return described
 
 
 def of(ended: Ended, now_ms: int, retry_after_seconds: int = ASK_AGAIN_SECONDS) -> Response:

@@ -1,4 +1,6 @@
-"""An HTTP request as API Gateway (REST and HTTP API) and Function URLs hand it to a function, in one form."""
+"""An HTTP request as API Gateway (REST and HTTP API), Function URLs and Application Load Balancers hand it to a
+function, in one form.
+"""
 
 import base64
 import binascii
@@ -7,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_plus
 
 from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.payload import Document, Payload, Query
@@ -20,7 +22,7 @@ _STRUCTURED_STRING = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
 
 
 class InvalidRequest(ValueError):
-    """The event is not an HTTP request from API Gateway or a Function URL. Nothing has run."""
+    """The event is not an HTTP request from API Gateway, a Function URL or a load balancer. Nothing has run."""
 
 
 class MissingKey(UnusableKey):
@@ -33,6 +35,9 @@ class Request:
 
     `query` is the query string in one form, however it was written and handed over: decoded, sorted by names, each
     name's values in their order. A name without a value has an empty one.
+
+    One that came by a load balancer (`balanced`) is answered in its form, with lists of values in `multiValueHeaders`
+    where the target group is set so (`multi_value`).
     """
 
     method: str
@@ -40,6 +45,8 @@ class Request:
     query: Query
     headers: Mapping[str, tuple[str, ...]]
     body: bytes
+    balanced: bool = False
+    multi_value: bool = False
 
     @property
     def document(self) -> Document:
@@ -55,19 +62,25 @@ class Request:
 
 
 def request_of(event: object) -> Request:
-    """The request that an event is: payload format 1.0 (REST API, and HTTP API on demand), or 2.0 (HTTP API, URL).
+    """The request that an event is: payload format 1.0 (REST API, and HTTP API on demand), 2.0 (HTTP API, URL), or an
+    Application Load Balancer's.
 
     Raises InvalidRequest for anything else.
+    Source: https://docs.aws.amazon.com/elasticloadbalancing/latest/application/lambda-functions.html
     """
     shown: Any = event
     match shown:
         case {"requestContext": {"http": {"method": str(method), "path": str(path)}}}:
             return Request(method, _raw_path(shown, path), _raw_query(shown), _headers(shown), _body(shown))
+        case {"requestContext": {"elb": _}, "httpMethod": str(method), "path": str(path)}:
+            multi_value = isinstance(shown.get("multiValueHeaders"), dict)
+            query = _query(shown, _decoded)
+            return Request(method, path, query, _headers(shown), _body(shown), balanced=True, multi_value=multi_value)
         case {"httpMethod": str(method), "path": str(path)}:
             return Request(method, path, _query(shown), _headers(shown), _body(shown))
     raise InvalidRequest(
-        "not an HTTP request: neither httpMethod nor requestContext.http; is the function behind API Gateway or a "
-        "Function URL?"
+        "not an HTTP request: neither httpMethod nor requestContext.http; is the function behind API Gateway, a "
+        "Function URL or an Application Load Balancer?"
     )
 
 
@@ -147,13 +160,21 @@ def _raw_query(event: Mapping[str, Any]) -> Query:
     raw = event.get("rawQueryString")
     if not isinstance(raw, str) or not raw:
         return _query(event)
-    # What is not UTF-8 stays what it is: replaced, it would be the same as any other.
-    return _sorted(parse_qsl(raw, keep_blank_values=True, errors="surrogateescape"))
+    return _sorted(parse_qsl(raw, keep_blank_values=True, errors=_NOT_TEXT))
 
 
-def _query(event: Mapping[str, Any]) -> Query:
-    found = _every_value(event, "multiValueQueryStringParameters", "queryStringParameters", str)
-    return _sorted([(name, value) for name, values in found.items() for value in values])
+def _query(event: Mapping[str, Any], told: Callable[[str], str] = str) -> Query:
+    """API Gateway has decoded names and values, a load balancer has not."""
+    found = _every_value(event, "multiValueQueryStringParameters", "queryStringParameters", told)
+    return _sorted([(name, told(value)) for name, values in found.items() for value in values])
+
+
+def _decoded(text: str) -> str:
+    return unquote_plus(text, errors=_NOT_TEXT)
+
+
+_NOT_TEXT = "surrogateescape"
+"""What is not UTF-8 stays what it is: replaced, it would be the same as any other."""
 
 
 def _sorted(pairs: list[tuple[str, str]]) -> Query:

@@ -54,7 +54,7 @@ def workflow_endpoint(
     running_status: Literal[202, 409] = 202,
     payload: Payload = EVERYTHING,
 ) -> LambdaHandler:
-    """A Lambda handler behind API Gateway: POST starts an execution, GET of its location asks for it.
+    """A Lambda handler behind HTTP, as `http_endpoint` is: POST starts an execution, GET of its location asks for it.
 
     `key` and `scope` are as for `http_endpoint`, and so is `payload`. `running_status` is what a request is answered
     whose execution was started by an earlier one and is still running.
@@ -88,8 +88,10 @@ def workflow_endpoint(
         request = request_of(event)
         deadline = workflow.deadline(context.get_remaining_time_in_millis())
         if request.method == "GET":
-            return _seen(workflow, request.path.rstrip("/").rpartition("/")[2], deadline)
-        return start(event, request, deadline, str(getattr(context, "aws_request_id", "unknown")))
+            answer = _seen(workflow, request.path.rstrip("/").rpartition("/")[2], deadline)
+        else:
+            answer = start(event, request, deadline, str(getattr(context, "aws_request_id", "unknown")))
+        return problem.told_to(request, answer)
 
     return lambda_handler
 

@@ -103,8 +103,8 @@ MUTANTS = [
     Mutant(
         name="an exception's text is answered",
         file="http.py",
-        old="        return problem.generic_failure() if recorded else problem.unsettled()\n",
-        new="        return problem.bad_request('failed', str(error)) if recorded else problem.unsettled()\n",
+        old="problem.generic_failure() if recorded else problem.unsettled()",
+        new="problem.bad_request('failed', str(error)) if recorded else problem.unsettled()",
         where=HTTP,
     ),
     Mutant(
@@ -146,6 +146,14 @@ MUTANTS = [
         where=HTTP,
     ),
     Mutant(
+        name="a load balancer's parameters count as they were encoded",
+        promise=3,
+        file="request.py",
+        old="            query = _query(shown, _decoded)\n",
+        new="            query = _query(shown)\n",
+        where=HTTP,
+    ),
+    Mutant(
         name="a query string reads like a body",
         promise=3,
         file="payload.py",
@@ -156,15 +164,15 @@ MUTANTS = [
     Mutant(
         name="a replay is not marked as one",
         file="http.py",
-        old='return {**response, "headers": {**(response.get("headers") or {}), REPLAYED: "true"}}',
-        new='return {**response, "headers": {**(response.get("headers") or {})}}',
+        old="{**(response.get(place) or {}), REPLAYED: mark}",
+        new="{**(response.get(place) or {})}",
         where=HTTP,
     ),
     Mutant(
         name="an answer is given whose transaction was not committed",
         promise=3,
         file="http.py",
-        old="                return problem.unsettled() if self._keeps(handled) else _returned(handled)\n",
+        old="                return self._ours(problem.unsettled()) if self._keeps(handled) else _returned(handled)\n",
         new="                return _returned(handled)\n",
         where=HTTP,
     ),
@@ -172,8 +180,8 @@ MUTANTS = [
         name="a failure that was not recorded is the last word",
         promise=1,
         file="http.py",
-        old="        return problem.generic_failure() if recorded else problem.unsettled()\n",
-        new="        return problem.generic_failure()\n",
+        old="problem.generic_failure() if recorded else problem.unsettled()",
+        new="problem.generic_failure()",
         where=HTTP,
     ),
     Mutant(
@@ -195,8 +203,8 @@ MUTANTS = [
     Mutant(
         name="an answer that was not kept is an empty one",
         file="http.py",
-        old="            return problem.gone()\n",
-        new="            return _replay_marked(None)\n",
+        old="            return self._ours(problem.gone())\n",
+        new="            return self._replay_marked(None)\n",
         where=HTTP,
     ),
     Mutant(

@@ -33,7 +33,10 @@ from tests.held_clock import HeldClock
 WITHOUT_A_QUERY = "c4b77a97d73c9c35f47ab971e3f82956ea62f9d6882ab0427cd6f8ca54324ec1"
 """The fingerprint of `request()`, pinned."""
 
-FORMATS = ("rest", "http", "url")
+TELL_ALL = ("rest", "http", "url", "alb-multi")
+"""The forms in which all values of one parameter are told."""
+
+FORMATS = (*TELL_ALL, "alb")
 
 
 def request(
@@ -46,7 +49,9 @@ def request(
     query: str | None = None,
     headers: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """An event as API Gateway's REST and HTTP APIs, and Function URLs, make it of a request with this query string."""
+    """An event as API Gateway's REST and HTTP APIs, Function URLs, and Application Load Balancers make it of a request
+    with this query string.
+    """
     asked = parse_qs(query or "", keep_blank_values=True)
     text = json.dumps({"amount": 5} if body is None else body)
     sent = {**({} if key is None else {"Idempotency-Key": key}), **(headers or {})}
@@ -62,6 +67,8 @@ def request(
             "isBase64Encoded": False,
             "requestContext": {"identity": {}},
         }
+    if form.startswith("alb"):
+        return balanced(method, path, query or "", sent, text, several=form == "alb-multi")
     return {
         "version": "2.0",
         "rawPath": path,
@@ -71,6 +78,30 @@ def request(
         "requestContext": {"http": {"method": method, "path": path}},
         "body": base64.b64encode(text.encode()).decode() if form == "url" else text,
         "isBase64Encoded": form == "url",
+    }
+
+
+def balanced(
+    method: str, path: str, query: str, headers: dict[str, str], body: str, *, several: bool
+) -> dict[str, Any]:
+    """A load balancer's event: its parameters are encoded as they were sent, and either mapping is there, by the target
+    group's setting.
+    """
+    told: dict[str, list[str]] = {}
+    for name, _, value in (part.partition("=") for part in query.split("&") if part):
+        told.setdefault(name, []).append(value)
+    lower = {name.lower(): value for name, value in headers.items()}
+    last = {name: values[-1] for name, values in told.items()}
+    return {
+        "requestContext": {
+            "elb": {"targetGroupArn": "arn:aws:elasticloadbalancing:us-east-1:123456789012:targetgroup/a/1"}
+        },
+        "httpMethod": method,
+        "path": path,
+        **({"multiValueQueryStringParameters": told} if several else {"queryStringParameters": last}),
+        **({"multiValueHeaders": {name: [value] for name, value in lower.items()}} if several else {"headers": lower}),
+        "body": body,
+        "isBase64Encoded": False,
     }
 
 
@@ -118,10 +149,17 @@ def api(clock: HeldClock, store: CountingStore) -> Api:
     return Api(clock, store)
 
 
+def replayed(response: dict[str, Any]) -> bool:
+    """Whether an answer says that it is a replay, in the mapping where its form has headers."""
+    several = response.get("multiValueHeaders", {}).get("Idempotency-Replayed")
+    return several == ["true"] or response["headers"].get("Idempotency-Replayed") == "true"
+
+
 def problem(response: dict[str, Any], status: int) -> dict[str, Any]:
     """The problem that is told, well formed."""
     assert response["statusCode"] == status
-    assert response["headers"]["Content-Type"] == "application/problem+json"
+    headers = response.get("headers") or {name: value for name, [value] in response["multiValueHeaders"].items()}
+    assert headers["Content-Type"] == "application/problem+json"
     told = json.loads(response["body"])
     assert told["status"] == status
     assert told["title"]
@@ -137,8 +175,11 @@ def test_a_request_sent_again_gets_the_first_answer_byte_for_byte(api: Api, stor
     again = api(request(form=form))
 
     assert store.asked == ["insert"]
-    assert "Idempotency-Replayed" not in first["headers"]
-    assert again == {**first, "headers": {**first["headers"], "Idempotency-Replayed": "true"}}
+    assert not replayed(first)
+    if form == "alb-multi":
+        assert again == {**first, "multiValueHeaders": {**first["multiValueHeaders"], "Idempotency-Replayed": ["true"]}}
+    else:
+        assert again == {**first, "headers": {**first["headers"], "Idempotency-Replayed": "true"}}
     assert len(api.runs) == 1
 
 
@@ -184,7 +225,7 @@ def test_a_policy_says_which_statuses_are_final(clock: HeldClock, store: Countin
 @pytest.mark.parametrize("name", ["idempotency-key", "IDEMPOTENCY-KEY", "Idempotency-Key"])
 def test_the_headers_name_may_be_in_any_case(api: Api, form: str, name: str) -> None:
     event = request(None, form=form, headers={name: "k-1"})
-    alone = {part: value for part, value in event.items() if part != "multiValueHeaders"}
+    alone = event if form == "alb-multi" else {part: event[part] for part in event if part != "multiValueHeaders"}
 
     assert [api(each)["statusCode"] for each in (event, event, alone)] == [201, 201, 201]
     assert len(api.runs) == 1
@@ -285,7 +326,6 @@ def test_another_request_under_the_same_key_is_refused(api: Api, other: dict[str
     [
         ("amount=5&to=bob", "amount=9000&to=eve"),
         ("amount=5&to=bob", "amount=5"),
-        ("amount=5", "amount=5&amount=5"),
         ("a=1&a=2", "a=2&a=1"),
         ("a=1", "A=1"),
         ("a=", "a=&b="),
@@ -305,7 +345,14 @@ def test_another_query_string_under_the_same_key_is_refused(
     assert len(api.runs) == 1
 
 
-@pytest.mark.parametrize("form", ["http", "url"])
+@pytest.mark.parametrize("form", TELL_ALL)
+def test_a_parameter_that_is_sent_twice_is_not_that_parameter_once(api: Api, form: str) -> None:
+    """A load balancer that hands over single values tells the last alone."""
+    api(request(form=form, query="amount=5"))
+    problem(api(request(form=form, query="amount=5&amount=5")), 422)
+
+
+@pytest.mark.parametrize("form", ["http", "url", "alb", "alb-multi"])
 def test_bytes_that_are_no_text_are_no_others(api: Api, form: str) -> None:
     """A REST API decodes them itself."""
     assert api(request(form=form, query="a=%ff"))["statusCode"] == 201
@@ -331,13 +378,13 @@ def test_a_query_string_may_be_written_in_several_ways(api: Api, form: str, quer
     first, again = api(request(form=form, query=query)), api(request(form=form, query=same))
 
     assert first["statusCode"] == 201
-    assert again["headers"]["Idempotency-Replayed"] == "true"
+    assert replayed(again)
 
 
 @pytest.mark.parametrize("query", ["b=c+d&a=%C3%BC&a=&b", "a=1&a=2", "x[]=1&x[]=%5B"])
 def test_a_query_string_is_the_same_in_whatever_form_it_comes(query: str) -> None:
     """A function may be behind several."""
-    assert len({request_of(request(form=form, query=query)).query for form in FORMATS}) == 1
+    assert len({request_of(request(form=form, query=query)).query for form in TELL_ALL}) == 1
 
 
 def test_an_event_that_was_written_by_hand_may_have_the_short_form_of_a_query_alone() -> None:
@@ -356,7 +403,9 @@ def test_a_request_without_a_query_is_answered_by_a_record_of_before_queries_cou
     first = api(request())
     assert store.items["tests#k-1"]["validation"] == WITHOUT_A_QUERY
     for form in FORMATS:
-        assert api(request(form=form)) == {**first, "headers": {**first["headers"], "Idempotency-Replayed": "true"}}
+        again = api(request(form=form))
+        assert replayed(again)
+        assert again["body"] == first["body"]
 
 
 @pytest.mark.parametrize(
@@ -814,6 +863,80 @@ def test_what_is_no_http_request_runs_nothing(api: Api, event: Any) -> None:
     with pytest.raises(InvalidRequest, match="API Gateway"):
         api(event)
     assert api.runs == []
+
+
+@pytest.mark.parametrize(
+    ("status", "described"), [(400, "400 Bad Request"), (409, "409 Conflict"), (503, "503 Service")]
+)
+@pytest.mark.parametrize("form", ["alb", "alb-multi"])
+def test_a_load_balancer_is_told_problems_in_the_form_that_it_takes(
+    clock: HeldClock, store: CountingStore, form: str, status: int, described: str
+) -> None:
+    """With a description, and with headers where it looks for them: it ignores the other mapping."""
+    api = Api(clock, store)
+    inside: list[dict[str, Any]] = []
+    api.does = lambda event: inside.append(Context().run(api, request(form=form))) or ANSWER
+    api(request(form=form))
+    store.down = {"insert", "read"}
+    answers = {400: api(request(None, form=form)), 409: inside[0], 503: api(request("k-2", form=form))}
+
+    response = answers[status]
+    problem(response, status)
+    assert response["statusDescription"].startswith(described)
+    assert ("headers" in response, "multiValueHeaders" in response) == (form == "alb", form == "alb-multi")
+
+
+@pytest.mark.parametrize("form", ["rest", "http", "url"])
+def test_others_are_told_nothing_but_what_they_take(api: Api, form: str) -> None:
+    """A REST API makes a 502 of a field that it does not know."""
+    assert set(api(request(None, form=form))) == {"statusCode", "headers", "body", "isBase64Encoded"}
+
+
+@pytest.mark.parametrize("form", ["alb", "alb-multi"])
+def test_a_failure_that_is_the_last_word_is_replayed_in_the_load_balancers_form(
+    clock: HeldClock, store: CountingStore, form: str
+) -> None:
+    api = Api(clock, store, on_exception="replay")
+    api.does = raising(ConnectionError())
+    first, again = api(request(form=form)), api(request(form=form))
+
+    problem(first, 500)
+    name, value = ("headers", "true") if form == "alb" else ("multiValueHeaders", ["true"])
+    assert again == {**first, name: {**first[name], "Idempotency-Replayed": value}}
+
+
+@pytest.mark.parametrize(
+    "answer", [{"statusCode": 200, "body": "a"}, {"statusCode": 200, "headers": None, "multiValueHeaders": None}]
+)
+@pytest.mark.parametrize(
+    ("form", "place", "mark"), [("alb", "headers", "true"), ("alb-multi", "multiValueHeaders", ["true"])]
+)
+def test_an_answer_without_headers_is_replayed_with_the_mark_where_a_load_balancer_looks(
+    api: Api, form: str, place: str, mark: object, answer: dict[str, Any]
+) -> None:
+    api.does = lambda event: answer
+
+    assert api(request(form=form)) == answer
+    assert api(request(form=form)) == {**answer, place: {"Idempotency-Replayed": mark}}
+
+
+def test_an_answer_without_a_status_is_replayed_in_the_load_balancers_form(api: Api) -> None:
+    api.does = lambda event: {"ok": True}
+    api(request(form="alb-multi"))
+
+    assert api(request(form="alb-multi")) == {
+        "statusCode": 200,
+        "statusDescription": "200 OK",
+        "multiValueHeaders": {"Content-Type": ["application/json"], "Idempotency-Replayed": ["true"]},
+        "body": '{"ok":true}',
+        "isBase64Encoded": False,
+    }
+
+
+def test_a_load_balancers_key_that_was_sent_twice_is_told_where_all_values_are(api: Api) -> None:
+    event = request(form="alb-multi")
+    event["multiValueHeaders"]["idempotency-key"] = ["k-1", "k-2"]
+    assert "more than once" in problem(api(event), 400)["detail"]
 
 
 def handle(event: Any, context: Any) -> None: ...

@@ -159,6 +159,31 @@ def test_two_tenants_with_one_key_have_two_executions() -> None:
     assert api.post(Tenant="")["statusCode"] == 400
 
 
+@pytest.mark.parametrize("several", [True, False])
+def test_a_load_balancer_is_answered_in_the_form_that_it_takes(api: Api, several: bool) -> None:
+    """Started, asked again when it succeeded, refused, looked for."""
+
+    def ask(method: str, path: str, body: str, **headers: str) -> tuple[int, str, dict[str, Any]]:
+        told = {name: [value] if several else value for name, value in headers.items()}
+        event = {
+            "requestContext": {"elb": {}},
+            "httpMethod": method,
+            "path": path,
+            "multiValueHeaders" if several else "headers": told,
+            "body": body,
+        }
+        answer = api.handler(event, CONTEXT)
+        return answer["statusCode"], answer["statusDescription"], answer["multiValueHeaders" if several else "headers"]
+
+    keyed = {"idempotency-key": "k1"}
+    assert ask("POST", "/transfers", '{"amount": 1}', **keyed)[:2] == (202, "202 Accepted")
+    api.conclude(record.completed('{"transfer_id":"t1"}'))
+    status, described, headers = ask("POST", "/transfers", '{"amount": 1}', **keyed)
+    assert (status, described, headers["Idempotency-Replayed"]) == (200, "200 OK", ["true"] if several else "true")
+    assert ask("POST", "/transfers", "{}")[:2] == (400, "400 Bad Request")
+    assert ask("GET", "/transfers/none", "")[:2] == (404, "404 Not Found")
+
+
 @pytest.mark.parametrize("option", ["scope", "key"])
 def test_a_scope_or_a_key_that_raises_is_a_bad_request_and_told_to_the_log_alone(
     api: Api, option: str, caplog: pytest.LogCaptureFixture

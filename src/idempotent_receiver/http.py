@@ -110,7 +110,7 @@ def http_endpoint(
     options.require_count(retry_after_seconds, "retry_after_seconds")
     options.require_one_of("on_exception", on_exception, "retry", "replay")
     if isinstance(key, PayloadKey) and payload is EVERYTHING:
-        # What counts neither for the key is no other request under it.
+        # A parameter that makes no other key must make no mismatch either.
         payload = Payload(without_query=key.payload.without_query)
     settings = _Settings(
         terms=Terms(

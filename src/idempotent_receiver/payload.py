@@ -100,8 +100,8 @@ class Payload:
         digest = sha256()
         asked = [part for pair in query if pair[0] not in self.without_query for part in pair]
         if asked:
-            # Nothing is added where there is none, for the records that are there. A context without a query begins
-            # with a digit, so no body can be written that reads like a query.
+            # Without a query nothing is added, so that earlier records keep their fingerprints. What is hashed then
+            # begins with a digit, so no body can be written that reads like a query.
             digest.update(f"?{len(asked)}:".encode())
         for part in (*asked, *context):
             # With its length, so that no two contexts read the same end to end.

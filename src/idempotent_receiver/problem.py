@@ -20,8 +20,8 @@ ASK_AGAIN_SECONDS = 1
 
 
 def told_to(request: Request, response: Response) -> Response:
-    """An answer of ours in the form that whoever handed the request over takes: a load balancer wants the status
-    described, and ignores `headers` where it tells lists of values. API Gateway takes no field that it does not know.
+    """One of our own answers in the form that the request's way in takes. A load balancer wants a `statusDescription`,
+    and ignores `headers` if it sent `multiValueHeaders`. API Gateway refuses fields that it does not know.
     """
     if not request.balanced:
         return response

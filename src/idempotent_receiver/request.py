@@ -36,8 +36,8 @@ class Request:
     `query` is the query string in one form, however it was written and handed over: decoded, sorted by names, each
     name's values in their order. A name without a value has an empty one.
 
-    One that came by a load balancer (`balanced`) is answered in its form, with lists of values in `multiValueHeaders`
-    where the target group is set so (`multi_value`).
+    A request that came through a load balancer (`balanced`) is answered in its form, with `multiValueHeaders` where the
+    target group has multi-value headers enabled (`multi_value`).
     """
 
     method: str

@@ -1,8 +1,10 @@
 """The writes that a handler wants to commit together with its completion: collected here, sent by a store."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from idempotent_receiver.plain_values import named_type, plain_copy
 
 MOST_ACTIONS = 99
 """DynamoDB takes 100 actions in a transaction, and one is the record's own."""
@@ -18,6 +20,8 @@ _OPTIONAL = frozenset(
     }
 )
 
+_WORDS = ("ALL_OLD", "NONE")
+
 
 class ConditionFailed(Exception):
     """A condition of the handler's transaction did not hold, and the handler named no error for it."""
@@ -25,7 +29,7 @@ class ConditionFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One item's write or check: what TransactWriteItems takes, in plain Python values."""
+    """One item's write or check: what TransactWriteItems takes, in plain Python values that nobody else holds."""
 
     kind: Kind
     arguments: Mapping[str, Any]
@@ -44,9 +48,10 @@ class Transaction:
 
     Each method takes the arguments that DynamoDB's TransactWriteItems takes for that action (`TableName`, `Key` or
     `Item`, `ConditionExpression`, `UpdateExpression`, `ExpressionAttributeNames`, `ExpressionAttributeValues`) with
-    plain Python values: str, int, Decimal, bytes, bool, None, list, dict, set. Nothing is sent before the handler has
-    returned; a condition is judged then, so `otherwise` says what error its failure means: a `PermanentError` goes to
-    the dead-letter queue, anything else (the default) is tried again.
+    plain Python values: str, int, Decimal, bytes, bool, None, list, dict, set. They are checked and copied at the call:
+    what is wrong raises TypeError or ValueError there, and what the handler does to its dicts afterwards changes
+    nothing. Nothing is sent before the handler has returned; a condition is judged then, so `otherwise` says what error
+    its failure means: a `PermanentError` goes to the dead-letter queue, anything else (the default) is tried again.
 
     At most 99 actions, on distinct items, none on the message's own record.
     Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html
@@ -88,6 +93,35 @@ class Transaction:
             raise TypeError(f"a transaction's {kind} takes no {', '.join(unknown)}: see TransactWriteItems")
         if otherwise is not None and not isinstance(otherwise, BaseException):
             raise TypeError(f"otherwise must be an error, like PermanentError('overdrawn'); it is {otherwise!r}")
+        action = Action(kind, {name: _copied(kind, name, value) for name, value in arguments.items()}, otherwise)
         if len(self._actions) == MOST_ACTIONS:
             raise ValueError(f"a transaction takes at most {MOST_ACTIONS} actions beside the message's own record")
-        self._actions.append(Action(kind, arguments, otherwise))
+        self._actions.append(action)
+
+
+def _copied(kind: Kind, name: str, value: object) -> Any:
+    """A copy of an argument, once it is known to be what the action takes under that name."""
+    place = f"a transaction's {kind}: {name}"
+    match name:
+        case "TableName" | "ConditionExpression" | "UpdateExpression":
+            _require(place, value, str, "a str that is not empty", valid=bool)
+        case "Key" | "Item":
+            _require(place, value, Mapping, "a mapping that is not empty", valid=bool)
+        case "ReturnValuesOnConditionCheckFailure":
+            _require(place, value, str, "ALL_OLD or NONE", valid=_WORDS.__contains__)
+        case _:
+            _require(place, value, Mapping, "a mapping")
+    copy = plain_copy(value, place)
+    if name == "ExpressionAttributeNames":
+        for placeholder, attribute in copy.items():
+            _require(f"{place}.{placeholder}", attribute, str, "a str")
+    return copy
+
+
+def _require(
+    place: str, value: object, type: type, takes: str, *, valid: Callable[[Any], bool] = lambda value: True
+) -> None:
+    if not isinstance(value, type):
+        raise TypeError(f"{place} takes {takes}; it is {named_type(value)}")
+    if not valid(value):
+        raise ValueError(f"{place} takes {takes}")

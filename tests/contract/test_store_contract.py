@@ -6,16 +6,20 @@ answer for another record, or say what is not so.
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver import Transaction
+from idempotent_receiver import Transaction, sqs_consumer
 from idempotent_receiver.record import Change, Record, from_attributes
 from idempotent_receiver.store import ActionFailed, Applied, Conflict, NotApplied, TransactionalStore
+from tests.contexts import Context
 from tests.engines.wishes import claimed, crediting, refused, settled, settling, stored, the_only_winner
+from tests.held_clock import HeldClock
+from tests.simulation.world import sqs_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -492,6 +496,70 @@ def test_two_actions_on_one_item_are_refused(engine: Engine, held: Record) -> No
     assert not written.retry
     assert engine.store.read([held.id]) == [held]
     assert engine.account("alice") is None
+
+
+def test_one_dict_filled_anew_for_debit_and_credit_is_a_debit_and_a_credit(engine: Engine, held: Record) -> None:
+    """What was given is committed as it was at the call, though its dicts have held other values since."""
+    tx = Transaction()
+    key: Item = {}
+    values: Item = {}
+    for account, amount in (("alice", -100), ("bob", 100)):
+        key["account"], values[":amount"] = account, amount
+        tx.update(
+            TableName=engine.accounts,
+            Key=key,
+            UpdateExpression="ADD balance :amount",
+            ExpressionAttributeValues=values,
+        )
+    key["account"], values[":amount"] = "eve", 1_000_000
+
+    assert engine.store.commit(settling(held), tx.actions) == Applied()
+
+    assert engine.account("alice") == {"account": "alice", "balance": -100}
+    assert engine.account("bob") == {"account": "bob", "balance": 100}
+    assert engine.account("eve") is None
+
+
+BOOKING: Item = {"account": "", "balance": 0, "notes": [{"to": ""}]}
+"""A template at module level, which every message's handler fills anew."""
+
+
+def test_one_template_filled_anew_for_ten_messages_of_a_batch_books_each(batching_engine: Engine) -> None:
+    """Each message commits its own values, while other handlers run."""
+
+    def book(body: dict, tx: Transaction) -> None:  # type: ignore[type-arg]  # what users write
+        BOOKING["account"], BOOKING["balance"] = body["account"], body["amount"]
+        BOOKING["notes"][0]["to"] = body["account"]
+        tx.put(TableName=batching_engine.accounts, Item=BOOKING)
+
+    bodies = [{"account": f"account-{number}", "amount": number} for number in range(10)]
+    messages = [sqs_record(f"message-{number}", json.dumps(body)) for number, body in enumerate(bodies)]
+
+    answer = sqs_consumer(batching_engine.store)(book)({"Records": messages}, Context(HeldClock()))
+
+    assert answer == {"batchItemFailures": []}
+    for body in bodies:
+        account = body["account"]
+        booked = {"account": account, "balance": body["amount"], "notes": [{"to": account}]}
+        assert batching_engine.account(str(account)) == booked
+
+
+def test_what_a_table_holds_is_not_what_its_action_holds(engine: Engine, held: Record) -> None:
+    """A test that changes an item in its table changes nothing of a transaction that is sent again."""
+    tx = Transaction()
+    tx.put(TableName=engine.accounts, Item={"account": "alice", "lines": [{"n": 1}]})
+    set_values: Item = {":lines": [{"n": 1}]}
+    update: Item = {"UpdateExpression": "SET #l = :lines", "ExpressionAttributeNames": {"#l": "lines"}}
+    tx.update(TableName=engine.accounts, Key={"account": "bob"}, **update, ExpressionAttributeValues=set_values)
+    assert engine.store.commit(settling(held), tx.actions) == Applied()
+
+    for account in ("alice", "bob"):
+        item = engine.account(account)
+        assert item is not None
+        item["lines"][0]["n"] = 2
+
+    put, updated = tx.actions
+    assert put.arguments["Item"]["lines"] == updated.arguments["ExpressionAttributeValues"][":lines"] == [{"n": 1}]
 
 
 # Several workers

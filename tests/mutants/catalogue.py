@@ -258,6 +258,22 @@ MUTANTS = [
         new="        if True:\n",
     ),
     Mutant(
+        name="a transaction keeps the caller's dicts",
+        promise=5,
+        file="transaction.py",
+        old="    copy = plain_copy(value, place)\n",
+        new="    plain_copy(value, place)\n    copy: Any = value\n",
+        where=(UNIT.format("transaction"),),
+    ),
+    Mutant(
+        name="a copy shares what a list holds",
+        promise=5,
+        file="plain_values.py",
+        old='    return [plain_copy(held, f"{place}[{index}]", levels - 1) for index, held in enumerate(value)]\n',
+        new="    return list(value)\n",
+        where=(UNIT.format("transaction"),),
+    ),
+    Mutant(
         name="a transaction is drawn anew each time it is sent",
         promise=5,
         file="record.py",

@@ -435,6 +435,43 @@ def test_a_transaction_that_cannot_be_sent_fails_its_message_alone(wrong: str) -
     assert list(scene.memory.tables["T"].items) == [("good",)]
 
 
+UNSET: dict[str, dict[str, Any]] = {
+    "no table": {"TableName": None},
+    "an empty table": {"TableName": ""},
+    "no update": {"UpdateExpression": None},
+    "no condition": {"ConditionExpression": None},
+    "names as a list": {"ExpressionAttributeNames": ["#a"]},
+    "no key": {"Key": None},
+    "a float": {"ExpressionAttributeValues": {":one": 1.0}},
+}
+
+
+@pytest.mark.parametrize("wrong", UNSET.values(), ids=UNSET)
+def test_a_wrong_argument_of_a_transaction_fails_its_message_alone_and_at_once(wrong: dict[str, Any]) -> None:
+    """At the call, with nothing asked of the store in vain and no claim left behind."""
+    scene = Scene()
+
+    def handle(body: dict, message: Message, tx: Transaction) -> None:
+        right = {
+            "TableName": "T",
+            "Key": {"id": message.id},
+            "UpdateExpression": "ADD amount :one",
+            "ExpressionAttributeValues": {":one": 1},
+        }
+        tx.update(**right | (wrong if message.id == "0" else {}))
+
+    worker = scene.worker(handle)
+    worker.deliver(*batch(2), seconds=8)
+
+    scene.run()
+
+    assert worker.answers == [["0"]]
+    assert (scene.status("0"), scene.status("1")) == ("FAILED", "COMPLETED")
+    assert json.loads(scene.memory.items["0"]["error"])["type"] in ("TypeError", "ValueError")
+    assert sorted(name for name, _ in scene.requests()) == ["commit", "insert", "replace"]
+    assert scene.world.now < 0.1
+
+
 # Dead letters.
 
 

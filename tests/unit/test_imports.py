@@ -16,9 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 OURS = {
     "attempt", "binding", "claiming", "clock", "deadletter", "errors", "executor", "handling", "keys", "message",
-    "options", "outcome", "pace", "payload", "protocol", "receiver", "record", "results", "settling", "sqs", "store",
-    "stores", "stores.actions", "stores.dynamodb", "stores.items", "stores.prepared", "stores.statements",
-    "stores.troubles", "telemetry", "transaction", "visibility", "work",
+    "options", "outcome", "pace", "payload", "plain_values", "protocol", "receiver", "record", "results", "settling",
+    "sqs", "store", "stores", "stores.actions", "stores.dynamodb", "stores.items", "stores.prepared",
+    "stores.statements", "stores.troubles", "telemetry", "transaction", "visibility", "work",
 }  # fmt: skip
 """The library's modules on the data path of a queue. The command line and the operator's side are none of it."""
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from decimal import Decimal
+from enum import Enum, IntEnum, StrEnum
+from types import MappingProxyType
 from typing import Any
 
 import pytest
+from boto3.dynamodb.types import Binary
 
 from idempotent_receiver import PermanentError, Transaction
+from idempotent_receiver.plain_values import MOST_LEVELS
 from idempotent_receiver.transaction import MOST_ACTIONS, ConditionFailed
 
 
@@ -81,3 +87,231 @@ def test_an_argument_that_dynamodb_does_not_know_is_refused_at_once() -> None:
     """A misspelt condition would otherwise be sent as no condition at all."""
     with pytest.raises(TypeError, match="Put takes no ConditionExpresion"):
         Transaction().put(TableName="t", Item={"id": "1"}, ConditionExpresion="attribute_not_exists(id)")
+
+
+# What is given is copied at the call.
+
+
+def put(**item: Any) -> Any:
+    """The item that a transaction holds once it was given this one."""
+    tx = Transaction()
+    tx.put(TableName="T", Item=item)
+    return tx.actions[0].arguments["Item"]
+
+
+def test_a_dict_that_is_filled_anew_for_each_action_is_as_many_values() -> None:
+    """What a handler does to its dicts after the call changes nothing: keys, items, names and values alike."""
+    tx, key, names, values, item = Transaction(), {"id": ""}, {"#a": ""}, {":a": 0}, {"id": "", "lines": [{"n": 0}]}
+    for number, name in enumerate("xy"):
+        key["id"], names["#a"], values[":a"], item["id"] = name, name, number, name
+        item["lines"][0]["n"] = number  # type: ignore[index]  # a list of dicts
+        more: dict[str, Any] = {"ExpressionAttributeNames": names, "ExpressionAttributeValues": values}
+        tx.update(TableName="T", Key=key, UpdateExpression="SET #a = :a", **more)
+        tx.put(TableName="U", Item=item)
+
+    assert [action.arguments.get("Key") for action in tx.actions[::2]] == [{"id": "x"}, {"id": "y"}]
+    assert [action.arguments["ExpressionAttributeNames"] for action in tx.actions[::2]] == [{"#a": "x"}, {"#a": "y"}]
+    assert [action.arguments["ExpressionAttributeValues"] for action in tx.actions[::2]] == [{":a": 0}, {":a": 1}]
+    assert [action.arguments["Item"] for action in tx.actions[1::2]] == [
+        {"id": "x", "lines": [{"n": 0}]},
+        {"id": "y", "lines": [{"n": 1}]},
+    ]
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Shade(str, Enum):  # noqa: UP042  # what people still write: its str() is not its value
+    DARK = "dark"
+
+
+class Size(IntEnum):
+    LARGE = 3
+
+
+class Money(Decimal):
+    """A subclass of a user's."""
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("a", "a"),
+        (1, 1),
+        (True, True),
+        (None, None),
+        (Decimal("1.50"), Decimal("1.50")),
+        (b"raw", b"raw"),
+        (bytearray(b"raw"), b"raw"),
+        (Binary(b"raw"), b"raw"),
+        ((1, (2,)), [1, [2]]),
+        (OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
+        (MappingProxyType({"a": [1]}), {"a": [1]}),
+        (frozenset({"a", "b"}), {"a", "b"}),
+        ({"a": 1, "b": 2}.keys(), {"a", "b"}),
+        ({1, Decimal("2.5")}, {1, Decimal("2.5")}),
+        ({b"raw", Binary(b"more")}, {b"raw", b"more"}),
+        ({"a": {"b": [{"c"}]}}, {"a": {"b": [{"c"}]}}),
+        (Colour.RED, "red"),
+        (Shade.DARK, "dark"),
+        (Size.LARGE, 3),
+        (Money("7"), Decimal(7)),
+    ],
+    ids=lambda value: f"{type(value).__name__}",
+)
+def test_every_plain_value_is_kept_as_the_plain_value_that_it_is(given: object, kept: object) -> None:
+    """And of exactly that type, so that a test reads from memory what DynamoDB would give."""
+    held = put(id="1", value=given)["value"]
+
+    assert held == kept
+    assert types_in(held) == types_in(kept)
+
+
+def types_in(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: types_in(held) for name, held in value.items()}
+    if isinstance(value, list):
+        return [types_in(held) for held in value]
+    return sorted(type(held).__name__ for held in value) if isinstance(value, set) else type(value)
+
+
+class Other:
+    """Something of a user's, which tells a secret to whoever prints it."""
+
+    def __repr__(self) -> str:
+        return "4111-1111"
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (0.5, r"Item\.value is a float: write Decimal\(str\(x\)\)"),
+        ([{"price": 0.5}], r"Item\.value\[0\]\.price is a float"),
+        ({"a": (1, [0.5])}, r"Item\.value\.a\[1\]\[0\] is a float"),
+        ({0.5}, r"Item\.value holds a float"),
+        (Other(), r"Item\.value is an Other: plain values are "),
+        (memoryview(b"raw"), r"Item\.value is a memoryview"),
+        (iter([1]), r"Item\.value is a list_iterator"),
+        (complex(1), r"Item\.value is a complex"),
+        (Decimal("NaN"), r"Item\.value is a Decimal that is not finite"),
+        (Decimal("sNaN"), r"Item\.value is a Decimal that is not finite"),
+        (Decimal("-Infinity"), r"Item\.value is a Decimal that is not finite"),
+        ({1: "a"}, r"Item\.value has a name that is an int: names are str"),
+        ({"a": {None: 1}}, r"Item\.value\.a has a name that is None"),
+        (set(), r"Item\.value is an empty set, which DynamoDB cannot store: leave the attribute out"),
+        ({"a", 1}, r"Item\.value mixes numbers and str"),
+        ({True}, r"Item\.value holds a bool: a set is of "),
+        ({("a",)}, r"Item\.value holds a tuple"),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
+)
+def test_what_is_no_plain_value_is_refused_at_the_call_with_its_place(value: object, told: str) -> None:
+    """With the action, the argument and the path in it, and never with the value."""
+    tx = Transaction()
+
+    with pytest.raises(TypeError, match=rf"a transaction's Put: {told}") as caught:
+        tx.put(TableName="T", Item={"id": "1", "value": value})
+
+    assert "4111" not in str(caught.value)
+    assert tx.actions == ()
+
+
+def test_a_float_to_compare_with_is_refused_at_the_call_too() -> None:
+    """Every argument is looked at, not items alone."""
+    with pytest.raises(TypeError, match=r"a transaction's Update: ExpressionAttributeValues\.:x is a float"):
+        Transaction().update(
+            TableName="T", Key={"id": "1"}, UpdateExpression="SET a = :x", ExpressionAttributeValues={":x": 0.5}
+        )
+
+
+def nested(levels: int, innermost: object = "x") -> Any:
+    value = innermost
+    for level in range(levels):
+        value = [value] if level % 2 else {"a": value}
+    return value
+
+
+def holding_itself() -> Any:
+    value: list[Any] = []
+    value.append({"a": value})
+    return value
+
+
+@pytest.mark.parametrize(
+    "value", [nested(MOST_LEVELS + 1), nested(100_000), holding_itself()], ids=["33", "many", "cycle"]
+)
+def test_what_nests_too_deep_is_refused_at_the_call(value: object) -> None:
+    """DynamoDB nests 32 levels; what holds itself has no end."""
+    with pytest.raises(ValueError, match=r"a transaction's Put: Item\.value.* nests more than 32 levels") as caught:
+        put(id="1", value=value)
+
+    assert len(str(caught.value)) < 500
+
+
+def test_32_levels_are_kept() -> None:
+    """As many as DynamoDB nests."""
+    assert put(id="1", value=nested(MOST_LEVELS))["value"] == nested(MOST_LEVELS)
+
+
+# Every argument is what TransactWriteItems takes, at the call.
+
+GOOD: dict[str, Any] = {
+    "TableName": "T",
+    "Key": {"id": "1"},
+    "UpdateExpression": "SET #a = :a",
+    "ConditionExpression": "attribute_exists(id)",
+    "ExpressionAttributeNames": {"#a": "a"},
+    "ExpressionAttributeValues": {":a": 1},
+    "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+}
+"""All that an update takes."""
+
+
+def update(**arguments: Any) -> None:
+    Transaction().update(**GOOD | arguments)
+
+
+def test_all_that_an_action_takes_is_taken() -> None:
+    update()
+    update(ReturnValuesOnConditionCheckFailure="NONE")
+
+
+@pytest.mark.parametrize("argument", GOOD)
+@pytest.mark.parametrize("given", [None, 7, ["#a"], b"T", Other()], ids=lambda given: type(given).__name__)
+def test_an_argument_of_another_type_is_refused_at_the_call(argument: str, given: object) -> None:
+    """A variable that is not set is None, and None says neither no table nor no condition."""
+    kind = "None" if given is None else type(given).__name__
+
+    with pytest.raises(TypeError, match=rf"a transaction's Update: {argument} (is|takes) .*{kind}") as caught:
+        update(**{argument: given})
+
+    assert "4111" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("argument", "given"),
+    [
+        ("TableName", ""),
+        ("UpdateExpression", ""),
+        ("ConditionExpression", ""),
+        ("Key", {}),
+        ("ReturnValuesOnConditionCheckFailure", "ALL_NEW"),
+        ("ReturnValuesOnConditionCheckFailure", ""),
+    ],
+)
+def test_an_argument_that_is_empty_or_another_word_is_refused_at_the_call(argument: str, given: object) -> None:
+    """An empty condition is none, and an empty name is a variable that was set to nothing."""
+    with pytest.raises(ValueError, match=rf"a transaction's Update: {argument} takes "):
+        update(**{argument: given})
+
+
+def test_an_empty_item_is_refused_at_the_call() -> None:
+    with pytest.raises(ValueError, match=r"a transaction's Put: Item takes a mapping that is not empty"):
+        Transaction().put(TableName="T", Item={})
+
+
+def test_a_placeholder_stands_for_a_text() -> None:
+    """ExpressionAttributeNames are names by names, nothing else."""
+    with pytest.raises(TypeError, match=r"ExpressionAttributeNames\.#a takes a str; it is an int"):
+        update(ExpressionAttributeNames={"#a": 1})

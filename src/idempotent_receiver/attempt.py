@@ -93,6 +93,7 @@ def run(handle: Handle, attempt: Attempt, *, with_text: bool = False) -> Handled
     except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not take its neighbours along
         return Raised(failure_of(error, with_text=with_text), error)
     finally:
+        attempt.transaction.seal()
         _current.reset(token)
 
 
@@ -104,6 +105,7 @@ async def run_async(handle: AsyncHandle, attempt: Attempt, *, with_text: bool = 
     except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not take its neighbours along
         return Raised(failure_of(error, with_text=with_text), error)
     finally:
+        attempt.transaction.seal()
         _current.reset(token)
 
 
@@ -125,7 +127,8 @@ def _finished(result: object) -> object:
 
 
 def _returned(result: object, attempt: Attempt) -> Returned:
-    return Returned(serialised(result), attempt.transaction.actions, result)
+    actions = attempt.transaction.seal()  # before anything else of the user's runs, such as a result's serialisers
+    return Returned(serialised(result), actions, result)
 
 
 def dropped(why: str) -> str:

@@ -1,5 +1,6 @@
 """The writes that a handler wants to commit together with its completion: collected here, sent by a store."""
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -52,6 +53,8 @@ class Transaction:
     what is wrong raises TypeError or ValueError there, and what the handler does to its dicts afterwards changes
     nothing. Nothing is sent before the handler has returned; a condition is judged then, so `otherwise` says what error
     its failure means: a `PermanentError` goes to the dead-letter queue, anything else (the default) is tried again.
+    Once the handler has returned, each method raises RuntimeError: what a thread or task that it left behind adds could
+    not be committed.
 
     At most 99 actions, on distinct items, none on the message's own record.
     Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html
@@ -59,11 +62,19 @@ class Transaction:
 
     def __init__(self) -> None:
         self._actions: list[Action] = []
+        self._sealed = False
+        self._adding = threading.Lock()
 
     @property
     def actions(self) -> tuple[Action, ...]:
         """What has been asked for so far, in order."""
         return tuple(self._actions)
+
+    def seal(self) -> tuple[Action, ...]:
+        """Take nothing more, and give what was asked for: called when the handler has returned or raised."""
+        with self._adding:
+            self._sealed = True
+            return self.actions
 
     def put(self, *, otherwise: BaseException | None = None, **arguments: Any) -> None:
         """Put an item: `TableName`, `Item`, and optionally a `ConditionExpression` with its names and values."""
@@ -94,9 +105,16 @@ class Transaction:
         if otherwise is not None and not isinstance(otherwise, BaseException):
             raise TypeError(f"otherwise must be an error, like PermanentError('overdrawn'); it is {otherwise!r}")
         action = Action(kind, {name: _copied(kind, name, value) for name, value in arguments.items()}, otherwise)
-        if len(self._actions) == MOST_ACTIONS:
-            raise ValueError(f"a transaction takes at most {MOST_ACTIONS} actions beside the message's own record")
-        self._actions.append(action)
+        # Under one lock with the seal, so that each action is committed or its caller is told.
+        with self._adding:
+            if self._sealed:
+                raise RuntimeError(
+                    f"a transaction's {kind}: the handler has returned or raised, so this could no longer be committed;"
+                    f" wait for threads and tasks before returning, and keep no transaction for another message"
+                )
+            if len(self._actions) == MOST_ACTIONS:
+                raise ValueError(f"a transaction takes at most {MOST_ACTIONS} actions beside the message's own record")
+            self._actions.append(action)
 
 
 def _copied(kind: Kind, name: str, value: object) -> Any:

@@ -274,6 +274,22 @@ MUTANTS = [
         where=(UNIT.format("transaction"),),
     ),
     Mutant(
+        name="what is added after the handler has returned is lost in silence",
+        promise=5,
+        file="transaction.py",
+        old="            if self._sealed:\n",
+        new="            if False:\n",
+        where=(UNIT.format("attempt"),),
+    ),
+    Mutant(
+        name="what the handler returned is serialised before its transaction is sealed",
+        promise=5,
+        file="attempt.py",
+        old="    actions = attempt.transaction.seal()  # before",
+        new="    serialised(result)\n    actions = attempt.transaction.seal()  # before",
+        where=(UNIT.format("attempt"),),
+    ),
+    Mutant(
         name="a transaction is drawn anew each time it is sent",
         promise=5,
         file="record.py",
@@ -865,8 +881,8 @@ MUTANTS = [
     Mutant(
         name="a nested claim stays the current one",
         file="attempt.py",
-        old="    finally:\n        _current.reset(token)\n\n\nasync def run_async",
-        new="    finally:\n        pass\n\n\nasync def run_async",
+        old="        _current.reset(token)\n\n\nasync def run_async",
+        new="\n\nasync def run_async",
         where=(),
     ),
     Mutant(

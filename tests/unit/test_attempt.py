@@ -7,8 +7,9 @@ import json
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, model_serializer
 
-from idempotent_receiver import current_claim
+from idempotent_receiver import Transaction, current_claim
 from idempotent_receiver.attempt import Attempt, Raised, Returned, dropped, run, run_async, serialised
 from idempotent_receiver.clock import Deadline
 from tests.held_clock import HeldClock
@@ -71,6 +72,41 @@ def test_a_handler_that_returns_gives_its_result_and_its_writes() -> None:
     assert isinstance(handled, Returned)
     assert handled.data == '{"receipt":1}'
     assert [action.kind for action in handled.actions] == ["Delete"]
+
+
+@pytest.mark.parametrize("ending", ["returns", "raises", "has a result that uses it"])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_once_the_handler_has_ended_its_transaction_is_sealed(ending: str, asynchronous: bool) -> None:
+    """What a thread, a task or a global adds to it later could not be committed, and is told so."""
+    kept: list[Transaction] = []
+
+    class Result(BaseModel):
+        @model_serializer
+        def serialise(self) -> dict[str, int]:
+            delete(kept[0], "too late")
+            return {}
+
+    def handle(it: Attempt) -> object:
+        kept.append(it.transaction)
+        delete(it.transaction, "1")
+        if ending == "raises":
+            raise ValueError
+        return None if ending == "returns" else Result()
+
+    async def coroutine(it: Attempt) -> object:
+        return handle(it)
+
+    handled = finished(run_async(coroutine, attempt())) if asynchronous else run(handle, attempt())
+
+    with pytest.raises(RuntimeError, match="the handler has returned"):
+        delete(kept[0], "2")
+    assert [action.arguments["Key"] for action in kept[0].actions] == [{"id": "1"}]
+    if isinstance(handled, Returned):
+        assert handled.actions == kept[0].actions
+
+
+def delete(tx: Transaction, id: str) -> None:
+    tx.delete(TableName="T", Key={"id": id})
 
 
 ERRORS = [ValueError(), SystemExit(), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()]

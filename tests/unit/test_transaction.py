@@ -6,7 +6,7 @@ from collections import OrderedDict
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from boto3.dynamodb.types import Binary
@@ -14,6 +14,9 @@ from boto3.dynamodb.types import Binary
 from idempotent_receiver import PermanentError, Transaction
 from idempotent_receiver.plain_values import MOST_LEVELS
 from idempotent_receiver.transaction import MOST_ACTIONS, ConditionFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_each_method_asks_for_one_action_in_order() -> None:
@@ -315,3 +318,40 @@ def test_a_placeholder_stands_for_a_text() -> None:
     """ExpressionAttributeNames are names by names, nothing else."""
     with pytest.raises(TypeError, match=r"ExpressionAttributeNames\.#a takes a str; it is an int"):
         update(ExpressionAttributeNames={"#a": 1})
+
+
+# Once the handler has returned.
+
+
+def test_a_sealed_transaction_takes_nothing_more() -> None:
+    """Whoever still holds it is told, each time, and what was committed stays as it was."""
+    tx = Transaction()
+    tx.delete(TableName="T", Key={"id": "1"})
+    sealed = tx.seal()
+
+    late: list[Callable[[], None]] = [
+        lambda: tx.put(TableName="T", Item={"id": "2"}),
+        lambda: tx.update(TableName="T", Key={"id": "2"}, UpdateExpression="REMOVE a"),
+        lambda: tx.delete(TableName="T", Key={"id": "2"}),
+        lambda: tx.check(TableName="T", Key={"id": "2"}, ConditionExpression="attribute_exists(id)"),
+    ]
+    for call in late:
+        with pytest.raises(RuntimeError, match="the handler has returned"):
+            call()
+
+    assert tx.seal() == tx.actions == sealed
+    assert [action.kind for action in sealed] == ["Delete"]
+
+
+def test_an_action_that_is_under_way_when_its_transaction_is_sealed_is_refused() -> None:
+    """It is in what is committed, or its caller is told: never neither."""
+    tx = Transaction()
+
+    class Late(dict[str, Any]):
+        def items(self) -> Any:
+            assert tx.seal() == ()
+            return super().items()
+
+    with pytest.raises(RuntimeError, match="the handler has returned"):
+        tx.put(TableName="T", Item=Late(id="1"))
+    assert tx.actions == ()

@@ -18,6 +18,7 @@ import hashlib
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -45,7 +46,15 @@ from idempotent_receiver.stores.statements import (
     update,
     update_expression,
 )
-from idempotent_receiver.stores.troubles import Request, code_of, explained, request_failed, written
+from idempotent_receiver.stores.troubles import (
+    Request,
+    UnreadableAnswer,
+    answered,
+    code_of,
+    explained,
+    request_failed,
+    written,
+)
 from idempotent_receiver.transaction import Action
 
 if TYPE_CHECKING:
@@ -180,7 +189,10 @@ class DynamoDBStore:
         """Run up to 25 statements, each for itself; the answers come in their order."""
         request = Request("BatchExecuteStatement", self.table_name, permission, partial=True)
         try:
-            responses = self.client.batch_execute_statement(Statements=Prepared(statements))["Responses"]
+            answer = answered(lambda: self.client.batch_execute_statement(Statements=Prepared(statements)))
+            responses = answer.get("Responses", [])
+            if len(responses) != len(statements):
+                raise UnreadableAnswer
         except (ClientError, BotoCoreError) as error:
             return [request_failed(error, request)] * len(statements)
         return [_statement_answer(response, request) for response in responses]
@@ -193,7 +205,9 @@ class DynamoDBStore:
         doubt = Unknown(explained("ThrottlingException", request))
         for _ in range(1 + MOST_RESENDS):
             try:
-                response = self.client.batch_get_item(RequestItems=left)
+                response = answered(partial(self.client.batch_get_item, RequestItems=left))
+                if "Responses" not in response:
+                    raise UnreadableAnswer
             except (ClientError, BotoCoreError) as error:
                 failed = request_failed(error, request)
                 doubt = Unknown(failed.why, failed.retry)
@@ -213,7 +227,7 @@ class DynamoDBStore:
         permission = "dynamodb:UpdateItem on the records, and what the handler's own actions need"
         request = Request("TransactWriteItems", " or ".join(tables), permission)
         try:
-            self.client.transact_write_items(TransactItems=items, ClientRequestToken=token)
+            answered(lambda: self.client.transact_write_items(TransactItems=items, ClientRequestToken=token))
         except ClientError as error:
             if code_of(error) == "TransactionCanceledException":
                 return _cancelled(error.response.get("CancellationReasons", []), request, actions)
@@ -276,14 +290,13 @@ def _in_chunks(
     answers: list[Written] = []
     for chunk in _chunks(sendable, WRITES_A_CALL):
         answers += [one(chunk[0])] if len(chunk) == 1 else many(chunk)
-    assert len(answers) == len(sendable), "one answer a statement"
     sent = iter(answers)
     return [next(sent) if why is None else NotApplied(why, retry=False) for why in whys]
 
 
 def _write_one(request: Request, send: Callable[[], object]) -> Written:
     try:
-        send()
+        answered(send)
     except ClientError as error:
         if code_of(error) == "ConditionalCheckFailedException":
             return _conflict(error.response)

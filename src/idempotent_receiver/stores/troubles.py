@@ -4,13 +4,23 @@ The texts are for whoever is woken up by them: they name the table, AWS's code a
 holds.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from traceback import walk_tb
+from typing import Final, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.store import NotApplied, Unknown
+
+Answer = TypeVar("Answer")
+
+
+class UnreadableAnswer(BotoCoreError):
+    """The answer that came back did not come from DynamoDB, or is incomplete."""
+
+    fmt = "an answer could not be read"
 
 
 class Effect(Enum):
@@ -74,6 +84,10 @@ _TROUBLES: Final[dict[str, tuple[Effect, str]]] = {
     "ConnectTimeout": (Effect.DOUBTFUL, _CONNECTION),
     "ReadTimeout": (Effect.DOUBTFUL, _CONNECTION),
     "ConnectionClosed": (Effect.DOUBTFUL, _CONNECTION),
+    "UnreadableAnswer": (
+        Effect.DOUBTFUL,
+        "did not send the answer that came back: look at proxies and endpoints in between",
+    ),
 }
 _OTHERWISE: Final = (Effect.DOUBTFUL, "did not say what became of the request; if this lasts, look up AWS's health")
 
@@ -85,6 +99,22 @@ _TELLING_STARTS: Final = (
     "Value provided in ExpressionAttribute",
 )
 """How AWS's messages begin that are made of names alone (who, which action, which expression): they may be shown."""
+
+
+def answered(ask: Callable[[], Answer]) -> Answer:
+    """What a client answers. Once a request has left, only ClientError and BotoCoreError are raised.
+
+    botocore's parsers raise AttributeError, UnicodeDecodeError and others for an answer that a proxy has made. The
+    request may have been applied all the same, so these become `UnreadableAnswer`.
+    """
+    try:
+        return ask()
+    except (ClientError, BotoCoreError):
+        raise
+    except Exception as error:
+        if any(frame.f_globals.get("__name__") == "botocore.parsers" for frame, _ in walk_tb(error.__traceback__)):
+            raise UnreadableAnswer from error
+        raise
 
 
 def written(code: str, request: Request, message: str = "", *, where: str = "") -> NotApplied | Unknown:

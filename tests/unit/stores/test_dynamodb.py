@@ -62,7 +62,15 @@ class Refusal:
         self.body = {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": message} | fields
 
 
-Reply = dict[str, Any] | Refusal | Exception
+class Garbled:
+    """An answer of somebody else's."""
+
+    def __init__(self, content: bytes, status: int = 200) -> None:
+        self.content = content
+        self.status = status
+
+
+Reply = dict[str, Any] | Refusal | Garbled | Exception
 
 
 @cache
@@ -97,6 +105,8 @@ class Wire:
         reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         if isinstance(reply, Exception):
             raise reply
+        if isinstance(reply, Garbled):
+            return AWSResponse(request.url, reply.status, HTTPHeaders(), Raw(reply.content))
         status, content = (reply.status, reply.body) if isinstance(reply, Refusal) else (200, reply)
         return AWSResponse(request.url, status, HTTPHeaders(), Raw(json.dumps(content).encode()))
 
@@ -408,6 +418,42 @@ def test_a_lost_answer_leaves_a_doubt(trouble: Exception, count: int) -> None:
         assert all(isinstance(answer, Unknown) for answer in answers)
         assert type(trouble).__name__ in why(answers[0])
     assert isinstance(wire.store.commit(change(), ()), Unknown)
+
+
+@pytest.mark.parametrize("status", [200, 400, 500])
+@pytest.mark.parametrize("body", [b"[]", b'"Bad Gateway"', b"\xff"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_answer_that_cannot_be_read_leaves_a_doubt(status: int, body: bytes, count: int) -> None:
+    """A proxy may have made it: botocore's parsers then raise AttributeError and the like."""
+    wire = Wire(Garbled(body, status))
+
+    for answers in (wire.store.insert(records(count)), wire.store.replace(changes(count)), wire.store.read(["a", "b"])):
+        assert all(isinstance(answer, Unknown) and answer.retry for answer in answers)
+        assert "UnreadableAnswer" in why(answers[0])
+    assert isinstance(wire.store.commit(change(), ()), Unknown)
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"not JSON", b"<html>", b'{"Responses": [{}]}'])
+def test_an_answer_that_does_not_answer_for_each_statement_leaves_a_doubt(body: bytes) -> None:
+    """Nobody can tell which answers are missing."""
+    wire = Wire(Garbled(body))
+
+    for answers in (wire.store.insert(records(2)), wire.store.replace(changes(2)), wire.store.read(["a", "b"])):
+        assert len(answers) == 2
+        assert all(isinstance(answer, Unknown) and answer.retry for answer in answers)
+
+
+def test_what_a_client_raises_before_it_has_sent_anything_is_let_through() -> None:
+    """That is a defect, and no answer of DynamoDB's."""
+    wire = Wire({})
+
+    def broken(**_: object) -> None:
+        raise AttributeError
+
+    wire.client.meta.events.register("provide-client-params.dynamodb", broken)
+    for ask in (lambda: wire.store.insert(records(1)), lambda: wire.store.read(["a"])):
+        with pytest.raises(AttributeError):
+            ask()
 
 
 @pytest.mark.scenario("S20", mutant="an internal error means that nothing was written")

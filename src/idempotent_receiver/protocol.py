@@ -2,7 +2,7 @@
 
 One loop serves looks, claims, settlements and transactions alike, one record or many. `record.py` decides; the store
 executes; what lives here is only what to do about answers that were lost, refused or throttled: read after a doubt,
-try the same again after a pause, and stop at a bound.
+try the same again after a pause, and stop at a bound. What a store raises is no answer: it ends what was asked at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from idempotent_receiver.clock import Deadline
+from idempotent_receiver.errors import failure_of
 from idempotent_receiver.record import Change, Commit, LostClaim, Record, Settled, Settlement
 from idempotent_receiver.store import (
     ActionFailed,
@@ -213,8 +214,9 @@ def _read(courses: Sequence[Course[Answer]], store: RecordStore) -> None:
         return
     try:
         found = list(store.read([course.transition.id for course in courses]))
-    except Exception as error:  # noqa: BLE001  # whatever a store raises, what it was asked stays in doubt
-        found = [Unknown(_name(error))] * len(courses)
+    except Exception as error:  # noqa: BLE001  # whatever a store raises is a defect
+        _end(courses, error)
+        return
     for course, record in zip(courses, found, strict=True):
         if isinstance(record, Unknown):
             course.trouble = record.why
@@ -226,14 +228,22 @@ def _read(courses: Sequence[Course[Answer]], store: RecordStore) -> None:
 def _write(courses: Sequence[Course[Answer]], send: Callable[[], Sequence[Written | ActionFailed]]) -> None:
     try:
         answers = list(send())
-    except Exception as error:  # noqa: BLE001  # whatever a store raises, the writes may have taken effect
-        answers = [Unknown(_name(error))] * len(courses)
+    except Exception as error:  # noqa: BLE001  # whatever a store raises is a defect
+        _end(courses, error)
+        return
     for course, written in zip(courses, answers, strict=True):
         course.absorb(written)
 
 
-def _name(error: Exception) -> str:
-    return f"{type(error).__name__} from the store"
+def _end(courses: Sequence[Course[Answer]], error: Exception) -> None:
+    """No more is tried after a store has raised. It answers for its client's errors, so this is a defect of its own, of
+    ours or of what it was given, which would be met again and again until the deadline. Whether a write took effect
+    stays unknown: what follows must name the version that it would have replaced.
+    """
+    failure = failure_of(error)
+    for course in courses:
+        course.change = None
+        course.answer = Unavailable(f"the store raised {failure.type} at {failure.at}", retry=False)
 
 
 def commit(

@@ -2,7 +2,7 @@
 
 A store is a compare-and-swap table and nothing more. It decides nothing: whether a key is free, held or done is
 `record.decide`'s to say. One record is a batch of one. What a store cannot tell it answers with `Unknown`, and the
-protocol finds out by a consistent read.
+protocol finds out by a consistent read. What a store raises is a defect, and is not asked again.
 """
 
 from collections.abc import Sequence
@@ -64,6 +64,12 @@ class RecordStore(Protocol):
     """A table of records by id.
 
     Implementations must be safe to call from several threads, and must bound how long a call may take.
+
+    They turn each of their client's errors into an answer. A write that was refused is `NotApplied`. A request that
+    timed out, was cut off or came back with an answer that cannot be read is `Unknown`, for it may have taken effect;
+    so is a read that failed. An exception counts as a defect: the messages or calls that were asked about fail at once,
+    with its type and place, and nothing is read or sent again for them. A network error that is let through therefore
+    costs a delivery that `Unknown` would have saved.
     """
 
     namespace: str | None

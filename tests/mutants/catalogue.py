@@ -100,6 +100,55 @@ MUTANTS = [
         new="    if False:\n",
         where=(SCENARIOS.format("keys"),),
     ),
+    Mutant(
+        name="an error that the store raises is tried again",
+        promise=1,
+        file="protocol.py",
+        old="    except Exception as error:  # noqa: BLE001  # whatever a store raises is a defect\n"
+        "        _end(courses, error)\n"
+        "        return\n"
+        "    for course, written",
+        new="    except Exception as error:\n"
+        "        answers = [Unknown(type(error).__name__)] * len(courses)\n"
+        "    for course, written",
+        where=(SCENARIOS.format("store"), UNIT.format("protocol")),
+    ),
+    Mutant(
+        name="a read that the store raises at is tried again",
+        file="protocol.py",
+        old="    except Exception as error:  # noqa: BLE001  # whatever a store raises is a defect\n"
+        "        _end(courses, error)\n"
+        "        return\n"
+        "    for course, record",
+        new="    except Exception as error:\n"
+        "        found = [Unknown(type(error).__name__)] * len(courses)\n"
+        "    for course, record",
+        where=(UNIT.format("protocol"),),
+    ),
+    Mutant(
+        name="a commit that raised is taken for done",
+        promise=1,
+        file="receiver.py",
+        old='                self._fail(item, Failure(type="TransactionNotCommitted", text=why))\n',
+        new="                " + SUCCESS + "\n",
+        where=(SCENARIOS.format("store"),),
+    ),
+    Mutant(
+        name="a short answer is the answer of all",
+        promise=1,
+        file="stores/dynamodb.py",
+        old="            if len(responses) != len(statements):\n                raise UnreadableAnswer\n",
+        new="            responses += [{}] * (len(statements) - len(responses))\n",
+        where=("tests/unit/stores/test_dynamodb.py",),
+    ),
+    Mutant(
+        name="a read without an answer has found nothing",
+        promise=2,
+        file="stores/dynamodb.py",
+        old='                if "Responses" not in response:\n                    raise UnreadableAnswer\n',
+        new='                response.setdefault("Responses", {})\n',
+        where=("tests/unit/stores/test_dynamodb.py",),
+    ),
     # 2. One at a time.
     Mutant(
         name="a take-over without compare-and-swap",
@@ -115,6 +164,17 @@ MUTANTS = [
         file="protocol.py",
         old="            case Unknown(why):\n                self.seen, self.trouble = Unseen(), why\n",
         new="            case Unknown(why):\n                self.answer = self.transition.applied(change)\n",
+        where=(SCENARIOS.format("store"),),
+    ),
+    Mutant(
+        name="what raised may have worked, and is a claim",
+        promise=2,
+        file="protocol.py",
+        old='        course.change = None\n        course.answer = Unavailable(f"the store raised',
+        new="        if course.change is not None:\n"
+        "            course.answer = course.transition.applied(course.change)\n"
+        "            continue\n"
+        '        course.answer = Unavailable(f"the store raised',
         where=(SCENARIOS.format("store"),),
     ),
     Mutant(

@@ -41,8 +41,12 @@ class FaultyStore(SlowStore):
         """The next calls of this name meet these faults, one each."""
         self._faults.setdefault(name, []).extend(faults)
 
+    def mended(self) -> None:
+        """No call meets a fault any more."""
+        self._faults.clear()
+
     def down(self, *names: str) -> None:
-        """From now on every call of these names (all, where none is given) is refused without an effect."""
+        """From now on no call of these names (of any, where none is given) arrives, and nobody can tell."""
         self._down = lambda name: not names or name in names
 
     def up(self) -> None:
@@ -52,7 +56,7 @@ class FaultyStore(SlowStore):
     def _call(self, name: str, size: int, call: Callable[[], Any]) -> Any:
         def faulty() -> Any:
             if self._down(name):
-                raise ConnectionError("the store is down")
+                return lost_request(Call(name, size, call, self.world))
             faults = self._faults.get(name)
             return faults.pop(0)(Call(name, size, call, self.world)) if faults else call()
 
@@ -91,8 +95,14 @@ def denied(call: Call) -> Any:
 
 
 def raises(call: Call) -> Any:
-    """The client raises what nobody expects."""
-    raise RuntimeError("absurd")
+    """The store has a defect, and the call no effect."""
+    raise AttributeError("secret")
+
+
+def raises_late(call: Call) -> Any:
+    """The store has a defect, by which it breaks once the call has taken effect."""
+    call.act()
+    raise AttributeError("secret")
 
 
 def sent_twice(call: Call) -> Any:

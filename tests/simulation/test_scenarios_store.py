@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +21,7 @@ from tests.simulation.faults import (
     lost_request,
     partly,
     raises,
+    raises_late,
     sent_twice,
     throttled,
     works,
@@ -29,7 +31,7 @@ from tests.simulation.world import Worker, sqs_record
 
 Handler = Callable[..., object]
 
-TRANSIENT = [lost_answer, lost_request, throttled, raises, sent_twice]
+TRANSIENT = [lost_answer, lost_request, throttled, sent_twice]
 
 
 def instant(body: dict) -> int:
@@ -93,7 +95,7 @@ def test_one_transient_fault_is_mended_within_the_invocation(call: str, fault: f
     assert sorted(scene.keys_run) == sorted(str(number) for number in range(count))
 
 
-@pytest.mark.parametrize("fault", [lost_answer, lost_request, throttled, raises])
+@pytest.mark.parametrize("fault", [lost_answer, lost_request, throttled])
 def test_one_transient_fault_of_the_first_read_is_mended(fault: faults.Fault) -> None:
     """What has been received before is looked at until it has been seen."""
     scene = Scene()
@@ -108,7 +110,7 @@ def test_one_transient_fault_of_the_first_read_is_mended(fault: faults.Fault) ->
 
 @pytest.mark.scenario("S30", mutant="what is in doubt is given up")
 @pytest.mark.scenario("S32", mutant="what may be tried again is given up")
-@pytest.mark.parametrize("fault", [lost_answer, lost_request, throttled, raises])
+@pytest.mark.parametrize("fault", [lost_answer, lost_request, throttled])
 def test_one_transient_fault_of_a_commit_is_mended_and_its_items_are_written_once(fault: faults.Fault) -> None:
     """The transaction is sent again as it was, or recognised as done."""
     scene = Scene()
@@ -207,6 +209,96 @@ def test_a_statement_that_can_never_be_applied_fails_its_message_alone() -> None
 
     assert worker.answers == [["24"]]
     assert len(scene.runs) == 24
+
+
+# The store raises: a defect, of its own or ours or of what it was given.
+
+
+@pytest.mark.parametrize("fault", [raises, raises_late])
+@pytest.mark.parametrize("count", [1, 60])
+def test_a_claim_that_the_store_raises_at_fails_its_message_at_once_and_runs_nothing(
+    fault: faults.Fault, count: int
+) -> None:
+    """Though the claim may have been written: nobody knows, and after its lease the message comes to it again."""
+    scene = Scene()
+    scene.store.next("insert", *[fault] * 3)
+    told = Told()
+    worker = scene.worker(instant, logger=told)
+    worker.deliver(*batch(count), seconds=900)
+    scene.run()
+
+    assert sorted(worker.answers[0]) == sorted(str(number) for number in range(count))
+    assert scene.runs == []
+    assert {name for name, _ in scene.requests()} == {"insert"}
+    assert scene.world.now < 0.1
+    assert {text for text, _ in told.errors} == {"not run: the record could not be claimed"}
+    assert all(why.startswith("the store raised AttributeError at tests.simulation.faults.") for _, why in told.errors)
+    assert "secret" not in str(told.errors)
+
+    scene.store.mended()
+    worker.deliver(*batch(count, receives=2), seconds=900, after=904)
+    scene.run()
+
+    assert worker.answers[1:] == [[]]
+
+
+def test_a_read_that_the_store_raises_at_fails_its_messages_at_once() -> None:
+    """And is not asked again."""
+    scene = Scene()
+    scene.store.next("read", raises)
+    worker = scene.worker(instant)
+    worker.deliver(*batch(3, receives=2), seconds=900)
+
+    scene.run()
+
+    assert [sorted(answer) for answer in worker.answers] == [["0", "1", "2"]]
+    assert [name for name, _ in scene.requests()] == ["read"]
+
+
+def test_a_commit_that_the_store_raises_at_fails_its_message_at_once_and_leaves_no_claim() -> None:
+    """Three requests, no read among them and no pause, where the invocation was used up in consistent reads."""
+    scene = Scene()
+    scene.store.next("commit", *[raises] * 100)
+    worker = scene.worker(posting)
+    worker.deliver(*batch(1), seconds=8)
+    scene.run()
+
+    assert worker.answers == [["0"]]
+    assert [name for name, _ in scene.requests()] == ["insert", "commit", "replace"]
+    assert scene.world.now < 0.1
+    assert posted(scene) == 0
+    error = json.loads(scene.memory.items["0"]["error"])
+    assert error["type"] == "TransactionNotCommitted"
+    assert error["text"].startswith("the store raised AttributeError at tests.simulation.faults.raises:")
+
+
+def test_a_commit_that_the_store_raises_at_once_it_is_done_is_found_done() -> None:
+    """The failure names the claim's version, which is gone. COMPLETED stands there: the message is a success."""
+    scene = Scene()
+    scene.store.next("commit", raises_late)
+    worker = scene.worker(posting)
+    worker.deliver(*batch(1), seconds=8)
+
+    scene.run()
+
+    assert worker.answers == [[]]
+    assert (scene.status("0"), posted(scene)) == ("COMPLETED", 1)
+    assert [name for name, _ in scene.requests()] == ["insert", "commit", "replace"]
+
+
+@pytest.mark.parametrize("fault", [raises, raises_late])
+def test_a_completion_that_the_store_raises_at_is_no_success_at_once(fault: faults.Fault) -> None:
+    """What is known to be recorded is acknowledged, and nothing else."""
+    scene = Scene()
+    scene.store.next("replace", fault)
+    worker = scene.worker(instant)
+    worker.deliver(*batch(1), seconds=8)
+
+    scene.run()
+
+    assert worker.answers == [["0"]]
+    assert [name for name, _ in scene.requests()] == ["insert", "replace"]
+    assert scene.world.now < 0.1
 
 
 # The store is down.

@@ -107,6 +107,8 @@ class Wire:
         return [UNKNOWN if self.random.random() < 0.5 else answer for answer in self._served(kind, parts)]
 
     def raises(self, kind: str, parts: Parts) -> list[Any]:
+        """A defect, which does not pass: what was asked for fails at once."""
+        self.process.invocation.failed = True
         if self.random.random() < 0.5:
             self._served(kind, parts)
         raise RuntimeError("absurd")

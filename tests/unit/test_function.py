@@ -372,6 +372,35 @@ def test_a_commit_without_an_answer_is_no_success_and_undoes_nothing(store: Coun
     assert record(store)["status"] == "FAILED"
 
 
+@pytest.mark.parametrize("applied", [False, True])
+def test_a_commit_that_the_store_raises_at_is_settled_at_once(
+    applied: bool, store: CountingStore, clock: HeldClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As failed, or, where it had been committed after all, with the stored result."""
+    commit = store.commit
+
+    def broken(change: Any, actions: Any) -> Any:
+        if applied:
+            commit(change, actions)
+        store.asked.append("broken commit")
+        raise AttributeError("secret")
+
+    @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
+    def post(order: dict[str, Any], tx: Transaction) -> str:
+        tx.put(TableName="entries", Item={"id": order["id"]})
+        return "posted"
+
+    monkeypatch.setattr(store, "commit", broken)
+    if applied:
+        assert post({"id": "1"}) == "posted"  # type: ignore[call-arg]  # tx is given
+    else:
+        with pytest.raises(StoreUnavailable, match=f"the store raised AttributeError at {__name__}.broken:"):
+            post({"id": "1"})  # type: ignore[call-arg]
+    assert [name for name in store.asked if name != "commit"] == ["insert", "broken commit", "replace"]
+    assert record(store)["status"] == ("COMPLETED" if applied else "FAILED")
+    assert clock.sleeps == []
+
+
 def test_a_result_that_is_no_json_is_the_first_callers_and_a_replay_says_so(
     store: CountingStore, clock: HeldClock
 ) -> None:

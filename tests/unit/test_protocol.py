@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver import MemoryStore, Transaction, record
+from idempotent_receiver import MemoryStore, PermanentError, Transaction, record
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.protocol import CLAIM_PATIENCE, SETTLE_PATIENCE, Unavailable, Unseen, commit, drive
 from idempotent_receiver.record import (
@@ -180,13 +181,69 @@ def test_a_claim_that_the_sdk_sent_twice_is_recognised_by_its_own_version() -> N
     assert store.names == ["insert", "read"]
 
 
-@pytest.mark.parametrize("trouble", [[LOST], OSError("reset"), TimeoutError(), ValueError("absurd")])
-def test_a_write_that_never_arrived_is_read_and_sent_again(trouble: Any) -> None:
-    """Whatever a store raises leaves a doubt, and a consistent read settles it."""
-    store = Script(trouble)
+def test_a_write_that_never_arrived_is_read_and_sent_again() -> None:
+    """A lost answer leaves a doubt, and a consistent read settles it."""
+    store = Script([LOST])
 
     assert isinstance(drive_one(store, claim()), Claimed)
     assert store.names == ["insert", "read", "insert"]
+
+
+DEFECTS = [AttributeError("secret"), OSError("secret"), PermanentError("secret"), RecursionError("secret")]
+
+
+def is_a_defect(answer: Any, error: Exception) -> bool:
+    """Whether an answer is final and tells the type and the place of what a store raised, and not its text."""
+    place = rf"the store raised {type(error).__name__} at {__name__}\._call:\d+"
+    return isinstance(answer, Unavailable) and not answer.retry and re.match(place, answer.why) is not None
+
+
+@pytest.mark.parametrize("error", DEFECTS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("assumed", [None, Unseen(), "replace"], ids=["insert", "read", "replace"])
+@pytest.mark.parametrize("applied", [False, True])
+def test_what_a_store_raises_ends_its_operations_at_once(error: Exception, assumed: Any, applied: bool) -> None:
+    """It is a defect, which no asking mends: nothing is read, nothing sent again, and nothing is thought to be ours."""
+    clock = HeldClock()
+    store = Script(after(error) if applied else error)
+    if assumed == "replace":
+        assumed = existing("FAILED")
+        there(store, assumed)
+
+    answers = drive([(claim(), assumed)], store, deadline(clock=clock), patience=SETTLE_PATIENCE)
+
+    assert all(is_a_defect(answer, error) for answer in answers)
+    assert "secret" not in str(answers)
+    assert len(store.calls) == 1
+    assert clock.sleeps == []
+
+
+def test_what_a_store_raises_ends_those_that_it_was_asked_about_and_no_others() -> None:
+    """The insert of two breaks; the read of a third is answered."""
+    store = Script([existing("COMPLETED")], ValueError())
+    wishes: Any = [(claim("a"), None), (Look(claim("k")), Unseen()), (claim("b"), None)]
+
+    first, looked, second = drive(wishes, store, deadline())
+
+    assert is_a_defect(first, ValueError())
+    assert is_a_defect(second, ValueError())
+    assert isinstance(looked, AlreadyCompleted)
+    assert store.names == ["read", "insert"]
+
+
+@pytest.mark.parametrize("error", DEFECTS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("applied", [False, True])
+def test_a_commit_that_raises_ends_at_once(error: Exception, applied: bool) -> None:
+    """An error of ours or of the arguments would be raised again until the deadline."""
+    clock = HeldClock()
+    store = Script()
+    mine = claimed(store)
+    store.entries = [after(error) if applied else error]
+
+    answer = commit(settlement(mine), put().actions, store, deadline(clock=clock))
+
+    assert is_a_defect(answer, error)
+    assert store.names == ["insert", "commit"]
+    assert clock.sleeps == []
 
 
 def test_a_version_is_drawn_for_each_write() -> None:
@@ -431,12 +488,12 @@ def test_a_commit_writes_the_handlers_items_and_the_completion_together() -> Non
     assert list(store.memory.tables["T"].items.values()) == [{"id": "1", "amount": 5}]
 
 
-@pytest.mark.parametrize("trouble", [[LOST], [THROTTLED], OSError("reset")])
+@pytest.mark.parametrize("trouble", [LOST, THROTTLED])
 def test_a_commit_is_sent_again_as_the_very_same_change(trouble: Any) -> None:
     """The same version, the same expiration: a transaction's token allows one content."""
     store = Script()
     mine = claimed(store)
-    store.entries = [trouble[0] if isinstance(trouble, list) else trouble, None]
+    store.entries = [trouble, None]
 
     answer = commit(settlement(mine), put().actions, store, deadline())
 

@@ -797,6 +797,14 @@ MUTANTS = [
         where=("tests/unit/stores/test_prepared.py",),
     ),
     Mutant(
+        name="JSON is sent whatever the client speaks",
+        promise=1,
+        file="stores/prepared.py",
+        old=' or _protocol(getattr(meta, "service_model", None)) != "json":\n',
+        new=":\n",
+        where=("tests/unit/stores/test_prepared.py",),
+    ),
+    Mutant(
         name="a transaction's token is drawn at each sending",
         promise=5,
         file="stores/dynamodb.py",

@@ -18,7 +18,8 @@ class Prepared(list["BatchStatementRequestTypeDef"]):
 
 def accept_prepared(client: "DynamoDBClient") -> None:
     """Let a client send prepared statements as they are; all else that it sends is left alone. Doing so again changes
-    nothing. Something of a user's that only acts like a client has no events, and takes the statements like any list.
+    nothing. A client that speaks another protocol than JSON serialises them itself, and so does something of a user's
+    that only acts like a client and has no events: to both they are a list like any other.
 
     They are put into the body by `before-call`, which boto3 documents for that. They are set aside by
     `before-parameter-build`, once whoever looks at parameters (botocore's Stubber does) has seen them all. Its guide
@@ -26,12 +27,18 @@ def accept_prepared(client: "DynamoDBClient") -> None:
 
     Source: https://docs.aws.amazon.com/boto3/latest/guide/events.html
     """
-    events = getattr(getattr(client, "meta", None), "events", None)
-    if events is None:
+    meta = getattr(client, "meta", None)
+    events = getattr(meta, "events", None)
+    if events is None or _protocol(getattr(meta, "service_model", None)) != "json":
         return
     operation = "dynamodb.BatchExecuteStatement"
     events.register(f"before-parameter-build.{operation}", _set_aside, unique_id=f"{_SET_ASIDE}-aside")
     events.register(f"before-call.{operation}", _put_back, unique_id=f"{_SET_ASIDE}-back")
+
+
+def _protocol(model: object) -> object:
+    """In what form botocore speaks to the service: of those that both know, or, in an older botocore, the only one."""
+    return getattr(model, "resolved_protocol", None) or getattr(model, "metadata", {}).get("protocol")
 
 
 def _set_aside(params: dict[str, Any], context: dict[str, Any], **event: object) -> None:

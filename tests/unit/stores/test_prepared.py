@@ -9,9 +9,11 @@ import json
 from typing import TYPE_CHECKING, Any, cast
 
 import boto3
+import botocore.session
 import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
+from botocore.model import ServiceModel
 from botocore.stub import Stubber
 
 from idempotent_receiver.stores import prepared
@@ -24,22 +26,47 @@ if TYPE_CHECKING:
 
 
 class Wire:
-    """A client whose requests end here; `bodies` are what they carried."""
+    """A client whose requests end here; `sent` is what they carried, and `bodies` what of it was JSON."""
 
-    def __init__(self) -> None:
-        session = boto3.session.Session(aws_access_key_id="unit", aws_secret_access_key="test", region_name="us-east-1")
+    def __init__(self, metadata: dict[str, Any] | None = None) -> None:
+        core = botocore.session.Session()
+        if metadata is not None:
+            core.register_component("data_loader", Loader(core.get_component("data_loader"), metadata))
+        session = boto3.session.Session("unit", "test", region_name="us-east-1", botocore_session=core)
         self.client: DynamoDBClient = session.client("dynamodb")
         self.bodies: list[Any] = []
+        self.sent: list[bytes] = []
         # The stubs know of no handler that answers.
         self.client.meta.events.register("before-send.dynamodb", cast("Any", self._answer))
 
     def _answer(self, request: AWSPreparedRequest, **_: object) -> AWSResponse:
         assert isinstance(request.body, bytes)
         assert request.headers["Content-Length"] == str(len(request.body))
-        self.bodies.append(json.loads(request.body))
+        self.sent.append(request.body)
+        cbor = request.headers["Content-Type"] == b"application/cbor"
+        if not cbor:
+            self.bodies.append(json.loads(request.body))
         answer: Any = AWSResponse(request.url, 200, HTTPHeaders(), None)
-        answer._content = b'{"Responses": []}'
+        answer._content = b"\xa0" if cbor else b'{"Responses": []}'
         return cast("AWSResponse", answer)
+
+
+class Loader:
+    """botocore's loader of service models, which says something else of DynamoDB's."""
+
+    def __init__(self, loader: Any, metadata: dict[str, Any]) -> None:
+        self._loader = loader
+        self._metadata = metadata
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def load_service_model(self, service_name: str, type_name: str, api_version: str | None = None) -> Any:
+        model = self._loader.load_service_model(service_name, type_name, api_version)
+        if (service_name, type_name) != ("dynamodb", "service-2"):
+            return model
+        stated = {name: value for name, value in (model["metadata"] | self._metadata).items() if value is not None}
+        return model | {"metadata": stated}
 
 
 def statements(count: int) -> list[BatchStatementRequestTypeDef]:
@@ -70,6 +97,33 @@ def test_one_request_leaves_nothing_behind_for_the_next(wire: Wire) -> None:
     wire.client.batch_execute_statement(Statements=Prepared(statements(3)))
     wire.client.batch_execute_statement(Statements=statements(2))
     assert [len(body["Statements"]) for body in wire.bodies] == [3, 2]
+
+
+@pytest.mark.parametrize("count", [1, 25])
+def test_a_client_of_another_protocol_serialises_the_statements_itself(count: int) -> None:
+    """JSON in place of what that protocol makes of them would be refused: all, in order, in its own form."""
+    ours, plain = (Wire({"protocol": "smithy-rpc-v2-cbor", "protocols": ["smithy-rpc-v2-cbor"]}) for _ in "ab")
+    accept_prepared(ours.client)
+
+    ours.client.batch_execute_statement(Statements=Prepared(statements(count)))
+    plain.client.batch_execute_statement(Statements=statements(count))
+
+    assert ours.sent == plain.sent
+    assert ours.bodies == []
+    assert ours.sent[0].count(b"SELECT ") == count
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_model_that_states_one_protocol_alone_is_asked_for_it(older: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As models did, and as a botocore did that had nothing to choose from."""
+    wire = Wire({"protocols": None})
+    if older:
+        monkeypatch.delattr(ServiceModel, "resolved_protocol")
+    accept_prepared(wire.client)
+
+    wire.client.batch_execute_statement(Statements=Prepared(statements(3)))
+
+    assert wire.sent == [json.dumps({"Statements": statements(3)}, separators=(",", ":")).encode()]
 
 
 def test_a_client_that_several_stores_share_learns_it_once(wire: Wire) -> None:

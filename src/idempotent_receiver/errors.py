@@ -166,8 +166,14 @@ def text_of(error: BaseException) -> str:
     return text[:_MOST_TEXT].encode("utf-8", "replace").decode("utf-8")
 
 
+_CHECKS_OF_ARGUMENTS = ("idempotent_receiver.transaction", "idempotent_receiver.plain_values")
+
+
 def _location(traceback: TracebackType | None) -> str | None:
     frames = list(walk_tb(traceback))
+    # The caller's line tells which argument a transaction refused: the text, which names it, is not kept.
+    while len(frames) > 1 and frames[-1][0].f_globals.get("__name__") in _CHECKS_OF_ARGUMENTS:
+        frames.pop()
     if not frames:
         return None
     frame, line = frames[-1]

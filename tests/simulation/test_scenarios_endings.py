@@ -467,7 +467,9 @@ def test_a_wrong_argument_of_a_transaction_fails_its_message_alone_and_at_once(w
 
     assert worker.answers == [["0"]]
     assert (scene.status("0"), scene.status("1")) == ("FAILED", "COMPLETED")
-    assert json.loads(scene.memory.items["0"]["error"])["type"] in ("TypeError", "ValueError")
+    error = json.loads(scene.memory.items["0"]["error"])
+    assert error["type"] in ("TypeError", "ValueError")
+    assert error["at"].startswith(f"{__name__}.handle:"), "the line that gave it says which argument it was"
     assert sorted(name for name, _ in scene.requests()) == ["commit", "insert", "replace"]
     assert scene.world.now < 0.1
 

@@ -37,6 +37,9 @@ execution's, with a lease as long as that may take. Until then the record keeps 
 orphaned can start it. The execution's end is its `Conclusion`, which needs no claim: the record being its own, and
 still in progress, is what it names instead.
 
+**Expiring.** A record ends once its retention is over, but never before its lease: a retention may be shorter than a
+call may run, and what has expired counts as absent.
+
 **Transitions.** `Look`, `Claim`, `Settlement`, `Commit` and `Conclusion` share one shape, so that one loop
 (`protocol.drive`) can bring any of them to its answer: given what is there now, `step` says the next `Change` to try or
 the final answer.
@@ -45,7 +48,7 @@ the final answer.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 DEFAULT_RETENTION_SECONDS = 30 * 24 * 60 * 60
 """Thirty days: moves to and from a dead-letter queue restart SQS's own retention of at most fourteen."""
@@ -323,9 +326,10 @@ class Settlement(NamedTuple):
 
     def change(self, now_ms: int, version: str) -> Change:
         """The write that settles the claim."""
-        lasting = {"version": version, "expiration": _expiration(now_ms, self.retention_seconds)}
-        ended = {"in_progress_expiration": None, "error": None, "input": None}
-        new = self.held._replace(**{**ended, **self.outcome, **lasting})  # type: ignore[arg-type]  # names tell types
+        ended = {"in_progress_expiration": None, "error": None, "input": None, **self.outcome}
+        lease_until_ms = cast("int | None", ended["in_progress_expiration"])
+        lasting = {"version": version, "expiration": _expiration(now_ms, self.retention_seconds, lease_until_ms)}
+        new = self.held._replace(**{**ended, **lasting})  # type: ignore[arg-type]  # the names tell the types
         return Change(new, self.held)
 
     def applied(self, change: Change) -> Settled:
@@ -480,7 +484,7 @@ def _claimed(claim: Claim, seen: Record | None, now_ms: int, version: str) -> Re
         id=claim.id,
         status=Status.INPROGRESS.value,
         version=version,
-        expiration=_expiration(now_ms, claim.retention_seconds),
+        expiration=_expiration(now_ms, claim.retention_seconds, claim.lease_until_ms),
         in_progress_expiration=claim.lease_until_ms,
         attempts=before + 1,
         validation=claim.fingerprint,
@@ -489,8 +493,14 @@ def _claimed(claim: Claim, seen: Record | None, now_ms: int, version: str) -> Re
     )
 
 
-def _expiration(now_ms: int, retention_seconds: int) -> int:
-    return now_ms // 1000 + retention_seconds
+def _expiration(now_ms: int, retention_seconds: int, lease_until_ms: int | None) -> int:
+    """The record's end, in whole seconds: not before its retention is over, and never before its lease is, for an
+    expired record counts as absent however live its lease.
+    """
+    until_ms = now_ms + retention_seconds * 1000
+    if lease_until_ms is not None:
+        until_ms = max(until_ms, lease_until_ms)
+    return -(-until_ms // 1000)
 
 
 def _differs(seen: Record, fingerprint: str | None) -> bool:

@@ -85,7 +85,7 @@ def sqs_consumer(
     options.require_dead_letter_queue(dead_letter_queue, sqs)
     options.require_payload(payload, key, keys.message_id)
     options.require_kind(results, "results", "a S3Results(bucket, client)", "put", "get")
-    options.require_retention(retention_seconds)
+    options.require_queue_retention(retention_seconds)
     options.require_count(concurrency, "concurrency")
     options.require_numbers(lease_margin_seconds=lease_margin_seconds, stop_margin_seconds=stop_margin_seconds)
     options.require_kind(backoff, "backoff", "a Backoff(first_seconds=..., longest_seconds=...)", "seconds")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idempotent_receiver.record import (
+    DEFAULT_RETENTION_SECONDS,
     AlreadyCompleted,
     AlreadyFailed,
     Change,
@@ -47,6 +48,7 @@ claims = st.builds(
     fingerprint=st.sampled_from([OURS, "another's"]),
     owner=st.just("w"),
     lease_until_ms=st.integers(1, 900_000).map(lambda ahead: NOW_MS + ahead),
+    retention_seconds=st.integers(1, 1000) | st.just(DEFAULT_RETENTION_SECONDS),
     failures_are_answers=st.booleans(),
 )
 versions = st.lists(hostile.characters.filter(bool), max_size=2)
@@ -109,6 +111,8 @@ def test_what_is_claimed_can_be_settled_and_by_nobody_else(
 
     assert change.seen is seen
     assert change.new.version == "fresh"
+    assert change.new.expiration is not None
+    assert change.new.expiration * 1000 >= claim.lease_until_ms
     assert isinstance(settled, Change)
     assert settled.expected == {"version": "fresh"}
     assert settlement.step(settled.new, ["later"], NOW_MS, "third") == Settled(settled.new)

@@ -224,6 +224,14 @@ MUTANTS = [
         new="            if False:\n",
         where=(SCENARIOS.format("fifo"),),
     ),
+    Mutant(
+        name="a record expires before its lease",
+        promise=2,
+        file="record.py",
+        old="        until_ms = max(until_ms, lease_until_ms)\n",
+        new="        pass\n",
+        where=(UNIT.format("record"), UNIT.format("function")),
+    ),
     # 3. Once done, done.
     Mutant(
         name="a completed record may be claimed",
@@ -243,7 +251,7 @@ MUTANTS = [
         name="the retention is not renewed",
         promise=3,
         file="record.py",
-        old='"expiration": _expiration(now_ms, self.retention_seconds)}',
+        old='"expiration": _expiration(now_ms, self.retention_seconds, lease_until_ms)}',
         new='"expiration": self.held.expiration}',
         where=(UNIT.format("record"),),
     ),
@@ -251,8 +259,8 @@ MUTANTS = [
         name="an expiration in milliseconds where seconds are meant",
         promise=3,
         file="record.py",
-        old="    return now_ms // 1000 + retention_seconds\n",
-        new="    return now_ms + retention_seconds\n",
+        old="    return -(-until_ms // 1000)\n",
+        new="    return until_ms\n",
     ),
     Mutant(
         name="a result that cannot be kept is a failure",
@@ -647,12 +655,12 @@ MUTANTS = [
         where=(),
     ),
     Mutant(
-        name="a record may expire before its lease",
+        name="a queue's record may expire while its message can come again",
         promise=3,
         file="options.py",
         old="SHORTEST_RETENTION_SECONDS = 24 * 60 * 60",
         new="SHORTEST_RETENTION_SECONDS = 0",
-        where=(),
+        where=(UNIT.format("sqs"),),
     ),
     Mutant(
         name="a claim's version is its owner",

@@ -6,7 +6,8 @@ I3  A COMPLETED record never changes before it expires.
 I4  A message is acknowledged only if at that moment its record is COMPLETED, or SQS has confirmed its dead letter.
 I5  An invocation that met no fault leaves no live claim of its own behind.
 I6  Once the faults have stopped and a lease has passed, one delivery without faults acknowledges everything.
-I7  While its lease is live, only the invocation that holds a claim changes its record.
+I7  While its lease is live, only the invocation that holds a claim changes its record; and no record is written that
+    expires before its lease, for then it would count as nobody's.
 I8  COMPLETED is written only after that worker's handler has succeeded for that key.
 I9  An invocation that nobody contends with, and that meets no more than passing troubles of the store, acknowledges
     everything itself.
@@ -83,6 +84,10 @@ def check_write(
         raise Violation("I3", f"{writer} changed a completed record from {shown(before)} to {shown(after)}")
     if live(before, now_ms) and before is not None and before.get("owner") != writer:
         raise Violation("I7", f"{writer} changed {shown(before)} to {shown(after)} while its lease was live")
+    if after is not None and after["expiration"] * 1000 < after.get("in_progress_expiration", 0):
+        raise Violation(
+            "I7", f"{writer} wrote {shown(after)}, which expires at {after['expiration']}, before its lease"
+        )
     if after is not None and after["status"] == "COMPLETED" and (writer, after["id"]) not in succeeded:
         raise Violation("I8", f"{writer} completed {after['id']}, for which its handler has not succeeded")
 

@@ -230,7 +230,7 @@ def test_a_step_of_the_wall_clock_during_an_invocation_changes_neither_lease_nor
     scene.run()
 
     assert worker.answers == [["2", "3"]]
-    assert scene.memory.items["0"]["expiration"] == int(scene.epoch_seconds - scene.world.now) + 30 * 24 * 3600 + 2
+    assert scene.memory.items["0"]["expiration"] == int(scene.epoch_seconds - scene.world.now) + 30 * 24 * 3600 + 3
     assert scene.live_claims() == []
 
 

@@ -409,8 +409,44 @@ def test_every_settlement_renews_the_retention(settlement: Settlement) -> None:
     change = settlement.step(settlement.held, (), later, "fresh")
 
     assert isinstance(change, Change)
-    assert change.new.expiration == NOW + 90 + DAY
+    assert change.new.expiration == NOW + 91 + DAY
     assert change.new.version == "fresh"
+
+
+@pytest.mark.parametrize("retention", [1, 60, DAY])
+@pytest.mark.parametrize("lease_ms", [1, 999, 1000, 60_001, 900_000])
+def test_a_record_never_expires_before_its_lease(lease_ms: int, retention: int) -> None:
+    """Whoever met it meanwhile would take it for absent: the expiration stands before the lease in the table."""
+    wish = claim(lease_until_ms=NOW_MS + lease_ms, retention_seconds=retention)
+    written = [change_of(wish, seen).new for seen in (None, existing("FAILED"), existing("COMPLETED", expiration=NOW))]
+    mine = held(retention_seconds=retention)
+    written.append(change_of(record.hand_over(mine, "arn:1", NOW_MS + lease_ms), mine.record).new)
+    written.append(change_of(record.release(mine, NOW_MS + 1), mine.record).new)
+
+    for new in written:
+        assert new.expiration is not None
+        assert new.in_progress_expiration is not None
+        assert new.expiration * 1000 >= new.in_progress_expiration
+        assert new.expiration >= NOW + retention
+
+
+@pytest.mark.scenario("S10", mutant="a record expires before its lease")
+def test_a_live_lease_is_honoured_to_its_end_however_short_the_retention() -> None:
+    """An answer that is kept for a second, of a call that may run for a quarter of an hour."""
+    seen = held(lease_until_ms=NOW_MS + 900_500, retention_seconds=1).record
+
+    assert decide(seen, claim(), (), NOW_MS + 900_499) == InProgress(NOW_MS + 900_500)
+    assert isinstance(decide(seen, claim(), (), NOW_MS + 900_500), Claimable)
+
+
+@pytest.mark.parametrize("after_ms", [0, 1, 999])
+def test_a_record_is_kept_for_all_of_its_retention(after_ms: int) -> None:
+    """Expirations are whole seconds: the next one counts, or a second's retention could be a millisecond."""
+    mine = held(retention_seconds=1)
+    done = record.complete(mine, "1").change(NOW_MS + after_ms, "fresh").new
+
+    assert not done.expired(NOW_MS + after_ms + 999)
+    assert done.expired(NOW_MS + after_ms + 2000)
 
 
 def test_a_settlement_whose_own_version_stands_is_settled() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import boto3
@@ -16,6 +17,8 @@ from idempotent_receiver import (
     Transaction,
     UnusableKey,
     body_field,
+    http_endpoint,
+    idempotent,
     message_attribute,
     message_id,
     sqs_consumer,
@@ -63,12 +66,19 @@ def test_message_ids_need_no_namespace_and_may_have_one() -> None:
     sqs_consumer(MemoryStore(namespace="n"))
 
 
-@pytest.mark.scenario("S10", mutant="a record may expire before its lease")
-@pytest.mark.parametrize("seconds", [0, -1, 86_399])
+@pytest.mark.parametrize("seconds", [1, 3600, 86_399])
 def test_a_record_must_not_expire_while_its_message_can_come_again(seconds: int) -> None:
-    """A retention below a day is refused; a lease can never outlast it."""
+    """A retention below a day is refused: SQS delivers again for days."""
     with pytest.raises(ValueError, match="retention_seconds must be at least 86400"):
         sqs_consumer(MemoryStore(), retention_seconds=seconds)
+
+
+@pytest.mark.parametrize("seconds", [None, 0, -1, 0.5, 300.0, True, "300"])
+@pytest.mark.parametrize("way_in", [sqs_consumer, http_endpoint, partial(idempotent, key=str)])
+def test_a_retention_is_a_whole_number_of_seconds(way_in: Any, seconds: Any) -> None:
+    """An expiration is one; None is a variable that is not set."""
+    with pytest.raises(ValueError, match="retention_seconds must be a whole number of seconds, and at least 1"):
+        way_in(MemoryStore("n"), retention_seconds=seconds)
 
 
 @pytest.mark.parametrize("concurrency", [0, -1])

@@ -42,7 +42,10 @@ def message_attribute(name: str) -> KeyStrategy:
 
 
 def body_field(path: str) -> KeyStrategy:
-    """A string in the JSON body, found by a JMESPath expression: `transfer_id`, `detail.order.id`.
+    """A string or a whole number in the JSON body, found by a JMESPath expression: `transfer_id`, `detail.order.id`.
+
+    A number's key is its digits: 42, 42.0 and 4.2e1 are `42`, as RFC 8785 has them. So is the string "42": producers
+    that disagree about the type mean the same order. Their payloads differ, so the second is refused, not run.
 
     A body that has a name twice in one object has no usable key: another reader may take the other one.
     Raises ValueError at once for a path that is no JMESPath; a name with a hyphen wants quotes: `'"order-id"'`.
@@ -58,9 +61,27 @@ def body_field(path: str) -> KeyStrategy:
             ) from None
         if found is None:
             raise UnusableKey(f"the body has no {path!r} to take as the key")
-        return found  # type: ignore[no-any-return]  # checked by usable
+        if isinstance(found, bool) or not isinstance(found, str | int | float):
+            raise UnusableKey(f"{path!r} finds a {type(found).__name__}: a key is a string or a whole number")
+        return found if isinstance(found, str) else _digits(found, path)
 
     return key
+
+
+_INEXACT = 2**53
+"""From here on, several whole numbers are read as one float."""
+
+
+def _digits(number: int | float, path: str) -> str:
+    """A whole number's one form. Raises UnusableKey where it is none, or cannot be known for sure."""
+    if isinstance(number, int):
+        return str(number)
+    if not number.is_integer() or abs(number) >= _INEXACT:
+        raise UnusableKey(
+            f"{path!r} finds a number with a fraction, or beyond 2**53 and inexact: "
+            "a key is a string or a whole number; send it as a string"
+        )
+    return str(int(number))
 
 
 def event_id(event: Any, *_: object) -> str:

@@ -241,6 +241,14 @@ MUTANTS = [
         new="    if seen.status == Status.COMPLETED and seen.version in wrote:\n",
     ),
     Mutant(
+        name="a number's key depends on how it is written",
+        promise=3,
+        file="keys.py",
+        old="    return str(int(number))\n",
+        new="    return str(number)\n",
+        where=(UNIT.format("keys"),),
+    ),
+    Mutant(
         name="an expired record is honoured",
         promise=3,
         file="record.py",

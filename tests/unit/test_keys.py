@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idempotent_receiver import MemoryStore, Message, body_field, event_id, message_attribute, message_id
+from idempotent_receiver import MemoryStore, Message, body_field, event_id, message_attribute, message_id, sqs_consumer
 from idempotent_receiver.deadletter import STAMP
 from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.keys import (
@@ -21,6 +21,8 @@ from idempotent_receiver.keys import (
 )
 from idempotent_receiver.payload import fingerprint
 from idempotent_receiver.store import record_id
+from tests.contexts import Context
+from tests.held_clock import HeldClock
 
 
 def message(body: str = "{}", **attributes: Any) -> Message:
@@ -52,6 +54,56 @@ def test_the_message_id_is_the_key_unless_the_message_carries_its_original_one()
 def test_a_body_field_is_found_by_its_path(path: str, body: str, key: str) -> None:
     """JMESPath, as elsewhere at AWS."""
     assert body_field(path)(message(body)) == key
+
+
+@pytest.mark.parametrize(
+    ("number", "key"),
+    [
+        ("42", "42"),
+        ("42.0", "42"),
+        ("4.2e1", "42"),
+        ('"42"', "42"),
+        ("0", "0"),
+        ("-0", "0"),
+        ("-0.0", "0"),
+        ("-7", "-7"),
+        ("9007199254740991.0", "9007199254740991"),
+        ("9007199254740993", "9007199254740993"),
+        ("123456789012345678901234567890", "123456789012345678901234567890"),
+    ],
+)
+def test_a_whole_number_is_a_key_however_it_is_written(number: str, key: str) -> None:
+    """By its digits alone, as RFC 8785 has them; a string of the same digits is the same key."""
+    assert body_field("id")(message(f'{{"id": {number}}}')) == key
+
+
+@pytest.mark.parametrize(
+    "value", ["4.2", "1e400", "NaN", "-Infinity", "true", "false", "9007199254740992.0", "1e300", "[42]", '{"a":1}']
+)
+def test_what_is_no_whole_number_for_sure_is_no_key(value: str) -> None:
+    """A float beyond 2**53 stands for several numbers. The reason says nothing of the body."""
+    with pytest.raises(UnusableKey, match="'id'") as caught:
+        body_field("id")(message(f'{{"id": {value}}}'))
+
+    assert value not in str(caught.value)
+
+
+def test_a_number_and_the_string_of_its_digits_are_one_order_and_two_payloads() -> None:
+    """Two producers that disagree about the type mean the same order: the second is refused, and not run."""
+    runs = []
+
+    @sqs_consumer(MemoryStore(namespace="orders"), key=body_field("id"))
+    def take(order: dict[str, Any]) -> None:
+        runs.append(order)
+
+    bodies = ['{"id": 42, "sku": "a"}', '{"sku": "a", "id": 42.0}', '{"id": "42", "sku": "a"}']
+    answers = [
+        take({"Records": [{"messageId": f"m-{number}", "body": body}]}, Context(HeldClock()))
+        for number, body in enumerate(bodies)
+    ]
+
+    assert [len(answer["batchItemFailures"]) for answer in answers] == [0, 0, 1]
+    assert runs == [{"id": 42, "sku": "a"}]
 
 
 def test_a_path_that_is_none_is_refused_at_once_with_the_remedy() -> None:

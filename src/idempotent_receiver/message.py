@@ -32,6 +32,8 @@ class Message:
     record_id: str = ""
     attempt: int = 0
     remaining_time_ms: Callable[[], int] = lambda: 0
+    rest: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """What else the event says of it, such as `md5OfBody`: Powertools' keys may be made of that."""
 
     @property
     def idempotency_key(self) -> str:
@@ -117,8 +119,12 @@ def _message(record: object, place: int, open_envelope: Callable[[str], str]) ->
         message_attributes=record.get("messageAttributes") or {},
         queue_arn=record.get("eventSourceARN") or "",
         receipt_handle=record.get("receiptHandle") or "",
+        rest=tuple((name, value) for name, value in record.items() if name not in _TAKEN and isinstance(value, str)),
     )
 
+
+_TAKEN = frozenset({"messageId", "body", "attributes", "messageAttributes", "eventSourceARN", "receiptHandle"})
+"""What a Message has an attribute for."""
 
 _KINDS = {"messageAttributes": dict, "eventSourceARN": str, "receiptHandle": str}
 """What may be missing, and is of this type where it is there."""

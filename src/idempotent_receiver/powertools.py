@@ -68,8 +68,8 @@ def _record_of(message: Message) -> Mapping[str, Any]:
         "body": message.raw_body,
         "attributes": message.attributes,
         "messageAttributes": message.message_attributes,
-        "eventSource": "aws:sqs",
         "eventSourceARN": message.queue_arn,
+        **dict(message.rest),
     }
 
 

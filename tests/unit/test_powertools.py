@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
+from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from aws_lambda_powertools.utilities.idempotency import (
     DynamoDBPersistenceLayer,
     IdempotencyConfig,
@@ -21,6 +23,7 @@ from idempotent_receiver import (
     DynamoDBStore,
     FingerprintMismatch,
     InProgress,
+    Message,
     UnusableKey,
     http_endpoint,
     idempotent,
@@ -35,6 +38,7 @@ from tests.unit.test_http import request
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
     from mypy_boto3_dynamodb import DynamoDBClient
 
 PREFIX = "shop.handler"
@@ -271,6 +275,77 @@ def test_its_record_of_a_message_acknowledges_the_message(
         raise AssertionError("it has been handled")
 
     assert consumer({"Records": [record]}, Context(HeldClock())) == {"batchItemFailures": []}
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "md5OfBody",
+        "awsRegion",
+        "md5OfMessageAttributes",
+        "eventSource",
+        "[messageId, awsRegion, md5OfBody]",
+        "{a: md5OfMessageAttributes, b: messageAttributes.tenant.stringValue, c: attributes.SenderId}",
+        None,
+    ],
+)
+def test_every_field_of_its_sqs_record_makes_its_key(
+    store: DynamoDBStore, theirs: DynamoDBPersistenceLayer, expression: str | None
+) -> None:
+    """All that Lambda's event has of a message, as its batch utility hands it to a function."""
+    record = {
+        "messageId": "m-1",
+        "receiptHandle": "r-1",
+        "body": '{"order": 7}',
+        "attributes": {
+            "ApproximateReceiveCount": "1",
+            "SentTimestamp": "1795221600000",
+            "SenderId": "AROAEXAMPLEEXAMPLEEXA:producer",
+            "ApproximateFirstReceiveTimestamp": "1795221600012",
+        },
+        "messageAttributes": {
+            "tenant": {"stringValue": "t-1", "stringListValues": [], "binaryListValues": [], "dataType": "String"}
+        },
+        "md5OfBody": "8ee4ba8f1d5ad1f7c5f4ff8a7c8a5f3a",
+        "md5OfMessageAttributes": "c3b2a1d4e5f60718293a4b5c6d7e8f90",
+        "eventSource": "aws:sqs",
+        "eventSourceARN": "arn:aws:sqs:us-east-1:123456789012:orders",
+        "awsRegion": "us-east-1",
+    }
+    its = config(event_key_jmespath=expression or "")
+
+    @idempotent_function(data_keyword_argument="record", persistence_store=theirs, config=its, key_prefix=PREFIX)
+    def handle(record: SQSRecord) -> None: ...
+
+    processor = BatchProcessor(event_type=EventType.SQS)
+    event = {"Records": [record]}
+    process_partial_response(event, partial(_by_keyword, handle), processor, Context(HeldClock()))  # type: ignore[arg-type]
+
+    @sqs_consumer(store, key=powertools_key(expression))
+    def consumer(body: dict) -> None:  # type: ignore[type-arg]
+        raise AssertionError("it has been handled")
+
+    assert consumer(event, Context(HeldClock())) == {"batchItemFailures": []}
+
+
+def _by_keyword(function: Any, record: SQSRecord) -> Any:
+    return function(record=record)
+
+
+def test_a_step_makes_the_key_of_its_message_too_whatever_its_handler_did_to_it(store: DynamoDBStore) -> None:
+    """The handler's message is its own, and says all that ours does."""
+    key, made = powertools_key("[md5OfBody, messageAttributes]"), []
+
+    @sqs_consumer(store, key=lambda message: made.append(message) or key(message))  # type: ignore[func-returns-value]
+    def consumer(body: dict, message: Message) -> None:  # type: ignore[type-arg]
+        assert key(message) == key(made[0])
+        message.message_attributes["tenant"]["stringValue"] = "another"  # type: ignore[index]
+        assert key(message) != key(made[0])
+
+    attributes = {"tenant": {"stringValue": "t-1", "dataType": "String"}}
+    record = {"messageId": "m", "body": "{}", "md5OfBody": "99914b932bd37a50b983c5e7c90ae93b"}
+    event = {"Records": [{**record, "messageAttributes": attributes}]}
+    assert consumer(event, Context(HeldClock())) == {"batchItemFailures": []}
 
 
 @pytest.mark.parametrize("given", [None, {}, {"other": 1}, {"id": None}, {"id": ""}])

@@ -65,7 +65,7 @@ def stamped(key: str) -> dict[str, Any]:
 
     Each send gets a messageId of its own; a consumer whose strategy is `message_id` takes all with this key for one
     message, as long as the body is the same to the byte. Take a key that nobody else's message has, such as
-    `current_claim().idempotency_key`.
+    `current_claim().idempotency_key`. Where that consumer's store has no namespace, a key with `#` is refused.
     """
     return {STAMP: {"DataType": "String", "StringValue": Stamp(key=key, original_id=key).to_json()}}
 

@@ -72,7 +72,7 @@ _INEXACT = 2**53
 """From here on, several whole numbers are read as one float."""
 
 
-def _digits(number: int | float, path: str) -> str:
+def _digits(number: float, path: str) -> str:
     """A whole number's one form. Raises UnusableKey where it is none, or cannot be known for sure."""
     if isinstance(number, int):
         return str(number)

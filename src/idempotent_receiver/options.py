@@ -5,13 +5,16 @@ than of every message later.
 from collections.abc import Callable
 from typing import Any
 
+from idempotent_receiver.namespaces import checked
+
 SHORTEST_RETENTION_SECONDS = 24 * 60 * 60
 """A queue's records should outlive the queue: SQS delivers a message again for days."""
 
 
 def require_store(store: object, way_in: str) -> None:
-    """Raise TypeError for what is not a store."""
+    """Raise TypeError for what is not a store, TypeError or ValueError for a namespace that cannot be one."""
     if all(callable(getattr(store, name, None)) for name in ("insert", "read", "replace")):
+        checked(getattr(store, "namespace", None))
         return
     if callable(store):
         raise TypeError(f"{way_in} wants a store before it wraps a function: @{way_in}(store)")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.record import Change, Record
 from idempotent_receiver.transaction import Action
 
@@ -73,7 +74,7 @@ class RecordStore(Protocol):
     """
 
     namespace: str | None
-    """What keeps this consumer's keys apart from those of others in one table."""
+    """What keeps this consumer's keys apart from those of others in one table. It holds no `#`."""
 
     def insert(self, records: Sequence[Record]) -> Sequence[Written]:
         """Put each record where its id has none; distinct ids, the answers in the records' order."""
@@ -99,5 +100,14 @@ class TransactionalStore(RecordStore, Protocol):
 
 
 def record_id(store: RecordStore, key: str) -> str:
-    """The id of a key's record: the key, or `{namespace}#{key}`."""
-    return key if store.namespace is None else f"{store.namespace}#{key}"
+    """The id of a key's record: the key, or `{namespace}#{key}`. No other namespace and key have the same.
+
+    Raises UnusableKey for a key with `#` where there is no namespace: it could be the id of another's record.
+    """
+    if store.namespace is not None:
+        return f"{store.namespace}#{key}"
+    if "#" in key:
+        raise UnusableKey(
+            "the key has a '#', so it could name another's record: send a key without, or give the store a namespace"
+        )
+    return key

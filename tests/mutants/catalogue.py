@@ -149,6 +149,22 @@ MUTANTS = [
         new='                response.setdefault("Responses", {})\n',
         where=("tests/unit/stores/test_dynamodb.py",),
     ),
+    Mutant(
+        name="a store without a namespace takes a key with a number sign",
+        promise=1,
+        file="store.py",
+        old='    if "#" in key:\n',
+        new='    if "#" in key and False:\n',
+        where=(UNIT.format("sqs"),),
+    ),
+    Mutant(
+        name="a namespace may have a number sign",
+        promise=1,
+        file="namespaces.py",
+        old='    if "#" in namespace:\n',
+        new='    if "#" in namespace and False:\n',
+        where=(UNIT.format("sqs"),),
+    ),
     # 2. One at a time.
     Mutant(
         name="a take-over without compare-and-swap",
@@ -973,8 +989,8 @@ MUTANTS = [
         name="a namespace is left out of the id",
         promise=1,
         file="store.py",
-        old='    return key if store.namespace is None else f"{store.namespace}#{key}"\n',
-        new="    return key\n",
+        old='        return f"{store.namespace}#{key}"\n',
+        new="        return key\n",
         where=(),
     ),
     Mutant(

@@ -322,7 +322,9 @@ def test_two_consumers_of_one_table_do_not_silence_each_other() -> None:
 BAD_KEYS = {
     "missing": "{}",
     "null": '{"k":null}',
-    "number": '{"k":7}',
+    "fraction": '{"k":7.5}',
+    "inexact number": '{"k":9007199254740993.0}',
+    "true": '{"k":true}',
     "list": '{"k":["a"]}',
     "empty": '{"k":""}',
     "too long": json.dumps({"k": "x" * 3000}),

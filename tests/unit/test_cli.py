@@ -247,7 +247,7 @@ def test_every_command_answers_scripts_with_one_json_document(receiver: Receiver
     assert isinstance(receiver(*command, *argument, "--stack", "transfers", "--json").json, dict)
 
 
-LONG = "arn%3Aaws%3Aiam%3A%3A123456789012%3Auser%2Fclient-with-a-name#order-1"
+LONG = "arn%3Aaws%3Aiam%3A%3A123456789012%3Auser%2Fclient-with-a-name/order-1"
 
 
 def copied(told: Any) -> Iterator[str]:
@@ -933,6 +933,7 @@ def test_a_native_redrive_takes_no_filter(receiver: Receiver) -> None:
         (["show", "k", "--stack", "unknown"], 2, "there is no stack unknown"),
         (["show", "k", "--table", "arn:aws:dynamodb"], 2, "not a DynamoDB table's name"),
         (["show", "k", "--table", "missing"], 2, "table missing does not exist"),
+        (["show", "k", "--table", "records", "--namespace", "a#b"], 2, "--namespace: namespace 'a#b' has a '#'"),
         (["stuck", "--table", "missing", "--yes"], 2, "table missing does not exist"),
         (["dlq", "list", "--queue", "transfers", "--table", "records"], 2, "--key-strategy, which is message_id"),
         (["dlq", "list", "--queue", "nowhere", "--table", "records"], 2, "there is no queue nowhere"),

@@ -175,6 +175,25 @@ def test_a_records_id_is_the_key_or_the_key_in_its_namespace() -> None:
     assert record_id(MemoryStore(namespace="n"), "a") == "n#a"
 
 
+PARTS = st.text("ab#.", min_size=1, max_size=4)
+
+
+@given(st.none() | PARTS, PARTS, st.none() | PARTS, PARTS)
+def test_no_two_namespaces_and_keys_have_one_id(
+    one: str | None, one_key: str, other: str | None, other_key: str
+) -> None:
+    """Whoever chose the key: what could be read in two ways is refused."""
+    try:
+        ids = [record_id(MemoryStore(one), one_key), record_id(MemoryStore(other), other_key)]
+    except ValueError:  # an UnusableKey is one
+        assert "#" in f"{one}{other}" or any(
+            "#" in key for key, of in ((one_key, one), (other_key, other)) if of is None
+        )
+        return
+
+    assert (ids[0] == ids[1]) == ((one, one_key) == (other, other_key))
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [('{"a":1,"b":2}', '{ "b": 2, "a": 1 }'), ("1.0", "1"), (r'"\u00e9"', '"é"'), ("[1 , 2]", "[1,2]"), ("1e2", "100")],

@@ -23,8 +23,11 @@ from idempotent_receiver import (
     message_id,
     sqs_consumer,
 )
+from idempotent_receiver.deadletter import STAMP
+from idempotent_receiver.errors import UnusableKey
+from idempotent_receiver.keys import usable
 from idempotent_receiver.message import InvalidEvent
-from idempotent_receiver.store import Unknown
+from idempotent_receiver.store import Unknown, record_id
 from tests.simulation.world import failed_ids, sqs_record
 
 
@@ -79,6 +82,34 @@ def test_a_retention_is_a_whole_number_of_seconds(way_in: Any, seconds: Any) -> 
     """An expiration is one; None is a variable that is not set."""
     with pytest.raises(ValueError, match="retention_seconds must be a whole number of seconds, and at least 1"):
         way_in(MemoryStore("n"), retention_seconds=seconds)
+
+
+@pytest.mark.parametrize("namespace", ["", "shop#orders", "#", "\ud800"])
+@pytest.mark.parametrize("made", [MemoryStore, partial(DynamoDBStore, "records")])
+def test_a_namespace_that_ids_could_not_be_told_apart_by_is_refused_where_a_store_is_made(
+    made: Any, namespace: str
+) -> None:
+    """An empty one is a variable that is not set; one with `#` could be another's with a part of its key."""
+    with pytest.raises(ValueError, match="namespace"):
+        made(namespace=namespace)
+
+
+@pytest.mark.parametrize("namespace", [7, b"orders", ["orders"], True])
+@pytest.mark.parametrize("made", [MemoryStore, partial(DynamoDBStore, "records")])
+def test_a_namespace_is_a_string_or_none(made: Any, namespace: object) -> None:
+    """None stays what it was: no namespace."""
+    with pytest.raises(TypeError, match="namespace must be a string"):
+        made(namespace=namespace)
+    assert made(namespace=None).namespace is None
+
+
+@pytest.mark.parametrize("way_in", [sqs_consumer, http_endpoint, partial(idempotent, key=str)])
+def test_a_store_of_ones_own_is_held_to_the_same_namespaces_at_set_up(way_in: Any) -> None:
+    """Nobody has checked it before."""
+    store = MemoryStore("orders")
+    store.namespace = "shop#orders"
+    with pytest.raises(ValueError, match="from-powertools"):
+        way_in(store)
 
 
 @pytest.mark.parametrize("concurrency", [0, -1])
@@ -332,3 +363,42 @@ def test_what_is_no_store_is_refused_at_set_up() -> None:
         sqs_consumer("records")  # type: ignore[arg-type]  # a table's name is no store
     with pytest.raises(TypeError, match="client must be a boto3 client of dynamodb"):
         DynamoDBStore("records", client=boto3.client("sqs", region_name="us-east-1"))  # type: ignore[arg-type]
+
+
+# Keys that somebody else chose.
+
+ORDER = '{"order_id":"o-1"}'
+
+
+@pytest.mark.parametrize("forged_first", [True, False])
+def test_a_forged_key_reaches_no_record_of_another_consumer(forged_first: bool) -> None:
+    """A message of a queue without a namespace, stamped with another's id and with the body that goes with it."""
+    plain, orders = MemoryStore(), MemoryStore("orders")
+    orders.items = plain.items
+    posted: list[str] = []
+    taken: list[str] = []
+
+    @sqs_consumer(plain)
+    def post(body: str) -> None:
+        posted.append(body)
+
+    @sqs_consumer(orders, key=body_field("order_id"))
+    def take(body: str) -> None:
+        taken.append(body)
+
+    stamp = {"stringValue": json.dumps({"key": "orders#o-1", "original_id": "o-1"}), "dataType": "String"}
+    forged = event(sqs_record("forged", ORDER, attributes={STAMP: stamp}))
+    real = event(sqs_record("real", ORDER))
+    for way_in, sent in [(post, forged), (take, real)] if forged_first else [(take, real), (post, forged)]:
+        answer = way_in(sent, Context())
+        assert failed_ids(answer) == (["forged"] if sent is forged else [])
+
+    assert (posted, taken) == ([], [ORDER])
+    assert list(plain.items) == ["orders#o-1"]
+
+
+def test_a_key_with_a_number_sign_fails_for_good_without_a_namespace_and_says_what_helps() -> None:
+    """It goes to the dead-letter queue with that reason, and nowhere else."""
+    with pytest.raises(UnusableKey, match="give the store a namespace"):
+        usable("a#b", partial(record_id, MemoryStore()))
+    assert usable("a#b", partial(record_id, MemoryStore("n"))) == "a#b"

@@ -166,7 +166,7 @@ def test_a_letter_without_room_for_its_key_stays() -> None:
     ("key", "body", "says"),
     [
         (body_field("order"), "{}", "the body has no 'order'"),
-        (body_field("amount"), BODY, "of type int"),
+        (body_field("[amount]"), BODY, "finds a list"),
         (body_field("order"), "no JSON", "not JSON"),
         (message_attribute("order"), BODY, "no attribute 'order'"),
         (body_field("order"), json.dumps({"order": "x" * 3000}), "3000 bytes"),

@@ -15,6 +15,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, NoRegionError, ProfileNotFound
 
 from idempotent_receiver import keys
+from idempotent_receiver.namespaces import checked
 from idempotent_receiver.operations.letters import Reader, other_sources
 from idempotent_receiver.record import DEFAULT_RETENTION_SECONDS
 from idempotent_receiver.store import record_id
@@ -210,8 +211,11 @@ class Deployment:
 
     @property
     def namespace(self) -> str | None:
-        """What keeps the consumer's keys apart from those of others."""
-        return self.flags.namespace or self.outputs.get("Namespace")
+        """What keeps the consumer's keys apart from those of others. Raises Refused for what can be none."""
+        try:
+            return checked(self.flags.namespace or self.outputs.get("Namespace"))
+        except ValueError as error:
+            raise Refused(f"--namespace: {error}") from None
 
     @property
     def prefix(self) -> str:
@@ -224,8 +228,10 @@ class Deployment:
 
     def ids_of(self, key: str) -> list[str]:
         """The ids that may be meant by what was typed: a key's, and then, where it begins like one, itself."""
+        if self.namespace is None:
+            return [key]  # perhaps a whole id, of a namespace that was not said
         own = record_id(self.store, key)
-        return [own, key] if self.prefix and key.startswith(self.prefix) else [own]
+        return [own, key] if key.startswith(self.prefix) else [own]
 
     @cached_property
     def store(self) -> DynamoDBStore:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from idempotent_receiver.namespaces import checked
 from idempotent_receiver.options import require_client
 from idempotent_receiver.record import Change, Record, attributes
 from idempotent_receiver.store import (
@@ -80,7 +81,8 @@ class DynamoDBStore:
     first use, with time-outs that suit a function: a request takes some 8 seconds at worst. A client of your own
     bounds a request by its own configuration. Safe to call from several threads.
 
-    Raises ValueError for what is not a table's name; an ARN is none, for PartiQL takes none.
+    Raises ValueError for what is not a table's name (an ARN is none, for PartiQL takes none), and for a namespace that
+    is empty or has a `#`.
     """
 
     def __init__(self, table_name: str, namespace: str | None = None, client: "DynamoDBClient | None" = None) -> None:
@@ -90,7 +92,7 @@ class DynamoDBStore:
             require_client(client, "dynamodb", "client")
             accept_prepared(client)
         self.table_name = table_name
-        self.namespace = namespace
+        self.namespace = checked(namespace)
         self._client = client
         self._building = threading.Lock()
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+from idempotent_receiver.namespaces import checked
 from idempotent_receiver.record import ATTRIBUTES, Change, Record, attributes, from_attributes
 from idempotent_receiver.store import ActionFailed, Applied, Conflict, NotApplied, Written
 from idempotent_receiver.stores.expressions import holds, updated
@@ -22,7 +23,7 @@ class MemoryStore:
     """
 
     def __init__(self, namespace: str | None = None, tables: Mapping[str, str | tuple[str, ...]] | None = None) -> None:
-        self.namespace = namespace
+        self.namespace = checked(namespace)
         self.items: dict[str, Item] = {}
         """The records' items by id, as a table would hold them: tests may look at them, and prepare them."""
         self.tables = {name: Table((key,) if isinstance(key, str) else key) for name, key in (tables or {}).items()}

@@ -47,7 +47,8 @@ class Faults:
         commit, replace = store.commit, store.replace
 
         def around(write: Any, change: Any, *args: Any) -> Any:
-            transfer, _, step = change.new.id.rpartition("#")[2].rpartition(":")
+            namespace, _, transfer = change.new.id.partition("#")
+            step = namespace.rpartition(".")[2]
             if change.new.status != "COMPLETED":
                 return write(*args)
             if (transfer.rpartition("-")[0], step) == ("aborted", "credit"):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from idempotent_receiver import namespaces
 from idempotent_receiver import record as records
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.protocol import CLAIM_PATIENCE, SETTLE_PATIENCE, Unavailable, Unseen, drive
@@ -115,7 +116,7 @@ class Workflow:
         lease_margin_seconds: float = 3.0,
         clock: Clock | None = None,
     ) -> None:
-        if store.namespace is None:
+        if namespaces.checked(store.namespace) is None:
             raise ValueError('a workflow needs a store with a namespace: DynamoDBStore("...", namespace="transfers")')
         if ":stateMachine:" not in state_machine_arn:
             raise ValueError(f"{state_machine_arn!r} is not the ARN of a state machine")
@@ -124,6 +125,7 @@ class Workflow:
                 f"retention_seconds {retention_seconds} must be longer than an execution may last, which is "
                 f"timeout_seconds {timeout_seconds} and {HAND_OVER_MARGIN_SECONDS} more: its record would end before it"
             )
+        namespaces.take(store, f"the workflow {state_machine_arn}", state_machine_arn.rpartition(":")[2])
         self.store = store
         self.client = client
         self.state_machine_arn = state_machine_arn

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from idempotent_receiver import errors, keys, options
+from idempotent_receiver import errors, keys, namespaces, options
 from idempotent_receiver.attempt import Attempt, Handled, current_attempt, run, run_async
 from idempotent_receiver.binding import hints_of, wants_transaction
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
@@ -94,6 +94,7 @@ def idempotent(
 
     def wrap(function: Function) -> Function:
         wrapped = _Wrapped(function, terms, key, payload, lease)
+        namespaces.take(store, *namespaces.user_of("idempotent", function))
         called = update_wrapper(wrapped.coroutine() if wrapped.asynchronous else wrapped.plain(), function)
         called.__signature__ = wrapped.signature  # type: ignore[attr-defined]  # where inspect looks for it
         return cast(Function, called)

@@ -28,7 +28,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
-from idempotent_receiver import errors, keys, options, problem
+from idempotent_receiver import errors, keys, namespaces, options, problem
 from idempotent_receiver.attempt import Attempt, Handled, Returned, run
 from idempotent_receiver.binding import wants_transaction
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
@@ -138,6 +138,7 @@ def http_endpoint(
         if iscoroutinefunction(function):
             raise TypeError(f"{function.__qualname__} is a coroutine function, which Lambda never awaits: use def")
         transaction = wants_transaction(function, store)
+        namespaces.take(store, *namespaces.user_of("http_endpoint", function))
 
         def lambda_handler(event: Any, context: Any) -> Response:
             return _Invocation(settings, event, context).answer(function, transaction)

@@ -1,8 +1,14 @@
 """Namespaces: what keeps the functions apart that share a table.
 
 A record's id is `{namespace}#{key}`, or the key alone. A namespace holds no `#`, and neither does a key without one, so
-that no two pairs have one id, whoever chose the key.
+that no two pairs have one id, whoever chose the key. And a namespace is one function's, in this process.
 """
+
+import weakref
+from collections.abc import Callable
+from functools import partial
+from inspect import unwrap
+from typing import Any
 
 
 def checked(namespace: object) -> str | None:
@@ -26,3 +32,63 @@ def checked(namespace: object) -> str | None:
     except UnicodeEncodeError:
         raise ValueError(f"namespace {namespace!r} has a lone surrogate, which no AWS service takes") from None
     return namespace
+
+
+def joined(namespace: str | None, name: str) -> str:
+    """The namespace of a store's `named(name)`. Raises TypeError or ValueError for a name that could be none."""
+    found = checked(name)
+    if found is None:
+        raise TypeError("the name of a store must be a string such as 'charge'; it is None: is a variable not set?")
+    return found if namespace is None else f"{namespace}.{found}"
+
+
+def take(store: Any, user: str, name: str) -> None:
+    """Let `user` have the store's namespace, unless another has it: one namespace, one function.
+
+    Two would take each other's records for their own, under any key that both use. The same user may come again. A
+    store without a namespace is anybody's: its keys are messageIds. Raises ValueError, with `name` in the remedy.
+    """
+    if store.namespace is None:
+        return
+    first = _users_of(getattr(store, "table_id", store)).setdefault(store.namespace, user)
+    if first != user:
+        remedy = f'store.named("{name}")' if hasattr(store, "named") else "a store with a namespace of its own"
+        raise ValueError(
+            f"one namespace, one function: {store.namespace!r} is already taken by {first}, whose results {user} would "
+            f"be given under any key that both use. Give {user} {remedy}"
+        )
+
+
+def user_of(way_in: str, function: Callable[..., Any]) -> tuple[str, str]:
+    """Who a function is that a way in wraps: the same whenever its module is loaded again. And what to call its store.
+
+    By module and qualified name, since a reload, a test or a factory makes another object of the same function; a
+    lambda's first line is in it, as all have one name.
+    """
+    found: Any = function
+    while isinstance(found, partial):
+        found = found.func
+    if not hasattr(found, "__qualname__"):
+        found = type(found)
+    name = found.__qualname__.rpartition(".")[2]
+    line = f":{unwrap(found).__code__.co_firstlineno}" if name == "<lambda>" else ""
+    module = getattr(found, "__module__", None)
+    return f"{module}.{found.__qualname__}{line} ({way_in})", name if name.isidentifier() else "another"
+
+
+_users: dict[str | int, dict[str, str]] = {}
+"""Of each table in this process, by its name or its object's id: who has which namespace."""
+
+_kept: list[object] = []
+"""Tables that cannot tell when they are gone, kept so that no other gets their id."""
+
+
+def _users_of(table: object) -> dict[str, str]:
+    place = table if isinstance(table, str) else id(table)
+    if place not in _users and not isinstance(table, str):
+        try:
+            weakref.finalize(table, _users.pop, place, None).atexit = False
+        except TypeError:
+            _kept.append(table)
+    # One step, so that of two threads that set up at once each sees the other.
+    return _users.setdefault(place, {})

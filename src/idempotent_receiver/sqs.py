@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver import deadletter, keys, options, visibility
+from idempotent_receiver import deadletter, keys, namespaces, options, visibility
 from idempotent_receiver.attempt import AsyncHandle, Attempt, Handle
 from idempotent_receiver.binding import Binding, bind, require_transactions
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
@@ -114,6 +114,7 @@ def sqs_consumer(
         binding = bind(function)
         if binding.transactional:
             require_transactions(store, function.__qualname__)
+        namespaces.take(store, *namespaces.user_of("sqs_consumer", function))
 
         executors = _threads(binding) if settings.executor is None else settings.executor
         pace = Pace()

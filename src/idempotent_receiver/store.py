@@ -74,7 +74,7 @@ class RecordStore(Protocol):
     """
 
     namespace: str | None
-    """What keeps this consumer's keys apart from those of others in one table. It holds no `#`."""
+    """What keeps one function's keys apart from those of others in one table. It holds no `#`."""
 
     def insert(self, records: Sequence[Record]) -> Sequence[Written]:
         """Put each record where its id has none; distinct ids, the answers in the records' order."""

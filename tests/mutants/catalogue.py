@@ -158,6 +158,22 @@ MUTANTS = [
         where=(UNIT.format("sqs"),),
     ),
     Mutant(
+        name="the second function of a namespace is let in",
+        promise=1,
+        file="namespaces.py",
+        old="    if first != user:\n",
+        new="    if first != user and False:\n",
+        where=(UNIT.format("namespaces"),),
+    ),
+    Mutant(
+        name="a named store has its first one's namespace",
+        promise=1,
+        file="namespaces.py",
+        old='    return found if namespace is None else f"{namespace}.{found}"\n',
+        new="    return found if namespace is None else namespace\n",
+        where=(UNIT.format("namespaces"),),
+    ),
+    Mutant(
         name="a namespace may have a number sign",
         promise=1,
         file="namespaces.py",

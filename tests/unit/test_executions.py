@@ -236,8 +236,10 @@ def test_an_execution_of_a_replaced_machine_is_never_called_unstarted(desk: Desk
     desk.ask()
     desk.machines.close("ABORTED", None)
     desk.let_the_lease_end()
+    another_process = MemoryStore(desk.store.namespace)
+    another_process.items = desk.store.items
     replaced = Workflow(
-        desk.store,
+        another_process,
         client=desk.machines,  # type: ignore[arg-type]  # it has the two methods that are called
         state_machine_arn=MACHINE + "-v2",
         timeout_seconds=TIMEOUT_SECONDS,

@@ -275,9 +275,9 @@ def test_inside_lambda_the_lease_ends_with_the_invocation(store: CountingStore, 
 
 @pytest.mark.scenario("S44", mutant="a nested claim stays the current one")
 def test_a_nested_call_has_the_outer_ones_deadline_and_a_key_of_its_own(store: CountingStore, clock: HeldClock) -> None:
-    @idempotent(store, key=str, clock=clock)
+    @idempotent(store.named("inner"), key=str, clock=clock)
     def inner(name: str) -> str:
-        return f"{current_claim().key} of {record(store, name)['owner']}"
+        return f"{current_claim().key} of {store.items[f'tests.inner#{name}']['owner']}"
 
     @idempotent(store, key=by_order, clock=clock)
     def outer(order: dict[str, Any], context: Invocation) -> list[str]:
@@ -441,16 +441,14 @@ def test_a_result_that_is_no_json_is_the_first_callers_and_a_replay_says_so(
 def test_a_result_of_another_type_than_now_is_said(store: CountingStore, clock: HeldClock) -> None:
     """The function was changed between two calls."""
 
-    def old(order: dict[str, Any]) -> str:
+    def work(order: dict[str, Any]) -> Any:
         return "text"
 
-    def new(order: dict[str, Any]) -> int:
-        raise AssertionError("never run")
-
     wrap = idempotent(store, key=by_order, lease_seconds=60, clock=clock)
-    wrap(old)({"id": "1"})
+    wrap(work)({"id": "1"})
+    work.__annotations__["return"] = int
     with pytest.raises(ResultUnavailable, match="int"):
-        wrap(new)({"id": "1"})
+        wrap(work)({"id": "1"})
 
 
 def test_a_coroutine_function_is_awaited_and_runs_once(store: CountingStore, clock: HeldClock) -> None:
@@ -570,7 +568,7 @@ def test_methods_and_static_methods_can_be_wrapped(store: CountingStore, clock: 
             return f"sold {order}"
 
         @staticmethod
-        @idempotent(store, key=lambda order: f"static-{order}", lease_seconds=60, clock=clock)
+        @idempotent(store.named("price"), key=lambda order: f"static-{order}", lease_seconds=60, clock=clock)
         def price(order: str) -> int:
             return len(order)
 

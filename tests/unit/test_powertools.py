@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 PREFIX = "shop.handler"
 DAY_SECONDS = 86_400
+NUMBERS = count()
 
 
 @pytest.fixture(scope="module")
@@ -51,32 +53,38 @@ def endpoint() -> Iterator[DynamoDBClient]:
         client = boto3.client(
             "dynamodb", region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing"
         )
-        client.create_table(
-            TableName="idempotency",
-            BillingMode="PAY_PER_REQUEST",
-            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-        )
         yield client
         client.close()
 
 
 @pytest.fixture
 def dynamodb(endpoint: DynamoDBClient) -> Iterator[DynamoDBClient]:
-    """The client of a table that is empty again afterwards."""
+    """The client of one table, whose name is new: each test has a function of its own in the namespace."""
+    name = f"idempotency-{next(NUMBERS)}"
+    endpoint.create_table(
+        TableName=name,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+    )
     yield endpoint
-    for item in items(endpoint):
-        endpoint.delete_item(TableName="idempotency", Key={"id": item["id"]})
+    endpoint.delete_table(TableName=name)
+
+
+def table(dynamodb: DynamoDBClient) -> str:
+    """The name of the one table that there is."""
+    (name,) = dynamodb.list_tables()["TableNames"]
+    return name
 
 
 @pytest.fixture
 def store(dynamodb: DynamoDBClient) -> DynamoDBStore:
-    return DynamoDBStore("idempotency", namespace=PREFIX, client=dynamodb)
+    return DynamoDBStore(table(dynamodb), namespace=PREFIX, client=dynamodb)
 
 
 @pytest.fixture
 def theirs(dynamodb: DynamoDBClient) -> DynamoDBPersistenceLayer:
-    return DynamoDBPersistenceLayer(table_name="idempotency", boto3_client=dynamodb)
+    return DynamoDBPersistenceLayer(table_name=table(dynamodb), boto3_client=dynamodb)
 
 
 def config(context: Context | None = None, **options: Any) -> IdempotencyConfig:
@@ -86,7 +94,7 @@ def config(context: Context | None = None, **options: Any) -> IdempotencyConfig:
 
 
 def items(dynamodb: DynamoDBClient) -> list[dict[str, Any]]:
-    return dynamodb.scan(TableName="idempotency")["Items"]
+    return dynamodb.scan(TableName=table(dynamodb))["Items"]
 
 
 def charged(theirs: DynamoDBPersistenceLayer, order: dict[str, Any], **options: Any) -> Any:

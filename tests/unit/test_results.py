@@ -138,11 +138,9 @@ def test_a_result_that_looks_like_a_marker_is_a_result(store: CountingStore, s3:
 
 
 def test_without_a_bucket_now_the_place_is_named(store: CountingStore, s3: Any) -> None:
-    large(store, s3)("1")
-
-    @idempotent(store, key=str, lease_seconds=60, clock=HeldClock())
-    def work(key: str) -> str:
-        raise AssertionError("never run")
+    work = large(store, s3)
+    work("1")
+    work = idempotent(store, key=str, lease_seconds=60, clock=HeldClock())(work.__wrapped__)
 
     with pytest.raises(ResultUnavailable, match="this function reads none"):
         work("1")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from moto.dynamodb.models import DynamoDBBackend
 
 from app.transfers import Transfer
-from idempotent_receiver import errors
+from idempotent_receiver import DynamoDBStore, errors
 from idempotent_receiver.deadletter import stamp_of
 from local.cloud import ROOT
 from tests.workflow.conftest import FINGERPRINT, TRANSFER
@@ -140,26 +139,25 @@ def test_a_step_is_tried_again_after_what_passes(bank: Bank, sleeps: Sleeps, ste
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_function_that_dies_around_its_commit_takes_effect_once(bank: Bank, step: str, moment: str) -> None:
     """Its claim outlives it: the next tries find it in progress, until the lease is over."""
-    wiring = import_module("app.steps.wiring")
     died: list[str] = []
 
     def dying(name: str) -> Callable[..., Any]:
-        write = getattr(wiring.store, name)
+        write = getattr(DynamoDBStore, name)
 
-        def written(*args: Any) -> Any:
+        def written(store: DynamoDBStore, *args: Any) -> Any:
             settles = name == "commit" or args[0][0].new.status == "COMPLETED"
-            if not settles or died or f":{step}" not in str(args[0]):
-                return write(*args)
+            if not settles or died or store.namespace != f"steps.{step}":
+                return write(store, *args)
             died.append(step)
             if moment == "after":
-                write(*args)
+                write(store, *args)
             raise Killed
 
         return written
 
     with pytest.MonkeyPatch.context() as patch:
         for name in ("commit", "replace"):
-            patch.setattr(wiring.store, name, dying(name))
+            patch.setattr(DynamoDBStore, name, dying(name))
         refunds = step == "refund"
         bank.run(TO_NOBODY if refunds else TRANSFER)
     assert died == [step]

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, TypeVar
 
 import boto3
@@ -30,7 +29,7 @@ class Unavailable(Exception):
 
 def step(name: str) -> Callable[[Callable[..., Result]], Callable[[dict[str, Any], Any], Result]]:
     """Make a Lambda handler take effect once for each transfer, as the step of that name."""
-    return idempotent(store, key=partial(_key, name), retention_seconds=_retention_seconds())
+    return idempotent(store.named(name), key=_transfer_id, retention_seconds=_retention_seconds())
 
 
 def unavailable(error: ClientError | BotoCoreError) -> Unavailable:
@@ -39,8 +38,8 @@ def unavailable(error: ClientError | BotoCoreError) -> Unavailable:
     return Unavailable(f"AWS answered {code}")
 
 
-def _key(name: str, event: Mapping[str, Any], context: object) -> str:
-    return f"{event['transfer_id']}:{name}"
+def _transfer_id(event: Mapping[str, Any], context: object) -> str:
+    return str(event["transfer_id"])
 
 
 def _retention_seconds() -> int:

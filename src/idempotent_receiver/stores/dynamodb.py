@@ -18,12 +18,13 @@ import hashlib
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from idempotent_receiver.namespaces import checked
+from idempotent_receiver.namespaces import checked, joined
 from idempotent_receiver.options import require_client
 from idempotent_receiver.record import Change, Record, attributes
 from idempotent_receiver.store import (
@@ -70,6 +71,23 @@ if TYPE_CHECKING:
 MOST_RESENDS: Final = 4
 """How often keys that BatchGetItem left unprocessed are asked for again: 100 items of 400 KB need three calls."""
 
+
+class _Client:
+    """The client of a store and of those named after it: built once, on first use."""
+
+    def __init__(self, client: "DynamoDBClient | None") -> None:
+        self._client = client
+        self._building = threading.Lock()
+
+    def get(self) -> "DynamoDBClient":
+        """The client."""
+        with self._building:
+            if self._client is None:
+                self._client = _tuned_client()
+                accept_prepared(self._client)
+            return self._client
+
+
 Attributes = dict[str, str | int]
 Wish = TypeVar("Wish", Attributes, Replacement)
 
@@ -93,17 +111,25 @@ class DynamoDBStore:
             accept_prepared(client)
         self.table_name = table_name
         self.namespace = checked(namespace)
-        self._client = client
-        self._building = threading.Lock()
+        self._shared = _Client(client)
+
+    def named(self, name: str) -> Self:
+        """The same table and client under a namespace of its own, for one more function: of `orders` it makes
+        `orders.{name}`.
+        """
+        other = copy(self)
+        other.namespace = joined(self.namespace, name)
+        return other
+
+    @property
+    def table_id(self) -> str:
+        """What all stores of this table have in common in this process."""
+        return self.table_name
 
     @property
     def client(self) -> "DynamoDBClient":
         """The boto3 client that this store talks by."""
-        with self._building:
-            if self._client is None:
-                self._client = _tuned_client()
-                accept_prepared(self._client)
-            return self._client
+        return self._shared.get()
 
     def insert(self, records: Sequence[Record]) -> Sequence[Written]:
         """Put each record where its id has none."""

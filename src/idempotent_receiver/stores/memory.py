@@ -2,10 +2,10 @@
 
 import threading
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
-from typing import Any
+from copy import copy, deepcopy
+from typing import Any, Self
 
-from idempotent_receiver.namespaces import checked
+from idempotent_receiver.namespaces import checked, joined
 from idempotent_receiver.record import ATTRIBUTES, Change, Record, attributes, from_attributes
 from idempotent_receiver.store import ActionFailed, Applied, Conflict, NotApplied, Written
 from idempotent_receiver.stores.expressions import holds, updated
@@ -30,6 +30,17 @@ class MemoryStore:
         """The tables of transactions, by name."""
         self._closed = tables is not None
         self._lock = threading.Lock()
+
+    def named(self, name: str) -> Self:
+        """The same table under a namespace of its own, for one more function: of `orders` it makes `orders.{name}`."""
+        other = copy(self)
+        other.namespace = joined(self.namespace, name)
+        return other
+
+    @property
+    def table_id(self) -> object:
+        """What all stores of this table have in common."""
+        return self._lock
 
     def insert(self, records: Sequence[Record]) -> Sequence[Written]:
         """Put each record where its id has none."""

@@ -78,7 +78,7 @@ def idempotent(
     options.require_namespace(store)
     options.require_kind(payload, "payload", "a Payload(fields=..., without=...)", "fingerprint")
     options.require_kind(results, "results", "a S3Results(bucket, client)", "put", "get")
-    options.require_retention(retention_seconds)
+    options.require_count(retention_seconds, "retention_seconds")
     options.require_numbers(lease_margin_seconds=lease_margin_seconds, stop_margin_seconds=stop_margin_seconds)
     if lease_seconds is not None:
         options.require_numbers(lease_seconds=lease_seconds)

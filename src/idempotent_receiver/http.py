@@ -103,7 +103,7 @@ def http_endpoint(
     options.require_kind(payload, "payload", "a Payload(fields=..., without=...)", "fingerprint")
     options.require_kind(results, "results", "a S3Results(bucket, client)", "put", "get")
     options.require_kind(logger, "logger", "a Powertools Logger", "info", "error")
-    options.require_retention(retention_seconds)
+    options.require_count(retention_seconds, "retention_seconds")
     options.require_numbers(
         wait_seconds=wait_seconds, lease_margin_seconds=lease_margin_seconds, stop_margin_seconds=stop_margin_seconds
     )

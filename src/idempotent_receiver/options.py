@@ -99,18 +99,9 @@ def require_numbers(**seconds: object) -> None:
             raise ValueError(f"{name} must be a number of seconds, and not negative; it is {value!r}")
 
 
-def require_retention(retention_seconds: object) -> None:
-    """Raise ValueError for what is no whole number of seconds, of at least one."""
-    if isinstance(retention_seconds, bool) or not isinstance(retention_seconds, int) or retention_seconds < 1:
-        raise ValueError(
-            "retention_seconds must be a whole number of seconds, and at least 1, for a record ends at a whole second: "
-            f"300 keeps it for five minutes; it is {retention_seconds!r}"
-        )
-
-
 def require_queue_retention(retention_seconds: int) -> None:
     """Raise ValueError for a retention that is too short for what a queue delivers again."""
-    require_retention(retention_seconds)
+    require_count(retention_seconds, "retention_seconds")
     if retention_seconds < SHORTEST_RETENTION_SECONDS:
         raise ValueError(
             f"retention_seconds must be at least {SHORTEST_RETENTION_SECONDS} (a day), so that no record "

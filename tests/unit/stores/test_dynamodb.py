@@ -342,10 +342,17 @@ def test_what_dynamodb_cannot_store_is_not_there() -> None:
     assert wire.sent[0][1]["RequestItems"][TABLE]["Keys"] == [{"id": {"S": "a"}}]
 
 
-@pytest.mark.parametrize("name", ["", "a b", 'a"b', "arn:aws:dynamodb:us-east-1:123456789012:table/records", "x" * 256])
+@pytest.mark.parametrize("name", ["a b", 'a"b', "arn:aws:dynamodb:us-east-1:123456789012:table/records", "x" * 256])
 def test_a_table_is_named(name: str) -> None:
     """What is not a table's name is refused at set-up, before it could become part of a statement."""
-    with pytest.raises(ValueError, match="not a DynamoDB table's name"):
+    with pytest.raises(ValueError, match=r"not a DynamoDB table's name [(]an ARN"):
+        DynamoDBStore(name)
+
+
+@pytest.mark.parametrize("name", ["", None])
+def test_a_table_whose_variable_is_not_set_is_refused(name: Any) -> None:
+    """Where the store is made, and not by an error of `re`."""
+    with pytest.raises(ValueError, match="not a DynamoDB table's name: is a variable not set"):
         DynamoDBStore(name)
 
 

@@ -110,11 +110,21 @@ clean: ## remove everything that was made
 	rm -rf .venv .tools .build .aws-sam .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# Several makes may be at work here: `sam build --parallel` and `sam sync` start one for each function. What they share is
+# made by one of them at a time. Whoever wants it asks for the lock and then looks again whether it is still to be made.
+# The kernel frees the lock when its holder ends, however that ends; the program `flock` is not everywhere.
+locked = mkdir -p .build && $(PYTHON) -c 'import fcntl, os, sys; lock = os.open(".build/lock", os.O_RDWR | os.O_CREAT); \
+	fcntl.flock(lock, fcntl.LOCK_EX); os.set_inheritable(lock, True); os.execvp(sys.argv[1], sys.argv[1:])'
+
 $(UV): requirements/uv.txt
+ifndef ALONE
 	@test -n "$(PYTHON)" || { echo "No Python of 3.11 or newer was found; name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(locked) $(MAKE) --no-print-directory ALONE=1 $@
+else
 	$(PYTHON) -m venv --clear .tools/uv
 	.tools/uv/bin/python -m pip install --require-hashes --disable-pip-version-check -r requirements/uv.txt
 	@touch $@
+endif
 
 $(DEVELOPMENT): pyproject.toml uv.lock | $(UV)
 	$(UV) sync --locked --all-extras --python .tools/uv/bin/python
@@ -147,6 +157,9 @@ compile = $(if $(PYTHON_$(1)),$(PYTHON_$(1)) -m compileall -q --invalidation-mod
 
 .PRECIOUS: .build/packages-%/.complete
 .build/packages-%/.complete: pyproject.toml uv.lock Makefile | $(UV)
+ifndef ALONE
+	@$(locked) $(MAKE) --no-print-directory ALONE=1 $@
+else
 	rm -rf $(@D)
 	mkdir -p $(@D)
 	$(UV) export --quiet --locked --no-dev --no-emit-project $(LEFT_OUT_$*) --output-file $(@D)/requirements.txt
@@ -154,6 +167,7 @@ compile = $(if $(PYTHON_$(1)),$(PYTHON_$(1)) -m compileall -q --invalidation-mod
 	rm -rf $(@D)/packages/bin $(@D)/packages/.lock
 	$(call compile,$*,$(@D)/packages,$(@D)/packages)
 	@touch $@
+endif
 
 # The library without the operator's side, and the application. $(1): the platform, $(2): the folder to fill.
 define assemble
@@ -165,11 +179,14 @@ define assemble
 endef
 
 .build/%.complete: .build/packages-%/.complete $(shell find src -name '*.py' -o -name '*.json' -o -name '*.yaml' 2>/dev/null)
-	@for part in .build/$*.[0-9]*; do kill -0 $${part##*.} 2>/dev/null || rm -rf "$$part"; done # of one interrupted
-	@mkdir -p .build/$*.$$PPID
-	$(call assemble,$*,.build/$*.$$PPID)
-	@rm -rf .build/$* && mv .build/$*.$$PPID .build/$* # as late as can be: a function may be running from there
+ifndef ALONE
+	@$(locked) $(MAKE) --no-print-directory ALONE=1 $@
+else
+	@rm -rf .build/$*.part && mkdir .build/$*.part
+	$(call assemble,$*,.build/$*.part)
+	@rm -rf .build/$* && mv .build/$*.part .build/$* # as late as can be: a function may be running from there
 	@touch $@
+endif
 
 # For measuring cold starts: the SDK as Lambda's runtime has it, and what others would deploy, packed like ours.
 HOST := $(patsubst aarch64,arm64,$(shell uname -m))
@@ -208,8 +225,13 @@ WORKFLOW_FUNCTIONS := Start Sweep Reconcile Debit Credit Receipt Refund
 
 # What `sam build` calls, with the folder to fill in ARTIFACTS_DIR.
 .PHONY: build-Consumer build-Api $(WORKFLOW_FUNCTIONS:%=build-%)
+ifndef ALONE
+build-Consumer build-Api $(WORKFLOW_FUNCTIONS:%=build-%):
+	@$(locked) $(MAKE) --no-print-directory ALONE=1 $@
+else
 build-Consumer build-Api $(WORKFLOW_FUNCTIONS:%=build-%): .build/packages-$(ARCHITECTURE)/.complete
 	$(call assemble,$(ARCHITECTURE),$(ARTIFACTS_DIR))
+endif
 
 # -----------------------------------------------------------------------------------------------------------------------
 

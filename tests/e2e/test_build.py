@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import marshal
 import os
+import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 DEPLOY_BUILD = ROOT / ".build" / "arm64"
 NOT_AN_EVENT = {"env"}  # what `sam local invoke` is told of the environment
 EVENT_FILES = sorted(path for path in EVENTS.glob("*.json") if path.stem not in NOT_AN_EVENT)
+
+FUNCTIONS = ("Consumer", "Api", "Start", "Sweep", "Reconcile", "Debit", "Credit", "Receipt", "Refund")
 
 # `make test` hands its own state down to any make that a test starts.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}}
@@ -164,6 +168,52 @@ def test_sam_builds_the_same_files(tmp_path: Path) -> None:
 
 def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def fresh_checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project with nothing in it that a target has made."""
+    made = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if not line.startswith("#")]
+    folder = tmp_path_factory.mktemp("fresh") / "checkout"
+    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".git", *made))
+    return folder
+
+
+def build_in(checkout: Path, function: str, into: Path) -> subprocess.Popen[str]:
+    """What SAM starts for a function."""
+    into.mkdir(exist_ok=True)
+    return subprocess.Popen(
+        ["make", f"build-{function}"],
+        cwd=checkout,
+        env={**ENVIRONMENT, "ARTIFACTS_DIR": str(into)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_functions_built_at_once_from_a_fresh_checkout_are_all_complete(fresh_checkout: Path, tmp_path: Path) -> None:
+    """`sam build --parallel` and `sam sync` start a make for each function, and all of them find nothing made yet."""
+    builds = {name: build_in(fresh_checkout, name, tmp_path / name) for name in FUNCTIONS}
+    told = {name: build.communicate(timeout=300)[0] for name, build in builds.items()}
+    assert {name: told[name] for name, build in builds.items() if build.returncode} == {}
+    artifacts = [files(tmp_path / name) for name in FUNCTIONS]
+    # A package's list of its files has the checksum of a script that names the checkout.
+    assert artifacts[0].keys() == files(DEPLOY_BUILD).keys()
+    assert all(artifact == artifacts[0] for artifact in artifacts)
+
+
+def test_a_build_that_was_killed_halfway_stands_in_nobodys_way(fresh_checkout: Path, tmp_path: Path) -> None:
+    (fresh_checkout / "uv.lock").touch()  # so that the packages are fetched again
+    with build_in(fresh_checkout, "Consumer", tmp_path / "Consumer") as halfway:
+        assert halfway.stdout
+        assert any("pip install" in line for line in halfway.stdout), "it has come to what all functions share"
+        waiting = build_in(fresh_checkout, "Api", tmp_path / "Api")
+        os.killpg(halfway.pid, signal.SIGKILL)
+    told, _ = waiting.communicate(timeout=300)
+    assert waiting.returncode == 0, told
+    assert files(tmp_path / "Api").keys() == files(DEPLOY_BUILD).keys()
 
 
 def test_nothing_is_made_twice() -> None:

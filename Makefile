@@ -19,7 +19,10 @@ PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 	$$python -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 UV := .tools/uv/bin/uv
 
+# Of Lambda; template.yaml's parameters of the same names are what a deployed function has.
+RUNTIME ?= python3.13
 ARCHITECTURE ?= arm64
+PLATFORM = $(RUNTIME)-$(ARCHITECTURE)
 ENV ?= default
 EVENT ?= events/fresh.json
 # Processes that tests run in; tests/conftest.py says which must share one.
@@ -29,7 +32,7 @@ WORKERS ?= 4
 DEVELOPMENT := .venv/.complete
 MINISTACK := .tools/ministack/.complete
 SAM := .tools/sam/.complete
-RUNTIME := .tools/runtime/.complete
+RUNTIME_CLIENT := .tools/runtime/.complete
 OPENAPI := .tools/openapi/.complete
 CHECKOV := .tools/checkov/.complete
 BENCH := .tools/bench/.complete
@@ -39,7 +42,7 @@ help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
-setup: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME) $(OPENAPI) ## make .venv and .tools with everything for development
+setup: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME_CLIENT) $(OPENAPI) ## make .venv and .tools with everything for development
 
 .PHONY: run
 run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## play 500 transfers through the local cloud (N=500 SEED=1 PROTECTION=on STACK=name; or WORKFLOW=1 N=40)
@@ -50,37 +53,41 @@ cloud: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## keep a local cloud wi
 	@.venv/bin/python -m local.sandbox
 
 .PHONY: test
-test: setup .build/host.complete .build/$(ARCHITECTURE).complete ## run all tests (ARGS="-k name" for some)
+test: setup .build/host.complete .build/$(PLATFORM).complete ## run all tests (ARGS="-k name" for some)
 	.venv/bin/pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
 .PHONY: build
-build: .build/$(ARCHITECTURE).complete .build/host.complete ## build the function for Lambda (.build/arm64) and for this machine (.build/host)
+build: .build/$(PLATFORM).complete .build/host.complete ## build the function for Lambda (.build/python3.13-arm64; RUNTIME=python3.14 ARCHITECTURE=x86_64) and for this machine (.build/host)
 
-# What is said on the command line takes the place of all that samconfig.toml has of it, so that is said again.
+# What is said on the command line takes the place of all that samconfig.toml has of it, so that is said again. What a
+# function runs on is always said: CloudFormation keeps a parameter that is not, whatever the build was for.
 said_in_samconfig = $(shell .tools/sam/bin/python -c 'import sys, tomllib; \
-	said = tomllib.load(open(sys.argv[1], "rb"))[sys.argv[2]]["deploy"]["parameters"].get("parameter_overrides", []); \
-	print(said if isinstance(said, str) else " ".join(said))' $(samconfig) $(ENV))
+	tables = tomllib.load(open(sys.argv[1], "rb"))[sys.argv[2]]; \
+	said = [tables.get(each, {}).get("parameters", {}).get("parameter_overrides") for each in ("deploy", "global")]; \
+	said = next(filter(None, said), []); print(said if isinstance(said, str) else " ".join(said))' $(samconfig) $(ENV))
 samconfig := $(if $(WORKFLOW),samconfig.workflow.toml,samconfig.toml)
 environments = $(shell sed -n 's/^\[\([a-z]*\)\.global\.parameters\]$$/\1/p' $(samconfig))
 configured := --config-file $(samconfig) --config-env $(ENV)
-architecture := $(if $(filter-out file,$(origin ARCHITECTURE)),Architecture=$(ARCHITECTURE))
-overrides = --parameter-overrides $(if $(architecture),$(filter-out Architecture=%,$(said_in_samconfig)),$(said_in_samconfig)) $(architecture)
+# What make is told, else what samconfig.toml says, else the default above. $(1): the variable, $(2): the parameter.
+chosen = $(2)=$(if $(filter file,$(origin $(1))),$(or $(patsubst $(2)=%,%,$(filter $(2)=%,$(said_in_samconfig))),$($(1))),$($(1)))
+overrides = --parameter-overrides $(filter-out Runtime=% Architecture=%,$(said_in_samconfig)) \
+	$(call chosen,RUNTIME,Runtime) $(call chosen,ARCHITECTURE,Architecture)
 
 .PHONY: deploy
-deploy: $(SAM) $(if $(WORKFLOW),$(DEVELOPMENT)) ## build and deploy to AWS (ENV=default, staging or prod, as in samconfig.toml; ARCHITECTURE=x86_64; WORKFLOW=1 for the workflow beside it)
+deploy: $(SAM) $(if $(WORKFLOW),$(DEVELOPMENT)) ## build and deploy to AWS (ENV=default, staging or prod, as in samconfig.toml; RUNTIME=python3.14 ARCHITECTURE=x86_64; WORKFLOW=1 for the workflow beside it)
 	$(if $(filter $(ENV),$(environments)),,$(error $(samconfig) has no table $(ENV): ENV is one of $(environments)))
 ifdef WORKFLOW
 	@# Asked before the build, which takes a minute.
 	consumers=$$(.venv/bin/python -m local.workflow_stack $(ENV)) && \
-	.tools/sam/bin/sam build $(configured) && \
+	.tools/sam/bin/sam build $(configured) $(overrides) && \
 	.tools/sam/bin/sam deploy $(configured) $(overrides) $$consumers
 else
-	.tools/sam/bin/sam build $(configured)
-	.tools/sam/bin/sam deploy $(configured) $(if $(architecture),$(overrides))
+	.tools/sam/bin/sam build $(configured) $(overrides)
+	.tools/sam/bin/sam deploy $(configured) $(overrides)
 endif
 
 .PHONY: invoke
-invoke: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME) .build/host.complete ## run the built function once (EVENT=events/fresh.json)
+invoke: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME_CLIENT) .build/host.complete ## run the built function once (EVENT=events/fresh.json)
 	@.venv/bin/python -m local.invoke $(EVENT)
 
 .PHONY: check
@@ -138,32 +145,36 @@ $(DEVELOPMENT): pyproject.toml uv.lock | $(UV)
 
 # ---- The function -----------------------------------------------------------------------------------------------------
 
-# Lambda's Python 3.13 runs on Amazon Linux 2023. Only wheels are taken, for what is compiled here would run here only.
-FOR_arm64 := --python-version 3.13 --python-platform aarch64-manylinux_2_28
-FOR_x86_64 := --python-version 3.13 --python-platform x86_64-manylinux_2_28
+# A build's name says what it is for: this machine (host), or Lambda's runtime and architecture (python3.13-arm64).
+PLATFORMS := $(patsubst platforms/%/Makefile,%,$(wildcard platforms/*/Makefile))
+python = $(firstword $(subst -, ,$(1)))
+# These runtimes stand on Amazon Linux 2023. Only wheels are taken, for what is compiled here would run here only.
+LINUX_arm64 := aarch64-manylinux_2_28
+LINUX_x86_64 := x86_64-manylinux_2_28
+wheels = $(if $(filter host,$(1)),,--python-version $(patsubst python%,%,$(call python,$(1))) \
+	--python-platform $(LINUX_$(lastword $(subst -, ,$(1)))))
 # Lambda's runtime brings the AWS SDK and what only that needs. On this machine nothing does.
 SDK := boto3 botocore s3transfer urllib3 python-dateutil six
-LEFT_OUT_arm64 := $(SDK:%=--no-emit-package %)
-LEFT_OUT_x86_64 := $(LEFT_OUT_arm64)
+left_out = $(if $(filter host,$(1)),,$(SDK:%=--no-emit-package %))
 # Bytecode saves a cold start from compiling. It fits one version of Python, so without that one none is shipped.
-PYTHON_arm64 = $(shell for python in python3.13 "$$($(UV) python find --no-project 3.13 2>/dev/null)" \
-	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.13.*/bin/python3.13; do \
-	$$python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' 2>/dev/null && echo $$python && break; done)
-PYTHON_x86_64 = $(PYTHON_arm64)
-PYTHON_host := .tools/uv/bin/python
+interpreter = $(if $(filter host,$(1)),.tools/uv/bin/python,$(call installed,$(call python,$(1))))
+installed = $(shell for python in $(1) "$$($(UV) python find --no-project $(1:python%=%) 2>/dev/null)" \
+	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$(1:python%=%).*/bin/$(1); do \
+	$$python -c 'import sys; sys.exit("python%d.%d" % sys.version_info[:2] != "$(1)")' 2>/dev/null && echo $$python && break; done)
 # A package's age says nothing once it is copied and zipped, so bytecode is trusted as it is.
-compile = $(if $(PYTHON_$(1)),$(PYTHON_$(1)) -m compileall -q --invalidation-mode unchecked-hash -s $(2) -p /var/task $(3),\
-	@echo 'No Python 3.13 runs here: the build for $(1) carries no bytecode and will start slower.')
+compile = $(if $(call interpreter,$(1)),$(call interpreter,$(1)) -m compileall -q --invalidation-mode unchecked-hash \
+	-s $(2) -p /var/task $(3),@echo 'No $(call python,$(1)) runs here: the build for $(1) carries no bytecode and will start slower.')
 
 .PRECIOUS: .build/packages-%/.complete
 .build/packages-%/.complete: pyproject.toml uv.lock Makefile | $(UV)
 ifndef ALONE
 	@$(locked) $(MAKE) --no-print-directory ALONE=1 $@
 else
+	$(if $(filter host $(PLATFORMS),$*),,$(error There is no build for $*: RUNTIME and ARCHITECTURE together are one of $(PLATFORMS)))
 	rm -rf $(@D)
 	mkdir -p $(@D)
-	$(UV) export --quiet --locked --no-dev --no-emit-project $(LEFT_OUT_$*) --output-file $(@D)/requirements.txt
-	$(UV) pip install --python .tools/uv/bin/python $(FOR_$*) --only-binary :all: --target $(@D)/packages -r $(@D)/requirements.txt
+	$(UV) export --quiet --locked --no-dev --no-emit-project $(call left_out,$*) --output-file $(@D)/requirements.txt
+	$(UV) pip install --python .tools/uv/bin/python $(call wheels,$*) --only-binary :all: --target $(@D)/packages -r $(@D)/requirements.txt
 	rm -rf $(@D)/packages/bin $(@D)/packages/.lock
 	$(call compile,$*,$(@D)/packages,$(@D)/packages)
 	@touch $@
@@ -175,6 +186,7 @@ define assemble
 	cp -R src/app src/idempotent_receiver $(2)
 	rm -rf $(2)/idempotent_receiver/operations $(2)/idempotent_receiver/__main__.py
 	find $(2)/app $(2)/idempotent_receiver \( -name __pycache__ -o -name '.*' \) -prune -exec rm -rf {} +
+	$(if $(filter host,$(1)),,@echo $(1) > $(2)/app/built-for)
 	$(call compile,$(1),$(2),$(2)/app $(2)/idempotent_receiver)
 endef
 
@@ -189,8 +201,8 @@ else
 endif
 
 # For measuring cold starts: the SDK as Lambda's runtime has it, and what others would deploy, packed like ours.
-HOST := $(patsubst aarch64,arm64,$(shell uname -m))
-install_peer = $(UV) pip install --quiet --python .tools/uv/bin/python $(FOR_$*) --only-binary :all: \
+HOST := python3.13-$(patsubst aarch64,arm64,$(shell uname -m))
+install_peer = $(UV) pip install --quiet --python .tools/uv/bin/python $(call wheels,$*) --only-binary :all: \
 	--constraint requirements/bench.txt --target
 .build/peer-%/.complete: requirements/bench.txt Makefile | $(UV)
 	rm -rf $(@D)
@@ -217,20 +229,20 @@ fuzz: $(DEVELOPMENT) ## try hostile events, bodies and records by thousands (EXA
 	EXAMPLES=$(or $(EXAMPLES),5000) .venv/bin/pytest --numprocesses $(WORKERS) --dist loadgroup tests/fuzz $(ARGS)
 
 .PHONY: bench
-bench: $(BENCH) $(MINISTACK) $(if $(PYTHON_arm64),.build/$(HOST).complete .build/peer-$(HOST)/.complete) ## measure us against others in 5 minutes (FULL=1: a grid in 30; ENFORCE=0: only report)
-	@PYTHONPATH=src PYTHON_313=$(PYTHON_arm64) .tools/bench/bin/python -m benchmarks
+bench: $(BENCH) $(MINISTACK) $(if $(call installed,python3.13),.build/$(HOST).complete .build/peer-$(HOST)/.complete) ## measure us against others in 5 minutes (FULL=1: a grid in 30; ENFORCE=0: only report)
+	@PYTHONPATH=src PYTHON_313=$(call installed,python3.13) .tools/bench/bin/python -m benchmarks
 
 # The functions of workflow.yaml.
 WORKFLOW_FUNCTIONS := Start Sweep Reconcile Debit Credit Receipt Refund
 
-# What `sam build` calls, with the folder to fill in ARTIFACTS_DIR.
+# What `sam build` calls by a Makefile in platforms/, with the folder to fill in ARTIFACTS_DIR.
 .PHONY: build-Consumer build-Api $(WORKFLOW_FUNCTIONS:%=build-%)
 ifndef ALONE
 build-Consumer build-Api $(WORKFLOW_FUNCTIONS:%=build-%):
-	@$(locked) $(MAKE) --no-print-directory ALONE=1 $@
+	@$(locked) $(MAKE) --no-print-directory ALONE=1 RUNTIME=$(RUNTIME) ARCHITECTURE=$(ARCHITECTURE) $@
 else
-build-Consumer build-Api $(WORKFLOW_FUNCTIONS:%=build-%): .build/packages-$(ARCHITECTURE)/.complete
-	$(call assemble,$(ARCHITECTURE),$(ARTIFACTS_DIR))
+build-Consumer build-Api $(WORKFLOW_FUNCTIONS:%=build-%): .build/packages-$(PLATFORM)/.complete
+	$(call assemble,$(PLATFORM),$(ARTIFACTS_DIR))
 endif
 
 # -----------------------------------------------------------------------------------------------------------------------

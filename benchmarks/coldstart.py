@@ -25,7 +25,7 @@ BUILD = ROOT / ".build"
 ARCHITECTURE = {"x86_64": "x86_64", "AMD64": "x86_64", "aarch64": "arm64", "arm64": "arm64"}
 
 PAIRS = {"a plain body, one client": "plain", "the deployed application": "deployed"}
-PACKAGES = {"ours": "{architecture}", "powertools": "peer-{architecture}/packages"}
+PACKAGES = {"ours": "python3.13-{architecture}", "powertools": "peer-python3.13-{architecture}/packages"}
 
 PROBE = """
 import sys, time
@@ -79,7 +79,7 @@ def _compiled(folder: Path, python313: str) -> Path:
 
 
 def _start(python313: str, functions: Path, module: str, packages: Path) -> float:
-    runtime = BUILD / f"peer-{ARCHITECTURE[platform.machine()]}" / "runtime"
+    runtime = BUILD / f"peer-python3.13-{ARCHITECTURE[platform.machine()]}" / "runtime"
     path = [functions, packages, *([] if module.startswith("ours") else [functions / "model"]), runtime]
     done = subprocess.run(
         [python313, "-c", PROBE, module],

@@ -80,7 +80,6 @@ def _sam(*arguments: str) -> str:
         cwd=ROOT,
         env={
             **{name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
-            "ARCHITECTURE": architecture,  # for the Makefile, which SAM calls
             "AWS_ACCESS_KEY_ID": ACCOUNT,
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_DEFAULT_REGION": REGION,

@@ -73,7 +73,7 @@ def architecture() -> str:
 @pytest.fixture(scope="session")
 def build(aws: Aws, architecture: str) -> Path:
     """The function, built for where it will run; make knows whether there is anything to do."""
-    target = Path(".build", "host" if aws.functions_are_processes else architecture)
+    target = Path(".build", "host" if aws.functions_are_processes else f"python3.13-{architecture}")
     made = subprocess.run(
         ["make", "--silent", f"{target}.complete"], cwd=ROOT, capture_output=True, text=True, check=False
     )

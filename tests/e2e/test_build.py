@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import marshal
 import os
+import platform
 import shutil
 import signal
 import struct
@@ -17,6 +18,7 @@ import pytest
 
 from local.cloud import ROOT
 from local.deploy import HOST_BUILD
+from local.emulator import MACHINES
 from local.invoke import EVENTS, application, expected_answer, matches, meant
 
 if TYPE_CHECKING:
@@ -24,18 +26,34 @@ if TYPE_CHECKING:
 
     from local.emulator import Function
 
-DEPLOY_BUILD = ROOT / ".build" / "arm64"
+RUNTIMES = ("python3.13", "python3.14")
+ARCHITECTURES = {"arm64": (183, "aarch64"), "x86_64": (62, "x86_64")}
+"""Those that Lambda has; the number of each in a binary's header, and its name in a wheel's."""
+every_runtime = pytest.mark.parametrize("runtime", RUNTIMES)
+every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
+
+DEPLOY_BUILD = ROOT / ".build" / "python3.13-arm64"
 NOT_AN_EVENT = {"env"}  # what `sam local invoke` is told of the environment
 EVENT_FILES = sorted(path for path in EVENTS.glob("*.json") if path.stem not in NOT_AN_EVENT)
 
-FUNCTIONS = ("Consumer", "Api", "Start", "Sweep", "Reconcile", "Debit", "Credit", "Receipt", "Refund")
+WORKFLOW_FUNCTIONS = ("Start", "Sweep", "Reconcile", "Debit", "Credit", "Receipt", "Refund")
+FUNCTIONS = ("Consumer", "Api", *WORKFLOW_FUNCTIONS)
 
 # `make test` hands its own state down to any make that a test starts.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}}
 
 ELF_MAGIC = b"\x7fELF"
-ELF_AARCH64 = 183
 UNCHECKED_HASH = 1
+
+FUNCTION_ENVIRONMENT = {
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "RECORDS_TABLE": "records",
+    "ACCOUNTS_TABLE": "accounts",
+    "ENTRIES_TABLE": "entries",
+    "DEAD_LETTER_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/dead",
+    "POWERTOOLS_SERVICE_NAME": "consumer",
+    "POWERTOOLS_METRICS_NAMESPACE": "Example",
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,32 +72,105 @@ def binaries(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and path.read_bytes()[:4] == ELF_MAGIC]
 
 
-def test_the_deploy_build_carries_arm64_binaries_only() -> None:
-    found = binaries(DEPLOY_BUILD)
+def build_for(runtime: str, architecture: str) -> Path:
+    """The build for a runtime and an architecture of Lambda."""
+    build = ROOT / ".build" / f"{runtime}-{architecture}"
+    made = subprocess.run(
+        ["make", "--silent", f"{build.relative_to(ROOT)}.complete"],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stdout + made.stderr
+    return build
+
+
+def assert_fits(build: Path, runtime: str, architecture: str) -> None:
+    """No binary and no wheel in it is for another Python or another machine."""
+    number, machine = ARCHITECTURES[architecture]
+    found = binaries(build)
     assert found, "pydantic's core is one"
     for path in found:
-        (machine,) = struct.unpack_from("<H", path.read_bytes(), 18)
-        assert machine == ELF_AARCH64, path
-
-
-def test_every_binary_of_the_deploy_build_is_for_python_3_13() -> None:
-    names = [path.name for path in DEPLOY_BUILD.rglob("*.so*")]
+        assert struct.unpack_from("<H", path.read_bytes(), 18) == (number,), path
+    python = runtime.removeprefix("python").replace(".", "")
+    names = [path.name for path in build.rglob("*.so*")]
     assert names
-    assert [name for name in names if "cpython-313-aarch64" not in name and "abi3" not in name] == []
-
-
-def test_every_wheel_of_the_deploy_build_is_for_python_3_13_on_arm64() -> None:
-    tags = [
-        line.removeprefix("Tag: ")
-        for path in DEPLOY_BUILD.glob("*.dist-info/WHEEL")
-        for line in path.read_text().splitlines()
-        if line.startswith("Tag: ")
-    ]
+    assert [name for name in names if f"cpython-{python}-{machine}" not in name and "abi3" not in name] == []
+    wheels = [path.read_text() for path in build.glob("*.dist-info/WHEEL")]
+    tags = [line.removeprefix("Tag: ") for each in wheels for line in each.splitlines() if line.startswith("Tag: ")]
     assert tags
     for tag in tags:
-        python, _, platform = tag.split("-")
-        assert platform == "any" or platform.endswith("aarch64"), tag
-        assert python in {"py3", "py2", "cp313"} or "abi3" in tag, tag
+        version, _, platform = tag.split("-")
+        assert platform == "any" or platform.endswith(machine), tag
+        assert version in {"py3", "py2", f"cp{python}"} or "abi3" in tag, tag
+
+
+@every_runtime
+@every_architecture
+def test_a_build_for_lambda_fits_its_runtime_and_architecture(runtime: str, architecture: str) -> None:
+    """Only wheels are taken, so there is one of everything for each of them."""
+    assert_fits(build_for(runtime, architecture), runtime, architecture)
+
+
+@every_runtime
+def test_a_build_for_lambda_is_imported_by_its_runtimes_python(runtime: str) -> None:
+    python = interpreter(runtime)
+    if python is None:
+        pytest.skip(f"no {runtime} runs here: that there is a wheel of everything for it was tried, and no import")
+    ran = imported(build_for(runtime, MACHINES[platform.machine().lower()]), python)
+    assert ran.stderr == ""
+    assert ran.stdout == "lambda_handler\n"
+
+
+def test_a_build_for_another_runtime_says_so_when_it_is_imported() -> None:
+    """CloudFormation deploys whatever was built, and without a word Lambda would name a module of pydantic."""
+    architecture = MACHINES[platform.machine().lower()]
+    python = str(ROOT / ".tools" / "uv" / "bin" / "python")
+    runtime = next(each for each in reversed(RUNTIMES) if each != version_of(python))
+    ran = imported(build_for(runtime, architecture), python)
+    told = ran.stderr.splitlines()[-1]
+    assert told.startswith(f"ImportError: this package was built for {runtime}-{architecture} and runs on ")
+    assert f"{version_of(python)}-{architecture}" in told
+    assert "sam build" in told
+
+
+def interpreter(runtime: str) -> str | None:
+    """The Python of that version that the build takes for its bytecode, if one runs here."""
+    asked = "include Makefile\nasked: ; @echo $(call installed,$(RUNTIME))\n"
+    said = subprocess.run(
+        ["make", "--silent", "--file", "-", "asked", f"RUNTIME={runtime}"],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        input=asked,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return said.stdout.strip() or None
+
+
+def version_of(python: str) -> str:
+    asked = "import sys; print('python%d.%d' % sys.version_info[:2])"
+    return subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def imported(build: Path, python: str) -> subprocess.CompletedProcess[str]:
+    """What becomes of importing a function from its build, with the SDK behind it, as Lambda's runtime has one."""
+    script = """
+import sys
+sys.path[:0] = sys.argv[1:]
+import app.consumer
+print(app.consumer.lambda_handler.__name__)
+"""
+    return subprocess.run(
+        [python, "-B", "-I", "-S", "-W", "error", "-c", script, str(build), str(HOST_BUILD)],
+        env=FUNCTION_ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_the_deploy_build_is_lean() -> None:
@@ -126,15 +217,7 @@ print(app.consumer.lambda_handler.__name__)
     python = ROOT / ".tools" / "uv" / "bin" / "python"  # an environment with pip and uv in it, which -S leaves out
     ran = subprocess.run(
         [str(python), "-I", "-S", "-W", "error", "-c", script, str(HOST_BUILD)],
-        env={
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "RECORDS_TABLE": "records",
-            "ACCOUNTS_TABLE": "accounts",
-            "ENTRIES_TABLE": "entries",
-            "DEAD_LETTER_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/dead",
-            "POWERTOOLS_SERVICE_NAME": "consumer",
-            "POWERTOOLS_METRICS_NAMESPACE": "Example",
-        },
+        env=FUNCTION_ENVIRONMENT,
         capture_output=True,
         text=True,
         check=False,
@@ -153,17 +236,57 @@ def test_the_host_build_answers_as_expected(functions: dict[str, Function], path
     assert matches(answer, expected), answer
 
 
-def test_sam_builds_the_same_files(tmp_path: Path) -> None:
-    """`sam build`, with no option, calls our target: what is deployed is what was tested above."""
-    subprocess.run(
-        [str(ROOT / ".tools/sam/bin/sam"), "build", "--build-dir", str(tmp_path)],
+def sam_build(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(ROOT / ".tools/sam/bin/sam"), "build", "--build-dir", str(folder), *options],
         cwd=ROOT,
         env={**ENVIRONMENT, "AWS_DEFAULT_REGION": "us-east-1", "SAM_CLI_TELEMETRY": "0"},
-        check=True,
+        check=False,
         capture_output=True,
+        text=True,
     )
+
+
+def test_sam_builds_the_same_files(tmp_path: Path) -> None:
+    """`sam build`, with no option, calls our target: what is deployed is what was tested above."""
+    built = sam_build(tmp_path)
+    assert built.returncode == 0, built.stderr
     for function in ("Consumer", "Api"):
         assert files(tmp_path / function) == files(DEPLOY_BUILD)
+
+
+def test_sam_builds_all_functions_at_once(tmp_path: Path) -> None:
+    built = sam_build(tmp_path, "--parallel", "--template", "workflow.yaml")
+    assert built.returncode == 0, built.stderr
+    for function in WORKFLOW_FUNCTIONS:
+        assert files(tmp_path / function) == files(DEPLOY_BUILD)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "architecture", "said"),
+    [
+        ("python3.13", "x86_64", "Architecture=x86_64"),
+        ("python3.14", "arm64", "Runtime=python3.14"),
+        ("python3.14", "x86_64", "Runtime=python3.14 Architecture=x86_64"),
+    ],
+)
+def test_sam_builds_what_its_parameters_ask_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: str, architecture: str, said: str
+) -> None:
+    """They decide, whatever make would have taken by itself."""
+    monkeypatch.setitem(ENVIRONMENT, "ARCHITECTURE", "arm64")
+    built = sam_build(tmp_path, "--parameter-overrides", said)
+    assert built.returncode == 0, built.stderr
+    for function in ("Consumer", "Api"):
+        assert_fits(tmp_path / function, runtime, architecture)
+        assert files(tmp_path / function) == files(build_for(runtime, architecture))
+
+
+def test_sam_builds_nothing_for_a_runtime_that_there_is_no_build_for(tmp_path: Path) -> None:
+    built = sam_build(tmp_path, "--parameter-overrides", "Runtime=python3.12")
+    assert built.returncode != 0
+    assert "python3.12-arm64" in built.stderr
+    assert not any(tmp_path.iterdir())
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,8 @@ VARIANTS = {
     "traced, and alarms sent": {"Tracing": "Active", "AlarmTopicArn": "arn:aws:sns:us-east-1:123456789012:alarms"},
 }
 MADE_HERE = ["standard", "fifo", "dead letters at once", "own key", "no api"]
+ON = ("Runtime=python3.13", "Architecture=arm64")
+"""What functions run on by default, as a deployment is told."""
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 variants_with_api = pytest.mark.parametrize("variant", [variant for variant in VARIANTS if variant != "no api"])
 variants_with_queues = pytest.mark.parametrize("variant", MADE_HERE)
@@ -344,7 +347,7 @@ def test_a_fifo_mapping_stays_within_what_lambda_takes(variant: str) -> None:
 
 
 @every_variant
-def test_every_function_runs_on_pythons_newest_runtime_and_logs_where_logs_expire(variant: str) -> None:
+def test_every_function_runs_on_the_default_runtime_and_logs_where_logs_expire(variant: str) -> None:
     for name, function in of_type(variant, "AWS::Serverless::Function").items():
         assert (function["Runtime"], function["Architectures"]) == ("python3.13", ["arm64"])
         assert function["LoggingConfig"] == {"LogGroup": {"Ref": f"{name}LogGroup"}}
@@ -422,24 +425,71 @@ def test_dead_letters_are_sent_where_the_role_may_send_them(variant: str) -> Non
 @pytest.mark.parametrize(
     ("said", "passed"),
     [
-        ((), None),
-        (("ARCHITECTURE=x86_64",), ["LogRetentionDays=7", "Architecture=x86_64"]),
-        (("ARCHITECTURE=arm64", "ENV=prod"), ["LogRetentionDays=90", "MaximumConcurrency=50", "Architecture=arm64"]),
-        (("WORKFLOW=1",), ["LogRetentionDays=7", "$consumers"]),
-        (("WORKFLOW=1", "ARCHITECTURE=x86_64"), ["LogRetentionDays=7", "Architecture=x86_64", "$consumers"]),
+        ((), ["LogRetentionDays=7", *ON]),
+        (("ARCHITECTURE=x86_64",), ["LogRetentionDays=7", "Runtime=python3.13", "Architecture=x86_64"]),
+        (("RUNTIME=python3.14",), ["LogRetentionDays=7", "Runtime=python3.14", "Architecture=arm64"]),
+        (("ARCHITECTURE=arm64", "ENV=prod"), ["LogRetentionDays=90", "MaximumConcurrency=50", *ON]),
+        (("WORKFLOW=1",), ["LogRetentionDays=7", *ON, "$consumers"]),
+        (
+            ("WORKFLOW=1", "ARCHITECTURE=x86_64"),
+            ["LogRetentionDays=7", "Runtime=python3.13", "Architecture=x86_64", "$consumers"],
+        ),
     ],
 )
-def test_what_a_deployment_says_is_said_beside_samconfigs_parameters(
-    said: tuple[str, ...], passed: list[str] | None
-) -> None:
+def test_what_a_deployment_says_is_said_beside_samconfigs_parameters(said: tuple[str, ...], passed: list[str]) -> None:
     """Alone it would take their place."""
-    chosen = ("MAKEFLAGS", "ARCHITECTURE", "WORKFLOW")
+    assert told_to("sam deploy", *said) == passed
+    assert told_to("sam build", *said) == [each for each in passed if each != "$consumers"], "it is built as deployed"
+
+
+@pytest.mark.parametrize("before_it", ["", "[default.deploy.parameters]\n"], ids=["for all", "for deploy alone"])
+def test_what_samconfig_says_a_function_runs_on_is_built_and_deployed(tmp_path: Path, before_it: str) -> None:
+    for name in ("Makefile", ".tools", "requirements"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "samconfig.toml").write_text(
+        f'[default.global.parameters]\n{before_it}parameter_overrides = "Architecture=x86_64 Fifo=true"\n'
+    )
+    for command in ("sam build", "sam deploy"):
+        assert told_to(command, folder=tmp_path) == ["Fifo=true", "Runtime=python3.13", "Architecture=x86_64"]
+
+
+def told_to(command: str, *said: str, folder: Path = ROOT) -> list[str]:
+    """The parameters that `make deploy` would hand to this command."""
+    chosen = ("MAKEFLAGS", "RUNTIME", "ARCHITECTURE", "WORKFLOW")
     environment = {name: value for name, value in os.environ.items() if name not in chosen}
     asked = ["make", "--dry-run", "deploy", *said]
-    told = subprocess.run(asked, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
-    (line,) = [line for line in told.splitlines() if "sam deploy" in line]
+    told = subprocess.run(asked, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
+    (line,) = [line for line in told.splitlines() if command in line]
     _, _, overrides = line.partition("--parameter-overrides ")
-    assert (overrides.split() or None) == passed
+    return overrides.removesuffix(" && \\").split()
+
+
+@pytest.mark.parametrize("environment", ["default", "staging", "prod"])
+@pytest.mark.parametrize("file", ["samconfig.toml", "samconfig.workflow.toml"])
+def test_every_environment_says_to_build_and_deployment_alike_what_a_function_runs_on(
+    file: str, environment: str
+) -> None:
+    """A parameter that a deployment leaves out stays as it was, whatever was built."""
+    tables = tomllib.loads((ROOT / file).read_text())[environment]
+    assert set(ON) <= set(tables["global"]["parameters"]["parameter_overrides"])
+    assert not [
+        name for name, each in tables.items() if name != "global" and "parameter_overrides" in each["parameters"]
+    ]
+
+
+@pytest.mark.parametrize("path", [TEMPLATE, ROOT / "workflow.yaml"], ids=lambda path: path.stem)
+def test_every_runtime_and_architecture_has_its_makefile(path: Path) -> None:
+    """SAM tells a makefile nothing of a function's parameters but which Makefile it is."""
+    template = cfn_yaml.load(str(path))
+    parameters = template["Parameters"]
+    for function in (each for each in template["Resources"].values() if each["Type"] == "AWS::Serverless::Function"):
+        assert function["Metadata"]["ContextPath"] == {"Fn::Sub": "platforms/${Runtime}-${Architecture}"}
+    assert {each.parent.name for each in (ROOT / "platforms").glob("*/Makefile")} == {
+        f"{runtime}-{architecture}"
+        for runtime in parameters["Runtime"]["AllowedValues"]
+        for architecture in parameters["Architecture"]["AllowedValues"]
+    }
+    assert [parameters[each.partition("=")[0]]["Default"] for each in ON] == [each.partition("=")[2] for each in ON]
 
 
 @pytest.mark.parametrize("workflow", ["", "WORKFLOW=1"])

@@ -16,6 +16,7 @@ import pytest
 from local import cloud as local_cloud
 from local.cloud import Ministack, running_cloud
 from local.server import ServerError
+from tests import ctrl_c
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,14 +77,16 @@ def command_line(pid: int) -> str:
 @contextlib.contextmanager
 def hold(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """Run a program that starts a cloud and keeps it."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD],
-        cwd=local_cloud.ROOT,
-        env={**os.environ, "TMPDIR": str(folder)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as program:
+    with ctrl_c.heeded():
+        started = subprocess.Popen(
+            [sys.executable, "-c", HOLD],
+            cwd=local_cloud.ROOT,
+            env={**os.environ, "TMPDIR": str(folder)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+    with started as program:
         try:
             yield program
         finally:
@@ -147,6 +150,21 @@ def test_a_ctrl_c_while_it_starts_leaves_nothing(folder: Path, delay_ms: int) ->
         time.sleep(delay_ms / 1000)
         program.send_signal(signal.SIGINT)
         assert program.wait(10) != 0
+    assert nothing_left(folder)
+
+
+@on_linux
+def test_a_ctrl_c_is_heeded_where_the_tests_run_in_the_background(folder: Path) -> None:
+    """Of a script, or by `nohup`: there they ignore it, and what they start would too."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with hold(folder) as program:
+            read_until(program, "starting")
+            program.send_signal(signal.SIGINT)
+            assert program.wait(10) != 0
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert nothing_left(folder)
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from local.cloud import ROOT, running_cloud
 from local.deploy import deploy
+from tests import ctrl_c
 from tests.e2e.test_cloud import nothing_left, on_linux
 
 if TYPE_CHECKING:
@@ -54,15 +55,16 @@ class Ended:
 
 def begin(folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[str]:
     """Start a run whose temporary files go to the folder, as a terminal would: in a process group of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "local.run"],
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(folder), **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    with ctrl_c.heeded():  # also while it has not yet said by itself what a Ctrl-C does
+        return subprocess.Popen(
+            [sys.executable, "-m", "local.run"],
+            cwd=ROOT,
+            env={**os.environ, "TMPDIR": str(folder), **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
 
 
 def ended(program: subprocess.Popen[str]) -> Ended:

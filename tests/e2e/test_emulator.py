@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 FUNCTION = """
 import os, time
 
+if os.path.exists(os.environ["STUCK"]):
+    os.unlink(os.environ["STUCK"])
+    time.sleep(60)
+
 def lambda_handler(event, context):
     match event["do"]:
         case "answer":
@@ -33,43 +37,71 @@ def lambda_handler(event, context):
             os._exit(1)
 """
 
+DELIVERIES = 10
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Lambda's emulator is a program for Linux")
 
 
 @pytest.fixture(scope="module")
-def function(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Function]:
+def stuck(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where this file is, the next start of the function takes it away and does not come to its end."""
+    return tmp_path_factory.mktemp("stuck") / "file"
+
+
+@pytest.fixture(scope="module")
+def function(tmp_path_factory: pytest.TempPathFactory, stuck: Path) -> Iterator[Function]:
     code = tmp_path_factory.mktemp("code")
     (code / "app").mkdir()
     (code / "app" / "__init__.py").write_text("")
     (code / "app" / "consumer.py").write_text(FUNCTION)
-    with running_function(code=code, environment={"COLOUR": "blue"}, timeout_seconds=2) as running:
+    with running_function(code=code, environment={"COLOUR": "blue", "STUCK": str(stuck)}, timeout_seconds=2) as running:
         yield running
 
 
+def served(function: Function, event: object) -> Any:
+    """Its answer to an event that is delivered until the function had time for it: a start counts against the time-out,
+    and takes as long as the machine lets it.
+    """
+    for _ in range(DELIVERIES):
+        answer = function.invoke(event)
+        if answer.get("errorType") != "Sandbox.Timedout":
+            return answer
+    pytest.fail(f"{event} had its time-out {DELIVERIES} times:\n{function.log()}")
+
+
 def test_it_answers_with_its_own_environment_and_deadline(function: Function) -> None:
-    answer = function.invoke({"do": "answer"})
+    answer = served(function, {"do": "answer"})
     assert answer["colour"] == "blue"
     assert 0 < answer["left_ms"] <= 2_000
 
 
 def test_an_exception_is_an_answer(function: Function) -> None:
-    answer = function.invoke({"do": "raise"})
+    answer = served(function, {"do": "raise"})
     assert (answer["errorType"], answer["errorMessage"]) == ("LookupError", "no such thing")
 
 
 def test_a_time_out_is_an_answer_and_the_next_event_is_served(function: Function) -> None:
     answer = function.invoke({"do": "hang"})
     assert (answer["errorType"], answer["errorMessage"]) == ("Sandbox.Timedout", "Task timed out after 2.00 seconds")
-    assert function.invoke({"do": "answer"})["colour"] == "blue"
+    assert served(function, {"do": "answer"})["colour"] == "blue"
+
+
+def test_an_event_whose_time_went_into_a_start_is_served_when_it_comes_again(function: Function, stuck: Path) -> None:
+    """On a busy machine any start may take so long."""
+    served(function, {"do": "die"})
+    stuck.touch()
+    assert function.invoke({"do": "answer"})["errorType"] == "Sandbox.Timedout"
+    assert served(function, {"do": "answer"})["colour"] == "blue"
+    assert not stuck.exists()
 
 
 def test_a_crash_is_an_answer_and_the_next_event_is_served(function: Function) -> None:
-    assert function.invoke({"do": "die"})["errorType"] == "Runtime.ExitError"
-    assert function.invoke({"do": "answer"})["colour"] == "blue"
+    assert served(function, {"do": "die"})["errorType"] == "Runtime.ExitError"
+    assert served(function, {"do": "answer"})["colour"] == "blue"
 
 
 def test_its_log_can_be_read(function: Function) -> None:
-    function.invoke({"do": "answer"})
+    served(function, {"do": "answer"})
     assert "START RequestId" in function.log()
 
 

@@ -10,6 +10,8 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME CONDA_PREFIX
 # Hundreds of processes import the same packages: each would compile them anew.
 unexport PYTHONDONTWRITEBYTECODE
 export SAM_CLI_TELEMETRY := 0
+# The certificates that this machine trusts, a proxy's that inspects TLS among them. pip takes them by itself.
+export UV_SYSTEM_CERTS ?= true
 # A Python is taken from this machine or not at all: nothing but packages is downloaded.
 export UV_PYTHON_DOWNLOADS := never
 export UV_LINK_MODE := copy

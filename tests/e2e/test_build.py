@@ -339,6 +339,26 @@ def test_a_build_that_was_killed_halfway_stands_in_nobodys_way(fresh_checkout: P
     assert files(tmp_path / "Api").keys() == files(DEPLOY_BUILD).keys()
 
 
+@pytest.mark.parametrize(("given", "taken"), [({}, "true"), ({"UV_SYSTEM_CERTS": "false"}, "false")])
+def test_packages_are_fetched_under_the_certificates_that_this_machine_trusts(
+    given: dict[str, str], taken: str
+) -> None:
+    """Behind a proxy that inspects TLS there are no others; uv asks for them by the name that is set."""
+    asked = "include Makefile\nasked: ; @echo $$UV_SYSTEM_CERTS; $(UV) help pip install\n"
+    environment = {name: value for name, value in ENVIRONMENT.items() if name != "UV_SYSTEM_CERTS"}
+    said = subprocess.run(
+        ["make", "--silent", "--file", "-", "asked"],
+        cwd=ROOT,
+        env=environment | given,
+        input=asked,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.splitlines()[0] == taken
+    assert "UV_SYSTEM_CERTS=" in said.stdout
+
+
 def test_nothing_is_made_twice() -> None:
     again = subprocess.run(
         ["make", "setup", "build"], cwd=ROOT, env=ENVIRONMENT, check=True, capture_output=True, text=True

@@ -75,11 +75,19 @@ chosen = $(2)=$(if $(filter file,$(origin $(1))),$(or $(patsubst $(2)=%,%,$(filt
 overrides = --parameter-overrides $(filter-out Runtime=% Architecture=%,$(said_in_samconfig)) \
 	$(call chosen,RUNTIME,Runtime) $(call chosen,ARCHITECTURE,Architecture)
 
+# boto3, and so SAM, reads only the first of these; AWS's other tools read the second.
+ifndef AWS_DEFAULT_REGION
+ifdef AWS_REGION
+deploy: export AWS_DEFAULT_REGION = $(AWS_REGION)
+endif
+endif
+
 .PHONY: deploy
 deploy: $(SAM) $(if $(WORKFLOW),$(DEVELOPMENT)) ## build and deploy to AWS (ENV=default, staging or prod, as in samconfig.toml; RUNTIME=python3.14 ARCHITECTURE=x86_64; WORKFLOW=1 for the workflow beside it)
 	$(if $(filter $(ENV),$(environments)),,$(error $(samconfig) has no table $(ENV): ENV is one of $(environments)))
-ifdef WORKFLOW
 	@# Asked before the build, which takes a minute.
+	@.tools/sam/bin/python -m local.sign_in $(samconfig) $(ENV)
+ifdef WORKFLOW
 	consumers=$$(.venv/bin/python -m local.workflow_stack $(ENV)) && \
 	.tools/sam/bin/sam build $(configured) $(overrides) && \
 	.tools/sam/bin/sam deploy $(configured) $(overrides) $$consumers

@@ -44,7 +44,6 @@ POLLER_CONCURRENCY = 10
 POLLER_BYTES_A_SECOND = 1_000_000
 POLLER_MESSAGES_A_SECOND = 100
 """Ten receives a second, of ten messages at most."""
-MOST_POLLERS = 2_000
 MESSAGE_BYTES = 1_300
 
 

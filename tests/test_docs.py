@@ -130,6 +130,26 @@ def test_late_and_repeated_messages_change_nothing(examples: dict[str, Any], mon
         assert table.get_item(Key={"customer": "alice"})["Item"]["address"] == "C"
 
 
+def test_the_wait_on_a_quiet_queue_is_told_wherever_the_window_is() -> None:
+    """Lambda may wait 20 seconds for a batch, however short its window is."""
+    told = {
+        "README.md": r"(?m)^\| `BatchWindow` \|.*$",
+        "template.yaml": r"(?m)^  BatchWindow:\n    Description: .*$",
+        "docs/scale.md": r"(?s)Where a batch window is set.*?\.",
+    }
+    for name, pattern in told.items():
+        found = re.search(pattern, (ROOT / name).read_text())
+        assert found, name
+        assert "quiet" in found[0]
+        assert "20" in found[0]
+
+
+def test_the_pollers_of_a_mapping_are_as_many_as_lambdas_reference_says() -> None:
+    """AWS Lambda API Reference, ProvisionedPollerConfig: between 2 and 10,000 for SQS, and 200 by default."""
+    told = (ROOT / "docs/scale.md").read_text()
+    assert "200 pollers unless you set `MaximumPollers`, which\ntakes up to 10,000" in told
+
+
 def slug(heading: str) -> str:
     """A heading's anchor, as GitHub makes it."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")

@@ -131,6 +131,18 @@ def test_a_table_in_which_two_regions_can_both_claim_a_key_is_found_and_is_not_p
     assert "global table" in not_promised
 
 
+@pytest.mark.parametrize(
+    ("document", "begins"), [("README.md", "| regions |"), ("docs/guarantees.md", "- **Anything across regions.**")]
+)
+def test_the_global_table_that_is_let_pass_is_named_with_what_it_lacks(document: str, begins: str) -> None:
+    """A claim holds in one with strong consistency, but AWS takes no transactions there and deletes nothing by TTL."""
+    assert examine(amended("table", Replicas=[{"RegionName": "x"}], MultiRegionConsistency="STRONG")) == []
+    text = (ROOT / document).read_text().partition(begins)[2]
+    paragraph = " ".join(text.partition("\n- **" if begins.startswith("-") else "\n")[0].split())
+    for word in ("multi-Region strong consistency", "no transactions", "no TTL", "`Transaction`"):
+        assert word in paragraph
+
+
 def test_every_check_has_a_fault_that_it_finds() -> None:
     assert list(FAULTS) == [name_of(check) for check in CHECKS]
 

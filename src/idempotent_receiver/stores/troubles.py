@@ -57,7 +57,7 @@ _TROUBLES: Final[dict[str, tuple[Effect, str]]] = {
     "RequestLimitExceeded": (Effect.DELAYED, _CAPACITY),
     "Throttling": (Effect.DELAYED, _CAPACITY),
     "TransactionConflict": (Effect.DELAYED, _CONTENTION),
-    "ReplicatedWriteConflict": (Effect.DELAYED, _CONTENTION),
+    "ReplicatedWriteConflict": (Effect.DELAYED, "was being written in another region; nothing to do unless it lasts"),
     "TransactionInProgress": (Effect.DOUBTFUL, "is still at this very transaction; nothing to do unless it lasts"),
     "IdempotentParameterMismatch": (Effect.DOUBTFUL, "has seen another transaction of this claim; the record tells"),
     "Validation": (

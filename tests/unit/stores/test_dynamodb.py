@@ -373,6 +373,14 @@ def test_a_statement_that_was_put_off(code: str) -> None:
     assert TABLE in why(written[1])
 
 
+def test_a_statement_that_met_a_write_of_another_region() -> None:
+    """In a global table with strong consistency: it took no effect and may be tried again, and it is told apart."""
+    written, _ = Wire(statements("ReplicatedWriteConflict", None)).store.replace(changes(2))
+
+    assert may_be_tried_again(written)
+    assert "was being written in another region" in why(written)
+
+
 @pytest.mark.parametrize(
     ("code", "remedy"),
     [

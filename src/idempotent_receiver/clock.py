@@ -60,7 +60,8 @@ class Deadline:
     """When this invocation's process must be dead, and the time until then.
 
     The wall clock is read once, at the start, and moved on by the monotonic clock: a step of the wall clock during
-    the invocation changes neither a lease nor the time left.
+    the invocation changes neither a lease nor the time left. Only what may still start is judged by both: in a
+    machine that is suspended the monotonic clock stands still, while leases end and others take over.
     """
 
     clock: Clock
@@ -82,6 +83,14 @@ class Deadline:
     def left_seconds(self) -> float:
         """Seconds until the deadline; negative once it is over."""
         return self.budget_seconds - self.elapsed_seconds
+
+    @property
+    def left_to_start_seconds(self) -> float:
+        """Seconds until the deadline by whichever clock says that it is later. For refusing claims and starts, and for
+        nothing else: a wall clock that steps forward must not drop what has run, nor make live leases look over.
+        """
+        by_wall_clock = (self.clock.epoch_ms() - self.started_epoch_ms) / 1000
+        return self.budget_seconds - max(self.elapsed_seconds, by_wall_clock)
 
     @property
     def now_ms(self) -> int:

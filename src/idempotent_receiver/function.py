@@ -193,6 +193,10 @@ class _Wrapped:
                 raise
             if not isinstance(begun, Attempt):
                 return self._answer(begun, key)
+            if call.too_late:
+                # The loop stood still since the claim, in a handler that did not await or in a suspended machine.
+                await _to_its_end(call.give_back)
+                return self._answer(NotStarted(), key)
             handled = await run_async(lambda attempt: self.function(*args, **kwargs, **self._lent(attempt)), begun)
             return await _to_its_end(lambda: self._ended(call, handled, key))
 

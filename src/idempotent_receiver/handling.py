@@ -117,12 +117,22 @@ class Handling:
         attempt, handle = self._attempt(item), cast(AsyncHandle, item.work.handle)
         started_seconds = self._deadline.elapsed_seconds
 
-        def ended(handled: Handled) -> None:
+        async def started() -> Handled | None:
+            # It may have waited behind coroutines that do not await, or in a machine that was suspended.
+            if self._closed or self.forecast.out_of_time():
+                return None
+            return await run_async(handle, attempt, with_text=self._error_texts)
+
+        def ended(handled: Handled | None) -> None:
             self.running -= 1
+            if handled is None:
+                item.stage = Stage.READY
+                self.ready.appendleft(item)
+                return
             self._note_run(item, handled, started_seconds)
             self._then(item, handled)
 
-        self._executor.start_async(lambda: run_async(handle, attempt, with_text=self._error_texts), ended)
+        self._executor.start_async(started, ended)
 
     def _attempt(self, item: Item) -> Attempt:
         item.stage = Stage.RUNNING

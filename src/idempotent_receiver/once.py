@@ -97,7 +97,7 @@ class Call:
         """The attempt to run now, or how the call has ended already: one request, whatever it meets, unless it takes
         over. While somebody else is in progress, look again for up to `wait_seconds`.
         """
-        if self._too_late():
+        if self.too_late:
             return NotStarted()
         answer = self._asked(None)
         until = self._deadline.elapsed_seconds + wait_seconds
@@ -126,6 +126,11 @@ class Call:
                 return self._fail(held, failure, error)
 
     @property
+    def too_late(self) -> bool:
+        """Whether nothing may begin any more, by whichever clock says that it is later."""
+        return self._deadline.left_to_start_seconds <= self._limits.stop_margin_seconds
+
+    @property
     def now_ms(self) -> int:
         """Now, in epoch milliseconds."""
         return self._deadline.now_ms
@@ -140,7 +145,7 @@ class Call:
     def _claimed(self, answer: Claimed | record.Refusal | Unavailable) -> Attempt | Ended:
         match answer:
             case Claimed():
-                if self._too_late():
+                if self.too_late:
                     self._settled(record.release(answer, self._deadline.now_ms))
                     return NotStarted()
                 self._held = answer
@@ -158,14 +163,11 @@ class Call:
             case Unavailable(why):
                 return Unclaimed(why)
 
-    def _too_late(self) -> bool:
-        return self._deadline.left_seconds <= self._limits.stop_margin_seconds
-
     def _waited(self, longest: float, until: float) -> bool:
         """Wait a little, with jitter; False where there is no time for that."""
         ends = min(until, self._deadline.budget_seconds - self._limits.stop_margin_seconds)
         left = ends - self._deadline.elapsed_seconds
-        if left <= 0:
+        if left <= 0 or self.too_late:
             return False
         self._terms.clock.sleep(min(left, longest * (1 + self._terms.clock.fraction()) / 2))
         return True

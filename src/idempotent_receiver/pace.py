@@ -64,11 +64,15 @@ class Forecast:
     @property
     def left_seconds(self) -> float:
         """How long runs may still start: until no more is left than the stop margin and the longest run seen."""
-        return self._deadline.left_seconds - self._stop_margin_seconds - self._longest_run_seconds
+        return self._deadline.left_seconds - self._needed_seconds
 
     def out_of_time(self) -> bool:
-        """Whether another run may not fit."""
-        return self.left_seconds <= 0
+        """Whether another run may not fit, by whichever clock says that it is later."""
+        return self._deadline.left_to_start_seconds <= self._needed_seconds
+
+    @property
+    def _needed_seconds(self) -> float:
+        return self._stop_margin_seconds + self._longest_run_seconds
 
     def stalls_in_seconds(self) -> float:
         """How long until what is under way has taken suspiciously long; 0 where it has."""

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import failure_of
-from idempotent_receiver.record import Change, Commit, LostClaim, Record, Settled, Settlement
+from idempotent_receiver.record import Change, Claim, Commit, LostClaim, Record, Settled, Settlement
 from idempotent_receiver.store import (
     ActionFailed,
     Applied,
@@ -120,9 +120,9 @@ class Course(Generic[Answer]):
         if self.answer is None and (self.troubles >= patience or self.turns >= MOST_CONFLICTS + patience):
             self.give_up()
 
-    def give_up(self) -> None:
+    def give_up(self, why: str = "too many workers contend for this key") -> None:
         """No more is tried."""
-        self.answer = Unavailable(self.trouble or "too many workers contend for this key")
+        self.answer = Unavailable(self.trouble or why)
 
 
 Courses = Sequence[Course[Any]]
@@ -165,9 +165,9 @@ def converse(
     replace = store.replace if replace is None else replace
     going = list(courses)
     while True:
-        if not _paused(going, deadline):
+        if not _paused(going, deadline) or _too_late(going, deadline):
             for course in going:
-                course.give_up()
+                course.give_up("the time to begin is over")
             return []
         _turn(going, store, replace, deadline)
         for course in going:
@@ -189,6 +189,12 @@ def _paused(courses: Sequence[Course[Answer]], deadline: Deadline) -> bool:
         return False
     deadline.clock.sleep(pause)
     return True
+
+
+def _too_late(courses: Sequence[Course[Answer]], deadline: Deadline) -> bool:
+    """Whether these are claims whose lease is about to be over, or is, before they are sent."""
+    begins = any(isinstance(course.transition, Claim) for course in courses)
+    return begins and deadline.left_to_start_seconds <= 0
 
 
 def _turn(courses: Sequence[Course[Answer]], store: RecordStore, replace: Replace, deadline: Deadline) -> None:

@@ -141,6 +141,9 @@ class _Batch:
         """Start whatever can start; False once nothing is left to wait for."""
         if not self.closed and self.handling.forecast.out_of_time():
             self._close()
+        if self.closed:
+            for item in self.handling.take_back():
+                self._give_back(item)
         if not self.cut and self._late(1.0):
             self.cut = True
             self.receiver.executor.cancel_async()
@@ -174,10 +177,8 @@ class _Batch:
         return min(ahead if due is None else [*ahead, due], default=None)
 
     def _close(self) -> None:
-        """Start nothing more, and give back what has not started."""
+        """Start nothing more, and give back what is not on its way to a start."""
         self.closed = True
-        for item in self.handling.take_back():
-            self._give_back(item)
         for item in self.order.items:
             if item.outcome is None and item.stage in (Stage.WAITING, Stage.HELD):
                 self._give_back(item)

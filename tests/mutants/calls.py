@@ -28,6 +28,14 @@ MUTANTS = [
         where=FUNCTION + HTTP,
     ),
     Mutant(
+        name="a coroutine is started however long after its claim",
+        promise=2,
+        file="function.py",
+        old="            if call.too_late:\n",
+        new="            if False:\n",
+        where=FUNCTION,
+    ),
+    Mutant(
         name="a call without a lease holds its key for ever",
         promise=6,
         file="function.py",

@@ -1,4 +1,4 @@
-"""A world of virtual time that can be ended where it stands, and in which some can be made to wait longer."""
+"""A world of virtual time that can be ended where it stands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from greenlet import GreenletExit, greenlet
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 
 class Clockwork(World):
@@ -28,13 +28,6 @@ class Clockwork(World):
         if self.over:
             raise GreenletExit
         super().sleep(seconds)
-
-    def delay(self, sleepers: Sequence[greenlet], seconds: float) -> None:
-        """Let these wait so much longer."""
-        due = {sleeper: at for at, turn, sleeper, _ in self._agenda if self._wakes.get(sleeper) == turn}
-        for sleeper in sleepers:
-            if sleeper in due:
-                self._wake(sleeper, due[sleeper] - self.now + seconds)
 
     def stop(self) -> Any:
         """What runs here never goes on."""

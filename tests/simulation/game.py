@@ -179,7 +179,10 @@ class Game:
         self._die(state, _named(state, name))
 
     def _step(self, state: State, name: str) -> None:
-        _named(state, name).wall += STEP_SECONDS
+        worker = _named(state, name)
+        worker.wall += STEP_SECONDS
+        # By that clock its deadline is over, so that it begins nothing more.
+        worker.contended = True
         state.stepped = name
 
     def _lose(self, state: State, name: str, number: int) -> None:

@@ -132,8 +132,13 @@ def _holds(state: State, worker: Worker, id: str, told: Told, *, sure: bool) -> 
         case "Tended" | "LostClaim":
             return True
         case "Unavailable":
-            return worker.troubled or worker.since(state.now) >= STOPS[0]
+            return worker.troubled or _late(state, worker)
     return False
+
+
+def _late(state: State, worker: Worker) -> bool:
+    """Whether it may find that its time is over, by whichever of its clocks is later."""
+    return worker.since(state.now) + worker.wall - worker.off >= STOPS[0]
 
 
 # Over HTTP.
@@ -141,7 +146,7 @@ def _holds(state: State, worker: Worker, id: str, told: Told, *, sure: bool) -> 
 
 def _fits(state: State, worker: Worker, item: Item | None, reply: Reply, *, sure: bool) -> bool:
     status, owner = (None, None) if item is None else (item["status"], item.get("owner"))
-    mine, late = owner == worker.name, worker.since(state.now) >= STOPS[0]
+    mine, late = owner == worker.name, _late(state, worker)
     failed_by_me = status == "FAILED" and mine
     match reply:
         case Reply(status=ways.CREATED):

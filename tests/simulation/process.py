@@ -31,6 +31,9 @@ class Invocation:
     contended: bool = False
     delayed: bool = False
     failed: bool = False
+    stepped: bool = False
+    """Whether its wall clock has stepped forward, so that it begins nothing more."""
+    suspended: bool = False
     troubles: int = 0
     running: set[str] = field(default_factory=set)
 

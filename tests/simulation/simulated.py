@@ -38,7 +38,7 @@ CLOCKS_OFF_SECONDS = 1.4
 class Odds:
     """What a seed's world is like, and how often which faults befall it."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, seed: int) -> None:
         self.fifo = random.random() < 0.4
         self.transactional = random.random() < 0.5
         self.letters = random.random() < 0.5
@@ -54,11 +54,15 @@ class Odds:
         self.takes_seconds = random.choice([[0.0], [0.0, 0.0, 0.005, 0.3, 2.0, 5.0]])
         self.freezes = random.choice([0.0, 0.0, 0.1])
         self.outage_from = random.choice([None, None, 1.0, 30.0])
+        # From a source of its own, which leaves all else in a seed's world as it is without.
+        self.suspended = Random(f"suspended {seed}")
+        self.suspensions = self.suspended.choice([0.0, 0.0, 0.0, 0.1])
 
     @property
     def flawless(self) -> bool:
         """Whether nothing goes wrong at all."""
-        return not (self.faults or self.fails or self.freezes or self.duplicates or self.outage_from)
+        wrong = self.faults or self.fails or self.freezes or self.suspensions or self.duplicates or self.outage_from
+        return not wrong
 
 
 class Simulation:
@@ -69,7 +73,7 @@ class Simulation:
     ) -> None:
         self.random = random = Random(seed)
         self.world = Clockwork(seed)
-        self.odds = odds = Odds(random)
+        self.odds = odds = Odds(random, seed)
         self.clocks_off_seconds = clocks_off_seconds
         self.queue = Queue(random, odds.fifo, odds.visibility_seconds, odds.duplicates)
         for number, at in enumerate(sorted(random.choices([0.0, 0.0, 1.0, 10.0, 40.0], k=MESSAGES))):
@@ -184,10 +188,16 @@ class Simulation:
         for often, disturb in disturbances:
             if self.random.random() < often:
                 self.world.spawn(disturb, after=self.random.random() * BUDGET_SECONDS)
+        if odds.suspended.random() < odds.suspensions:
+            suspend = partial(self._suspend, process, mine, poller)
+            self.world.spawn(suspend, after=odds.suspended.random() * BUDGET_SECONDS)
 
     def _step_clock(self, process: Process, invocation: Invocation) -> None:
         if process.invocation is invocation:
-            process.clock.skew_seconds += self.random.choice([-3600, -60, 60, 3600])
+            step = self.random.choice([-3600, -60, 60, 3600])
+            # Of two clocks, one that stands still and one that goes back, neither says that it is later.
+            process.clock.skew_seconds += 0 if invocation.suspended else step
+            invocation.stepped |= step > 0
 
     def _freeze(self, process: Process, invocation: Invocation, poller: greenlet) -> None:
         """Let a process stand still past its deadline, and then go on as if nothing had been."""
@@ -195,6 +205,23 @@ class Simulation:
             return
         seconds = self.random.uniform(0, 3 * BUDGET_SECONDS)
         self.say(f"{invocation.name} freezes for {seconds:.1f} s")
+        self._stand_still(process, invocation, poller, seconds)
+
+    def _suspend(self, process: Process, invocation: Invocation, poller: greenlet) -> None:
+        """Let the machine of a process stand still, its monotonic clock included, and then go on."""
+        if (
+            process not in self.live
+            or process.invocation is not invocation
+            or process.clock.skew_seconds < -CLOCKS_OFF_SECONDS
+        ):
+            return
+        seconds = self.odds.suspended.choice([2.0, 20.0, 3600.0])
+        self.say(f"{invocation.name} is suspended for {seconds:.0f} s")
+        invocation.suspended = True
+        process.clock.suspended_seconds += seconds
+        self._stand_still(process, invocation, poller, seconds)
+
+    def _stand_still(self, process: Process, invocation: Invocation, poller: greenlet, seconds: float) -> None:
         invocation.troubles += 2
         self.world.delay([poller, *process.greenlets, *(job for one in process.executors for job in one.jobs)], seconds)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from idempotent_receiver import Message
+from tests.simulation.faults import Call, throttled
 from tests.simulation.scene import Scene
 from tests.simulation.world import nap, sqs_record
 
@@ -221,7 +222,7 @@ def test_clocks_that_are_off_by_less_than_the_lease_margin_let_no_two_run_at_onc
 @pytest.mark.scenario("S09", mutant="a lease by the wall clock, which may step")
 @pytest.mark.parametrize("step", [-3600, -60, 60, 3600])
 def test_a_step_of_the_wall_clock_during_an_invocation_changes_neither_lease_nor_deadline(step: float) -> None:
-    """The wall clock is read once and moved on by the monotonic one."""
+    """The wall clock is read once and moved on by the monotonic one. After a step forward nothing starts any more."""
     scene = Scene()
     worker = scene.worker(handler(scene, 2))
     worker.deliver(*batch(4), seconds=7)
@@ -229,9 +230,105 @@ def test_a_step_of_the_wall_clock_during_an_invocation_changes_neither_lease_nor
 
     scene.run()
 
-    assert worker.answers == [["2", "3"]]
+    assert worker.answers == [["1", "2", "3"] if step > 0 else ["2", "3"]]
     assert scene.memory.items["0"]["expiration"] == int(scene.epoch_seconds - scene.world.now) + 30 * 24 * 3600 + 3
     assert scene.live_claims() == []
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_machine_suspended_in_one_handler_starts_none_of_those_that_another_has_done(asynchronous: bool) -> None:
+    """Its monotonic clock stood still: by that one, an hour later, there would be time for all of the other 19."""
+    scene = Scene()
+
+    def plain(body: dict, message: Message) -> str:
+        if message.id == "0":
+            scene.dead.add("w0")
+            suspended.suspend(3600)
+        return "done"
+
+    async def coroutine(body: dict, message: Message) -> str:
+        return plain(body, message)
+
+    suspended = scene.worker(coroutine if asynchronous else plain)
+    suspended.deliver(*batch(20), seconds=30)
+    other = scene.worker(handler(scene, 0))
+    other.deliver(*batch(20, receives=2), after=60)
+
+    scene.run()
+
+    assert other.answers == [[]]
+    assert [run.key for run in scene.runs if run.worker == "w0"] == ["0"]
+    assert suspended.answers == [[]]
+    assert {item["owner"] for item in scene.memory.items.values()} == {"w1"}
+
+
+def test_a_machine_suspended_between_two_claims_sends_no_more_of_them() -> None:
+    """What it holds is given back, and what it has not claimed is not asked for."""
+    scene = Scene()
+
+    def handle(body: dict, message: Message) -> str:
+        if message.id == "0":
+            suspended.suspend(3600)
+        return "done"
+
+    suspended = scene.worker(handle)
+    suspended.deliver(*batch(80), seconds=30)
+
+    scene.run()
+
+    assert scene.keys_run == ["0"]
+    assert suspended.answers == [[str(number) for number in range(1, 80)]]
+    assert len(scene.memory.items) == 50
+    assert scene.live_claims() == []
+
+
+def test_a_claim_is_not_sent_again_by_a_machine_that_was_suspended_meanwhile() -> None:
+    """The store was in trouble, and by the wall clock there is no time left to try once more."""
+    scene = Scene()
+
+    def suspends(call: Call) -> object:
+        suspended.suspend(3600)
+        return throttled(call)
+
+    suspended = scene.worker(handler(scene, 0))
+    scene.store.next("insert", suspends)
+    suspended.deliver(*batch(2), seconds=30)
+
+    scene.run()
+
+    assert scene.requests() == [("insert", 2)]
+    assert suspended.answers == [["0", "1"]]
+    assert scene.memory.items == {}
+
+
+@pytest.mark.parametrize("step", [-3600, 3600])
+def test_a_step_of_the_wall_clock_drops_nothing_that_has_run(step: float) -> None:
+    """Forward, nothing starts any more, and what runs is recorded; backward changes nothing at all."""
+    scene = Scene()
+    worker = scene.worker(handler(scene, 2), concurrency=2)
+    worker.deliver(*batch(6), seconds=30)
+    scene.world.spawn(lambda: setattr(worker.clock, "skew_seconds", step), after=1)
+
+    scene.run()
+
+    assert worker.answers == [["2", "3", "4", "5"] if step > 0 else []]
+    assert [scene.status(id) for id in "01"] == ["COMPLETED"] * 2
+    assert scene.live_claims() == []
+
+
+@pytest.mark.parametrize("step", [-3600, 3600])
+def test_a_step_of_the_wall_clock_makes_nobody_elses_lease_look_over(step: float) -> None:
+    """A duplicate that meets a live lease just after the step leaves it alone."""
+    scene = Scene()
+    scene.worker(handler(scene, 20)).deliver(*batch(1), seconds=30)
+    other = scene.worker(handler(scene, 0))
+    other.deliver(*batch(1, receives=2), after=1)
+    scene.world.spawn(lambda: setattr(other.clock, "skew_seconds", step), after=1.002)
+
+    scene.run()
+
+    assert other.answers == [["0"]]
+    assert [run.worker for run in scene.runs] == ["w0"]
 
 
 @pytest.mark.scenario("S70", mutant="the most received go last")

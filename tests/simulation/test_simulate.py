@@ -86,6 +86,7 @@ def test_clocks_further_apart_than_the_lease_margin_let_two_run_at_once() -> Non
         ("one's own version is not recognised", "I9", 0),
         ("a claimed message runs although its group has stopped", "FIFO", 0),
         ("one ok is all ok", "I", 0),
+        ("the wall clock is not asked before a start", "I2", 1200),
     ],
 )
 def test_a_planted_bug_is_found_and_its_seed_plays_again(bug: str, rule: str, first: int, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ class Watch:
         took = self.world.now - invocation.started
         if invocation.troubles == 0 and took < BUDGET_SECONDS - NO_TIME_SECONDS:
             self._hold(invariants.check_left_behind, name, [self.item(id) for id in batch], self.now_ms)
-        undisturbed = invocation.troubles <= 1 and not (invocation.contended or invocation.failed)
+        undisturbed = invocation.troubles <= 1 and not (invocation.contended or invocation.failed or invocation.stepped)
         # No message was left for want of time: no run was longer than what was left after it.
         if undisturbed and took < (BUDGET_SECONDS - NO_TIME_SECONDS) / 2:
             self._hold(invariants.check_progress, name, failed)

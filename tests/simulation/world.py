@@ -55,6 +55,13 @@ class World:
         """End a job's waiting now."""
         self._wake(sleeper, 0.0)
 
+    def delay(self, sleepers: Sequence[greenlet], seconds: float) -> None:
+        """Let these wait so much longer."""
+        due = {sleeper: at for at, turn, sleeper, _ in self._agenda if self._wakes.get(sleeper) == turn}
+        for sleeper in sleepers:
+            if sleeper in due:
+                self._wake(sleeper, due[sleeper] - self.now + seconds)
+
     def kill(self, victim: greenlet) -> None:
         """End a job where it stands, as a crash does: none of its code runs any more."""
         self._wakes.pop(victim, None)
@@ -77,18 +84,19 @@ class World:
 
 @dataclass
 class WorldClock:
-    """One worker's clock: its wall clock may be off, and may step."""
+    """One worker's clock: the wall clock may be off, and may step; in a suspended machine the other stands still."""
 
     world: World
     skew_seconds: float = 0.0
     drawn: itertools.count[int] = field(default_factory=itertools.count)
     name: str = "w"
+    suspended_seconds: float = 0.0
 
     def epoch_ms(self) -> int:
         return int((START_EPOCH_SECONDS + self.world.now + self.skew_seconds) * 1000)
 
     def monotonic_seconds(self) -> float:
-        return self.world.now
+        return self.world.now - self.suspended_seconds
 
     def sleep(self, seconds: float) -> None:
         self.world.sleep(seconds)
@@ -227,6 +235,7 @@ class Worker:
         self.clock = WorldClock(world, options.pop("skew_seconds", 0.0), name=self.name)
         self.executors: list[WorldExecutor] = []
         self.greenlets: list[greenlet] = []
+        self.watchdogs: list[greenlet] = []
         self.answers: list[Any] = []
         self.handler = sqs_consumer(store, clock=self.clock, executor=self._executor, **options)(function)
 
@@ -243,6 +252,7 @@ class Worker:
         def invoke() -> None:
             context = Context(self.world, self.world.now + seconds, aws_request_id=self.name)
             watchdog = self.world.spawn(self.kill, after=seconds)
+            self.watchdogs.append(watchdog)
             try:
                 self.answers.append(failed_ids(self.handler({"Records": list(records)}, context)))
             except Exception as error:  # noqa: BLE001  # for the test to look at
@@ -250,6 +260,13 @@ class Worker:
             self.world.kill(watchdog)
 
         self.greenlets.append(self.world.spawn(invoke, after))
+
+    def suspend(self, seconds: float) -> None:
+        """From within: let the machine stand still, and with it its monotonic clock and Lambda's time-out."""
+        self.clock.suspended_seconds += seconds
+        jobs = [job for executor in self.executors for job in executor.jobs]
+        self.world.delay([*self.greenlets, *self.watchdogs, *jobs], seconds)
+        self.world.sleep(seconds)
 
     def kill(self) -> None:
         """Crash the process."""

@@ -58,6 +58,17 @@ def test_a_deadline_follows_the_clock_that_never_steps(step: float) -> None:
     assert deadline.ends_ms == START_MS + 10_000
 
 
+@pytest.mark.parametrize(("step", "left"), [(-3600, 6), (-1, 6), (0, 6), (1, 5), (5.5, 0.5), (3600, -3594)])
+def test_what_may_still_start_is_judged_by_whichever_clock_says_that_it_is_later(step: float, left: float) -> None:
+    """A suspended machine's monotonic clock stood still; a wall clock that steps back gives no time."""
+    clock = HeldClock()
+    deadline = Deadline.after(clock, 10_000)
+    clock.seconds += 4
+    clock.stepped_seconds = step
+
+    assert deadline.left_to_start_seconds == pytest.approx(left)
+
+
 def test_a_deadline_that_is_over_has_less_than_nothing_left() -> None:
     """Never an error."""
     clock = HeldClock()

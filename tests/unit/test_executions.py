@@ -113,6 +113,15 @@ def test_another_payload_is_a_mismatch(desk: Desk) -> None:
     assert isinstance(desk.ask(payload=2), FingerprintMismatch)
 
 
+def test_a_request_that_is_too_late_by_either_clock_claims_nothing(desk: Desk) -> None:
+    """The machine was suspended before its claim: by the clock that stood still there would be time."""
+    deadline = desk.workflow.deadline(10_000)
+    desk.clock.stepped_seconds += 3600
+    answer = desk.workflow.accept(desk.workflow.start_of(NAME, "f1", 1), deadline, "request")
+    assert answer == Unavailable("the time to begin is over")
+    assert desk.store.items == {}
+
+
 @pytest.mark.parametrize("dies", ["before", "after"])
 @pytest.mark.parametrize("healer", ["the next request", "a sweep"])
 def test_a_starter_that_dies_leaves_one_execution_all_the_same(desk: Desk, dies: str, healer: str) -> None:
@@ -227,7 +236,8 @@ def test_what_was_started_while_it_was_given_up_is_not_given_up(desk: Desk, monk
             desk.let_the_lease_end()
 
     monkeypatch.setattr(desk.machines, "describe_execution", meanwhile)
-    assert desk.sweep() == Started(ARN)
+    # A sweep that has the time for it: this one takes longer than a starter's lease.
+    assert desk.workflow.tend(NAME, desk.workflow.deadline(60_000), "sweep") == Started(ARN)
     assert desk.record().execution == ARN
 
 

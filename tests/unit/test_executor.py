@@ -16,6 +16,7 @@ import pytest
 from idempotent_receiver import MemoryStore, Message, current_claim, sqs_consumer
 from idempotent_receiver.executor import ThreadExecutor, Workers
 from idempotent_receiver.loop import Loop
+from tests.held_clock import HeldClock
 from tests.simulation.world import failed_ids, sqs_record
 
 PATIENCE = 10.0
@@ -531,6 +532,21 @@ def test_a_coroutine_that_overruns_is_cancelled_at_the_margin_and_the_answer_is_
 
     assert failed_ids(handler(batch(*"ab"), Context(left_ms=1_100))) == ["a", "b"]
     assert {item["status"] for item in store.items.values()} == {"FAILED"}
+
+
+def test_coroutines_that_wait_behind_a_suspended_one_are_not_started() -> None:
+    """All were let loose together; the machine is suspended in the first, which does not await, and so is its clock."""
+    clock, ran = HeldClock(), []
+
+    async def handle(body: dict, message: Message) -> None:
+        ran.append(message.id)
+        clock.stepped_seconds += 3600
+
+    handler = sqs_consumer(store := MemoryStore(), concurrency=5, clock=clock)(handle)
+
+    assert failed_ids(handler(batch(*"abcde"), Context())) == list("bcde")
+    assert ran == ["a"]
+    assert [store.items[id].get("owner") for id in "abcde"] == ["r", None, None, None, None]
 
 
 def test_many_batches_through_one_warm_process_agree_with_its_table() -> None:

@@ -7,6 +7,7 @@ import inspect
 import json
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -325,6 +326,90 @@ def test_a_claim_that_took_too_long_is_given_back(store: CountingStore, clock: H
     assert record(store)["in_progress_expiration"] <= clock.epoch_ms()
 
     assert work({"id": "1"}, Invocation(clock)) == 1, "what was never started does not count"
+
+
+def test_by_the_clock_that_is_later_it_may_be_too_late_to_begin(store: CountingStore, clock: HeldClock) -> None:
+    """The machine was suspended while the store answered: its monotonic clock stood still, and the lease is over."""
+    runs = []
+
+    @idempotent(store, key=by_order, clock=clock)
+    def work(order: dict[str, Any], context: object) -> None:
+        runs.append(order)
+
+    def suspended(name: str) -> None:
+        clock.stepped_seconds += 3600 if name == "insert" else 0
+
+    store.before = suspended
+    with pytest.raises(NotStarted):
+        work({"id": "1"}, Invocation(clock))
+
+    assert runs == []
+    assert store.asked == ["insert", "replace"], "what was claimed is given back"
+    assert record(store)["in_progress_expiration"] <= clock.epoch_ms()
+
+
+def test_nothing_is_claimed_by_a_call_that_is_too_late_by_either_clock(store: CountingStore, clock: HeldClock) -> None:
+    """An outer call was suspended: what it calls next claims nothing, though it has time by the clock that stood."""
+
+    @idempotent(store, key=str, clock=clock)
+    def inner(name: str) -> None: ...
+
+    @idempotent(store, key=by_order, clock=clock)
+    def outer(order: dict[str, Any], context: object) -> None:
+        clock.stepped_seconds += 3600
+        store.asked.clear()
+        inner("a")
+
+    with pytest.raises(NotStarted):
+        outer({"id": "1"}, Invocation(clock))
+
+    assert store.asked == ["replace"], "the outer one's own end"
+    assert record(store)["status"] == "FAILED"
+
+
+def test_a_wall_clock_that_steps_back_keeps_no_call_from_its_deadline(store: CountingStore, clock: HeldClock) -> None:
+    """Whichever clock says that it is later counts."""
+
+    @idempotent(store, key=str, clock=clock)
+    def inner(name: str) -> str:
+        return name
+
+    @idempotent(store, key=by_order, clock=clock)
+    def outer(order: dict[str, Any], context: object) -> str:
+        clock.stepped_seconds -= 3600
+        before = inner("a")
+        clock.seconds += 29.5
+        with pytest.raises(NotStarted):
+            inner("b")
+        return before
+
+    assert outer({"id": "1"}, Invocation(clock)) == "a"
+
+
+def test_a_coroutine_whose_loop_stood_still_after_its_claim_is_not_started(
+    store: CountingStore, clock: HeldClock
+) -> None:
+    """The machine was suspended in another coroutine of the loop, between this one's claim and its start."""
+    runs = []
+
+    @idempotent(store, key=by_order, clock=clock)
+    async def work(order: dict[str, Any], context: object) -> None:
+        runs.append(order)
+
+    async def both() -> None:
+        thread = ThreadPoolExecutor(1)
+        asyncio.get_running_loop().set_default_executor(thread)
+        task = asyncio.create_task(work({"id": "1"}, Invocation(clock)))
+        await asyncio.sleep(0)
+        thread.submit(lambda: None).result()  # it does one after the other, so the claim has been made
+        clock.stepped_seconds += 3600
+        with pytest.raises(NotStarted):
+            await task
+
+    asyncio.run(both())
+
+    assert runs == []
+    assert record(store)["in_progress_expiration"] <= clock.epoch_ms()
 
 
 def test_a_store_that_is_down_is_said_before_and_after_the_run(store: CountingStore, clock: HeldClock) -> None:

@@ -90,7 +90,7 @@ class Deadline:
         nothing else: a wall clock that steps forward must not drop what has run, nor make live leases look over.
         """
         by_wall_clock = (self.clock.epoch_ms() - self.started_epoch_ms) / 1000
-        return self.budget_seconds - max(self.elapsed_seconds, by_wall_clock)
+        return min(self.left_seconds, self.budget_seconds - by_wall_clock)
 
     @property
     def now_ms(self) -> int:

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from idempotent_receiver.loop import Loop
+    from idempotent_receiver.loop import Left, Loop, Loops
 
 T = TypeVar("T")
 
@@ -36,8 +36,10 @@ class Executor(Protocol):
     def cancel_async(self) -> None:
         """Cancel the coroutines that are running; each still finishes as a job, with what it makes of that."""
 
-    def close(self) -> None:
-        """Let nothing outlive the invocation that can be stopped, and hear no more of what cannot."""
+    def close(self, within_seconds: float) -> "Left | None":
+        """Let nothing outlive the invocation that can be stopped within that time; hear no more of what cannot, but say
+        what coroutines have left behind that still runs.
+        """
 
 
 class _Done(NamedTuple):
@@ -93,17 +95,16 @@ def _end(idle: list[Jobs]) -> None:
 
 
 class ThreadExecutor:
-    """An `Executor` on threads, and on one event loop for coroutines.
+    """An `Executor` on threads, and on one event loop for coroutines, which it has to itself.
 
-    The loop is kept from one invocation to the next, because clients that a handler keeps are bound to it; it turns
-    only while an invocation runs. How many jobs run at once is the caller's to bound.
+    Threads and loops are kept from one invocation to the next. How many jobs run at once is the caller's to bound.
     """
 
-    def __init__(self, workers: Workers, loop: "Loop | None") -> None:
+    def __init__(self, workers: Workers, loops: "Loops | None") -> None:
         self._workers = workers
-        self._loop = loop
+        self._loops = loops
+        self._loop: Loop | None = None
         self._finished: SimpleQueue[_Done | _Crashed] = SimpleQueue()
-        self._running_loop = False
 
     def start(self, job: Callable[[], T], then: Callable[[T], None]) -> None:
         """Run `job` on a worker thread, in a copy of the caller's context."""
@@ -112,12 +113,11 @@ class ThreadExecutor:
 
     def start_async(self, job: Callable[[], Coroutine[Any, Any, T]], then: Callable[[T], None]) -> None:
         """Run the coroutine on the event loop."""
+        if self._loop is None:
+            assert self._loops is not None, "coroutines need a loop"
+            self._loop = self._loops.begin()
+            self._workers.run(self._loop.turn)
         loop = self._loop
-        assert loop is not None, "coroutines need a loop"
-        if not self._running_loop:
-            self._running_loop = True
-            loop.begin()
-            self._workers.run(loop.turn)
 
         async def follow() -> None:
             try:
@@ -145,14 +145,13 @@ class ThreadExecutor:
 
     def cancel_async(self) -> None:
         """Cancel what runs on the event loop."""
-        if self._loop is not None and self._running_loop:
+        if self._loop is not None:
             self._loop.cancel()
 
-    def close(self) -> None:
+    def close(self, within_seconds: float) -> "Left | None":
         """Cancel and await what a handler has left on the event loop, and stop it. Threads that hang are forgotten."""
-        if self._loop is not None and self._running_loop:
-            self._running_loop = False
-            self._loop.stop()
+        loop, self._loop = self._loop, None
+        return None if loop is None else loop.stop(within_seconds)
 
 
 def _run(context: Context, job: Callable[[], T], then: Callable[[T], None]) -> _Done | _Crashed:

@@ -1,7 +1,8 @@
-"""The event loop of coroutine handlers: it turns on a worker's thread while an invocation runs, and rests in between.
+"""The event loops of coroutine handlers: one for each invocation, which turns on a worker's thread while that runs.
 
-It is kept from one invocation to the next, because the clients that a handler keeps are bound to it. Nothing that was
-started on it outlives its invocation: neither tasks nor the threads of `asyncio.to_thread`.
+A loop that has come to rest is kept for the next invocation, because the clients that a handler keeps are bound to it.
+Nothing that was started on it may outlive its invocation, neither tasks nor the threads of `asyncio.to_thread`: what
+cannot be ended in time stays alone on its loop, which nobody else gets before it has come to rest.
 """
 
 import asyncio
@@ -11,48 +12,108 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+MOST_ROUNDS = 100
+"""How often what is left is cancelled: what is cancelled may start something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What still ran when it was not waited for any longer: tasks and generators by their functions' names, and how
+    many threads.
+    """
+
+    tasks: list[str]
+    generators: list[str]
+    threads: int
+
+
+class Loops:
+    """A consumer's event loops, which are closed with it. Of those at rest the oldest is used first: invocations that
+    follow each other have the same, also after one that had to have another.
+    """
+
+    def __init__(self) -> None:
+        self._made = 0
+        self._resting: dict[int, asyncio.AbstractEventLoop] = {}
+        self._lock = threading.Lock()
+        weakref.finalize(self, _close, self._resting)
+
+    def begin(self) -> "Loop":
+        """A loop for one invocation: one that is at rest, or a new one."""
+        with self._lock:
+            if self._resting:
+                age = min(self._resting)
+                loop = self._resting.pop(age)
+            else:
+                age, loop = self._made, asyncio.new_event_loop()
+                self._made += 1
+        return Loop(loop, partial(_come_to_rest, weakref.ref(self), age, loop))
+
+    def take_back(self, age: int, loop: asyncio.AbstractEventLoop) -> None:
+        """Keep a loop that has come to rest."""
+        with self._lock:
+            self._resting[age] = loop
+
+
+def _come_to_rest(owner: weakref.ref[Loops], age: int, loop: asyncio.AbstractEventLoop) -> None:
+    loops = owner()
+    if loops is None:
+        loop.close()
+    else:
+        loops.take_back(age, loop)
+
+
+def _close(resting: dict[int, asyncio.AbstractEventLoop]) -> None:
+    while resting:
+        resting.popitem()[1].close()
 
 
 class Loop:
-    """An event loop that is begun, turned, and stopped once for each invocation."""
+    """An event loop in one invocation: it is turned on a worker's thread, and stopped once. `come_to_rest` is called
+    when nothing of the invocation is left on it.
+    """
 
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
+    def __init__(self, loop: asyncio.AbstractEventLoop, come_to_rest: Callable[[], None]) -> None:
+        self._loop = loop
+        self._come_to_rest = come_to_rest
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = _Threads()
-        self._cancelled = self._stopping = False
-        self._stopped = threading.Event()
-
-    def begin(self) -> None:
-        """Make ready for `turn`, on the caller's thread."""
-        self._stopped.clear()
-        self._cancelled = self._stopping = False
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            weakref.finalize(self, self._loop.close)
-        self._threads = _Threads()
         self._loop.set_default_executor(self._threads)
+        self._cancelled = self._stopping = False
+        self._closing: asyncio.Task[None] | None = None
+        self._generators: list[str] = []
+        self._ended = threading.Event()
+        self._at_rest = False
 
     def turn(self) -> None:
-        """Run until `stop`; for a worker thread."""
-        loop = self._begun()
+        """Run until `stop`, and on until nothing is left; for a worker thread."""
+        loop = self._loop
         asyncio.set_event_loop(loop)
         try:
             while not self._stopping:
                 # A task that a handler has left behind may raise what ends a loop; the others still need it.
                 with suppress(KeyboardInterrupt, SystemExit):
                     loop.run_forever()
-            loop.run_until_complete(_cancel_all())
-            loop.run_until_complete(loop.shutdown_asyncgens())
+            self._closing = loop.create_task(self._end_all())
+            while not self._closing.done():
+                with suppress(KeyboardInterrupt, SystemExit):
+                    loop.run_until_complete(self._closing)
             self._threads.shutdown(wait=True, cancel_futures=True)
+            self._at_rest = not asyncio.all_tasks(loop)
         finally:
             asyncio.set_event_loop(None)
-            self._stopped.set()
+            if self._at_rest:
+                # Before `stop` returns, so that the next invocation has this one.
+                self._come_to_rest()
+            self._ended.set()
 
     def spawn(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Start a coroutine, in a copy of the caller's context."""
-        context, loop = copy_context(), self._begun()
+        context, loop = copy_context(), self._loop
 
         def start() -> None:
             task = loop.create_task(job(), context=context)
@@ -64,10 +125,11 @@ class Loop:
 
     def cancel(self) -> None:
         """Cancel every task."""
-        loop = self._begun()
+        loop = self._loop
 
         def cancel_tasks() -> None:
-            self._cancelled = True
+            # What a handler has left behind that has returned is no reason to wait for threads.
+            self._cancelled = any(not task.done() for task in self._tasks)
             for task in asyncio.all_tasks(loop):
                 # Later, so that one which was only just spawned takes its first step and can tell its end.
                 loop.call_soon(task.cancel)
@@ -79,20 +141,47 @@ class Loop:
         while self._cancelled and self._threads.running:
             await asyncio.wait([asyncio.wrap_future(future) for future in tuple(self._threads.running)])
 
-    def stop(self) -> None:
-        """End `turn`, and wait until what was left has been cancelled."""
-        loop = self._begun()
+    def stop(self, within_seconds: float) -> Left | None:
+        """End `turn`: cancel what is left, and wait for it no longer than so; what remains even then. Where a coroutine
+        had to be cancelled there is no such bound, for its message comes again and it must not wake up beside that.
+        """
 
         def end() -> None:
             self._stopping = True
-            loop.stop()
+            self._loop.stop()
 
-        loop.call_soon_threadsafe(end)
-        self._stopped.wait()
+        self._loop.call_soon_threadsafe(end)
+        self._ended.wait(None if self._cancelled else max(0.0, within_seconds))
+        return None if self._at_rest else self._left()
 
-    def _begun(self) -> asyncio.AbstractEventLoop:
-        assert self._loop is not None, "begin comes first"
-        return self._loop
+    def _left(self) -> Left | None:
+        tasks = [task for task in asyncio.all_tasks(self._loop) if task is not self._closing and not _closes(task)]
+        left = Left(sorted(map(_named, tasks)), self._generators, len(self._threads.running))
+        return left if left.tasks or left.generators or left.threads else None
+
+    async def _end_all(self) -> None:
+        """Cancel and await every task, and close the generators."""
+        for _ in range(MOST_ROUNDS):
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            if not left:
+                break
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+        # Nobody but the loop knows them.
+        self._generators = sorted(one.__qualname__ for one in getattr(self._loop, "_asyncgens", ()))
+        await self._loop.shutdown_asyncgens()
+        self._generators = []
+
+
+def _named(task: asyncio.Task[Any]) -> str:
+    coroutine = task.get_coro()
+    return str(getattr(coroutine, "__qualname__", type(coroutine).__name__))
+
+
+def _closes(task: asyncio.Task[Any]) -> bool:
+    """Whether this is the closing of a generator."""
+    return _named(task) in ("_wrap_awaitable", "async_generator_athrow")
 
 
 class _Threads(ThreadPoolExecutor):
@@ -107,10 +196,3 @@ class _Threads(ThreadPoolExecutor):
         self.running.add(future)
         future.add_done_callback(self.running.discard)
         return future
-
-
-async def _cancel_all() -> None:
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
-        task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)

@@ -175,7 +175,7 @@ class _Invocation:
             self.settings.telemetry.defect(error)
             return _failures(self.messages)
         finally:
-            executor.close()
+            self._close(executor)
 
     def _answer(self, executor: Executor) -> Response:
         self.works = [self._work(message) for message in self.messages]
@@ -185,6 +185,12 @@ class _Invocation:
         self._send_back(failed, executor)
         self.settings.telemetry.report(processed, self._keyed, self.deadline.elapsed_seconds)
         return _failures([message for message, _ in failed])
+
+    def _close(self, executor: Executor) -> None:
+        """End what the handlers have left behind, as long as the answer can wait for it."""
+        left = executor.close(self.deadline.left_seconds - self.settings.stop_margin_seconds / 4)
+        if left is not None:
+            self.settings.telemetry.left_behind(left.tasks, left.generators, left.threads)
 
     def _lined_up(self, messages: Sequence[Message]) -> list[Message]:
         """Each message once, even if the event has it twice; on standard queues the most received first, so that
@@ -276,14 +282,14 @@ class _Invocation:
 
 
 def _threads(binding: Binding) -> Callable[[], Executor]:
-    """What makes a consumer's executors; its threads, and the loop of a coroutine function, are kept between them."""
-    workers, loop = Workers(), None
+    """What makes a consumer's executors; its threads, and the loops of a coroutine function, are kept between them."""
+    workers, loops = Workers(), None
     if binding.asynchronous:
         # Imported where it is used: most consumers start without asyncio.
-        from idempotent_receiver.loop import Loop  # noqa: PLC0415
+        from idempotent_receiver.loop import Loops  # noqa: PLC0415
 
-        loop = Loop()
-    return lambda: ThreadExecutor(workers, loop)
+        loops = Loops()
+    return lambda: ThreadExecutor(workers, loops)
 
 
 def _run(binding: Binding, message: Message, attempt: Attempt) -> object:

@@ -5,7 +5,7 @@ Bodies are never logged. A success is a DEBUG line, the summary INFO, a failure 
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -107,6 +107,12 @@ class Telemetry:
         """Log what went wrong beside an answer; of the error its text, which is ours."""
         with suppress(Exception):
             self._logger.error(text, extra={"error_type": type(error).__name__, "why": str(error)})
+
+    def left_behind(self, tasks: Sequence[str], generators: Sequence[str], threads: int) -> None:
+        """Log what coroutines have left behind that still ran when the answer had to leave."""
+        text = "what a coroutine left behind still runs, and was not waited for any longer"
+        with suppress(Exception):
+            self._logger.warning(text, extra={"tasks": tasks, "generators": generators, "threads": threads})
 
     def defect(self, error: Exception) -> None:
         """Log an error that should not have been possible, by its place and without its text."""

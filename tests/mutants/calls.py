@@ -97,7 +97,7 @@ MUTANTS = [
     Mutant(
         name="a wait has no end",
         file="once.py",
-        old="        if left <= 0:\n            return False\n",
+        old="        if left <= 0 or self.too_late:\n            return False\n",
         new="        if left <= -600:\n            return False\n        left = max(left, 1)\n",
         where=HTTP,
     ),

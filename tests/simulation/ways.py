@@ -294,7 +294,7 @@ class _Executor:
     def cancel_async(self) -> None:
         """There is nothing to cancel."""
 
-    def close(self) -> None:
+    def close(self, within_seconds: float) -> None:
         """Nothing outlives an invocation here."""
 
 

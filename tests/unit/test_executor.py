@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from contextvars import ContextVar
 from queue import SimpleQueue
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 
 from idempotent_receiver import MemoryStore, Message, current_claim, sqs_consumer
 from idempotent_receiver.executor import ThreadExecutor, Workers
-from idempotent_receiver.loop import Loop
+from idempotent_receiver.loop import Left, Loops
 from tests.held_clock import HeldClock
 from tests.simulation.world import failed_ids, sqs_record
 
@@ -40,8 +42,8 @@ class Context:
 class Held:
     """An executor whose jobs' results are collected."""
 
-    def __init__(self, workers: Workers | None = None, loop: Loop | None = None) -> None:
-        self.executor = ThreadExecutor(workers or Workers(), loop or Loop())
+    def __init__(self, workers: Workers | None = None, loops: Loops | None = None) -> None:
+        self.executor = ThreadExecutor(workers or Workers(), loops or Loops())
         self.told: list[Any] = []
 
     def start(self, job: Callable[[], Any]) -> None:
@@ -64,7 +66,7 @@ def held() -> Iterator[Held]:
     """An executor that is closed at the end."""
     made = Held()
     yield made
-    made.executor.close()
+    made.executor.close(PATIENCE)
 
 
 def batch(*ids: str) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def test_threads_are_used_again_by_the_next_invocation() -> None:
         held = Held(workers)
         held.start(lambda: names.add(threading.get_ident()))
         held.wait()
-        held.executor.close()
+        held.executor.close(PATIENCE)
 
     assert len(names) <= 3
 
@@ -163,16 +165,16 @@ def test_coroutines_run_together_on_one_loop_and_come_home(held: Held) -> None:
 
 def test_the_loop_is_the_same_in_the_next_invocation() -> None:
     """Clients that a handler keeps are bound to it."""
-    workers, loop, loops = Workers(), Loop(), []
+    workers, kept, loops = Workers(), Loops(), []
 
     async def job() -> None:
         loops.append(asyncio.get_running_loop())
 
     for _ in range(3):
-        held = Held(workers, loop)
+        held = Held(workers, kept)
         held.start_async(job)
         held.wait()
-        held.executor.close()
+        held.executor.close(PATIENCE)
 
     assert len(loops) == 3
     assert len(set(map(id, loops))) == 1
@@ -198,7 +200,7 @@ def test_what_a_coroutine_leaves_behind_is_cancelled_and_awaited_before_the_invo
     held.wait()
     assert ends == []
 
-    held.executor.close()
+    held.executor.close(PATIENCE)
 
     assert ends == ["cleaned up"]
 
@@ -345,7 +347,7 @@ def test_the_threads_that_a_coroutine_leaves_behind_are_waited_for_at_the_end() 
     held.start_async(job)
     held.wait()
     assert running.wait(PATIENCE)
-    closing = threading.Thread(target=held.executor.close)
+    closing = threading.Thread(target=held.executor.close, args=[PATIENCE])
     closing.start()
     assert ends == []
     go_on.set()
@@ -356,12 +358,12 @@ def test_the_threads_that_a_coroutine_leaves_behind_are_waited_for_at_the_end() 
 
 def test_threads_can_be_used_again_in_the_next_invocation() -> None:
     """The pool of one invocation ends with it; the next one has its own."""
-    workers, loop = Workers(), Loop()
+    workers, loops = Workers(), Loops()
     for _ in range(2):
-        held = Held(workers, loop)
+        held = Held(workers, loops)
         held.start_async(lambda: asyncio.to_thread(lambda: "worked"))
         assert held.wait() == ["worked"]
-        held.executor.close()
+        held.executor.close(PATIENCE)
 
 
 def test_async_generators_are_closed_before_the_invocation_ends() -> None:
@@ -381,7 +383,7 @@ def test_async_generators_are_closed_before_the_invocation_ends() -> None:
     held = Held()
     held.start_async(job)
     held.wait()
-    held.executor.close()
+    held.executor.close(PATIENCE)
 
     assert ends == ["closed"]
 
@@ -393,7 +395,7 @@ def test_an_invocation_without_coroutines_needs_no_loop() -> None:
     held.wait()
 
     held.executor.cancel_async()
-    held.executor.close()
+    held.executor.close(PATIENCE)
 
 
 def test_a_forgotten_loop_is_closed() -> None:
@@ -404,7 +406,7 @@ def test_a_forgotten_loop_is_closed() -> None:
     held = Held()
     held.start_async(job)
     held.wait()
-    held.executor.close()
+    held.executor.close(PATIENCE)
     del held
     gc.collect()
 
@@ -505,8 +507,8 @@ def test_an_interrupt_of_the_process_records_what_has_finished_and_gives_the_res
                 raise signal
             super().step(0.01)
 
-    workers, loop = Workers(), Loop()
-    handler = sqs_consumer(store, executor=lambda: Interrupted(workers, loop))(handle)
+    workers, loops = Workers(), Loops()
+    handler = sqs_consumer(store, executor=lambda: Interrupted(workers, loops))(handle)
 
     try:
         with pytest.raises(signal):
@@ -547,6 +549,273 @@ def test_coroutines_that_wait_behind_a_suspended_one_are_not_started() -> None:
     assert failed_ids(handler(batch(*"abcde"), Context())) == list("bcde")
     assert ran == ["a"]
     assert [store.items[id].get("owner") for id in "abcde"] == ["r", None, None, None, None]
+
+
+class Noted:
+    """A logger that keeps its warnings."""
+
+    log_level = 20
+
+    def __init__(self) -> None:
+        self.warnings: list[tuple[str, dict[str, Any]]] = []
+
+    def info(self, *_: object, **__: object) -> None: ...
+
+    error = debug = info
+
+    def warning(self, text: str, extra: dict[str, Any]) -> None:
+        self.warnings.append((text, extra))
+
+
+async def thread_left_behind(go_on: threading.Event, loops: list[Any]) -> None:
+    asyncio.get_running_loop().run_in_executor(None, go_on.wait, PATIENCE)
+
+
+async def task_left_behind(go_on: threading.Event, loops: list[Any]) -> None:
+    async def stubborn() -> None:
+        while not go_on.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.001)
+
+    loops.append(asyncio.create_task(stubborn()))
+    await asyncio.sleep(0)
+
+
+async def task_that_blocks_its_loop(go_on: threading.Event, loops: list[Any]) -> None:
+    async def blocking() -> None:
+        go_on.wait(PATIENCE)
+
+    loops.append(asyncio.create_task(blocking()))
+
+
+async def generator_left_behind(go_on: threading.Event, loops: list[Any]) -> None:
+    async def slow_to_close() -> Any:
+        try:
+            yield 1
+        finally:
+            while not go_on.is_set():  # noqa: ASYNC110  # set by another thread
+                await asyncio.sleep(0.001)
+
+    loops.append(slow_to_close())
+    await anext(loops[-1])
+
+
+@pytest.mark.parametrize(
+    ("leaves", "named"),
+    [
+        (thread_left_behind, {"tasks": [], "generators": [], "threads": 1}),
+        (task_left_behind, {"tasks": ["task_left_behind.<locals>.stubborn"], "generators": [], "threads": 0}),
+        (
+            task_that_blocks_its_loop,
+            {"tasks": ["task_that_blocks_its_loop.<locals>.blocking"], "generators": [], "threads": 0},
+        ),
+        (
+            generator_left_behind,
+            {"tasks": [], "generators": ["generator_left_behind.<locals>.slow_to_close"], "threads": 0},
+        ),
+    ],
+)
+def test_what_a_finished_coroutine_leaves_behind_does_not_keep_the_answer_past_the_deadline(
+    leaves: Callable[[threading.Event, list[Any]], Any], named: dict[str, Any]
+) -> None:
+    """It is named in the log, and stays alone on its loop: the next invocations have another until it has ended."""
+    store, log, go_on, kept, loops = MemoryStore(), Noted(), threading.Event(), [], []
+
+    async def handle(body: dict, message: Message) -> None:
+        loops.append(asyncio.get_running_loop())
+        if message.id == "a":
+            await leaves(go_on, kept)
+
+    handler = sqs_consumer(store, stop_margin_seconds=0.2, logger=log)(handle)  # type: ignore[arg-type]
+    try:
+        began = time.monotonic()
+        assert failed_ids(handler(batch("a"), Context(left_ms=700))) == []
+        took = time.monotonic() - began
+        assert failed_ids(handler(batch("b"), Context())) == []
+        assert failed_ids(handler(batch("c"), Context())) == []
+    finally:
+        go_on.set()
+
+    assert took < 0.7
+    assert log.warnings == [("what a coroutine left behind still runs, and was not waited for any longer", named)]
+    assert loops[0] is not loops[1]
+    assert loops[1] is loops[2]
+    assert [store.items[id]["status"] for id in "abc"] == ["COMPLETED"] * 3
+
+
+def test_a_cancellation_after_the_last_coroutine_has_returned_lets_nothing_hold_the_answer() -> None:
+    """The deadline comes while the last one's end is recorded: nothing that comes again has left that thread behind."""
+    go_on = threading.Event()
+
+    held = Held()
+    held.start_async(lambda: thread_left_behind(go_on, []))
+    held.wait()
+    held.executor.cancel_async()
+    closing = threading.Thread(target=lambda: held.told.append(held.executor.close(0)))
+    closing.start()
+    closing.join(PATIENCE / 2)
+    ended = not closing.is_alive()
+    go_on.set()
+    closing.join(PATIENCE)
+
+    assert ended
+    assert held.told[1] == Left(tasks=[], generators=[], threads=1)
+
+
+def test_a_loop_that_came_to_rest_late_is_used_again() -> None:
+    """Once nothing of its invocation is left on it; clients are bound to it."""
+    workers, loops, go_on, used = Workers(), Loops(), threading.Event(), []
+
+    async def leaves() -> None:
+        used.append(asyncio.get_running_loop())
+        await thread_left_behind(go_on, [])
+
+    async def uses() -> None:
+        used.append(asyncio.get_running_loop())
+
+    late = Held(workers, loops)
+    late.start_async(leaves)
+    late.wait()
+    assert late.executor.close(0) == Left(tasks=[], generators=[], threads=1)
+    go_on.set()
+    while len(used) < 2 or used[-1] is not used[0]:
+        held = Held(workers, loops)
+        held.start_async(uses)
+        held.wait()
+        assert held.executor.close(PATIENCE) is None
+        assert len(used) < 10_000, "the loop was never used again"
+
+
+def test_what_cleaning_up_has_started_does_not_wake_up_in_the_next_invocation() -> None:
+    """A task that is cancelled at the end starts another one: that is cancelled as well."""
+    workers, loops, ends, kept = Workers(), Loops(), [], []
+
+    async def another() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.append("another")
+
+    async def leftover() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            kept.append(asyncio.create_task(another()))
+            await asyncio.sleep(0)
+
+    async def job() -> None:
+        kept.append(asyncio.create_task(leftover()))
+        await asyncio.sleep(0)
+
+    held = Held(workers, loops)
+    held.start_async(job)
+    held.wait()
+
+    assert held.executor.close(PATIENCE) is None
+    assert ends == ["another"]
+
+
+def test_tasks_that_never_stop_starting_others_are_left_with_their_loop() -> None:
+    """The loop is given up: nothing of it turns any more."""
+    workers, loops, kept, slain = Workers(), Loops(), [], threading.Event()
+
+    async def hydra() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if not slain.is_set():
+                kept.append(asyncio.create_task(hydra()))
+
+    async def job() -> object:
+        kept.append(asyncio.create_task(hydra()))
+        await asyncio.sleep(0)
+        return asyncio.get_running_loop()
+
+    async def other() -> object:
+        return asyncio.get_running_loop()
+
+    held = Held(workers, loops)
+    held.start_async(job)
+    (given_up,) = held.wait()
+    left = held.executor.close(PATIENCE)
+    again = Held(workers, loops)
+    again.start_async(other)
+
+    assert left is not None
+    assert len(left.tasks) == 1
+    assert again.wait() != [given_up]
+    again.executor.close(PATIENCE)
+    assert not given_up.is_running()
+    slain.set()
+    kept[-1].cancel()
+    given_up.run_until_complete(asyncio.wait(kept[-1:]))
+    given_up.close()
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_a_task_that_would_end_its_loop_while_it_is_cancelled_does_not(error: BaseException) -> None:
+    """What else is left is still cancelled and awaited, and the thread lives on."""
+    workers, loops, ends, kept = Workers(), Loops(), [], []
+
+    async def exits() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise error
+
+    async def other() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            ends.append("other")
+
+    async def job() -> None:
+        kept.extend([asyncio.create_task(exits()), asyncio.create_task(other())])
+        await asyncio.sleep(0)
+
+    held = Held(workers, loops)
+    held.start_async(job)
+    held.wait()
+
+    assert held.executor.close(PATIENCE) is None
+    assert ends == ["other"]
+    kept[0].exception()
+
+
+@pytest.mark.parametrize("overlapping", [2, 5])
+def test_invocations_of_one_consumer_that_overlap_have_loops_of_their_own(overlapping: int) -> None:
+    """In one process, on several threads: none stops another's."""
+    store, loops = MemoryStore(), []
+    together, answers = threading.Barrier(overlapping, timeout=PATIENCE), []
+
+    async def handle(body: dict, message: Message) -> None:
+        loops.append(asyncio.get_running_loop())
+        await asyncio.to_thread(together.wait)
+        # One has ended, its invocation too, while the next one is still at it.
+        while len(answers) < int(message.id):  # noqa: ASYNC110  # counted by another thread
+            await asyncio.sleep(0.001)
+
+    handler = sqs_consumer(store)(handle)
+
+    def invoke(id: str) -> None:
+        answers.append(failed_ids(handler(batch(id), Context(left_ms=8_000))))
+
+    threads = [threading.Thread(target=invoke, args=[str(number)], daemon=True) for number in range(overlapping)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+
+    assert answers == [[]] * overlapping
+    assert len({id(loop) for loop in loops}) == overlapping
+    loops.clear()
+    answers.extend([[]] * 30)
+    together = threading.Barrier(1)
+    for number in range(3):
+        invoke(f"{number}0")
+    assert len({id(loop) for loop in loops}) == 1, "one after the other they have the same"
 
 
 def test_many_batches_through_one_warm_process_agree_with_its_table() -> None:

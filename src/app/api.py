@@ -32,6 +32,7 @@ in_production = http_endpoint(
     key=payload_key() if os.environ.get("REQUEST_KEY") == "payload" else header("Idempotency-Key"),
     scope=tenant,
     retention_seconds=int(os.environ.get("RECORD_RETENTION_DAYS") or 30) * 24 * 60 * 60,
+    end_process_at_deadline="AWS_LAMBDA_MAX_CONCURRENCY" in os.environ,  # Lambda Managed Instances
     logger=Logger(),
 )
 lambda_handler = served(desk, in_production)

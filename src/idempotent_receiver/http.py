@@ -35,6 +35,7 @@ from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.once import Call, Ended, Limits, Terms
 from idempotent_receiver.outcome import Completed, Duplicate, Failed
 from idempotent_receiver.payload import EVERYTHING, Payload, PayloadKey, payload_key
+from idempotent_receiver.process_end import Lifetime, lifetime
 from idempotent_receiver.record import DEFAULT_RETENTION_SECONDS, AlreadyFailed, Record
 from idempotent_receiver.request import MissingKey, Request, header, made_by, request_of, usable_scope
 from idempotent_receiver.results import LARGEST_INLINE_BYTES, ResultGone, Results, fetched
@@ -73,6 +74,7 @@ def http_endpoint(
     lease_margin_seconds: float = 3.0,
     stop_margin_seconds: float = 1.0,
     error_texts: bool = False,
+    end_process_at_deadline: bool = False,
     logger: "Logger | None" = None,
     clock: Clock | None = None,
 ) -> Callable[[Callable[..., Response]], LambdaHandler]:
@@ -92,8 +94,10 @@ def http_endpoint(
     again. An exception is raised to Lambda and may be tried again; with `on_exception="replay"` it is answered 500,
     without its text, now and ever after.
     `results` is where answers go that would make a record larger than 350 KB, such as `S3Results(bucket, client)`.
+    `end_process_at_deadline` is for Lambda Managed Instances, where a time-out ends nothing: the process ends itself.
 
-    Raises TypeError or ValueError at set-up for what can be known to be wrong then.
+    Raises TypeError or ValueError at set-up for what can be known to be wrong then, RuntimeError for a system on which
+    a process cannot be made to end at its deadline.
     """
     options.require_store(store, "http_endpoint")
     options.require_call_key(
@@ -108,6 +112,7 @@ def http_endpoint(
         wait_seconds=wait_seconds, lease_margin_seconds=lease_margin_seconds, stop_margin_seconds=stop_margin_seconds
     )
     options.require_count(retry_after_seconds, "retry_after_seconds")
+    options.require_flags(end_process_at_deadline=end_process_at_deadline)
     options.require_one_of("on_exception", on_exception, "retry", "replay")
     if isinstance(key, PayloadKey) and payload is EVERYTHING:
         # A parameter that makes no other key must make no mismatch either.
@@ -131,6 +136,7 @@ def http_endpoint(
         payload=payload,
         lease_margin_seconds=lease_margin_seconds,
         stop_margin_seconds=stop_margin_seconds,
+        lifetime=lifetime(end_process_at_deadline=end_process_at_deadline),
         telemetry=Telemetry(logger),
     )
 
@@ -162,6 +168,7 @@ class _Settings:
     payload: Payload | None
     lease_margin_seconds: float
     stop_margin_seconds: float
+    lifetime: Lifetime
     telemetry: Telemetry
 
     def key_of(self, event: Any, request: Request) -> str:
@@ -206,7 +213,12 @@ class _Invocation:
         except errors.UnusableKey as error:
             settings.telemetry.report_unusable(error, with_text=settings.terms.error_texts)
             return self._ours(problem.bad_request("The idempotency key cannot be used", errors.text_of(error)))
-        call = Call(settings.terms, key, fingerprint, self._limits())
+        limits = self._limits()
+        with settings.lifetime(limits.deadline):
+            return self._called(Call(settings.terms, key, fingerprint, limits), key, function, transaction)
+
+    def _called(self, call: Call, key: str, function: Callable[..., Response], transaction: str | None) -> Response:
+        settings = self.settings
         begun = call.claim(settings.wait_seconds)
         if not isinstance(begun, Attempt):
             return self._told(begun, call, key)

@@ -99,6 +99,13 @@ def require_numbers(**seconds: object) -> None:
             raise ValueError(f"{name} must be a number of seconds, and not negative; it is {value!r}")
 
 
+def require_flags(**flags: object) -> None:
+    """Raise TypeError for what is neither True nor False, such as the text of a variable or one that is not set."""
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} must be True or False; it is {value!r}")
+
+
 def require_queue_retention(retention_seconds: int) -> None:
     """Raise ValueError for a retention that is too short for what a queue delivers again."""
     require_count(retention_seconds, "retention_seconds")

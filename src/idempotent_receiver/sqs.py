@@ -16,6 +16,7 @@ from idempotent_receiver.message import Message, messages_of
 from idempotent_receiver.outcome import Outcome, succeeded
 from idempotent_receiver.pace import Pace
 from idempotent_receiver.payload import EVERYTHING, Payload, payload_key
+from idempotent_receiver.process_end import Lifetime, lifetime
 from idempotent_receiver.receiver import Receiver
 from idempotent_receiver.record import DEFAULT_RETENTION_SECONDS, Claim
 from idempotent_receiver.results import Results
@@ -48,6 +49,7 @@ def sqs_consumer(
     stop_margin_seconds: float = 1.0,
     backoff: Backoff | None = None,
     error_texts: bool = False,
+    end_process_at_deadline: bool = False,
     logger: "Logger | None" = None,
     metrics: "Metrics | EphemeralMetrics | None" = None,
     clock: Clock | None = None,
@@ -75,8 +77,10 @@ def sqs_consumer(
     `retention_seconds` is how long a record lasts; it must exceed the time that a message can spend in its queues.
     A lease lasts until Lambda's deadline and `lease_margin_seconds`; `stop_margin_seconds` is the time kept to settle
     and answer. `error_texts` stores and logs the texts of all errors, not only of `PermanentError`.
+    `end_process_at_deadline` is for Lambda Managed Instances, where a time-out ends nothing: the process ends itself.
 
-    Raises TypeError or ValueError at set-up for what can be known to be wrong then.
+    Raises TypeError or ValueError at set-up for what can be known to be wrong then, RuntimeError for a system on which
+    a process cannot be made to end at its deadline.
     """
     options.require_store(store, "sqs_consumer")
     options.require_key(key, store, (keys.message_attribute, keys.body_field, payload_key), keys.message_id)
@@ -88,6 +92,7 @@ def sqs_consumer(
     options.require_queue_retention(retention_seconds)
     options.require_count(concurrency, "concurrency")
     options.require_numbers(lease_margin_seconds=lease_margin_seconds, stop_margin_seconds=stop_margin_seconds)
+    options.require_flags(end_process_at_deadline=end_process_at_deadline)
     options.require_kind(backoff, "backoff", "a Backoff(first_seconds=..., longest_seconds=...)", "seconds")
     options.require_kind(logger, "logger", "a Powertools Logger", "info", "error")
     options.require_kind(metrics, "metrics", "Powertools Metrics", "add_metric", "flush_metrics")
@@ -105,6 +110,7 @@ def sqs_consumer(
         stop_margin_seconds=stop_margin_seconds,
         backoff=Backoff() if backoff is None else backoff,
         error_texts=error_texts,
+        lifetime=lifetime(end_process_at_deadline=end_process_at_deadline),
         telemetry=Telemetry(logger, metrics),
         clock=SystemClock() if clock is None else clock,
         executor=executor,
@@ -144,6 +150,7 @@ class _Settings:
     stop_margin_seconds: float
     backoff: Backoff
     error_texts: bool
+    lifetime: Lifetime
     telemetry: Telemetry
     clock: Clock
     executor: Callable[[], Executor] | None
@@ -168,14 +175,15 @@ class _Invocation:
         self.messages = self._lined_up(messages_of(event, self.settings.open_envelope))
         if not self.messages:
             return {"batchItemFailures": []}
-        executor = executors()
-        try:
-            return self._answer(executor)
-        except Exception as error:  # noqa: BLE001  # a defect of ours: nothing may be acknowledged by it
-            self.settings.telemetry.defect(error)
-            return _failures(self.messages)
-        finally:
-            self._close(executor)
+        with self.settings.lifetime(self.deadline):
+            executor = executors()
+            try:
+                return self._answer(executor)
+            except Exception as error:  # noqa: BLE001  # a defect of ours: nothing may be acknowledged by it
+                self.settings.telemetry.defect(error)
+                return _failures(self.messages)
+            finally:
+                self._close(executor)
 
     def _answer(self, executor: Executor) -> Response:
         self.works = [self._work(message) for message in self.messages]

@@ -28,6 +28,19 @@ MUTANTS = [
         where=FUNCTION + HTTP,
     ),
     Mutant(
+        name="the timer that ends the process is armed after the claim",
+        promise=2,
+        file="http.py",
+        old="        with settings.lifetime(limits.deadline):\n"
+        "            return self._called(Call(settings.terms, key, fingerprint, limits), key, function, transaction)\n",
+        new="        call = Call(settings.terms, key, fingerprint, limits)\n"
+        "        begun = call.claim(settings.wait_seconds)\n"
+        "        call.claim = lambda wait_seconds: begun\n"
+        "        with settings.lifetime(limits.deadline):\n"
+        "            return self._called(call, key, function, transaction)\n",
+        where=(UNIT.format("process_end"),),
+    ),
+    Mutant(
         name="a coroutine is started however long after its claim",
         promise=2,
         file="function.py",

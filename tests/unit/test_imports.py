@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 OURS = {
     "attempt", "binding", "claiming", "clock", "deadletter", "errors", "executor", "handling", "keys", "message",
-    "namespaces", "options", "outcome", "pace", "payload", "plain_values", "protocol", "receiver", "record", "results",
-    "settling",
+    "namespaces", "options", "outcome", "pace", "payload", "plain_values", "process_end", "protocol", "receiver",
+    "record", "results", "settling",
     "sqs", "store", "stores", "stores.actions", "stores.dynamodb", "stores.items", "stores.prepared",
     "stores.statements", "stores.troubles", "telemetry", "transaction", "visibility", "work",
 }  # fmt: skip

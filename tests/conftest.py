@@ -38,6 +38,7 @@ GROUPS = {
     "e2e/test_dashboard.py": "cloud",
     "e2e/test_secrets_deployed.py": "cloud",
     "e2e/test_doctor_deployed.py": "cloud",
+    "e2e/test_managed_instances.py": "cloud",
     "e2e/test_api_deployed.py": "api",
     "e2e/test_openapi.py": "api",
     "contract/": "engines",

@@ -35,8 +35,8 @@ def lifetime(*, end_process_at_deadline: bool) -> Lifetime:
         _delete(_created())
     except (OSError, AttributeError) as error:
         raise RuntimeError(
-            "end_process_at_deadline needs Linux and its timer_create(CLOCK_BOOTTIME), which is not to be had on "
-            f"{sys.platform} here: leave it out where Lambda's time-out ends the process"
+            f"end_process_at_deadline needs Linux and its timer_create(CLOCK_BOOTTIME), and {sys.platform} refuses it "
+            "here: leave the option out where Lambda's time-out ends the process"
         ) from error
     return _process_ends_at
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 SHIPPED = facts()
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
+PROVIDER = "arn:aws:lambda:us-east-1:123456789012:capacity-provider:instances"
+
 
 def amended(fact: str, **changes: Any) -> Facts:
     """The shipped stack with one fact changed."""
@@ -83,6 +85,12 @@ FAULTS: dict[str, list[Callable[[], Facts]]] = {
         lambda: replace(
             amended("mapping", ProvisionedPollerConfig={"MinimumPollers": 2}, ScalingConfig=None), reserved=200
         ),
+    ],
+    "managed-instances": [
+        lambda: amended(
+            "function",
+            CapacityProviderConfig={"LambdaManagedInstancesCapacityProviderConfig": {"CapacityProviderArn": PROVIDER}},
+        )
     ],
     "permissions": [lambda: replace(SHIPPED, denied=["dynamodb:PartiQLUpdate"])],
     "encryption": [
@@ -143,6 +151,14 @@ def test_the_global_table_that_is_let_pass_is_named_with_what_it_lacks(document:
         assert word in paragraph
 
 
+def test_a_function_on_managed_instances_is_named_with_what_its_code_must_say() -> None:
+    """Nobody but the code knows whether its process ends itself."""
+    (found,) = examine(FAULTS["managed-instances"][0]())
+    assert isinstance(found, Finding)
+    assert "Lambda Managed Instances" in found.text
+    assert "end_process_at_deadline=True" in found.remedy
+
+
 def test_every_check_has_a_fault_that_it_finds() -> None:
     assert list(FAULTS) == [name_of(check) for check in CHECKS]
 
@@ -174,13 +190,13 @@ def shown(found: Sequence[Finding | Unchecked]) -> str:
 def test_what_is_in_order_is_named_so_that_no_finding_can_be_trusted() -> None:
     names = [name_of(check) for check in CHECKS]
     said = " ".join(shown([]).split())
-    assert said == f"in order: {', '.join(names)} 12 checks: 12 in order, 0 findings, 0 not checked."
+    assert said == f"in order: {', '.join(names)} 13 checks: 13 in order, 0 findings, 0 not checked."
 
     found = examine(replace(amended("mapping", FunctionResponseTypes=[]), alarms=Unknown("AccessDenied")))
     in_order = shown(found).partition("in order: ")[2]
     assert "partial-responses" not in in_order
     assert "alarms" not in in_order
-    assert in_order.endswith("12 checks: 10 in order, 1 finding, 1 not checked.\n")
+    assert in_order.endswith("13 checks: 11 in order, 1 finding, 1 not checked.\n")
 
 
 @pytest.mark.parametrize(("days", "says"), [(1, "records last 1 day,"), (2, "records last 2 days,")])

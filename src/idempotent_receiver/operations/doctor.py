@@ -194,6 +194,20 @@ def concurrency(facts: Facts) -> Iterator[Problem]:
         )
 
 
+def managed_instances(facts: Facts) -> Iterator[Problem]:
+    """A process is dead when its lease is over."""
+    instances = (_known(facts.function).get("CapacityProviderConfig") or {}).get(
+        "LambdaManagedInstancesCapacityProviderConfig"
+    )
+    if instances is not None:
+        yield Problem(
+            "the function runs on Lambda Managed Instances, where a time-out ends nothing: what has timed out goes on "
+            "beside the worker that takes its claim over",
+            "see that the code says end_process_at_deadline=True, as src/app/consumer.py does there, or run it on "
+            "Lambda's own instances",
+        )
+
+
 def permissions(facts: Facts) -> Iterator[Problem]:
     """The function's role may do what the consumer asks for."""
     denied = _known(facts.denied)
@@ -234,6 +248,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Problem]], ...] = (
     filter_criteria,
     global_table,
     concurrency,
+    managed_instances,
     permissions,
     encryption,
     alarms,

@@ -351,7 +351,7 @@ def test_by_the_clock_that_is_later_it_may_be_too_late_to_begin(store: CountingS
 def test_nothing_is_claimed_by_a_call_that_is_too_late_by_either_clock(store: CountingStore, clock: HeldClock) -> None:
     """An outer call was suspended: what it calls next claims nothing, though it has time by the clock that stood."""
 
-    @idempotent(store, key=str, clock=clock)
+    @idempotent(store.named("inner"), key=str, clock=clock)
     def inner(name: str) -> None: ...
 
     @idempotent(store, key=by_order, clock=clock)
@@ -370,7 +370,7 @@ def test_nothing_is_claimed_by_a_call_that_is_too_late_by_either_clock(store: Co
 def test_a_wall_clock_that_steps_back_keeps_no_call_from_its_deadline(store: CountingStore, clock: HeldClock) -> None:
     """Whichever clock says that it is later counts."""
 
-    @idempotent(store, key=str, clock=clock)
+    @idempotent(store.named("inner"), key=str, clock=clock)
     def inner(name: str) -> str:
         return name
 

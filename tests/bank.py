@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.desk import Desk
 from app.ledger import Ledger
@@ -12,6 +12,9 @@ from app.routes import served, tenant
 from app.transfers import Transfer
 from idempotent_receiver import MemoryStore, Transaction, header, http_endpoint, sqs_consumer
 from tests.held_clock import HeldClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ALICE = "arn:aws:iam::123456789012:user/alice"
 ASKED = {"from_account": "alice", "to_account": "bob", "amount": 1250, "currency": "USD"}
@@ -21,7 +24,7 @@ QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/transfers"
 class Bank:
     """API and consumer on one table of records, with a queue between them that a test delivers by hand."""
 
-    def __init__(self, queue_url: str = QUEUE) -> None:
+    def __init__(self, queue_url: str = QUEUE, caller: Callable[[Any], str] = tenant) -> None:
         self.clock = HeldClock()
         self.claims = MemoryStore(namespace="transfers", tables={"transfers": "transfer_id"})
         self.records = MemoryStore(tables={"accounts": "account_id", "entries": "entry_id"})
@@ -40,7 +43,8 @@ class Bank:
             entries="entries",
         )
         key = header("Idempotency-Key")
-        self.api = served(desk, http_endpoint(self.claims, key=key, scope=tenant, clock=self.clock))
+        in_production = http_endpoint(self.claims, key=key, scope=caller, clock=self.clock)
+        self.api = served(desk, in_production, caller=caller)
         ledger = Ledger(accounts="accounts", entries="entries")
 
         def post(transfer: Transfer, tx: Transaction) -> None:
@@ -63,13 +67,15 @@ class Bank:
 
     # The client.
 
-    def post(self, key: str | None = "k-1", asked: Any = ASKED, caller: str | None = ALICE) -> tuple[int, Any, Any]:
-        """Ask for a transfer; status, headers and body of the answer."""
+    def post(
+        self, key: str | None = "k-1", asked: Any = ASKED, caller: str | None = ALICE, **more: str
+    ) -> tuple[int, Any, Any]:
+        """Ask for a transfer, with more headers; status, headers and body of the answer."""
         body = asked if isinstance(asked, str) else json.dumps(asked)
-        headers = {} if key is None else {"idempotency-key": key}
+        headers = more if key is None else {"idempotency-key": key, **more}
         return self._ask("POST", "/transfers", caller, headers=headers, body=body)
 
-    def get(self, transfer_id: str, caller: str = ALICE) -> tuple[int, Any, Any]:
+    def get(self, transfer_id: str, caller: str | None = ALICE) -> tuple[int, Any, Any]:
         """Ask how far a transfer is."""
         return self._ask("GET", "/transfers/{transfer_id}", caller, pathParameters={"transfer_id": transfer_id})
 

@@ -10,7 +10,7 @@ from aws_lambda_powertools import Logger
 from botocore.config import Config
 
 from app.desk import Desk
-from app.routes import served, tenant
+from app.routes import callers, served
 from idempotent_receiver import DynamoDBStore, header, http_endpoint, payload_key
 from idempotent_receiver.stores.dynamodb import client_config
 
@@ -27,12 +27,13 @@ desk = Desk(
     transfers=os.environ["TRANSFERS_TABLE"],
     entries=os.environ["ENTRIES_TABLE"],
 )
+caller = callers(os.environ)
 in_production = http_endpoint(
     DynamoDBStore(os.environ["RECORDS_TABLE"], namespace="transfers", client=_dynamodb),
     key=payload_key() if os.environ.get("REQUEST_KEY") == "payload" else header("Idempotency-Key"),
-    scope=tenant,
+    scope=caller,
     retention_seconds=int(os.environ.get("RECORD_RETENTION_DAYS") or 30) * 24 * 60 * 60,
     end_process_at_deadline="AWS_LAMBDA_MAX_CONCURRENCY" in os.environ,  # Lambda Managed Instances
     logger=Logger(),
 )
-lambda_handler = served(desk, in_production)
+lambda_handler = served(desk, in_production, caller=caller)

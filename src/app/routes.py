@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -40,20 +40,32 @@ def tenant(event: Any) -> str:
     return arn.rpartition("/")[0] if ":assumed-role/" in arn else arn
 
 
+def callers(environment: Mapping[str, str]) -> Callable[[Any], str]:
+    """How a request's caller is known: by its signature; under `sam local`, where there is none, from LOCAL_CALLER.
+
+    No request can name its caller: both variables are the process's own, and a deployed function has neither.
+    """
+    unsigned = environment.get("LOCAL_CALLER", "") if environment.get("AWS_SAM_LOCAL") == "true" else ""
+    return lambda event: tenant(event) or unsigned
+
+
 def claimed_id() -> str:
     """A new transfer's id: what its claim passes downstream, the same at every attempt."""
     return current_claim().idempotency_key
 
 
 def served(
-    desk: Desk, in_production: Callable[[Handler], Handler], new_id: Callable[[], str] = claimed_id
+    desk: Desk,
+    in_production: Callable[[Handler], Handler],
+    new_id: Callable[[], str] = claimed_id,
+    caller: Callable[[Any], str] = tenant,
 ) -> Callable[[Any, Any], Response]:
     """The Lambda handler of the API: transfers are taken in once a key, by `in_production`, and can be asked for."""
 
     @in_production
     def accept(event: Any, context: Any, tx: Transaction) -> Response:
         transfer = asked_for(event, new_id())
-        desk.accept(transfer, tenant(event), tx)
+        desk.accept(transfer, caller(event), tx)
         # Relative to the request's own address, in which a stage or a domain's base path may stand before.
         return _answer(
             HTTPStatus.ACCEPTED, _shown(State(transfer, "accepted")), Location=f"transfers/{transfer.transfer_id}"
@@ -64,7 +76,7 @@ def served(
             case "POST", "/transfers":
                 return _checked(event) or accept(event, context)
             case "GET", "/transfers/{transfer_id}":
-                return _found(desk, event["pathParameters"]["transfer_id"], tenant(event))
+                return _found(desk, event["pathParameters"]["transfer_id"], caller(event))
             case method, resource:
                 raise LookupError(f"nothing is served at {method} {resource}: the template and this differ")
 

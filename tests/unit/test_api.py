@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.bank import ASKED, QUEUE, Bank
+from app.routes import callers
+from tests.bank import ALICE, ASKED, QUEUE, Bank
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +44,41 @@ def test_a_transfer_is_accepted_posted_and_told_of(bank: Bank) -> None:
 
     assert bank.get(told["transfer_id"])[::2] == (200, {**told, "state": "posted"})
     assert bank.records.tables["accounts"].items["bob",]["balance"] == 1250
+
+
+LOCALLY = {"AWS_SAM_LOCAL": "true", "LOCAL_CALLER": "arn:aws:iam::000000000000:root"}
+
+
+def test_under_sam_local_an_unsigned_request_has_the_caller_that_the_environment_names() -> None:
+    bank = Bank(caller=callers(LOCALLY))
+    status, _, told = bank.post(caller=None)
+    assert status == 202
+    assert bank.get(told["transfer_id"], caller=LOCALLY["LOCAL_CALLER"])[0] == 200
+    assert bank.get(told["transfer_id"], caller=None)[0] == 200
+
+
+def test_a_signature_counts_for_more_than_the_environment() -> None:
+    bank = Bank(caller=callers(LOCALLY))
+    _, _, told = bank.post(caller=ALICE)
+    assert bank.get(told["transfer_id"], caller=None)[0] == 404
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"LOCAL_CALLER": ALICE},
+        {"LOCAL_CALLER": ALICE, "AWS_SAM_LOCAL": "false"},
+        {"LOCAL_CALLER": "", "AWS_SAM_LOCAL": "true"},
+        {"AWS_SAM_LOCAL": "true"},
+    ],
+)
+def test_a_deployed_api_answers_nobody_who_has_not_signed(environment: dict[str, str]) -> None:
+    """By no variable alone, be it set by mistake, and by nothing that a request says of itself."""
+    bank = Bank(caller=callers(environment))
+    status, _, _ = bank.post(caller=None, LOCAL_CALLER=ALICE, AWS_SAM_LOCAL="true")
+    assert status == 400
+    assert bank.queue == []
 
 
 def test_the_same_request_is_answered_as_before_and_sends_nothing(bank: Bank) -> None:

@@ -621,3 +621,10 @@ def text_of(node: Any) -> str:
         case {"Fn::GetAtt": parts}:
             return ".".join(listed(parts))
     return str(node)
+
+
+def test_the_api_that_is_deployed_takes_no_request_to_be_anybodys_by_default() -> None:
+    """LOCAL_CALLER is declared, for `sam local` passes on nothing else; its value is the local cloud's to give."""
+    assert [line.strip() for line in (ROOT / "template.yaml").read_text().splitlines() if "LOCAL_CALLER" in line] == [
+        "LOCAL_CALLER: !Ref AWS::NoValue"
+    ]

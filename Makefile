@@ -51,8 +51,17 @@ run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## play 500 transfers thro
 	@.venv/bin/python -m $(if $(WORKFLOW),local.workflow_run,local.run)
 
 .PHONY: cloud
-cloud: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## keep a local cloud with the application, to try `receiver` and the API on, until Ctrl-C (N=50 SEED=1 REQUEST_KEY=payload)
+cloud: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## keep a local cloud with the application, to try `receiver`, the API and `sam local` against it, until Ctrl-C (PORT=4566 N=50 SEED=1 REQUEST_KEY=payload)
 	@.venv/bin/python -m local.sandbox
+
+# `sam local` reads from the template that was built which architecture the code is for, and nobody types that each time.
+# Deploying what is built here with another is refused. ARCHITECTURE is for this Makefile, which SAM calls.
+SAM_BUILD ?= .aws-sam/build
+only_here = -e '/^  Architecture:$$/,/^    Default:/{' -e '/^    - /{' -e '/$(HOST)/!d' -e '}' -e 's/Default: .*/Default: $(HOST)/' -e '}'
+.PHONY: sam-local
+sam-local: $(SAM) ## build the functions for this machine, for `sam local invoke Consumer -e events/fresh.json` beside `make cloud PORT=4566`
+	ARCHITECTURE=$(HOST) .tools/sam/bin/sam build --parameter-overrides Architecture=$(HOST) --build-dir $(SAM_BUILD)
+	sed $(only_here) $(SAM_BUILD)/template.yaml > $(SAM_BUILD)/template.here && mv $(SAM_BUILD)/template.here $(SAM_BUILD)/template.yaml
 
 .PHONY: test
 test: setup .build/host.complete .build/$(PLATFORM).complete ## run all tests (ARGS="-k name" for some)

@@ -1,4 +1,4 @@
-"""AWS on this machine: `ministack` in a process of its own, on loopback and a free port, gone when its user is gone.
+"""AWS on this machine: `ministack` in a process of its own, on loopback, gone when its user is gone.
 
     with running_cloud() as cloud:
         cloud.client("sqs").create_queue(QueueName="orders")
@@ -9,6 +9,7 @@ What is deployed onto it, and what is played on it, is said elsewhere.
 from __future__ import annotations
 
 import contextlib
+import socket
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -20,7 +21,7 @@ from botocore.config import Config
 from local.server import Server, ServerError, running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mypy_boto3_apigateway import APIGatewayClient
     from mypy_boto3_cloudformation import CloudFormationClient
@@ -45,18 +46,23 @@ _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 class Ministack:
     """How ministack is started, and how it says that it is ready."""
 
-    def __init__(self, address: str = LOOPBACK) -> None:
-        self.address = address
+    def __init__(self, also_at: str = LOOPBACK) -> None:
+        self._addresses = dict.fromkeys([LOOPBACK, also_at])
 
     def command(self, port: int) -> Sequence[str]:
-        """Return the command line; the port is in the environment."""
-        return [str(MINISTACK / "bin" / "python"), "-m", "ministack"]
+        """Return the command line; the port is in the environment, too."""
+        python = str(MINISTACK / "bin" / "python")
+        if len(self._addresses) == 1:
+            return [python, "-m", "ministack"]
+        # It listens on one address, or on every; its web server takes several.
+        binds = [f"--bind={address}:{port}" for address in self._addresses]
+        return [python, "-m", "hypercorn", "ministack.app:app", "--workers=0", "--log-level=WARNING", *binds]
 
     def environment(self, port: int) -> Mapping[str, str]:
         """Return its settings; its functions inherit them."""
         return {
             "GATEWAY_PORT": str(port),
-            "BIND_HOST": self.address,  # its default is every interface
+            "BIND_HOST": LOOPBACK,  # its default is every interface
             "IOT_MTLS_ENABLED": "0",
             "SFTP_ENABLED": "0",
             "DOCKER_HOST": "unix:///nonexistent.sock",  # functions run as plain subprocesses, with Docker or without
@@ -67,7 +73,7 @@ class Ministack:
     def ready(self, port: int) -> bool:
         """Say whether all its services have started."""
         try:
-            with _direct.open(f"http://{self.address}:{port}/_ministack/ready", timeout=1) as response:
+            with _direct.open(f"http://{LOOPBACK}:{port}/_ministack/ready", timeout=1) as response:
                 return bool(response.status == 200)
         except (urllib.error.URLError, OSError):
             return False
@@ -76,8 +82,8 @@ class Ministack:
 class Cloud:
     """A running local cloud. Its account, region and credentials are made up, and the same at every start."""
 
-    def __init__(self, server: Server, address: str) -> None:
-        self.endpoint_url = f"http://{address}:{server.port}"
+    def __init__(self, server: Server) -> None:
+        self.endpoint_url = f"http://{LOOPBACK}:{server.port}"
         self._server = server
         self._clients: dict[str, Any] = {}
 
@@ -138,15 +144,32 @@ class Cloud:
 
 
 @contextlib.contextmanager
-def running_cloud(address: str = LOOPBACK) -> Iterator[Cloud]:
+def running_cloud(*, port: int | None = None, also_at: str = LOOPBACK) -> Iterator[Cloud]:
     """Start a local cloud and end it, with all its processes and files, however the block is left.
 
-    Another address than loopback is for functions in containers, which find this machine at their network's gateway.
+    It listens on loopback, on this port or on a free one. `also_at` is one address more, for functions in containers,
+    which find this machine at their network's gateway.
     """
     if not MINISTACK.exists():
         raise ServerError(f"there is no local cloud at {MINISTACK}: run `make setup`")
+    if port is not None:
+        _check_free(port, {LOOPBACK, also_at})
     with (
-        running(Ministack(address), folder=MINISTACK) as server,
-        contextlib.closing(Cloud(server, address)) as cloud,
+        running(Ministack(also_at), folder=MINISTACK, port=port) as server,
+        contextlib.closing(Cloud(server)) as cloud,
     ):
         yield cloud
+
+
+def _check_free(port: int, addresses: Iterable[str]) -> None:
+    """Raise `ServerError` if something else has the port, or nobody may: the server's own words would not name it."""
+    for address in addresses:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+            try:
+                probe.bind((address, port))
+            except OSError as error:
+                raise ServerError(
+                    f"PORT={port} cannot be used at {address}: {error.strerror}. End what listens there, or name "
+                    "another port; without PORT, a free one is taken"
+                ) from None

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
-import platform
+import re
 import shutil
+import socket
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from local.cloud import ACCOUNT, LOOPBACK, REGION, ROOT
-from local.emulator import MACHINES, SAM
+from local.emulator import SAM
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from local.cloud import Cloud
+    from local.deploy import Stack
 
 ENGINE_SECONDS = 10.0
+HOST = "host.docker.internal"
+"""By what name a container finds this machine. Docker Desktop knows it; elsewhere `add_host` in samconfig.toml does."""
+SAM_BINARY = SAM / "bin" / "sam"
+SAMCONFIG = ROOT / "samconfig.toml"
 
 
 @dataclass(frozen=True)
 class Engine:
-    """How a container gets out to this machine."""
+    """A container engine that answers."""
 
-    cloud_address: str
-    """Where a server on this machine must listen, to be found."""
-    host: str
-    """By what name a container finds it."""
+    address: str
+    """Where a server on this machine must listen for containers to find it at `HOST`."""
 
 
 def engine() -> Engine | None:
@@ -38,7 +45,7 @@ def engine() -> Engine | None:
         return None
     try:
         asked = subprocess.run(
-            ["docker", "network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}"],
+            ["docker", "network", "inspect", "bridge", "--format", "{{json .IPAM.Config}}"],
             capture_output=True,
             text=True,
             timeout=ENGINE_SECONDS,
@@ -48,38 +55,80 @@ def engine() -> Engine | None:
         return None
     if asked.returncode != 0:
         return None
-    gateway = asked.stdout.strip()
-    # Elsewhere the engine lives in a virtual machine, with a name in it that leads to our loopback.
-    return Engine(gateway, gateway) if sys.platform == "linux" else Engine(LOOPBACK, "host.docker.internal")
+    # Where we cannot listen there, the engine lives in a virtual machine, out of which that name leads to loopback.
+    return Engine(next(filter(_is_here, _gateways(json.loads(asked.stdout) or [])), LOOPBACK))
 
 
-def invoke(name: str, event: Path, environment: Mapping[str, str]) -> Any:
-    """Build for this machine's architecture, run the function once, and return its parsed answer."""
+def _gateways(configurations: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """Where the network's containers find this machine. A new engine's network has its gateway, and does not say so."""
+    for each in configurations:
+        subnet = ipaddress.ip_network(each["Subnet"])
+        if subnet.version == 4:
+            yield each.get("Gateway") or str(next(subnet.hosts()))
+
+
+def _is_here(address: str) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+        return True
+
+
+def environment(cloud: Cloud, stack: Stack, name: str) -> dict[str, str]:
+    """Return the variables of a deployed function, as they must be in a container, where this machine has a name.
+
+    The last is the caller that the API takes its requests to be from: under `sam local`, nobody signs any.
+    """
+    port = urlsplit(cloud.endpoint_url).port
+    configuration = cloud.client("lambda").get_function_configuration(FunctionName=stack.resources[name])
+    variables = {
+        name: re.sub(rf"^http://(localhost|127\.0\.0\.1):{port}(?=/|$)", f"http://{HOST}:{port}", value)
+        for name, value in configuration["Environment"]["Variables"].items()
+    }
+    return {
+        **variables,
+        "AWS_ENDPOINT_URL": f"http://{HOST}:{port}",
+        **({"LOCAL_CALLER": f"arn:aws:iam::{ACCOUNT}:root"} if name == "Api" else {}),
+    }
+
+
+class NoAnswer(Exception):
+    """The function was not run in a container, or did not answer; the message says by which command."""
+
+
+def invoke(name: str, event: Path, variables: Mapping[str, str]) -> Any:
+    """Build for this machine's architecture, run the function once, and return its parsed answer. Raises NoAnswer."""
     with tempfile.TemporaryDirectory(prefix="local-invoke-") as folder:
-        settings = Path(folder) / "env.json"
-        settings.write_text(json.dumps({name: dict(environment)}))
-        build = Path(folder) / "build"
-        _sam("build", "--build-dir", str(build))
-        printed = _sam(
-            *("local", "invoke", name, "--template", str(build / "template.yaml")),
-            *("--event", str(event.resolve()), "--env-vars", str(settings)),
+        settings, build = Path(folder) / "env.json", Path(folder) / "build"
+        settings.write_text(json.dumps({name: dict(variables)}))
+        _build(build)
+        printed = _run(
+            *(str(SAM_BINARY), "local", "invoke", name, "--template", str(build / "template.yaml")),
+            *("--event", str(event.resolve()), "--env-vars", str(settings), "--config-file", str(SAMCONFIG)),
         )
-    return last_answer(printed)
+    return answer_of(printed)
 
 
-def last_answer(printed: str) -> Any:
+def answer_of(printed: str) -> Any:
     """Return what the function answered: SAM's status is 0 even for one that failed, and its answer comes last."""
-    return json.loads(printed.strip().splitlines()[-1])
+    try:
+        return json.loads(printed.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        raise NoAnswer("`sam local invoke` printed no answer") from None
 
 
-def _sam(*arguments: str) -> str:
-    # Emulating another architecture takes minutes, where it works at all.
-    architecture = MACHINES[platform.machine().lower()]
+def _build(folder: Path) -> None:
+    _run("make", "--silent", "sam-local", f"SAM_BUILD={folder}")
+
+
+def _run(*command: str) -> str:
     ran = subprocess.run(
-        [str(SAM / "bin" / "sam"), *arguments, "--parameter-overrides", f"Architecture={architecture}"],
+        command,
         cwd=ROOT,
         env={
-            **{name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
+            **{name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MAKE", "MFLAGS"))},
             "AWS_ACCESS_KEY_ID": ACCOUNT,
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_DEFAULT_REGION": REGION,
@@ -87,6 +136,9 @@ def _sam(*arguments: str) -> str:
         },
         stdout=subprocess.PIPE,
         text=True,
-        check=True,
+        check=False,
     )
+    if ran.returncode != 0:
+        said = " ".join(word for word in (Path(command[0]).name, *command[1:3]) if not word.startswith("-"))
+        raise NoAnswer(f"`{said}` ended with status {ran.returncode}")
     return ran.stdout

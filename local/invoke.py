@@ -2,8 +2,9 @@
 
     python -m local.invoke events/fresh.json
 
-A container engine that answers runs it by `sam local invoke`, in Lambda's own image; else it runs on this machine,
-under Lambda's emulator. In both cases against a local cloud made for the occasion.
+A container engine that answers runs it by `sam local invoke`, in Lambda's own image; else, or if it has no such
+image, it runs on this machine, under Lambda's emulator. In both cases against a local cloud made for the occasion, of
+which is then told what has become of each message: an answer alone does not say.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 from boto3.dynamodb.types import TypeSerializer
 
 from local import container
-from local.cloud import ROOT, running_cloud
+from local.cloud import LOOPBACK, ROOT, running_cloud
 from local.deploy import HOST_BUILD, Stack, deploy
 from local.emulator import Function, running_function
+from local.endings import endings, told_of
 from local.server import ServerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from local.cloud import Cloud
 
@@ -33,19 +35,33 @@ EXPECTED = EVENTS / "expected"
 
 
 @contextlib.contextmanager
+def stage(*, code: Path = HOST_BUILD, also_at: str = LOOPBACK) -> Iterator[tuple[Cloud, Stack]]:
+    """A stack on a cloud of its own, with what is given in its tables."""
+    with running_cloud(also_at=also_at) as cloud:
+        stack = deploy(cloud, code=code)
+        put_given(cloud, stack)
+        yield cloud, stack
+
+
+@contextlib.contextmanager
 def application(name: str = "Consumer", *, code: Path = HOST_BUILD) -> Iterator[Function]:
     """Run a deployed function's code under the emulator, configured as the template says, on a cloud of its own."""
-    with running_cloud() as cloud:
-        configuration = configured(cloud, deploy(cloud, code=code), name)
-        environment = {**cloud.environment, **configuration["Environment"]["Variables"]}
-        with running_function(
-            name,
-            code=code,
-            handler=configuration["Handler"],
-            environment=environment,
-            timeout_seconds=configuration["Timeout"],
-        ) as function:
-            yield function
+    with stage(code=code) as (cloud, stack), emulated(cloud, stack, name, code=code) as function:
+        yield function
+
+
+@contextlib.contextmanager
+def emulated(cloud: Cloud, stack: Stack, name: str, *, code: Path = HOST_BUILD) -> Iterator[Function]:
+    """Run a function of this stack under the emulator, configured as it is there."""
+    configuration = cloud.client("lambda").get_function_configuration(FunctionName=stack.resources[name])
+    with running_function(
+        name,
+        code=code,
+        handler=configuration["Handler"],
+        environment={**cloud.environment, **configuration["Environment"]["Variables"]},
+        timeout_seconds=configuration["Timeout"],
+    ) as function:
+        yield function
 
 
 def meant(event: Any) -> str:
@@ -53,17 +69,11 @@ def meant(event: Any) -> str:
     return "Api" if isinstance(event, dict) and "httpMethod" in event else "Consumer"
 
 
-def configured(cloud: Cloud, stack: Stack, name: str) -> Mapping[str, Any]:
-    """Put the given items into their tables, and return the function's configuration."""
-    put_given(cloud, stack)
-    return cloud.client("lambda").get_function_configuration(FunctionName=stack.resources[name])
-
-
 def put_given(cloud: Cloud, stack: Stack) -> None:
-    """Put what events/given holds where it belongs: accounts.json into the table of the resource `Accounts`."""
+    """Put what events/given holds where it belongs: order_lines.json into the table of the resource `OrderLines`."""
     serialize = TypeSerializer().serialize
     for path in sorted(GIVEN.glob("*.json")):
-        table = stack.resources.get(path.stem.capitalize())
+        table = stack.resources.get(path.stem.title().replace("_", ""))
         if table is None:
             continue  # an application of the user's own has other tables
         for item in json.loads(path.read_text()):
@@ -92,25 +102,31 @@ def matches(answer: Any, expected: Any) -> bool:
 
 
 def invoke(event: Path) -> Any:
-    """Return the built function's answer to the event in this file."""
-    engine = container.engine()
-    if engine is not None:
-        return _invoke_in_container(event, engine)
+    """Return the built function's answer to the event in this file; what became of its messages goes to stderr."""
     content = json.loads(event.read_text())
-    with application(meant(content)) as function:
+    name, engine = meant(content), container.engine()
+    if engine is not None:
+        with stage(also_at=engine.address) as (cloud, stack):
+            try:
+                answer = container.invoke(name, event, container.environment(cloud, stack, name))
+            except container.NoAnswer as error:
+                print(
+                    f"{error}, so the function runs under Lambda's emulator instead, on this machine.", file=sys.stderr
+                )
+            else:
+                return told(cloud, stack, content, answer)
+    with stage() as (cloud, stack), emulated(cloud, stack, name) as function:
         try:
-            return function.invoke(content)
+            return told(cloud, stack, content, function.invoke(content))
         finally:
             sys.stderr.write(function.log())
 
 
-def _invoke_in_container(event: Path, engine: container.Engine) -> Any:
-    name = meant(json.loads(event.read_text()))
-    with running_cloud(engine.cloud_address) as cloud:
-        configuration = configured(cloud, deploy(cloud), name)
-        endpoint = cloud.endpoint_url.replace(engine.cloud_address, engine.host)
-        environment = {**configuration["Environment"]["Variables"], "AWS_ENDPOINT_URL": endpoint}
-        return container.invoke(name, event, environment)
+def told(cloud: Cloud, stack: Stack, event: Any, answer: Any) -> Any:
+    """Say on stderr what became of the event's messages; return the answer."""
+    if isinstance(answer, dict) and "batchItemFailures" in answer:
+        print(*told_of(endings(cloud, stack, event, answer)), sep="\n", file=sys.stderr)
+    return answer
 
 
 def main(arguments: list[str]) -> int:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from local.account import Account
 from local.books import Books
 from local.caller import at_local_cloud
-from local.cloud import ROOT, running_cloud
+from local.cloud import LOOPBACK, ROOT, running_cloud
 from local.deploy import HOST_BUILD, deploy, describe
 from local.play import LOCAL, REMOTE, LedgerPrompter, Player, StandinPrompter
 from local.program import protected, run_to_its_end, whole
@@ -105,12 +105,14 @@ def set_up(
     protected: bool = True,
     name: str = "receiver",
     parameters: Mapping[str, str] | None = None,
+    port: int | None = None,
+    also_at: str = LOOPBACK,
 ) -> Iterator[tuple[Cloud, Stage]]:
     """Start a local cloud, and deploy the template onto it under this name; both are gone after the block."""
     said = show.step("local cloud")
-    with Server(standin) as port, running_cloud() as cloud:
+    with Server(standin) as standin_port, running_cloud(port=port, also_at=also_at) as cloud:
         said(f"{cloud.endpoint_url}, in a process of its own")
-        overlay = overlay_of(port, protected=protected)
+        overlay = overlay_of(standin_port, protected=protected)
         yield cloud, _deployed(cloud, name, overlay, {**PARAMETERS, **(parameters or {})}, show)
 
 

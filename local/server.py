@@ -116,18 +116,20 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(program: Program, *, folder: Path) -> Iterator[Server]:
+def running(program: Program, *, folder: Path, port: int | None = None) -> Iterator[Server]:
     """Start the program in this folder and end it, with all its processes and files, however the block is left.
+
+    It serves on this port, or on a free one.
 
     Should this process be killed, or be interrupted before it comes to clear up, the keeper does it alone.
     """
     with contextlib.ExitStack() as cleanup:
-        yield _start(program, folder, cleanup)
+        yield _start(program, folder, port, cleanup)
 
 
-def _start(program: Program, folder: Path, cleanup: contextlib.ExitStack) -> Server:
+def _start(program: Program, folder: Path, port: int | None, cleanup: contextlib.ExitStack) -> Server:
     for attempt in range(1, START_ATTEMPTS + 1):
-        server = cleanup.enter_context(contextlib.closing(Server(program, free_port(), folder)))
+        server = cleanup.enter_context(contextlib.closing(Server(program, port or free_port(), folder)))
         try:
             server.await_ready()
         except ServerError:

@@ -237,7 +237,7 @@ class Stage:
                 WaitTimeSeconds=self.receive_seconds,
                 MessageAttributeNames=["All"],
             ).get("Messages", [])
-            found |= {message["MessageId"]: _dead_letter(message) for message in messages}
+            found |= {message["MessageId"]: dead_letter(message) for message in messages}
             empty = 0 if messages else empty + 1
             if empty == EMPTY_RECEIVES:
                 break
@@ -267,7 +267,8 @@ def _entry(item: Any) -> Entry:
     return Entry(transfer=item["transfer_id"]["S"], account=item["account_id"]["S"], amount=int(item["amount"]["N"]))
 
 
-def _dead_letter(message: Any) -> DeadLetter:
+def dead_letter(message: Any) -> DeadLetter:
+    """What a message of the dead-letter queue says of itself."""
     stamp = json.loads(message.get("MessageAttributes", {}).get(STAMP, {}).get("StringValue", "{}"))
     return DeadLetter(
         message_id=stamp.get("original_id", message["MessageId"]),

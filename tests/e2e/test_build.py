@@ -6,6 +6,7 @@ import json
 import marshal
 import os
 import platform
+import re
 import shutil
 import signal
 import struct
@@ -33,8 +34,7 @@ every_runtime = pytest.mark.parametrize("runtime", RUNTIMES)
 every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
 
 DEPLOY_BUILD = ROOT / ".build" / "python3.13-arm64"
-NOT_AN_EVENT = {"env"}  # what `sam local invoke` is told of the environment
-EVENT_FILES = sorted(path for path in EVENTS.glob("*.json") if path.stem not in NOT_AN_EVENT)
+EVENT_FILES = sorted(path for path in EVENTS.glob("*.json"))
 
 WORKFLOW_FUNCTIONS = ("Start", "Sweep", "Reconcile", "Debit", "Credit", "Receipt", "Refund")
 FUNCTIONS = ("Consumer", "Api", *WORKFLOW_FUNCTIONS)
@@ -287,6 +287,30 @@ def test_sam_builds_nothing_for_a_runtime_that_there_is_no_build_for(tmp_path: P
     assert built.returncode != 0
     assert "python3.12-arm64" in built.stderr
     assert not any(tmp_path.iterdir())
+
+
+def test_what_is_built_for_sam_local_runs_here_with_no_option(tmp_path: Path, architecture: str) -> None:
+    """The template that is built names this machine's architecture, and no other, so that nobody need type it."""
+    subprocess.run(
+        ["make", "--silent", "sam-local", f"SAM_BUILD={tmp_path}"],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        check=True,
+        capture_output=True,
+    )
+    built = (tmp_path / "template.yaml").read_text()
+    (parameter,) = re.findall(r"(?ms)^  Architecture:\n(.*?)^  \w", built)
+    assert (
+        re.findall(r"(?m)^    - (.*)$", parameter)
+        == re.findall(r"(?m)^    Default: (.*)$", parameter)
+        == [architecture]
+    )
+    assert re.findall(r"(?m)^    - (.*)$", built) != [architecture], "other parameters have their values yet"
+    machine = {"arm64": "aarch64", "x86_64": "x86_64"}[architecture]
+    for function in ("Consumer", "Api"):
+        names = [path.name for path in (tmp_path / function).rglob("*.so*") if "cpython" in path.name]
+        assert names
+        assert [name for name in names if machine not in name] == []
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from local import container, invoke
+from local.cloud import running_cloud
+from local.deploy import Stack
 from local.emulator import running_function
 from local.server import ServerError
 
@@ -130,14 +133,92 @@ def test_the_command_asks_which_event(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_the_answer_is_the_last_that_sam_prints() -> None:
-    assert container.last_answer('{"level": "INFO"}\nSTART\n\n{"batchItemFailures": []}\n') == {"batchItemFailures": []}
+    assert container.answer_of('{"level": "INFO"}\nSTART\n\n{"batchItemFailures": []}\n') == {"batchItemFailures": []}
+
+
+def as_docker(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
+    """Have a container engine's client that does this."""
+    docker = folder / "docker"
+    docker.write_text(f"#!/bin/sh\n{script}\n")
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
 
 
 def test_an_engine_that_does_not_answer_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    docker = tmp_path / "docker"
-    docker.write_text("#!/bin/sh\necho 'Cannot connect to the Docker daemon' >&2\nexit 1\n")
-    docker.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    as_docker(monkeypatch, tmp_path, "echo 'Cannot connect to the Docker daemon' >&2; exit 1")
     assert container.engine() is None
-    docker.write_text("#!/bin/sh\necho 172.17.0.1\n")
-    assert container.engine() == container.Engine("172.17.0.1", "172.17.0.1")
+
+
+@pytest.mark.parametrize(
+    ("network", "address"),
+    [
+        ('[{"Subnet": "127.8.0.0/16", "Gateway": "127.8.0.1"}]', "127.8.0.1"),
+        ('[{"Subnet": "127.8.0.0/16"}]', "127.8.0.1"),  # as an engine says it that was never started before
+        ('[{"Subnet": "fd00::/80", "Gateway": "fd00::1"}, {"Subnet": "127.8.0.0/16"}]', "127.8.0.1"),
+        ('[{"Subnet": "192.0.2.0/24", "Gateway": "192.0.2.1"}]', "127.0.0.1"),  # in a virtual machine: not ours
+        ("null", "127.0.0.1"),
+    ],
+)
+def test_containers_find_us_at_their_networks_gateway_if_that_is_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, network: str, address: str
+) -> None:
+    as_docker(monkeypatch, tmp_path, f"echo '{network}'")
+    assert container.engine() == container.Engine(address)
+
+
+def test_where_the_engine_has_no_image_the_emulator_runs_it_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sam = tmp_path / "sam"
+    sam.write_text("#!/bin/sh\necho 'Error: Error building docker image' >&2; exit 1\n")
+    sam.chmod(0o755)
+    as_docker(monkeypatch, tmp_path, 'echo \'[{"Subnet": "127.8.0.0/16"}]\'')
+    monkeypatch.setattr(container, "SAM_BINARY", sam)
+    monkeypatch.setattr(container, "_build", lambda _folder: None)
+
+    status = invoke.main([str(invoke.EVENTS / "fresh.json")])
+
+    out, err = capfd.readouterr()
+    assert (status, json.loads(out)) == (0, {"batchItemFailures": []})
+    assert "`sam local invoke` ended with status 1, so the function runs under Lambda's emulator instead" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("printed", ["", "No response from invoke container for Consumer\n"])
+def test_what_sam_prints_without_an_answer_is_none(printed: str) -> None:
+    with pytest.raises(container.NoAnswer, match="no answer"):
+        container.answer_of(printed)
+
+
+def test_what_is_given_goes_into_the_table_of_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A table's name in the template has a capital for each word, and a file's has lines between them."""
+    (tmp_path / "order_lines.json").write_text('[{"id": "line-1"}]')
+    (tmp_path / "accounts.json").write_text('[{"id": "alice"}]')
+    monkeypatch.setattr(invoke, "GIVEN", tmp_path)
+    stack = Stack(name="shop", outputs={}, resources={"OrderLines": "shop-OrderLines-1", "Accounts": "shop-Accounts-1"})
+    with running_cloud() as cloud:
+        dynamodb = cloud.client("dynamodb")
+        for table in stack.resources.values():
+            dynamodb.create_table(
+                TableName=table,
+                BillingMode="PAY_PER_REQUEST",
+                AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+                KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+            )
+        invoke.put_given(cloud, stack)
+        found = {table: dynamodb.scan(TableName=table)["Items"] for table in stack.resources.values()}
+    assert found == {"shop-OrderLines-1": [{"id": {"S": "line-1"}}], "shop-Accounts-1": [{"id": {"S": "alice"}}]}
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        ("fresh", "3 acknowledged: 3 completed."),
+        ("bad-body", r"-0{11}2 (dead-lettered|failed for good): the body is not a Transfer: amount: int_type"),
+        ("fifo", "-0{11}3 failed for good: account alice is unknown or cannot pay 999999999 USD"),
+        ("fifo", "-0{11}4 to be tried again: it was not run"),
+    ],
+)
+def test_what_became_of_each_message_is_told(capfd: pytest.CaptureFixture[str], event: str, told: str) -> None:
+    invoke.main([str(invoke.EVENTS / f"{event}.json")])
+    assert re.search(told, capfd.readouterr().err)

@@ -17,8 +17,7 @@ from local.invoke import matches, meant
 from tests import bank as with_api
 
 EVENTS = Path(__file__).resolve().parents[2] / "events"
-NOT_AN_EVENT = {"env"}  # what `sam local invoke` is told of the environment
-ALL_NAMES = sorted(path.stem for path in EVENTS.glob("*.json") if path.stem not in NOT_AN_EVENT)
+ALL_NAMES = sorted(path.stem for path in EVENTS.glob("*.json"))
 OVER_HTTP = [name for name in ALL_NAMES if name.startswith("http-")]
 NAMES = [name for name in ALL_NAMES if name not in OVER_HTTP]
 

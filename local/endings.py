@@ -1,0 +1,95 @@
+"""What became of the messages of one invocation: the answer says which come again, records and dead letters say why.
+
+Nothing here depends on whether a message that failed for good is acknowledged with a dead letter, or comes again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from idempotent_receiver.deadletter import stamp_of
+from local.stage import dead_letter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from local.books import DeadLetter
+    from local.cloud import Cloud
+    from local.deploy import Stack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How it ended for one message."""
+
+    message_id: str
+    acknowledged: bool
+    what: str
+    reason: str | None = None
+
+
+def endings(cloud: Cloud, stack: Stack, event: Any, answer: Any) -> list[Ending]:
+    """How it ended for each message of an SQS event to which the stack's consumer has given this answer."""
+    again = {failure["itemIdentifier"] for failure in answer["batchItemFailures"]}
+    letters = _letters(cloud, stack.outputs.get("DeadLetterQueueUrl"))
+    return [
+        ending(id, id not in again, _record(cloud, stack.resources["Records"], key), letters.get(id))
+        for id, key in {message["messageId"]: _key(message) for message in event["Records"]}.items()
+    ]
+
+
+def _letters(cloud: Cloud, queue: str | None) -> dict[str, DeadLetter]:
+    """The dead letters by the ids that their messages had; whoever receives them hides them from the next look."""
+    found: dict[str, DeadLetter] = {}
+    while queue is not None and (
+        some := cloud.client("sqs")
+        .receive_message(QueueUrl=queue, MaxNumberOfMessages=10, MessageAttributeNames=["All"])
+        .get("Messages")
+    ):
+        found |= {each.message_id: each for each in map(dead_letter, some)}
+    return found
+
+
+def _record(cloud: Cloud, table: str, key: str) -> dict[str, Any]:
+    item = (
+        cloud.client("dynamodb").get_item(TableName=table, Key={"id": {"S": key}}, ConsistentRead=True).get("Item", {})
+    )
+    return {name: next(iter(value.values())) for name, value in item.items()}
+
+
+def _key(message: Any) -> str:
+    """What a message counts under here: its id, or what it had before it was brought back from the dead letters."""
+    stamp = stamp_of(message.get("messageAttributes") or {})
+    return message["messageId"] if stamp is None else stamp.key
+
+
+def ending(id: str, acknowledged: bool, record: Mapping[str, Any], letter: DeadLetter | None) -> Ending:
+    """How it ended for a message, by the answer, its record and its dead letter, if there are any."""
+    error = json.loads(record.get("error") or "{}")
+    reason = error.get("text") or error.get("type")
+    if not acknowledged:
+        what = "failed for good" if error.get("permanent") else "to be tried again"
+        return Ending(message_id=id, acknowledged=False, what=what, reason=reason or "it was not run")
+    if letter is not None:
+        return Ending(message_id=id, acknowledged=True, what="dead-lettered", reason=letter.reason)
+    if record.get("status") == "COMPLETED":
+        return Ending(message_id=id, acknowledged=True, what="completed")
+    return Ending(message_id=id, acknowledged=True, what="unknown", reason="its record is under a key of another kind")
+
+
+def told_of(found: Sequence[Ending]) -> Iterator[str]:
+    """A line with how many ended how, and one for each that is not simply completed."""
+    told = "; ".join(
+        f"{len(some)} {which}: {_counted(each.what for each in some)}"
+        for which, wanted in (("acknowledged", True), ("to come again", False))
+        if (some := [each for each in found if each.acknowledged is wanted])
+    )
+    yield f"{told or 'no messages'}."
+    yield from (f"  {each.message_id} {each.what}: {each.reason}" for each in found if each.reason is not None)
+
+
+def _counted(whats: Iterable[str]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in sorted(Counter(whats).items()))

@@ -1,13 +1,14 @@
-"""`make cloud`: the application on a local cloud that stays, with a story behind it, to try the command `receiver`.
+"""`make cloud`: the application on a local cloud that stays, with a story behind it, to try commands on.
 
-What it takes comes from the environment: N and SEED, and REQUEST_KEY, which is the template's parameter RequestKey. It
-is set up as `make run` is, and plays its story without the kills. Then it adds what that does not leave behind: dead
-letters that can succeed, one that is done, and the claim of a worker that died of a message which nobody delivers
-again. It ends by Ctrl-C or SIGTERM, and leaves nothing.
+What it takes comes from the environment: N and SEED, PORT, and REQUEST_KEY, which is the template's parameter
+RequestKey. It is set up as `make run` is, and plays its story without the kills. Then it adds what that does not leave
+behind: dead letters that can succeed, one that is done, the claim of a worker that died of a message which nobody
+delivers again, and what `events/` presupposes. It ends by Ctrl-C or SIGTERM, and leaves nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -16,9 +17,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from local.cloud import ROOT
+from local import container
+from local.cloud import LOOPBACK, ROOT
+from local.invoke import put_given
 from local.play import Player, StandinPrompter
-from local.program import run_to_its_end
+from local.program import run_to_its_end, whole
 from local.run import perform_on, set_up, wish_of
 from local.server import ServerError
 from local.show import Show
@@ -27,7 +30,8 @@ from local.standin import Standin
 from local.story import CURRENCY, Kind, Part, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from local.cloud import Cloud
     from local.run import Wish
@@ -37,10 +41,13 @@ if TYPE_CHECKING:
 STACK = "transfers"
 ENVIRONMENT = ROOT / ".build" / "cloud.env"
 """What is sourced by a shell that is to work on this cloud. It is there for as long as the cloud is."""
+SAM_ENVIRONMENT = ROOT / ".build" / "cloud.env.json"
+"""The variables of the functions that `sam local` runs against this cloud, as samconfig.toml has it. Likewise."""
 
 NUMBER = "50"
 POLL_SECONDS = 0.2
-PAYER, PAYEE = "alice", "bob"
+PAYER, PAYEE = "erin", "frank"  # events/ has accounts of its own
+HIGHEST_PORT = 65_535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,22 +59,23 @@ class Leftovers:
     orphan: str
 
 
-def sandbox(wish: Wish, show: Show) -> None:
+def sandbox(wish: Wish, show: Show, port: int | None = None) -> None:
     """Set all up, say what to type, and stay until somebody interrupts."""
+    engine = container.engine()
+    also_at = LOOPBACK if engine is None else engine.address
     story = tell(wish.seed, wish.number, kills=False)  # else one waits for their leases
     orphan = _late(story, "orphan")
     standin = Standin({**story.kinds, orphan.name: Kind.KILLED_BEFORE})
     parameters = {"RequestKey": os.environ.get("REQUEST_KEY") or "header"}
-    with set_up(standin, show, name=STACK, parameters=parameters) as (cloud, stage):
+    with set_up(standin, show, name=STACK, parameters=parameters, port=port, also_at=also_at) as (cloud, stage):
         leftovers = _leave(stage, story, standin, orphan, show)
+        put_given(cloud, stage.stack)
         assert stage.api is not None, "the template has one unless it is told otherwise"
         lines = exports({**cloud.environment, "API_URL": stage.api.url})
-        ENVIRONMENT.write_text(lines)
-        try:
-            say(lines, commands(leftovers))
+        variables = {name: container.environment(cloud, stage.stack, name) for name in ("Consumer", "Api")}
+        with _written({ENVIRONMENT: lines, SAM_ENVIRONMENT: json.dumps(variables, indent=2)}):
+            say(lines, commands(leftovers), engine is not None)
             _stay(cloud)
-        finally:
-            _forget(lines)
 
 
 def _leave(stage: Stage, story: Story, standin: Standin, orphan: Part, show: Show) -> Leftovers:
@@ -118,7 +126,7 @@ def commands(leftovers: Leftovers) -> list[tuple[str, str]]:
     ]
 
 
-def say(lines: str, commands: Sequence[tuple[str, str]]) -> None:
+def say(lines: str, commands: Sequence[tuple[str, str]], contained: bool) -> None:
     """Say what to type. Not by way of the console: what is to be copied must not be wrapped."""
     path = ENVIRONMENT.relative_to(ROOT)
     text = [
@@ -132,7 +140,13 @@ def say(lines: str, commands: Sequence[tuple[str, str]]) -> None:
         "",
         *(f"    {line}" for line in lines.splitlines()),
         "",
-        'And curl, as in the README under "Behind HTTP".',
+        'And curl, as in the README under "Behind HTTP". The functions by themselves, in containers:',
+        "",
+        "    make sam-local    # builds them for this machine",
+        "    sam local invoke Consumer -e events/fresh.json    # or .tools/sam/bin/sam",
+        "",
+        f"finds this cloud by {SAM_ENVIRONMENT.relative_to(ROOT)}; so do `sam local start-api` and `start-lambda`."
+        + ("" if contained else " No container engine answers now: start it, and then `make cloud` again."),
         "",
         "It stays until you press Ctrl-C, and leaves nothing.",
         "",
@@ -150,17 +164,27 @@ def _stay(cloud: Cloud) -> None:
     raise ServerError("the local cloud has ended by itself")
 
 
-def _forget(lines: str) -> None:
-    """Remove the file, unless another sandbox has put its own in its place."""
-    if ENVIRONMENT.exists() and ENVIRONMENT.read_text() == lines:
-        ENVIRONMENT.unlink()
+@contextlib.contextmanager
+def _written(texts: Mapping[Path, str]) -> Iterator[None]:
+    """Have these files for the length of the block, unless another sandbox puts its own in their place."""
+    for path, text in texts.items():
+        path.write_text(text)
+    try:
+        yield
+    finally:
+        for path, text in texts.items():
+            if path.exists() and path.read_text() == text:
+                path.unlink()
 
 
 def perform(show: Show) -> int:
     """Stay until the end; return the exit status."""
     wish = wish_of({"N": os.environ.get("N") or NUMBER, "SEED": os.environ.get("SEED", "")})
+    port = whole(os.environ, "PORT", 0)
+    if port > HIGHEST_PORT:
+        raise ValueError(f"PORT is at most {HIGHEST_PORT}; it is {port}")
     show.title(wish.number, wish.seed, protected=True)
-    sandbox(wish, show)
+    sandbox(wish, show, port or None)
     return 0
 
 

@@ -115,7 +115,7 @@ def ids(lines: Sequence[Line]) -> set[str]:
 
 def opened(bank: Deployed) -> Deployed:
     for account, balance in (("alice", 100_000), ("bob", 0)):
-        bank.open_account(account, balance, "EUR")
+        bank.open_account(account, balance)
     return bank
 
 

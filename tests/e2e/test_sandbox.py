@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local.cloud import ROOT
-from local.sandbox import ENVIRONMENT
+from local.cloud import ACCOUNT, REGION, ROOT
+from local.deploy import HOST_BUILD
+from local.emulator import running_function
+from local.invoke import EVENTS
+from local.sandbox import ENVIRONMENT, SAM_ENVIRONMENT
+from local.server import free_port
 from tests.e2e.deployed import eventually
 from tests.e2e.test_cloud import nothing_left, on_linux
 
@@ -33,12 +37,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def program(folder: Path) -> Iterator[subprocess.Popen[str]]:
+def port() -> int:
+    """The port that is asked for."""
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def program(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
     """A sandbox, started as a script starts one in the background: Ctrl-C is ignored, unless it says otherwise."""
     with subprocess.Popen(
         ["sh", "-c", 'trap "" INT && exec "$0" -m local.sandbox', sys.executable],
         cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(folder), "N": "20"},
+        env={**os.environ, "TMPDIR": str(folder), "N": "20", "PORT": str(port)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -117,6 +127,107 @@ def test_the_claim_of_a_dead_worker_is_found(typed: dict[str, str]) -> None:
     )
 
 
+# What `sam local` needs.
+
+SAM = ROOT / ".tools" / "sam" / "bin"
+NO_ENGINE = {
+    **os.environ,
+    "DOCKER_HOST": "unix:///nonexistent.sock",
+    "SAM_CLI_TELEMETRY": "0",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+COMMANDS = [
+    ("invoke", "Consumer", "-e", "events/fresh.json"),
+    ("start-lambda",),
+    ("start-api",),
+]
+
+SHOWN = """
+import json, sys
+from unittest.mock import patch
+from samcli.cli.main import cli
+
+def shown(*arguments, **options):
+    print(json.dumps([each for each in (*arguments, *options.values()) if isinstance(each, (str, dict))]))
+
+module = "samcli.commands.local." + sys.argv[1].replace("-", "_") + ".cli.do_cli"
+with patch(module, shown):
+    cli(["local", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_sam_local_as_typed_is_told_where_the_cloud_is(typed: dict[str, str], command: tuple[str, ...]) -> None:
+    script = [str(SAM / "python"), "-c", SHOWN, *command]
+    done = subprocess.run(script, cwd=ROOT, env=NO_ENGINE, capture_output=True, text=True, timeout=60, check=True)
+    options = json.loads(done.stdout.splitlines()[-1])
+    assert {"host.docker.internal": "host-gateway"} in options
+    assert str(SAM_ENVIRONMENT.relative_to(ROOT)) in options
+    assert typed
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_sam_local_as_typed_lacks_nothing_but_a_container_engine(
+    typed: dict[str, str], command: tuple[str, ...]
+) -> None:
+    script = [str(SAM / "sam"), "local", *command]
+    done = subprocess.run(script, cwd=ROOT, env=NO_ENGINE, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "requires a container runtime" in done.stderr
+    assert typed
+
+
+def variables_of(name: str, port: int) -> dict[str, str]:
+    """What `sam local` gives a function, the container's name for this machine replaced by our own."""
+    told = json.loads(SAM_ENVIRONMENT.read_text())[name]
+    assert told["AWS_ENDPOINT_URL"] == f"http://host.docker.internal:{port}"
+    credentials = {"AWS_ACCESS_KEY_ID": ACCOUNT, "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": REGION}
+    here = {key: value.replace("host.docker.internal", "127.0.0.1") for key, value in told.items()}
+    return {**here, **credentials, "AWS_DEFAULT_REGION": REGION, "AWS_SAM_LOCAL": "true"}
+
+
+@on_linux
+def test_with_those_variables_the_consumer_answers_an_event(typed: dict[str, str], port: int) -> None:
+    with running_function(code=HOST_BUILD, environment=variables_of("Consumer", port)) as function:
+        bad = function.invoke(json.loads((EVENTS / "bad-body.json").read_text()))
+        fresh = function.invoke(json.loads((EVENTS / "fresh.json").read_text()))
+        assert fresh == {"batchItemFailures": []}, function.log()
+        assert bad == json.loads((EVENTS / "expected" / "bad-body.json").read_text()), function.log()
+    assert typed
+
+
+@on_linux
+def test_with_those_variables_the_api_takes_in_an_unsigned_request(typed: dict[str, str], port: int) -> None:
+    event = json.loads((EVENTS / "http-first.json").read_text().replace("order-1", "unsigned-1"))
+    event["requestContext"]["identity"] = {"sourceIp": "127.0.0.1", "userArn": None}  # as `sam local start-api` has it
+    environment = variables_of("Api", port)
+    with running_function("Api", code=HOST_BUILD, handler="app.api.lambda_handler", environment=environment) as api:
+        first, again = api.invoke(event), api.invoke(event)
+        assert (first["statusCode"], first["body"]) == (202, again["body"]), api.log()
+        assert again["headers"]["Idempotency-Replayed"] == "true"
+    deployed = {**environment, "AWS_SAM_LOCAL": ""}
+    with running_function("Api", code=HOST_BUILD, handler="app.api.lambda_handler", environment=deployed) as api:
+        assert api.invoke(event)["statusCode"] == 400
+    assert typed
+
+
+def test_a_port_that_is_taken_is_named(typed: dict[str, str], port: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "local.sandbox"],
+        cwd=ROOT,
+        env={**os.environ, "PORT": str(port)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert f"PORT={port} cannot be used at 127.0.0.1: Address already in use" in done.stdout
+    assert ENVIRONMENT.exists()
+    assert SAM_ENVIRONMENT.exists()
+    assert typed
+
+
 @on_linux
 def test_a_ctrl_c_ends_it_and_leaves_nothing(
     typed: dict[str, str], program: subprocess.Popen[str], folder: Path
@@ -128,3 +239,9 @@ def test_a_ctrl_c_ends_it_and_leaves_nothing(
     assert program.returncode == 0
     assert nothing_left(folder)
     assert not ENVIRONMENT.exists()
+    assert not SAM_ENVIRONMENT.exists()
+    done = subprocess.run(
+        [str(SAM / "sam"), "local", *COMMANDS[0]], cwd=ROOT, env=NO_ENGINE, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "Path '.build/cloud.env.json' does not exist" in done.stderr

@@ -221,6 +221,10 @@ endif
 
 # For measuring cold starts: the SDK as Lambda's runtime has it, and what others would deploy, packed like ours.
 HOST := python3.13-$(patsubst aarch64,arm64,$(shell uname -m))
+# A cloud that is named may run functions as they are built for Lambda.
+ifdef LOCALSTACK_HOST
+run cloud: .build/$(HOST).complete
+endif
 install_peer = $(UV) pip install --quiet --python .tools/uv/bin/python $(call wheels,$*) --only-binary :all: \
 	--constraint requirements/bench.txt --target
 .build/peer-%/.complete: requirements/bench.txt Makefile | $(UV)

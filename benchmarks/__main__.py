@@ -19,7 +19,7 @@ from benchmarks.cpus import keep_off_the_subjects
 from benchmarks.endpoint import ROOT, Loopback, running_endpoint
 from benchmarks.measure import Table, cpu, machine, measured, ratio, wall
 from benchmarks.validation import differences
-from local.cloud import running_cloud
+from local.cloud import embedded_cloud
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,7 +67,7 @@ def main() -> int:
 
 def _validate(endpoint: Loopback) -> None:
     """Stop at once if our endpoint is no stand-in for what it stands for."""
-    with running_cloud() as cloud:
+    with embedded_cloud() as cloud:
         found = differences(("ours", "powertools", "idemkit"), endpoint, cloud.endpoint_url)
     wrong = {subject: ids[:3] for subject, ids in found.items() if ids}
     if wrong:

@@ -3,20 +3,26 @@
     with running_cloud() as cloud:
         cloud.client("sqs").create_queue(QueueName="orders")
 
-What is deployed onto it, and what is played on it, is said elsewhere.
+Or the cloud that LOCALSTACK_HOST names, which is found as it is and left as it was. What is deployed onto it, and
+what is played on it, is said elsewhere.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
+from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 
 from local.server import Server, ServerError, running
 
@@ -38,6 +44,9 @@ MINISTACK = ROOT / ".tools" / "ministack"
 REGION = "us-east-1"
 ACCOUNT = "000000000000"
 LOOPBACK = "127.0.0.1"
+NAMED_BY = "LOCALSTACK_HOST"
+"""The variable of localstack-client that names a cloud to use instead of one of our own."""
+GREETING_SECONDS = 5.0
 
 # A proxy that the environment names must not be asked for what is on loopback.
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -72,25 +81,30 @@ class Ministack:
 
     def ready(self, port: int) -> bool:
         """Say whether all its services have started."""
-        try:
-            with _direct.open(f"http://{LOOPBACK}:{port}/_ministack/ready", timeout=1) as response:
-                return bool(response.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
+        return _is_ministack(f"http://{LOOPBACK}:{port}")
+
+
+def _is_ministack(endpoint_url: str) -> bool:
+    try:
+        with _direct.open(f"{endpoint_url}/_ministack/ready", timeout=1) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
 
 
 class Cloud:
     """A running local cloud. Its account, region and credentials are made up, and the same at every start."""
 
-    def __init__(self, server: Server) -> None:
-        self.endpoint_url = f"http://{LOOPBACK}:{server.port}"
+    def __init__(self, endpoint_url: str, whose: str, server: Server | None = None) -> None:
+        self.endpoint_url = endpoint_url
+        self.whose = whose
         self._server = server
         self._clients: dict[str, Any] = {}
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs; it does until the block is left, unless it crashes."""
-        return self._server.alive
+        """Whether it still runs; it does until the block is left, unless it crashes. Of one that is named, unknown."""
+        return self._server is None or self._server.alive
 
     @property
     def environment(self) -> dict[str, str]:
@@ -135,7 +149,7 @@ class Cloud:
 
     def log(self) -> str:
         """Return what the server has written so far: above all why a function does not start."""
-        return self._server.log()
+        return "" if self._server is None else self._server.log()
 
     def close(self) -> None:
         """Close the clients; the server is ended by who started it."""
@@ -145,6 +159,81 @@ class Cloud:
 
 @contextlib.contextmanager
 def running_cloud(*, port: int | None = None, also_at: str = LOOPBACK) -> Iterator[Cloud]:
+    """The cloud that LOCALSTACK_HOST names, or else one that is started here."""
+    if not os.environ.get(NAMED_BY):
+        chosen = embedded_cloud(port=port, also_at=also_at)
+    elif port is None:
+        chosen = named_cloud()
+    else:
+        raise ServerError(
+            f"PORT is for a cloud that is started here, and {NAMED_BY} names another: leave one of them out"
+        )
+    with chosen as cloud:
+        yield cloud
+
+
+def in_containers() -> bool:
+    """Whether the cloud runs functions in containers, as LocalStack does: without our loopback, and our Python."""
+    return bool(os.environ.get(NAMED_BY)) and not _is_ministack(_named_endpoint())
+
+
+@contextlib.contextmanager
+def named_cloud() -> Iterator[Cloud]:
+    """The cloud that LOCALSTACK_HOST names: nothing of it is started or stopped, and no stack made here stays on it."""
+    with contextlib.closing(Cloud(_named_endpoint(), f"{NAMED_BY} names it: the stack is deleted in the end")) as cloud:
+        stacks: list[str] = []
+        at = urlsplit(cloud.endpoint_url)
+        try:
+            socket.create_connection((at.hostname or "", at.port or 443), timeout=GREETING_SECONDS).close()
+            cloud.client("cloudformation").list_stacks()
+        except (OSError, BotoCoreError, ClientError, ResponseParserError) as error:
+            (why, *_) = f"{error}".splitlines()
+            raise ServerError(
+                f"{NAMED_BY}={os.environ[NAMED_BY]}: no cloud answers at {cloud.endpoint_url} ({why}). Start it, or "
+                f"unset {NAMED_BY}, and a cloud is started here"
+            ) from None
+        # Whoever makes a stack, knowing nothing of this.
+        cloud.client("cloudformation").meta.events.register(
+            "after-call.cloudformation.CreateStack", lambda parsed, **_: stacks.append(parsed.get("StackId"))
+        )
+        try:
+            yield cloud
+        finally:
+            for stack in filter(None, stacks):
+                _delete(cloud, stack)
+
+
+def _named_endpoint() -> str:
+    # Here, for benchmarks run where it is not installed.
+    from localstack_client.config import get_service_endpoint  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    try:
+        return str(get_service_endpoint("cloudformation"))
+    except RuntimeError as error:
+        raise ServerError(f"{NAMED_BY} is a host and a port, such as localhost:4566: {error}") from None
+
+
+def _delete(cloud: Cloud, stack: str) -> None:
+    """Delete a stack, with the tables and queues that its template would keep."""
+    formation, told = cloud.client("cloudformation"), stack.partition("/")[2].partition("/")[0]
+    try:
+        made = formation.describe_stack_resources(StackName=stack)["StackResources"]
+        formation.delete_stack(StackName=stack)
+        formation.get_waiter("stack_delete_complete").wait(StackName=stack, WaiterConfig={"Delay": 1})
+        for each in made:
+            with contextlib.suppress(ClientError):  # it is gone already, where nothing is kept
+                if each["ResourceType"] == "AWS::DynamoDB::Table":
+                    cloud.client("dynamodb").delete_table(TableName=each["PhysicalResourceId"])
+                elif each["ResourceType"] == "AWS::SQS::Queue":
+                    cloud.client("sqs").delete_queue(QueueUrl=each["PhysicalResourceId"])
+    except (BotoCoreError, ClientError) as error:
+        print(f"stack {told} is left at {cloud.endpoint_url}: {error}", file=sys.stderr)
+    else:
+        print(f"stack {told} is deleted from {cloud.endpoint_url}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def embedded_cloud(*, port: int | None = None, also_at: str = LOOPBACK) -> Iterator[Cloud]:
     """Start a local cloud and end it, with all its processes and files, however the block is left.
 
     It listens on loopback, on this port or on a free one. `also_at` is one address more, for functions in containers,
@@ -152,11 +241,14 @@ def running_cloud(*, port: int | None = None, also_at: str = LOOPBACK) -> Iterat
     """
     if not MINISTACK.exists():
         raise ServerError(f"there is no local cloud at {MINISTACK}: run `make setup`")
+    contained = "" if also_at == LOOPBACK else f", and at {also_at} for containers"
     if port is not None:
         _check_free(port, {LOOPBACK, also_at})
     with (
         running(Ministack(also_at), folder=MINISTACK, port=port) as server,
-        contextlib.closing(Cloud(server)) as cloud,
+        contextlib.closing(
+            Cloud(f"http://{LOOPBACK}:{server.port}", f"in a process of its own{contained}", server)
+        ) as cloud,
     ):
         yield cloud
 

@@ -81,15 +81,12 @@ def environment(cloud: Cloud, stack: Stack, name: str) -> dict[str, str]:
 
     The last is the caller that the API takes its requests to be from: under `sam local`, nobody signs any.
     """
-    port = urlsplit(cloud.endpoint_url).port
+    at = urlsplit(cloud.endpoint_url)
+    here = rf"^http://(localhost|127\.0\.0\.1):{at.port}(?=/|$)"
     configuration = cloud.client("lambda").get_function_configuration(FunctionName=stack.resources[name])
-    variables = {
-        name: re.sub(rf"^http://(localhost|127\.0\.0\.1):{port}(?=/|$)", f"http://{HOST}:{port}", value)
-        for name, value in configuration["Environment"]["Variables"].items()
-    }
+    variables = {**configuration["Environment"]["Variables"], "AWS_ENDPOINT_URL": cloud.endpoint_url}
     return {
-        **variables,
-        "AWS_ENDPOINT_URL": f"http://{HOST}:{port}",
+        **{name: re.sub(here, f"http://{HOST}:{at.port}", value) for name, value in variables.items()},
         **({"LOCAL_CALLER": f"arn:aws:iam::{ACCOUNT}:root"} if name == "Api" else {}),
     }
 

@@ -173,7 +173,8 @@ def _limit_concurrency(cloud: Cloud, stack: Stack) -> None:
     # The local cloud keeps the template's parameter as text, and then fails to compare it with a number: it would never
     # poll the queue.
     mapping = stack.resources["ConsumerMessages"]
-    scaling = cloud.client("lambda").get_event_source_mapping(UUID=mapping)["ScalingConfig"]
-    cloud.client("lambda").update_event_source_mapping(
-        UUID=mapping, ScalingConfig={"MaximumConcurrency": int(scaling["MaximumConcurrency"])}
-    )
+    scaling = cloud.client("lambda").get_event_source_mapping(UUID=mapping).get("ScalingConfig", {})
+    if "MaximumConcurrency" in scaling:  # another cloud may have none
+        cloud.client("lambda").update_event_source_mapping(
+            UUID=mapping, ScalingConfig={"MaximumConcurrency": int(scaling["MaximumConcurrency"])}
+        )

@@ -1,7 +1,7 @@
 """`make run`: play a story on the local cloud, or on a stack that is deployed, and close the books.
 
-What it takes comes from the environment: N, SEED, PROTECTION and STACK. Its last line is one JSON object, and its
-status 0 only if everything in it is as promised.
+What it takes comes from the environment: N, SEED, PROTECTION and STACK, and LOCALSTACK_HOST. Its last line is one JSON
+object, and its status 0 only if everything in it is as promised.
 
 The template goes onto the local cloud byte for byte. Three of its parameters are set and said aloud: two, so that
 leases end within the run, and DeadLetterAtOnce, so that nobody waits for what fails for good to be received five times.
@@ -15,17 +15,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import secrets
 import sys
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from local.account import Account
 from local.books import Books
 from local.caller import at_local_cloud
-from local.cloud import LOOPBACK, ROOT, running_cloud
+from local.cloud import LOOPBACK, NAMED_BY, ROOT, in_containers, running_cloud
 from local.deploy import HOST_BUILD, deploy, describe
+from local.emulator import MACHINES
 from local.play import LOCAL, REMOTE, LedgerPrompter, Player, StandinPrompter
 from local.program import protected, run_to_its_end, whole
 from local.show import Show
@@ -42,6 +45,9 @@ if TYPE_CHECKING:
     from local.standin import Line
     from local.story import Story
 
+ARCHITECTURE = MACHINES.get(platform.machine().lower(), "arm64")
+LAMBDA_BUILD = HOST_BUILD.with_name(ARCHITECTURE)
+"""For a cloud that runs functions in containers of this machine."""
 OVERLAY = Path(__file__).with_name("overlay")
 EVIDENCE = ROOT / ".build" / "run"
 
@@ -76,7 +82,10 @@ def wish_of(environment: Mapping[str, str]) -> Wish:
 
 
 def on_local_cloud(wish: Wish, show: Show) -> Books:
-    """Play the story on a cloud of its own, which is gone afterwards."""
+    """Play the story on a cloud of its own, which is gone afterwards; or on one that is named, which stays."""
+    if in_containers():
+        with set_up(Standin({}), show, protected=wish.protected) as (_, stage):
+            return _by_the_ledger(wish, stage, tell(wish.seed, wish.number, kills=False), show)
     story = tell(wish.seed, wish.number)
     standin = Standin(story.kinds)
     with set_up(standin, show, protected=wish.protected) as (cloud, stage):
@@ -108,28 +117,35 @@ def set_up(
     port: int | None = None,
     also_at: str = LOOPBACK,
 ) -> Iterator[tuple[Cloud, Stage]]:
-    """Start a local cloud, and deploy the template onto it under this name; both are gone after the block."""
+    """Have a local cloud, and deploy the template onto it under this name; the stack is gone after the block.
+
+    In containers functions run as they are built for Lambda, for the stand-in could not be heard of there.
+    """
     said = show.step("local cloud")
     with Server(standin) as standin_port, running_cloud(port=port, also_at=also_at) as cloud:
-        said(f"{cloud.endpoint_url}, in a process of its own")
-        overlay = overlay_of(standin_port, protected=protected)
-        yield cloud, _deployed(cloud, name, overlay, {**PARAMETERS, **(parameters or {})}, show)
-
-
-def _deployed(
-    cloud: Cloud, name: str, overlay: Mapping[str, bytes], parameters: Mapping[str, str], show: Show
-) -> Stage:
-    said = show.step("stack")
-    stack = deploy(cloud, name=name, overlay=overlay, parameters=parameters)
-    given = ", ".join(f"{name}={value}" for name, value in parameters.items())
-    said(f"template.yaml as it stands, with {given}")
-    return Stage(
-        stack=stack,
-        sqs=cloud.client("sqs"),
-        dynamodb=cloud.client("dynamodb"),
-        functions=cloud.client("lambda"),
-        api=at_local_cloud(cloud, stack),
-    )
+        said(f"{cloud.endpoint_url}, {cloud.whose}")
+        given = {**PARAMETERS, **(parameters or {})}
+        if in_containers():
+            if not protected:
+                raise ValueError(f"PROTECTION=off needs functions that are processes of this machine: unset {NAMED_BY}")
+            show.note("functions run in containers there: none is killed, and no fault is put in their way")
+            code, overlay = LAMBDA_BUILD, {}
+            given["Architecture"] = ARCHITECTURE
+        else:
+            code, overlay = HOST_BUILD, overlay_of(standin_port, protected=protected)
+        said = show.step("stack")
+        stack = deploy(cloud, name=name, code=code, overlay=overlay, parameters=given)
+        said("template.yaml as it stands, with " + ", ".join(f"{name}={value}" for name, value in given.items()))
+        yield (
+            cloud,
+            Stage(
+                stack=stack,
+                sqs=cloud.client("sqs"),
+                dynamodb=cloud.client("dynamodb"),
+                functions=cloud.client("lambda"),
+                api=at_local_cloud(cloud, stack),
+            ),
+        )
 
 
 def _performed(wish: Wish, story: Story, stage: Stage, standin: Standin, show: Show) -> tuple[Books, str | None]:
@@ -141,11 +157,7 @@ def _performed(wish: Wish, story: Story, stage: Stage, standin: Standin, show: S
 
 def perform_on(stage: Stage, story: Story, standin: Standin, player: Player, show: Show) -> str | None:
     """Play the whole story; None then, else what was waited for in vain."""
-
-    def posted(names: Sequence[str]) -> frozenset[str]:
-        return frozenset(entry.transfer for entry in stage.entries_of(names))
-
-    standin.attach(posted)
+    standin.attach(partial(posted, stage))
     return _play(player, stage, story, LOCAL, show)
 
 
@@ -176,20 +188,30 @@ def on_stack(wish: Wish, name: str, show: Show) -> Books:
     )
     said(f"{name}, as it is deployed: its handler runs without faults")
     prefix, http = f"{secrets.token_hex(3)}-", stage.api is not None
-    story = tell(wish.seed, wish.number, prefix=prefix, kills=False, http=http)
-
-    def posted(names: Sequence[str]) -> frozenset[str]:
-        return frozenset(entry.transfer for entry in stage.entries_of(names))
-
-    sent: dict[str, str] = {}
-    prompter = LedgerPrompter(stage, posted, sent)
-    player = Player(stage, story, prompter, sent)
-    show.gave_up(_play(player, stage, story, REMOTE, show))
-    entries = stage.entries_of([*story.sides, *(sent[name] for name in _posted_ones(story))])
-    books = _close(wish, story, stage, player, entries=entries, log=prompter.log, witnessed=False)
-    stage.bury([letter for letter in books.dead_letters if letter.message_id in set(sent.values())])
+    books = _by_the_ledger(wish, stage, tell(wish.seed, wish.number, prefix=prefix, kills=False, http=http), show)
+    stage.bury([letter for letter in books.dead_letters if letter.message_id in set(books.sent.values())])
     show.note("the story's own dead letters were deleted; its accounts, entries and records stay")
     return books
+
+
+def _by_the_ledger(wish: Wish, stage: Stage, story: Story, show: Show) -> Books:
+    """Play the story where no stand-in hears of the handlers: what has happened is in the ledger."""
+    player, prompter = ledger_player(stage, story)
+    show.gave_up(_play(player, stage, story, REMOTE, show))
+    entries = stage.entries_of([*story.sides, *(player.sent[name] for name in _posted_ones(story))])
+    return _close(wish, story, stage, player, entries=entries, log=prompter.log, witnessed=False)
+
+
+def ledger_player(stage: Stage, story: Story) -> tuple[Player, LedgerPrompter]:
+    """Return who plays a story by the ledger alone, and who prompts."""
+    sent: dict[str, str] = {}
+    prompter = LedgerPrompter(stage, partial(posted, stage), sent)
+    return Player(stage, story, prompter, sent), prompter
+
+
+def posted(stage: Stage, names: Sequence[str]) -> frozenset[str]:
+    """Which of these transfers are in the ledger."""
+    return frozenset(entry.transfer for entry in stage.entries_of(names))
 
 
 def _play(player: Player, stage: Stage, story: Story, pace: Pace, show: Show) -> str | None:

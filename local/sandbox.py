@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from local import container
-from local.cloud import LOOPBACK, ROOT
+from local.cloud import LOOPBACK, ROOT, in_containers
 from local.invoke import put_given
 from local.play import Player, StandinPrompter
 from local.program import run_to_its_end, whole
-from local.run import perform_on, set_up, wish_of
+from local.run import ledger_player, perform_on, set_up, wish_of
 from local.server import ServerError
 from local.show import Show
 from local.stage import StageError
@@ -56,7 +56,7 @@ class Leftovers:
 
     completed: str
     failed: str
-    orphan: str
+    orphan: str | None
 
 
 def sandbox(wish: Wish, show: Show, port: int | None = None) -> None:
@@ -64,8 +64,8 @@ def sandbox(wish: Wish, show: Show, port: int | None = None) -> None:
     engine = container.engine()
     also_at = LOOPBACK if engine is None else engine.address
     story = tell(wish.seed, wish.number, kills=False)  # else one waits for their leases
-    orphan = _late(story, "orphan")
-    standin = Standin({**story.kinds, orphan.name: Kind.KILLED_BEFORE})
+    orphan = None if in_containers() else _late(story, "orphan")
+    standin = Standin({**story.kinds, **({} if orphan is None else {orphan.name: Kind.KILLED_BEFORE})})
     parameters = {"RequestKey": os.environ.get("REQUEST_KEY") or "header"}
     with set_up(standin, show, name=STACK, parameters=parameters, port=port, also_at=also_at) as (cloud, stage):
         leftovers = _leave(stage, story, standin, orphan, show)
@@ -73,21 +73,22 @@ def sandbox(wish: Wish, show: Show, port: int | None = None) -> None:
         assert stage.api is not None, "the template has one unless it is told otherwise"
         lines = exports({**cloud.environment, "API_URL": stage.api.url})
         variables = {name: container.environment(cloud, stage.stack, name) for name in ("Consumer", "Api")}
-        with _written({ENVIRONMENT: lines, SAM_ENVIRONMENT: json.dumps(variables, indent=2)}):
+        files = {ENVIRONMENT: lines, SAM_ENVIRONMENT: json.dumps(variables, indent=2)}
+        with _written(files), contextlib.suppress(KeyboardInterrupt):
             say(lines, commands(leftovers), engine is not None)
             _stay(cloud)
 
 
-def _leave(stage: Stage, story: Story, standin: Standin, orphan: Part, show: Show) -> Leftovers:
-    player = Player(stage, story, StandinPrompter(standin))
+def _leave(stage: Stage, story: Story, standin: Standin, orphan: Part | None, show: Show) -> Leftovers:
+    player = Player(stage, story, StandinPrompter(standin)) if orphan else ledger_player(stage, story)[0]
     gave_up = perform_on(stage, story, standin, player, show)
     if gave_up is not None:
         raise StageError(f"the story did not come to its end: {gave_up}")
     said = show.step("leftovers")
     stage.open_accounts({PAYER: 100_000, PAYEE: 0}, CURRENCY)
-    key = stage.abandon(orphan)
+    key = None if orphan is None else stage.abandon(orphan)
     stage.let_die([_late(story, name) for name in ("done", "unhandled-1", "unhandled-2")], handled=1)
-    said("three more dead letters, of which one is done; and a claim whose worker is dead")
+    said("three more dead letters, of which one is done" + ("; and a claim whose worker is dead" if orphan else ""))
     return Leftovers(
         completed=player.sent[_first(story, Kind.GOOD)],
         failed=player.sent[_first(story, Kind.OVERDRAWN)],
@@ -121,8 +122,8 @@ def commands(leftovers: Leftovers) -> list[tuple[str, str]]:
         (f"dlq redrive {on}", "the plan; then, once agreed to, back to the queue with what can succeed"),
         (f"show {leftovers.completed} {on}", "a record that is COMPLETED"),
         (f"show {leftovers.failed} {on}", "one that has FAILED, and why"),
-        (f"show {leftovers.orphan} {on}", "one whose worker is dead"),
-        (f"stuck {on}", "all such, once their leases are over"),
+        *([(f"show {leftovers.orphan} {on}", "one whose worker is dead")] if leftovers.orphan else []),
+        (f"stuck {on}", "claims whose workers are dead, once their leases are over"),
     ]
 
 
@@ -156,11 +157,8 @@ def say(lines: str, commands: Sequence[tuple[str, str]], contained: bool) -> Non
 
 
 def _stay(cloud: Cloud) -> None:
-    try:
-        while cloud.alive:
-            time.sleep(POLL_SECONDS)
-    except KeyboardInterrupt:
-        return
+    while cloud.alive:
+        time.sleep(POLL_SECONDS)
     raise ServerError("the local cloud has ended by itself")
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from botocore.credentials import Credentials
 
 from local.caller import Caller, api_url
-from local.cloud import ACCOUNT, REGION, ROOT, running_cloud
+from local.cloud import ACCOUNT, NAMED_BY, REGION, ROOT, in_containers, running_cloud
 from local.deploy import HOST_BUILD, deploy
 from local.program import run_to_its_end
 from local.run import PARAMETERS, wish_of
@@ -258,7 +258,9 @@ def perform(show: Show) -> int:
     show.begin(f"{wish.number} transfers, seed {wish.seed}", f"from the API to the consumer by {handler}")
     said = show.step("local cloud")
     with running_cloud() as cloud:
-        said(f"{cloud.endpoint_url}, in a process of its own")
+        said(f"{cloud.endpoint_url}, {cloud.whose}")
+        if in_containers():
+            raise ValueError(f"WORKFLOW=1 kills functions that are processes of this machine: unset {NAMED_BY}")
         bank = _set_up(cloud, show, protected=wish.protected)
         books = _played(bank, parts, show)
         if books.complaints:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from local.cloud import LOOPBACK, ROOT, running_cloud
+from local.cloud import LOOPBACK, ROOT, embedded_cloud
 from local.program import protected, run_to_its_end, whole
 from local.server import running
 from tests.chaos import proxy
@@ -78,7 +78,7 @@ def play(wish: Wish, show: Show) -> Books:
     tale = tell(wish.seed, wish.number)
     shutil.rmtree(wish.evidence, ignore_errors=True)
     wish.evidence.mkdir(parents=True)
-    with running_cloud() as cloud:
+    with embedded_cloud() as cloud:
         stage = set_up(cloud)
         cloud_port = int(cloud.endpoint_url.rpartition(":")[2])
         liar = proxy.Program(cloud_port, wish.seed, wish.evidence / "proxy.jsonl")

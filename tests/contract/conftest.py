@@ -18,7 +18,7 @@ import pytest
 from moto import mock_aws
 
 from benchmarks.endpoint import running_endpoint
-from local.cloud import running_cloud
+from local.cloud import embedded_cloud
 from tests.engines import dynamodb_local
 from tests.engines.engine import DynamoDB, Engine, Memory, Place, client, create, drop
 from tests.engines.engine import named_client as client_of_the_named
@@ -118,7 +118,7 @@ def moto_client() -> Iterator[DynamoDBClient]:
 
 @pytest.fixture(scope="session")
 def ministack_client() -> Iterator[DynamoDBClient]:
-    with running_cloud() as cloud, closing(client(cloud.endpoint_url)) as connected:
+    with embedded_cloud() as cloud, closing(client(cloud.endpoint_url)) as connected:
         yield connected
 
 

@@ -36,6 +36,12 @@ with running_cloud() as cloud:
 """
 
 
+@pytest.fixture(autouse=True)
+def nobody_names_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These are about the cloud that is started here."""
+    monkeypatch.delenv("LOCALSTACK_HOST", raising=False)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where all temporary files of this test go; its path in a process's environment is how we find that process."""
@@ -121,6 +127,17 @@ def test_it_listens_on_loopback_only() -> None:
         ]
     listening = [fields[1] for fields in sockets if fields[3] == "0A" and fields[1].endswith(f":{port:04X}")]
     assert listening == [f"0100007F:{port:04X}"]
+
+
+@on_linux
+def test_for_containers_it_listens_at_one_address_more_and_says_so() -> None:
+    with running_cloud(also_at="127.8.0.1") as cloud:
+        port = int(cloud.endpoint_url.rpartition(":")[2])
+        lines = [line.split() for line in (PROC / "net" / "tcp").read_text().splitlines()[1:]]
+        cloud.client("sqs").create_queue(QueueName="orders")
+    listening = {fields[1] for fields in lines if fields[3] == "0A" and fields[1].endswith(f":{port:04X}")}
+    assert listening == {f"0100007F:{port:04X}", f"0100087F:{port:04X}"}
+    assert "127.8.0.1 for containers" in cloud.whose
 
 
 @on_linux

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local.cloud import ROOT, running_cloud
+from local.cloud import ROOT, in_containers, running_cloud
 from local.deploy import deploy
 from tests import ctrl_c
 from tests.e2e.test_cloud import nothing_left, on_linux
@@ -22,6 +22,8 @@ from tests.e2e.test_cloud import nothing_left, on_linux
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+pytestmark = pytest.mark.skipif(in_containers(), reason="workers are killed that are processes of this machine")
 
 PATIENCE_SECONDS = 175
 NAMES = [

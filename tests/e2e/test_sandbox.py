@@ -48,7 +48,7 @@ def program(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
         ["sh", "-c", 'trap "" INT && exec "$0" -m local.sandbox', sys.executable],
         cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(folder), "N": "20", "PORT": str(port)},
+        env={**os.environ, "TMPDIR": str(folder), "N": "20", "PORT": str(port), "LOCALSTACK_HOST": ""},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -189,10 +189,8 @@ def variables_of(name: str, port: int) -> dict[str, str]:
 @on_linux
 def test_with_those_variables_the_consumer_answers_an_event(typed: dict[str, str], port: int) -> None:
     with running_function(code=HOST_BUILD, environment=variables_of("Consumer", port)) as function:
-        bad = function.invoke(json.loads((EVENTS / "bad-body.json").read_text()))
         fresh = function.invoke(json.loads((EVENTS / "fresh.json").read_text()))
         assert fresh == {"batchItemFailures": []}, function.log()
-        assert bad == json.loads((EVENTS / "expected" / "bad-body.json").read_text()), function.log()
     assert typed
 
 
@@ -215,7 +213,7 @@ def test_a_port_that_is_taken_is_named(typed: dict[str, str], port: int) -> None
     done = subprocess.run(
         [sys.executable, "-m", "local.sandbox"],
         cwd=ROOT,
-        env={**os.environ, "PORT": str(port)},
+        env={**os.environ, "PORT": str(port), "LOCALSTACK_HOST": ""},
         capture_output=True,
         text=True,
         timeout=60,

@@ -1,0 +1,199 @@
+"""A cloud that LOCALSTACK_HOST names is used instead of one of our own, and left as it was found."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from local import run, sandbox
+from local.cloud import ROOT, embedded_cloud, running_cloud
+from local.deploy import HOST_BUILD, deploy
+from local.server import ServerError, free_port
+from local.show import Show
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from local.cloud import Cloud
+
+WITHOUT_OUR_OWN = """
+import sys
+from pathlib import Path
+import local.cloud
+local.cloud.MINISTACK = Path("/nonexistent")
+from local.{module} import main
+sys.exit(main())
+"""
+"""A program of ours on a machine on which no cloud of our own can be started."""
+PATIENCE_SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def cloud() -> Iterator[Cloud]:
+    """Somebody else's cloud, with a stack on it that is not ours to touch."""
+    with embedded_cloud() as cloud:
+        deploy(cloud, name="payments")
+        yield cloud
+
+
+@pytest.fixture
+def before(cloud: Cloud) -> dict[str, Any]:
+    """What was on it before the test."""
+    return found_on(cloud)
+
+
+def found_on(cloud: Cloud) -> dict[str, Any]:
+    stacks = cloud.client("cloudformation").list_stacks()["StackSummaries"]
+    return {
+        "stacks": [each["StackName"] for each in stacks if each["StackStatus"] != "DELETE_COMPLETE"],
+        "tables": cloud.client("dynamodb").list_tables()["TableNames"],
+        "queues": sorted(cloud.client("sqs").list_queues().get("QueueUrls", [])),
+        "functions": sorted(each["FunctionName"] for each in cloud.client("lambda").list_functions()["Functions"]),
+    }
+
+
+def naming(cloud: Cloud, **more: str) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if name not in ("AWS_ENDPOINT_URL", "PORT")}
+    return {**inherited, "LOCALSTACK_HOST": cloud.endpoint_url.removeprefix("http://"), **more}
+
+
+def program(module: str) -> list[str]:
+    return [sys.executable, "-c", WITHOUT_OUR_OWN.format(module=module)]
+
+
+def test_the_run_is_played_there_and_its_stack_is_gone_afterwards(cloud: Cloud, before: dict[str, Any]) -> None:
+    done = subprocess.run(
+        program("run"),
+        cwd=ROOT,
+        env=naming(cloud, N="20"),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    books = json.loads(done.stdout.splitlines()[-1])
+    assert books["completed"] == books["expected_completed"] > 0
+    assert books["taken_over"] > 0, "workers were killed there as well"
+    assert f"{cloud.endpoint_url}, LOCALSTACK_HOST names it" in done.stdout
+    assert f"stack receiver is deleted from {cloud.endpoint_url}" in done.stderr
+    assert cloud.alive
+    assert found_on(cloud) == before
+
+
+def test_the_sandbox_stays_there_until_ctrl_c_and_then_leaves_it(cloud: Cloud, before: dict[str, Any]) -> None:
+    with subprocess.Popen(
+        program("sandbox"),
+        cwd=ROOT,
+        env=naming(cloud, N="20"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as staying:
+        assert staying.stdout is not None
+        said = ""
+        while not said.startswith("It stays until"):
+            said = staying.stdout.readline()
+            assert said, "it has ended"
+        lines = sandbox.ENVIRONMENT.read_text()
+        staying.send_signal(signal.SIGINT)
+        output, _ = staying.communicate(timeout=PATIENCE_SECONDS)
+    assert staying.returncode == 0, output
+    assert f"AWS_ENDPOINT_URL={cloud.endpoint_url}" in lines
+    assert cloud.alive
+    assert found_on(cloud) == before
+
+
+def test_where_functions_are_in_containers_it_is_played_without_the_kills(
+    cloud: Cloud, before: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on LocalStack, whose place is taken here by a cloud that does not say what it is."""
+    for name, value in naming(cloud, N="20").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("local.cloud._is_ministack", lambda _endpoint_url: False)
+    monkeypatch.setattr(run, "LAMBDA_BUILD", HOST_BUILD)  # that cloud has this machine's Python all the same
+    monkeypatch.setattr(run, "REMOTE", run.LOCAL)
+
+    status = run.perform(Show())
+
+    out = capsys.readouterr().out
+    books = json.loads(out.splitlines()[-1])
+    assert status == 0, out
+    assert books["completed"] == books["expected_completed"] > 0
+    assert books["taken_over"] == 0
+    assert "none is killed" in out
+    assert found_on(cloud) == before
+
+    monkeypatch.setenv("PROTECTION", "off")
+    with pytest.raises(ValueError, match="PROTECTION=off needs functions that are processes"):
+        run.perform(Show())
+
+
+def test_a_stack_is_not_left_by_who_fails_either(
+    cloud: Cloud, before: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCALSTACK_HOST", naming(cloud)["LOCALSTACK_HOST"])
+
+    def fail() -> None:
+        with running_cloud() as named:
+            deploy(named)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert found_on(cloud) == before
+
+
+def test_a_stack_that_was_there_before_is_refused_and_stays(
+    cloud: Cloud, before: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCALSTACK_HOST", naming(cloud)["LOCALSTACK_HOST"])
+    with pytest.raises(ClientError, match="payments"), running_cloud() as named:
+        deploy(named, name="payments")
+    assert found_on(cloud) == before
+
+
+class Stranger(BaseHTTPRequestHandler):
+    """Some web server."""
+
+    def do_POST(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "given", ["127.0.0.1:{closed}", "127.0.0.1:{stranger}", "http://localhost:4566", "localhost:x"]
+)
+def test_a_cloud_that_does_not_answer_is_named(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with HTTPServer(("127.0.0.1", 0), Stranger) as stranger:
+        threading.Thread(target=stranger.serve_forever, daemon=True).start()
+        monkeypatch.setenv("LOCALSTACK_HOST", given.format(closed=free_port(), stranger=stranger.server_port))
+        try:
+            with pytest.raises(ServerError, match="LOCALSTACK_HOST"), running_cloud():
+                pytest.fail("nothing is there")
+        finally:
+            stranger.shutdown()
+
+
+def test_a_port_is_for_a_cloud_of_our_own(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSTACK_HOST", naming(cloud)["LOCALSTACK_HOST"])
+    with pytest.raises(ServerError, match="PORT is for a cloud that is started here"), running_cloud(port=4566):
+        pass
+
+
+def test_an_empty_variable_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSTACK_HOST", "")
+    with running_cloud() as ours:
+        assert ours.whose == "in a process of its own"

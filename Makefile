@@ -25,6 +25,7 @@ UV := .tools/uv/bin/uv
 RUNTIME ?= python3.13
 ARCHITECTURE ?= arm64
 PLATFORM = $(RUNTIME)-$(ARCHITECTURE)
+MACHINE := $(patsubst aarch64,arm64,$(shell uname -m))
 ENV ?= default
 EVENT ?= events/fresh.json
 # Processes that tests run in; tests/conftest.py says which must share one.
@@ -54,14 +55,13 @@ run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## play 500 transfers thro
 cloud: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## keep a local cloud with the application, to try `receiver`, the API and `sam local` against it, until Ctrl-C (PORT=4566 N=50 SEED=1 REQUEST_KEY=payload)
 	@.venv/bin/python -m local.sandbox
 
-# `sam local` reads from the template that was built which architecture the code is for, and nobody types that each time.
-# Deploying what is built here with another is refused. ARCHITECTURE is for this Makefile, which SAM calls.
+# `sam local` reads from the template that was built which architecture the code is for, so that nobody types it each time.
 SAM_BUILD ?= .aws-sam/build
-only_here = -e '/^  Architecture:$$/,/^    Default:/{' -e '/^    - /{' -e '/$(HOST)/!d' -e '}' -e 's/Default: .*/Default: $(HOST)/' -e '}'
 .PHONY: sam-local
 sam-local: $(SAM) ## build the functions for this machine, for `sam local invoke Consumer -e events/fresh.json` beside `make cloud PORT=4566`
-	ARCHITECTURE=$(HOST) .tools/sam/bin/sam build --parameter-overrides Architecture=$(HOST) --build-dir $(SAM_BUILD)
-	sed $(only_here) $(SAM_BUILD)/template.yaml > $(SAM_BUILD)/template.here && mv $(SAM_BUILD)/template.here $(SAM_BUILD)/template.yaml
+	.tools/sam/bin/sam build --parameter-overrides Architecture=$(MACHINE) --build-dir $(SAM_BUILD)
+	sed 's/^    Default: arm64$$/    Default: $(MACHINE)/' $(SAM_BUILD)/template.yaml > $(SAM_BUILD)/template.here
+	mv $(SAM_BUILD)/template.here $(SAM_BUILD)/template.yaml
 
 .PHONY: test
 test: setup .build/host.complete .build/$(PLATFORM).complete ## run all tests (ARGS="-k name" for some)
@@ -220,7 +220,7 @@ else
 endif
 
 # For measuring cold starts: the SDK as Lambda's runtime has it, and what others would deploy, packed like ours.
-HOST := python3.13-$(patsubst aarch64,arm64,$(shell uname -m))
+HOST := python3.13-$(MACHINE)
 # A cloud that is named may run functions as they are built for Lambda.
 ifdef LOCALSTACK_HOST
 run cloud: .build/$(HOST).complete

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from local.story import Story
 
 ARCHITECTURE = MACHINES.get(platform.machine().lower(), "arm64")
-LAMBDA_BUILD = HOST_BUILD.with_name(ARCHITECTURE)
+LAMBDA_BUILD = HOST_BUILD.with_name(f"python3.13-{ARCHITECTURE}")
 """For a cloud that runs functions in containers of this machine."""
 OVERLAY = Path(__file__).with_name("overlay")
 EVIDENCE = ROOT / ".build" / "run"

@@ -290,7 +290,7 @@ def test_sam_builds_nothing_for_a_runtime_that_there_is_no_build_for(tmp_path: P
 
 
 def test_what_is_built_for_sam_local_runs_here_with_no_option(tmp_path: Path, architecture: str) -> None:
-    """The template that is built names this machine's architecture, and no other, so that nobody need type it."""
+    """The template that is built is for this machine's architecture, so that nobody need type it."""
     subprocess.run(
         ["make", "--silent", "sam-local", f"SAM_BUILD={tmp_path}"],
         cwd=ROOT,
@@ -300,12 +300,8 @@ def test_what_is_built_for_sam_local_runs_here_with_no_option(tmp_path: Path, ar
     )
     built = (tmp_path / "template.yaml").read_text()
     (parameter,) = re.findall(r"(?ms)^  Architecture:\n(.*?)^  \w", built)
-    assert (
-        re.findall(r"(?m)^    - (.*)$", parameter)
-        == re.findall(r"(?m)^    Default: (.*)$", parameter)
-        == [architecture]
-    )
-    assert re.findall(r"(?m)^    - (.*)$", built) != [architecture], "other parameters have their values yet"
+    assert re.findall(r"(?m)^    Default: (.*)$", parameter) == [architecture]
+    assert built.count(f"Default: {architecture}") == 1
     machine = {"arm64": "aarch64", "x86_64": "x86_64"}[architecture]
     for function in ("Consumer", "Api"):
         names = [path.name for path in (tmp_path / function).rglob("*.so*") if "cpython" in path.name]

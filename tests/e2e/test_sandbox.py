@@ -163,6 +163,7 @@ def test_sam_local_as_typed_is_told_where_the_cloud_is(typed: dict[str, str], co
     options = json.loads(done.stdout.splitlines()[-1])
     assert {"host.docker.internal": "host-gateway"} in options
     assert str(SAM_ENVIRONMENT.relative_to(ROOT)) in options
+    assert {"Runtime": "python3.13"} in options, "and no architecture: the template that was built says it"
     assert typed
 
 

@@ -37,7 +37,7 @@ from idempotent_receiver.outcome import Completed, Duplicate, Failed
 from idempotent_receiver.payload import EVERYTHING, Payload, PayloadKey, payload_key
 from idempotent_receiver.process_end import Lifetime, lifetime
 from idempotent_receiver.record import DEFAULT_RETENTION_SECONDS, AlreadyFailed, Record
-from idempotent_receiver.request import MissingKey, Request, header, made_by, request_of, usable_scope
+from idempotent_receiver.request import MissingKey, Request, header, made_by, request_of, scope_of
 from idempotent_receiver.results import LARGEST_INLINE_BYTES, ResultGone, Results, fetched
 from idempotent_receiver.store import RecordStore, record_id
 from idempotent_receiver.telemetry import Telemetry
@@ -182,9 +182,9 @@ class _Settings:
             raise MissingKey("the request has no key")
         if self.scope is None:
             return keys.usable(made, self._record_id)
-        scope = usable_scope(made_by(self.scope, event, "scope"))
+        scope = scope_of(self.scope, event)
         # No `#` is left in what is quoted, so no scope and key read together like another pair.
-        return keys.usable(f"{quote(scope, safe='')}#{keys.usable(made, str)}", self._record_id)
+        return keys.usable(f"{quote(scope, safe='', errors='surrogatepass')}#{keys.usable(made, str)}", self._record_id)
 
     def _record_id(self, key: str) -> str:
         return record_id(self.terms.store, key)
@@ -209,7 +209,7 @@ class _Invocation:
         except MissingKey as error:
             if not settings.required:
                 return function(self.event, self.context)
-            return self._ours(problem.bad_request("No idempotency key", str(error)))
+            return self._ours(problem.bad_request("No idempotency key", errors.text_of(error)))
         except errors.UnusableKey as error:
             settings.telemetry.report_unusable(error, with_text=settings.terms.error_texts)
             return self._ours(problem.bad_request("The idempotency key cannot be used", errors.text_of(error)))

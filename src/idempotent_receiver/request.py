@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any
 from urllib.parse import parse_qsl, unquote_plus
 
-from idempotent_receiver.errors import UnusableKey
+from idempotent_receiver.errors import UnusableKey, text_of
 from idempotent_receiver.payload import Document, Payload, Query
 
 MOST_KEY_CHARACTERS = 255
@@ -129,8 +129,13 @@ def made_by(strategy: Callable[[Any], Any], event: Any, name: str) -> Any:
         raise UnusableKey(f"no {name} could be made of the request") from error
 
 
-def usable_scope(scope: object) -> str:
+def scope_of(strategy: Callable[[Any], Any], event: Any) -> str:
     """Whose key it is. Raises UnusableKey for nobody's, which would be shared by all who have none."""
+    try:
+        scope = made_by(strategy, event, "scope")
+    except MissingKey as error:
+        # What lacks is not the key: without it the request would run unprotected where none is required.
+        raise UnusableKey(f"the request belongs to nobody: {text_of(error)}") from None
     if not isinstance(scope, str) or not scope:
         raise UnusableKey("the request belongs to nobody: its scope is empty")
     return scope

@@ -35,7 +35,7 @@ from idempotent_receiver.record import (
     Status,
     Unreadable,
 )
-from idempotent_receiver.request import MissingKey, Request, made_by, request_of, usable_scope
+from idempotent_receiver.request import MissingKey, Request, made_by, request_of, scope_of
 from idempotent_receiver.telemetry import Telemetry
 
 Response = dict[str, Any]
@@ -68,17 +68,17 @@ def workflow_endpoint(
 
     def start(event: Any, request: Request, deadline: Deadline, owner: str) -> Response:
         try:
-            whose = None if scope is None else usable_scope(made_by(scope, event, "scope"))
+            whose = None if scope is None else scope_of(scope, event)
             name = name_of(keys.usable(made_by(key, event, "key"), str), whose)
             fingerprint = request.fingerprint(payload)
             asked = _start_of(workflow, name, fingerprint, parse(request.body))
         except MissingKey as error:
-            return problem.bad_request("No idempotency key", str(error))
+            return problem.bad_request("No idempotency key", text_of(error))
         except UnusableKey as error:
             telemetry.report_unusable(error)
             return problem.bad_request("The idempotency key cannot be used", text_of(error))
         except PermanentError as error:
-            return problem.bad_request("The request is refused", str(error))
+            return problem.bad_request("The request is refused", text_of(error))
         answer = workflow.accept(asked, deadline, owner)
         # Relative to the request's own address, in which a stage or a domain's base path may stand before.
         location = f"{request.path.rstrip('/').rpartition('/')[2]}/{name}"

@@ -131,8 +131,16 @@ MUTANTS = [
     Mutant(
         name="tenants share their keys",
         file="http.py",
-        old="f\"{quote(scope, safe='')}#{keys.usable(made, str)}\"",
+        old="f\"{quote(scope, safe='', errors='surrogatepass')}#{keys.usable(made, str)}\"",
         new='f"{scope}#{keys.usable(made, str)}"',
+        where=HTTP,
+    ),
+    Mutant(
+        name="a request of nobody runs unprotected where no key is required",
+        promise=3,
+        file="request.py",
+        old="    except MissingKey as error:\n        # What lacks",
+        new="    except ZeroDivisionError as error:\n        # What lacks",
         where=HTTP,
     ),
     Mutant(

@@ -755,6 +755,27 @@ def test_one_tenant_never_sees_anothers_answer(clock: HeldClock, store: Counting
     assert "belongs to nobody" in problem(api(request("k")), 400)["detail"]
 
 
+@pytest.mark.parametrize("required", [True, False])
+def test_a_request_of_nobody_is_refused_where_no_key_is_required_as_well(
+    clock: HeldClock, store: CountingStore, required: bool
+) -> None:
+    """A scope may be taken from a header; unprotected runs only what has no key."""
+    api = Api(clock, store, scope=header("X-Tenant"), required=required)
+    told = problem(api(request()), 400)
+
+    assert (api.runs, store.asked) == ([], [])
+    assert told["title"] == "The idempotency key cannot be used"
+    assert told["detail"] == "the request belongs to nobody: the request has no header X-Tenant"
+
+
+def test_a_tenant_whose_name_is_no_text_is_a_tenant(clock: HeldClock, store: CountingStore) -> None:
+    """A client may write a lone surrogate in JSON; it must neither break the answer nor make two tenants one."""
+    api = Api(clock, store, scope=lambda event: json.loads(event["body"])["tenant"], payload=None)
+    for tenant in ("\ud800", "\ud801", "%ED%A0%80"):
+        assert api(request(body={"tenant": tenant}))["statusCode"] == 201
+    assert len(api.runs) == 3
+
+
 def raising(error: BaseException) -> Any:
     def raises(event: Any) -> str:
         raise error

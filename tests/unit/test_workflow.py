@@ -201,6 +201,18 @@ def test_a_scope_or_a_key_that_raises_is_a_bad_request_and_told_to_the_log_alone
     assert "secret" not in str(logged)
 
 
+def test_a_refusal_whose_text_cannot_be_read_is_a_bad_request(api: Api) -> None:
+    class Exits(PermanentError):
+        def __str__(self) -> str:
+            raise SystemExit
+
+    def raises(body: bytes) -> Any:
+        raise Exits
+
+    api.handler = workflow_endpoint(api.workflow, parse=raises)
+    assert api.post()["statusCode"] == 400
+
+
 @pytest.mark.parametrize("made", [None, "", 7])
 def test_what_a_key_strategy_makes_is_a_text_or_a_bad_request(api: Api, made: Any) -> None:
     api.handler = workflow_endpoint(api.workflow, parse=parsed, key=lambda event: made)

@@ -198,9 +198,10 @@ def _every_value(
     found: dict[str, list[str]] = {}
     for name, values in all_values.items() if isinstance(all_values, dict) else ():
         found.setdefault(told(name), []).extend(str(value) for value in values or ())
+    complete = frozenset(found)
     for name, value in last_values.items() if isinstance(last_values, dict) else ():
-        if value is not None and told(name) not in found:
-            found[told(name)] = [str(value)]
+        if value is not None and told(name) not in complete:
+            found.setdefault(told(name), []).append(str(value))
     return {name: tuple(values) for name, values in found.items()}
 
 

@@ -136,6 +136,14 @@ MUTANTS = [
         where=HTTP,
     ),
     Mutant(
+        name="a parameter hides behind another spelling of its name",
+        promise=3,
+        file="request.py",
+        old="    complete = frozenset(found)\n",
+        new="    complete = found\n",
+        where=HTTP,
+    ),
+    Mutant(
         name="a request of nobody runs unprotected where no key is required",
         promise=3,
         file="request.py",

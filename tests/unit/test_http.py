@@ -352,6 +352,19 @@ def test_a_parameter_that_is_sent_twice_is_not_that_parameter_once(api: Api, for
     problem(api(request(form=form, query="amount=5&amount=5")), 422)
 
 
+@pytest.mark.parametrize("form", ["alb", "alb-multi"])
+def test_a_name_that_is_written_in_two_ways_hides_no_value(api: Api, form: str) -> None:
+    """A load balancer has not decoded them, so `to` and `t%6f` are two names to it, of one value each."""
+    assert api(request(form=form, query="to=bob&t%6f=eve"))["statusCode"] == 201
+    problem(api(request(form=form, query="to=bob&t%6f=alice")), 422)
+
+
+def test_a_key_that_is_sent_under_two_spellings_of_its_name_is_sent_twice(api: Api) -> None:
+    event = {**request(), "multiValueHeaders": None, "headers": {"Idempotency-Key": "k-1", "idempotency-key": "k-2"}}
+
+    assert "more than once" in problem(api(event), 400)["detail"]
+
+
 @pytest.mark.parametrize("form", ["http", "url", "alb", "alb-multi"])
 def test_bytes_that_are_no_text_are_no_others(api: Api, form: str) -> None:
     """A REST API decodes them itself."""

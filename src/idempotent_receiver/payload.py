@@ -6,7 +6,6 @@ What has no such form (no JSON, a name twice in one object, integers over 2^53) 
 
 import json
 from collections.abc import Iterable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -124,9 +123,12 @@ class Payload:
         try:
             return rfc8785.dumps(part)
         except (ValueError, RecursionError, rfc8785.CanonicalizationError):
-            if part is document.value:
+            if part is document.value and not self.without:
                 return document.raw
+        try:
             return json.dumps(part, sort_keys=True, separators=(",", ":")).encode()
+        except RecursionError:
+            return document.raw
 
     def _selected(self, part: Any) -> Any:
         assert self.fields is not None
@@ -191,10 +193,10 @@ def compiled(path: str, name: str) -> Any:
 
 
 def _left_out(part: Any, path: Sequence[str]) -> Any:
-    """A copy of the part without one field."""
-    holder = part = deepcopy(part)
-    for name in path[:-1]:
-        holder = holder.get(name) if isinstance(holder, dict) else None
-    if isinstance(holder, dict):
-        holder.pop(path[-1], None)
-    return part
+    """The part without one field: a copy along the path, for a payload may be nested too deep to be copied whole."""
+    name, *deeper = path
+    if not isinstance(part, dict) or name not in part:
+        return part
+    if deeper:
+        return {**part, name: _left_out(part[name], deeper)}
+    return {each: value for each, value in part.items() if each != name}

@@ -92,6 +92,16 @@ def test_a_text_is_not_the_json_string_of_it() -> None:
     assert Payload().fingerprint(Document.of_text("a")) != Payload().fingerprint(Document.of_text('"a"'))
 
 
+@pytest.mark.parametrize("depth", [300, 700, 950, 5_000, 100_000])
+def test_a_payload_that_is_nested_too_deep_to_leave_something_out_counts_by_its_bytes(depth: int) -> None:
+    """A client may send one; it must not end the invocation."""
+    body = '{"sent_at": 1, "a": ' + "[" * depth + "]" * depth + "}"
+    payload = Payload(without=["sent_at"])
+
+    assert payload.fingerprint(Document.of_text(body)) == payload.fingerprint(Document.of_text(body))
+    assert payload.fingerprint(Document.of_text(body)) != payload.fingerprint(Document.of_text(body[:-1] + ', "b": 1}'))
+
+
 def test_fields_and_paths_that_are_left_out() -> None:
     whole = {"id": 1, "meta": {"trace": "x", "kind": "k"}, "sent_at": 5}
     other = {"id": 1, "meta": {"trace": "y", "kind": "k"}, "sent_at": 6}

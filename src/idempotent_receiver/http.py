@@ -112,7 +112,8 @@ def http_endpoint(
         wait_seconds=wait_seconds, lease_margin_seconds=lease_margin_seconds, stop_margin_seconds=stop_margin_seconds
     )
     options.require_count(retry_after_seconds, "retry_after_seconds")
-    options.require_flags(end_process_at_deadline=end_process_at_deadline)
+    options.require_flags(required=required, end_process_at_deadline=end_process_at_deadline)
+    options.require_callables(is_final=is_final, **({} if scope is None else {"scope": scope}))
     options.require_one_of("on_exception", on_exception, "retry", "replay")
     if isinstance(key, PayloadKey) and payload is EVERYTHING:
         # A parameter that makes no other key must make no mismatch either.

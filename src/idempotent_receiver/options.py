@@ -58,6 +58,13 @@ def require_call_key(key: object, others: tuple[object, ...]) -> None:
         )
 
 
+def require_callables(**options: object) -> None:
+    """Raise TypeError for what cannot be called with each request."""
+    for name, value in options.items():
+        if not callable(value):
+            raise TypeError(f"{name} must be a callable; it is {value!r}")
+
+
 def require_context(context: object) -> None:
     """Raise TypeError for what cannot say how much time is left."""
     if not hasattr(context, "get_remaining_time_in_millis"):

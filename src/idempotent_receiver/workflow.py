@@ -25,7 +25,7 @@ from idempotent_receiver.executions import Answer, Running, Start, Started, Work
 from idempotent_receiver.http import REPLAYED, THE_HEADER, LambdaHandler
 from idempotent_receiver.outcome import Unclaimed
 from idempotent_receiver.outcome import Unreadable as UnreadableRecord
-from idempotent_receiver.payload import EVERYTHING, Payload
+from idempotent_receiver.payload import EVERYTHING, Payload, PayloadKey
 from idempotent_receiver.protocol import Unavailable
 from idempotent_receiver.record import (
     AlreadyCompleted,
@@ -35,7 +35,7 @@ from idempotent_receiver.record import (
     Status,
     Unreadable,
 )
-from idempotent_receiver.request import MissingKey, Request, made_by, request_of, scope_of
+from idempotent_receiver.request import MissingKey, Request, header, made_by, request_of, scope_of
 from idempotent_receiver.telemetry import Telemetry
 
 Response = dict[str, Any]
@@ -56,12 +56,14 @@ def workflow_endpoint(
 ) -> LambdaHandler:
     """A Lambda handler behind HTTP, as `http_endpoint` is: POST starts an execution, GET of its location asks for it.
 
-    `key` and `scope` are as for `http_endpoint`, and so is `payload`. `running_status` is what a request is answered
-    whose execution was started by an earlier one and is still running.
+    `key` is `header(name)` or a callable over the event. `scope` and `payload` are as for `http_endpoint`, but there is
+    always something that is compared. `running_status` is what a request is answered whose execution was started by an
+    earlier one and is still running.
 
     Raises TypeError or ValueError at set-up for what can be known to be wrong then.
     """
-    options.require_call_key(key, ())
+    _require(key, payload)
+    options.require_callables(parse=parse, **({} if scope is None else {"scope": scope}))
     if running_status not in (HTTPStatus.ACCEPTED, HTTPStatus.CONFLICT):
         raise ValueError(f"running_status must be 202 or 409; it is {running_status!r}")
     telemetry = Telemetry()
@@ -94,6 +96,13 @@ def workflow_endpoint(
         return problem.told_to(request, answer)
 
     return lambda_handler
+
+
+def _require(key: object, payload: object) -> None:
+    if not callable(key) or key is header or isinstance(key, PayloadKey):
+        raise TypeError(f"key must be header(name) or a callable from the event to a str; it is {key!r}")
+    if not isinstance(payload, Payload):
+        raise TypeError(f"payload must be a Payload(fields=..., without=...); it is {payload!r}")
 
 
 def _answered(answer: Answer, location: str, running_status: int, now_ms: int) -> Response:

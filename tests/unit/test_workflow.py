@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from idempotent_receiver import MemoryStore, PermanentError, record
+from idempotent_receiver import MemoryStore, PermanentError, header, payload_key, record
 from idempotent_receiver.executions import Workflow, name_of
 from idempotent_receiver.workflow import workflow_endpoint
 from tests.held_clock import HeldClock
@@ -257,6 +257,21 @@ def test_a_location_tells_of_a_failure_with_its_status(api: Api) -> None:
     api.conclude(record.failed('{"type": "PermanentError", "text": "overdrawn", "status": 422}'))
     seen = api.ask("GET", f"/workflows/transfers/{NAME}")
     assert (seen["statusCode"], seen["body"]["detail"]) == (422, "overdrawn")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"key": header}, "key must be header"),
+        ({"key": payload_key()}, "key must be header"),
+        ({"scope": "tenant"}, "scope must be a callable"),
+        ({"payload": None}, "payload must be a Payload"),
+        ({"parse": None}, "parse must be a callable"),
+    ],
+)
+def test_what_would_refuse_every_request_is_refused_at_set_up(api: Api, wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        workflow_endpoint(api.workflow, **{"parse": parsed, **wrong})
 
 
 def test_another_status_for_what_runs_is_refused_at_set_up() -> None:

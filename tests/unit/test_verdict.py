@@ -57,6 +57,7 @@ COMPLETED = record("COMPLETED")
 TRANSIENT = record("FAILED", error=Failure(type="ConnectionError", at="app.pay:1").to_json())
 PERMANENT = record("FAILED", error=Failure(type="PermanentError", text="closed", permanent=True).to_json())
 ORPHAN = record("INPROGRESS", in_progress_expiration=NOW_MS - 1, owner="w")
+RELEASED = record("INPROGRESS", in_progress_expiration=NOW_MS - 1, validation=None, attempts=0)
 HELD = record("INPROGRESS", in_progress_expiration=NOW_MS + 1, owner="w")
 STRANGE = record("PAUSED")
 OTHER_PAYLOAD = record("COMPLETED", validation="another")
@@ -75,6 +76,7 @@ RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
         (EXPIRED, Verdict.MOVE, "expired"),
         (TRANSIENT, Verdict.MOVE, "failed at attempt 5"),
         (ORPHAN, Verdict.MOVE, "never settled"),
+        (RELEASED, Verdict.MOVE, "given back before its handler started"),
         (HELD, Verdict.MOVE, "another worker holds its claim"),
         (BARE, Verdict.MOVE, "no fingerprint to compare"),
         (COMPLETED, Verdict.DONE, "COMPLETED, with the same payload"),
@@ -253,6 +255,13 @@ def test_every_verdict_says_why_and_what_the_letter_died_of() -> None:
         (TRANSIENT, DIED, "closed", "PermanentError"),
         (TRANSIENT, RETURNED, "ConnectionError at app.pay:1", "ConnectionError"),
         (COMPLETED, None, "done: its acknowledgement was lost, or it came once more", None),
+        (ORPHAN, None, "received too often while claimed: its worker crashed or timed out, or is at work", None),
+        (
+            RELEASED,
+            None,
+            "received too often and never started: no time was left, or it stood behind a failure of its FIFO group",
+            None,
+        ),
         (record("FAILED", error='{"type": "E"}'), None, "E", "E"),
         (record("FAILED", error="{}"), None, "failed, and nothing says of what", None),
     ],

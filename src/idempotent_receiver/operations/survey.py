@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.operations.letters import chunks
-from idempotent_receiver.operations.verdict import permanent
+from idempotent_receiver.operations.verdict import given_back, lease_over, permanent
 from idempotent_receiver.record import Record, Status
 from idempotent_receiver.store import READS_A_CALL, RecordStore
 from idempotent_receiver.stores.items import record_in
@@ -154,25 +154,15 @@ class Survey:
 
 def ended_badly(record: Record, now_ms: int) -> bool:
     """Whether a workflow's execution failed, or ought to have ended by now."""
-    return record.status == Status.FAILED or _lease_over(record, now_ms)
+    return record.status == Status.FAILED or lease_over(record, now_ms)
 
 
 def unsettled(record: Record, now_ms: int) -> bool:
     """Whether its worker was never heard of again; a record without version is Powertools', which names no owner."""
-    return _lease_over(record, now_ms) and (record.owner is not None or record.version is None)
-
-
-def given_back(record: Record, now_ms: int) -> bool:
-    """Whether it was released before its handler started, and waits for its next delivery."""
-    return _lease_over(record, now_ms) and record.owner is None and record.version is not None
+    return lease_over(record, now_ms) and (record.owner is not None or record.version is None)
 
 
 def failing(record: Record) -> bool:
     """Whether it failed and may be tried again, or had to be and is not done yet."""
     tried_again = record.status == Status.INPROGRESS and (record.attempts or 0) > 1
     return tried_again or (record.status == Status.FAILED and not permanent(record))
-
-
-def _lease_over(record: Record, now_ms: int) -> bool:
-    until = record.lease_until_ms
-    return record.status == Status.INPROGRESS and until is not None and until <= now_ms

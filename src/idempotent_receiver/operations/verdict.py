@@ -145,6 +145,8 @@ def _met(found: Record | None, now_ms: int) -> str:
         return "its record has expired"
     if found.status == Status.FAILED:
         return f"it failed at attempt {found.attempts or 1} and may be tried again"
+    if given_back(found, now_ms):
+        return "it was given back before its handler started"
     return "its claim was never settled, and its lease is over"
 
 
@@ -158,6 +160,17 @@ def _permanent(letter: Letter, found: Record | None, now_ms: int) -> bool:
 def permanent(found: Record) -> bool:
     """Whether a record says that trying again cannot help."""
     return error_of(found).get("permanent") is True
+
+
+def given_back(found: Record, now_ms: int) -> bool:
+    """Whether it was released before its handler started, and waits for its next delivery."""
+    return lease_over(found, now_ms) and found.owner is None and found.version is not None
+
+
+def lease_over(found: Record, now_ms: int) -> bool:
+    """Whether it is in progress, and whoever held it has lost it."""
+    until = found.lease_until_ms
+    return found.status == Status.INPROGRESS and until is not None and until <= now_ms
 
 
 def error_of(found: Record) -> Mapping[str, Any]:
@@ -197,9 +210,14 @@ def _died_of(letter: Letter, found: Record | Unknown | None, now_ms: int, verdic
     if (reason := reason_in(error)) is not None:
         kind = error.get("type")
         return reason, kind if isinstance(kind, str) else None
+    if given_back(found, now_ms):
+        return _NEVER_STARTED, None
     return _REASONS.get(found.status, f"received too often; its record is {found.status}"), None
 
 
+_NEVER_STARTED = (
+    "received too often and never started: no time was left, or it stood behind a failure of its FIFO group"
+)
 _REASONS = {
     Status.COMPLETED.value: "done: its acknowledgement was lost, or it came once more",
     Status.INPROGRESS.value: "received too often while claimed: its worker crashed or timed out, or is at work",

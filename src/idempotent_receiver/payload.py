@@ -174,7 +174,9 @@ def payload_key(
 
     For clients and producers that send no key of their own: the same payload is the same request. Two requests that
     are meant to be two must then differ in something that counts. Over HTTP, method, path and query string count too,
-    but for the parameters that `without_query` names; a default `payload` does not compare those either.
+    but for the parameters that `without_query` names; a default `payload` does not compare those either. It does
+    compare the fields that make no part of the key, so that other values of them are a mismatch: tell `payload` the
+    same, `payload=Payload(without=["sent_at"])`.
 
         payload_key("[order_id, amount]")    payload_key(without=["sent_at", "meta.trace"], without_query=["trace"])
     """

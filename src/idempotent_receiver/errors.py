@@ -159,11 +159,10 @@ _MOST_TEXT = 500
 def text_of(error: BaseException) -> str:
     """An error's text, cut to what a record keeps and with nothing in it that AWS would not take. Never raises."""
     try:
-        text = str(error)
+        # A lone surrogate cannot be sent to any AWS service.
+        return str(error)[:_MOST_TEXT].encode("utf-8", "replace").decode("utf-8")
     except BaseException:  # noqa: BLE001  # the user's own __str__ may raise anything: an exit in it would end the batch
-        text = "(its text could not be read)"
-    # A lone surrogate cannot be sent to any AWS service.
-    return text[:_MOST_TEXT].encode("utf-8", "replace").decode("utf-8")
+        return "(its text could not be read)"
 
 
 _CHECKS_OF_ARGUMENTS = ("idempotent_receiver.transaction", "idempotent_receiver.plain_values")

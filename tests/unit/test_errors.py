@@ -73,6 +73,20 @@ def test_a_text_that_cannot_be_made_does_not_lose_the_failure(error: type[BaseEx
     assert "could not be read" in failure_of(Unspeakable()).reason
 
 
+def test_a_text_that_cannot_be_cut_does_not_lose_the_failure() -> None:
+    class Uncut(str):
+        __slots__ = ()
+
+        def __getitem__(self, part: object) -> str:
+            raise SystemExit
+
+    class Unspeakable(PermanentError):
+        def __str__(self) -> str:
+            return Uncut("x")
+
+    assert "could not be read" in failure_of(Unspeakable()).reason
+
+
 def test_an_error_that_was_never_raised_has_no_place() -> None:
     """As the one that a transaction's action names."""
     failure = failure_of(RuntimeError("x"))

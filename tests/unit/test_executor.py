@@ -645,12 +645,18 @@ def test_what_a_finished_coroutine_leaves_behind_does_not_keep_the_answer_past_t
 
 def test_a_cancellation_after_the_last_coroutine_has_returned_lets_nothing_hold_the_answer() -> None:
     """The deadline comes while the last one's end is recorded: nothing that comes again has left that thread behind."""
-    go_on = threading.Event()
+    go_on, cancelled, loops = threading.Event(), threading.Event(), []
+
+    async def job() -> None:
+        loops.append(asyncio.get_running_loop())
+        await thread_left_behind(go_on, [])
 
     held = Held()
-    held.start_async(lambda: thread_left_behind(go_on, []))
+    held.start_async(job)
     held.wait()
     held.executor.cancel_async()
+    loops[0].call_soon_threadsafe(cancelled.set)
+    assert cancelled.wait(PATIENCE)
     closing = threading.Thread(target=lambda: held.told.append(held.executor.close(0)))
     closing.start()
     closing.join(PATIENCE / 2)

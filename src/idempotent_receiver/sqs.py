@@ -233,7 +233,8 @@ class _Invocation:
             text = (
                 text_of(error) if isinstance(error, UnusableKey) else f"the key strategy raised {type(error).__name__}"
             )
-            failure = Failure(type="UnusableKey", text=text, permanent=True, started=False)
+            # An exit may be the process's own, by a signal that came just then: it says nothing against the message.
+            failure = Failure(type="UnusableKey", text=text, permanent=isinstance(error, Exception), started=False)
             return Work(key="", claim=failure, handle=_never, group=group)
         claim = Claim(
             id=self._record_id(key),

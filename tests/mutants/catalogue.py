@@ -54,6 +54,14 @@ MUTANTS = [
         new="            return True\n        return True",
     ),
     Mutant(
+        name="an exit in a key strategy fails for good",
+        promise=1,
+        file="sqs.py",
+        old="permanent=isinstance(error, Exception), started=False)",
+        new="permanent=True, started=False)",
+        where=(SCENARIOS.format("keys"),),
+    ),
+    Mutant(
         name="the second of a key shares the first one's dead letter",
         promise=1,
         file="work.py",

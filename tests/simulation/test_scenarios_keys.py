@@ -405,6 +405,28 @@ def test_a_key_strategy_that_raises_fails_its_message_alone_and_its_text_goes_no
     assert scene.dead_letters()["1"]["reason"] == "the key strategy raised LookupError"
 
 
+@pytest.mark.parametrize("exits", [SystemExit(0), KeyboardInterrupt()])
+def test_an_exit_in_a_key_strategy_fails_its_message_alone_and_not_for_good(exits: BaseException) -> None:
+    """A signal may have come just then: an innocent message comes again, and is no dead letter."""
+    scene = Scene(namespace="n")
+    scene.keys_of = {"1": ("n#1",), "2": ("n#2",)}
+
+    def key(message: Message) -> str:
+        if message.id == "1" and message.receive_count == 1:
+            raise exits
+        return message.id
+
+    worker = scene.worker(counting(scene), key=key, dead_letter_queue=DEAD_LETTERS)
+    worker.deliver(sqs_record("1"), sqs_record("2"))
+    worker.deliver(sqs_record("1", receives=2), after=5)
+
+    scene.run()
+
+    assert worker.answers == [["1"], []]
+    assert scene.keys_run == ["2", "1"]
+    assert scene.dead_letters() == {}
+
+
 def test_a_key_may_come_from_a_message_attribute() -> None:
     """A message without it is never run."""
     scene = business(Scene(namespace="n"), "a")

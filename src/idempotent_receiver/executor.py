@@ -36,9 +36,9 @@ class Executor(Protocol):
     def cancel_async(self) -> None:
         """Cancel the coroutines that are running; each still finishes as a job, with what it makes of that."""
 
-    def close(self, within_seconds: float) -> "Left | None":
-        """Let nothing outlive the invocation that can be stopped within that time; hear no more of what cannot, but say
-        what coroutines have left behind that still runs.
+    def close(self, within_seconds: float | None) -> "Left | None":
+        """Let nothing outlive the invocation that can be stopped within that time, or without a bound; hear no more of
+        what cannot, but say what coroutines have left behind that still runs.
         """
 
 
@@ -148,7 +148,7 @@ class ThreadExecutor:
         if self._loop is not None:
             self._loop.cancel()
 
-    def close(self, within_seconds: float) -> "Left | None":
+    def close(self, within_seconds: float | None) -> "Left | None":
         """Cancel and await what a handler has left on the event loop, and stop it. Threads that hang are forgotten."""
         loop, self._loop = self._loop, None
         return None if loop is None else loop.stop(within_seconds)

@@ -141,7 +141,7 @@ class Loop:
         while self._cancelled and self._threads.running:
             await asyncio.wait([asyncio.wrap_future(future) for future in tuple(self._threads.running)])
 
-    def stop(self, within_seconds: float) -> Left | None:
+    def stop(self, within_seconds: float | None) -> Left | None:
         """End `turn`: cancel what is left, and wait for it no longer than so; what remains even then. Where a coroutine
         had to be cancelled there is no such bound, for its message comes again and it must not wake up beside that.
         """
@@ -151,7 +151,8 @@ class Loop:
             self._loop.stop()
 
         self._loop.call_soon_threadsafe(end)
-        self._ended.wait(None if self._cancelled else max(0.0, within_seconds))
+        bound = None if self._cancelled else within_seconds
+        self._ended.wait(None if bound is None else max(0.0, bound))
         return None if self._at_rest else self._left()
 
     def _left(self) -> Left | None:

@@ -13,7 +13,7 @@ from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.errors import Failure, UnusableKey, text_of
 from idempotent_receiver.executor import Executor, ThreadExecutor, Workers
 from idempotent_receiver.message import Message, messages_of
-from idempotent_receiver.outcome import Outcome, succeeded
+from idempotent_receiver.outcome import Failed, Outcome, succeeded
 from idempotent_receiver.pace import Pace
 from idempotent_receiver.payload import EVERYTHING, Payload, payload_key
 from idempotent_receiver.process_end import Lifetime, lifetime
@@ -169,6 +169,7 @@ class _Invocation:
         self.pace = pace
         self.messages: list[Message] = []
         self.works: list[Work] = []
+        self.raised = False
 
     def receive(self, event: object, executors: Callable[[], Executor]) -> Response:
         """The answer to an event. Raises InvalidEvent, before any handler runs, where it is not an SQS batch."""
@@ -188,6 +189,7 @@ class _Invocation:
     def _answer(self, executor: Executor) -> Response:
         self.works = [self._work(message) for message in self.messages]
         processed = self._receiver(executor).process(self.works, self.deadline)
+        self.raised = any(isinstance(one, Failed) and one.failure.started for one in processed.outcomes)
         ended = enumerate(processed.outcomes)
         failed = [(self._keyed(place), outcome) for place, outcome in ended if not succeeded(outcome)]
         self._send_back(failed, executor)
@@ -195,8 +197,11 @@ class _Invocation:
         return _failures([message for message, _ in failed])
 
     def _close(self, executor: Executor) -> None:
-        """End what the handlers have left behind, as long as the answer can wait for it."""
-        left = executor.close(self.deadline.left_seconds - self.settings.stop_margin_seconds / 4)
+        """End what the handlers have left behind, as long as the answer can wait for it. Where one has raised there is
+        no such bound: its message comes again, and what it has left behind must not wake up beside that.
+        """
+        within_seconds = self.deadline.left_seconds - self.settings.stop_margin_seconds / 4
+        left = executor.close(None if self.raised else within_seconds)
         if left is not None:
             self.settings.telemetry.left_behind(left.tasks, left.generators, left.threads)
 

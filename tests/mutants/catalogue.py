@@ -744,8 +744,16 @@ MUTANTS = [
     Mutant(
         name="a finished batch waits without a bound for what it has left behind",
         file="loop.py",
-        old="self._ended.wait(None if self._cancelled else max(0.0, within_seconds))",
-        new="self._ended.wait(None)",
+        old="bound = None if self._cancelled else within_seconds",
+        new="bound = None",
+        where=(UNIT.format("executor"),),
+    ),
+    Mutant(
+        name="the answer leaves although what a failed coroutine has left behind still runs",
+        promise=2,
+        file="sqs.py",
+        old="executor.close(None if self.raised else within_seconds)",
+        new="executor.close(within_seconds)",
         where=(UNIT.format("executor"),),
     ),
     Mutant(

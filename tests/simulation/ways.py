@@ -294,7 +294,7 @@ class _Executor:
     def cancel_async(self) -> None:
         """There is nothing to cancel."""
 
-    def close(self, within_seconds: float) -> None:
+    def close(self, within_seconds: float | None) -> None:
         """Nothing outlives an invocation here."""
 
 

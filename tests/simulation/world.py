@@ -143,7 +143,7 @@ class WorldExecutor:
         for sleeper in self._sleepers:
             self.world.wake(sleeper)
 
-    def close(self, within_seconds: float) -> None:
+    def close(self, within_seconds: float | None) -> None:
         return
 
     def kill(self) -> None:

@@ -643,6 +643,27 @@ def test_what_a_finished_coroutine_leaves_behind_does_not_keep_the_answer_past_t
     assert [store.items[id]["status"] for id in "abc"] == ["COMPLETED"] * 3
 
 
+def test_what_a_coroutine_that_raised_has_left_behind_holds_the_answer_until_it_has_ended() -> None:
+    """One of two threads that were gathered failed, so the message comes again: nothing may wake up beside that."""
+    ends = []
+
+    async def handle(body: dict) -> None:
+        def pays() -> None:
+            threading.Event().wait(0.7)
+            ends.append("thread")
+
+        def fails() -> None:
+            raise ValueError
+
+        await asyncio.gather(asyncio.to_thread(pays), asyncio.to_thread(fails))
+
+    handler = sqs_consumer(MemoryStore(), stop_margin_seconds=0.1)(handle)
+    assert failed_ids(handler(batch("a"), Context(left_ms=300))) == ["a"]
+    ends.append("answer")
+
+    assert ends == ["thread", "answer"]
+
+
 def test_a_cancellation_after_the_last_coroutine_has_returned_lets_nothing_hold_the_answer() -> None:
     """The deadline comes while the last one's end is recorded: nothing that comes again has left that thread behind."""
     go_on, cancelled, loops = threading.Event(), threading.Event(), []

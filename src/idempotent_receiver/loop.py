@@ -19,6 +19,9 @@ from typing import Any
 MOST_ROUNDS = 100
 """How often what is left is cancelled: what is cancelled may start something else."""
 
+MOST_LEFT = 16
+"""How many loops may be left alone. Each costs threads and open files, of which a process has few."""
+
 
 @dataclass(frozen=True, slots=True)
 class Left:
@@ -51,7 +54,8 @@ class Loops:
             else:
                 age, loop = self._made, asyncio.new_event_loop()
                 self._made += 1
-        return Loop(loop, partial(_come_to_rest, weakref.ref(self), age, loop))
+            crowded = self._made - len(self._resting) > MOST_LEFT
+        return Loop(loop, partial(_come_to_rest, weakref.ref(self), age, loop), crowded=crowded)
 
     def take_back(self, age: int, loop: asyncio.AbstractEventLoop) -> None:
         """Keep a loop that has come to rest."""
@@ -74,12 +78,15 @@ def _close(resting: dict[int, asyncio.AbstractEventLoop]) -> None:
 
 class Loop:
     """An event loop in one invocation: it is turned on a worker's thread, and stopped once. `come_to_rest` is called
-    when nothing of the invocation is left on it.
+    when nothing of the invocation is left on it. `crowded` says that many others have been left alone.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, come_to_rest: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, come_to_rest: Callable[[], None], *, crowded: bool = False
+    ) -> None:
         self._loop = loop
         self._come_to_rest = come_to_rest
+        self._crowded = crowded
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = _Threads()
         self._loop.set_default_executor(self._threads)
@@ -143,7 +150,8 @@ class Loop:
 
     def stop(self, within_seconds: float | None) -> Left | None:
         """End `turn`: cancel what is left, and wait for it no longer than so; what remains even then. Where a coroutine
-        had to be cancelled there is no such bound, for its message comes again and it must not wake up beside that.
+        had to be cancelled there is no such bound, for its message comes again and it must not wake up beside that;
+        nor where this is one too many, so that a time-out ends the process with all of them.
         """
 
         def end() -> None:
@@ -151,7 +159,7 @@ class Loop:
             self._loop.stop()
 
         self._loop.call_soon_threadsafe(end)
-        bound = None if self._cancelled else within_seconds
+        bound = None if self._cancelled or self._crowded else within_seconds
         self._ended.wait(None if bound is None else max(0.0, bound))
         return None if self._at_rest else self._left()
 

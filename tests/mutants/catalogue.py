@@ -744,7 +744,7 @@ MUTANTS = [
     Mutant(
         name="a finished batch waits without a bound for what it has left behind",
         file="loop.py",
-        old="bound = None if self._cancelled else within_seconds",
+        old="bound = None if self._cancelled or self._crowded else within_seconds",
         new="bound = None",
         where=(UNIT.format("executor"),),
     ),
@@ -754,6 +754,13 @@ MUTANTS = [
         file="sqs.py",
         old="executor.close(None if self.raised else within_seconds)",
         new="executor.close(within_seconds)",
+        where=(UNIT.format("executor"),),
+    ),
+    Mutant(
+        name="loops are left alone until none can be made",
+        file="loop.py",
+        old="bound = None if self._cancelled or self._crowded else within_seconds",
+        new="bound = None if self._cancelled else within_seconds",
         where=(UNIT.format("executor"),),
     ),
     Mutant(

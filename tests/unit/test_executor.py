@@ -17,7 +17,7 @@ import pytest
 
 from idempotent_receiver import MemoryStore, Message, current_claim, sqs_consumer
 from idempotent_receiver.executor import ThreadExecutor, Workers
-from idempotent_receiver.loop import Left, Loops
+from idempotent_receiver.loop import MOST_LEFT, Left, Loops
 from tests.held_clock import HeldClock
 from tests.simulation.world import failed_ids, sqs_record
 
@@ -711,6 +711,30 @@ def test_a_loop_that_came_to_rest_late_is_used_again() -> None:
         held.wait()
         assert held.executor.close(PATIENCE) is None
         assert len(used) < 10_000, "the loop was never used again"
+
+
+def test_once_many_loops_are_left_alone_the_next_invocation_waits_for_what_it_leaves_behind() -> None:
+    """Each costs threads and open files. Without a bound, none would be left for any invocation, and none would end."""
+    workers, loops, go_on = Workers(), Loops(), threading.Event()
+
+    def leave() -> Held:
+        held = Held(workers, loops)
+        held.start_async(lambda: thread_left_behind(go_on, []))
+        held.wait()
+        return held
+
+    try:
+        for _ in range(MOST_LEFT):
+            assert leave().executor.close(0) is not None
+        last = leave()
+        closing = threading.Thread(target=lambda: last.told.append(last.executor.close(0)))
+        closing.start()
+        closing.join(0.5)
+    finally:
+        go_on.set()
+    closing.join(PATIENCE)
+
+    assert last.told[1:] == [None]
 
 
 def test_what_cleaning_up_has_started_does_not_wake_up_in_the_next_invocation() -> None:

@@ -25,6 +25,7 @@ def facts(**parameters: str) -> Facts:
             "Timeout": int(consumer["Timeout"]),
             "Environment": {"Variables": {name: text_of(value) for name, value in environment.items()}},
         },
+        instances=None,
         reserved=consumer.get("ReservedConcurrentExecutions"),
         mapping=_mapping(consumer["Events"]["Messages"]["Properties"]),
         queue=_queue("Queue", properties["Queue"]),

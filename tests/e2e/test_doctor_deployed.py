@@ -212,6 +212,25 @@ def test_what_is_not_allowed_could_not_be_checked(aws: Aws, stack: Stack) -> Non
     assert found == [Unchecked("alarms", "DescribeAlarms was answered with AccessDenied")]
 
 
+def test_a_boto3_that_knows_no_managed_instances_cannot_tell_whether_the_function_runs_there(
+    aws: Aws, stack: Stack
+) -> None:
+    """It leaves out of the answer what its model of Lambda does not have."""
+    old = aws.client("lambda")
+    shape = old.meta.service_model.operation_model("GetFunctionConfiguration").output_shape
+    members = dict(shape.members)
+    del shape.members["CapacityProviderConfig"]
+    try:
+        (found,) = examined(aws, stack)
+    finally:
+        shape.members.clear()
+        shape.members.update(members)
+
+    assert isinstance(found, Unchecked)
+    assert found.check == "managed-instances"
+    assert "upgrade boto3" in found.why
+
+
 def test_what_is_not_there_is_named(aws: Aws, stack: Stack) -> None:
     with pytest.raises(NotFound, match="no stack nowhere"):
         of_stack(aws.client, "nowhere")

@@ -86,12 +86,7 @@ FAULTS: dict[str, list[Callable[[], Facts]]] = {
             amended("mapping", ProvisionedPollerConfig={"MinimumPollers": 2}, ScalingConfig=None), reserved=200
         ),
     ],
-    "managed-instances": [
-        lambda: amended(
-            "function",
-            CapacityProviderConfig={"LambdaManagedInstancesCapacityProviderConfig": {"CapacityProviderArn": PROVIDER}},
-        )
-    ],
+    "managed-instances": [lambda: replace(SHIPPED, instances={"CapacityProviderArn": PROVIDER})],
     "permissions": [lambda: replace(SHIPPED, denied=["dynamodb:PartiQLUpdate"])],
     "encryption": [
         lambda: amended("queue", SqsManagedSseEnabled="false"),

@@ -31,9 +31,12 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What AWS says of a consumer. `dead_letter_queue` is None where there is none, `reserved` where nothing is."""
+    """What AWS says of a consumer. `dead_letter_queue` is None where there is none, `reserved` where nothing is, and
+    `instances` where Lambda's own are used.
+    """
 
     function: Answer | Unknown
+    instances: Answer | Unknown | None
     reserved: int | Unknown | None
     mapping: Answer | Unknown
     queue: Answer | Unknown
@@ -196,10 +199,7 @@ def concurrency(facts: Facts) -> Iterator[Problem]:
 
 def managed_instances(facts: Facts) -> Iterator[Problem]:
     """A process is dead when its lease is over."""
-    instances = (_known(facts.function).get("CapacityProviderConfig") or {}).get(
-        "LambdaManagedInstancesCapacityProviderConfig"
-    )
-    if instances is not None:
+    if _known(facts.instances) is not None:
         yield Problem(
             "the function runs on Lambda Managed Instances, where a time-out ends nothing: what has timed out goes on "
             "beside the worker that takes its claim over",

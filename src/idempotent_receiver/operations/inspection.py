@@ -64,6 +64,7 @@ def gather(client: Callable[[str], Any], consumer: Consumer) -> Facts:
     table = _asked(lambda: _table(client("dynamodb"), table_name))
     return Facts(
         function=function,
+        instances=_asked(lambda: _instances(client("lambda"), function)),
         reserved=_asked(
             lambda: (
                 client("lambda")
@@ -121,6 +122,15 @@ def _function(client: Callable[[str], Any], name: str) -> Answer:
 def _told(answer: Answer) -> Answer:
     """The answer without what only tells of its request."""
     return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
+
+
+def _instances(functions: Any, function: Answer) -> Answer | None:
+    """The instances of the user's that it runs on. An older boto3 would leave them out of AWS's answer."""
+    known = functions.meta.service_model.operation_model("GetFunctionConfiguration").output_shape.members
+    if "CapacityProviderConfig" not in known:
+        raise _MissingError("this boto3 knows nothing of Lambda Managed Instances: upgrade boto3 to 1.42 or later")
+    provider: Answer = function.get("CapacityProviderConfig") or {}
+    return provider.get("LambdaManagedInstancesCapacityProviderConfig")
 
 
 def _settings(function: Answer) -> Mapping[str, str]:

@@ -43,7 +43,8 @@ def lifetime(*, end_process_at_deadline: bool) -> Lifetime:
 
 @contextmanager
 def _process_ends_at(deadline: Deadline) -> Iterator[None]:
-    """End the process at the deadline, unless what is within has ended by then. Several may be under way at once.
+    """End the process at the deadline, unless what is within has returned or failed by then. An interrupt and an exit
+    leave the timer armed. Several invocations may be under way at once.
 
     Raises OSError or RuntimeError where no timer can be armed: then nothing may be claimed.
     """
@@ -57,12 +58,17 @@ def _process_ends_at(deadline: Deadline) -> Iterator[None]:
         # Nothing is claimed any more, so that there is nothing to end.
         yield
         return
-    timer = _created()
+    timer, told_to_end = _created(), False
     try:
         _set(timer, seconds)
         yield
+    except (KeyboardInterrupt, SystemExit):
+        # Handlers may still run, and whatever else the process does before it ends may take longer.
+        told_to_end = True
+        raise
     finally:
-        _delete(timer)
+        if not told_to_end:
+            _delete(timer)
 
 
 def _created() -> "c_void_p":

@@ -259,8 +259,16 @@ MUTANTS = [
     Mutant(
         name="the timer that ends the process is never disarmed",
         file="process_end.py",
-        old="    finally:\n        _delete(timer)\n",
-        new="    finally:\n        pass\n",
+        old="        if not told_to_end:\n            _delete(timer)\n",
+        new="        pass\n",
+        where=(UNIT.format("process_end"),),
+    ),
+    Mutant(
+        name="a process that is told to end is trusted to do so by its deadline",
+        promise=2,
+        file="process_end.py",
+        old="        told_to_end = True\n",
+        new="",
         where=(UNIT.format("process_end"),),
     ),
     Mutant(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ PATIENCE = 20.0
 pytestmark = pytest.mark.skipif(not TIMERS.exists(), reason="Linux alone has these timers, and says which are armed")
 
 CHILD = """
-import json, os, re, sys, time
+import json, os, re, signal, sys, threading, time
 from types import SimpleNamespace
 from idempotent_receiver import MemoryStore, Message, http_endpoint, sqs_consumer
 
@@ -62,8 +63,12 @@ def answer(event, context):
 
 context = SimpleNamespace(get_remaining_time_in_millis=lambda: 700, aws_request_id="first", function_name="f")
 options = {"stop_margin_seconds": 0.1, "end_process_at_deadline": True}
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 if way_in == "queue":
-    sqs_consumer(Kept("orders"), key=lambda message: "1", **options)(consume)(json.loads(sys.stdin.read()), context)
+    try:
+        sqs_consumer(Kept("orders"), key=lambda message: "1", **options)(consume)(json.loads(sys.stdin.read()), context)
+    except SystemExit:
+        threading.Event().wait(60)  # as for a thread that is no daemon
 else:
     http_endpoint(Kept("orders"), **options)(answer)(json.loads(sys.stdin.read()), context)
 print("lives on", flush=True)
@@ -97,8 +102,10 @@ def none_before() -> Iterator[None]:
     assert armed() == 0
 
 
-@pytest.mark.parametrize("way_in", ["queue", "http"])
-@pytest.mark.parametrize("what", ["holds the GIL", "sleeps", "is stopped"])
+@pytest.mark.parametrize(
+    ("way_in", "what"),
+    [*product(["queue", "http"], ["holds the GIL", "sleeps", "is stopped"]), ("queue", "is told to end")],
+)
 def test_a_process_that_has_not_answered_by_its_deadline_is_dead_before_another_takes_over(
     way_in: str, what: str, tmp_path: Path
 ) -> None:
@@ -115,6 +122,8 @@ def test_a_process_that_has_not_answered_by_its_deadline_is_dead_before_another_
         assert process.stdout.readline() == "started\n"
         if what == "is stopped":
             process.send_signal(signal.SIGSTOP)
+        if what == "is told to end":
+            process.send_signal(signal.SIGTERM)
         try:
             status = process.wait(PATIENCE)
         except subprocess.TimeoutExpired:

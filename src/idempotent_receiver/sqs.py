@@ -197,10 +197,12 @@ class _Invocation:
         return _failures([message for message, _ in failed])
 
     def _close(self, executor: Executor) -> None:
-        """End what the handlers have left behind, as long as the answer can wait for it. Where one has raised there is
-        no such bound: its message comes again, and what it has left behind must not wake up beside that.
+        """End what the handlers have left behind, for a stop margin at most and no longer than the answer can wait.
+        Where one has raised there is no such bound: its message comes again, and what it has left behind must not wake
+        up beside that.
         """
-        within_seconds = self.deadline.left_seconds - self.settings.stop_margin_seconds / 4
+        margin = self.settings.stop_margin_seconds
+        within_seconds = min(margin, self.deadline.left_seconds - margin / 4)
         left = executor.close(None if self.raised else within_seconds)
         if left is not None:
             self.settings.telemetry.left_behind(left.tasks, left.generators, left.threads)

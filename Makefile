@@ -59,9 +59,9 @@ cloud: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## keep a local cloud wi
 SAM_BUILD ?= .aws-sam/build
 .PHONY: sam-local
 sam-local: $(SAM) ## build the functions for this machine, for `sam local invoke Consumer -e events/fresh.json` beside `make cloud PORT=4566`
-	.tools/sam/bin/sam build --parameter-overrides Architecture=$(MACHINE) --build-dir $(SAM_BUILD)
-	sed 's/^    Default: arm64$$/    Default: $(MACHINE)/' $(SAM_BUILD)/template.yaml > $(SAM_BUILD)/template.here
-	mv $(SAM_BUILD)/template.here $(SAM_BUILD)/template.yaml
+	.tools/sam/bin/sam build --parameter-overrides Architecture=$(MACHINE) --build-dir "$(SAM_BUILD)"
+	sed 's/^    Default: arm64$$/    Default: $(MACHINE)/' "$(SAM_BUILD)/template.yaml" > "$(SAM_BUILD)/template.here"
+	mv "$(SAM_BUILD)/template.here" "$(SAM_BUILD)/template.yaml"
 
 .PHONY: test
 test: setup .build/host.complete .build/$(PLATFORM).complete ## run all tests (ARGS="-k name" for some)
@@ -182,7 +182,7 @@ installed = $(shell for python in $(1) "$$($(UV) python find --no-project $(1:py
 	$$python -c 'import sys; sys.exit("python%d.%d" % sys.version_info[:2] != "$(1)")' 2>/dev/null && echo $$python && break; done)
 # A package's age says nothing once it is copied and zipped, so bytecode is trusted as it is.
 compile = $(if $(call interpreter,$(1)),$(call interpreter,$(1)) -m compileall -q --invalidation-mode unchecked-hash \
-	-s $(2) -p /var/task $(3),@echo 'No $(call python,$(1)) runs here: the build for $(1) carries no bytecode and will start slower.')
+	-s "$(2)" -p /var/task $(3),@echo 'No $(call python,$(1)) runs here: the build for $(1) carries no bytecode and will start slower.')
 
 .PRECIOUS: .build/packages-%/.complete
 .build/packages-%/.complete: pyproject.toml uv.lock Makefile | $(UV)
@@ -199,14 +199,15 @@ else
 	@touch $@
 endif
 
-# The library without the operator's side, and the application. $(1): the platform, $(2): the folder to fill.
+# The library without the operator's side, and the application. $(1): the platform, $(2): the folder to fill, whose name is
+# quoted, for SAM says where it is, and the checkout may stand in a folder with a space in its name.
 define assemble
-	cp -R .build/packages-$(1)/packages/. $(2)
-	cp -R src/app src/idempotent_receiver $(2)
-	rm -rf $(2)/idempotent_receiver/operations $(2)/idempotent_receiver/__main__.py
-	find $(2)/app $(2)/idempotent_receiver \( -name __pycache__ -o -name '.*' \) -prune -exec rm -rf {} +
-	$(if $(filter host,$(1)),,@echo $(1) > $(2)/app/built-for)
-	$(call compile,$(1),$(2),$(2)/app $(2)/idempotent_receiver)
+	cp -R .build/packages-$(1)/packages/. "$(2)"
+	cp -R src/app src/idempotent_receiver "$(2)"
+	rm -rf "$(2)/idempotent_receiver/operations" "$(2)/idempotent_receiver/__main__.py"
+	find "$(2)/app" "$(2)/idempotent_receiver" \( -name __pycache__ -o -name '.*' \) -prune -exec rm -rf {} +
+	$(if $(filter host,$(1)),,@echo $(1) > "$(2)/app/built-for")
+	$(call compile,$(1),$(2),"$(2)/app" "$(2)/idempotent_receiver")
 endef
 
 .build/%.complete: .build/packages-%/.complete $(shell find src -name '*.py' -o -name '*.json' -o -name '*.yaml' 2>/dev/null)

@@ -291,20 +291,21 @@ def test_sam_builds_nothing_for_a_runtime_that_there_is_no_build_for(tmp_path: P
 
 def test_what_is_built_for_sam_local_runs_here_with_no_option(tmp_path: Path, architecture: str) -> None:
     """The template that is built is for this machine's architecture, so that nobody need type it."""
+    folder = tmp_path / "a build"
     subprocess.run(
-        ["make", "--silent", "sam-local", f"SAM_BUILD={tmp_path}"],
+        ["make", "--silent", "sam-local", f"SAM_BUILD={folder}"],
         cwd=ROOT,
         env=ENVIRONMENT,
         check=True,
         capture_output=True,
     )
-    built = (tmp_path / "template.yaml").read_text()
+    built = (folder / "template.yaml").read_text()
     (parameter,) = re.findall(r"(?ms)^  Architecture:\n(.*?)^  \w", built)
     assert re.findall(r"(?m)^    Default: (.*)$", parameter) == [architecture]
     assert built.count(f"Default: {architecture}") == 1
     machine = {"arm64": "aarch64", "x86_64": "x86_64"}[architecture]
     for function in ("Consumer", "Api"):
-        names = [path.name for path in (tmp_path / function).rglob("*.so*") if "cpython" in path.name]
+        names = [path.name for path in (folder / function).rglob("*.so*") if "cpython" in path.name]
         assert names
         assert [name for name in names if machine not in name] == []
 
@@ -357,6 +358,16 @@ def test_a_build_that_was_killed_halfway_stands_in_nobodys_way(fresh_checkout: P
     told, _ = waiting.communicate(timeout=300)
     assert waiting.returncode == 0, told
     assert files(tmp_path / "Api").keys() == files(DEPLOY_BUILD).keys()
+
+
+def test_a_checkout_may_stand_in_a_folder_with_a_space_in_its_name(tmp_path: Path) -> None:
+    """SAM says where to put a function, in full: half of such a name would be somebody else's folder."""
+    (tmp_path / "my").mkdir()
+    build = build_in(ROOT, "Consumer", tmp_path / "my project")
+    told, _ = build.communicate(timeout=300)
+    assert build.returncode == 0, told
+    assert files(tmp_path / "my project") == files(DEPLOY_BUILD)
+    assert not any((tmp_path / "my").iterdir())
 
 
 @pytest.mark.parametrize(("given", "taken"), [({}, "true"), ({"UV_SYSTEM_CERTS": "false"}, "false")])

@@ -34,6 +34,8 @@ def missing(profile: str | None, region: str | None) -> list[str]:
         found = {REGION: session.region_name, CREDENTIALS: session.get_credentials()}
     except BotoCoreError as error:
         return [f"No credentials: {error}. Name a profile that is there with AWS_PROFILE, or run `aws configure`."]
+    except (OSError, ValueError) as error:  # botocore passes these on
+        return [f"No credentials: the profile's credential_process could not be run or understood: {error}."]
     return [remedy for remedy, value in found.items() if not value]
 
 

@@ -103,6 +103,16 @@ def test_a_profile_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert "Traceback" not in told.stderr
 
 
+@pytest.mark.parametrize("program", ["/nonexistent/program", "echo nonsense"])
+def test_a_program_that_hands_out_nothing_is_told_of(tmp_path: Path, program: str) -> None:
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws" / "config").write_text(f"[default]\nregion = us-east-1\ncredential_process = {program}\n")
+    told = asked(tmp_path)
+    assert told.returncode == 1
+    assert told.stderr.startswith("No credentials: the profile's credential_process could not be run or understood: ")
+    assert told.stderr.count("\n") == 1
+
+
 def test_whoever_hands_out_credentials_has_its_time_and_no_more(tmp_path: Path) -> None:
     """A program of the caller's may wait for ever."""
     (tmp_path / ".aws").mkdir()

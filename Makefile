@@ -32,6 +32,7 @@ EVENT ?= events/fresh.json
 WORKERS ?= 4
 
 # A target's stamp is touched when it is complete, so that nothing is downloaded twice and nothing half-made is trusted.
+PACKAGER := .tools/uv/.complete
 DEVELOPMENT := .venv/.complete
 MINISTACK := .tools/ministack/.complete
 SAM := .tools/sam/.complete
@@ -142,7 +143,7 @@ clean: ## remove everything that was made
 locked = mkdir -p .build && $(PYTHON) -c 'import fcntl, os, sys; lock = os.open(".build/lock", os.O_RDWR | os.O_CREAT); \
 	fcntl.flock(lock, fcntl.LOCK_EX); os.set_inheritable(lock, True); os.execvp(sys.argv[1], sys.argv[1:])'
 
-$(UV): requirements/uv.txt
+$(PACKAGER): requirements/uv.txt
 ifndef ALONE
 	@test -n "$(PYTHON)" || { echo "No Python of 3.11 or newer was found; name one: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(locked) $(MAKE) --no-print-directory ALONE=1 $@
@@ -152,12 +153,12 @@ else
 	@touch $@
 endif
 
-$(DEVELOPMENT): pyproject.toml uv.lock | $(UV)
+$(DEVELOPMENT): pyproject.toml uv.lock | $(PACKAGER)
 	$(UV) sync --locked --all-extras --python .tools/uv/bin/python
 	@touch $@
 
 # These pin their own botocore, boto3 or pydantic: each gets an environment of its own, so that none of it decides what we run on.
-.tools/%/.complete: requirements/%.txt | $(UV)
+.tools/%/.complete: requirements/%.txt | $(PACKAGER)
 	$(UV) venv --quiet --clear --python .tools/uv/bin/python .tools/$*
 	$(UV) pip install $(if $(filter ministack,$*),--compile-bytecode) --python .tools/$*/bin/python --require-hashes -r $<
 	@touch $@
@@ -185,7 +186,7 @@ compile = $(if $(call interpreter,$(1)),$(call interpreter,$(1)) -m compileall -
 	-s "$(2)" -p /var/task $(3),@echo 'No $(call python,$(1)) runs here: the build for $(1) carries no bytecode and will start slower.')
 
 .PRECIOUS: .build/packages-%/.complete
-.build/packages-%/.complete: pyproject.toml uv.lock Makefile | $(UV)
+.build/packages-%/.complete: pyproject.toml uv.lock Makefile | $(PACKAGER)
 ifndef ALONE
 	@$(locked) $(MAKE) --no-print-directory ALONE=1 $@
 else
@@ -228,7 +229,7 @@ run cloud: .build/$(HOST).complete
 endif
 install_peer = $(UV) pip install --quiet --python .tools/uv/bin/python $(call wheels,$*) --only-binary :all: \
 	--constraint requirements/bench.txt --target
-.build/peer-%/.complete: requirements/bench.txt Makefile | $(UV)
+.build/peer-%/.complete: requirements/bench.txt Makefile | $(PACKAGER)
 	rm -rf $(@D)
 	$(install_peer) $(@D)/runtime boto3
 	$(install_peer) $(@D)/packages aws-lambda-powertools jmespath pydantic
@@ -272,7 +273,7 @@ endif
 # -----------------------------------------------------------------------------------------------------------------------
 
 .PHONY: lock
-lock: $(UV) ## pin the newest allowed versions of everything
+lock: $(PACKAGER) ## pin the newest allowed versions of everything
 	$(UV) lock --upgrade
 	for name in uv ministack sam runtime openapi checkov bench; do $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 \
 		--no-header --no-annotate --generate-hashes requirements/$$name.in -o requirements/$$name.txt; done

@@ -360,6 +360,21 @@ def test_a_build_that_was_killed_halfway_stands_in_nobodys_way(fresh_checkout: P
     assert files(tmp_path / "Api").keys() == files(DEPLOY_BUILD).keys()
 
 
+def test_a_kill_while_the_packager_is_installed_stands_in_nobodys_way(fresh_checkout: Path, tmp_path: Path) -> None:
+    """It is the first thing that is made, and all else is made by it: a part of the program is not the program."""
+    program = fresh_checkout / ".tools/uv/bin/uv"
+    shutil.rmtree(fresh_checkout / ".tools", ignore_errors=True)
+    with build_in(fresh_checkout, "Consumer", tmp_path / "halfway") as halfway:
+        while not program.exists():
+            assert halfway.poll() is None
+        os.killpg(halfway.pid, signal.SIGKILL)
+    program.write_bytes(program.read_bytes()[:4096])  # the kill may have come after the last byte
+    build = build_in(fresh_checkout, "Consumer", tmp_path / "Consumer")
+    told, _ = build.communicate(timeout=300)
+    assert build.returncode == 0, told
+    assert files(tmp_path / "Consumer").keys() == files(DEPLOY_BUILD).keys()
+
+
 def test_a_checkout_may_stand_in_a_folder_with_a_space_in_its_name(tmp_path: Path) -> None:
     """SAM says where to put a function, in full: half of such a name would be somebody else's folder."""
     (tmp_path / "my").mkdir()

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from boto3.dynamodb.types import TypeSerializer
+from botocore.exceptions import BotoCoreError, ClientError
 
 from local import container
 from local.cloud import LOOPBACK, ROOT, running_cloud
-from local.deploy import HOST_BUILD, Stack, deploy
+from local.deploy import HOST_BUILD, DeployError, Stack, deploy
 from local.emulator import Function, running_function
 from local.endings import endings, told_of
+from local.program import INTERRUPTED
 from local.server import ServerError
 
 if TYPE_CHECKING:
@@ -142,9 +144,12 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         answer = invoke(event)
-    except ServerError as error:
+    except (ServerError, DeployError, ClientError, BotoCoreError) as error:
         print(error, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("stopped, and cleared up", file=sys.stderr)
+        return INTERRUPTED
     print(json.dumps(answer, indent=2))
     expected = expected_answer(event)
     if expected is None:

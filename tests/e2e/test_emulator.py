@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from local import container, invoke
-from local.cloud import running_cloud
+from local.cloud import ROOT, running_cloud
 from local.deploy import Stack
 from local.emulator import running_function
+from local.program import INTERRUPTED
 from local.server import ServerError
+from tests import ctrl_c
+from tests.e2e.test_cloud import eventually, nothing_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,6 +131,38 @@ def test_the_command_fails_on_another_answer(
     monkeypatch.setattr(invoke, "invoke", lambda _event: answer)
     assert invoke.main([str(invoke.EVENTS / "fresh.json")]) == status
     assert json.loads(capsys.readouterr().out) == answer
+
+
+def test_a_ctrl_c_ends_the_command_with_a_word_and_leaves_nothing(tmp_path: Path) -> None:
+    with ctrl_c.heeded():
+        program = subprocess.Popen(
+            [sys.executable, "-m", "local.invoke", "events/fresh.json"],
+            cwd=ROOT,
+            env={**os.environ, "TMPDIR": str(tmp_path), "LOCALSTACK_HOST": ""},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+    assert eventually(lambda: any(tmp_path.glob("local-server-*")))
+    os.killpg(program.pid, signal.SIGINT)
+    told, why = program.communicate(timeout=60)
+    assert (program.returncode, told, why) == (INTERRUPTED, "", "stopped, and cleared up\n")
+    assert nothing_left(tmp_path)
+
+
+def test_the_command_says_what_the_cloud_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A cloud that LOCALSTACK_HOST names may have a stack of that name."""
+    with running_cloud() as cloud:
+        cloud.client("cloudformation").create_stack(
+            StackName="receiver",
+            TemplateBody='{"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}',
+        )
+        monkeypatch.setenv("LOCALSTACK_HOST", cloud.endpoint_url.partition("//")[2])
+        assert invoke.main([str(invoke.EVENTS / "fresh.json")]) == 1
+    assert "already exists" in capsys.readouterr().err
 
 
 def test_the_command_asks_which_event(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,28 +12,36 @@ MOST_LEVELS = 32
 """How deep lists and maps may nest in an argument, as in DynamoDB. This also stops a value that holds itself."""
 
 _LONGEST_PLACE = 80
+_KEPT = frozenset({str, int, bytes, bool, type(None)})
+"""What most values are: nobody can change them, so they are their own copies."""
+
+Place = str | tuple["Place", str | int]
+"""Where a value stands: a name, or a name or number within another place. It is put into words only where something is
+refused: names may be long, and a list may hold thousands.
+"""
 
 
-def plain_copy(value: object, place: str, levels: int = MOST_LEVELS) -> Any:
+def plain_copy(value: object, place: Place, levels: int = MOST_LEVELS) -> Any:
     """A copy of `value` that shares nothing with it, made of str, int, Decimal, bytes, bool, None, list, dict and set:
     a tuple becomes a list, a subclass its plain type, boto3's Binary bytes.
 
     Raises TypeError for anything else, and ValueError for more than `levels` levels below this one. Their text names
     the place (`Item.lines[0].price`, if `place` is "Item") and never the value.
     """
-    if value is None or isinstance(value, bool):
+    if type(value) in _KEPT:
         return value
     if (scalar := _scalar(value, place)) is not None:
         return scalar
     if isinstance(value, AbstractSet):
         return _set(value, place)
     if not isinstance(value, Mapping | list | tuple):
-        raise TypeError(f"{place} is {_refused(value)}")
+        raise TypeError(f"{_told(place)} is {_refused(value)}")
     if levels < 0:
-        raise ValueError(f"{place[:_LONGEST_PLACE]}... nests more than {MOST_LEVELS} levels: does it hold itself?")
+        told = _told(place)[:_LONGEST_PLACE]
+        raise ValueError(f"{told}... nests more than {MOST_LEVELS} levels: does it hold itself?")
     if isinstance(value, Mapping):
-        return {_name(name, place): plain_copy(held, f"{place}.{name}", levels - 1) for name, held in value.items()}
-    return [plain_copy(held, f"{place}[{index}]", levels - 1) for index, held in enumerate(value)]
+        return {_name(name, place): plain_copy(held, (place, name), levels - 1) for name, held in value.items()}
+    return [plain_copy(held, (place, index), levels - 1) for index, held in enumerate(value)]
 
 
 def named_type(value: object) -> str:
@@ -44,7 +52,15 @@ def named_type(value: object) -> str:
     return f"{'an' if name[:1] in tuple('aeiouAEIOU') else 'a'} {name}"
 
 
-def _scalar(value: object, place: str) -> str | int | Decimal | bytes | None:
+def _told(place: Place) -> str:
+    parts: list[str] = []
+    while isinstance(place, tuple):
+        place, part = place
+        parts.append(f"[{part}]" if isinstance(part, int) else f".{part}")
+    return place + "".join(reversed(parts))
+
+
+def _scalar(value: object, place: Place) -> str | int | Decimal | bytes | None:
     """The scalar that a value is, without what a subclass has added; None where it is no scalar."""
     match value:
         case str():
@@ -53,7 +69,7 @@ def _scalar(value: object, place: str) -> str | int | Decimal | bytes | None:
             return int.__int__(value)
         case Decimal():
             if not value.is_finite():
-                raise TypeError(f"{place} is a Decimal that is not finite, which DynamoDB cannot store")
+                raise TypeError(f"{_told(place)} is a Decimal that is not finite, which DynamoDB cannot store")
             return Decimal(value)
         case bytes() | bytearray():
             return bytes(value)
@@ -62,28 +78,28 @@ def _scalar(value: object, place: str) -> str | int | Decimal | bytes | None:
     return bytes(held) if isinstance(held, bytes | bytearray) else None
 
 
-def _set(value: AbstractSet[object], place: str) -> set[str | int | Decimal | bytes]:
+def _set(value: AbstractSet[object], place: Place) -> set[str | int | Decimal | bytes]:
     copied: set[str | int | Decimal | bytes] = set()
     kinds: set[str] = set()
     for held in value:
         scalar = None if isinstance(held, bool) else _scalar(held, place)
         if scalar is None:
-            raise TypeError(f"{place} holds {named_type(held)}{_SETS}")
+            raise TypeError(f"{_told(place)} holds {named_type(held)}{_SETS}")
         copied.add(scalar)
         kinds.add("numbers" if isinstance(scalar, int | Decimal) else type(scalar).__name__)
     if len(kinds) > 1:
-        raise TypeError(f"{place} mixes {' and '.join(sorted(kinds))}{_SETS}")
+        raise TypeError(f"{_told(place)} mixes {' and '.join(sorted(kinds))}{_SETS}")
     if not kinds:
-        raise TypeError(f"{place} is an empty set, which DynamoDB cannot store: leave the attribute out")
+        raise TypeError(f"{_told(place)} is an empty set, which DynamoDB cannot store: leave the attribute out")
     return copied
 
 
 _SETS = ": a set is of str, of numbers (int, Decimal) or of bytes"
 
 
-def _name(name: object, place: str) -> str:
+def _name(name: object, place: Place) -> str:
     if not isinstance(name, str):
-        raise TypeError(f"{place} has a name that is {named_type(name)}: names are str")
+        raise TypeError(f"{_told(place)} has a name that is {named_type(name)}: names are str")
     return str.__str__(name)
 
 

@@ -448,7 +448,7 @@ MUTANTS = [
         name="a copy shares what a list holds",
         promise=5,
         file="plain_values.py",
-        old='    return [plain_copy(held, f"{place}[{index}]", levels - 1) for index, held in enumerate(value)]\n',
+        old="    return [plain_copy(held, (place, index), levels - 1) for index, held in enumerate(value)]\n",
         new="    return list(value)\n",
         where=(UNIT.format("transaction"),),
     ),

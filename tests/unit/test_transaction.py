@@ -220,6 +220,30 @@ def test_what_is_no_plain_value_is_refused_at_the_call_with_its_place(value: obj
     assert tx.actions == ()
 
 
+class Spelt(str):
+    """A name that knows how often it was put into words."""
+
+    __slots__ = ("times",)
+    times: int
+
+    def __format__(self, spec: str) -> str:
+        self.times += 1
+        return str.__str__(self)
+
+
+def test_a_value_s_place_is_put_into_words_only_where_it_is_refused() -> None:
+    """Else a long name over a long list, in a sender's body that is stored as it is, would cost their product."""
+    name = Spelt("n" * 1000)
+    name.times = 0
+
+    put(id="1", value={name: [{"a": 1}] * 1000})
+    assert name.times == 0
+
+    with pytest.raises(TypeError, match=r"Item\.value\.n+\[1\]\.a is a float"):
+        put(id="1", value={name: [{"a": 1}, {"a": 0.5}]})
+    assert name.times == 1
+
+
 def test_a_float_to_compare_with_is_refused_at_the_call_too() -> None:
     """Every argument is looked at, not items alone."""
     with pytest.raises(TypeError, match=r"a transaction's Update: ExpressionAttributeValues\.:x is a float"):

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
 from idempotent_receiver.plain_values import named_type, plain_copy
@@ -128,12 +129,24 @@ def _copied(kind: Kind, name: str, value: object) -> Any:
         case "ReturnValuesOnConditionCheckFailure":
             _require(place, value, str, "ALL_OLD or NONE", valid=_WORDS.__contains__)
         case _:
-            _require(place, value, Mapping, "a mapping")
+            _require(place, value, Mapping, "a mapping that is not empty: leave it out", valid=bool)
     copy = plain_copy(value, place)
     if name == "ExpressionAttributeNames":
         for placeholder, attribute in copy.items():
             _require(f"{place}.{placeholder}", attribute, str, "a str")
+    if name == "Key":
+        for attribute, part in copy.items():
+            _require_key(f"{place}.{attribute}", part)
     return copy
+
+
+def _require_key(place: str, part: object) -> None:
+    takes = "a plain str, number or bytes, and not an empty one"
+    # True is an int to Python, and no key to DynamoDB.
+    if isinstance(part, bool) or not isinstance(part, str | int | Decimal | bytes):
+        raise TypeError(f"{place} takes {takes}; it is {named_type(part)}")
+    if isinstance(part, str | bytes) and not part:
+        raise ValueError(f"{place} takes {takes}")
 
 
 def _require(

@@ -323,6 +323,8 @@ def test_an_argument_of_another_type_is_refused_at_the_call(argument: str, given
         ("UpdateExpression", ""),
         ("ConditionExpression", ""),
         ("Key", {}),
+        ("ExpressionAttributeNames", {}),
+        ("ExpressionAttributeValues", {}),
         ("ReturnValuesOnConditionCheckFailure", "ALL_NEW"),
         ("ReturnValuesOnConditionCheckFailure", ""),
     ],
@@ -342,6 +344,36 @@ def test_a_placeholder_stands_for_a_text() -> None:
     """ExpressionAttributeNames are names by names, nothing else."""
     with pytest.raises(TypeError, match=r"ExpressionAttributeNames\.#a takes a str; it is an int"):
         update(ExpressionAttributeNames={"#a": 1})
+
+
+@pytest.mark.parametrize(
+    ("part", "error"),
+    [
+        (None, TypeError),
+        (True, TypeError),
+        ({"S": "1"}, TypeError),
+        (["1"], TypeError),
+        ({"1"}, TypeError),
+        ("", ValueError),
+        (b"", ValueError),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("method", ["update", "delete", "check"])
+def test_what_can_be_no_key_is_refused_at_the_call(method: str, part: object, error: type[Exception]) -> None:
+    """None is a variable that is not set, and {"S": ...} what boto3's client takes instead."""
+    wanted: dict[str, Any] = {"update": {"UpdateExpression": "REMOVE a"}, "check": {"ConditionExpression": "a = b"}}
+    tx = Transaction()
+
+    with pytest.raises(error, match=r"Key\.id takes a plain str, number or bytes, and not an empty one"):
+        getattr(tx, method)(TableName="T", Key={"id": part}, **wanted.get(method, {}))
+
+    assert tx.actions == ()
+
+
+@pytest.mark.parametrize("part", ["1", 0, Decimal(7), b"1", Binary(b"1"), Colour.RED], ids=repr)
+def test_a_key_is_a_str_a_number_or_bytes(part: object) -> None:
+    Transaction().delete(TableName="T", Key={"id": part})
 
 
 # Once the handler has returned.

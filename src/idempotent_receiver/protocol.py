@@ -219,11 +219,11 @@ def _read(courses: Sequence[Course[Answer]], store: RecordStore) -> None:
     if not courses:
         return
     try:
-        found = list(store.read([course.transition.id for course in courses]))
+        found = list(zip(courses, store.read([course.transition.id for course in courses]), strict=True))
     except Exception as error:  # noqa: BLE001  # whatever a store raises is a defect
         _end(courses, error)
         return
-    for course, record in zip(courses, found, strict=True):
+    for course, record in found:
         if isinstance(record, Unknown):
             course.trouble = record.why
             course.answer = None if record.retry else Unavailable(record.why, retry=False)
@@ -233,11 +233,11 @@ def _read(courses: Sequence[Course[Answer]], store: RecordStore) -> None:
 
 def _write(courses: Sequence[Course[Answer]], send: Callable[[], Sequence[Written | ActionFailed]]) -> None:
     try:
-        answers = list(send())
+        answers = list(zip(courses, send(), strict=True))
     except Exception as error:  # noqa: BLE001  # whatever a store raises is a defect
         _end(courses, error)
         return
-    for course, written in zip(courses, answers, strict=True):
+    for course, written in answers:
         course.absorb(written)
 
 

@@ -117,7 +117,7 @@ MUTANTS = [
         "        return\n"
         "    for course, written",
         new="    except Exception as error:\n"
-        "        answers = [Unknown(type(error).__name__)] * len(courses)\n"
+        "        answers = [(course, Unknown(type(error).__name__)) for course in courses]\n"
         "    for course, written",
         where=(SCENARIOS.format("store"), UNIT.format("protocol")),
     ),
@@ -129,7 +129,7 @@ MUTANTS = [
         "        return\n"
         "    for course, record",
         new="    except Exception as error:\n"
-        "        found = [Unknown(type(error).__name__)] * len(courses)\n"
+        "        found = [(course, Unknown(type(error).__name__)) for course in courses]\n"
         "    for course, record",
         where=(UNIT.format("protocol"),),
     ),

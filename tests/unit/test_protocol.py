@@ -230,6 +230,18 @@ def test_what_a_store_raises_ends_those_that_it_was_asked_about_and_no_others() 
     assert store.names == ["read", "insert"]
 
 
+@pytest.mark.parametrize("answers", [[], [Applied()], [Applied()] * 3], ids=["none", "too few", "too many"])
+@pytest.mark.parametrize("assumed", [None, Unseen()], ids=["insert", "read"])
+def test_as_many_answers_as_were_asked_for_or_none_is_believed(answers: list[Any], assumed: Any) -> None:
+    """Which answer is whose cannot be known, and what a store of one's own does wrong must not end the batch."""
+    store = Script(answers)
+
+    told = drive([(claim("a"), assumed), (claim("b"), assumed)], store, deadline())
+
+    assert all(isinstance(each, Unavailable) and "the store raised ValueError" in each.why for each in told)
+    assert len(store.calls) == 1
+
+
 @pytest.mark.parametrize("error", DEFECTS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("applied", [False, True])
 def test_a_commit_that_raises_ends_at_once(error: Exception, applied: bool) -> None:

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from inspect import unwrap
+from types import CodeType
 from typing import Any
 
 
@@ -42,16 +43,18 @@ def joined(namespace: str | None, name: str) -> str:
     return found if namespace is None else f"{namespace}.{found}"
 
 
-def take(store: Any, user: str, name: str) -> None:
+def take(store: Any, user: str, name: str, source: str | None = None) -> None:
     """Let `user` have the store's namespace, unless another has it: one namespace, one function.
 
-    Two would take each other's records for their own, under any key that both use. The same user may come again. A
-    store without a namespace is anybody's: its keys are messageIds. Raises ValueError, with `name` in the remedy.
+    Two would take each other's records for their own, under any key that both use. The same user may come again, and so
+    may one of the same `source`. A store without a namespace is anybody's: its keys are messageIds. Raises ValueError,
+    with `name` in the remedy.
     """
     if store.namespace is None:
         return
-    first = _users_of(getattr(store, "table_id", store)).setdefault(store.namespace, user)
-    if first != user:
+    users = _users_of(getattr(store, "table_id", store))
+    first, first_source = users.setdefault(store.namespace, (user, source))
+    if first != user and (source is None or source != first_source):
         remedy = f'store.named("{name}")' if hasattr(store, "named") else "a store with a namespace of its own"
         raise ValueError(
             f"one namespace, one function: {store.namespace!r} is already taken by {first}, whose results {user} would "
@@ -59,11 +62,11 @@ def take(store: Any, user: str, name: str) -> None:
         )
 
 
-def user_of(way_in: str, function: Callable[..., Any]) -> tuple[str, str]:
-    """Who a function is that a way in wraps: the same whenever its module is loaded again. And what to call its store.
+def user_of(way_in: str, function: Callable[..., Any]) -> tuple[str, str, str | None]:
+    """Who a function is that a way in wraps, what to call its store, and which source it has.
 
-    By module and qualified name, since a reload, a test or a factory makes another object of the same function; a
-    lambda's first line is in it, as all have one name.
+    By module and qualified name, since a reload, a test or a factory makes another object of the same function, and by
+    file, since a test may load one under another name. A lambda's first line is in both, as all have one name.
     """
     found: Any = function
     while isinstance(found, partial):
@@ -71,19 +74,21 @@ def user_of(way_in: str, function: Callable[..., Any]) -> tuple[str, str]:
     if not hasattr(found, "__qualname__"):
         found = type(found)
     name = found.__qualname__.rpartition(".")[2]
-    line = f":{unwrap(found).__code__.co_firstlineno}" if name == "<lambda>" else ""
-    module = getattr(found, "__module__", None)
-    return f"{module}.{found.__qualname__}{line} ({way_in})", name if name.isidentifier() else "another"
+    code: CodeType | None = getattr(unwrap(found), "__code__", None)
+    line = f":{code.co_firstlineno}" if code is not None and name == "<lambda>" else ""
+    who = f"{found.__qualname__}{line} ({way_in})"
+    source = None if code is None else f"{code.co_filename}: {who}"
+    return f"{getattr(found, '__module__', None)}.{who}", name if name.isidentifier() else "another", source
 
 
-_users: dict[str | int, dict[str, str]] = {}
-"""Of each table in this process, by its name or its object's id: who has which namespace."""
+_users: dict[str | int, dict[str, tuple[str, str | None]]] = {}
+"""Of each table in this process, by its name or its object's id: who has which namespace, and from which source."""
 
 _kept: list[object] = []
 """Tables that cannot tell when they are gone, kept so that no other gets their id."""
 
 
-def _users_of(table: object) -> dict[str, str]:
+def _users_of(table: object) -> dict[str, tuple[str, str | None]]:
     place = table if isinstance(table, str) else id(table)
     if place not in _users and not isinstance(table, str):
         try:

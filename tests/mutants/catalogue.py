@@ -169,8 +169,8 @@ MUTANTS = [
         name="the second function of a namespace is let in",
         promise=1,
         file="namespaces.py",
-        old="    if first != user:\n",
-        new="    if first != user and False:\n",
+        old="    if first != user and (",
+        new="    if first != user and False and (",
         where=(UNIT.format("namespaces"),),
     ),
     Mutant(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from functools import partial
+from importlib.util import module_from_spec, spec_from_file_location
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -20,6 +21,7 @@ from tests.unit.test_http import request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 Store = MemoryStore | DynamoDBStore
 
@@ -149,6 +151,31 @@ def test_the_same_function_decorated_again_is_the_same_function(store: Store) ->
 
 def _made_of(store: Store) -> tuple[Any, ...]:
     return ("orders",) if isinstance(store, MemoryStore) else (store.table_name, "orders", store.client)
+
+
+def loaded(path: Path, name: str) -> Any:
+    """A module of that file under that name, as a test of a Lambda handler loads it."""
+    spec = spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_file_that_is_loaded_under_another_name_has_the_same_functions(store: Store, tmp_path: Path) -> None:
+    """As a test loads a handler by its path, or a program that is started is imported too."""
+    source = "def work(order): return 'worked'\n\nother = lambda order: 'other'\n"
+    (tmp_path / "app.py").write_text(source)
+    (tmp_path / "copy.py").write_text(source)
+    first, again = loaded(tmp_path / "app.py", "app"), loaded(tmp_path / "app.py", "src.app")
+
+    once(store)(first.work)
+    once(store)(again.work)
+    with pytest.raises(ValueError, match=r"src\.app\.<lambda>"):
+        once(store)(again.other)
+    with pytest.raises(ValueError, match=r"copy\.work"):
+        once(store)(loaded(tmp_path / "copy.py", "copy").work)
 
 
 def test_another_object_for_the_same_dynamodb_table_is_the_same_table() -> None:

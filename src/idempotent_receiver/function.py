@@ -162,6 +162,7 @@ class _Wrapped:
         self.signature = signature.replace(
             parameters=[one for name, one in signature.parameters.items() if name != self.transaction]
         )
+        self.transaction_place = _place(signature, self.transaction)
         self.result_type = hints_of(function, self.name).get("return", Any)
         self._adapter: TypeAdapter[Any] | None = None
 
@@ -173,7 +174,7 @@ class _Wrapped:
             begun = call.claim()
             if not isinstance(begun, Attempt):
                 return self._answer(begun, key)
-            handled = run(lambda attempt: self.function(*args, **kwargs, **self._lent(attempt)), begun)
+            handled = run(lambda attempt: self._run(attempt, args, kwargs), begun)
             return self._ended(call, handled, key)
 
         return called
@@ -197,7 +198,7 @@ class _Wrapped:
                 # The loop stood still since the claim, in a handler that did not await or in a suspended machine.
                 await _to_its_end(call.give_back)
                 return self._answer(NotStarted(), key)
-            handled = await run_async(lambda attempt: self.function(*args, **kwargs, **self._lent(attempt)), begun)
+            handled = await run_async(lambda attempt: self._run(attempt, args, kwargs), begun)
             return await _to_its_end(lambda: self._ended(call, handled, key))
 
         return called
@@ -210,8 +211,14 @@ class _Wrapped:
         fingerprint = None if self.payload is None else self.payload.fingerprint(document)
         return Call(self.terms, key, fingerprint, self.lease.begin(bound, self.name)), key
 
-    def _lent(self, attempt: Attempt) -> dict[str, Any]:
-        return {} if self.transaction is None else {self.transaction: attempt.transaction}
+    def _run(self, attempt: Attempt, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function, with its transaction in its place among the caller's arguments."""
+        name, place = self.transaction, self.transaction_place
+        if name is None:
+            return self.function(*args, **kwargs)
+        if place is not None and len(args) > place:
+            return self.function(*args[:place], attempt.transaction, *args[place:], **kwargs)
+        return self.function(*args, **kwargs, **{name: attempt.transaction})
 
     def _ended(self, call: Call, handled: Handled, key: str) -> Any:
         ended = call.settle(handled)
@@ -267,6 +274,14 @@ class _Wrapped:
 
             self._adapter = TypeAdapter(self.result_type)
         return self._adapter.validate_json(data)
+
+
+def _place(signature: inspect.Signature, name: str | None) -> int | None:
+    """Which of the positional arguments a parameter is; None for one that is given by its name alone."""
+    for place, parameter in enumerate(signature.parameters.values()):
+        if parameter.name == name and parameter.kind is not parameter.KEYWORD_ONLY:
+            return place
+    return None
 
 
 async def _to_its_end(job: Callable[[], Result]) -> Result:

@@ -12,7 +12,8 @@ from contextvars import Context
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import pytest
 from pydantic import BaseModel
@@ -462,6 +463,33 @@ def test_a_transaction_commits_with_the_completion_or_not_at_all(store: Counting
         post({"id": "2", "entry": "e"})  # type: ignore[call-arg]
     assert (record(store, "1")["status"], record(store, "2")["status"]) == ("COMPLETED", "FAILED")
     assert store.asked == ["insert", "commit", "insert", "commit", "replace"]
+
+
+def test_a_transaction_is_given_wherever_its_parameter_stands(clock: HeldClock) -> None:
+    """The caller's arguments go by the signature that the caller sees."""
+    once = partial(idempotent, key=lambda *args, **kwargs: "1", payload=None, lease_seconds=60, clock=clock)
+
+    def first(tx: Transaction, order: str, note: str = "") -> str:
+        return f"{type(tx).__name__} {order} {note}"
+
+    def between(order: str, tx: Transaction, note: str = "") -> str:
+        return first(tx, order, note)
+
+    def by_name(order: str, *notes: str, tx: Transaction) -> str:
+        return first(tx, order, *notes)
+
+    def by_place(tx: Transaction, /, order: str, note: str = "") -> str:
+        return first(tx, order, note)
+
+    async def awaited(order: str, tx: Transaction, note: str = "") -> str:
+        return first(tx, order, note)
+
+    for function in (first, between, by_name, by_place):
+        assert cast("Any", once(MemoryStore("a"))(function))("o", "n") == "Transaction o n"
+    for function in (first, between):
+        assert cast("Any", once(MemoryStore("a"))(function))("o", note="n") == "Transaction o n"
+        assert cast("Any", once(MemoryStore("a"))(function))(order="o") == "Transaction o "
+    assert asyncio.run(cast("Any", once(MemoryStore("a"))(awaited))("o", "n")) == "Transaction o n"
 
 
 def test_a_commit_without_an_answer_is_no_success_and_undoes_nothing(store: CountingStore, clock: HeldClock) -> None:

@@ -104,17 +104,28 @@ _TELLING_STARTS: Final = (
 def answered(ask: Callable[[], Answer]) -> Answer:
     """What a client answers. Once a request has left, only ClientError and BotoCoreError are raised.
 
-    botocore's parsers raise AttributeError, UnicodeDecodeError and others for an answer that a proxy has made. The
-    request may have been applied all the same, so these become `UnreadableAnswer`.
+    For an answer that a proxy has made botocore's parsers raise AttributeError, UnicodeDecodeError and others. A web
+    page with status 200 they take for an empty answer, which would say that a write took effect. The request may have
+    been applied or not, so these become `UnreadableAnswer`.
     """
     try:
-        return ask()
+        answer = ask()
     except (ClientError, BotoCoreError):
         raise
     except Exception as error:
         if any(frame.f_globals.get("__name__") == "botocore.parsers" for frame, _ in walk_tb(error.__traceback__)):
             raise UnreadableAnswer from error
         raise
+    metadata = answer.get("ResponseMetadata", {}) if isinstance(answer, dict) else {}
+    # A stubbed client's answers may tell no type.
+    kind = metadata.get("HTTPHeaders", {}).get("content-type", _DYNAMODBS[0])
+    if not kind.startswith(_DYNAMODBS):
+        raise UnreadableAnswer
+    return answer
+
+
+_DYNAMODBS: Final = ("application/x-amz-json", "application/cbor")
+"""In what DynamoDB answers, by the protocols that botocore knows for it."""
 
 
 def written(code: str, request: Request, message: str = "", *, where: str = "") -> NotApplied | Unknown:

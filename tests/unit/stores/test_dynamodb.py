@@ -65,9 +65,10 @@ class Refusal:
 class Garbled:
     """An answer of somebody else's."""
 
-    def __init__(self, content: bytes, status: int = 200) -> None:
+    def __init__(self, content: bytes, status: int = 200, **headers: str) -> None:
         self.content = content
         self.status = status
+        self.headers = HTTPHeaders.from_dict({name.replace("_", "-"): value for name, value in headers.items()})
 
 
 Reply = dict[str, Any] | Refusal | Garbled | Exception
@@ -106,7 +107,7 @@ class Wire:
         if isinstance(reply, Exception):
             raise reply
         if isinstance(reply, Garbled):
-            return AWSResponse(request.url, reply.status, HTTPHeaders(), Raw(reply.content))
+            return AWSResponse(request.url, reply.status, reply.headers, Raw(reply.content))
         status, content = (reply.status, reply.body) if isinstance(reply, Refusal) else (200, reply)
         return AWSResponse(request.url, status, HTTPHeaders(), Raw(json.dumps(content).encode()))
 
@@ -456,6 +457,25 @@ def test_an_answer_that_does_not_answer_for_each_statement_leaves_a_doubt(body: 
     for answers in (wire.store.insert(records(2)), wire.store.replace(changes(2)), wire.store.read(["a", "b"])):
         assert len(answers) == 2
         assert all(isinstance(answer, Unknown) and answer.retry for answer in answers)
+
+
+@pytest.mark.parametrize("kind", ["text/html", "text/html; charset=utf-8", "application/json", ""])
+def test_a_web_page_with_status_200_has_written_nothing_that_we_know_of(kind: str) -> None:
+    """Botocore takes it for an empty answer, which is what DynamoDB gives to a write that took effect."""
+    wire = Wire(Garbled(b"<html>Sign in to this network</html>", Content_Type=kind))
+
+    for answers in (wire.store.insert(records(1)), wire.store.replace(changes(1)), wire.store.read(["a"])):
+        assert [isinstance(answer, Unknown) and answer.retry for answer in answers] == [True]
+        assert "UnreadableAnswer" in why(answers[0])
+    assert isinstance(wire.store.commit(change(), ()), Unknown)
+
+
+@pytest.mark.parametrize("kind", ["application/x-amz-json-1.0", "application/x-amz-json-1.1; charset=utf-8"])
+def test_dynamodb_s_own_empty_answer_to_a_write_is_one(kind: str) -> None:
+    wire = Wire(Garbled(b"{}", Content_Type=kind))
+
+    assert wire.store.insert(records(1)) == wire.store.replace(changes(1)) == [Applied()]
+    assert wire.store.commit(change(), ()) == Applied()
 
 
 def test_what_a_client_raises_before_it_has_sent_anything_is_let_through() -> None:

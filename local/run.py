@@ -112,12 +112,13 @@ def set_up(
     show: Show,
     *,
     protected: bool = True,
-    name: str = "receiver",
+    name: str | None = None,
     parameters: Mapping[str, str] | None = None,
     port: int | None = None,
     also_at: str = LOOPBACK,
 ) -> Iterator[tuple[Cloud, Stage]]:
-    """Have a local cloud, and deploy the template onto it under this name; the stack is gone after the block.
+    """Have a local cloud, and deploy the template onto it under this name, or one that no other run has; the stack
+    is gone after the block.
 
     In containers functions run as they are built for Lambda, for the stand-in could not be heard of there.
     """
@@ -134,7 +135,7 @@ def set_up(
         else:
             code, overlay = HOST_BUILD, overlay_of(standin_port, protected=protected)
         said = show.step("stack")
-        stack = deploy(cloud, name=name, code=code, overlay=overlay, parameters=given)
+        stack = deploy(cloud, name=name or f"receiver-{os.getpid()}", code=code, overlay=overlay, parameters=given)
         said("template.yaml as it stands, with " + ", ".join(f"{name}={value}" for name, value in given.items()))
         yield (
             cloud,

@@ -200,12 +200,12 @@ else
 	@touch $@
 endif
 
-# The library without the operator's side, and the application. $(1): the platform, $(2): the folder to fill, whose name is
+# The library without the operator's side and what is for tests, and the application. $(1): the platform, $(2): the folder to fill, whose name is
 # quoted, for SAM says where it is, and the checkout may stand in a folder with a space in its name.
 define assemble
 	cp -R .build/packages-$(1)/packages/. "$(2)"
 	cp -R src/app src/idempotent_receiver "$(2)"
-	rm -rf "$(2)/idempotent_receiver/operations" "$(2)/idempotent_receiver/__main__.py"
+	rm -rf "$(2)/idempotent_receiver/operations" "$(2)/idempotent_receiver/testing" "$(2)/idempotent_receiver/__main__.py"
 	find "$(2)/app" "$(2)/idempotent_receiver" \( -name __pycache__ -o -name '.*' \) -prune -exec rm -rf {} +
 	$(if $(filter host,$(1)),,@echo $(1) > "$(2)/app/built-for")
 	$(call compile,$(1),$(2),"$(2)/app" "$(2)/idempotent_receiver")

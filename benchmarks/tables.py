@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.partiql import BadStatement, Insert, Update, parsed
 from benchmarks.units import Item, Work, item_bytes, units
 from benchmarks.values import plain, typed
-from idempotent_receiver.stores.expressions import ExpressionError, holds, updated
+from idempotent_receiver.testing.expressions import ExpressionError, holds, updated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

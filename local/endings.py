@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver.deadletter import stamp_of
+from idempotent_receiver.sqs.dead_letter import stamp_of
 from local.stage import dead_letter
 
 if TYPE_CHECKING:

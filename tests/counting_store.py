@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from idempotent_receiver import MemoryStore
-from idempotent_receiver.store import Unknown
+from idempotent_receiver.protocol.store import Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from idempotent_receiver.record import Change, Record
-    from idempotent_receiver.store import ActionFailed, Written
-    from idempotent_receiver.transaction import Action
+    from idempotent_receiver.protocol.record import Change, Record
+    from idempotent_receiver.protocol.store import ActionFailed, Written
+    from idempotent_receiver.protocol.transaction import Action
 
 
 class CountingStore(MemoryStore):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from idempotent_receiver.deadletter import size_of
+from idempotent_receiver.sqs.dead_letter import size_of
 
 if TYPE_CHECKING:
     from tests.held_clock import HeldClock

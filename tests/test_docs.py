@@ -29,13 +29,13 @@ from idempotent_receiver import (
     sqs_consumer,
 )
 from idempotent_receiver.clock import SystemClock
-from idempotent_receiver.store import ActionFailed, Conflict, Written
+from idempotent_receiver.protocol.store import ActionFailed, Conflict, Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from idempotent_receiver.record import Change, Record
-    from idempotent_receiver.transaction import Action
+    from idempotent_receiver.protocol.record import Change, Record
+    from idempotent_receiver.protocol.transaction import Action
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [

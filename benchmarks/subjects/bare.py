@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from boto3.session import Session
 
 from idempotent_receiver.clock import SystemClock
-from idempotent_receiver.record import Change, Claim, Claimed, attributes, complete
-from idempotent_receiver.store import WRITES_A_CALL
-from idempotent_receiver.stores.dynamodb import client_config
-from idempotent_receiver.stores.items import typed
-from idempotent_receiver.stores.statements import insert, replacement_of, update
+from idempotent_receiver.dynamodb.statements import insert, replacement_of, update
+from idempotent_receiver.dynamodb.store import client_config
+from idempotent_receiver.dynamodb.values import typed
+from idempotent_receiver.protocol.record import Change, attributes
+from idempotent_receiver.protocol.store import WRITES_A_CALL
+from idempotent_receiver.protocol.transitions import Claim, Claimed, complete
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

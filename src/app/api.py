@@ -12,7 +12,7 @@ from botocore.config import Config
 from app.desk import Desk
 from app.routes import callers, served
 from idempotent_receiver import DynamoDBStore, header, http_endpoint, payload_key
-from idempotent_receiver.stores.dynamodb import client_config
+from idempotent_receiver.dynamodb.store import client_config
 
 # One session for both: its second client costs a fraction of the first at a cold start.
 _session = boto3.Session()

@@ -12,7 +12,7 @@ from botocore.config import Config
 from app.ledger import Ledger
 from app.transfers import Transfer
 from idempotent_receiver import DynamoDBStore, Transaction, sqs_consumer
-from idempotent_receiver.stores.dynamodb import client_config
+from idempotent_receiver.dynamodb.store import client_config
 
 # One session for both: its second client costs a fraction of the first at a cold start.
 _session = boto3.Session()

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from app.ledger import first_leg
 from app.transfers import Transfer
 from idempotent_receiver import Transaction
-from idempotent_receiver.deadletter import stamped
-from idempotent_receiver.store import Unknown
+from idempotent_receiver.protocol.store import Unknown
+from idempotent_receiver.sqs.dead_letter import stamped
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_sqs import SQSClient
 
-    from idempotent_receiver.record import Record
-    from idempotent_receiver.store import RecordStore
+    from idempotent_receiver.protocol.record import Record
+    from idempotent_receiver.protocol.store import RecordStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from app.desk import Desk, State
 from app.transfers import Transfer
 from idempotent_receiver import Transaction, current_claim
 from idempotent_receiver.errors import invalid_body
-from idempotent_receiver.request import request_of
+from idempotent_receiver.http.request import request_of
 
 Response = dict[str, Any]
 Handler = Callable[..., Response]

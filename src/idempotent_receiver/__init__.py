@@ -8,7 +8,7 @@ pays at its start for what it imports, and uses one way in.
 import importlib
 import typing
 
-from idempotent_receiver.attempt import current_claim
+from idempotent_receiver.dynamodb.store import DynamoDBStore
 from idempotent_receiver.errors import (
     FingerprintMismatch,
     IdempotencyError,
@@ -21,27 +21,27 @@ from idempotent_receiver.errors import (
     StoreUnavailable,
     UnusableKey,
 )
-from idempotent_receiver.keys import body_field, event_id, message_attribute, message_id
-from idempotent_receiver.message import Message
+from idempotent_receiver.handler.attempt import current_claim
 from idempotent_receiver.payload import Payload, payload_key
-from idempotent_receiver.sqs import sqs_consumer
-from idempotent_receiver.stores.dynamodb import DynamoDBStore
-from idempotent_receiver.transaction import Transaction
-from idempotent_receiver.visibility import Backoff
+from idempotent_receiver.protocol.transaction import Transaction
+from idempotent_receiver.sqs.consumer import sqs_consumer
+from idempotent_receiver.sqs.keys import body_field, event_id, message_attribute, message_id
+from idempotent_receiver.sqs.message import Message
+from idempotent_receiver.sqs.visibility import Backoff
 
 if typing.TYPE_CHECKING:
     from idempotent_receiver.function import idempotent
-    from idempotent_receiver.http import http_endpoint
+    from idempotent_receiver.handler.results import S3Results
+    from idempotent_receiver.http.endpoint import http_endpoint
+    from idempotent_receiver.http.request import header
     from idempotent_receiver.powertools import powertools_key
-    from idempotent_receiver.request import header
-    from idempotent_receiver.results import S3Results
-    from idempotent_receiver.stores.memory import MemoryStore
+    from idempotent_receiver.testing.memory import MemoryStore
 
 _LAZY = {
-    "MemoryStore": "stores.memory",
-    "S3Results": "results",
-    "header": "request",
-    "http_endpoint": "http",
+    "MemoryStore": "testing.memory",
+    "S3Results": "handler.results",
+    "header": "http.request",
+    "http_endpoint": "http.endpoint",
     "idempotent": "function",
     "powertools_key": "powertools",
 }

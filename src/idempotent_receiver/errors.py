@@ -165,7 +165,7 @@ def text_of(error: BaseException) -> str:
         return "(its text could not be read)"
 
 
-_CHECKS_OF_ARGUMENTS = ("idempotent_receiver.transaction", "idempotent_receiver.plain_values")
+_CHECKS_OF_ARGUMENTS = ("idempotent_receiver.protocol.transaction", "idempotent_receiver.protocol.plain_values")
 
 
 def _location(traceback: TracebackType | None) -> str | None:

@@ -11,27 +11,30 @@ from dataclasses import dataclass
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from idempotent_receiver import errors, keys, namespaces, options
-from idempotent_receiver.attempt import Attempt, Handled, current_attempt, run, run_async
-from idempotent_receiver.binding import hints_of, wants_transaction
+from idempotent_receiver import errors, options
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
-from idempotent_receiver.once import Call, Ended, Limits, Terms
-from idempotent_receiver.outcome import (
-    Busy,
+from idempotent_receiver.handler.annotations import hints_of, wants_transaction
+from idempotent_receiver.handler.attempt import Attempt, Handled, current_attempt, run, run_async
+from idempotent_receiver.handler.outcome import (
+    ClaimFailed,
+    ClaimLost,
     Completed,
     DeadLettered,
     Duplicate,
     Failed,
-    Lost,
+    HeldElsewhere,
     NotStarted,
-    Unclaimed,
+    SettleFailed,
     Unreadable,
-    Unsettled,
 )
+from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, ResultGone, Results, fetched
+from idempotent_receiver.handler.single_call import Call, CallContext, CallSettings, Ended
 from idempotent_receiver.payload import EVERYTHING, Document, Payload, PayloadKey, payload_key
-from idempotent_receiver.record import DEFAULT_RETENTION_SECONDS, AlreadyFailed, FingerprintMismatch, Record
-from idempotent_receiver.results import LARGEST_INLINE_BYTES, ResultGone, Results, fetched
-from idempotent_receiver.store import RecordStore, record_id
+from idempotent_receiver.protocol import namespaces
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record
+from idempotent_receiver.protocol.store import RecordStore, record_id
+from idempotent_receiver.protocol.transitions import AlreadyFailed, OtherPayload
+from idempotent_receiver.sqs import keys
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -69,7 +72,7 @@ def idempotent(
     A result is kept as JSON and comes back as what the function's annotation says it returns. An exception is raised
     to its caller and recorded; the next call runs again.
 
-    The wrapped function raises what the function raises, and InProgress, FingerprintMismatch, LostClaim,
+    The wrapped function raises what the function raises, and InProgress, OtherPayload, LostClaim,
     StoreUnavailable, NotStarted, RecordUnreadable or ResultUnavailable instead of a result. Raises TypeError or
     ValueError at set-up for what can be known to be wrong then.
     """
@@ -82,7 +85,7 @@ def idempotent(
     options.require_numbers(lease_margin_seconds=lease_margin_seconds, stop_margin_seconds=stop_margin_seconds)
     if lease_seconds is not None:
         options.require_numbers(lease_seconds=lease_seconds)
-    terms = Terms(
+    terms = CallSettings(
         store=store,
         clock=SystemClock() if clock is None else clock,
         retention_seconds=retention_seconds,
@@ -111,7 +114,7 @@ class _Lease:
     margin_seconds: float
     stop_margin_seconds: float
 
-    def begin(self, arguments: Mapping[str, Any], name: str) -> Limits:
+    def begin(self, arguments: Mapping[str, Any], name: str) -> CallContext:
         """The limits of a call that begins now."""
         for argument in arguments.values():
             if _is_context(argument):
@@ -127,10 +130,10 @@ class _Lease:
             )
         # Nobody ends this process at the deadline, so the lease ends there, and what is still running is fenced off.
         deadline = Deadline.after(self.clock, int(self.seconds * 1000))
-        return Limits(deadline=deadline, lease_margin_seconds=0, stop_margin_seconds=0, owner="outside Lambda")
+        return CallContext(deadline=deadline, lease_margin_seconds=0, stop_margin_seconds=0, owner="outside Lambda")
 
-    def _within(self, deadline: Deadline, owner: str) -> Limits:
-        return Limits(
+    def _within(self, deadline: Deadline, owner: str) -> CallContext:
+        return CallContext(
             deadline=deadline,
             lease_margin_seconds=self.margin_seconds,
             stop_margin_seconds=self.stop_margin_seconds,
@@ -144,7 +147,7 @@ class _Wrapped:
     def __init__(
         self,
         function: Callable[..., Any],
-        terms: Terms,
+        terms: CallSettings,
         key: Callable[..., str],
         payload: Payload | None,
         lease: _Lease,
@@ -231,19 +234,19 @@ class _Wrapped:
         match ended:
             case Completed(record) | Duplicate(record=record):
                 return self._replayed(record, key)
-            case Busy(until_ms):
+            case HeldElsewhere(until_ms):
                 raise errors.InProgress(key, until_ms)
-            case FingerprintMismatch(expected, found):
+            case OtherPayload(expected, found):
                 raise errors.FingerprintMismatch(key, expected, found)
             case Failed(failure, _, error):
                 if error is None:
                     raise errors.StoreUnavailable(key, f"the function ran, and {failure.reason}", ran=True)
                 raise error
-            case Lost():
+            case ClaimLost():
                 raise errors.LostClaim(key, "the lease ended while the function ran, and another call took over")
-            case Unclaimed(why):
+            case ClaimFailed(why):
                 raise errors.StoreUnavailable(key, f"nothing ran: {why}", ran=False)
-            case Unsettled(why):
+            case SettleFailed(why):
                 raise errors.StoreUnavailable(
                     key, f"the function ran, and its end could not be recorded: {why}", ran=True
                 )

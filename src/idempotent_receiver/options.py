@@ -5,7 +5,7 @@ than of every message later.
 from collections.abc import Callable
 from typing import Any
 
-from idempotent_receiver.namespaces import checked
+from idempotent_receiver.protocol.namespaces import checked
 
 SHORTEST_RETENTION_SECONDS = 24 * 60 * 60
 """A queue's records should outlive the queue: SQS delivers a message again for days."""

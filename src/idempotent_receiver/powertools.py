@@ -15,8 +15,8 @@ import jmespath
 from jmespath.exceptions import JMESPathError
 
 from idempotent_receiver.errors import UnusableKey
-from idempotent_receiver.message import Message
 from idempotent_receiver.payload import compiled
+from idempotent_receiver.sqs.message import Message
 
 
 def powertools_key(event_key_jmespath: str | None = None, *, hash_function: str = "md5") -> Callable[..., str]:

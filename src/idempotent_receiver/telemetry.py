@@ -14,23 +14,23 @@ from typing import Any
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import EphemeralMetrics, Metrics, MetricUnit
 
+from idempotent_receiver.batch.receiver import Processed
 from idempotent_receiver.errors import Failure, UnusableKey, failure_of
-from idempotent_receiver.message import Message
-from idempotent_receiver.outcome import (
-    Busy,
+from idempotent_receiver.handler.outcome import (
+    ClaimFailed,
+    ClaimLost,
     Completed,
     DeadLettered,
     Duplicate,
     Failed,
-    Lost,
+    HeldElsewhere,
     NotStarted,
     Outcome,
-    Unclaimed,
+    SettleFailed,
     Unreadable,
-    Unsettled,
 )
-from idempotent_receiver.receiver import Processed
-from idempotent_receiver.record import AlreadyFailed, FingerprintMismatch
+from idempotent_receiver.protocol.transitions import AlreadyFailed, OtherPayload
+from idempotent_receiver.sqs.message import Message
 
 COUNTS = (
     "Claimed",
@@ -89,7 +89,7 @@ class Telemetry:
         self._logger.info("batch", extra={"messages": len(processed.outcomes), "milliseconds": milliseconds, **summary})
         self._send(counts, milliseconds)
 
-    def report_call(self, ended: Outcome | AlreadyFailed | FingerprintMismatch, key: str) -> None:
+    def report_call(self, ended: Outcome | AlreadyFailed | OtherPayload, key: str) -> None:
         """Log how one call under a key ended. Never raises: what is told changes no answer."""
         with suppress(Exception):
             line = call_line(ended)
@@ -153,17 +153,17 @@ def _names(outcome: Outcome) -> list[str]:
             return ["Completed"]
         case Duplicate(lost=lost):
             return ["Duplicates", "LostClaims"] if lost else ["Duplicates"]
-        case Busy():
+        case HeldElsewhere():
             return ["InProgress"]
-        case Lost():
+        case ClaimLost():
             return ["LostClaims", "Failed"]
-        case Unsettled():
+        case SettleFailed():
             return ["Unsettled", "Failed"]
         case DeadLettered():
             return ["Permanent"]
         case Failed(failure=failure):
             return ["Permanent", "Failed"] if failure.permanent else ["Failed"]
-        case Unclaimed() | Unreadable():
+        case ClaimFailed() | Unreadable():
             return ["Failed"]
         case NotStarted():
             return []
@@ -176,7 +176,7 @@ def line_of(outcome: Outcome) -> Line:
             return Line(logging.DEBUG, "completed", {})
         case Duplicate():
             return Line(logging.DEBUG, "duplicate of a completed message", {})
-        case Busy(until_ms):
+        case HeldElsewhere(until_ms):
             return Line(logging.WARNING, "in progress elsewhere", {"lease_until_ms": until_ms})
         case NotStarted():
             return Line(logging.WARNING, "not started: no time left, or an earlier message of its group failed", {})
@@ -186,22 +186,22 @@ def line_of(outcome: Outcome) -> Line:
             fields = {**_about(failure), "recorded": recorded}
             level = logging.ERROR if failure.permanent else logging.WARNING
             return Line(level, "failed for good" if failure.permanent else "failed, to be tried again", fields)
-        case Lost():
+        case ClaimLost():
             return Line(logging.ERROR, "the claim was lost to another worker, which has not completed it", {})
-        case Unsettled(why):
+        case SettleFailed(why):
             return Line(logging.ERROR, "the handler ran, but its end could not be recorded", {"why": why})
-        case Unclaimed(why):
+        case ClaimFailed(why):
             return Line(logging.ERROR, "not run: the record could not be claimed", {"why": why})
         case Unreadable(reason):
             return Line(logging.ERROR, "not run: its record is not one that this version knows", {"why": reason})
 
 
-def call_line(ended: Outcome | AlreadyFailed | FingerprintMismatch) -> Line:
+def call_line(ended: Outcome | AlreadyFailed | OtherPayload) -> Line:
     """What the log says of one call's end."""
     match ended:
         case AlreadyFailed():
             return Line(logging.DEBUG, "answered with an earlier call's failure", {})
-        case FingerprintMismatch(expected, found):
+        case OtherPayload(expected, found):
             fields = {"expected": expected, "found": found}
             return Line(logging.WARNING, "not run: the key was used for another payload", fields)
         case Duplicate(lost=True):

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver import DynamoDBStore, record
-from idempotent_receiver.record import Change, Claim, Claimed, Record
-from idempotent_receiver.transaction import Action
+from idempotent_receiver import DynamoDBStore
+from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.record import Change, Record
+from idempotent_receiver.protocol.transaction import Action
+from idempotent_receiver.protocol.transitions import Claim, Claimed
 from tests.chaos.deck import Deck
 from tests.chaos.faults import (
     EVERY_REQUEST_IN,
@@ -178,9 +180,9 @@ def test_what_a_write_is_for_is_read_off_the_wire(number: int) -> None:
     assert isinstance(TAKE_OVER, Change)
     moves = {
         "claim": [Change(CLAIMED, None), TAKE_OVER],
-        "complete": [record.complete(HELD, "{}").change(5_000, "2")],
-        "fail": [record.fail(HELD, "{}").change(5_000, "2")],
-        "release": [record.release(HELD, 5_000).change(5_000, "2")],
+        "complete": [transitions.complete(HELD, "{}").change(5_000, "2")],
+        "fail": [transitions.fail(HELD, "{}").change(5_000, "2")],
+        "release": [transitions.release(HELD, 5_000).change(5_000, "2")],
     }
     for move, changes in moves.items():
         for change in changes:
@@ -188,7 +190,7 @@ def test_what_a_write_is_for_is_read_off_the_wire(number: int) -> None:
 
 
 def test_a_commit_is_read_off_the_wire() -> None:
-    assert written(record.complete(HELD, None).change(5_000, "2"), actions=(ACTION,)) == [Wish("key", "complete")]
+    assert written(transitions.complete(HELD, None).change(5_000, "2"), actions=(ACTION,)) == [Wish("key", "complete")]
 
 
 def test_what_is_written_to_other_tables_is_no_record() -> None:

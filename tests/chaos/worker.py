@@ -23,8 +23,8 @@ from botocore.config import Config
 from pydantic import BaseModel, ConfigDict
 
 from idempotent_receiver import DynamoDBStore, Message, PermanentError, Transaction, sqs_consumer
-from idempotent_receiver.stores.dynamodb import client_config
-from idempotent_receiver.visibility import Backoff
+from idempotent_receiver.dynamodb.store import client_config
+from idempotent_receiver.sqs.visibility import Backoff
 from local.cloud import ACCOUNT, LOOPBACK, REGION
 from tests.chaos.log import End, Log, Start, now_ms
 from tests.chaos.settings import (
@@ -164,7 +164,7 @@ def consumer_of(settings: Settings, business: Business) -> Callable[[Any, Any], 
 
 def _plain_consumer(dynamodb: Any, business: Business) -> Callable[[Any, Any], Any]:
     """The control: a partial-batch handler as many are written."""
-    from idempotent_receiver.stores.actions import transact_items  # noqa: PLC0415  # only the control does so itself
+    from idempotent_receiver.dynamodb.transactions import transact_items  # noqa: PLC0415  # only the control does so itself
 
     def one(record: Mapping[str, Any]) -> None:
         transfer, tx = Transfer.model_validate_json(record["body"]), Transaction()

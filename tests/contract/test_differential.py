@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from idempotent_receiver import Transaction
-from idempotent_receiver.record import Change, Record, from_attributes
-from idempotent_receiver.store import ActionFailed, Applied, Conflict, NotApplied
+from idempotent_receiver.protocol.record import Change, Record, from_attributes
+from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied
 from tests.engines.engine import Memory
 from tests.engines.wishes import version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from idempotent_receiver.store import Written
-    from idempotent_receiver.transaction import Action
+    from idempotent_receiver.protocol.store import Written
+    from idempotent_receiver.protocol.transaction import Action
     from tests.engines.engine import DynamoDB
 
 EXAMPLES = 25 if settings.default is None else settings.default.max_examples // 8

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from idempotent_receiver import Transaction, sqs_consumer
-from idempotent_receiver.record import Change, Record, from_attributes
-from idempotent_receiver.store import ActionFailed, Applied, Conflict, NotApplied, TransactionalStore
+from idempotent_receiver.protocol.record import Change, Record, from_attributes
+from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied, TransactionalStore
 from tests.contexts import Context
 from tests.engines.wishes import claimed, crediting, refused, settled, settling, stored, the_only_winner
 from tests.held_clock import HeldClock
@@ -24,7 +24,7 @@ from tests.simulation.world import sqs_record
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from idempotent_receiver.store import Written
+    from idempotent_receiver.protocol.store import Written
     from tests.engines.engine import Engine, Item
 
 AWKWARD_KEYS = {

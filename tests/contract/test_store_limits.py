@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
+from idempotent_receiver.dynamodb import transactions
 
 from idempotent_receiver import DynamoDBStore, Transaction
-from idempotent_receiver.record import Change
-from idempotent_receiver.store import READS_A_CALL, WRITES_A_CALL, Applied, Unknown
-from idempotent_receiver.stores import actions
-from idempotent_receiver.transaction import MOST_ACTIONS
+from idempotent_receiver.protocol.record import Change
+from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL, Applied, Unknown
+from idempotent_receiver.protocol.transaction import MOST_ACTIONS
 from tests.engines.wishes import claimed, crediting, refused_for_good, settled, settling, stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from idempotent_receiver.record import Record
-    from idempotent_receiver.store import Written
+    from idempotent_receiver.protocol.record import Record
+    from idempotent_receiver.protocol.store import Written
     from tests.engines.engine import DynamoDB, Engine
 
 KB = 1024
@@ -159,7 +159,7 @@ def test_a_transaction_over_4_mb_writes_nothing(
 ) -> None:
     """Not sent at all, and where it were sent, refused."""
     if not checked:
-        monkeypatch.setattr(actions, "MOST_BYTES", 10**9)
+        monkeypatch.setattr(transactions, "MOST_BYTES", 10**9)
     record = held(limited_engine)
 
     written = limited_engine.store.commit(settling(record), puts(limited_engine, 11, 390).actions)

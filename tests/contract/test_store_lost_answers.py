@@ -15,9 +15,9 @@ from botocore.httpsession import URLLib3Session
 
 from idempotent_receiver import DynamoDBStore
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.protocol import commit, drive
-from idempotent_receiver.record import Claim, Claimed, Settled, complete
-from idempotent_receiver.store import Applied, Conflict, Unknown
+from idempotent_receiver.protocol.exchange import commit, drive
+from idempotent_receiver.protocol.store import Applied, Conflict, Unknown
+from idempotent_receiver.protocol.transitions import Claim, Claimed, Settled, complete
 from tests.engines.engine import client_of
 from tests.engines.wishes import claimed, crediting, settling, stored
 from tests.held_clock import HeldClock

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from idempotent_receiver.record import Change
-from idempotent_receiver.store import ActionFailed, Applied
+from idempotent_receiver.protocol.record import Change
+from idempotent_receiver.protocol.store import ActionFailed, Applied
 from tests.engines.processes import PROCESSES
 from tests.engines.wishes import claimed, crediting, settled, stored, the_only_winner
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver.deadletter import STAMP, Stamp
+from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
 from local.cloud import ACCOUNT, REGION
 from local.stage import Stage
 from local.story import CURRENCY, Kind, tell

@@ -13,9 +13,9 @@ import pytest
 
 from app.transfers import Transfer
 from idempotent_receiver import DynamoDBStore
-from idempotent_receiver.executions import Running, Start, Started, Workflow, name_of
-from idempotent_receiver.record import AlreadyCompleted
-from idempotent_receiver.stores.items import typed
+from idempotent_receiver.dynamodb.values import typed
+from idempotent_receiver.protocol.transitions import AlreadyCompleted
+from idempotent_receiver.workflow.executions import Running, Start, Started, Workflow, name_of
 from local.caller import Caller, api_url
 from local.cloud import ACCOUNT, REGION
 from local.workflow_stack import deploy_workflow

@@ -16,7 +16,7 @@ from idempotent_receiver import DynamoDBStore, MemoryStore
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-    from idempotent_receiver.store import TransactionalStore
+    from idempotent_receiver.protocol.store import TransactionalStore
 
 Item = dict[str, Any]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from multiprocessing.synchronize import Barrier
 
-    from idempotent_receiver.store import Written
+    from idempotent_receiver.protocol.store import Written
     from tests.engines.engine import Place
 
 PROCESSES = 4

@@ -7,13 +7,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import Transaction
-from idempotent_receiver.record import Change, Record
-from idempotent_receiver.store import ActionFailed, Applied, Conflict, NotApplied
+from idempotent_receiver.protocol.record import Change, Record
+from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from idempotent_receiver.store import Written
+    from idempotent_receiver.protocol.store import Written
     from tests.engines.engine import Engine
 
 MOST_PUT_OFF = 50

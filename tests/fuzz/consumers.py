@@ -24,9 +24,9 @@ from idempotent_receiver import (
     message_id,
     payload_key,
 )
-from idempotent_receiver.keys import KeyStrategy, envelope_opener, fingerprint_by, usable
-from idempotent_receiver.message import InvalidEvent, messages_of
-from idempotent_receiver.store import TransactionalStore, record_id
+from idempotent_receiver.protocol.store import TransactionalStore, record_id
+from idempotent_receiver.sqs.keys import KeyStrategy, envelope_opener, fingerprint_by, usable
+from idempotent_receiver.sqs.message import InvalidEvent, messages_of
 from tests.fuzz.hostile import OURS, huge, mostly, nested, values
 from tests.queues import Queues
 from tests.simulation.world import Context, Worker, World, WorldClock

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from idempotent_receiver.deadletter import STAMP
+from idempotent_receiver.sqs.dead_letter import STAMP
 from tests.simulation.world import FIFO, QUEUE, START_EPOCH_SECONDS
 
 NOW = int(START_EPOCH_SECONDS)

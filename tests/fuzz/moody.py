@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from idempotent_receiver.store import Conflict, NotApplied, Unknown
+from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from idempotent_receiver import MemoryStore
-    from idempotent_receiver.record import Change, Record
-    from idempotent_receiver.store import ActionFailed, Written
+    from idempotent_receiver.protocol.record import Change, Record
+    from idempotent_receiver.protocol.store import ActionFailed, Written
 
 WELL, MUTE = "well", "mute"
 MOODS = ["lost after", "lost before", "later", "never", MUTE, "gone after", "gone before"]

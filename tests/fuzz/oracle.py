@@ -6,7 +6,7 @@ import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver.deadletter import MOST_ATTRIBUTES, MOST_BYTES, STAMP, size_of
+from idempotent_receiver.sqs.dead_letter import MOST_ATTRIBUTES, MOST_BYTES, STAMP, size_of
 from tests.fuzz.consumers import OWNER, PLENTY_MS, known_messages
 from tests.fuzz.hostile import NOW, NOW_MS
 

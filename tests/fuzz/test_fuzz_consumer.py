@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
-from idempotent_receiver.message import InvalidEvent
+from idempotent_receiver.sqs.message import InvalidEvent
 from tests.fuzz import hostile
 from tests.fuzz.consumers import received, setups
 from tests.fuzz.moody import MUTE, MoodyStore, moods

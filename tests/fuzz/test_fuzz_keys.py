@@ -11,10 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idempotent_receiver import body_field, event_id, message_attribute, message_id, payload_key
-from idempotent_receiver.deadletter import MOST_ATTRIBUTES, MOST_BYTES, STAMP, NoRoom, Stamp, copy_of, size_of, stamp_of
 from idempotent_receiver.errors import UnusableKey
-from idempotent_receiver.keys import MOST_KEY_BYTES, envelope_opener, fingerprint_by, usable
-from idempotent_receiver.message import InvalidEvent, Message, messages_of
+from idempotent_receiver.sqs.dead_letter import (
+    MOST_ATTRIBUTES,
+    MOST_BYTES,
+    STAMP,
+    NoRoom,
+    Stamp,
+    copy_of,
+    size_of,
+    stamp_of,
+)
+from idempotent_receiver.sqs.keys import MOST_KEY_BYTES, envelope_opener, fingerprint_by, usable
+from idempotent_receiver.sqs.message import InvalidEvent, Message, messages_of
 from tests.fuzz import hostile
 
 ENVELOPES = [

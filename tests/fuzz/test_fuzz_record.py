@@ -9,28 +9,24 @@ from boto3.dynamodb.types import TypeSerializer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idempotent_receiver.record import (
-    DEFAULT_RETENTION_SECONDS,
+from idempotent_receiver.dynamodb.values import record_in
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Change, Status, attributes, from_attributes
+from idempotent_receiver.protocol.transitions import (
     AlreadyCompleted,
     AlreadyFailed,
-    Change,
     Claim,
     Claimable,
     Claimed,
-    FingerprintMismatch,
-    InProgress,
-    LostClaim,
+    ClaimLost,
+    HeldElsewhere,
+    OtherPayload,
     Settled,
-    Status,
     Unreadable,
-    attributes,
     complete,
     decide,
     fail,
-    from_attributes,
     release,
 )
-from idempotent_receiver.stores.items import record_in
 from tests.fuzz import hostile
 from tests.fuzz.hostile import NOW_MS, OURS
 from tests.fuzz.oracle import BARRED, DONE, FREE, HELD, met
@@ -56,8 +52,8 @@ versions = st.lists(hostile.characters.filter(bool), max_size=2)
 ANSWERS = {
     FREE: (Claimable, AlreadyFailed, Claimed),
     DONE: AlreadyCompleted,
-    HELD: (InProgress, Claimed),
-    BARRED: (Unreadable, FingerprintMismatch),
+    HELD: (HeldElsewhere, Claimed),
+    BARRED: (Unreadable, OtherPayload),
 }
 
 
@@ -71,7 +67,7 @@ def test_every_item_has_its_answer(item: dict[str, Any], claim: Claim, wrote: li
     assert isinstance(answer, ANSWERS[met(item, str(claim.fingerprint))])  # type: ignore[arg-type]
     if isinstance(answer, Claimed):
         assert seen.version in wrote
-    if isinstance(answer, InProgress):
+    if isinstance(answer, HeldElsewhere):
         assert answer.until_ms > NOW_MS
     if isinstance(answer, AlreadyFailed):
         assert claim.failures_are_answers
@@ -86,7 +82,7 @@ def test_at_no_time_is_a_record_given_away(item: dict[str, Any], claim: Claim, w
     answer = decide(seen, claim, wrote, now_ms)
 
     if lasts and seen.status == Status.COMPLETED:
-        assert isinstance(answer, AlreadyCompleted | FingerprintMismatch)
+        assert isinstance(answer, AlreadyCompleted | OtherPayload)
     live = seen.lease_until_ms is not None and now_ms < seen.lease_until_ms
     if lasts and seen.status == Status.INPROGRESS and live and seen.version not in wrote:
         assert not isinstance(answer, Claimable | Claimed)
@@ -118,7 +114,7 @@ def test_what_is_claimed_can_be_settled_and_by_nobody_else(
     assert settlement.step(settled.new, ["later"], NOW_MS, "third") == Settled(settled.new)
     there = None if meanwhile is None else from_attributes({"id": "k", **meanwhile})
     if there is None or there.version != "fresh":
-        assert settlement.step(there, ["later" * 9], NOW_MS, "third") == LostClaim(there)
+        assert settlement.step(there, ["later" * 9], NOW_MS, "third") == ClaimLost(there)
 
 
 @given(items)

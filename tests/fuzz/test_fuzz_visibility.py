@@ -8,9 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.message import Message
-from idempotent_receiver.outcome import Busy, Failed, Lost, NotStarted, Outcome, Unclaimed, Unreadable, Unsettled
-from idempotent_receiver.visibility import LONGEST_SECONDS, Backoff, in_groups, visibility_seconds
+from idempotent_receiver.handler.outcome import (
+    ClaimFailed,
+    ClaimLost,
+    Failed,
+    HeldElsewhere,
+    NotStarted,
+    Outcome,
+    SettleFailed,
+    Unreadable,
+)
+from idempotent_receiver.sqs.message import Message
+from idempotent_receiver.sqs.visibility import LONGEST_SECONDS, Backoff, in_groups, visibility_seconds
 from tests.fuzz.hostile import NOW_MS
 from tests.held_clock import HeldClock
 from tests.simulation.world import FIFO, QUEUE
@@ -19,10 +28,10 @@ SQS_LONGEST_SECONDS = 12 * 60 * 60
 
 ends = st.integers() | st.integers(-(10**129), 10**129) | st.integers(-(10**8), 10**8).map(lambda off: NOW_MS + off)
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
-    ends.map(Busy),
+    ends.map(HeldElsewhere),
     st.just(NotStarted()),
     st.just(Failed(Failure(type="E"))),
-    st.sampled_from([Unclaimed("w"), Unsettled("w"), Unreadable("w"), Lost(None)]),
+    st.sampled_from([ClaimFailed("w"), SettleFailed("w"), Unreadable("w"), ClaimLost(None)]),
 )
 positive = st.floats(min_value=1e-3, max_value=1e300)
 backoffs = st.builds(Backoff, first_seconds=positive, longest_seconds=positive)
@@ -47,7 +56,7 @@ def test_a_visibility_is_one_that_sqs_takes(outcome: Outcome, backoff: Backoff, 
 @given(st.integers(-(10**6), 4 * 10**7), fractions)
 def test_nobody_comes_back_before_the_lease_is_over(left_ms: int, fraction: float) -> None:
     """Unless SQS cannot wait so long: coming earlier would only use up receives."""
-    seconds = visibility_seconds(message(), Busy(NOW_MS + left_ms), Backoff(), NOW_MS, HeldClock(fraction))
+    seconds = visibility_seconds(message(), HeldElsewhere(NOW_MS + left_ms), Backoff(), NOW_MS, HeldClock(fraction))
 
     assert seconds * 1000 >= min(left_ms, LONGEST_SECONDS * 1000)
 

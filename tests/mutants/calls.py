@@ -13,16 +13,17 @@ MUTANTS = [
     Mutant(
         name="a call in progress elsewhere runs as well",
         promise=2,
-        file="once.py",
-        old="            case record.InProgress(until_ms):\n                return Busy(until_ms)\n",
-        new="            case record.InProgress(until_ms):\n"
-        "                return Attempt(self._claim.id, self._key, 1, self._deadline, self._claim.owner)\n",
+        file="handler/single_call.py",
+        old="            case transitions.AlreadyFailed() | transitions.OtherPayload() | HeldElsewhere()",
+        new="            case HeldElsewhere():\n"
+        "                return Attempt(self._claim.id, self._key, 1, self._deadline, self._claim.owner)\n"
+        "            case transitions.AlreadyFailed() | transitions.OtherPayload()",
         where=FUNCTION + HTTP,
     ),
     Mutant(
         name="a call's lease ends before its invocation",
         promise=2,
-        file="once.py",
+        file="handler/single_call.py",
         old="limits.deadline.ends_ms + int(limits.lease_margin_seconds * 1000)",
         new="limits.deadline.now_ms",
         where=FUNCTION + HTTP,
@@ -30,7 +31,7 @@ MUTANTS = [
     Mutant(
         name="the timer that ends the process is armed after the claim",
         promise=2,
-        file="http.py",
+        file="http/endpoint.py",
         old="        with settings.lifetime(limits.deadline):\n"
         "            return self._called(Call(settings.terms, key, fingerprint, limits), key, function, transaction)\n",
         new="        call = Call(settings.terms, key, fingerprint, limits)\n"
@@ -69,7 +70,7 @@ MUTANTS = [
     Mutant(
         name="the loser's answer is given",
         promise=4,
-        file="http.py",
+        file="http/endpoint.py",
         old="            case Duplicate(record):\n                return self._replayed(record)\n",
         new="            case Duplicate(record):\n"
         "                return self._replayed(record) if handled is None else _returned(handled)\n",
@@ -78,15 +79,15 @@ MUTANTS = [
     Mutant(
         name="an answer is given that was not recorded",
         promise=3,
-        file="once.py",
-        old="                return Unsettled(why)\n",
+        file="handler/single_call.py",
+        old="                return SettleFailed(why)\n",
         new="                return Completed(held.record)\n",
         where=FUNCTION + HTTP,
     ),
     Mutant(
         name="a transaction is committed with an answer that is not final",
         promise=5,
-        file="once.py",
+        file="handler/single_call.py",
         old="            case Returned(data, actions) if keep:\n",
         new="            case Returned(data, actions):\n",
         where=HTTP,
@@ -94,7 +95,7 @@ MUTANTS = [
     Mutant(
         name="a call's transaction is left out of its completion",
         promise=5,
-        file="once.py",
+        file="handler/single_call.py",
         old="        if actions:\n            answer = commit(",
         new="        if False:\n            answer = commit(",
         where=FUNCTION,
@@ -102,35 +103,35 @@ MUTANTS = [
     Mutant(
         name="a claim that came too late is kept",
         promise=6,
-        file="once.py",
-        old="                    self._settled(record.release(answer, self._deadline.now_ms))\n",
+        file="handler/single_call.py",
+        old="                    self._settled(transitions.release(answer, self._deadline.now_ms))\n",
         new="",
         where=FUNCTION,
     ),
     Mutant(
         name="a wait has no end",
-        file="once.py",
+        file="handler/single_call.py",
         old="        if left <= 0 or self.too_late:\n            return False\n",
         new="        if left <= -600:\n            return False\n        left = max(left, 1)\n",
         where=HTTP,
     ),
     Mutant(
         name="a failure is an answer although it may be tried again",
-        file="http.py",
+        file="http/endpoint.py",
         old='failures_are_answers=on_exception == "replay"',
         new="failures_are_answers=True",
         where=HTTP,
     ),
     Mutant(
         name="an exception's text is answered",
-        file="http.py",
+        file="http/endpoint.py",
         old="problem.generic_failure() if recorded else problem.unsettled()",
         new="problem.bad_request('failed', str(error)) if recorded else problem.unsettled()",
         where=HTTP,
     ),
     Mutant(
         name="tenants share their keys",
-        file="http.py",
+        file="http/endpoint.py",
         old="f\"{quote(scope, safe='', errors='surrogatepass')}#{keys.usable(made, str)}\"",
         new='f"{scope}#{keys.usable(made, str)}"',
         where=HTTP,
@@ -138,7 +139,7 @@ MUTANTS = [
     Mutant(
         name="a parameter hides behind another spelling of its name",
         promise=3,
-        file="request.py",
+        file="http/request.py",
         old="    complete = frozenset(found)\n",
         new="    complete = found\n",
         where=HTTP,
@@ -146,14 +147,14 @@ MUTANTS = [
     Mutant(
         name="a request of nobody runs unprotected where no key is required",
         promise=3,
-        file="request.py",
+        file="http/request.py",
         old="    except MissingKey as error:\n        # What lacks",
         new="    except ZeroDivisionError as error:\n        # What lacks",
         where=HTTP,
     ),
     Mutant(
         name="the path does not count",
-        file="request.py",
+        file="http/request.py",
         old="payload.fingerprint(self.document, self.method, self.path, query=self.query)",
         new="payload.fingerprint(self.document, self.method, query=self.query)",
         where=HTTP,
@@ -161,7 +162,7 @@ MUTANTS = [
     Mutant(
         name="the query string does not count",
         promise=3,
-        file="request.py",
+        file="http/request.py",
         old="payload.fingerprint(self.document, self.method, self.path, query=self.query)",
         new="payload.fingerprint(self.document, self.method, self.path)",
         where=HTTP + WORKFLOW,
@@ -169,7 +170,7 @@ MUTANTS = [
     Mutant(
         name="the order of a query string's names counts",
         promise=3,
-        file="request.py",
+        file="http/request.py",
         old="    return tuple(sorted(pairs, key=itemgetter(0)))\n",
         new="    return tuple(pairs)\n",
         where=HTTP,
@@ -177,7 +178,7 @@ MUTANTS = [
     Mutant(
         name="the order of one name's values does not count",
         promise=3,
-        file="request.py",
+        file="http/request.py",
         old="    return tuple(sorted(pairs, key=itemgetter(0)))\n",
         new="    return tuple(sorted(pairs))\n",
         where=HTTP,
@@ -185,7 +186,7 @@ MUTANTS = [
     Mutant(
         name="a load balancer's parameters count as they were encoded",
         promise=3,
-        file="request.py",
+        file="http/request.py",
         old="            query = _query(shown, _decoded)\n",
         new="            query = _query(shown)\n",
         where=HTTP,
@@ -200,7 +201,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a replay is not marked as one",
-        file="http.py",
+        file="http/endpoint.py",
         old="{**(response.get(place) or {}), REPLAYED: mark}",
         new="{**(response.get(place) or {})}",
         where=HTTP,
@@ -208,7 +209,7 @@ MUTANTS = [
     Mutant(
         name="an answer is given whose transaction was not committed",
         promise=3,
-        file="http.py",
+        file="http/endpoint.py",
         old="                return self._ours(problem.unsettled()) if self._keeps(handled) else _returned(handled)\n",
         new="                return _returned(handled)\n",
         where=HTTP,
@@ -216,7 +217,7 @@ MUTANTS = [
     Mutant(
         name="a failure that was not recorded is the last word",
         promise=1,
-        file="http.py",
+        file="http/endpoint.py",
         old="problem.generic_failure() if recorded else problem.unsettled()",
         new="problem.generic_failure()",
         where=HTTP,
@@ -224,7 +225,7 @@ MUTANTS = [
     Mutant(
         name="an answer that is not final is kept",
         promise=1,
-        file="http.py",
+        file="http/endpoint.py",
         old="        return not isinstance(handled, Returned) or self.settings.is_final(status_of(handled.result))\n",
         new="        return True\n",
         where=HTTP,
@@ -232,14 +233,14 @@ MUTANTS = [
     Mutant(
         name="a request without a key runs unprotected",
         promise=3,
-        file="http.py",
+        file="http/endpoint.py",
         old="            if not settings.required:\n",
         new="            if error:\n",
         where=HTTP,
     ),
     Mutant(
         name="an answer that was not kept is an empty one",
-        file="http.py",
+        file="http/endpoint.py",
         old="            return self._ours(problem.gone())\n",
         new="            return self._replay_marked(None)\n",
         where=HTTP,
@@ -247,21 +248,21 @@ MUTANTS = [
     Mutant(
         name="a passing failure is answered for ever",
         promise=1,
-        file="once.py",
+        file="handler/single_call.py",
         old="        if not self._terms.failures_are_answers:\n            return self._fail(held, failure)\n",
         new="        if failure:\n            return self._fail(held, failure)\n",
         where=HTTP,
     ),
     Mutant(
         name="a winner that has failed is waited for",
-        file="problem.py",
-        old="        case Lost(found) if found is not None and found.status == Status.INPROGRESS:\n",
-        new="        case Lost(found):\n",
+        file="http/problem.py",
+        old="        case ClaimLost(found) if found is not None and found.status == Status.INPROGRESS:\n",
+        new="        case ClaimLost(found):\n",
         where=HTTP,
     ),
     Mutant(
         name="a header is found in one case only",
-        file="request.py",
+        file="http/request.py",
         old='"multiValueHeaders", "headers", str.lower)',
         new='"multiValueHeaders", "headers", str)',
         where=HTTP,
@@ -298,14 +299,14 @@ MUTANTS = [
     Mutant(
         name="a large result is written over another claim's",
         promise=4,
-        file="results.py",
+        file="handler/results.py",
         old='results.put(f"{_owned(held.record.id)}{held.record.version}", data)',
         new='results.put(f"{_owned(held.record.id)}result", data)',
         where=(UNIT.format("results"),),
     ),
     Mutant(
         name="a result is read from wherever a record says",
-        file="results.py",
+        file="handler/results.py",
         old='        if told.get("bucket") != self.bucket or not key.startswith(f"{self.prefix}{owned}"):\n',
         new="        if False:\n",
         where=(UNIT.format("results"),),
@@ -313,7 +314,7 @@ MUTANTS = [
     Mutant(
         name="a bucket's trouble undoes the effect",
         promise=3,
-        file="results.py",
+        file="handler/results.py",
         old="    except Exception as error:  # noqa: BLE001  # whatever the place of results raises\n"
         '        return dropped(f"{too_large}, and it could not be put elsewhere: {type(error).__name__}")\n',
         new="    except KeyError:\n        raise\n",
@@ -322,14 +323,14 @@ MUTANTS = [
     Mutant(
         name="Powertools' live lease is not respected",
         promise=2,
-        file="record.py",
+        file="protocol/transitions.py",
         old="if seen.status == Status.INPROGRESS and seen.lease_until_ms is not None and now_ms < seen.lease_until_ms:",
         new="if seen.version and seen.status == Status.INPROGRESS and now_ms < (seen.lease_until_ms or 0):",
         where=(UNIT.format("powertools"),),
     ),
     Mutant(
         name="Powertools' fingerprint is taken for ours",
-        file="record.py",
+        file="protocol/transitions.py",
         old="    incomparable = seen.version is None and len(seen.validation) == _MD5_DIGITS\n",
         new="    incomparable = False\n",
         where=(UNIT.format("powertools"),),
@@ -338,21 +339,21 @@ MUTANTS = [
     Mutant(
         name="an execution of another payload is taken for ours",
         promise=3,
-        file="executions.py",
+        file="workflow/executions.py",
         old='        if _fingerprint_of(found.get("input")) != start.fingerprint:\n',
         new="        if False:\n",
         where=EXECUTIONS,
     ),
     Mutant(
         name="an execution that was faster than its hand-over is said to run",
-        file="executions.py",
+        file="workflow/executions.py",
         old="                return _standing(found, Running(arn))\n",
         new="                return Running(arn)\n",
         where=EXECUTIONS,
     ),
     Mutant(
         name="an execution that runs is refused because its hand-over was not confirmed",
-        file="executions.py",
+        file="workflow/executions.py",
         old="        return Started(arn) if isinstance(answer, Unavailable) else answer\n",
         new="        return answer\n",
         where=EXECUTIONS,
@@ -360,7 +361,7 @@ MUTANTS = [
     Mutant(
         name="a starter that lives is swept up after",
         promise=2,
-        file="executions.py",
+        file="workflow/executions.py",
         old="found.status != Status.INPROGRESS or not _orphaned(found, deadline.now_ms)",
         new="found.status != Status.INPROGRESS",
         where=EXECUTIONS,
@@ -368,7 +369,7 @@ MUTANTS = [
     Mutant(
         name="an execution is given up without looking again",
         promise=6,
-        file="executions.py",
+        file="workflow/executions.py",
         old="            self.client.describe_execution(executionArn=self.arn_of(name))\n",
         new="            raise self.client.exceptions.ExecutionDoesNotExist({}, '')\n",
         where=EXECUTIONS,
@@ -376,7 +377,7 @@ MUTANTS = [
     Mutant(
         name="an execution of a replaced machine is looked for by another name",
         promise=6,
-        file="executions.py",
+        file="workflow/executions.py",
         old="        arn = found.execution or self.arn_of(name)\n",
         new="        arn = self.arn_of(name)\n",
         where=EXECUTIONS,
@@ -384,15 +385,15 @@ MUTANTS = [
     Mutant(
         name="a caller that is cancelled while it claims keeps its claim",
         promise=6,
-        file="once.py",
-        old="            self._settled(record.release(self._held, self._deadline.now_ms))\n",
+        file="handler/single_call.py",
+        old="            self._settled(transitions.release(self._held, self._deadline.now_ms))\n",
         new="            pass\n",
         where=FUNCTION,
     ),
     Mutant(
         name="two keys that were joined are one",
         promise=3,
-        file="request.py",
+        file="http/request.py",
         old='        if "," in value:\n',
         new="        if False:\n",
         where=HTTP,
@@ -400,7 +401,7 @@ MUTANTS = [
     Mutant(
         name="what is to be started is not kept",
         promise=6,
-        file="executions.py",
+        file="workflow/executions.py",
         old="            input=start.input,\n        )\n        wish",
         new="            input=None,\n        )\n        wish",
         where=EXECUTIONS,
@@ -408,15 +409,15 @@ MUTANTS = [
     Mutant(
         name="an execution that runs is swept up as if it were over",
         promise=2,
-        file="executions.py",
-        old='        if execution["status"] == "RUNNING":\n            return Tended()\n',
+        file="workflow/executions.py",
+        old='        if execution["status"] == "RUNNING":\n            return NothingToDo()\n',
         new="",
         where=EXECUTIONS,
     ),
     Mutant(
         name="a conclusion overwrites a failure",
         promise=3,
-        file="record.py",
+        file="protocol/transitions.py",
         old="            return self.revises is not None and seen.version == self.revises\n",
         new="            return True\n",
         where=(UNIT.format("record"),),
@@ -424,7 +425,7 @@ MUTANTS = [
     Mutant(
         name="an outcome is written into a record that another execution has",
         promise=3,
-        file="record.py",
+        file="protocol/transitions.py",
         old="seen.execution in (None, self.execution)",
         new="True",
         where=(UNIT.format("record"),),
@@ -432,7 +433,7 @@ MUTANTS = [
     Mutant(
         name="an execution has its key no longer than its starter",
         promise=2,
-        file="executions.py",
+        file="workflow/executions.py",
         old="        return (self.timeout_seconds + HAND_OVER_MARGIN_SECONDS) * 1000\n",
         new="        return 13_000\n",
         where=EXECUTIONS,
@@ -440,7 +441,7 @@ MUTANTS = [
     Mutant(
         name="an orphan is started for ever",
         promise=6,
-        file="executions.py",
+        file="workflow/executions.py",
         old="(found.attempts or 0) >= MOST_STARTS",
         new="(found.attempts or 0) < 0",
         where=EXECUTIONS,
@@ -448,21 +449,21 @@ MUTANTS = [
     Mutant(
         name="a failed execution is started again",
         promise=3,
-        file="executions.py",
+        file="workflow/executions.py",
         old="            failures_are_answers=True,\n",
         new="            failures_are_answers=False,\n",
         where=EXECUTIONS,
     ),
     Mutant(
         name="two tenants share their executions",
-        file="workflow.py",
+        file="workflow/endpoint.py",
         old='name_of(keys.usable(made_by(key, event, "key"), str), whose)',
         new='name_of(keys.usable(made_by(key, event, "key"), str))',
         where=WORKFLOW,
     ),
     Mutant(
         name="what was never accepted is said to run",
-        file="workflow.py",
+        file="workflow/endpoint.py",
         old="    if found is None or found.unreadable is not None:\n",
         new="    if found is None or found.unreadable is not None:\n"
         "        return _running(HTTPStatus.OK, workflow.arn_of(name), None)\n"
@@ -471,7 +472,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a stored failure is told without its status",
-        file="workflow.py",
+        file="workflow/endpoint.py",
         old='status = HTTPStatus(error.get("status", HTTPStatus.INTERNAL_SERVER_ERROR))',
         new="status = HTTPStatus.INTERNAL_SERVER_ERROR",
         where=WORKFLOW,

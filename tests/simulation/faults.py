@@ -10,13 +10,13 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from idempotent_receiver.store import Conflict, NotApplied, Unknown
+from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
 from tests.simulation.world import SlowStore, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from idempotent_receiver.store import TransactionalStore
+    from idempotent_receiver.protocol.store import TransactionalStore
 
 
 @dataclass(frozen=True)

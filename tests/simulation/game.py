@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import MemoryStore
-from idempotent_receiver.store import Conflict, NotApplied, Unknown
-from idempotent_receiver.stores.memory import Table
+from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
+from idempotent_receiver.testing.memory import Table
 from tests.simulation import invariants, judge, machines, moves
 from tests.simulation.held import LAST, SWEEP
 from tests.simulation.invariants import Violation

@@ -129,7 +129,7 @@ def _holds(state: State, worker: Worker, id: str, told: Told, *, sure: bool) -> 
         case "AlreadyCompleted" | "AlreadyFailed" | "Settled":
             said = (item or {}).get("data") or (item or {}).get("error")
             return (told.status, told.said) == (status, said) and status != "INPROGRESS"
-        case "Tended" | "LostClaim":
+        case "NothingToDo" | "ClaimLost":
             return True
         case "Unavailable":
             return worker.troubled or _late(state, worker)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver import record
-from idempotent_receiver.record import Change, Conclusion, Status, from_attributes
+from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.record import Change, Status, from_attributes
+from idempotent_receiver.protocol.transitions import Conclusion
 from tests.simulation.ways import EXECUTION_SECONDS, EXISTS, STARTED, arn_of
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def timed_out(executions: Executions, now: float) -> Executions:
 
 def outcome_of(name: str, id: str, item: Mapping[str, Any] | None, status: str, now_ms: float) -> Change | None:
     """The write of an execution's outcome, on its condition; None where that does not hold."""
-    told = record.completed(OUTPUT) if status == Status.COMPLETED else record.failed('{"type": "Refused"}')
+    told = transitions.completed(OUTPUT) if status == Status.COMPLETED else transitions.failed('{"type": "Refused"}')
     conclusion = Conclusion(id=id, execution=arn_of(name), outcome=told)
     seen = None if item is None else from_attributes(item)
     change = conclusion.step(seen, (), int(now_ms), f"{MACHINE}-1")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools import Logger
 
 from idempotent_receiver import MemoryStore, current_claim
-from idempotent_receiver.deadletter import STAMP
+from idempotent_receiver.sqs.dead_letter import STAMP
 from tests.simulation.faults import FaultyStore, QueueClient
 from tests.simulation.world import START_EPOCH_SECONDS, Worker, World
 

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from idempotent_receiver import claiming, pace, receiver, sqs
+from idempotent_receiver.batch import claims, pace, receiver
+from idempotent_receiver.sqs import consumer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,11 +19,11 @@ def small_chunks() -> Iterator[None]:
     with, and soon taken for stalled.
     """
     with (
-        patch.object(claiming, "WRITES_A_CALL", 1),
+        patch.object(claims, "WRITES_A_CALL", 1),
         patch.object(pace, "FEW_RUNS", 1),
         patch.object(pace, "FEW_ROUND_TRIPS_SECONDS", 0.5),
         patch.object(pace, "STALL_SECONDS", 0.004),
-        patch.object(sqs, "Pace", lambda: pace.Pace(seconds=0.0)),
+        patch.object(consumer, "Pace", lambda: pace.Pace(seconds=0.0)),
         patch.object(receiver, "MOST_CLAIMED_AHEAD", 1),
         patch.object(receiver, "MOST_CLAIMED_AHEAD_OF_QUICK", 4),
     ):

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver.deadletter import STAMP
+from idempotent_receiver.sqs.dead_letter import STAMP
 from tests.simulation.world import FIFO, QUEUE, sqs_record
 
 if TYPE_CHECKING:

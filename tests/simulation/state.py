@@ -16,8 +16,8 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver.record import ATTRIBUTES, Change, Record
-from idempotent_receiver.store import Conflict
+from idempotent_receiver.protocol.record import ATTRIBUTES, Change, Record
+from idempotent_receiver.protocol.store import Conflict
 from tests.simulation.ways import ME
 from tests.simulation.world import START_EPOCH_SECONDS
 

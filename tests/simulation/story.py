@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver.record import Change, Record
+from idempotent_receiver.protocol.record import Change, Record
 from tests.simulation.game import Game
 from tests.simulation.invariants import Violation, shown
 from tests.simulation.moves import moves

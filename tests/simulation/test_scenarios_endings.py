@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel, field_validator, model_serializer
 
 from idempotent_receiver import Message, PermanentError, Transaction
-from idempotent_receiver.visibility import Backoff
+from idempotent_receiver.sqs.visibility import Backoff
 from tests.simulation.faults import throttled
 from tests.simulation.scene import DEAD_LETTERS, Scene
 from tests.simulation.world import QUEUE, nap, sqs_record

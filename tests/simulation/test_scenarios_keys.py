@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from idempotent_receiver import Message, PermanentError, body_field, message_attribute
-from idempotent_receiver.deadletter import STAMP
+from idempotent_receiver.sqs.dead_letter import STAMP
 from tests.simulation.scene import DEAD_LETTERS, Scene
 from tests.simulation.world import sqs_record
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from idempotent_receiver import Message, Transaction
-from idempotent_receiver.store import Unknown
+from idempotent_receiver.protocol.store import Unknown
 from tests.simulation.faults import Call, each, works
 from tests.simulation.scene import Scene
 from tests.simulation.world import FIFO, Worker, sqs_record

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from idempotent_receiver import Message, Transaction
-from idempotent_receiver.store import Conflict, NotApplied, Unknown
+from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
 from tests.simulation import faults
 from tests.simulation.faults import (
     crash,

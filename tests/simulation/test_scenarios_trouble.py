@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver.store import NotApplied
+from idempotent_receiver.protocol.store import NotApplied
 from tests.simulation.scene import Scene
 from tests.simulation.world import FIFO, Worker, sqs_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from idempotent_receiver.record import Change
+    from idempotent_receiver.protocol.record import Change
 
 
 class HotKey:

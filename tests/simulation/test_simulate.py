@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from idempotent_receiver.receiver import _Batch
-from idempotent_receiver.record import Settled
+from idempotent_receiver.batch.receiver import _Batch
+from idempotent_receiver.protocol.transitions import Settled
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.planting import ROOT, plant
 from tests.simulation.invariants import Violation
@@ -23,8 +23,8 @@ from tests.simulation.simulated import CLOCKS_OFF_SECONDS, Simulation
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from idempotent_receiver.settling import Answer
-    from idempotent_receiver.work import Item
+    from idempotent_receiver.batch.items import Item
+    from idempotent_receiver.batch.settlements import Answer
 
 
 def test_two_thousand_worlds_keep_the_invariants_and_settle(capsys: pytest.CaptureFixture[str]) -> None:

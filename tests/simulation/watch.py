@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import MemoryStore
-from idempotent_receiver.record import Record
+from idempotent_receiver.protocol.record import Record
 from tests.simulation import invariants
 from tests.simulation.invariants import Violation
 from tests.simulation.process import BUDGET_SECONDS

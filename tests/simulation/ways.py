@@ -24,18 +24,18 @@ from idempotent_receiver import (
     idempotent,
     sqs_consumer,
 )
-from idempotent_receiver.deadletter import STAMP
 from idempotent_receiver.errors import NotStarted
-from idempotent_receiver.executions import Closed, Workflow
-from idempotent_receiver.http import REPLAYED
-from idempotent_receiver.protocol import Unavailable
-from idempotent_receiver.record import completed, failed
-from idempotent_receiver.store import NotApplied, Unknown
+from idempotent_receiver.http.endpoint import REPLAYED
+from idempotent_receiver.protocol.exchange import Unavailable
+from idempotent_receiver.protocol.store import NotApplied, Unknown
+from idempotent_receiver.protocol.transitions import completed, failed
+from idempotent_receiver.sqs.dead_letter import STAMP
+from idempotent_receiver.workflow.executions import Closed, Workflow
 from tests.simulation.world import FIFO, QUEUE, failed_ids, sqs_record
 
 if TYPE_CHECKING:
-    from idempotent_receiver.record import Change, Record
-    from idempotent_receiver.transaction import Action
+    from idempotent_receiver.protocol.record import Change, Record
+    from idempotent_receiver.protocol.transaction import Action
     from tests.simulation.held import Held
 
 DEAD_LETTERS = "https://sqs.us-east-1.amazonaws.com/123456789012/dead-letters"
@@ -224,7 +224,7 @@ def _workflow(held: "Held") -> list[str]:
         name = id.removeprefix("m#")
         answer: Any
         if held.sweeps:
-            answer = workflow.tend(name, deadline, ME)
+            answer = workflow.recover_orphan(name, deadline, ME)
             if isinstance(answer, Closed):
                 done = answer.status == "SUCCEEDED"
                 outcome = completed("null") if done else failed(json.dumps({"type": answer.status}))

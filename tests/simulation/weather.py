@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver.store import Conflict, NotApplied, Unknown
+from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -20,8 +20,8 @@ from idempotent_receiver import sqs_consumer
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Sequence
 
-    from idempotent_receiver.record import Change, Record
-    from idempotent_receiver.store import RecordStore, TransactionalStore
+    from idempotent_receiver.protocol.record import Change, Record
+    from idempotent_receiver.protocol.store import RecordStore, TransactionalStore
 
 START_EPOCH_SECONDS = 1_800_000_000.0
 QUEUE = "arn:aws:sqs:us-east-1:123456789012:transfers"

@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel, model_serializer
 
 from idempotent_receiver import Transaction, current_claim
-from idempotent_receiver.attempt import Attempt, Raised, Returned, dropped, run, run_async, serialised
 from idempotent_receiver.clock import Deadline
+from idempotent_receiver.handler.attempt import Attempt, Raised, Returned, dropped, run, run_async, serialised
 from tests.held_clock import HeldClock
 
 

@@ -32,14 +32,14 @@ from botocore.stub import Stubber
 from moto import mock_aws
 
 from idempotent_receiver.clock import SystemClock
-from idempotent_receiver.deadletter import STAMP, Stamp, stamp_of
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.keys import raw_fingerprint
 from idempotent_receiver.operations import cli, deployment, letters, native, report, terminal
 from idempotent_receiver.operations.deployment import Account
 from idempotent_receiver.operations.survey import scan
 from idempotent_receiver.operations.verdict import Verdict
 from idempotent_receiver.payload import fingerprint
+from idempotent_receiver.sqs.dead_letter import STAMP, Stamp, stamp_of
+from idempotent_receiver.sqs.keys import raw_fingerprint
 from tests.held_clock import HeldClock
 from tests.template import load as load_template
 

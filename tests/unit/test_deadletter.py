@@ -10,10 +10,10 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from idempotent_receiver.deadletter import MOST_BYTES, STAMP, NoRoom, send, stamp_of, stamped
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.keys import message_id
-from idempotent_receiver.message import Message
+from idempotent_receiver.sqs.dead_letter import MOST_BYTES, STAMP, NoRoom, send, stamp_of, stamped
+from idempotent_receiver.sqs.keys import message_id
+from idempotent_receiver.sqs.message import Message
 
 FAILURE = Failure(type="Overdrawn", text="account closed", permanent=True)
 FIRST_RECEIVED = {"ApproximateFirstReceiveTimestamp": "1800000000000"}

@@ -8,8 +8,8 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from idempotent_receiver import PermanentError
-from idempotent_receiver.binding import field_names
 from idempotent_receiver.errors import Failure, InvalidBody, failure_of, invalid_body
+from idempotent_receiver.handler.annotations import field_names
 
 
 class Overdrawn(PermanentError):

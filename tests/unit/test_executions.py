@@ -8,21 +8,23 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-from idempotent_receiver import MemoryStore, record
-from idempotent_receiver.executions import (
+from idempotent_receiver import MemoryStore
+from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.exchange import Unavailable
+from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.protocol.store import NotApplied
+from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed, ClaimLost, OtherPayload, Settled
+from idempotent_receiver.workflow.executions import (
     HAND_OVER_MARGIN_SECONDS,
     MOST_STARTS,
     Closed,
+    NothingToDo,
     Running,
     Start,
     Started,
-    Tended,
     Workflow,
     name_of,
 )
-from idempotent_receiver.protocol import Unavailable
-from idempotent_receiver.record import AlreadyCompleted, AlreadyFailed, FingerprintMismatch, LostClaim, Record, Settled
-from idempotent_receiver.store import NotApplied
 from tests.held_clock import HeldClock
 from tests.machines import MACHINE, Killed, Machines
 
@@ -51,7 +53,7 @@ class Desk:
         return self.workflow.accept(start, self.workflow.deadline(10_000), "request")
 
     def sweep(self) -> object:
-        return self.workflow.tend(NAME, self.workflow.deadline(10_000), "sweep")
+        return self.workflow.recover_orphan(NAME, self.workflow.deadline(10_000), "sweep")
 
     def record(self) -> Record:
         (found,) = self.store.read([f"transfers#{NAME}"])
@@ -95,7 +97,7 @@ def test_asked_again_while_it_runs_nothing_is_started(desk: Desk) -> None:
 
 def test_asked_again_once_it_is_over_the_outcome_answers(desk: Desk) -> None:
     desk.ask()
-    desk.workflow.conclude(ARN, record.completed('"done"'), desk.workflow.deadline(10_000))
+    desk.workflow.conclude(ARN, transitions.completed('"done"'), desk.workflow.deadline(10_000))
     answer = desk.ask()
     assert isinstance(answer, AlreadyCompleted)
     assert answer.record.data == '"done"'
@@ -103,14 +105,14 @@ def test_asked_again_once_it_is_over_the_outcome_answers(desk: Desk) -> None:
 
 def test_a_failure_is_an_answer_and_starts_nothing_again(desk: Desk) -> None:
     desk.ask()
-    desk.workflow.conclude(ARN, record.failed('{"type": "TransferFailed"}'), desk.workflow.deadline(10_000))
+    desk.workflow.conclude(ARN, transitions.failed('{"type": "TransferFailed"}'), desk.workflow.deadline(10_000))
     assert isinstance(desk.ask(), AlreadyFailed)
     assert desk.machines.asked == 1
 
 
 def test_another_payload_is_a_mismatch(desk: Desk) -> None:
     desk.ask()
-    assert isinstance(desk.ask(payload=2), FingerprintMismatch)
+    assert isinstance(desk.ask(payload=2), OtherPayload)
 
 
 def test_a_request_that_is_too_late_by_either_clock_claims_nothing(desk: Desk) -> None:
@@ -130,7 +132,7 @@ def test_a_starter_that_dies_leaves_one_execution_all_the_same(desk: Desk, dies:
     with pytest.raises(Killed):
         desk.ask()
     assert desk.ask() == Running(ARN)
-    assert desk.sweep() == Tended()
+    assert desk.sweep() == NothingToDo()
     desk.let_the_lease_end()
     assert (desk.ask() if healer == "the next request" else desk.sweep()) == Started(ARN)
     assert list(desk.machines.executions) == [NAME]
@@ -143,7 +145,7 @@ def test_an_execution_that_ends_before_the_hand_over_answers_itself(desk: Desk) 
     desk.machines.dies = "after"
     with pytest.raises(Killed):
         desk.ask()
-    desk.workflow.conclude(ARN, record.completed("7"), desk.workflow.deadline(10_000))
+    desk.workflow.conclude(ARN, transitions.completed("7"), desk.workflow.deadline(10_000))
     answer = desk.ask()
     assert isinstance(answer, AlreadyCompleted)
     assert answer.record.execution == ARN
@@ -154,7 +156,7 @@ def test_a_hand_over_that_comes_after_the_outcome_says_the_outcome(desk: Desk, m
 
     def fast(**asked: Any) -> Any:
         started = start(**asked)
-        desk.workflow.conclude(ARN, record.completed("7"), desk.workflow.deadline(10_000))
+        desk.workflow.conclude(ARN, transitions.completed("7"), desk.workflow.deadline(10_000))
         return started
 
     monkeypatch.setattr(desk.machines, "start_execution", fast)
@@ -237,7 +239,7 @@ def test_what_was_started_while_it_was_given_up_is_not_given_up(desk: Desk, monk
 
     monkeypatch.setattr(desk.machines, "describe_execution", meanwhile)
     # A sweep that has the time for it: this one takes longer than a starter's lease.
-    assert desk.workflow.tend(NAME, desk.workflow.deadline(60_000), "sweep") == Started(ARN)
+    assert desk.workflow.recover_orphan(NAME, desk.workflow.deadline(60_000), "sweep") == Started(ARN)
     assert desk.record().execution == ARN
 
 
@@ -256,9 +258,11 @@ def test_an_execution_of_a_replaced_machine_is_never_called_unstarted(desk: Desk
         clock=desk.clock,
     )
     deadline = replaced.deadline(10_000)
-    assert replaced.tend(NAME, deadline, "sweep") == Closed(ARN, "ABORTED", desk.machines.executions[NAME]["input"])
+    assert replaced.recover_orphan(NAME, deadline, "sweep") == Closed(
+        ARN, "ABORTED", desk.machines.executions[NAME]["input"]
+    )
     desk.machines.executions.clear()
-    answer = replaced.tend(NAME, deadline, "sweep")
+    answer = replaced.recover_orphan(NAME, deadline, "sweep")
     assert isinstance(answer, AlreadyFailed)
     assert json.loads(answer.record.error or "")["type"] == "ExecutionGone"
 
@@ -297,7 +301,7 @@ def test_a_name_that_ran_for_another_payload_is_a_mismatch_for_good(desk: Desk) 
 def test_a_machine_that_died_unheard_is_found_by_the_sweep(desk: Desk, status: str) -> None:
     desk.ask()
     desk.machines.close(status)
-    assert desk.sweep() == Tended()
+    assert desk.sweep() == NothingToDo()
     desk.let_the_lease_end()
     told = desk.machines.executions[NAME]["input"]
     assert desk.sweep() == Closed(ARN, status, told)
@@ -309,23 +313,23 @@ def test_an_execution_that_still_runs_is_left_alone(desk: Desk) -> None:
     desk.ask()
     desk.let_the_lease_end()
     before = desk.record()
-    assert desk.sweep() == Tended()
+    assert desk.sweep() == NothingToDo()
     assert desk.record() == before
 
 
 def test_what_is_settled_or_gone_is_left_alone(desk: Desk) -> None:
-    assert desk.sweep() == Tended()
+    assert desk.sweep() == NothingToDo()
     desk.ask()
-    desk.workflow.conclude(ARN, record.completed(None), desk.workflow.deadline(10_000))
-    assert desk.sweep() == Tended()
+    desk.workflow.conclude(ARN, transitions.completed(None), desk.workflow.deadline(10_000))
+    assert desk.sweep() == NothingToDo()
 
 
 def test_a_conclusion_is_written_once(desk: Desk) -> None:
     desk.ask()
     deadline = desk.workflow.deadline(10_000)
-    assert isinstance(desk.workflow.conclude(ARN, record.completed("1"), deadline), Settled)
-    late = desk.workflow.conclude(ARN, record.failed("{}"), deadline)
-    assert isinstance(late, LostClaim)
+    assert isinstance(desk.workflow.conclude(ARN, transitions.completed("1"), deadline), Settled)
+    late = desk.workflow.conclude(ARN, transitions.failed("{}"), deadline)
+    assert isinstance(late, ClaimLost)
     assert desk.record().data == "1"
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from idempotent_receiver import MemoryStore, Message, current_claim, sqs_consumer
-from idempotent_receiver.executor import ThreadExecutor, Workers
-from idempotent_receiver.loop import MOST_LEFT, Left, Loops
+from idempotent_receiver.batch.event_loop import MOST_LEFT, Left, Loops
+from idempotent_receiver.batch.executor import ThreadExecutor, Workers
 from tests.held_clock import HeldClock
 from tests.simulation.world import failed_ids, sqs_record
 

@@ -25,7 +25,7 @@ from idempotent_receiver import (
     message_id,
     payload_key,
 )
-from idempotent_receiver.request import InvalidRequest, request_of
+from idempotent_receiver.http.request import InvalidRequest, request_of
 from tests.contexts import Context as Invocation
 from tests.counting_store import CountingStore
 from tests.held_clock import HeldClock

@@ -15,11 +15,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 OURS = {
-    "attempt", "binding", "claiming", "clock", "deadletter", "errors", "executor", "handling", "keys", "message",
-    "namespaces", "options", "outcome", "pace", "payload", "plain_values", "process_end", "protocol", "receiver",
-    "record", "results", "settling",
-    "sqs", "store", "stores", "stores.actions", "stores.dynamodb", "stores.items", "stores.prepared",
-    "stores.statements", "stores.troubles", "telemetry", "transaction", "visibility", "work",
+    "batch", "batch.claims", "batch.executor", "batch.items", "batch.pace", "batch.receiver", "batch.runs",
+    "batch.settlements", "clock", "dynamodb", "dynamodb.errors", "dynamodb.raw_statements", "dynamodb.statements",
+    "dynamodb.store", "dynamodb.transactions", "dynamodb.values", "errors", "handler", "handler.annotations",
+    "handler.attempt", "handler.outcome", "handler.process_end", "handler.results", "options", "payload", "protocol",
+    "protocol.exchange", "protocol.namespaces", "protocol.plain_values", "protocol.record", "protocol.store",
+    "protocol.transaction", "protocol.transitions", "sqs", "sqs.consumer", "sqs.dead_letter", "sqs.keys", "sqs.message",
+    "sqs.visibility", "telemetry",
 }  # fmt: skip
 """The library's modules on the data path of a queue. The command line and the operator's side are none of it."""
 
@@ -105,14 +107,14 @@ def test_no_event_loop_and_no_memory_store_without_need() -> None:
     """An event loop is for coroutine handlers, the store in memory for tests, X-Ray's SDK for nobody."""
     modules = imported(PLAIN)
 
-    assert not modules & {"asyncio", "idempotent_receiver.stores.memory", "aws_xray_sdk", "typer", "rich"}
+    assert not modules & {"asyncio", "idempotent_receiver.testing.memory", "aws_xray_sdk", "typer", "rich"}
 
 
 def test_a_coroutine_handler_brings_its_loop() -> None:
     """An `async def` costs the event loop, and nothing else of ours."""
     modules = imported("async def handle(body: dict): pass")
 
-    assert of("idempotent_receiver", modules) - OURS == {"loop"}
+    assert of("idempotent_receiver", modules) - OURS == {"batch.event_loop"}
     assert packages(modules) <= THIRD_PARTY
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from idempotent_receiver.message import InvalidEvent, Message, messages_of
+from idempotent_receiver.sqs.message import InvalidEvent, Message, messages_of
 
 
 def message(queue: str = "", **attributes: str) -> Message:

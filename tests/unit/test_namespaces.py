@@ -13,7 +13,7 @@ import pytest
 from moto import mock_aws
 
 from idempotent_receiver import DynamoDBStore, MemoryStore, body_field, http_endpoint, idempotent, sqs_consumer
-from idempotent_receiver.executions import Workflow
+from idempotent_receiver.workflow.executions import Workflow
 from tests.contexts import Context
 from tests.held_clock import HeldClock
 from tests.simulation.world import sqs_record
@@ -306,7 +306,7 @@ def test_a_named_store_in_memory_has_the_same_items_and_tables() -> None:
 def test_named_stores_share_one_client_that_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever is asked first."""
     built: list[object] = []
-    monkeypatch.setattr("idempotent_receiver.stores.dynamodb._tuned_client", lambda: built.append(1) or _client())
+    monkeypatch.setattr("idempotent_receiver.dynamodb.store._tuned_client", lambda: built.append(1) or _client())
     store = DynamoDBStore("records", "orders")
     charge, refund = store.named("charge"), store.named("refund")
 

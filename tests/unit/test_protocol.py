@@ -7,24 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver import MemoryStore, PermanentError, Transaction, record
+from idempotent_receiver import MemoryStore, PermanentError, Transaction
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.protocol import CLAIM_PATIENCE, SETTLE_PATIENCE, Unavailable, Unseen, commit, drive
-from idempotent_receiver.record import (
+from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.exchange import CLAIM_PATIENCE, SETTLE_PATIENCE, Unavailable, Unread, commit, drive
+from idempotent_receiver.protocol.record import Change, Record, attributes
+from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied, Unknown
+from idempotent_receiver.protocol.transitions import (
     AlreadyCompleted,
-    Change,
     Claim,
     Claimable,
     Claimed,
-    InProgress,
-    Look,
-    LostClaim,
-    Record,
+    ClaimLost,
+    HeldElsewhere,
+    Peek,
     Settled,
     Settlement,
-    attributes,
 )
-from idempotent_receiver.store import ActionFailed, Applied, Conflict, NotApplied, Unknown
 from tests.held_clock import START_MS, HeldClock
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ def there(store: Script, seen: Record) -> None:
     store.memory.items[seen.id] = dict(attributes(seen))
 
 
-def drive_one(store: Script, wish: Any, assumed: Record | Unseen | None = None, **options: Any) -> Any:
+def drive_one(store: Script, wish: Any, assumed: Record | Unread | None = None, **options: Any) -> Any:
     (answer,) = drive([(wish, assumed)], store, options.pop("by", deadline()), **options)
     return answer
 
@@ -158,7 +157,7 @@ def test_a_conflict_that_does_not_say_is_settled_by_a_read() -> None:
     store = Script([Conflict(None)])
     there(store, existing("INPROGRESS", in_progress_expiration=START_MS + 5_000))
 
-    assert drive_one(store, claim()) == InProgress(START_MS + 5_000)
+    assert drive_one(store, claim()) == HeldElsewhere(START_MS + 5_000)
     assert store.names == ["insert", "read"]
 
 
@@ -199,7 +198,7 @@ def is_a_defect(answer: Any, error: Exception) -> bool:
 
 
 @pytest.mark.parametrize("error", DEFECTS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("assumed", [None, Unseen(), "replace"], ids=["insert", "read", "replace"])
+@pytest.mark.parametrize("assumed", [None, Unread(), "replace"], ids=["insert", "read", "replace"])
 @pytest.mark.parametrize("applied", [False, True])
 def test_what_a_store_raises_ends_its_operations_at_once(error: Exception, assumed: Any, applied: bool) -> None:
     """It is a defect, which no asking mends: nothing is read, nothing sent again, and nothing is thought to be ours."""
@@ -220,7 +219,7 @@ def test_what_a_store_raises_ends_its_operations_at_once(error: Exception, assum
 def test_what_a_store_raises_ends_those_that_it_was_asked_about_and_no_others() -> None:
     """The insert of two breaks; the read of a third is answered."""
     store = Script([existing("COMPLETED")], ValueError())
-    wishes: Any = [(claim("a"), None), (Look(claim("k")), Unseen()), (claim("b"), None)]
+    wishes: Any = [(claim("a"), None), (Peek(claim("k")), Unread()), (claim("b"), None)]
 
     first, looked, second = drive(wishes, store, deadline())
 
@@ -231,7 +230,7 @@ def test_what_a_store_raises_ends_those_that_it_was_asked_about_and_no_others() 
 
 
 @pytest.mark.parametrize("answers", [[], [Applied()], [Applied()] * 3], ids=["none", "too few", "too many"])
-@pytest.mark.parametrize("assumed", [None, Unseen()], ids=["insert", "read"])
+@pytest.mark.parametrize("assumed", [None, Unread()], ids=["insert", "read"])
 def test_as_many_answers_as_were_asked_for_or_none_is_believed(answers: list[Any], assumed: Any) -> None:
     """Which answer is whose cannot be known, and what a store of one's own does wrong must not end the batch."""
     store = Script(answers)
@@ -304,7 +303,7 @@ def test_what_was_not_read_is_neither_free_nor_done() -> None:
     """An unprocessed key is asked for again, and the answer is `Unavailable` if it never comes."""
     store = Script(*[[LOST]] * 100)
 
-    answer = drive_one(store, claim(), Unseen())
+    answer = drive_one(store, claim(), Unread())
 
     assert answer == Unavailable("the answer was lost")
     assert set(store.names) == {"read"}
@@ -376,7 +375,7 @@ def test_of_two_workers_that_saw_one_stale_record_one_takes_it_over() -> None:
     )[0]
 
     assert isinstance(first, Claimed)
-    assert second == InProgress(START_MS + 33_000)
+    assert second == HeldElsewhere(START_MS + 33_000)
     assert store.memory.items["k"]["owner"] == "me"
 
 
@@ -405,7 +404,7 @@ def test_a_look_reads_and_writes_nothing() -> None:
     failed = existing("FAILED")
     there(store, failed)
 
-    assert drive_one(store, Look(claim()), Unseen()) == Claimable(failed)
+    assert drive_one(store, Peek(claim()), Unread()) == Claimable(failed)
     assert store.names == ["read"]
 
 
@@ -415,14 +414,14 @@ def test_an_expired_lease_is_judged_by_the_time_of_each_turn() -> None:
     store = Script([LOST], [LOST])
     there(store, existing("INPROGRESS", in_progress_expiration=START_MS + 40))
 
-    assert isinstance(drive_one(store, claim(), Unseen(), by=deadline(clock=clock)), Claimed)
+    assert isinstance(drive_one(store, claim(), Unread(), by=deadline(clock=clock)), Claimed)
 
 
 # Settlements.
 
 
 def settlement(mine: Claimed) -> Settlement:
-    return record.complete(mine, "1")
+    return transitions.complete(mine, "1")
 
 
 def test_a_settlement_whose_answer_was_lost_is_settled() -> None:
@@ -464,7 +463,7 @@ def test_a_settlement_whose_claim_was_taken_over_changes_nothing(status: str) ->
 
     answer = drive_one(store, settlement(mine), mine.record)
 
-    assert isinstance(answer, LostClaim)
+    assert isinstance(answer, ClaimLost)
     assert answer.completed is (status == "COMPLETED")
     assert store.memory.items["k"] == attributes(existing(status))
 
@@ -475,7 +474,7 @@ def test_a_record_that_has_vanished_is_not_resurrected() -> None:
     mine = claimed(store)
     store.memory.items.clear()
 
-    assert drive_one(store, settlement(mine), mine.record) == LostClaim(None)
+    assert drive_one(store, settlement(mine), mine.record) == ClaimLost(None)
     assert store.memory.items == {}
 
 
@@ -535,7 +534,7 @@ def test_a_commit_after_a_lost_claim_writes_nothing_of_the_handlers() -> None:
 
     answer = commit(settlement(mine), put().actions, store, deadline())
 
-    assert isinstance(answer, LostClaim)
+    assert isinstance(answer, ClaimLost)
     assert store.memory.tables.get("T") is None or not store.memory.tables["T"].items
 
 
@@ -571,7 +570,7 @@ def test_a_read_that_is_refused_for_good_is_not_tried_again() -> None:
     """Want of a permission does not mend by waiting, so the answer comes at once."""
     store, clock = Script([Unknown("access denied", retry=False)]), HeldClock()
 
-    answer = drive_one(store, Look(claim()), Unseen(), by=deadline(clock=clock))
+    answer = drive_one(store, Peek(claim()), Unread(), by=deadline(clock=clock))
 
     assert answer == Unavailable("access denied", retry=False)
     assert (store.names, clock.sleeps) == (["read"], [])

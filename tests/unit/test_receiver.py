@@ -8,23 +8,23 @@ from typing import Any
 import pytest
 
 from idempotent_receiver import MemoryStore
-from idempotent_receiver.attempt import Attempt
+from idempotent_receiver.batch.items import Work
+from idempotent_receiver.batch.receiver import Processed, Receiver
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, PermanentError
-from idempotent_receiver.outcome import (
-    Busy,
+from idempotent_receiver.handler.attempt import Attempt
+from idempotent_receiver.handler.outcome import (
+    ClaimFailed,
     Completed,
     DeadLettered,
     Duplicate,
     Failed,
+    HeldElsewhere,
     NotStarted,
-    Unclaimed,
     Unreadable,
     succeeded,
 )
-from idempotent_receiver.receiver import Processed, Receiver
-from idempotent_receiver.record import Claim
-from idempotent_receiver.work import Work
+from idempotent_receiver.protocol.transitions import Claim
 from tests.held_clock import START_MS, HeldClock
 
 
@@ -96,7 +96,7 @@ def test_outcomes_come_in_the_order_of_their_works() -> None:
         store=store,
     )
 
-    kinds = [Busy, Completed, Duplicate, Failed, Unreadable, Failed, Completed]
+    kinds = [HeldElsewhere, Completed, Duplicate, Failed, Unreadable, Failed, Completed]
     assert [type(outcome) for outcome in processed.outcomes] == kinds
     assert (processed.claimed, processed.taken_over, processed.released) == (3, 0, 0)
 
@@ -172,6 +172,6 @@ def test_ten_thousand_works_that_cannot_be_claimed_are_answered_by_two_requests(
 
     processed = process(*[work(str(number)) for number in range(10_000)], store=store, clock=clock)
 
-    assert {type(outcome) for outcome in processed.outcomes} == {Unclaimed}
+    assert {type(outcome) for outcome in processed.outcomes} == {ClaimFailed}
     assert store.calls < 20
     assert clock.seconds < 3

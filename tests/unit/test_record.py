@@ -7,28 +7,23 @@ from itertools import product
 
 import pytest
 
-from idempotent_receiver import record
-from idempotent_receiver.record import (
-    ATTRIBUTES,
+from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.record import ATTRIBUTES, Change, Record, Status, attributes, from_attributes
+from idempotent_receiver.protocol.transitions import (
     AlreadyCompleted,
     AlreadyFailed,
-    Change,
     Claim,
     Claimable,
     Claimed,
+    ClaimLost,
     Commit,
-    FingerprintMismatch,
-    InProgress,
-    Look,
-    LostClaim,
-    Record,
+    HeldElsewhere,
+    OtherPayload,
+    Peek,
     Settled,
     Settlement,
-    Status,
     Unreadable,
-    attributes,
     decide,
-    from_attributes,
 )
 
 NOW_MS = 1_800_000_000_000
@@ -139,14 +134,14 @@ def test_another_payload_under_the_key_is_a_mismatch_in_any_status(status: Statu
     """Completed, failed, held or orphaned: the key belongs to another payload."""
     seen = existing(status, validation="another's", in_progress_expiration=lease)
 
-    assert decided(seen) == FingerprintMismatch(expected="another's", found="ours")
+    assert decided(seen) == OtherPayload(expected="another's", found="ours")
 
 
 def test_mismatch_goes_before_ones_own_version() -> None:
     """Even a version of our own does not make another payload ours."""
     seen = existing(Status.INPROGRESS, version="mine", validation="another's")
 
-    assert isinstance(decided(seen, wrote=("mine",)), FingerprintMismatch)
+    assert isinstance(decided(seen, wrote=("mine",)), OtherPayload)
 
 
 @pytest.mark.parametrize(("stored", "ours"), [(None, "ours"), ("theirs", None), (None, None)])
@@ -185,7 +180,7 @@ def test_a_lease_is_live_until_its_end_and_not_at_it(lease: int, live: bool) -> 
     """To the millisecond."""
     seen = existing(Status.INPROGRESS, in_progress_expiration=lease)
 
-    assert decided(seen) == (InProgress(lease) if live else Claimable(seen))
+    assert decided(seen) == (HeldElsewhere(lease) if live else Claimable(seen))
 
 
 def test_a_lease_of_zero_is_a_lease_that_is_over() -> None:
@@ -217,7 +212,7 @@ def test_a_claim_of_powertools_without_a_lease_lasts_until_its_expiration() -> N
     """Without a context it writes no lease, so the record's own end is the claim's."""
     seen = by_powertools(Status.INPROGRESS, in_progress_expiration=None)
 
-    assert decided(seen) == InProgress((NOW + DAY) * 1000)
+    assert decided(seen) == HeldElsewhere((NOW + DAY) * 1000)
 
 
 def test_a_claim_of_powertools_is_taken_over_once_its_lease_is_over() -> None:
@@ -326,7 +321,7 @@ def test_taken_over_is_what_somebody_held_and_never_settled(over: Record | None,
 def test_a_look_decides_and_never_writes() -> None:
     """It answers what would have to be replaced."""
     seen = existing(Status.FAILED)
-    look = Look(claim())
+    look = Peek(claim())
 
     assert look.id == "k"
     assert look.step(seen, (), NOW_MS, "unused") == Claimable(seen)
@@ -342,7 +337,7 @@ def test_completing_keeps_the_result_and_ends_the_lease() -> None:
     """The fingerprint, the owner and the count stay."""
     mine = held()
 
-    change = change_of(record.complete(mine, '{"receipt":1}'), mine.record)
+    change = change_of(transitions.complete(mine, '{"receipt":1}'), mine.record)
 
     assert change.expected == {"version": "claim-version"}
     assert change.new == Record(
@@ -361,7 +356,7 @@ def test_failing_keeps_the_error_and_the_fingerprint_of_what_started() -> None:
     """Another payload under this key stays a mismatch."""
     mine = held(existing(Status.FAILED, attempts=2))
 
-    new = change_of(record.fail(mine, '{"type":"Boom"}'), mine.record).new
+    new = change_of(transitions.fail(mine, '{"type":"Boom"}'), mine.record).new
 
     assert (new.status, new.error, new.validation, new.attempts) == ("FAILED", '{"type":"Boom"}', "ours", 3)
     assert new.in_progress_expiration is None
@@ -371,7 +366,7 @@ def test_what_failed_before_its_handler_started_keeps_no_fingerprint_and_does_no
     """A body that did not validate may be corrected under the same key."""
     mine = held()
 
-    new = change_of(record.fail(mine, "{}", started=False), mine.record).new
+    new = change_of(transitions.fail(mine, "{}", started=False), mine.record).new
 
     assert (new.status, new.validation, new.attempts) == ("FAILED", None, 0)
 
@@ -379,7 +374,7 @@ def test_what_failed_before_its_handler_started_keeps_no_fingerprint_and_does_no
 def test_releasing_ends_the_lease_now_for_everybody() -> None:
     """No owner, no fingerprint, no attempt: as if it had not been claimed."""
     mine = held()
-    new = change_of(record.release(mine, NOW_MS), mine.record).new
+    new = change_of(transitions.release(mine, NOW_MS), mine.record).new
 
     assert (new.status, new.owner, new.validation, new.attempts) == ("INPROGRESS", None, None, 0)
     assert decide(new, claim(owner="next", fingerprint="another's"), (), NOW_MS) == Claimable(new)
@@ -389,17 +384,19 @@ def test_releasing_ends_the_lease_now_for_everybody() -> None:
 def test_not_starting_a_second_attempt_does_not_forget_the_payload_of_the_first(settle: str) -> None:
     """The first one's handler had started: another payload under its key is a mismatch as long as the record lasts."""
     mine = held(existing(Status.FAILED, attempts=1))
-    settlement = record.release(mine, NOW_MS) if settle == "release" else record.fail(mine, "{}", started=False)
+    settlement = (
+        transitions.release(mine, NOW_MS) if settle == "release" else transitions.fail(mine, "{}", started=False)
+    )
 
     new = change_of(settlement, mine.record).new
 
     assert (new.validation, new.attempts) == ("ours", 1)
-    assert isinstance(decide(new, claim(fingerprint="another's"), (), NOW_MS), FingerprintMismatch)
+    assert isinstance(decide(new, claim(fingerprint="another's"), (), NOW_MS), OtherPayload)
 
 
 @pytest.mark.parametrize(
     "settlement",
-    [record.complete(held(), "1"), record.fail(held(), "{}"), record.release(held(), NOW_MS)],
+    [transitions.complete(held(), "1"), transitions.fail(held(), "{}"), transitions.release(held(), NOW_MS)],
     ids=["complete", "fail", "release"],
 )
 def test_every_settlement_renews_the_retention(settlement: Settlement) -> None:
@@ -420,8 +417,8 @@ def test_a_record_never_expires_before_its_lease(lease_ms: int, retention: int) 
     wish = claim(lease_until_ms=NOW_MS + lease_ms, retention_seconds=retention)
     written = [change_of(wish, seen).new for seen in (None, existing("FAILED"), existing("COMPLETED", expiration=NOW))]
     mine = held(retention_seconds=retention)
-    written.append(change_of(record.hand_over(mine, "arn:1", NOW_MS + lease_ms), mine.record).new)
-    written.append(change_of(record.release(mine, NOW_MS + 1), mine.record).new)
+    written.append(change_of(transitions.hand_over(mine, "arn:1", NOW_MS + lease_ms), mine.record).new)
+    written.append(change_of(transitions.release(mine, NOW_MS + 1), mine.record).new)
 
     for new in written:
         assert new.expiration is not None
@@ -435,7 +432,7 @@ def test_a_live_lease_is_honoured_to_its_end_however_short_the_retention() -> No
     """An answer that is kept for a second, of a call that may run for a quarter of an hour."""
     seen = held(lease_until_ms=NOW_MS + 900_500, retention_seconds=1).record
 
-    assert decide(seen, claim(), (), NOW_MS + 900_499) == InProgress(NOW_MS + 900_500)
+    assert decide(seen, claim(), (), NOW_MS + 900_499) == HeldElsewhere(NOW_MS + 900_500)
     assert isinstance(decide(seen, claim(), (), NOW_MS + 900_500), Claimable)
 
 
@@ -443,7 +440,7 @@ def test_a_live_lease_is_honoured_to_its_end_however_short_the_retention() -> No
 def test_a_record_is_kept_for_all_of_its_retention(after_ms: int) -> None:
     """Expirations are whole seconds: the next one counts, or a second's retention could be a millisecond."""
     mine = held(retention_seconds=1)
-    done = record.complete(mine, "1").change(NOW_MS + after_ms, "fresh").new
+    done = transitions.complete(mine, "1").change(NOW_MS + after_ms, "fresh").new
 
     assert not done.expired(NOW_MS + after_ms + 999)
     assert done.expired(NOW_MS + after_ms + 2000)
@@ -452,15 +449,15 @@ def test_a_record_is_kept_for_all_of_its_retention(after_ms: int) -> None:
 def test_a_settlement_whose_own_version_stands_is_settled() -> None:
     """The answer to its write had been lost."""
     mine = held()
-    written = change_of(record.complete(mine, "1"), mine.record, "written").new
+    written = change_of(transitions.complete(mine, "1"), mine.record, "written").new
 
-    assert record.complete(mine, "1").step(written, ("written",), NOW_MS, "next") == Settled(written)
+    assert transitions.complete(mine, "1").step(written, ("written",), NOW_MS, "next") == Settled(written)
 
 
 @pytest.mark.parametrize("found", [None, existing("INPROGRESS"), existing("COMPLETED"), by_powertools("COMPLETED")])
 def test_a_settlement_whose_version_is_gone_has_lost_its_claim(found: Record | None) -> None:
     """Whatever is there instead stays, and what has vanished is not resurrected."""
-    assert record.complete(held(), "1").step(found, ("never-written",), NOW_MS, "next") == LostClaim(found)
+    assert transitions.complete(held(), "1").step(found, ("never-written",), NOW_MS, "next") == ClaimLost(found)
 
 
 @pytest.mark.parametrize(
@@ -475,13 +472,13 @@ def test_a_settlement_whose_version_is_gone_has_lost_its_claim(found: Record | N
 )
 def test_a_lost_claim_knows_whether_the_effect_is_done_all_the_same(found: Record | None, completed: bool) -> None:
     """Only a readable record that says so counts."""
-    assert LostClaim(found).completed is completed
+    assert ClaimLost(found).completed is completed
 
 
 def test_a_commit_sends_the_very_same_change_each_time() -> None:
     """A transaction's token allows one content, so the version is drawn once."""
     mine = held()
-    drawn = record.complete(mine, "1").change(NOW_MS, "drawn")
+    drawn = transitions.complete(mine, "1").change(NOW_MS, "drawn")
     transition = Commit(drawn)
 
     first = transition.step(mine.record, (), NOW_MS, "one")
@@ -492,7 +489,7 @@ def test_a_commit_sends_the_very_same_change_each_time() -> None:
     assert transition.id == "k"
     assert transition.applied(drawn) == Settled(drawn.new)
     assert transition.step(drawn.new, ("drawn",), NOW_MS, "three") == Settled(drawn.new)
-    assert transition.step(None, ("drawn",), NOW_MS, "three") == LostClaim(None)
+    assert transition.step(None, ("drawn",), NOW_MS, "three") == ClaimLost(None)
 
 
 # A workflow's record.
@@ -503,7 +500,7 @@ def test_a_claim_for_a_workflow_keeps_what_to_start_until_it_is_handed_over() ->
     mine = held(input='{"amount": 1}')
     assert mine.record.input == '{"amount": 1}'
 
-    handed = record.hand_over(mine, "arn:1", NOW_MS + 7_200_000).change(NOW_MS, "fresh").new
+    handed = transitions.hand_over(mine, "arn:1", NOW_MS + 7_200_000).change(NOW_MS, "fresh").new
 
     assert handed.status == Status.INPROGRESS
     assert (handed.execution, handed.in_progress_expiration, handed.input) == ("arn:1", NOW_MS + 7_200_000, None)
@@ -519,9 +516,9 @@ def test_a_claim_over_an_orphan_belongs_to_no_execution() -> None:
     assert change_of(claim(), seen).new.execution is None
 
 
-def conclusion(**changes: object) -> record.Conclusion:
-    given = {"id": "k", "execution": "arn:1", "outcome": record.completed("1"), **changes}
-    return record.Conclusion(**given)  # type: ignore[arg-type]
+def conclusion(**changes: object) -> transitions.Conclusion:
+    given = {"id": "k", "execution": "arn:1", "outcome": transitions.completed("1"), **changes}
+    return transitions.Conclusion(**given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("execution", [None, "arn:1"])
@@ -552,7 +549,7 @@ def test_an_execution_concludes_a_record_in_progress_that_is_its_own_or_nobodys(
     ids=["vanished", "completed", "failed", "another's", "unreadable", "unknown"],
 )
 def test_a_late_conclusion_changes_nothing(seen: Record | None) -> None:
-    assert conclusion().step(seen, (), NOW_MS, "fresh") == LostClaim(seen)
+    assert conclusion().step(seen, (), NOW_MS, "fresh") == ClaimLost(seen)
 
 
 def test_a_conclusion_whose_answer_was_lost_is_recognised() -> None:
@@ -563,12 +560,14 @@ def test_a_conclusion_whose_answer_was_lost_is_recognised() -> None:
 def test_a_failure_may_be_revised_by_whoever_names_its_version() -> None:
     """Once a person has put right what it tells of; a completion never."""
     failed = existing(Status.FAILED, execution="arn:1", error="{}", version="v7")
-    change = conclusion(outcome=record.failed('{"type": "ABORTED"}'), revises="v7").step(failed, (), NOW_MS, "fresh")
+    change = conclusion(outcome=transitions.failed('{"type": "ABORTED"}'), revises="v7").step(
+        failed, (), NOW_MS, "fresh"
+    )
     assert isinstance(change, Change)
     assert change.new.error == '{"type": "ABORTED"}'
-    assert conclusion(revises="v6").step(failed, (), NOW_MS, "fresh") == LostClaim(failed)
+    assert conclusion(revises="v6").step(failed, (), NOW_MS, "fresh") == ClaimLost(failed)
     done = existing(Status.COMPLETED, execution="arn:1", version="v7")
-    assert conclusion(revises="v7").step(done, (), NOW_MS, "fresh") == LostClaim(done)
+    assert conclusion(revises="v7").step(done, (), NOW_MS, "fresh") == ClaimLost(done)
 
 
 # The record as the table holds it.
@@ -645,10 +644,10 @@ def _second_telling(seen: Record, failures_are_answers: bool) -> type:
     rows = [
         (seen.expiration is not None and seen.expiration <= NOW, Claimable),
         (seen.status == "SOMETHING_NEWER" or (seen.status == "INPROGRESS" and until is None), Unreadable),
-        (seen.validation == "another's", FingerprintMismatch),
+        (seen.validation == "another's", OtherPayload),
         (seen.status == "COMPLETED", AlreadyCompleted),
         (seen.version == "mine", Claimed),
-        (seen.status == "INPROGRESS" and until is not None and until > NOW_MS, InProgress),
+        (seen.status == "INPROGRESS" and until is not None and until > NOW_MS, HeldElsewhere),
         (seen.status == "FAILED" and failures_are_answers, AlreadyFailed),
         (True, Claimable),
     ]

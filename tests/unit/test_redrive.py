@@ -12,17 +12,17 @@ import pytest
 from botocore.exceptions import ClientError
 
 from idempotent_receiver import MemoryStore, PermanentError, body_field, message_id, sqs_consumer
-from idempotent_receiver.deadletter import STAMP, Stamp
 from idempotent_receiver.operations.letters import DeadLetterQueue, Reader
 from idempotent_receiver.operations.redrive import BEYOND_LIMIT, Desk, Redrive, Tally, Wanted
 from idempotent_receiver.operations.verdict import Rules, Verdict
-from idempotent_receiver.store import record_id
-from idempotent_receiver.visibility import Backoff
+from idempotent_receiver.protocol.store import record_id
+from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
+from idempotent_receiver.sqs.visibility import Backoff
 from tests.held_clock import HeldClock
 from tests.queues import DEDUPLICATION_SECONDS, Crash, Queue, Queues
 
 if TYPE_CHECKING:
-    from idempotent_receiver.keys import KeyStrategy
+    from idempotent_receiver.sqs.keys import KeyStrategy
 
 HOLD_SECONDS = 30
 START = "2027-01-15T08:00:00+00:00"

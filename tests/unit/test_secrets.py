@@ -17,8 +17,8 @@ from botocore.exceptions import ClientError
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from idempotent_receiver import MemoryStore, Message, PermanentError, Transaction, body_field, sqs_consumer
-from idempotent_receiver.deadletter import STAMP
-from idempotent_receiver.keys import message_id
+from idempotent_receiver.sqs.dead_letter import STAMP
+from idempotent_receiver.sqs.keys import message_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -23,10 +23,10 @@ from idempotent_receiver import (
     message_id,
     sqs_consumer,
 )
-from idempotent_receiver.deadletter import STAMP
-from idempotent_receiver.keys import usable
-from idempotent_receiver.message import InvalidEvent
-from idempotent_receiver.store import record_id
+from idempotent_receiver.protocol.store import record_id
+from idempotent_receiver.sqs.dead_letter import STAMP
+from idempotent_receiver.sqs.keys import usable
+from idempotent_receiver.sqs.message import InvalidEvent
 from tests.simulation.world import failed_ids, sqs_record
 
 
@@ -310,7 +310,7 @@ def test_a_defect_of_ours_acknowledges_nothing_and_is_said(
     def broken(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("idempotent_receiver.sqs.Receiver.process", broken)
+    monkeypatch.setattr("idempotent_receiver.sqs.consumer.Receiver.process", broken)
     answer = sqs_consumer(MemoryStore())(handle)(event(sqs_record("1"), sqs_record("2")), Context())
 
     assert sorted(failed_ids(answer)) == ["1", "2"]

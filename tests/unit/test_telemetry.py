@@ -11,22 +11,22 @@ import pytest
 from aws_lambda_powertools import Logger, Metrics
 
 from idempotent_receiver import MemoryStore, Message, PermanentError, sqs_consumer
+from idempotent_receiver.batch.receiver import Processed
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.outcome import (
-    Busy,
+from idempotent_receiver.handler.outcome import (
+    ClaimFailed,
+    ClaimLost,
     Completed,
     DeadLettered,
     Duplicate,
     Failed,
-    Lost,
+    HeldElsewhere,
     NotStarted,
     Outcome,
-    Unclaimed,
+    SettleFailed,
     Unreadable,
-    Unsettled,
 )
-from idempotent_receiver.receiver import Processed
-from idempotent_receiver.record import Record
+from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.telemetry import COUNTS, counted, line_of
 from tests.simulation.world import sqs_record
 
@@ -38,14 +38,14 @@ OUTCOMES: list[tuple[Outcome, int, list[str]]] = [
     (Completed(RECORD), logging.DEBUG, ["Completed"]),
     (Duplicate(RECORD), logging.DEBUG, ["Duplicates"]),
     (Duplicate(RECORD, lost=True), logging.DEBUG, ["Duplicates", "LostClaims"]),
-    (Busy(1), logging.WARNING, ["InProgress"]),
+    (HeldElsewhere(1), logging.WARNING, ["InProgress"]),
     (NotStarted(), logging.WARNING, []),
     (Failed(FAILURE), logging.WARNING, ["Failed"]),
     (Failed(FOR_GOOD), logging.ERROR, ["Failed", "Permanent"]),
     (DeadLettered(FOR_GOOD), logging.ERROR, ["Permanent"]),
-    (Lost(None), logging.ERROR, ["Failed", "LostClaims"]),
-    (Unsettled("why"), logging.ERROR, ["Failed", "Unsettled"]),
-    (Unclaimed("why"), logging.ERROR, ["Failed"]),
+    (ClaimLost(None), logging.ERROR, ["Failed", "LostClaims"]),
+    (SettleFailed("why"), logging.ERROR, ["Failed", "Unsettled"]),
+    (ClaimFailed("why"), logging.ERROR, ["Failed"]),
     (Unreadable("why"), logging.ERROR, ["Failed"]),
 ]
 

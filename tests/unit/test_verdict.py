@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from idempotent_receiver import body_field, message_attribute, message_id
-from idempotent_receiver.deadletter import STAMP, Stamp
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.keys import raw_fingerprint
 from idempotent_receiver.operations.letters import Letter, Reader
 from idempotent_receiver.operations.verdict import Judgement, Rules, Verdict, judge
 from idempotent_receiver.payload import fingerprint
-from idempotent_receiver.record import Record
-from idempotent_receiver.store import Unknown
+from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.protocol.store import Unknown
+from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
+from idempotent_receiver.sqs.keys import raw_fingerprint
 
 NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000

@@ -5,9 +5,18 @@ from __future__ import annotations
 import pytest
 
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.message import Message
-from idempotent_receiver.outcome import Busy, Failed, Lost, NotStarted, Outcome, Unclaimed, Unreadable, Unsettled
-from idempotent_receiver.visibility import LONGEST_SECONDS, Backoff, in_groups, visibility_seconds
+from idempotent_receiver.handler.outcome import (
+    ClaimFailed,
+    ClaimLost,
+    Failed,
+    HeldElsewhere,
+    NotStarted,
+    Outcome,
+    SettleFailed,
+    Unreadable,
+)
+from idempotent_receiver.sqs.message import Message
+from idempotent_receiver.sqs.visibility import LONGEST_SECONDS, Backoff, in_groups, visibility_seconds
 from tests.held_clock import START_MS, HeldClock
 
 
@@ -38,7 +47,7 @@ def test_no_backoff_goes_beyond_what_sqs_takes() -> None:
 
 @pytest.mark.parametrize(
     "outcome",
-    [Failed(Failure(type="Boom")), Unreadable("?"), Lost(None)],
+    [Failed(Failure(type="Boom")), Unreadable("?"), ClaimLost(None)],
     ids=lambda outcome: type(outcome).__name__,
 )
 def test_failures_of_every_kind_back_off(outcome: Outcome) -> None:
@@ -88,7 +97,7 @@ def test_what_may_pass_backs_off_whoever_moves_dead_letters() -> None:
     assert visibility_seconds(message(receives=3), outcome, Backoff(), START_MS, clock, left_to_sqs=True) == 16
 
 
-@pytest.mark.parametrize("outcome", [Unsettled("?"), Unclaimed("?")], ids=lambda outcome: type(outcome).__name__)
+@pytest.mark.parametrize("outcome", [SettleFailed("?"), ClaimFailed("?")], ids=lambda outcome: type(outcome).__name__)
 def test_while_the_store_is_in_trouble_four_waits_outlast_a_quarter_of_an_hour(outcome: Outcome) -> None:
     """Even where each is the shortest that may be drawn; the first is short all the same, for a trouble that passes."""
 
@@ -107,13 +116,13 @@ def test_what_is_in_progress_waits_for_the_leases_end_and_a_jitter(left_ms: int,
     """Never a moment less."""
     clock = HeldClock(fraction=fraction)
 
-    assert visibility_seconds(message(), Busy(START_MS + left_ms), Backoff(), START_MS, clock) == seconds
+    assert visibility_seconds(message(), HeldElsewhere(START_MS + left_ms), Backoff(), START_MS, clock) == seconds
 
 
 @pytest.mark.parametrize(("until", "seconds"), [(START_MS - 60_000, 0), (START_MS + 10**9, LONGEST_SECONDS)])
 def test_a_strange_lease_is_held_within_what_sqs_takes(until: int, seconds: int) -> None:
     """One that is over, and one of somebody else's making."""
-    assert visibility_seconds(message(), Busy(until), Backoff(), START_MS, HeldClock()) == seconds
+    assert visibility_seconds(message(), HeldElsewhere(until), Backoff(), START_MS, HeldClock()) == seconds
 
 
 @pytest.mark.parametrize(("fraction", "seconds"), [(0.0, 0), (0.34, 1), (0.999, 2)])

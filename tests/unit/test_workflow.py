@@ -10,9 +10,10 @@ from urllib.parse import parse_qs
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from idempotent_receiver import MemoryStore, PermanentError, header, payload_key, record
-from idempotent_receiver.executions import Workflow, name_of
-from idempotent_receiver.workflow import workflow_endpoint
+from idempotent_receiver import MemoryStore, PermanentError, header, payload_key
+from idempotent_receiver.protocol import transitions
+from idempotent_receiver.workflow.endpoint import workflow_endpoint
+from idempotent_receiver.workflow.executions import Workflow, name_of
 from tests.held_clock import HeldClock
 from tests.machines import MACHINE, Machines
 
@@ -96,7 +97,7 @@ def test_asked_again_while_it_runs_it_may_be_a_conflict() -> None:
 
 def test_asked_again_once_it_succeeded_the_stored_result_is_the_answer(api: Api) -> None:
     api.post()
-    api.conclude(record.completed('{"transfer_id":"t1"}'))
+    api.conclude(transitions.completed('{"transfer_id":"t1"}'))
     answer = api.post()
     assert (answer["statusCode"], answer["body"]) == (200, {"transfer_id": "t1"})
     assert answer["headers"]["Idempotency-Replayed"] == "true"
@@ -116,7 +117,7 @@ def test_asked_again_once_it_failed_the_stored_error_is_the_answer(
     api: Api, error: str, status: int, title: str, detail: str
 ) -> None:
     api.post()
-    api.conclude(record.failed(error))
+    api.conclude(transitions.failed(error))
     answer = api.post()
     assert answer["statusCode"] == answer["body"]["status"] == status
     assert (answer["body"]["title"], answer["body"]["detail"]) == (title, detail)
@@ -177,7 +178,7 @@ def test_a_load_balancer_is_answered_in_the_form_that_it_takes(api: Api, several
 
     keyed = {"idempotency-key": "k1"}
     assert ask("POST", "/transfers", '{"amount": 1}', **keyed)[:2] == (202, "202 Accepted")
-    api.conclude(record.completed('{"transfer_id":"t1"}'))
+    api.conclude(transitions.completed('{"transfer_id":"t1"}'))
     status, described, headers = ask("POST", "/transfers", '{"amount": 1}', **keyed)
     assert (status, described, headers["Idempotency-Replayed"]) == (200, "200 OK", ["true"] if several else "true")
     assert ask("POST", "/transfers", "{}")[:2] == (400, "400 Bad Request")
@@ -248,13 +249,13 @@ def test_a_location_tells_how_far_it_is(api: Api) -> None:
     api.post()
     seen = api.ask("GET", path)
     assert (seen["statusCode"], seen["body"]) == (200, {"status": "running", "execution": ARN})
-    api.conclude(record.completed("7"))
+    api.conclude(transitions.completed("7"))
     assert (api.ask("GET", path)["statusCode"], api.ask("GET", path)["body"]) == (200, 7)
 
 
 def test_a_location_tells_of_a_failure_with_its_status(api: Api) -> None:
     api.post()
-    api.conclude(record.failed('{"type": "PermanentError", "text": "overdrawn", "status": 422}'))
+    api.conclude(transitions.failed('{"type": "PermanentError", "text": "overdrawn", "status": 422}'))
     seen = api.ask("GET", f"/workflows/transfers/{NAME}")
     assert (seen["statusCode"], seen["body"]["detail"]) == (422, "overdrawn")
 

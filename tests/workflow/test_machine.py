@@ -11,7 +11,7 @@ from moto.dynamodb.models import DynamoDBBackend
 
 from app.transfers import Transfer
 from idempotent_receiver import DynamoDBStore, errors
-from idempotent_receiver.deadletter import stamp_of
+from idempotent_receiver.sqs.dead_letter import stamp_of
 from local.cloud import ROOT
 from tests.workflow.conftest import FINGERPRINT, TRANSFER
 from tests.workflow.machine import Killed, definition

@@ -13,12 +13,14 @@ from aws_lambda_powertools.metrics import MetricUnit, single_metric
 
 from app.steps import receipt, refund
 from app.workflow.wiring import logger, workflow
-from idempotent_receiver import FingerprintMismatch, PermanentError, record
+from idempotent_receiver import FingerprintMismatch, PermanentError
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.executions import NEVER_STARTED, Closed
-from idempotent_receiver.protocol import Unavailable
-from idempotent_receiver.record import LostClaim, Record, Status
-from idempotent_receiver.transaction import ConditionFailed
+from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.exchange import Unavailable
+from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.protocol.transaction import ConditionFailed
+from idempotent_receiver.protocol.transitions import ClaimLost
+from idempotent_receiver.workflow.executions import NEVER_STARTED, Closed
 
 Reconciled = Literal["settled", "completed", "returned", "person", "stranger"]
 
@@ -85,14 +87,14 @@ def _reconciled(closed: Closed, found: Record | None, deadline: Deadline, contex
             _call_a_person()
         if not final:
             raise
-        return _concluded(closed, record.failed(_error(NEEDS_A_PERSON, _STUCK)), "person", deadline, revises)
+        return _concluded(closed, transitions.failed(_error(NEEDS_A_PERSON, _STUCK)), "person", deadline, revises)
     if not arrived:
-        told = record.failed(_error(closed.status, "nothing was moved, or all of it was given back"))
+        told = transitions.failed(_error(closed.status, "nothing was moved, or all of it was given back"))
         return _concluded(closed, told, "returned", deadline, revises)
     data = json.dumps(receipt.lambda_handler(transfer, context))
     if found is not None and found.status == Status.COMPLETED:
         return "completed"  # only its receipt was missing, and what is completed never changes
-    return _concluded(closed, record.completed(data), "completed", deadline, revises)
+    return _concluded(closed, transitions.completed(data), "completed", deadline, revises)
 
 
 def _refunded(transfer: dict[str, Any], context: Any) -> dict[str, bool]:
@@ -115,7 +117,7 @@ def _concluded(
     answer = workflow.conclude(closed.execution, outcome, deadline, revises)
     if isinstance(answer, Unavailable):
         raise NotReconciled(answer.why)
-    if not isinstance(answer, LostClaim):
+    if not isinstance(answer, ClaimLost):
         return came_of_it
     if answer.found is not None:
         # Its record is another's, or says otherwise: no client will hear what has become of the money.

@@ -14,8 +14,8 @@ from aws_lambda_powertools.metrics import MetricUnit, single_metric
 from app.workflow.reconcile import reconciled
 from app.workflow.wiring import dynamodb, logger, workflow
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.executions import Closed
-from idempotent_receiver.protocol import Unavailable
+from idempotent_receiver.protocol.exchange import Unavailable
+from idempotent_receiver.workflow.executions import Closed
 
 _PAGE = 25
 _STOP_SECONDS = 8.0
@@ -41,7 +41,7 @@ def lambda_handler(event: Any, context: Any) -> dict[str, int]:
 
 def _tended(name: str, deadline: Deadline, context: Any) -> str:
     try:
-        answer = workflow.tend(name, deadline, context.aws_request_id)
+        answer = workflow.recover_orphan(name, deadline, context.aws_request_id)
         if isinstance(answer, Closed):
             return reconciled(answer, deadline, context)
     except Exception as error:  # noqa: BLE001  # one orphan's trouble is not another's; the next sweep finds it again

@@ -23,7 +23,7 @@ from idempotent_receiver.operations.deployment import Deployment, Refused
 from idempotent_receiver.operations.layout import clean, counted
 from idempotent_receiver.operations.survey import BYTES_A_UNIT, Survey, cost_of, scan
 from idempotent_receiver.operations.terminal import EXIT_CODES, Exit, Terminal, Yes, examples, of_a_deployment
-from idempotent_receiver.store import Unknown
+from idempotent_receiver.protocol.store import Unknown
 
 SMALLEST_ITEM = 100
 """Bytes, for a table that does not know its size yet."""

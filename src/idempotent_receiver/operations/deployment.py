@@ -14,12 +14,12 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError, NoRegionError, ProfileNotFound
 
-from idempotent_receiver import keys
-from idempotent_receiver.namespaces import checked
+from idempotent_receiver.dynamodb.store import DynamoDBStore
 from idempotent_receiver.operations.letters import Reader, other_sources
-from idempotent_receiver.record import DEFAULT_RETENTION_SECONDS
-from idempotent_receiver.store import record_id
-from idempotent_receiver.stores.dynamodb import DynamoDBStore
+from idempotent_receiver.protocol.namespaces import checked
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
+from idempotent_receiver.protocol.store import record_id
+from idempotent_receiver.sqs import keys
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from idempotent_receiver import keys
 from idempotent_receiver.clock import Clock
-from idempotent_receiver.deadletter import Stamp, stamp_of
 from idempotent_receiver.errors import UnusableKey
-from idempotent_receiver.message import Message, messages_of
+from idempotent_receiver.sqs import keys
+from idempotent_receiver.sqs.dead_letter import Stamp, stamp_of
+from idempotent_receiver.sqs.message import Message, messages_of
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient

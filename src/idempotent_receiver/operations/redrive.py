@@ -15,11 +15,11 @@ from itertools import islice
 from typing import Any
 
 from idempotent_receiver.clock import Clock
-from idempotent_receiver.deadletter import MOST_BYTES, copy_of, size_of
 from idempotent_receiver.operations.letters import A_CALL, MOST_A_ROUND, DeadLetterQueue, Letter, Reader, chunks
 from idempotent_receiver.operations.verdict import ACTS, Judgement, Rules, Verdict, judge
-from idempotent_receiver.record import Record
-from idempotent_receiver.store import READS_A_CALL, RecordStore, Unknown
+from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.protocol.store import READS_A_CALL, RecordStore, Unknown
+from idempotent_receiver.sqs.dead_letter import MOST_BYTES, copy_of, size_of
 
 MOST_ROUNDS = 10_000
 BEYOND_LIMIT = "more than --limit allows: run again for it"

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from idempotent_receiver.operations.layout import clean, command, counted, line, listing, row, table_of
 from idempotent_receiver.operations.verdict import ACTS, Judgement, Verdict, error_of, permanent, reason_in
-from idempotent_receiver.record import Status
+from idempotent_receiver.protocol.record import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from idempotent_receiver.operations.redrive import Tally
     from idempotent_receiver.operations.survey import Findings
-    from idempotent_receiver.record import Record
+    from idempotent_receiver.protocol.record import Record
 
 SHOWN_OF_A_REASON = 20
 NO_KEY = "(none)"

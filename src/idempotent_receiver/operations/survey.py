@@ -11,11 +11,11 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.clock import Clock
+from idempotent_receiver.dynamodb.values import record_in
 from idempotent_receiver.operations.letters import chunks
 from idempotent_receiver.operations.verdict import given_back, lease_over, permanent
-from idempotent_receiver.record import Record, Status
-from idempotent_receiver.store import READS_A_CALL, RecordStore
-from idempotent_receiver.stores.items import record_in
+from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.protocol.store import READS_A_CALL, RecordStore
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

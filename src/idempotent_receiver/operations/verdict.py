@@ -17,7 +17,7 @@ has no room for our stamp                                                    NO_
 any other                                                                    MOVE
 ============================================================================ =============================
 
-What a claim would meet is `record.decide`'s to say, as for the consumer itself.
+What a claim would meet is `transitions.decide`'s to say, as for the consumer itself.
 """
 
 import json
@@ -26,11 +26,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from idempotent_receiver import record
-from idempotent_receiver.deadletter import NoRoom, copy_of
 from idempotent_receiver.operations.letters import Letter
-from idempotent_receiver.record import DEFAULT_RETENTION_SECONDS, Claim, Record, Status
-from idempotent_receiver.store import Unknown
+from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, Status
+from idempotent_receiver.protocol.store import Unknown
+from idempotent_receiver.protocol.transitions import Claim
+from idempotent_receiver.sqs.dead_letter import NoRoom, copy_of
 
 DAY_MS = 24 * 60 * 60 * 1000
 
@@ -91,14 +92,14 @@ def _judge(letter: Letter, found: Record | Unknown | None, now_ms: int, rules: R
         return Verdict.UNKEYED, f"{letter.unkeyed}: the consumer could not claim it"
     if isinstance(found, Unknown):
         return Verdict.UNREADABLE, f"its record could not be read: {found.why}"
-    match record.decide(found, _claim(letter), (), now_ms):
-        case record.Unreadable(reason):
+    match transitions.decide(found, _claim(letter), (), now_ms):
+        case transitions.Unreadable(reason):
             return Verdict.UNREADABLE, f"its record is none that this version knows: {reason}"
-        case record.FingerprintMismatch(expected, got):
+        case transitions.OtherPayload(expected, got):
             return Verdict.CONFLICT, f"its key was used for another payload: fingerprint {expected} there, {got} here"
-        case record.AlreadyCompleted(completed):
+        case transitions.AlreadyCompleted(completed):
             return _completed(letter, completed)
-        case record.InProgress(until_ms):
+        case transitions.HeldElsewhere(until_ms):
             met = f"another worker holds its claim until {until_ms} (epoch ms): the consumer waits for that"
         case _:
             met = _met(found, now_ms)

@@ -29,10 +29,10 @@ from botocore.exceptions import (
 )
 
 from idempotent_receiver import DynamoDBStore, Transaction
-from idempotent_receiver.record import Change, Record
-from idempotent_receiver.store import ActionFailed, Applied, Conflict, NotApplied, Unknown
-from idempotent_receiver.stores.dynamodb import client_config
-from idempotent_receiver.transaction import Action
+from idempotent_receiver.dynamodb.store import client_config
+from idempotent_receiver.protocol.record import Change, Record
+from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied, Unknown
+from idempotent_receiver.protocol.transaction import Action
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest
     from mypy_boto3_dynamodb import DynamoDBClient
 
-    from idempotent_receiver.store import Written
+    from idempotent_receiver.protocol.store import Written
 
 TABLE = "records"
 SECRET = "4111-1111"
@@ -866,7 +866,7 @@ def test_a_trail_shows_whose_requests_these_are() -> None:
 
 def test_the_import_is_lean() -> None:
     """Importing the store brings neither boto3 nor a session's data: whoever needs them pays when they do."""
-    code = "import sys, idempotent_receiver.stores.dynamodb; print({'boto3', 'botocore.session'} & sys.modules.keys())"
+    code = "import sys, idempotent_receiver.dynamodb.store; print({'boto3', 'botocore.session'} & sys.modules.keys())"
 
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
 

@@ -28,7 +28,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from moto import mock_aws
 
-from idempotent_receiver.stores.expressions import ExpressionError, holds, updated
+from idempotent_receiver.testing.expressions import ExpressionError, holds, updated
 
 Item = dict[str, Any]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from idempotent_receiver import MemoryStore, Transaction
-from idempotent_receiver.record import Change, Record, attributes
-from idempotent_receiver.store import ActionFailed, Applied, Conflict, NotApplied
+from idempotent_receiver.protocol.record import Change, Record, attributes
+from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied
 
 HELD = Record(id="k", status="INPROGRESS", version="held")
 DONE = Change(Record(id="k", status="COMPLETED", version="done"), HELD)

@@ -15,9 +15,9 @@ from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 from botocore.model import ServiceModel
 from botocore.stub import Stubber
+from idempotent_receiver.dynamodb import raw_statements
 
-from idempotent_receiver.stores import prepared
-from idempotent_receiver.stores.prepared import Prepared, accept_prepared
+from idempotent_receiver.dynamodb.raw_statements import RawStatements, accept_raw_statements
 
 if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest
@@ -76,13 +76,13 @@ def statements(count: int) -> list[BatchStatementRequestTypeDef]:
 @pytest.fixture
 def wire() -> Wire:
     made = Wire()
-    accept_prepared(made.client)
+    accept_raw_statements(made.client)
     return made
 
 
 @pytest.mark.parametrize("count", [1, 2, 25])
 def test_prepared_statements_are_sent_all_and_in_order(wire: Wire, count: int) -> None:
-    wire.client.batch_execute_statement(Statements=Prepared(statements(count)))
+    wire.client.batch_execute_statement(Statements=RawStatements(statements(count)))
     assert wire.bodies == [{"Statements": statements(count)}]
 
 
@@ -94,7 +94,7 @@ def test_what_is_not_prepared_is_botocores_to_serialise(wire: Wire) -> None:
 
 
 def test_one_request_leaves_nothing_behind_for_the_next(wire: Wire) -> None:
-    wire.client.batch_execute_statement(Statements=Prepared(statements(3)))
+    wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
     wire.client.batch_execute_statement(Statements=statements(2))
     assert [len(body["Statements"]) for body in wire.bodies] == [3, 2]
 
@@ -103,9 +103,9 @@ def test_one_request_leaves_nothing_behind_for_the_next(wire: Wire) -> None:
 def test_a_client_of_another_protocol_serialises_the_statements_itself(count: int) -> None:
     """JSON in place of what that protocol makes of them would be refused: all, in order, in its own form."""
     ours, plain = (Wire({"protocol": "smithy-rpc-v2-cbor", "protocols": ["smithy-rpc-v2-cbor"]}) for _ in "ab")
-    accept_prepared(ours.client)
+    accept_raw_statements(ours.client)
 
-    ours.client.batch_execute_statement(Statements=Prepared(statements(count)))
+    ours.client.batch_execute_statement(Statements=RawStatements(statements(count)))
     plain.client.batch_execute_statement(Statements=statements(count))
 
     assert ours.sent == plain.sent
@@ -119,16 +119,16 @@ def test_a_model_that_states_one_protocol_alone_is_asked_for_it(older: bool, mon
     wire = Wire({"protocols": None})
     if older:
         monkeypatch.delattr(ServiceModel, "resolved_protocol")
-    accept_prepared(wire.client)
+    accept_raw_statements(wire.client)
 
-    wire.client.batch_execute_statement(Statements=Prepared(statements(3)))
+    wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
 
     assert wire.sent == [json.dumps({"Statements": statements(3)}, separators=(",", ":")).encode()]
 
 
 def test_a_client_that_several_stores_share_learns_it_once(wire: Wire) -> None:
-    accept_prepared(wire.client)
-    wire.client.batch_execute_statement(Statements=Prepared(statements(3)))
+    accept_raw_statements(wire.client)
+    wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
     assert wire.bodies == [{"Statements": statements(3)}]
 
 
@@ -136,19 +136,19 @@ def test_a_stubber_is_shown_every_statement(wire: Wire) -> None:
     """Whoever tests with botocore's Stubber sees what the store asks for."""
     with Stubber(wire.client) as stubber:
         stubber.add_response("batch_execute_statement", {"Responses": []}, {"Statements": statements(3)})
-        wire.client.batch_execute_statement(Statements=Prepared(statements(3)))
+        wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
         stubber.assert_no_pending_responses()
 
 
 def test_without_the_event_that_boto3_does_not_document_all_is_sent_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Serialised as ever: a boto3 that no longer emitted it would cost time, and no statement."""
-    monkeypatch.setattr(prepared, "_set_aside", lambda **event: None)
+    monkeypatch.setattr(raw_statements, "_set_aside", lambda **event: None)
     wire = Wire()
-    accept_prepared(wire.client)
-    wire.client.batch_execute_statement(Statements=Prepared(statements(3)))
+    accept_raw_statements(wire.client)
+    wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
     assert wire.bodies == [{"Statements": statements(3)}]
 
 
 def test_what_only_acts_like_a_client_is_left_alone() -> None:
     """A stand-in of somebody's tests, which has no events."""
-    accept_prepared(object())  # type: ignore[arg-type]  # it acts like one, as far as it is asked
+    accept_raw_statements(object())  # type: ignore[arg-type]  # it acts like one, as far as it is asked

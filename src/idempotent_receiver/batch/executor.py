@@ -1,0 +1,161 @@
+"""The one door through which concurrency comes in: jobs go out, and their results come back to the one who waits.
+
+The receiver is a single thread of control that starts jobs and takes in what has finished, so that it needs no locks;
+whoever gives it another executor holds every interleaving in hand.
+"""
+
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context, copy_context
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from idempotent_receiver.batch.event_loop import Left, Loop, Loops
+
+T = TypeVar("T")
+
+
+class Executor(Protocol):
+    """Runs jobs beside its caller, for the length of one invocation. A job must not raise."""
+
+    def start(self, job: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Run `job` elsewhere; a later `step` of the caller calls `then` with what it returned."""
+
+    def start_async(self, job: Callable[[], Coroutine[Any, Any, T]], then: Callable[[T], None]) -> None:
+        """The same for a coroutine function, on an event loop of its own."""
+
+    def tell(self, then: Callable[[T], None], result: T) -> None:
+        """From within a job: let the caller's `step` call `then` with this, before the job has ended."""
+
+    def step(self, timeout_seconds: float | None) -> None:
+        """Wait until a job has finished or told something, or the time is over; then call what waits for it."""
+
+    def cancel_async(self) -> None:
+        """Cancel the coroutines that are running; each still finishes as a job, with what it makes of that."""
+
+    def close(self, within_seconds: float | None) -> "Left | None":
+        """Let nothing outlive the invocation that can be stopped within that time, or without a bound; hear no more of
+        what cannot, but say what coroutines have left behind that still runs.
+        """
+
+
+class _Done(NamedTuple):
+    """A job's end: what to call, and with what."""
+
+    then: Callable[[Any], None]
+    result: object
+
+
+class _Crashed(NamedTuple):
+    """A job that raised, against the rule."""
+
+    error: BaseException
+
+
+Jobs = SimpleQueue[Callable[[], None] | None]
+"""A thread's jobs; None ends it."""
+
+
+class Workers:
+    """Daemon threads that are kept from one invocation to the next, since starting one costs more than a job.
+
+    Daemons, because a call that hangs must not keep the process from ending. They end with the object.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[Jobs] = []
+        weakref.finalize(self, _end, self._idle)
+
+    def run(self, job: Callable[[], None]) -> None:
+        """Run the job on an idle thread, or on a new one."""
+        try:
+            jobs = self._idle.pop()
+        except IndexError:
+            jobs = SimpleQueue()
+            arguments = (jobs, weakref.ref(self), self._idle)
+            threading.Thread(target=_work, args=arguments, daemon=True, name="idempotent-receiver").start()
+        jobs.put(job)
+
+
+def _work(jobs: Jobs, workers: weakref.ref[Workers], idle: list[Jobs]) -> None:
+    while (job := jobs.get()) is not None:
+        job()
+        del job
+        idle.append(jobs)
+        if workers() is None:
+            _end(idle)
+
+
+def _end(idle: list[Jobs]) -> None:
+    while idle:
+        idle.pop().put(None)
+
+
+class ThreadExecutor:
+    """An `Executor` on threads, and on one event loop for coroutines, which it has to itself.
+
+    Threads and loops are kept from one invocation to the next. How many jobs run at once is the caller's to bound.
+    """
+
+    def __init__(self, workers: Workers, loops: "Loops | None") -> None:
+        self._workers = workers
+        self._loops = loops
+        self._loop: Loop | None = None
+        self._finished: SimpleQueue[_Done | _Crashed] = SimpleQueue()
+
+    def start(self, job: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Run `job` on a worker thread, in a copy of the caller's context."""
+        context = copy_context()
+        self._workers.run(lambda: self._finished.put(_run(context, job, then)))
+
+    def start_async(self, job: Callable[[], Coroutine[Any, Any, T]], then: Callable[[T], None]) -> None:
+        """Run the coroutine on the event loop."""
+        if self._loop is None:
+            assert self._loops is not None, "coroutines need a loop"
+            self._loop = self._loops.begin()
+            self._workers.run(self._loop.turn)
+        loop = self._loop
+
+        async def follow() -> None:
+            try:
+                result = await job()
+                await loop.threads_of_the_cancelled()
+                self._finished.put(_Done(then, result))
+            except BaseException as error:  # noqa: BLE001  # told to the caller, who raises it
+                self._finished.put(_Crashed(error))
+
+        loop.spawn(follow)
+
+    def tell(self, then: Callable[[T], None], result: T) -> None:
+        """Put it where `step` finds it."""
+        self._finished.put(_Done(then, result))
+
+    def step(self, timeout_seconds: float | None) -> None:
+        """Call what waits for the jobs that have finished, after waiting for the first."""
+        with suppress(Empty):
+            ended = self._finished.get(timeout=None if timeout_seconds is None else max(0.0, timeout_seconds))
+            while True:
+                if isinstance(ended, _Crashed):
+                    raise ended.error
+                ended.then(ended.result)
+                ended = self._finished.get_nowait()
+
+    def cancel_async(self) -> None:
+        """Cancel what runs on the event loop."""
+        if self._loop is not None:
+            self._loop.cancel()
+
+    def close(self, within_seconds: float | None) -> "Left | None":
+        """Cancel and await what a handler has left on the event loop, and stop it. Threads that hang are forgotten."""
+        loop, self._loop = self._loop, None
+        return None if loop is None else loop.stop(within_seconds)
+
+
+def _run(context: Context, job: Callable[[], T], then: Callable[[T], None]) -> _Done | _Crashed:
+    try:
+        return _Done(then, context.run(job))
+    except BaseException as error:  # noqa: BLE001  # told to the caller, who raises it
+        return _Crashed(error)

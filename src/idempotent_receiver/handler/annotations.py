@@ -1,0 +1,182 @@
+"""What a handler asks for, found by its annotations: one body, and, if wanted, the Message and a Transaction."""
+
+import inspect
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from idempotent_receiver.errors import InvalidBody, invalid_body
+from idempotent_receiver.handler.attempt import Attempt
+from idempotent_receiver.protocol.store import TransactionalStore
+from idempotent_receiver.protocol.transaction import Transaction
+from idempotent_receiver.sqs.message import Message
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+Parse = Callable[[str], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """How to call a handler: `sources` has one entry a parameter, in their order."""
+
+    function: Callable[..., Any]
+    sources: tuple[Callable[[Message, Attempt], Any], ...]
+    asynchronous: bool
+
+    @property
+    def wants_message(self) -> bool:
+        """Whether the handler asks for the Message."""
+        return _the_message in self.sources
+
+    @property
+    def transactional(self) -> bool:
+        """Whether the handler asks for a Transaction."""
+        return _the_transaction in self.sources
+
+    def arguments(self, message: Message, attempt: Attempt) -> list[Any]:
+        """The handler's arguments. Raises InvalidBody where the body is not what the annotation says."""
+        return [source(message, attempt) for source in self.sources]
+
+
+def bind(function: Callable[..., Any]) -> Binding:
+    """Read a handler's annotations. Raises TypeError, saying how to mend it, where they don't name exactly one body."""
+    name = getattr(function, "__qualname__", repr(function))
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{name} is a generator: its body would never run; return a value instead of yielding")
+    hints = hints_of(function, name)
+    sources, bodies = [], []
+    for parameter in inspect.signature(function).parameters.values():
+        source = _source(parameter, hints, name)
+        sources.append(source)
+        if source not in (_the_message, _the_transaction):
+            bodies.append(parameter.name)
+    if len(bodies) != 1:
+        found = f"{len(bodies)}: {', '.join(bodies)}" if bodies else "none"
+        raise TypeError(
+            f"{name} must name exactly one body, it names {found}. Annotate one parameter with the body's type "
+            "(dict, str, bytes, or anything pydantic can validate), and the others with Message or Transaction."
+        )
+    asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+    return Binding(function, tuple(sources), asynchronous)
+
+
+def wants_transaction(function: Callable[..., Any], store: object) -> str | None:
+    """The name of the parameter that is annotated `Transaction`, if there is one. Raises TypeError where there are
+    several, or where the store has none to give.
+    """
+    name = getattr(function, "__qualname__", repr(function))
+    hints = hints_of(function, name)
+    names = [one for one in inspect.signature(function).parameters if hints.get(one) is Transaction]
+    if len(names) > 1:
+        raise TypeError(f"{name} asks for several Transactions; there is one a call")
+    if names:
+        require_transactions(store, name)
+    return names[0] if names else None
+
+
+def require_transactions(store: object, name: str) -> None:
+    """Raise TypeError for a store that has no transactions."""
+    if not isinstance(store, TransactionalStore):
+        raise TypeError(f"{name} asks for a Transaction, and {type(store).__name__} has none")
+
+
+def hints_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    """The function's annotations. Raises TypeError where one cannot be resolved."""
+    target = function if inspect.isroutine(function) else type(function).__call__
+    try:
+        return get_type_hints(target, include_extras=True)
+    except NameError as error:
+        raise TypeError(f"{name}: an annotation cannot be resolved ({error}); move the type to module level") from error
+
+
+def _source(parameter: inspect.Parameter, hints: dict[str, Any], name: str) -> Callable[[Message, Attempt], Any]:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY):
+        raise TypeError(f"{name}: parameter {parameter.name!r} must be an ordinary one, not *, ** or keyword-only")
+    if parameter.name not in hints:
+        raise TypeError(f"{name}: parameter {parameter.name!r} has no annotation; annotate it with the body's type")
+    hint = hints[parameter.name]
+    if hint is Message:
+        return _the_message
+    if hint is Transaction:
+        return _the_transaction
+    parse = _parser(hint, name)
+    return lambda message, attempt: parse(message.body)
+
+
+def _the_message(message: Message, attempt: Attempt) -> Message:
+    return message
+
+
+def _the_transaction(message: Message, attempt: Attempt) -> Transaction:
+    return attempt.transaction
+
+
+def _parser(hint: Any, name: str) -> Parse:
+    if hint is str:
+        return lambda body: body
+    if hint is bytes:
+        return lambda body: body.encode("utf-8", "surrogatepass")
+    if hint is dict:
+        return _a_dict
+    return _validator(hint, name)
+
+
+def _a_dict(body: str) -> Any:
+    """A JSON object as it is. Pydantic would say the same, at the price of its import."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        raise InvalidBody("the body is not a dict: it is not JSON") from None
+    if not isinstance(found, dict):
+        raise InvalidBody(f"the body is not a dict: it is JSON of type {type(found).__name__}")
+    return found
+
+
+def _validator(hint: Any, name: str) -> Parse:
+    # Imported where it is used: it is the largest part of a cold start.
+    from pydantic import (  # noqa: PLC0415
+        PydanticSchemaGenerationError,
+        PydanticUserError,
+        TypeAdapter,
+        ValidationError,
+    )
+
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(hint)
+    except (PydanticSchemaGenerationError, PydanticUserError) as error:
+        told = str(error).splitlines()[0]
+        raise TypeError(
+            f"{name}: pydantic cannot validate a body of type {hint!r}: {told} "
+            "(a Message or a Transaction is annotated as just that, not as optional)"
+        ) from error
+
+    def parse(body: str) -> Any:
+        try:
+            return adapter.validate_json(body.encode("utf-8", "surrogatepass"))
+        except ValidationError as error:
+            raise invalid_body(error, field_names(adapter)) from None
+
+    return parse
+
+
+def field_names(adapter: "TypeAdapter[Any]") -> frozenset[str]:
+    """The names of a type's fields, as a body has them; none where pydantic has no schema of the type to tell."""
+    try:
+        schema = adapter.json_schema(mode="validation")
+    except Exception:  # noqa: BLE001  # a user's type may refuse in its own way; then its names are not told
+        return frozenset()
+    return frozenset(_properties(schema))
+
+
+def _properties(schema: object) -> Iterator[str]:
+    if isinstance(schema, dict):
+        properties = schema.get("properties")
+        yield from properties if isinstance(properties, dict) else ()
+        for part in schema.values():
+            yield from _properties(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from _properties(part)

@@ -1,0 +1,171 @@
+"""One run of a handler for one claimed key: what it may ask for, and what comes of it."""
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from idempotent_receiver.clock import Deadline
+from idempotent_receiver.errors import Failure, failure_of
+from idempotent_receiver.protocol.transaction import Action, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt at a key. `attempt` counts from 1; a claim that never came to its handler does not count. `owner` is
+    the invocation that it is made in.
+    """
+
+    id: str
+    key: str
+    attempt: int
+    deadline: Deadline
+    owner: str = "unknown"
+    transaction: Transaction = field(default_factory=Transaction)
+
+    @property
+    def idempotency_key(self) -> str:
+        """What to pass downstream: the same on every attempt."""
+        return idempotency_key(self.id)
+
+    def remaining_time_ms(self) -> int:
+        """Milliseconds until the invocation's deadline."""
+        return max(0, int(self.deadline.left_seconds * 1000))
+
+
+def idempotency_key(id: str) -> str:
+    """The SHA-256 of a record's id, in hexadecimal."""
+    return sha256(id.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+MARKER = "idempotent-receiver"
+
+_current: ContextVar[Attempt] = ContextVar("current_claim")
+
+
+def current_attempt() -> Attempt | None:
+    """The attempt that is running here, if there is one."""
+    return _current.get(None)
+
+
+def current_claim() -> Attempt:
+    """The attempt that is running here: `key`, `attempt`, `idempotency_key`, `remaining_time_ms()`.
+
+    Raises LookupError outside a wrapped function.
+    """
+    attempt = current_attempt()
+    if attempt is None:
+        raise LookupError("current_claim() is only known inside a wrapped handler, while it runs")
+    return attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The handler returned: its result as JSON text (None: no result), the writes it wants committed, and the result
+    as it was returned.
+    """
+
+    data: str | None
+    actions: tuple[Action, ...]
+    result: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The handler raised, or never got as far as starting."""
+
+    failure: Failure
+    error: BaseException
+
+
+Handled = Returned | Raised
+Handle = Callable[[Attempt], object]
+AsyncHandle = Callable[[Attempt], Awaitable[object]]
+
+
+def run(handle: Handle, attempt: Attempt, *, with_text: bool = False) -> Handled:
+    """Run a plain handler. Whatever it raises, `BaseException` included, is this key's failure alone."""
+    token = _current.set(attempt)
+    try:
+        return _returned(_finished(handle(attempt)), attempt)
+    except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not take its neighbours along
+        return Raised(failure_of(error, with_text=with_text), error)
+    finally:
+        attempt.transaction.seal()
+        _current.reset(token)
+
+
+async def run_async(handle: AsyncHandle, attempt: Attempt, *, with_text: bool = False) -> Handled:
+    """Run a coroutine function, in a task of its own. Its cancellation at the deadline is a failure like any other."""
+    token = _current.set(attempt)
+    try:
+        return _returned(_finished(await handle(attempt)), attempt)
+    except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not take its neighbours along
+        return Raised(failure_of(error, with_text=with_text), error)
+    finally:
+        attempt.transaction.seal()
+        _current.reset(token)
+
+
+_PLAIN = (dict, list, str, int, type(None))
+"""What most results are: known at once, where `inspect` looks at length."""
+
+
+def _finished(result: object) -> object:
+    """Refuse a result whose body has not run: a coroutine that was not awaited, a generator."""
+    if isinstance(result, _PLAIN) or not (
+        inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)
+    ):
+        return result
+    for end in ("close", "cancel"):
+        if hasattr(result, end):
+            getattr(result, end)()
+    kind = type(result).__name__
+    raise TypeError(f"the handler returned a {kind}, which nobody has run: await it, in a handler that is `async def`")
+
+
+def _returned(result: object, attempt: Attempt) -> Returned:
+    actions = attempt.transaction.seal()  # before anything else of the user's runs, such as a result's serialisers
+    return Returned(serialised(result), actions, result)
+
+
+def dropped(why: str) -> str:
+    """The marker that stands for a result which could not be kept. The effect is done all the same."""
+    return marker({"result": "dropped", "why": why})
+
+
+def marker(told: dict[str, str]) -> str:
+    """What stands in a record for a result that is not in it."""
+    return json.dumps({MARKER: told})
+
+
+def marked(data: str) -> dict[str, str] | None:
+    """What a marker tells; None where the data is a result."""
+    if not data.startswith(f'{{"{MARKER}": {{'):
+        return None
+    told = json.loads(data)[MARKER]
+    return told if set(told) <= {"result", "why", "key", "bucket"} else None
+
+
+def serialised(result: object) -> str | None:
+    """The result as JSON text; None where there is none; a marker where it is not JSON. Never raises an `Exception`:
+    the effect is done, and a result that cannot be kept must not undo that.
+    """
+    if result is None:
+        return None
+    # Imported where it is used: a handler of plain bodies without a result does without pydantic.
+    from pydantic_core import to_json  # noqa: PLC0415
+
+    try:
+        text = to_json(result, inf_nan_mode="constants").decode()
+        if "NaN" in text or "Infinity" in text:
+            json.loads(text, parse_constant=_refuse)
+    except Exception as error:  # noqa: BLE001  # a user's serialiser may raise anything; RecursionError is among them
+        return dropped(f"not JSON: {type(error).__name__}")
+    return text
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")

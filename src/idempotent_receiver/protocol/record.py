@@ -1,0 +1,135 @@
+"""The record of one key: what the table holds, when it ends, and the one shape of a write to it.
+
+What may happen to a record is said in `transitions.py`, with the theory. No I/O, no clock, no randomness, no
+environment.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+DEFAULT_RETENTION_SECONDS = 30 * 24 * 60 * 60
+"""Thirty days: moves to and from a dead-letter queue restart SQS's own retention of at most fourteen."""
+
+
+class Status(StrEnum):
+    """The three states that a record may be in."""
+
+    INPROGRESS = "INPROGRESS"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+class Record(NamedTuple):
+    """What the table holds for one key; absent attributes are None. By name, please: the order is the table's.
+
+    `expiration` is in epoch seconds (the table's TTL attribute), `in_progress_expiration` in epoch milliseconds (the
+    lease's end). `attempts` counts how often the handler may have started. `execution` is the ARN of the workflow
+    execution that the key was handed to, `input` what one is to be started with. `unreadable` is never stored: it says
+    why the attributes that were found are not a record of ours, for `decide` to answer with.
+    """
+
+    id: str
+    status: str
+    version: str | None = None
+    data: str | None = None
+    validation: str | None = None
+    error: str | None = None
+    owner: str | None = None
+    execution: str | None = None
+    input: str | None = None
+    expiration: int | None = None
+    in_progress_expiration: int | None = None
+    attempts: int | None = None
+    unreadable: str | None = None
+
+    @property
+    def lease_until_ms(self) -> int | None:
+        """When the claim ends. Powertools without a context writes no lease: then the record's own end is it."""
+        if self.in_progress_expiration is not None:
+            return self.in_progress_expiration
+        return None if self.expiration is None else self.expiration * 1000
+
+    def expired(self, now_ms: int) -> bool:
+        """Whether the record counts as absent. DynamoDB deletes days later, so the attribute decides, not deletion."""
+        return self.expiration is not None and self.expiration * 1000 <= now_ms
+
+    @property
+    def size_bytes(self) -> int:
+        """The item's size by DynamoDB's rule: names and values, a number at a byte for two digits and one more."""
+        # In one go, since each message comes by here.
+        text = "".join([f"{name}{value}" for name, value in zip(_STRINGS, self, strict=False) if value is not None])
+        size = len(text) if text.isascii() else len(text.encode())
+        for name, number in zip(_NUMBERS, self[len(_STRINGS) :], strict=False):
+            if number is not None:
+                size += len(name) + (len(str(number)) + 1) // 2 + 1
+        return size
+
+
+ATTRIBUTES = Record._fields[:-1]
+"""The attributes of a record in the table; whatever else an item carries is left alone."""
+
+_STRINGS, _NUMBERS = ATTRIBUTES[:-3], ATTRIBUTES[-3:]
+
+
+def values(record: Record) -> tuple[str | int | None, ...]:
+    """A record's values, in the order of `ATTRIBUTES`."""
+    return record[:-1]
+
+
+def attributes(record: Record) -> dict[str, str | int]:
+    """The record as the table holds it: its attributes that are not None."""
+    return {name: value for name, value in zip(ATTRIBUTES, values(record), strict=True) if value is not None}
+
+
+def from_attributes(item: Mapping[str, object]) -> Record:
+    """The record that an item is; one without a status, or with attributes of foreign types, is marked `unreadable`."""
+    strings = {name: value for name in _STRINGS if isinstance(value := item.get(name), str)}
+    numbers = {name: value for name in _NUMBERS if (value := _whole(item.get(name))) is not None}
+    foreign = [name for name in ATTRIBUTES if name in item and name not in strings and name not in numbers]
+    unreadable = f"unexpected type of {', '.join(foreign)}" if foreign else None if "status" in item else "no status"
+    strings.setdefault("status", "")
+    return Record(**strings, **numbers, unreadable=unreadable)  # type: ignore[arg-type]  # the names tell the types
+
+
+def _whole(value: object) -> int | None:
+    """An integer, also where the engine hands it out as a Decimal; None for anything else."""
+    if isinstance(value, bool) or not hasattr(value, "__int__") or isinstance(value, str):
+        return None
+    try:
+        number = int(value)
+    except (ValueError, OverflowError):  # NaN, and the infinities
+        return None
+    return number if number == value else None
+
+
+class Change(NamedTuple):
+    """One write: put `new`, provided that what is there is still `seen` (None: nothing is there)."""
+
+    new: Record
+    seen: Record | None
+
+    @property
+    def expected(self) -> dict[str, str | int | None]:
+        """The attributes, of those seen, that must stand unchanged; None means must be absent.
+
+        A version says it all. A record that Powertools wrote has none: for it, unchanged means that no version has
+        appeared and that its status and both its expirations are as they were.
+        """
+        seen = self.seen
+        if seen is None:
+            return {"id": None}
+        if seen.version is not None:
+            return {"version": seen.version}
+        names = ("version", "status", "expiration", "in_progress_expiration")
+        return {name: getattr(seen, name) for name in names}
+
+
+def expiration_of(now_ms: int, retention_seconds: int, lease_until_ms: int | None) -> int:
+    """The record's end, in whole seconds: not before its retention is over, and never before its lease is, for an
+    expired record counts as absent however live its lease.
+    """
+    until_ms = now_ms + retention_seconds * 1000
+    if lease_until_ms is not None:
+        until_ms = max(until_ms, lease_until_ms)
+    return -(-until_ms // 1000)

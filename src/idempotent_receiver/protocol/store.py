@@ -1,0 +1,113 @@
+"""The seam between the protocol and a table: three methods, each for many records at once, each answered per record.
+
+A store is a compare-and-swap table and nothing more. It decides nothing: whether a key is free, held or done is
+`record.decide`'s to say. One record is a batch of one. What a store cannot tell it answers with `Unknown`, and the
+protocol finds out by a consistent read. What a store raises is a defect, and is not asked again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from idempotent_receiver.errors import UnusableKey
+from idempotent_receiver.protocol.record import Change, Record
+from idempotent_receiver.protocol.transaction import Action
+
+WRITES_A_CALL = 25
+"""How many writes go into one request: DynamoDB's limit for BatchExecuteStatement."""
+
+READS_A_CALL = 100
+"""How many keys go into one consistent read: DynamoDB's limit for BatchGetItem."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The write took effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """The write was refused for what is there: `found`, or None where the store did not say."""
+
+    found: Record | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Nobody knows whether the request took effect, or what is there; `why` names the trouble for people.
+
+    `retry` is false where a read was refused for good, such as for want of a permission.
+    """
+
+    why: str
+    retry: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NotApplied:
+    """The write certainly took no effect, for a reason that a `retry` may or may not mend."""
+
+    why: str
+    retry: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ActionFailed:
+    """A transaction was refused for the condition of its action number `index`; nothing of it took effect."""
+
+    index: int
+
+
+Written = Applied | Conflict | Unknown | NotApplied
+
+
+class RecordStore(Protocol):
+    """A table of records by id.
+
+    Implementations must be safe to call from several threads, and must bound how long a call may take.
+
+    They turn each of their client's errors into an answer. A write that was refused is `NotApplied`. A request that
+    timed out, was cut off or came back with an answer that cannot be read is `Unknown`, for it may have taken effect;
+    so is a read that failed. An exception counts as a defect: the messages or calls that were asked about fail at once,
+    with its type and place, and nothing is read or sent again for them. A network error that is let through therefore
+    costs a delivery that `Unknown` would have saved.
+    """
+
+    namespace: str | None
+    """What keeps one function's keys apart from those of others in one table. It holds no `#`."""
+
+    def insert(self, records: Sequence[Record]) -> Sequence[Written]:
+        """Put each record where its id has none; distinct ids, the answers in the records' order."""
+
+    def read(self, ids: Sequence[str]) -> Sequence[Record | Unknown | None]:
+        """What is there now, consistently; distinct ids, None where there is nothing."""
+
+    def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
+        """Write each change whose `expected` attributes still stand; distinct ids, never creating a record.
+
+        The attributes of a record are replaced whole; others that an item carries are left alone.
+        """
+
+
+@runtime_checkable
+class TransactionalStore(RecordStore, Protocol):
+    """A store that can commit a handler's own writes together with the record's."""
+
+    def commit(self, change: Change, actions: Sequence[Action]) -> Written | ActionFailed:
+        """Write the change and all actions, or nothing. The same change again is the same transaction: it takes
+        effect once, however often it is sent. Actions that no transaction may hold are `NotApplied`, unsent.
+        """
+
+
+def record_id(store: RecordStore, key: str) -> str:
+    """The id of a key's record: the key, or `{namespace}#{key}`. No other namespace and key have the same.
+
+    Raises UnusableKey for a key with `#` where there is no namespace: it could be the id of another's record.
+    """
+    if store.namespace is not None:
+        return f"{store.namespace}#{key}"
+    if "#" in key:
+        raise UnusableKey(
+            "the key has a '#', so it could name another's record: send a key without, or give the store a namespace"
+        )
+    return key

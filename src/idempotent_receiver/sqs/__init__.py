@@ -1,0 +1,1 @@
+"""The way in for SQS: messages in, the failures out."""

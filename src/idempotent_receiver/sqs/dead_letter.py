@@ -1,0 +1,151 @@
+"""Dead letters that say why they died: the one attribute that we add to a message, and its sending.
+
+A message that has no room for it (SQS takes ten attributes and 1 MiB) is left where it is.
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from idempotent_receiver.errors import Failure
+from idempotent_receiver.sqs.message import Message
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+STAMP = "idempotent-receiver"
+"""The name of our attribute, a JSON object."""
+
+MOST_ATTRIBUTES = 10
+MOST_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What we say of a message that we send again: the key it counts under, and why it died.
+
+    Without a `reason` it is on its way back: it may be tried. `first_received` is an ISO time, `queue` the ARN of the
+    queue that the message was received from.
+    """
+
+    key: str
+    original_id: str
+    reason: str | None = None
+    error_type: str | None = None
+    first_received: str | None = None
+    function: str | None = None
+    queue: str | None = None
+
+    def to_json(self) -> str:
+        """The attribute's value."""
+        return json.dumps(
+            {name: value for name, value in asdict(self).items() if value is not None}, ensure_ascii=False
+        )
+
+
+def stamp_of(message_attributes: Mapping[str, Any]) -> Stamp | None:
+    """The stamp that a message carries; None where it has none that can be read."""
+    attribute = message_attributes.get(STAMP)
+    if attribute is None:
+        return None
+    text = attribute.get("stringValue") if isinstance(attribute, Mapping) else None
+    try:
+        found = json.loads(text or "")
+    except (ValueError, RecursionError, TypeError):
+        return None
+    if not isinstance(found, dict) or not all(_text(found.get(name)) for name in ("key", "original_id")):
+        return None
+    return Stamp(**{name: _text(found.get(name)) for name in Stamp.__dataclass_fields__})  # type: ignore[arg-type]
+
+
+def stamped(key: str) -> dict[str, Any]:
+    """What a producer that may send a message again gives SQS as `MessageAttributes`: the key that it counts under.
+
+    Each send gets a messageId of its own; a consumer whose strategy is `message_id` takes all with this key for one
+    message, as long as the body is the same to the byte. Take a key that nobody else's message has, such as
+    `current_claim().idempotency_key`. Where that consumer's store has no namespace, a key with `#` is refused.
+    """
+    return {STAMP: {"DataType": "String", "StringValue": Stamp(key=key, original_id=key).to_json()}}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+class NoRoom(ValueError):
+    """The message cannot take our attribute, so it must stay where it is."""
+
+
+def send(sqs: "SQSClient", queue_url: str, message: Message, failure: Failure, function: str) -> None:
+    """Send a copy of the message, stamped with its reason, to the dead-letter queue; returns once SQS has confirmed.
+
+    Raises NoRoom where the stamp does not fit, and what the client raises where SQS did not confirm.
+    """
+    # An id of its own: SQS swallows a send whose id was used within five minutes, and we would lose the message.
+    own_id = f"{message.id}-{message.receive_count}" if queue_url.endswith(".fifo") else None
+    sqs.send_message(QueueUrl=queue_url, **copy_of(message, _stamp(message, failure, function), own_id))
+
+
+def copy_of(message: Message, stamp: Stamp, deduplication_id: str | None) -> dict[str, Any]:
+    """What SQS is to be sent for a stamped copy: the message's body, attributes, group and trace as they are.
+
+    A FIFO queue wants a `deduplication_id`. Raises NoRoom where the stamp does not fit.
+    """
+    attributes = _attributes(message)
+    attributes[STAMP] = {"DataType": "String", "StringValue": stamp.to_json()}
+    if len(attributes) > MOST_ATTRIBUTES:
+        raise NoRoom(f"it has {MOST_ATTRIBUTES} attributes already, SQS's limit")
+    if size_of(message.raw_body, attributes) > MOST_BYTES:
+        raise NoRoom("with its stamp it would be larger than SQS's 1 MiB")
+    arguments: dict[str, Any] = {"MessageBody": message.raw_body, "MessageAttributes": attributes}
+    if message.group_id is not None:
+        arguments["MessageGroupId"] = message.group_id
+    if deduplication_id is not None:
+        arguments["MessageDeduplicationId"] = deduplication_id
+    trace = message.attributes.get("AWSTraceHeader")
+    if trace is not None:
+        arguments["MessageSystemAttributes"] = {"AWSTraceHeader": {"DataType": "String", "StringValue": trace}}
+    return arguments
+
+
+def _stamp(message: Message, failure: Failure, function: str) -> Stamp:
+    before = stamp_of(message.message_attributes)
+    received = message.first_received_at
+    first_received = None if received is None else received.isoformat()
+    if before is not None and before.first_received is not None:
+        first_received = before.first_received
+    return Stamp(
+        key=message.key or (message.id if before is None else before.key),
+        original_id=message.id if before is None else before.original_id,
+        reason=failure.reason,
+        error_type=failure.type,
+        first_received=first_received,
+        function=function,
+        queue=message.queue_arn or None,
+    )
+
+
+def _attributes(message: Message) -> dict[str, dict[str, Any]]:
+    """The message's own attributes, in the form that SQS takes."""
+    return {name: _attribute(value) for name, value in message.message_attributes.items()}
+
+
+def _attribute(value: Mapping[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {"DataType": value.get("dataType", "String")}
+    if value.get("stringValue") is not None:
+        kept["StringValue"] = value["stringValue"]
+    if value.get("binaryValue") is not None:
+        kept["BinaryValue"] = base64.b64decode(value["binaryValue"])
+    return kept
+
+
+def size_of(body: str, attributes: Mapping[str, Mapping[str, Any]]) -> int:
+    """What SQS counts: the body, and each attribute's name, type and value, in bytes."""
+    sizes = [len(name.encode()) + sum(_length(part) for part in value.values()) for name, value in attributes.items()]
+    return len(body.encode("utf-8", "surrogatepass")) + sum(sizes)
+
+
+def _length(part: str | bytes) -> int:
+    return len(part.encode()) if isinstance(part, str) else len(part)

@@ -1,0 +1,146 @@
+"""An SQS message as a handler sees it, and the parsing of Lambda's event into messages."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from idempotent_receiver.handler.attempt import idempotency_key
+
+
+class InvalidEvent(ValueError):
+    """The event is not an SQS batch. Lambda then redelivers all of it, and no handler has run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One SQS message.
+
+    `attributes` and `message_attributes` are as Lambda hands them over. `attempt` counts the handler's runs for this
+    key, from 1; `receive_count` counts SQS's deliveries. `sent_at` is None where the event does not say. `key`,
+    `record_id` and `attempt` are known once the key has been taken and claimed.
+    """
+
+    id: str
+    body: str
+    raw_body: str
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    message_attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    queue_arn: str = ""
+    receipt_handle: str = ""
+    key: str = ""
+    record_id: str = ""
+    attempt: int = 0
+    remaining_time_ms: Callable[[], int] = lambda: 0
+    rest: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """What else the event says of it, such as `md5OfBody`: Powertools' keys may be made of that."""
+
+    @property
+    def idempotency_key(self) -> str:
+        """What to pass downstream: a SHA-256 of the record's id, the same on every attempt."""
+        return idempotency_key(self.record_id)
+
+    @property
+    def receive_count(self) -> int:
+        """How often SQS has delivered the message, this time included."""
+        count = _number(self.attributes.get("ApproximateReceiveCount"))
+        return 1 if count is None else count
+
+    @property
+    def sent_at(self) -> datetime | None:
+        """When the producer sent it."""
+        return _moment(self.attributes.get("SentTimestamp"))
+
+    @property
+    def first_received_at(self) -> datetime | None:
+        """When SQS first delivered it."""
+        return _moment(self.attributes.get("ApproximateFirstReceiveTimestamp"))
+
+    @property
+    def group_id(self) -> str | None:
+        """The message group; on a standard queue it orders nothing (SQS uses it for fairness)."""
+        return self.attributes.get("MessageGroupId")
+
+    @property
+    def fifo(self) -> bool:
+        """Whether the queue keeps order. The queue's name says so; a group id does not."""
+        return self.queue_arn.endswith(".fifo")
+
+
+_MOST_DIGITS = 18
+"""More than any count or time of SQS's has; what is longer is nobody's number."""
+
+
+def _number(text: str | None) -> int | None:
+    if text is None or not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        return None
+    return int(text)
+
+
+def _moment(text: str | None) -> datetime | None:
+    milliseconds = _number(text)
+    try:
+        return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError, OSError):  # past the year 9999, or past what the system counts
+        return None
+
+
+def messages_of(event: object, open_envelope: Callable[[str], str]) -> list[Message]:
+    """The messages of Lambda's SQS event, their bodies out of their envelopes.
+
+    Raises InvalidEvent for anything else, before any handler runs: an empty answer would acknowledge everything.
+    """
+    records = event.get("Records") if isinstance(event, dict) else None
+    if not isinstance(records, list):
+        raise InvalidEvent("not an SQS event: it has no list 'Records'; is the function's trigger an SQS queue?")
+    return [_message(record, place, open_envelope) for place, record in enumerate(records)]
+
+
+def _message(record: object, place: int, open_envelope: Callable[[str], str]) -> Message:
+    if not isinstance(record, dict):
+        raise InvalidEvent(f"not an SQS event: Records[{place}] is not an object")
+    for name in ("messageId", "body"):
+        if not isinstance(record.get(name), str):
+            raise InvalidEvent(
+                f"not an SQS event: Records[{place}] has no {name!r} and comes from {_source(record)!r}; "
+                "is the function's trigger an SQS queue?"
+            )
+    if not record["messageId"]:
+        raise InvalidEvent(f"not an SQS event: Records[{place}] has an empty 'messageId'")
+    for name, kind in _KINDS.items():
+        if record.get(name) and not isinstance(record[name], kind):
+            found = type(record[name]).__name__
+            raise InvalidEvent(f"not an SQS event: {name!r} of Records[{place}] is of type {found}")
+    return Message(
+        id=record["messageId"],
+        body=open_envelope(record["body"]),
+        raw_body=record["body"],
+        attributes=_strings(record.get("attributes")),
+        message_attributes=record.get("messageAttributes") or {},
+        queue_arn=record.get("eventSourceARN") or "",
+        receipt_handle=record.get("receiptHandle") or "",
+        rest=tuple((name, value) for name, value in record.items() if name not in _TAKEN and isinstance(value, str)),
+    )
+
+
+_TAKEN = frozenset({"messageId", "body", "attributes", "messageAttributes", "eventSourceARN", "receiptHandle"})
+"""What a Message has an attribute for."""
+
+_KINDS = {"messageAttributes": dict, "eventSourceARN": str, "receiptHandle": str}
+"""What may be missing, and is of this type where it is there."""
+
+
+def _source(record: Mapping[object, object]) -> str:
+    source = record.get("eventSource") or record.get("EventSource")
+    return source[:50] if isinstance(source, str) else "unknown"
+
+
+def _strings(attributes: object) -> dict[str, str]:
+    """SQS's own attributes: strings from Lambda, and numbers too in an event that somebody has written."""
+    if not isinstance(attributes, dict):
+        return {}
+    return {name: str(value) for name, value in attributes.items() if isinstance(value, str) or _countable(value)}
+
+
+def _countable(value: object) -> bool:
+    return isinstance(value, int) and abs(value) < 10**_MOST_DIGITS

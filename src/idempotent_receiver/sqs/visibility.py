@@ -1,0 +1,135 @@
+"""When a failed message comes again: its visibility, changed by tens, at most within a second, best effort."""
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from idempotent_receiver.batch.executor import Executor
+from idempotent_receiver.clock import Clock, Deadline
+from idempotent_receiver.handler.outcome import ClaimFailed, Failed, HeldElsewhere, NotStarted, Outcome, SettleFailed
+from idempotent_receiver.sqs.message import Message
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.type_defs import ChangeMessageVisibilityBatchRequestEntryTypeDef
+
+LONGEST_SECONDS = 12 * 60 * 60 - 20 * 60
+"""SQS counts its twelve hours from the receive: a batching window (5 min) and a whole invocation (15) may be gone."""
+
+MOST_ENTRIES = 10
+MOST_CALLS = 10
+_SOON_SECONDS = 2
+_SOON_RECEIVES = 5
+"""AWS advises a maxReceiveCount of at least that for Lambda, and the template takes no smaller one."""
+LONGEST_WAIT_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """Exponential backoff with full jitter: a random time below `first_seconds` doubled at each receive, and below
+    `longest_seconds`. Source: AWS Architecture Blog, "Exponential Backoff And Jitter".
+
+    While the store is in trouble the wait is nine times as long at each receive, and at least three quarters of that:
+    with the defaults, four waits outlast a quarter of an hour, so that a message which is well itself does not use up
+    five receives and die of an outage.
+    """
+
+    first_seconds: float = 4.0
+    longest_seconds: float = 900.0
+
+    def seconds(self, receive_count: int, clock: Clock) -> int:
+        """How long to wait after that many receives; at least one second."""
+        return max(1, math.ceil(self._bound(receive_count, 2.0) * clock.fraction()))
+
+    def outage_seconds(self, receive_count: int, clock: Clock) -> int:
+        """How long to wait where the store could not be asked, or told; at least one second."""
+        return max(1, math.ceil(self._bound(receive_count, 9.0) * (3 + clock.fraction()) / 4))
+
+    def _bound(self, receive_count: int, growth: float) -> float:
+        grown = self.first_seconds * growth ** min(receive_count - 1, 30)
+        return min(self.longest_seconds, LONGEST_SECONDS, grown)
+
+
+def _soon(clock: Clock) -> int:
+    return math.floor((_SOON_SECONDS + 1) * clock.fraction())
+
+
+def visibility_seconds(
+    message: Message, outcome: Outcome, backoff: Backoff, now_ms: int, clock: Clock, *, left_to_sqs: bool = False
+) -> int:
+    """When a failed message is to be seen again, in seconds from now.
+
+    `left_to_sqs` says that we send no dead letters: what failed for good waits for nothing but SQS's own move.
+    """
+    match outcome:
+        case HeldElsewhere(until_ms):
+            # Not before the lease has ended: asking earlier would only use up receives.
+            wait = math.ceil((until_ms - now_ms) / 1000 + clock.fraction())
+            return min(max(0, wait), LONGEST_SECONDS)
+        case NotStarted():
+            return _soon(clock)
+        case Failed(failure) if left_to_sqs and failure.permanent:
+            # Once SQS should have moved it, it backs off like any failure: the queue may have no redrive policy.
+            beyond = message.receive_count - _SOON_RECEIVES
+            return _soon(clock) if beyond <= 0 else backoff.seconds(beyond, clock)
+        case ClaimFailed() | SettleFailed():
+            return backoff.outage_seconds(message.receive_count, clock)
+        case _:
+            return backoff.seconds(message.receive_count, clock)
+
+
+def in_groups(failed: Sequence[Message], seconds: Mapping[str, int]) -> dict[str, int]:
+    """One visibility for all failed messages of a FIFO group, its first one's, so that they come again in order."""
+    firsts: dict[str, int] = {}
+    together = dict(seconds)
+    for message in failed:
+        if message.fifo and message.group_id is not None:
+            together[message.id] = firsts.setdefault(message.group_id, seconds[message.id])
+    return together
+
+
+def change(
+    sqs: "SQSClient", failed: Sequence[Message], seconds: Mapping[str, int], executor: Executor, deadline: Deadline
+) -> None:
+    """Ask SQS for these visibilities, by tens and in parallel, waiting no longer than a second or half of what is left.
+
+    A change that fails leaves the queue's own visibility timeout in force: the answer to Lambda stays the same.
+    """
+    known = [message for message in failed if message.receipt_handle and message.queue_arn]
+    chunks = [known[start : start + MOST_ENTRIES] for start in range(0, len(known), MOST_ENTRIES)]
+    waiting, out = iter(chunks), 0
+
+    def start_next() -> None:
+        nonlocal out
+        chunk = next(waiting, None)
+        if chunk is not None:
+            out += 1
+            executor.start(lambda: _change(sqs, chunk, seconds), changed)
+
+    def changed(result: None) -> None:
+        nonlocal out
+        out -= 1
+        start_next()
+
+    for _ in range(MOST_CALLS):
+        start_next()
+    ends = deadline.elapsed_seconds + min(LONGEST_WAIT_SECONDS, deadline.left_seconds / 2)
+    while out and (left := ends - deadline.elapsed_seconds) > 0:
+        executor.step(left)
+
+
+def _change(sqs: "SQSClient", chunk: Sequence[Message], seconds: Mapping[str, int]) -> None:
+    entries: list[ChangeMessageVisibilityBatchRequestEntryTypeDef] = [
+        {"Id": str(place), "ReceiptHandle": message.receipt_handle, "VisibilityTimeout": seconds[message.id]}
+        for place, message in enumerate(chunk)
+    ]
+    with suppress(Exception):  # best effort: whatever goes wrong, the queue's own visibility timeout holds
+        sqs.change_message_visibility_batch(QueueUrl=queue_url(sqs, chunk[0].queue_arn), Entries=entries)
+
+
+def queue_url(sqs: "SQSClient", queue_arn: str) -> str:
+    """The queue's URL at the client's own endpoint, without a request or a permission to ask for it."""
+    account, name = queue_arn.split(":")[-2:]
+    return f"{sqs.meta.endpoint_url}/{account}/{name}"

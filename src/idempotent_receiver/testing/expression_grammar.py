@@ -1,0 +1,268 @@
+"""The grammar of DynamoDB's condition and update expressions: text goes in, a tree comes out.
+
+A tree is made of document paths, value placeholders and operations on them: comparators, logical evaluations,
+functions and actions are all operations. What an operation means does not belong here.
+
+Sources: Amazon DynamoDB Developer Guide, "Condition and filter expressions, operators, and functions", "Using update
+expressions", "Referring to item attributes when using expressions" and "Quotas". Where they are silent, what the
+service does: a condition's operation refuses its first path among its other operands, parentheses around parentheses
+are redundant, and an update's functions take no list_append.
+
+Not checked: reserved words, and limits on the number of operators and the depth of paths.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from typing import NoReturn, TypeAlias
+
+Names: TypeAlias = tuple[tuple[str, str], ...]
+"""ExpressionAttributeNames, hashable: sorted pairs of #name and attribute name."""
+
+
+class ExpressionError(ValueError):
+    """DynamoDB would answer this expression with a ValidationException."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """A document path: attribute names and list indexes, with every #name replaced by what it stands for."""
+
+    parts: tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A :value placeholder."""
+
+    placeholder: str
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A comparator, logical evaluation, function or action, by its name in the Developer Guide."""
+
+    name: str
+    operands: "tuple[Node, ...]"
+
+
+Node: TypeAlias = Path | Value | Expression
+Action: TypeAlias = tuple[Path, Expression]
+"""The attribute that changes, and the operation that says what it becomes."""
+
+_TOKEN = re.compile(r"[A-Za-z]\w*|[#:]\w+|\d+|<>|<=|>=|\S", re.ASCII)
+_NAME = re.compile(r"[A-Za-z]\w*|#\w+", re.ASCII)
+_VALUE = re.compile(r":\w+", re.ASCII)
+_INDEX = re.compile(r"\d+", re.ASCII)
+_END = "<EOF>"
+_MOST_BYTES = 4096
+_MOST_IN_OPERANDS = 100
+
+_Functions: TypeAlias = Mapping[str, tuple[type | tuple[type, ...], ...]]
+"""The functions that may stand in some place, and the kinds of operand that each takes."""
+
+_ANY = (Path, Value, Expression)
+_PREDICATES: _Functions = {
+    "attribute_exists": (Path,),
+    "attribute_not_exists": (Path,),
+    "attribute_type": (_ANY, Value),
+    "begins_with": (_ANY, _ANY),
+    "contains": (_ANY, _ANY),
+}
+_SIZE: _Functions = {"size": (_ANY,)}
+_IF_NOT_EXISTS: _Functions = {"if_not_exists": (Path, _ANY)}
+_SET_FUNCTIONS: _Functions = {**_IF_NOT_EXISTS, "list_append": (_ANY, _ANY)}
+
+
+def references(expression: str) -> frozenset[str]:
+    """The #names and :values that an expression uses. Raises `ExpressionError` for one of more than 4 KB."""
+    return frozenset(token for token in _tokens(expression) if token[0] in "#:")
+
+
+@lru_cache(maxsize=512)
+def parsed_condition(expression: str, names: Names) -> Node:
+    """The tree of a ConditionExpression. Raises `ExpressionError` for bad syntax."""
+    parser = _Parser(expression, names)
+    condition = parser.condition()
+    parser.expect(_END)
+    return condition
+
+
+@lru_cache(maxsize=512)
+def parsed_update(expression: str, names: Names) -> tuple[Action, ...]:
+    """The actions of an UpdateExpression, in the order of their paths.
+
+    Raises `ExpressionError` for bad syntax, and for paths that overlap (`a`, `a.b`) or conflict (`a.b`, `a[0]`).
+    """
+    parser = _Parser(expression, names)
+    actions = parser.update()
+    parser.expect(_END)
+    for (one, _), (other, _) in combinations(actions, 2):
+        _refuse_overlap(one, other)
+    return tuple(sorted(actions, key=lambda action: action[0].parts))
+
+
+def _refuse_overlap(one: Path, other: Path) -> None:
+    fork = next(((a, b) for a, b in zip(one.parts, other.parts, strict=False) if a != b), None)
+    if fork is None:
+        raise ExpressionError(f"two document paths overlap: {one.parts} and {other.parts}")
+    if type(fork[0]) is not type(fork[1]):
+        raise ExpressionError(f"two document paths conflict: {one.parts} and {other.parts}")
+
+
+def _tokens(expression: str) -> list[str]:
+    if len(expression.encode()) > _MOST_BYTES:
+        raise ExpressionError(f"an expression takes at most {_MOST_BYTES} bytes")
+    return _TOKEN.findall(expression)
+
+
+class _Parser:
+    """Recursive descent: a method for each rule of the grammar, the loosest binding first."""
+
+    def __init__(self, expression: str, names: Names) -> None:
+        self._tokens = [*_tokens(expression), _END]
+        self._names = dict(names)
+        self._at = 0
+        self._ends: dict[int, int] = {}  # where what begins after a parenthesis ends before one
+
+    def condition(self) -> Node:
+        condition = self._conjunction()
+        while self._accept("OR"):
+            condition = Expression("OR", (condition, self._conjunction()))
+        return condition
+
+    def _conjunction(self) -> Node:
+        condition = self._negation()
+        while self._accept("AND"):
+            condition = Expression("AND", (condition, self._negation()))
+        return condition
+
+    def _negation(self) -> Node:
+        return Expression("NOT", (self._negation(),)) if self._accept("NOT") else self._primary()
+
+    def _primary(self) -> Node:
+        if self._accept("("):
+            return self._parenthesised(self._at)
+        operation = self._call(_PREDICATES, _SIZE) if self._peek() in _PREDICATES else self._comparison()
+        first, *others = operation.operands
+        if isinstance(first, Path) and first in others:
+            raise ExpressionError(f"the first operand of {operation.name} must be distinct from the others")
+        return operation
+
+    def _parenthesised(self, start: int) -> Node:
+        condition = self.condition()
+        self._ends[start] = self._at
+        self.expect(")")
+        if self._ends.get(start + 1) == self._at - 2:
+            raise ExpressionError("the expression has redundant parentheses")
+        return condition
+
+    def _comparison(self) -> Expression:
+        left = self._operand(_SIZE)
+        if self._accept("BETWEEN"):
+            low = self._operand(_SIZE)
+            self.expect("AND")
+            return Expression("BETWEEN", (left, low, self._operand(_SIZE)))
+        if self._accept("IN"):
+            among = self._arguments(_SIZE)
+            if len(among) > _MOST_IN_OPERANDS:
+                raise ExpressionError(f"IN takes at most {_MOST_IN_OPERANDS} operands")
+            return Expression("IN", (left, *among))
+        comparator = self._accept("=", "<>", "<", "<=", ">", ">=") or self._refuse()
+        return Expression(comparator, (left, self._operand(_SIZE)))
+
+    def update(self) -> list[Action]:
+        clauses: dict[str, list[Action]] = {}
+        while keyword := self._accept("SET", "REMOVE", "ADD", "DELETE"):
+            if keyword in clauses:
+                raise ExpressionError(f"an update expression has one {keyword} clause at most")
+            clauses[keyword] = self._clause(keyword)
+        return [action for clause in clauses.values() for action in clause] or self._refuse()
+
+    def _clause(self, keyword: str) -> list[Action]:
+        actions = [self._action(keyword)]
+        while self._accept(","):
+            actions.append(self._action(keyword))
+        return actions
+
+    def _action(self, keyword: str) -> Action:
+        path = self._path()
+        if keyword == "REMOVE":
+            return path, Expression("REMOVE", ())
+        if keyword == "SET":
+            self.expect("=")
+            return path, Expression("SET", (self._set_value(),))
+        return path, Expression(keyword, (path, self._value()))
+
+    def _set_value(self) -> Node:
+        left = self._operand(_SET_FUNCTIONS, _IF_NOT_EXISTS)
+        sign = self._accept("+", "-")
+        return Expression(sign, (left, self._operand(_SET_FUNCTIONS, _IF_NOT_EXISTS))) if sign else left
+
+    def _operand(self, functions: _Functions, inner: _Functions | None = None) -> Node:
+        if self._peek(ahead=1) == "(":
+            return self._call(functions, functions if inner is None else inner)
+        return self._value() if self._peek().startswith(":") else self._path()
+
+    def _call(self, functions: _Functions, inner: _Functions) -> Expression:
+        name = self._take()
+        if name not in functions:
+            raise ExpressionError(f"the function is unknown or not allowed here: {name}")
+        arguments = self._arguments(inner)
+        if len(arguments) != len(functions[name]) or not all(map(isinstance, arguments, functions[name])):
+            raise ExpressionError(f"incorrect number or kind of operands: {name}")
+        return Expression(name, arguments)
+
+    def _arguments(self, functions: _Functions) -> tuple[Node, ...]:
+        self.expect("(")
+        arguments = [self._operand(functions)]
+        while self._accept(","):
+            arguments.append(self._operand(functions))
+        self.expect(")")
+        return tuple(arguments)
+
+    def _value(self) -> Value:
+        return Value(self._take(_VALUE))
+
+    def _path(self) -> Path:
+        parts: list[str | int] = [self._name()]
+        while separator := self._accept(".", "["):
+            parts.append(self._name() if separator == "." else self._index())
+        return Path(tuple(parts))
+
+    def _name(self) -> str:
+        name = self._take(_NAME)
+        return self._names.get(name, name)
+
+    def _index(self) -> int:
+        index = int(self._take(_INDEX))
+        self.expect("]")
+        return index
+
+    def _peek(self, ahead: int = 0) -> str:
+        return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
+
+    def _take(self, kind: re.Pattern[str] = _TOKEN) -> str:
+        token = self._peek()
+        if not kind.fullmatch(token):
+            self._refuse()
+        self._at += 1
+        return token
+
+    def _accept(self, *tokens: str) -> str | None:
+        """Take the next token if it is one of these; keywords are not case-sensitive, function names are."""
+        token = self._peek().upper()
+        if token not in tokens:
+            return None
+        self._at += 1
+        return token
+
+    def expect(self, token: str) -> None:
+        if self._accept(token) is None:
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        near = " ".join(self._tokens[max(0, self._at - 2) : self._at + 2])
+        raise ExpressionError(f"syntax error; token: {self._peek()}, near: {near}")

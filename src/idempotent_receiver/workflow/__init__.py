@@ -1,0 +1,1 @@
+"""The way in for a Step Functions workflow: a request starts one execution."""

@@ -4,7 +4,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Clock(Protocol):
@@ -55,6 +55,20 @@ class SystemClock:
         return [drawn[start : start + 32] for start in range(0, len(drawn), 32)]
 
 
+class Moment(NamedTuple):
+    """One reading of the clocks: seconds since the invocation's start, and those left, which may be negative.
+
+    `left_to_start_seconds` is by whichever clock says that it is later. It is for refusing claims and starts, and for
+    nothing else: a wall clock that steps forward must not drop what has run, nor make live leases look over. `now_ms`
+    is in epoch milliseconds, free of steps since the start.
+    """
+
+    elapsed_seconds: float
+    left_seconds: float
+    left_to_start_seconds: float
+    now_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class Deadline:
     """When this invocation's process must be dead, and the time until then.
@@ -84,13 +98,18 @@ class Deadline:
         """Seconds until the deadline; negative once it is over."""
         return self.budget_seconds - self.elapsed_seconds
 
+    def moment(self) -> Moment:
+        """Read both clocks, once."""
+        elapsed = self.clock.monotonic_seconds() - self.started_monotonic_seconds
+        left = self.budget_seconds - elapsed
+        by_wall_clock = (self.clock.epoch_ms() - self.started_epoch_ms) / 1000
+        to_start = min(left, self.budget_seconds - by_wall_clock)
+        return Moment(elapsed, left, to_start, self.started_epoch_ms + int(elapsed * 1000))
+
     @property
     def left_to_start_seconds(self) -> float:
-        """Seconds until the deadline by whichever clock says that it is later. For refusing claims and starts, and for
-        nothing else: a wall clock that steps forward must not drop what has run, nor make live leases look over.
-        """
-        by_wall_clock = (self.clock.epoch_ms() - self.started_epoch_ms) / 1000
-        return min(self.left_seconds, self.budget_seconds - by_wall_clock)
+        """Seconds until the deadline by whichever clock says that it is later, as in `Moment`."""
+        return self.moment().left_to_start_seconds
 
     @property
     def now_ms(self) -> int:

@@ -15,6 +15,7 @@ from idempotent_receiver import errors, options
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.handler.annotations import hints_of, wants_transaction
 from idempotent_receiver.handler.attempt import Attempt, Handled, current_attempt, run, run_async
+from idempotent_receiver.handler.endings import Ending
 from idempotent_receiver.handler.outcome import (
     ClaimFailed,
     ClaimLost,
@@ -28,7 +29,7 @@ from idempotent_receiver.handler.outcome import (
     Unreadable,
 )
 from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, ResultGone, Results, fetched
-from idempotent_receiver.handler.single_call import Call, CallContext, CallSettings, Ended
+from idempotent_receiver.handler.single_call import Call, CallContext, CallSettings
 from idempotent_receiver.payload import EVERYTHING, Document, Payload, PayloadKey, payload_key
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record
@@ -193,13 +194,13 @@ class _Wrapped:
                 begun = await _to_its_end(call.claim)
             except asyncio.CancelledError:
                 # Nobody is there to run it, and where no invocation ends it the lease may be long.
-                await _to_its_end(call.give_back)
+                await _to_its_end(call.release)
                 raise
             if not isinstance(begun, Attempt):
                 return self._answer(begun, key)
             if call.too_late:
                 # The loop stood still since the claim, in a handler that did not await or in a suspended machine.
-                await _to_its_end(call.give_back)
+                await _to_its_end(call.release)
                 return self._answer(NotStarted(), key)
             handled = await run_async(lambda attempt: self._run(attempt, args, kwargs), begun)
             return await _to_its_end(lambda: self._ended(call, handled, key))
@@ -229,7 +230,7 @@ class _Wrapped:
             return handled.result  # type: ignore[union-attr]  # what was completed had returned
         return self._answer(ended, key)
 
-    def _answer(self, ended: Ended, key: str) -> Any:
+    def _answer(self, ended: Ending, key: str) -> Any:
         """The result, or the exception, that an outcome means for the caller."""
         match ended:
             case Completed(record) | Duplicate(record=record):

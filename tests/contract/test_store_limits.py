@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
-from idempotent_receiver.dynamodb import transactions
 
 from idempotent_receiver import DynamoDBStore, Transaction
+from idempotent_receiver.dynamodb import transactions
 from idempotent_receiver.protocol.record import Change
 from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL, Applied, Unknown
 from idempotent_receiver.protocol.transaction import MOST_ACTIONS

@@ -15,7 +15,7 @@ from botocore.httpsession import URLLib3Session
 
 from idempotent_receiver import DynamoDBStore
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.protocol.exchange import commit, drive
+from idempotent_receiver.protocol.exchange import Operation, ask, commit, run_to_completion
 from idempotent_receiver.protocol.store import Applied, Conflict, Unknown
 from idempotent_receiver.protocol.transitions import Claim, Claimed, Settled, complete
 from tests.engines.engine import client_of
@@ -97,12 +97,12 @@ def test_a_lost_answer_leaves_a_doubt_and_a_read_ends_it(
     """Claims and completions whose answers are lost are recognised, or made again: all end as ours, once."""
     store = wired_engine.store
     with losing(wired_engine.client, loss):
-        claimed = drive([(claim, None) for claim in claims(count)], store, deadline)
+        claimed = run_to_completion([Operation(claim, None) for claim in claims(count)], store, deadline)
     assert all(isinstance(answer, Claimed) for answer in claimed)
     held = [answer for answer in claimed if isinstance(answer, Claimed)]
 
     with losing(wired_engine.client, loss):
-        settled = drive([(complete(one, "{}"), one.record) for one in held], store, deadline)
+        settled = run_to_completion([Operation(complete(one, "{}"), one.record) for one in held], store, deadline)
 
     assert all(isinstance(answer, Settled) for answer in settled)
     records = [answer.record for answer in settled if isinstance(answer, Settled)]
@@ -115,7 +115,7 @@ def test_a_transaction_whose_answer_is_lost_takes_effect_once(
     wired_engine: DynamoDB, deadline: Deadline, loss: str
 ) -> None:
     """It is recognised by its version, or sent again under its token; the credit is there, and is there once."""
-    (held,) = drive([(claims(1)[0], None)], wired_engine.store, deadline)
+    held = ask(claims(1)[0], None, wired_engine.store, deadline)
     assert isinstance(held, Claimed)
 
     with losing(wired_engine.client, loss, times=2 if loss == "unsent" else 1):
@@ -156,7 +156,7 @@ def test_the_second_copy_of_a_write_meets_the_first(
     with losing(sdk, loss):
         written = store.insert(records)
     with losing(sdk, loss):
-        answers = drive([(claim, None) for claim in claims(count)], store, deadline)
+        answers = run_to_completion([Operation(claim, None) for claim in claims(count)], store, deadline)
     sdk.close()
 
     assert all(isinstance(answer, Conflict) for answer in written)
@@ -174,7 +174,7 @@ def test_a_statement_that_broke_after_it_was_applied(wired_engine: DynamoDB, dea
     events.register("after-call.dynamodb.BatchExecuteStatement", spoil)
     try:
         written = wired_engine.store.insert([claimed(id) for id in "abc"])
-        answers = drive([(claim, None) for claim in claims(3)], wired_engine.store, deadline)
+        answers = run_to_completion([Operation(claim, None) for claim in claims(3)], wired_engine.store, deadline)
     finally:
         events.unregister("after-call.dynamodb.BatchExecuteStatement", spoil)
 

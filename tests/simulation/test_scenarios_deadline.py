@@ -272,13 +272,13 @@ def test_a_machine_suspended_between_two_claims_sends_no_more_of_them() -> None:
         return "done"
 
     suspended = scene.worker(handle)
-    suspended.deliver(*batch(80), seconds=30)
+    suspended.deliver(*batch(280), seconds=30)
 
     scene.run()
 
     assert scene.keys_run == ["0"]
-    assert suspended.answers == [[str(number) for number in range(1, 80)]]
-    assert len(scene.memory.items) == 50
+    assert suspended.answers == [[str(number) for number in range(1, 280)]]
+    assert len(scene.memory.items) == 200
     assert scene.live_claims() == []
 
 

@@ -799,25 +799,6 @@ def test_a_batch_of_ten_thousand_is_done_in_linear_requests_and_time() -> None:
     assert scene.world.now < 400 * 0.005 + 0.1
 
 
-@pytest.mark.parametrize("seconds", [0.1, 0.01])
-def test_claims_run_ahead_of_slow_handlers_by_two_chunks_at_most(seconds: float) -> None:
-    """What a slow batch gives back at its deadline, and what a crash leaves locked, is bounded."""
-    scene = Scene()
-
-    def slow(body: dict) -> None:
-        scene.world.sleep(seconds)
-
-    worker = scene.worker(slow)
-    worker.deliver(*batch(500), seconds=30)
-    held: list[int] = []
-    for tenth in range(1, 280):
-        scene.world.spawn(lambda: held.append(len(scene.live_claims())), after=tenth / 10)
-
-    scene.run()
-
-    assert max(held) <= 52
-
-
 def test_handlers_overlap_up_to_the_concurrency_and_never_more() -> None:
     """Claims and settles overlap with them."""
     scene = Scene()

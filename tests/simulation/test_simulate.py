@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from idempotent_receiver.batch.receiver import _Batch
+from idempotent_receiver.batch.answers import Answers
 from idempotent_receiver.protocol.transitions import Settled
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.planting import ROOT, plant
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from idempotent_receiver.batch.items import Item
-    from idempotent_receiver.batch.settlements import Answer
+    from idempotent_receiver.protocol.exchange import SettleAnswer
 
 
 def test_two_thousand_worlds_keep_the_invariants_and_settle(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,16 +34,16 @@ def test_two_thousand_worlds_keep_the_invariants_and_settle(capsys: pytest.Captu
     assert "2,000 seeds" in capsys.readouterr().out
 
 
-def test_worlds_in_which_claims_are_given_back_for_now_settle_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worlds_in_which_claims_are_given_back_settle_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """With chunks so small that a batch of ten has many, whatever goes wrong meanwhile."""
     answers: list[object] = []
-    released = _Batch._released_for_now
+    released = Answers.released
 
-    def counted(batch: _Batch, item: Item, answer: Answer) -> None:
+    def counted(taken: Answers, item: Item, answer: SettleAnswer) -> None:
         answers.append(type(answer))
-        released(batch, item, answer)
+        released(taken, item, answer)
 
-    monkeypatch.setattr(_Batch, "_released_for_now", counted)
+    monkeypatch.setattr(Answers, "released", counted)
 
     _, failures = played(0, 500, CLOCKS_OFF_SECONDS, small=True)
 

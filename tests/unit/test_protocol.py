@@ -10,7 +10,16 @@ import pytest
 from idempotent_receiver import MemoryStore, PermanentError, Transaction
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.protocol import transitions
-from idempotent_receiver.protocol.exchange import CLAIM_PATIENCE, SETTLE_PATIENCE, Unavailable, Unread, commit, drive
+from idempotent_receiver.protocol.exchange import (
+    CLAIM_RETRIES,
+    SETTLE_RETRIES,
+    Operation,
+    Unavailable,
+    Unread,
+    ask,
+    commit,
+    run_to_completion,
+)
 from idempotent_receiver.protocol.record import Change, Record, attributes
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied, Unknown
 from idempotent_receiver.protocol.transitions import (
@@ -104,13 +113,18 @@ def there(store: Script, seen: Record) -> None:
     store.memory.items[seen.id] = dict(attributes(seen))
 
 
-def drive_one(store: Script, wish: Any, assumed: Record | Unread | None = None, **options: Any) -> Any:
-    (answer,) = drive([(wish, assumed)], store, options.pop("by", deadline()), **options)
-    return answer
+def run(requests: Any, store: Script, by: Deadline, **options: Any) -> list[Any]:
+    """The answers to transitions that may assume what comes with them."""
+    operations = [Operation(transition, assumed) for transition, assumed in requests]
+    return run_to_completion(operations, store, by, **options)
+
+
+def ask_one(store: Script, transition: Any, assumed: Record | Unread | None = None, **options: Any) -> Any:
+    return ask(transition, assumed, store, options.pop("by", deadline()), **options)
 
 
 def claimed(store: Script) -> Claimed:
-    answer = drive_one(store, claim())
+    answer = ask_one(store, claim())
     assert isinstance(answer, Claimed)
     return answer
 
@@ -122,7 +136,7 @@ def test_a_fresh_claim_is_one_insert() -> None:
     """One round trip, and the record is ours."""
     store = Script()
 
-    answer = drive_one(store, claim())
+    answer = ask_one(store, claim())
 
     assert isinstance(answer, Claimed)
     assert store.names == ["insert"]
@@ -134,7 +148,7 @@ def test_many_claims_share_a_request_and_are_answered_each_for_itself() -> None:
     store = Script()
     there(store, existing("COMPLETED"))
 
-    answers = drive([(claim("a"), None), (claim("k"), None), (claim("b"), None)], store, deadline())
+    answers = run([(claim("a"), None), (claim("k"), None), (claim("b"), None)], store, deadline())
 
     assert [type(answer) for answer in answers] == [Claimed, AlreadyCompleted, Claimed]
     assert store.names == ["insert"]
@@ -145,7 +159,7 @@ def test_a_conflict_that_says_what_is_there_needs_no_read() -> None:
     store = Script()
     there(store, existing("FAILED"))
 
-    answer = drive_one(store, claim())
+    answer = ask_one(store, claim())
 
     assert isinstance(answer, Claimed)
     assert answer.record.attempts == 2
@@ -157,7 +171,7 @@ def test_a_conflict_that_does_not_say_is_settled_by_a_read() -> None:
     store = Script([Conflict(None)])
     there(store, existing("INPROGRESS", in_progress_expiration=START_MS + 5_000))
 
-    assert drive_one(store, claim()) == HeldElsewhere(START_MS + 5_000)
+    assert ask_one(store, claim()) == HeldElsewhere(START_MS + 5_000)
     assert store.names == ["insert", "read"]
 
 
@@ -165,7 +179,7 @@ def test_a_claim_whose_answer_was_lost_is_recognised_by_its_own_version() -> Non
     """The write had taken effect, so the key is ours, and nothing is written again."""
     store = Script(after([LOST]))
 
-    answer = drive_one(store, claim())
+    answer = ask_one(store, claim())
 
     assert isinstance(answer, Claimed)
     assert answer.record.version == store.calls[0][1][0].version
@@ -176,7 +190,7 @@ def test_a_claim_that_the_sdk_sent_twice_is_recognised_by_its_own_version() -> N
     """The first sending was applied and its answer lost; the second one meets the first."""
     store = Script(after([Conflict(None)]))
 
-    assert isinstance(drive_one(store, claim()), Claimed)
+    assert isinstance(ask_one(store, claim()), Claimed)
     assert store.names == ["insert", "read"]
 
 
@@ -184,7 +198,7 @@ def test_a_write_that_never_arrived_is_read_and_sent_again() -> None:
     """A lost answer leaves a doubt, and a consistent read settles it."""
     store = Script([LOST])
 
-    assert isinstance(drive_one(store, claim()), Claimed)
+    assert isinstance(ask_one(store, claim()), Claimed)
     assert store.names == ["insert", "read", "insert"]
 
 
@@ -208,7 +222,7 @@ def test_what_a_store_raises_ends_its_operations_at_once(error: Exception, assum
         assumed = existing("FAILED")
         there(store, assumed)
 
-    answers = drive([(claim(), assumed)], store, deadline(clock=clock), patience=SETTLE_PATIENCE)
+    answers = run([(claim(), assumed)], store, deadline(clock=clock), max_retries=SETTLE_RETRIES)
 
     assert all(is_a_defect(answer, error) for answer in answers)
     assert "secret" not in str(answers)
@@ -221,7 +235,7 @@ def test_what_a_store_raises_ends_those_that_it_was_asked_about_and_no_others() 
     store = Script([existing("COMPLETED")], ValueError())
     wishes: Any = [(claim("a"), None), (Peek(claim("k")), Unread()), (claim("b"), None)]
 
-    first, looked, second = drive(wishes, store, deadline())
+    first, looked, second = run(wishes, store, deadline())
 
     assert is_a_defect(first, ValueError())
     assert is_a_defect(second, ValueError())
@@ -235,7 +249,7 @@ def test_as_many_answers_as_were_asked_for_or_none_is_believed(answers: list[Any
     """Which answer is whose cannot be known, and what a store of one's own does wrong must not end the batch."""
     store = Script(answers)
 
-    told = drive([(claim("a"), assumed), (claim("b"), assumed)], store, deadline())
+    told = run([(claim("a"), assumed), (claim("b"), assumed)], store, deadline())
 
     assert all(isinstance(each, Unavailable) and "the store raised ValueError" in each.why for each in told)
     assert len(store.calls) == 1
@@ -261,7 +275,7 @@ def test_a_version_is_drawn_for_each_write() -> None:
     """A claim that was refused once and tried again puts another version, so that the first can still be refused."""
     store = Script([THROTTLED], [THROTTLED])
 
-    answer = drive_one(store, claim())
+    answer = ask_one(store, claim())
 
     versions = [records[0].version for name, records in store.calls if name == "insert"]
     assert len(set(versions)) == 3
@@ -272,7 +286,7 @@ def test_only_what_was_throttled_is_sent_again() -> None:
     """The other 24 of a request have their answer."""
     store = Script([Applied()] * 24 + [THROTTLED])
 
-    answers = drive([(claim(str(number)), None) for number in range(25)], store, deadline())
+    answers = run([(claim(str(number)), None) for number in range(25)], store, deadline())
 
     assert all(isinstance(answer, Claimed) for answer in answers)
     assert [len(argument) for _, argument in store.calls] == [25, 1]
@@ -283,7 +297,7 @@ def test_what_can_never_be_applied_is_not_tried_again() -> None:
     clock = HeldClock()
     store = Script([DENIED])
 
-    answer = drive_one(store, claim(), by=deadline(clock=clock))
+    answer = ask_one(store, claim(), by=deadline(clock=clock))
 
     assert answer == Unavailable("access denied", retry=False)
     assert store.names == ["insert"]
@@ -294,7 +308,7 @@ def test_a_key_that_cannot_be_written_does_not_hold_up_the_others() -> None:
     """Each statement has its own outcome."""
     store = Script([Applied(), DENIED, Applied()])
 
-    answers = drive([(claim(id), None) for id in "abc"], store, deadline())
+    answers = run([(claim(id), None) for id in "abc"], store, deadline())
 
     assert [type(answer) for answer in answers] == [Claimed, Unavailable, Claimed]
 
@@ -303,7 +317,7 @@ def test_what_was_not_read_is_neither_free_nor_done() -> None:
     """An unprocessed key is asked for again, and the answer is `Unavailable` if it never comes."""
     store = Script(*[[LOST]] * 100)
 
-    answer = drive_one(store, claim(), Unread())
+    answer = ask_one(store, claim(), Unread())
 
     assert answer == Unavailable("the answer was lost")
     assert set(store.names) == {"read"}
@@ -315,10 +329,10 @@ def test_a_claim_gives_up_after_a_few_tries() -> None:
     clock = HeldClock()
     store = Script(*[[THROTTLED]] * 100)
 
-    answer = drive_one(store, claim(), by=deadline(900, clock))
+    answer = ask_one(store, claim(), by=deadline(900, clock))
 
     assert answer == Unavailable("throttled")
-    assert len(store.calls) == CLAIM_PATIENCE
+    assert len(store.calls) == 1 + CLAIM_RETRIES
     assert sum(clock.sleeps) < 1
 
 
@@ -327,11 +341,11 @@ def test_pauses_grow_and_are_bounded() -> None:
     clock = HeldClock(fraction=0.999)
     store = Script(*[[THROTTLED]] * 200)
 
-    drive_one(store, claim(), by=deadline(900, clock), patience=SETTLE_PATIENCE)
+    ask_one(store, claim(), by=deadline(900, clock), max_retries=SETTLE_RETRIES)
 
     assert clock.sleeps[0] < clock.sleeps[1] < clock.sleeps[2]
     assert max(clock.sleeps) <= 1.0
-    assert len(clock.sleeps) == SETTLE_PATIENCE - 1
+    assert len(clock.sleeps) == SETTLE_RETRIES
 
 
 def test_nothing_pauses_past_the_deadline() -> None:
@@ -339,7 +353,7 @@ def test_nothing_pauses_past_the_deadline() -> None:
     clock = HeldClock()
     store = Script(*[[THROTTLED]] * 200)
 
-    answer = drive_one(store, claim(), by=deadline(2, clock), patience=SETTLE_PATIENCE)
+    answer = ask_one(store, claim(), by=deadline(2, clock), max_retries=SETTLE_RETRIES)
 
     assert isinstance(answer, Unavailable)
     assert clock.seconds < 2
@@ -355,7 +369,7 @@ def test_endless_contention_ends() -> None:
 
     store = Rival()
 
-    answer = drive_one(store, claim(), existing("FAILED"))
+    answer = ask_one(store, claim(), existing("FAILED"))
 
     assert isinstance(answer, Unavailable)
     assert len(store.calls) < 50
@@ -367,8 +381,8 @@ def test_of_two_workers_that_saw_one_stale_record_one_takes_it_over() -> None:
     stale = existing("INPROGRESS", in_progress_expiration=START_MS - 1)
     there(store, stale)
 
-    first = drive_one(store, claim(), stale)
-    second = drive(
+    first = ask_one(store, claim(), stale)
+    second = run(
         [(Claim(id="k", fingerprint="ours", owner="other", lease_until_ms=START_MS + 9), stale)],
         store,
         deadline(),
@@ -383,10 +397,10 @@ def test_a_wrong_guess_costs_a_round_trip_and_does_no_harm() -> None:
     """Assumed absent, and in truth completed; assumed failed, and in truth vanished."""
     store = Script()
     there(store, existing("COMPLETED"))
-    assert isinstance(drive_one(store, claim()), AlreadyCompleted)
+    assert isinstance(ask_one(store, claim()), AlreadyCompleted)
 
     gone = Script()
-    assert isinstance(drive_one(gone, claim(), existing("FAILED")), Claimed)
+    assert isinstance(ask_one(gone, claim(), existing("FAILED")), Claimed)
     assert gone.names == ["replace", "read", "insert"]
 
 
@@ -394,7 +408,7 @@ def test_a_record_that_ttl_deletes_between_conflict_and_read_is_claimed_by_a_new
     """It was there for the insert and is not there for the read."""
     store = Script([Conflict(None)], [None])
 
-    assert isinstance(drive_one(store, claim()), Claimed)
+    assert isinstance(ask_one(store, claim()), Claimed)
     assert store.names == ["insert", "read", "insert"]
 
 
@@ -404,7 +418,7 @@ def test_a_look_reads_and_writes_nothing() -> None:
     failed = existing("FAILED")
     there(store, failed)
 
-    assert drive_one(store, Peek(claim()), Unread()) == Claimable(failed)
+    assert ask_one(store, Peek(claim()), Unread()) == Claimable(failed)
     assert store.names == ["read"]
 
 
@@ -414,7 +428,7 @@ def test_an_expired_lease_is_judged_by_the_time_of_each_turn() -> None:
     store = Script([LOST], [LOST])
     there(store, existing("INPROGRESS", in_progress_expiration=START_MS + 40))
 
-    assert isinstance(drive_one(store, claim(), Unread(), by=deadline(clock=clock)), Claimed)
+    assert isinstance(ask_one(store, claim(), Unread(), by=deadline(clock=clock)), Claimed)
 
 
 # Settlements.
@@ -430,7 +444,7 @@ def test_a_settlement_whose_answer_was_lost_is_settled() -> None:
     mine = claimed(store)
     store.entries = [after([LOST])]
 
-    answer = drive_one(store, settlement(mine), mine.record)
+    answer = ask_one(store, settlement(mine), mine.record)
 
     assert isinstance(answer, Settled)
     assert store.names == ["insert", "replace", "read"]
@@ -442,7 +456,7 @@ def test_a_settlement_that_the_sdk_sent_twice_is_settled() -> None:
     mine = claimed(store)
     store.entries = [after([Conflict(None)])]
 
-    assert isinstance(drive_one(store, settlement(mine), mine.record), Settled)
+    assert isinstance(ask_one(store, settlement(mine), mine.record), Settled)
 
 
 def test_a_settlement_that_was_throttled_is_sent_again() -> None:
@@ -451,7 +465,7 @@ def test_a_settlement_that_was_throttled_is_sent_again() -> None:
     mine = claimed(store)
     store.entries = [[THROTTLED]] * 10
 
-    assert isinstance(drive_one(store, settlement(mine), mine.record, patience=SETTLE_PATIENCE), Settled)
+    assert isinstance(ask_one(store, settlement(mine), mine.record, max_retries=SETTLE_RETRIES), Settled)
 
 
 @pytest.mark.parametrize("status", ["INPROGRESS", "COMPLETED", "FAILED"])
@@ -461,7 +475,7 @@ def test_a_settlement_whose_claim_was_taken_over_changes_nothing(status: str) ->
     mine = claimed(store)
     there(store, existing(status))
 
-    answer = drive_one(store, settlement(mine), mine.record)
+    answer = ask_one(store, settlement(mine), mine.record)
 
     assert isinstance(answer, ClaimLost)
     assert answer.completed is (status == "COMPLETED")
@@ -474,7 +488,7 @@ def test_a_record_that_has_vanished_is_not_resurrected() -> None:
     mine = claimed(store)
     store.memory.items.clear()
 
-    assert drive_one(store, settlement(mine), mine.record) == ClaimLost(None)
+    assert ask_one(store, settlement(mine), mine.record) == ClaimLost(None)
     assert store.memory.items == {}
 
 
@@ -570,7 +584,7 @@ def test_a_read_that_is_refused_for_good_is_not_tried_again() -> None:
     """Want of a permission does not mend by waiting, so the answer comes at once."""
     store, clock = Script([Unknown("access denied", retry=False)]), HeldClock()
 
-    answer = drive_one(store, Peek(claim()), Unread(), by=deadline(clock=clock))
+    answer = ask_one(store, Peek(claim()), Unread(), by=deadline(clock=clock))
 
     assert answer == Unavailable("access denied", retry=False)
     assert (store.names, clock.sleeps) == (["read"], [])

@@ -14,6 +14,7 @@ from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, PermanentError
 from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.handler.outcome import (
+    SUCCEEDED,
     ClaimFailed,
     Completed,
     DeadLettered,
@@ -22,7 +23,6 @@ from idempotent_receiver.handler.outcome import (
     HeldElsewhere,
     NotStarted,
     Unreadable,
-    succeeded,
 )
 from idempotent_receiver.protocol.transitions import Claim
 from tests.held_clock import START_MS, HeldClock
@@ -117,19 +117,19 @@ def test_what_was_taken_over_and_what_was_given_back_is_counted() -> None:
 
 
 @pytest.mark.parametrize("confirmed", [True, False])
-def test_what_fails_for_good_is_buried_and_the_outcome_says_whether_that_is_confirmed(confirmed: bool) -> None:
+def test_what_fails_for_good_is_sent_and_the_outcome_says_whether_that_is_confirmed(confirmed: bool) -> None:
     """By the index of its work."""
-    buried = []
+    sent = []
 
-    def bury(index: int, failure: Failure) -> bool:
-        buried.append((index, failure.reason))
+    def send(index: int, failure: Failure) -> bool:
+        sent.append((index, failure.reason))
         return confirmed
 
-    processed = process(work("a"), work("b", raises(PermanentError("closed"))), bury=bury)
+    processed = process(work("a"), work("b", raises(PermanentError("closed"))), send_dead_letter=send)
 
-    assert buried == [(1, "closed")]
+    assert sent == [(1, "closed")]
     assert type(processed.outcomes[1]) is (DeadLettered if confirmed else Failed)
-    assert [succeeded(outcome) for outcome in processed.outcomes] == [True, confirmed]
+    assert [isinstance(outcome, SUCCEEDED) for outcome in processed.outcomes] == [True, confirmed]
 
 
 def test_a_result_that_would_make_its_record_too_large_is_dropped_for_a_marker() -> None:

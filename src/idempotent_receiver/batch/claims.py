@@ -1,100 +1,90 @@
-"""Asking the store for a batch's claims: what may be known is read first, then claims go out in chunks, ahead of the
-handlers but never far.
+"""Asking the store for a batch's keys: what may be known is read first, then claims go out in chunks, ahead of the
+handlers.
 """
 
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from idempotent_receiver.batch.items import Item, Stage
-from idempotent_receiver.protocol.exchange import CLAIM_PATIENCE, Ask, Operation, Operations, Unavailable, Unread
+from idempotent_receiver.batch.items import TABLE, Event, Item, Stage
+from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, Exchange, Operation, Operations, Unavailable, Unread
 from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL
 from idempotent_receiver.protocol.transitions import Peek
 
-MOST_CLAIMED_AHEAD = 2 * WRITES_A_CALL
-"""How many claims may be held or under way without having started: what a slow batch gives back at its deadline."""
+MOST_CLAIMED_AHEAD = 8 * WRITES_A_CALL
+"""How many claims may be held or under way without having started: what a deadline gives back, in eight requests."""
 
-MOST_CLAIMED_AHEAD_OF_QUICK = 4 * WRITES_A_CALL
-"""The same where handlers are quick, and would wait for claims; if they turn slow, the rest is given back early."""
+MOST_PEEKED = 8 * READS_A_CALL
+"""How many items may be read at once: each request takes a thread and a connection."""
 
-MOST_LOOKED_AT = 8 * READS_A_CALL
-"""How many items may be looked at at once: each request takes a thread and a connection."""
-
-Answered = Callable[[Item, Any], None]
-"""What is told of an item: `Claimed`, `Claimable` from a look, a `Refusal`, or `Unavailable`."""
+OnAnswer = Callable[[Item, Any], None]
+"""What is called with an item and `Claimed`, `Claimable` from a peek, a `Refusal`, or `Unavailable`."""
 
 
-class Claiming:
-    """What of a batch has not been claimed yet. `answered` is told of every item what the store said."""
+class Claims:
+    """What of a batch has not been claimed yet. `on_answer` is called for every item with what the store said."""
 
-    def __init__(self, ask: Ask, answered: Answered) -> None:
-        self._ask = ask
-        self._answered = answered
-        self._unlooked: list[tuple[int, Item]] = []
-        self._unclaimed: list[tuple[int, Item]] = []
-        self._looking = self._asking = 0
+    def __init__(self, exchange: Exchange, on_answer: OnAnswer) -> None:
+        self._exchange = exchange
+        self._on_answer = on_answer
+        self.unread: list[tuple[int, Item]] = []
+        self.unclaimed: list[tuple[int, Item]] = []
+        self._peeking = self._claiming = 0
 
     @property
-    def busy(self) -> bool:
-        """Whether answers are on their way."""
-        return self._looking > 0 or self._asking > 0
+    def asking(self) -> int:
+        """For how many items answers are on their way."""
+        return self._peeking + self._claiming
 
     def want(self, item: Item) -> None:
-        """Line an item up, in the batch's order, to be looked at or claimed as soon as it may be."""
-        item.stage = Stage.WAITING
-        line = self._unlooked if isinstance(item.assumed, Unread) else self._unclaimed
+        """Line an item up, in the batch's order, to be read or claimed as soon as it may be."""
+        line = self.unread if isinstance(item.assumed, Unread) else self.unclaimed
         heappush(line, (item.index, item))
 
-    def look(self) -> None:
+    def peek(self) -> None:
         """Read what has been received before: whatever is done already costs one read and no write."""
-        while self._looking < MOST_LOOKED_AT and (chunk := _take(self._unlooked, READS_A_CALL)):
-            self._looking += len(chunk)
-            self._ask([Operation(Peek(item.claim), Unread(), item) for item in chunk], self._looked, CLAIM_PATIENCE)
+        while self.unread and self._peeking < MOST_PEEKED and (chunk := _take(self.unread, READS_A_CALL)):
+            self._peeking += len(chunk)
+            operations = [Operation(Peek(item.claim), Unread(), item) for item in chunk]
+            self._exchange(operations, self._peeked, CLAIM_RETRIES)
 
-    def claim(self, held: int, most: int, *, idle: bool) -> None:
-        """Claim what is next, while no more than `most` are `held` or asked for. What has been received most goes
-        first, so nothing is claimed while looks are out. Handlers that are `idle` may be waiting for just what is next,
-        whatever is held.
+    def claim(self, held: int) -> None:
+        """Claim what is next, in the batch's order, unless too much is `held` or asked for. What has been received
+        most goes first, so nothing is claimed while peeks are out. Whoever waits for another item waits for an earlier
+        one, so what is held never keeps what it waits for from being claimed.
         """
-        while self._unclaimed and not self._unlooked and self._looking == 0:
-            room = most - held - self._asking >= min(WRITES_A_CALL, len(self._unclaimed))
-            if not room and not (idle and self._asking == 0):
-                break
-            chunk = _take(self._unclaimed, WRITES_A_CALL)
-            if chunk:
+        while self.unclaimed and not self.unread and self._peeking == 0:
+            if MOST_CLAIMED_AHEAD - held - self._claiming < min(WRITES_A_CALL, len(self.unclaimed)):
+                return
+            if chunk := _take(self.unclaimed, WRITES_A_CALL):
                 self.claim_now(chunk)
 
     def claim_now(self, chunk: Sequence[Item]) -> None:
-        """Claim these in one request, however much is claimed ahead."""
-        self._asking += len(chunk)
-        for item in chunk:
-            item.stage = Stage.CLAIMING
-        self._ask([Operation(item.claim, item.assumed, item) for item in chunk], self._claimed, CLAIM_PATIENCE)
+        """Claim these, which have been taken out of line, in one request, however much is claimed ahead."""
+        self._claiming += len(chunk)
+        self._exchange([Operation(item.claim, item.assumed, item) for item in chunk], self._claimed, CLAIM_RETRIES)
 
-    def _looked(self, courses: Operations) -> None:
-        self._looking -= len(courses)
-        self._tell(courses)
+    def _peeked(self, operations: Operations) -> None:
+        self._peeking -= len(operations)
+        self._answer(operations)
 
-    def _claimed(self, courses: Operations) -> None:
-        self._asking -= len(courses)
-        self._tell(courses)
+    def _claimed(self, operations: Operations) -> None:
+        self._claiming -= len(operations)
+        self._answer(operations)
 
-    def _tell(self, courses: Operations) -> None:
-        for course in courses:
-            self._answered(course.about, course.answer)
-        answers = [course.answer for course in courses]
-        if _out_of_reach(answers):
+    def _answer(self, operations: Operations) -> None:
+        for operation in operations:
+            self._on_answer(operation.context, operation.answer)
+        if (self.unread or self.unclaimed) and _out_of_reach(operations):
             # Asking for the others would only make them wait.
-            unasked = [*_take(self._unlooked, len(self._unlooked)), *_take(self._unclaimed, len(self._unclaimed))]
-            for item in unasked:
-                self._answered(item, answers[0])
+            for item in [*_take(self.unread, len(self.unread)), *_take(self.unclaimed, len(self.unclaimed))]:
+                self._on_answer(item, operations[0].answer)
 
 
-def _out_of_reach(answers: Sequence[Any]) -> bool:
-    """Whether the store answered nothing of a request. One alone that was refused at once may be its own trouble."""
-    if not all(isinstance(answer, Unavailable) for answer in answers):
-        return False
-    return len(answers) > 1 or bool(answers[0].retry)
+def _out_of_reach(operations: Operations) -> bool:
+    """Whether the store answered nothing of a request. One alone that was refused at once may be a fault of its own."""
+    answers = [operation.answer for operation in operations]
+    return all(isinstance(answer, Unavailable) and (len(answers) > 1 or answer.retry) for answer in answers)
 
 
 def _take(line: list[tuple[int, Item]], most: int) -> list[Item]:
@@ -102,7 +92,7 @@ def _take(line: list[tuple[int, Item]], most: int) -> list[Item]:
     taken: list[Item] = []
     while line and len(taken) < most:
         _, item = heappop(line)
-        if item.outcome is None and item.stage is Stage.WAITING:
-            item.stage = Stage.CLAIMING
+        if item.stage is Stage.WAITING:
+            item.stage, _ = TABLE[item.stage, Event.ASKS]
             taken.append(item)
     return taken

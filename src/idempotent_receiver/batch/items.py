@@ -1,17 +1,21 @@
-"""A batch's work, piece by piece: what each wants, how far it is, and which waits for which."""
+"""One message's way through a batch, as a table: what may happen at each stage, what stage follows, and what is done.
+
+Whatever is not in the table cannot happen, and is refused. What is done is in `steps.py`; this decides nothing else and
+knows neither a store nor a thread.
+"""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import StrEnum, auto
 from typing import NamedTuple
 
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.attempt import AsyncHandle, Handle
-from idempotent_receiver.handler.outcome import Completed as CompletedOutcome
-from idempotent_receiver.handler.outcome import DeadLettered, Duplicate, Failed, Outcome, succeeded
+from idempotent_receiver.handler.outcome import Outcome
 from idempotent_receiver.protocol.exchange import Unread
 from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.protocol.transaction import Action
 from idempotent_receiver.protocol.transitions import Claim, Claimed
 
 
@@ -28,29 +32,123 @@ class Work(NamedTuple):
     seen_before: bool = False
 
 
-class Stage(Enum):
+class Stage(StrEnum):
     """Where an item is on its way."""
 
-    WAITING = auto()  # not asked about yet
-    CLAIMING = auto()  # the store is being asked
-    HELD = auto()  # claimed, and kept until its turn
-    READY = auto()  # its turn has come
-    RUNNING = auto()  # its handler runs
-    SETTLING = auto()  # its end is being recorded, or sent to the dead-letter queue
+    WAITING = auto()  # not asked about yet, or waiting for an earlier item of its key
+    KEYLESS = auto()  # nothing can be claimed for it: it waits for its turn to fail
+    ASKED = auto()  # the store is being asked
+    HELD = auto()  # claimed, and kept until its turn in its group
+    READY = auto()  # its handler may start, runs, or has run
+    STORING = auto()  # its large result is on its way to where such results go
+    COMPLETING = auto()  # its completion is being recorded, with its transaction if it has one
+    FAILING = auto()  # its failure is being recorded
+    RELEASING = auto()  # its claim is being released
+    SENDING = auto()  # its dead letter is on its way
+    ENDED = auto()  # it has its outcome
+
+
+class Event(StrEnum):
+    """What may happen to an item."""
+
+    ASKS = auto()  # its turn has come to be read or claimed
+    FREE = auto()  # the peek found nothing in the way of a claim
+    CLAIMED = auto()  # the key is ours
+    CLAIMED_LATE = auto()  # the same, but nothing more starts, or its group is blocked
+    ANSWERED = auto()  # what is there, or the store's silence, is its outcome
+    SHARES = auto()  # an earlier item with its key and payload has ended
+    DIFFERS = auto()  # an earlier item with its key has ended, and its payload was another one
+    TURN = auto()  # nothing of its group stands before it
+    STOPPED = auto()  # it will not start: no time is left, or its group is blocked
+    RETURNED = auto()  # its handler returned
+    RETURNED_LARGE = auto()  # the same, with a result that does not fit its record
+    RAISED = auto()  # its handler raised, or could not start
+    STORED = auto()  # it is known what the record says of the large result
+    NOT_COMMITTED = auto()  # its transaction was refused or not answered
+    SETTLED = auto()  # the store has answered, and that is its outcome
+    FAILED_FOR_GOOD = auto()  # no retry can help it
+    SENT = auto()  # its dead letter is confirmed, or will not be
+    TIME_OVER = auto()  # the time to answer has come
+
+
+class Do(StrEnum):
+    """What is done about it: a method of `steps.Steps` each."""
+
+    NOTHING = auto()
+    ASK = auto()
+    CLAIM = auto()
+    AWAIT_TURN = auto()
+    RUN = auto()
+    STORE = auto()
+    COMPLETE = auto()
+    FAIL = auto()
+    RELEASE = auto()
+    SEND = auto()
+    END = auto()
+
+
+class Step(NamedTuple):
+    """What follows."""
+
+    stage: Stage
+    do: Do
+
+
+class Table(dict[tuple[Stage, Event], Step]):
+    """What follows what. A pair that is not in it is refused: it would be a defect of ours."""
+
+    def __missing__(self, pair: tuple[Stage, Event]) -> Step:
+        raise AssertionError(f"{pair[1]} cannot happen to an item that is {pair[0]}")
+
+
+_ROWS: dict[tuple[Stage, Event], Step] = {
+    (Stage.WAITING, Event.ASKS): Step(Stage.ASKED, Do.NOTHING),
+    (Stage.WAITING, Event.DIFFERS): Step(Stage.ASKED, Do.ASK),
+    (Stage.WAITING, Event.SHARES): Step(Stage.ENDED, Do.END),
+    (Stage.WAITING, Event.STOPPED): Step(Stage.ENDED, Do.END),
+    (Stage.KEYLESS, Event.TURN): Step(Stage.SENDING, Do.SEND),
+    (Stage.KEYLESS, Event.STOPPED): Step(Stage.ENDED, Do.END),
+    (Stage.ASKED, Event.FREE): Step(Stage.WAITING, Do.CLAIM),
+    (Stage.ASKED, Event.CLAIMED): Step(Stage.HELD, Do.AWAIT_TURN),
+    (Stage.ASKED, Event.CLAIMED_LATE): Step(Stage.RELEASING, Do.RELEASE),
+    (Stage.ASKED, Event.ANSWERED): Step(Stage.ENDED, Do.END),
+    (Stage.ASKED, Event.FAILED_FOR_GOOD): Step(Stage.SENDING, Do.SEND),
+    (Stage.HELD, Event.TURN): Step(Stage.READY, Do.RUN),
+    (Stage.HELD, Event.STOPPED): Step(Stage.RELEASING, Do.RELEASE),
+    (Stage.READY, Event.STOPPED): Step(Stage.RELEASING, Do.RELEASE),
+    (Stage.READY, Event.RETURNED): Step(Stage.COMPLETING, Do.COMPLETE),
+    (Stage.READY, Event.RETURNED_LARGE): Step(Stage.STORING, Do.STORE),
+    (Stage.READY, Event.RAISED): Step(Stage.FAILING, Do.FAIL),
+    (Stage.STORING, Event.STORED): Step(Stage.COMPLETING, Do.COMPLETE),
+    (Stage.COMPLETING, Event.SETTLED): Step(Stage.ENDED, Do.END),
+    (Stage.COMPLETING, Event.NOT_COMMITTED): Step(Stage.FAILING, Do.FAIL),
+    (Stage.FAILING, Event.SETTLED): Step(Stage.ENDED, Do.END),
+    (Stage.FAILING, Event.FAILED_FOR_GOOD): Step(Stage.SENDING, Do.SEND),
+    (Stage.RELEASING, Event.SETTLED): Step(Stage.ENDED, Do.END),
+    (Stage.SENDING, Event.SENT): Step(Stage.ENDED, Do.END),
+    **{(stage, Event.TIME_OVER): Step(Stage.ENDED, Do.END) for stage in Stage if stage is not Stage.ENDED},
+}
+
+TABLE = Table(_ROWS)
+"""(stage, event) → the stage that follows, and what is done."""
 
 
 @dataclass(slots=True, eq=False)
 class Item:
     """One work on its way. `followers` have the same key and wait for this one's end; `outcomes` are those of earlier
-    works of its key, by their payloads' fingerprints.
+    works of its key, by their payloads' fingerprints. `data` and `actions` are what its handler returned and wants
+    committed; `recorded` says that the record tells of its `failure`.
     """
 
     index: int
     work: Work
     stage: Stage = Stage.WAITING
     assumed: Record | Unread | None = None
-    held: Claimed | None = None
+    claimed: Claimed | None = None
+    data: str | None = None
+    actions: Sequence[Action] = ()
     failure: Failure | None = None
+    recorded: bool = False
     outcome: Outcome | None = None
     followers: "deque[Item] | None" = None
     outcomes: dict[str | None, Outcome] | None = None
@@ -60,60 +158,3 @@ class Item:
         """The claim to make; only asked of items that have one."""
         assert isinstance(self.work.claim, Claim)
         return self.work.claim
-
-
-class Order:
-    """Who waits for whom: in a group each for the one before it, and of one key all for the first.
-
-    Everybody waits only for earlier items of the batch, so nobody waits in a circle.
-    """
-
-    def __init__(self, works: Sequence[Work]) -> None:
-        self.items = [Item(index, work) for index, work in enumerate(works)]
-        self._groups: dict[str, deque[Item]] = {}
-        self.leaders: list[Item] = []
-        """The items that need not wait for another of their key."""
-        leaders: dict[str, Item] = {}
-        for item in self.items:
-            if item.work.group is not None:
-                self._groups.setdefault(item.work.group, deque()).append(item)
-            leader = leaders.setdefault(item.claim.id, item) if isinstance(item.work.claim, Claim) else item
-            if leader is item:
-                self.leaders.append(item)
-            else:
-                # Made where it is needed: a batch of thousands has few of them.
-                leader.followers = leader.followers or deque()
-                leader.followers.append(item)
-
-    def has_turn(self, item: Item) -> bool:
-        """Whether nothing of the item's group stands before it."""
-        return item.work.group is None or self._groups[item.work.group][0] is item
-
-    def advance(self, ended: Item) -> tuple[Item | None, Iterable[Item]]:
-        """Whose turn it is in the group of an item that has ended, and who never gets one because of a failure."""
-        line = self._groups.get(ended.work.group) if ended.work.group is not None else None
-        if line is None:
-            return None, ()
-        while line and line[0].outcome is not None:
-            if not succeeded(line[0].outcome):
-                return None, [item for item in line if item.outcome is None]
-            line.popleft()
-        return (line[0] if line else None), ()
-
-    def is_blocked(self, item: Item) -> bool:
-        """Whether an earlier item of the group has failed."""
-        line = self._groups.get(item.work.group) if item.work.group is not None else None
-        first = line[0].outcome if line else None
-        return first is not None and not succeeded(first)
-
-
-def mirrored(outcome: Outcome) -> Outcome:
-    """What the outcome of a key's first item means for a second one with the same payload."""
-    match outcome:
-        case CompletedOutcome(record=record):
-            return Duplicate(record)
-        case DeadLettered(failure=failure):
-            # Only the first message's dead letter is confirmed: this one comes again and gets its own.
-            return Failed(failure)
-        case _:
-            return outcome

@@ -4,7 +4,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 
 from idempotent_receiver.clock import Deadline
@@ -12,7 +12,7 @@ from idempotent_receiver.errors import Failure, failure_of
 from idempotent_receiver.protocol.transaction import Action, Transaction
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Attempt:
     """One attempt at a key. `attempt` counts from 1; a claim that never came to its handler does not count. `owner` is
     the invocation that it is made in.
@@ -23,7 +23,22 @@ class Attempt:
     attempt: int
     deadline: Deadline
     owner: str = "unknown"
-    transaction: Transaction = field(default_factory=Transaction)
+    _transaction: Transaction | None = None
+    _over: bool = False
+
+    @property
+    def transaction(self) -> Transaction:
+        """What the handler writes together with its completion; made when it is first asked for, as few do."""
+        if self._transaction is None:
+            self._transaction = Transaction()
+            if self._over:
+                self._transaction.seal()
+        return self._transaction
+
+    def end(self) -> tuple[Action, ...]:
+        """Take no more of its writes; those that there are."""
+        self._over = True
+        return () if self._transaction is None else self._transaction.seal()
 
     @property
     def idempotency_key(self) -> str:
@@ -89,11 +104,11 @@ def run(handle: Handle, attempt: Attempt, *, with_text: bool = False) -> Handled
     """Run a plain handler. Whatever it raises, `BaseException` included, is this key's failure alone."""
     token = _current.set(attempt)
     try:
-        return _returned(_finished(handle(attempt)), attempt)
+        return _returned(handle(attempt), attempt)
     except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not take its neighbours along
+        attempt.end()
         return Raised(failure_of(error, with_text=with_text), error)
     finally:
-        attempt.transaction.seal()
         _current.reset(token)
 
 
@@ -101,11 +116,11 @@ async def run_async(handle: AsyncHandle, attempt: Attempt, *, with_text: bool = 
     """Run a coroutine function, in a task of its own. Its cancellation at the deadline is a failure like any other."""
     token = _current.set(attempt)
     try:
-        return _returned(_finished(await handle(attempt)), attempt)
+        return _returned(await handle(attempt), attempt)
     except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not take its neighbours along
+        attempt.end()
         return Raised(failure_of(error, with_text=with_text), error)
     finally:
-        attempt.transaction.seal()
         _current.reset(token)
 
 
@@ -113,22 +128,22 @@ _PLAIN = (dict, list, str, int, type(None))
 """What most results are: known at once, where `inspect` looks at length."""
 
 
-def _finished(result: object) -> object:
-    """Refuse a result whose body has not run: a coroutine that was not awaited, a generator."""
-    if isinstance(result, _PLAIN) or not (
-        inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)
-    ):
-        return result
+def _returned(result: object, attempt: Attempt) -> Returned:
+    if not isinstance(result, _PLAIN):
+        _refuse_unrun(result)
+    actions = attempt.end()  # before anything else of the user's runs, such as a result's serialisers
+    return Returned(None if result is None else serialised(result), actions, result)
+
+
+def _refuse_unrun(result: object) -> None:
+    """Raise TypeError for a result whose body has not run: a coroutine that was not awaited, a generator."""
+    if not (inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)):
+        return
     for end in ("close", "cancel"):
         if hasattr(result, end):
             getattr(result, end)()
     kind = type(result).__name__
     raise TypeError(f"the handler returned a {kind}, which nobody has run: await it, in a handler that is `async def`")
-
-
-def _returned(result: object, attempt: Attempt) -> Returned:
-    actions = attempt.transaction.seal()  # before anything else of the user's runs, such as a result's serialisers
-    return Returned(serialised(result), actions, result)
 
 
 def dropped(why: str) -> str:

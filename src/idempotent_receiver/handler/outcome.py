@@ -7,8 +7,18 @@ from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.transitions import ClaimLost, HeldElsewhere, Unreadable
 
 __all__ = [
-    "ClaimFailed", "ClaimLost", "Completed", "DeadLettered", "Duplicate", "Failed", "HeldElsewhere", "NotStarted",
-    "Outcome", "SettleFailed", "Unreadable", "succeeded",
+    "SUCCEEDED",
+    "ClaimFailed",
+    "ClaimLost",
+    "Completed",
+    "DeadLettered",
+    "Duplicate",
+    "Failed",
+    "HeldElsewhere",
+    "NotStarted",
+    "Outcome",
+    "SettleFailed",
+    "Unreadable",
 ]  # fmt: skip
 
 
@@ -78,6 +88,5 @@ Outcome = (
 )
 
 
-def succeeded(outcome: Outcome) -> bool:
-    """Whether the message may be acknowledged: its record is COMPLETED, or its dead letter is confirmed."""
-    return isinstance(outcome, (Completed, Duplicate, DeadLettered))
+SUCCEEDED = (Completed, Duplicate, DeadLettered)
+"""The outcomes after which a message may be acknowledged: its record is COMPLETED, or its dead letter is confirmed."""

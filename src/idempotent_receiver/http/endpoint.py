@@ -32,10 +32,11 @@ from idempotent_receiver import errors, options
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.handler.annotations import wants_transaction
 from idempotent_receiver.handler.attempt import Attempt, Handled, Returned, run
+from idempotent_receiver.handler.endings import Ending
 from idempotent_receiver.handler.outcome import Completed, Duplicate, Failed
 from idempotent_receiver.handler.process_end import Lifetime, lifetime
 from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, ResultGone, Results, fetched
-from idempotent_receiver.handler.single_call import Call, CallContext, CallSettings, Ended
+from idempotent_receiver.handler.single_call import Call, CallContext, CallSettings
 from idempotent_receiver.http import problem
 from idempotent_receiver.http.request import MissingKey, Request, header, made_by, request_of, scope_of
 from idempotent_receiver.payload import EVERYTHING, Payload, PayloadKey, payload_key
@@ -251,7 +252,7 @@ class _Invocation:
     def _keeps(self, handled: Handled) -> bool:
         return not isinstance(handled, Returned) or self.settings.is_final(status_of(handled.result))
 
-    def _told(self, ended: Ended, call: Call, key: str, handled: Handled | None = None) -> Response:
+    def _told(self, ended: Ending, call: Call, key: str, handled: Handled | None = None) -> Response:
         self.settings.telemetry.report_call(ended, key)
         match ended:
             case Completed():

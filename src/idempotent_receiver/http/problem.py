@@ -6,8 +6,8 @@ import json
 from http import HTTPStatus
 from typing import Any
 
+from idempotent_receiver.handler.endings import Ending
 from idempotent_receiver.handler.outcome import ClaimLost, HeldElsewhere, Unreadable
-from idempotent_receiver.handler.single_call import Ended
 from idempotent_receiver.http.request import Request
 from idempotent_receiver.protocol.record import Status
 from idempotent_receiver.protocol.transitions import OtherPayload
@@ -32,7 +32,7 @@ def told_to(request: Request, response: Response) -> Response:
     return described
 
 
-def of(ended: Ended, now_ms: int, retry_after_seconds: int = ASK_AGAIN_SECONDS) -> Response:
+def of(ended: Ending, now_ms: int, retry_after_seconds: int = ASK_AGAIN_SECONDS) -> Response:
     """What a call's end is answered with where there is no answer of the handler's. Who meets another request in
     progress is told to ask again after `retry_after_seconds`, or at the end of that one's lease if that is sooner.
     """

@@ -1,15 +1,16 @@
-"""The conversation between a transition and a store: read, decide, write, and again, until there is an answer.
+"""The exchange between a transition and a store: read, decide, write, and again, until there is an answer.
 
-One loop serves looks, claims, settlements and transactions alike, one record or many. `record.py` decides; the store
-executes; what lives here is only what to do about answers that were lost, refused or throttled: read after a doubt,
-try the same again after a pause, and stop at a bound. What a store raises is no answer: it ends what was asked at once.
+One loop serves peeks, claims, settlements and transactions alike, one record or many. `transitions.py` decides; the
+store executes; what lives here is only what to do about answers that were lost, refused or throttled: read what is in
+doubt, try the same again after a pause, and stop at a bound. What a store raises is no answer: it ends what was asked
+at once.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from idempotent_receiver.clock import Deadline
+from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.errors import failure_of
 from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.store import (
@@ -26,13 +27,13 @@ from idempotent_receiver.protocol.transaction import Action
 from idempotent_receiver.protocol.transitions import Claim, ClaimLost, Commit, Settled, Settlement
 
 MOST_CONFLICTS = 12
-"""Turns that a wish may lose to somebody else's progress."""
+"""Rounds that an operation may lose to somebody else's progress."""
 
-CLAIM_PATIENCE = 4
-"""Tries of a claim while the store is in trouble: no handler has run, and the message had better come again."""
+CLAIM_RETRIES = 3
+"""Retries of a claim while the store fails: no handler has run, and the message had better come again."""
 
-SETTLE_PATIENCE = 100
-"""Tries of a settlement: an effect is done and wants to be recorded, so it is the deadline that ends them."""
+SETTLE_RETRIES = 99
+"""Retries of a settlement: an effect is done and must be recorded, so it is the deadline that ends them."""
 
 _FIRST_PAUSE_SECONDS = 0.025
 _LONGEST_PAUSE_SECONDS = 1.0
@@ -54,8 +55,11 @@ class Unavailable:
     retry: bool = True
 
 
+SettleAnswer = Settled | ClaimLost | Unavailable
+
+
 class Transition(Protocol[Answer_co]):
-    """What `record.py` makes: one wish about one record."""
+    """What `transitions.py` makes: one wanted change of one record."""
 
     @property
     def id(self) -> str:
@@ -68,23 +72,21 @@ class Transition(Protocol[Answer_co]):
         """The answer once `change` is known to have been written."""
 
 
-Wish = tuple[Transition[Answer], Record | Unread | None]
-"""A transition, and what it may assume to be there: a wrong guess costs a round trip and does no harm."""
-
-
 @dataclass(slots=True)
 class Operation(Generic[Answer]):
-    """One transition on its way to its answer. `about` is the caller's own, to know it again by."""
+    """One transition on its way to its answer. `seen` is what it may assume to be there: a wrong guess costs a round
+    trip and does no harm. `context` is the caller's own, to know it again by.
+    """
 
     transition: Transition[Answer]
     seen: Record | Unread | None
-    about: Any = None
+    context: Any = None
     wrote: list[str] = field(default_factory=list)
     change: Change | None = None
     answer: Answer | Unavailable | None = None
-    trouble: str | None = None
-    turns: int = 0
-    troubles: int = 0
+    error: str | None = None
+    rounds: int = 0
+    errors: int = 0
 
     def advance(self, now_ms: int, version: str) -> None:
         """Decide by what was seen: an answer, or the next change, with the version that was drawn for it."""
@@ -96,7 +98,7 @@ class Operation(Generic[Answer]):
         else:
             self.answer = step
 
-    def absorb(self, written: Written | ActionFailed) -> None:
+    def apply(self, written: Written | ActionFailed) -> None:
         """Take in what the store said of the change."""
         change, self.change = self.change, None
         assert change is not None
@@ -106,85 +108,100 @@ class Operation(Generic[Answer]):
             case Conflict(found):
                 self.seen = Unread() if found is None else found
             case Unknown(why):
-                self.seen, self.trouble = Unread(), why
+                self.seen, self.error = Unread(), why
             case NotApplied(why, retry):
-                self.trouble = why
+                self.error = why
                 self.answer = None if retry else Unavailable(why, retry=False)
             case ActionFailed():
                 # Only a commit's replace answers so, and `commit` has it among its answers.
                 self.answer = cast(Answer, written)
 
-    def count(self, patience: int) -> None:
-        """Count a turn that has not brought the answer, up to the bound."""
-        self.turns += 1
-        self.troubles += self.trouble is not None
-        if self.answer is None and (self.troubles >= patience or self.turns >= MOST_CONFLICTS + patience):
+    def count(self, max_retries: int) -> None:
+        """Count a round that has not brought the answer, up to the bound."""
+        self.rounds += 1
+        self.errors += self.error is not None
+        if self.errors > max_retries or self.rounds > MOST_CONFLICTS + max_retries:
             self.give_up()
 
     def give_up(self, why: str = "too many workers contend for this key") -> None:
         """No more is tried."""
-        self.answer = Unavailable(self.trouble or why)
+        self.answer = Unavailable(self.error or why)
 
 
 Operations = Sequence[Operation[Any]]
-Ask = Callable[[Operations, Callable[[Operations], None], int], None]
-"""`exchange`, elsewhere, until all have their answers: the courses, what takes the answered ones, and the patience."""
+Exchange = Callable[[Operations, Callable[[Operations], None], int], None]
+"""`exchange`, elsewhere, until all have their answers: the operations, what takes the answered, and `max_retries`."""
 
 Replace = Callable[[Sequence[Change]], Sequence[Written | ActionFailed]]
 
 
-def drive(
-    wishes: Sequence[Wish[Answer]],
+def ask(
+    transition: Transition[Answer],
+    assumed: Record | Unread | None,
     store: RecordStore,
     deadline: Deadline,
     *,
-    patience: int = CLAIM_PATIENCE,
+    max_retries: int = CLAIM_RETRIES,
+    replace: Replace | None = None,
+) -> Answer | Unavailable:
+    """Bring one transition to its answer. Arguments as in `run_to_completion` and `Operation`."""
+    operation = Operation(transition, assumed)
+    (answer,) = run_to_completion([operation], store, deadline, max_retries=max_retries, replace=replace)
+    return answer
+
+
+def run_to_completion(
+    operations: Sequence[Operation[Answer]],
+    store: RecordStore,
+    deadline: Deadline,
+    *,
+    max_retries: int = CLAIM_RETRIES,
     replace: Replace | None = None,
 ) -> list[Answer | Unavailable]:
-    """Bring every wish to its answer, or to `Unavailable` at the deadline or after `patience` troubles.
+    """Bring every operation to its answer, or to `Unavailable` at the deadline or after `max_retries` retries.
 
     Ids must be distinct. Never raises for what the store does. `replace` stands in for the store's own.
     """
-    courses = [Operation(transition, assumed) for transition, assumed in wishes]
-    still = courses
-    while still:
-        still = exchange(still, store, deadline, patience=patience, replace=replace)
-    return [cast(Answer | Unavailable, course.answer) for course in courses]
+    pending = operations
+    while pending:
+        pending = exchange(pending, store, deadline, max_retries=max_retries, replace=replace)
+    return [cast(Answer | Unavailable, operation.answer) for operation in operations]
 
 
 def exchange(
-    courses: Sequence[Operation[Answer]],
+    operations: Sequence[Operation[Answer]],
     store: RecordStore,
     deadline: Deadline,
     *,
-    patience: int,
+    max_retries: int,
     replace: Replace | None = None,
 ) -> list[Operation[Answer]]:
-    """Bring the courses on until each has its answer, or until some have while others are in trouble: returns those
+    """Bring the operations on until each has its answer, or until some have while others met an error: returns those
     others, to be brought on after their neighbours' answers have been used.
     """
     replace = store.replace if replace is None else replace
-    going = list(courses)
+    pending = list(operations)
     while True:
-        if not _paused(going, deadline) or _too_late(going, deadline):
-            for course in going:
-                course.give_up("the time to begin is over")
+        errors = [operation.errors for operation in pending if operation.error is not None]
+        in_time = not errors or _backed_off(max(errors), deadline)
+        moment = deadline.moment()
+        if not in_time or (moment.left_to_start_seconds <= 0 and _claims_any(pending)):
+            for operation in pending:
+                operation.give_up("the time to begin is over")
             return []
-        _turn(going, store, replace, deadline)
-        for course in going:
-            course.count(patience)
-        still = [course for course in going if course.answer is None]
-        if not still or (len(still) < len(going) and any(course.trouble for course in still)):
+        _round(pending, store, replace, deadline, moment)
+        unanswered = [operation for operation in pending if operation.answer is None]
+        for operation in unanswered:
+            operation.count(max_retries)
+        still = [operation for operation in unanswered if operation.answer is None]
+        if not still or (len(still) < len(pending) and any(operation.error for operation in still)):
             return still
-        going = still
+        pending = still
 
 
-def _paused(courses: Sequence[Operation[Answer]], deadline: Deadline) -> bool:
-    """After a trouble, wait: exponential backoff with full jitter. False where there is no time for that."""
-    troubles = max((course.troubles for course in courses if course.trouble is not None), default=0)
-    if troubles == 0:
-        return True
-    longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(troubles, 10))
+def _backed_off(errors: int, deadline: Deadline) -> bool:
+    """After so many errors, wait: exponential backoff with full jitter. False where there is no time for that."""
+    longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(errors, 10))
     pause = longest * deadline.clock.fraction()
     if pause >= deadline.left_seconds:
         return False
@@ -192,77 +209,73 @@ def _paused(courses: Sequence[Operation[Answer]], deadline: Deadline) -> bool:
     return True
 
 
-def _too_late(courses: Sequence[Operation[Answer]], deadline: Deadline) -> bool:
-    """Whether these are claims whose lease is about to be over, or is, before they are sent."""
-    begins = any(isinstance(course.transition, Claim) for course in courses)
-    return begins and deadline.left_to_start_seconds <= 0
+def _claims_any(operations: Operations) -> bool:
+    """Whether there are claims, which are not sent when their lease is over, or is about to be."""
+    return any(isinstance(operation.transition, Claim) for operation in operations)
 
 
-def _turn(courses: Sequence[Operation[Answer]], store: RecordStore, replace: Replace, deadline: Deadline) -> None:
-    """One turn for all: read what is in doubt, decide, and send the writes that follow."""
-    for course in courses:
-        course.trouble = None
-    _read([course for course in courses if isinstance(course.seen, Unread)], store)
-    seen = [course for course in courses if not isinstance(course.seen, Unread)]
-    now_ms, versions = deadline.now_ms, deadline.clock.versions(len(seen))
-    for course, version in zip(seen, versions, strict=True):
-        course.advance(now_ms, version)
-    changing = [(course, course.change) for course in courses if course.change is not None]
-    inserting = [(course, change) for course, change in changing if change.seen is None]
-    replacing = [(course, change) for course, change in changing if change.seen is not None]
+def _round(operations: Operations, store: RecordStore, replace: Replace, deadline: Deadline, moment: Moment) -> None:
+    """One round for all: read what is in doubt, decide, and send the writes that follow."""
+    for operation in operations:
+        operation.error = None
+    if unread := [operation for operation in operations if isinstance(operation.seen, Unread)]:
+        _read(unread, store)
+        moment = deadline.moment()
+    seen = [operation for operation in operations if not isinstance(operation.seen, Unread)]
+    for operation, version in zip(seen, deadline.clock.versions(len(seen)), strict=True):
+        operation.advance(moment.now_ms, version)
+    changing = [(operation, operation.change) for operation in seen if operation.change is not None]
+    inserting = [(operation, change) for operation, change in changing if change.seen is None]
+    replacing = [(operation, change) for operation, change in changing if change.seen is not None]
     if inserting:
-        _write([course for course, _ in inserting], lambda: store.insert([change.new for _, change in inserting]))
+        _write([one for one, _ in inserting], lambda: store.insert([change.new for _, change in inserting]))
     if replacing:
-        _write([course for course, _ in replacing], lambda: replace([change for _, change in replacing]))
+        _write([one for one, _ in replacing], lambda: replace([change for _, change in replacing]))
 
 
-def _read(courses: Sequence[Operation[Answer]], store: RecordStore) -> None:
-    if not courses:
-        return
+def _read(operations: Operations, store: RecordStore) -> None:
     try:
-        found = list(zip(courses, store.read([course.transition.id for course in courses]), strict=True))
+        found = list(zip(operations, store.read([one.transition.id for one in operations]), strict=True))
     except Exception as error:  # noqa: BLE001  # whatever a store raises is a defect
-        _end(courses, error)
+        _end(operations, error)
         return
-    for course, record in found:
+    for operation, record in found:
         if isinstance(record, Unknown):
-            course.trouble = record.why
-            course.answer = None if record.retry else Unavailable(record.why, retry=False)
+            operation.error = record.why
+            operation.answer = None if record.retry else Unavailable(record.why, retry=False)
         else:
-            course.seen = record
+            operation.seen = record
 
 
-def _write(courses: Sequence[Operation[Answer]], send: Callable[[], Sequence[Written | ActionFailed]]) -> None:
+def _write(operations: Operations, send: Callable[[], Sequence[Written | ActionFailed]]) -> None:
     try:
-        answers = list(zip(courses, send(), strict=True))
+        answers = list(zip(operations, send(), strict=True))
     except Exception as error:  # noqa: BLE001  # whatever a store raises is a defect
-        _end(courses, error)
+        _end(operations, error)
         return
-    for course, written in answers:
-        course.absorb(written)
+    for operation, written in answers:
+        operation.apply(written)
 
 
-def _end(courses: Sequence[Operation[Answer]], error: Exception) -> None:
-    """No more is tried after a store has raised. It answers for its client's errors, so this is a defect of its own, of
+def _end(operations: Operations, error: Exception) -> None:
+    """Try nothing more after a store has raised. It answers for its client's errors, so this is a defect of its own, of
     ours or of what it was given, which would be met again and again until the deadline. Whether a write took effect
     stays unknown: what follows must name the version that it would have replaced.
     """
     failure = failure_of(error)
-    for course in courses:
-        course.change = None
-        course.answer = Unavailable(f"the store raised {failure.type} at {failure.at}", retry=False)
+    for operation in operations:
+        operation.change = None
+        operation.answer = Unavailable(f"the store raised {failure.type} at {failure.at}", retry=False)
 
 
 def commit(
     settlement: Settlement, actions: Sequence[Action], store: TransactionalStore, deadline: Deadline
-) -> Settled | ClaimLost | ActionFailed | Unavailable:
+) -> SettleAnswer | ActionFailed:
     """Settle a claim together with a handler's own actions, or neither."""
     (version,) = deadline.clock.versions(1)
-    drawn = settlement.change(deadline.now_ms, version)
-    wish: Wish[Settled | ClaimLost | ActionFailed] = (Commit(drawn), settlement.held)
+    transition: Transition[Settled | ClaimLost | ActionFailed] = Commit(settlement.change(deadline.now_ms, version))
 
     def replace(changes: Sequence[Change]) -> Sequence[Written | ActionFailed]:
         return [store.commit(change, actions) for change in changes]
 
-    (answer,) = drive([wish], store, deadline, patience=SETTLE_PATIENCE, replace=replace)
-    return answer
+    return ask(transition, settlement.held, store, deadline, max_retries=SETTLE_RETRIES, replace=replace)

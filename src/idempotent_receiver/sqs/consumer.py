@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 from idempotent_receiver import options
 from idempotent_receiver.batch.executor import Executor, ThreadExecutor, Workers
 from idempotent_receiver.batch.items import Work
-from idempotent_receiver.batch.pace import Pace
 from idempotent_receiver.batch.receiver import Receiver
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.errors import Failure, UnusableKey, text_of
 from idempotent_receiver.handler.annotations import Binding, bind, require_transactions
 from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handle
-from idempotent_receiver.handler.outcome import Failed, Outcome, succeeded
+from idempotent_receiver.handler.outcome import SUCCEEDED, Failed, Outcome
 from idempotent_receiver.handler.process_end import Lifetime, lifetime
 from idempotent_receiver.handler.results import Results
 from idempotent_receiver.payload import EVERYTHING, Payload, payload_key
@@ -126,10 +125,9 @@ def sqs_consumer(
         namespaces.take(store, *namespaces.user_of("sqs_consumer", function))
 
         executors = _threads(binding) if settings.executor is None else settings.executor
-        pace = Pace()
 
         def lambda_handler(event: Any, context: Any) -> Response:
-            return _Invocation(settings, binding, context, pace).receive(event, executors)
+            return _Invocation(settings, binding, context).receive(event, executors)
 
         return update_wrapper(lambda_handler, function)
 
@@ -160,16 +158,15 @@ class _Settings:
 
 
 class _Invocation:
-    """One call of the Lambda handler. Nothing of it outlives it but what is known of the handler's pace."""
+    """One call of the Lambda handler. Nothing of it outlives it."""
 
-    def __init__(self, settings: _Settings, binding: Binding, context: Any, pace: Pace) -> None:
+    def __init__(self, settings: _Settings, binding: Binding, context: Any) -> None:
         options.require_context(context)
         self.settings = settings
         self.binding = binding
         self.deadline = Deadline.after(settings.clock, context.get_remaining_time_in_millis())
         self.owner = str(getattr(context, "aws_request_id", "unknown"))
         self.function = str(getattr(context, "function_name", "unknown"))
-        self.pace = pace
         self.messages: list[Message] = []
         self.works: list[Work] = []
         self.raised = False
@@ -194,7 +191,7 @@ class _Invocation:
         processed = self._receiver(executor).process(self.works, self.deadline)
         self.raised = any(isinstance(one, Failed) and one.failure.started for one in processed.outcomes)
         ended = enumerate(processed.outcomes)
-        failed = [(self._keyed(place), outcome) for place, outcome in ended if not succeeded(outcome)]
+        failed = [(self._keyed(place), outcome) for place, outcome in ended if not isinstance(outcome, SUCCEEDED)]
         self._send_back(failed, executor)
         self.settings.telemetry.report(processed, self._keyed, self.deadline.elapsed_seconds)
         return _failures([message for message, _ in failed])
@@ -226,11 +223,10 @@ class _Invocation:
             executor=executor,
             concurrency=settings.concurrency,
             asynchronous=self.binding.asynchronous,
-            bury=None if settings.dead_letter_queue is None else self._bury,
+            send_dead_letter=None if settings.dead_letter_queue is None else self._send_dead_letter,
             stop_margin_seconds=settings.stop_margin_seconds,
             results=settings.results,
             error_texts=settings.error_texts,
-            pace=self.pace,
         )
 
     def _work(self, message: Message) -> Work:
@@ -268,7 +264,7 @@ class _Invocation:
     def _handle(self, message: Message) -> Handle | AsyncHandle:
         return partial(_run_async if self.binding.asynchronous else _run, self.binding, message)
 
-    def _bury(self, place: int, failure: Failure) -> bool:
+    def _send_dead_letter(self, place: int, failure: Failure) -> bool:
         """Send a dead letter; whether SQS has confirmed it."""
         settings, message = self.settings, self._keyed(place)
         assert settings.sqs is not None, "checked at set-up"

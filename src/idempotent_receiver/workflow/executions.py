@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.protocol import namespaces, transitions
-from idempotent_receiver.protocol.exchange import CLAIM_PATIENCE, SETTLE_PATIENCE, Unavailable, Unread, drive
+from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, Unavailable, Unread, ask
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import RecordStore, Unknown, record_id
 from idempotent_receiver.protocol.transitions import (
@@ -175,9 +175,7 @@ class Workflow:
             failures_are_answers=True,
             input=start.input,
         )
-        wish: Any = (claim, None)
-        (answer,) = drive([wish], self.store, deadline, patience=CLAIM_PATIENCE)
-        return cast("Claimed | transitions.Refusal | Unavailable", answer)
+        return ask(claim, None, self.store, deadline)
 
     def _begun(self, held: Claimed, start: Start, deadline: Deadline) -> Answer:
         """Start the execution of a claim. What cannot be started now stays claimed until the lease is over."""
@@ -217,8 +215,7 @@ class Workflow:
         return Started(arn) if isinstance(answer, Unavailable) else answer
 
     def _settled(self, settlement: Settlement, arn: str, deadline: Deadline) -> Answer:
-        wish: Any = (settlement, settlement.held)
-        (answer,) = drive([wish], self.store, deadline, patience=SETTLE_PATIENCE)
+        answer = ask(settlement, settlement.held, self.store, deadline, max_retries=SETTLE_RETRIES)
         match answer:
             case Settled(found):
                 return _standing(found, Started(arn))
@@ -290,9 +287,7 @@ class Workflow:
             retention_seconds=self.retention_seconds,
             revises=revises,
         )
-        wish: Any = (conclusion, Unread())
-        (answer,) = drive([wish], self.store, deadline, patience=SETTLE_PATIENCE)
-        return cast("Settled | ClaimLost | Unavailable", answer)
+        return ask(conclusion, Unread(), self.store, deadline, max_retries=SETTLE_RETRIES)
 
 
 def _error(type: str, text: str, status: int) -> str:

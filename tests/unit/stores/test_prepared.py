@@ -15,8 +15,8 @@ from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 from botocore.model import ServiceModel
 from botocore.stub import Stubber
-from idempotent_receiver.dynamodb import raw_statements
 
+from idempotent_receiver.dynamodb import raw_statements
 from idempotent_receiver.dynamodb.raw_statements import RawStatements, accept_raw_statements
 
 if TYPE_CHECKING:

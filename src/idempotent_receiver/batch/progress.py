@@ -1,0 +1,191 @@
+"""How far a batch's items are, and who waits for whom: in a group each for the one before it, of one key all for the
+first.
+
+Each event is taken in, the table in `items.py` is asked, and those are told that waited. Everybody waits only for
+earlier items of the batch, so nobody waits in a circle.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, cast
+
+from idempotent_receiver.batch.items import TABLE, Do, Event, Item, Stage, Work
+from idempotent_receiver.handler.outcome import (
+    SUCCEEDED,
+    ClaimFailed,
+    Completed,
+    DeadLettered,
+    Duplicate,
+    Failed,
+    NotStarted,
+    Outcome,
+    SettleFailed,
+)
+from idempotent_receiver.protocol.transitions import Claim
+
+NOT_STARTED = (Stage.WAITING, Stage.KEYLESS, Stage.HELD)
+"""The stages in which an item that has to stop may be let go."""
+
+OVER = "the store had not answered when the time was over"
+
+
+class Consequence(NamedTuple):
+    """What an item's end means for another one, and the outcome that comes with it."""
+
+    item: Item
+    event: Event
+    outcome: Outcome | None = None
+
+
+class Order:
+    """The items of a batch, and what each of them waits for."""
+
+    def __init__(self, works: Sequence[Work]) -> None:
+        self.items = [
+            Item(index, work, Stage.WAITING if isinstance(work.claim, Claim) else Stage.KEYLESS)
+            for index, work in enumerate(works)
+        ]
+        self._groups: dict[str, deque[Item]] = {}
+        self.leaders: list[Item] = []
+        """The items that need not wait for another of their key."""
+        leaders: dict[str, Item] = {}
+        for item in self.items:
+            work = item.work
+            if work.group is not None:
+                self._groups.setdefault(work.group, deque()).append(item)
+            leader = leaders.setdefault(work.claim.id, item) if isinstance(work.claim, Claim) else item
+            if leader is item:
+                self.leaders.append(item)
+            else:
+                # Made where it is needed: a batch of thousands has few of them.
+                leader.followers = leader.followers or deque()
+                leader.followers.append(item)
+
+    def has_turn(self, item: Item) -> bool:
+        """Whether nothing of the item's group stands before it."""
+        return item.work.group is None or self._groups[item.work.group][0] is item
+
+    def is_blocked(self, item: Item) -> bool:
+        """Whether an earlier item of the group has failed."""
+        if item.work.group is None:
+            return False
+        line = self._groups[item.work.group]
+        first = line[0].outcome if line else None
+        return first is not None and not isinstance(first, SUCCEEDED)
+
+    def consequences(self, ended: Item) -> Iterator[Consequence]:
+        """What follows from an item's end for those that waited for it."""
+        if ended.followers:
+            yield from self._shared(ended)
+        if ended.work.group is not None:
+            yield from self._passed_on(self._groups[ended.work.group])
+
+    def _passed_on(self, line: deque[Item]) -> Iterator[Consequence]:
+        """The turn goes to the next in line; behind a failure nobody gets one."""
+        while line and line[0].outcome is not None:
+            if not isinstance(line[0].outcome, SUCCEEDED):
+                yield from [Consequence(item, Event.STOPPED, NotStarted()) for item in line if item.outcome is None]
+                return
+            line.popleft()
+        if line:
+            yield Consequence(line[0], Event.TURN)
+
+    def _shared(self, ended: Item) -> Iterator[Consequence]:
+        """A follower with the same payload shares the outcome. One with another payload asks the store itself, and
+        those that are left then wait for both.
+        """
+        assert ended.outcome is not None, "it has ended"
+        outcomes = ended.outcomes or {}
+        outcomes[ended.claim.fingerprint] = ended.outcome
+        followers, ended.followers = ended.followers or deque(), None
+        while followers:
+            follower = followers.popleft()
+            if follower.outcome is not None:
+                continue
+            same = outcomes.get(follower.claim.fingerprint)
+            if same is None:
+                follower.followers, follower.outcomes = followers, outcomes
+                yield Consequence(follower, Event.DIFFERS)
+                return
+            yield Consequence(follower, Event.SHARES, _mirrored(same))
+
+
+class Progress:
+    """How far a batch's items are. `actions` are what the table may ask for, most of them added by `steps.Steps`."""
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.actions: dict[Do, Callable[[Item], None]] = {Do.END: self._end}
+        self.unresolved = len(order.items)
+        self.held = 0
+        """Claims that wait for their turn."""
+        self.stopped = False
+        self.ended: deque[Item] = deque()
+        """Items whose end has not been passed on yet."""
+
+    def happens(self, item: Item, event: Event, outcome: Outcome | None = None) -> None:
+        """Take an event in, with the outcome that it brings if the item ends by it."""
+        was = item.stage
+        item.stage, do = TABLE[was, event]
+        self.held += (item.stage is Stage.HELD) - (was is Stage.HELD)
+        if item.stage is Stage.ENDED:
+            assert outcome is not None, f"{event} brings no outcome"
+            item.outcome = outcome
+        self.actions[do](item)
+
+    def may_start(self, item: Item) -> bool:
+        """Whether there is any sense in claiming an item, or in keeping its claim."""
+        return not self.stopped and not self.order.is_blocked(item)
+
+    def stop(self) -> None:
+        """Let go of what has not started, and of whatever comes."""
+        self.stopped = True
+        for item in self.order.items:
+            if item.stage in NOT_STARTED:
+                self.happens(item, Event.STOPPED, NotStarted())
+
+    def pass_on(self) -> None:
+        """Tell those that waited for what has ended. A queue, not recursion, since the chains may be long."""
+        while self.ended:
+            for item, event, outcome in self.order.consequences(self.ended.popleft()):
+                if event is Event.TURN and item.stage not in (Stage.KEYLESS, Stage.HELD):
+                    continue  # it asks when its claim is there
+                if event is Event.STOPPED and item.stage not in NOT_STARTED:
+                    continue  # the answer that it waits for finds its group blocked
+                if event is Event.DIFFERS and self.stopped:
+                    self.happens(item, Event.STOPPED, NotStarted())
+                else:
+                    self.happens(item, event, outcome)
+
+    def outcomes(self) -> Sequence[Outcome]:
+        """Every item's outcome. The time to answer has come: what is still under way is nobody's success."""
+        for item in self.order.items:
+            if item.stage is not Stage.ENDED:
+                self.happens(item, Event.TIME_OVER, _over(item))
+        return [cast(Outcome, item.outcome) for item in self.order.items]
+
+    def _end(self, item: Item) -> None:
+        item.claimed = None
+        self.unresolved -= 1
+        self.ended.append(item)
+
+
+def _over(item: Item) -> Outcome:
+    """How it ends for an item that is under way when the time is over."""
+    if item.failure is not None:
+        return Failed(item.failure, recorded=False)
+    if item.stage in (Stage.STORING, Stage.COMPLETING, Stage.RELEASING):
+        return SettleFailed(OVER)
+    return ClaimFailed(OVER)
+
+
+def _mirrored(outcome: Outcome) -> Outcome:
+    """What the outcome of a key's first item means for a second one with the same payload."""
+    match outcome:
+        case Completed(record=record):
+            return Duplicate(record)
+        case DeadLettered(failure=failure):
+            # Only the first message's dead letter is confirmed: this one comes again and gets its own.
+            return Failed(failure)
+        case _:
+            return outcome

@@ -1,0 +1,262 @@
+"""What is done at each step of the table in `items.py`, and which event its answer is.
+
+An action starts something on the executor; the answer becomes an event, by way of `handler/endings.py` where it ends
+the item. All of this runs on the thread that receives the batch.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from idempotent_receiver.batch.claims import Claims
+from idempotent_receiver.batch.executor import Executor
+from idempotent_receiver.batch.items import Do, Event, Item
+from idempotent_receiver.batch.progress import Progress
+from idempotent_receiver.batch.runs import Runs
+from idempotent_receiver.batch.settlements import Settlements
+from idempotent_receiver.clock import Deadline
+from idempotent_receiver.errors import Failure
+from idempotent_receiver.handler import endings
+from idempotent_receiver.handler.attempt import Handled, Returned
+from idempotent_receiver.handler.outcome import DeadLettered, Failed, NotStarted
+from idempotent_receiver.handler.results import fits, kept
+from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.exchange import Operations, SettleAnswer, Unavailable, Unread, commit, exchange
+from idempotent_receiver.protocol.store import ActionFailed, TransactionalStore
+from idempotent_receiver.protocol.transitions import Claimable, Claimed, OtherPayload, Refusal, Settled
+
+if TYPE_CHECKING:
+    from idempotent_receiver.batch.receiver import Receiver
+
+SendDeadLetter = Callable[[int, Failure], bool]
+"""Sends a dead letter for the work of an index, and says whether it is confirmed."""
+
+MOST_SENDING = 16
+"""How many dead letters may be on their way at once: each takes a thread and a connection."""
+
+
+class Answers:
+    """Takes the answers of one batch in, and counts what outcomes do not tell."""
+
+    def __init__(self, progress: Progress, receiver: "Receiver", deadline: Deadline) -> None:
+        self._progress = progress
+        self._happens = progress.happens
+        self._deadline = deadline
+        self._largest_record_bytes = receiver.largest_record_bytes
+        self._error_texts = receiver.error_texts
+        self.claims = self.taken_over = self.releases = 0
+
+    def claimed(self, item: Item, answer: Claimed | Claimable | Refusal | Unavailable) -> None:
+        """The store answered a peek or a claim."""
+        match answer:
+            case Claimed():
+                item.claimed = answer
+                self.claims += 1
+                self.taken_over += answer.taken_over
+                self._happens(item, Event.CLAIMED if self._progress.may_start(item) else Event.CLAIMED_LATE)
+            case Claimable(seen) if self._progress.may_start(item):
+                item.assumed = seen
+                self._happens(item, Event.FREE)
+            case Claimable():
+                self._happens(item, Event.ANSWERED, NotStarted())
+            case OtherPayload():
+                item.failure = endings.mismatch(answer)
+                self._happens(item, Event.FAILED_FOR_GOOD)
+            case _:
+                self._happens(item, Event.ANSWERED, endings.of_message(endings.of_claim(answer)))
+
+    def handled(self, item: Item, handled: Handled) -> None:
+        """The handler returned or raised."""
+        if not isinstance(handled, Returned):
+            item.failure = handled.failure
+            self._happens(item, Event.RAISED)
+            return
+        assert item.claimed is not None, "it was claimed"
+        item.data, item.actions = handled.data, handled.actions
+        large = item.data is not None and not fits(item.claimed, item.data, self._largest_record_bytes)
+        self._happens(item, Event.RETURNED_LARGE if large else Event.RETURNED)
+
+    def stored(self, item: Item, data: str | None) -> None:
+        """A large result is stored, or was dropped: what the record says of it."""
+        item.data = data
+        self._happens(item, Event.STORED)
+
+    def committed(self, item: Item, answer: SettleAnswer | ActionFailed) -> None:
+        """The store answered a commit."""
+        refused = endings.uncommitted(answer, item.actions, with_text=self._error_texts)
+        if refused is None:
+            self.completed(item, cast(SettleAnswer, answer))
+        else:
+            item.failure, _ = refused
+            self._happens(item, Event.NOT_COMMITTED)
+
+    def completed(self, item: Item, answer: SettleAnswer) -> None:
+        """The store answered a completion."""
+        self._settled(item, endings.of_completion(answer, item.claim, self._deadline))
+
+    def failed(self, item: Item, answer: SettleAnswer) -> None:
+        """The store answered the record of a failure."""
+        assert item.failure is not None, "it has failed"
+        item.recorded = isinstance(answer, Settled)
+        if item.recorded and item.failure.permanent:
+            self._happens(item, Event.FAILED_FOR_GOOD)
+        else:
+            self._settled(item, endings.of_failure(answer, item.failure, item.claim, self._deadline))
+
+    def released(self, item: Item, answer: SettleAnswer) -> None:
+        """The store answered a release."""
+        self.releases += isinstance(answer, Settled)
+        self._settled(item, endings.of_release(answer, item.claim, self._deadline))
+
+    def sent(self, item: Item, confirmed: bool) -> None:  # what the job returned
+        """A dead letter is confirmed, or will not be."""
+        assert item.failure is not None, "it has failed"
+        failed = Failed(item.failure, recorded=item.recorded)
+        self._happens(item, Event.SENT, DeadLettered(item.failure) if confirmed else failed)
+
+    def _settled(self, item: Item, ending: endings.Ending) -> None:
+        self._happens(item, Event.SETTLED, endings.of_message(ending))
+
+
+class DeadLetters:
+    """The dead letters that wait to be sent: a few at once, and none that could not be confirmed in time."""
+
+    def __init__(self, executor: Executor, send: SendDeadLetter, on_sent: Callable[[Item, bool], None]) -> None:
+        self._executor = executor
+        self._send = send
+        self._on_sent = on_sent
+        self._waiting: deque[tuple[Item, Failure]] = deque()
+        self._sending = 0
+
+    def add(self, item: Item, failure: Failure) -> None:
+        """Let an item's dead letter wait."""
+        self._waiting.append((item, failure))
+
+    def send(self, *, late: bool) -> None:
+        """Send what waits, unless it is too late for that."""
+        while self._waiting and self._sending < MOST_SENDING:
+            item, failure = self._waiting.popleft()
+            if late:
+                self._on_sent(item, False)
+                continue
+            self._sending += 1
+            self._executor.start(partial(self._send, item.index, failure), partial(self._sent, item))
+
+    def _sent(self, item: Item, confirmed: bool) -> None:  # what the job returned
+        self._sending -= 1
+        self._on_sent(item, confirmed)
+
+
+class Steps:
+    """The actions of one batch, and what they work with. A batch that sends no `dead_letters` has none."""
+
+    def __init__(self, receiver: "Receiver", progress: Progress, answers: Answers, deadline: Deadline) -> None:
+        executor = receiver.executor
+        self._receiver = receiver
+        self._progress = progress
+        self._answers = answers
+        self._deadline = deadline
+        self.claims = Claims(self._exchange, answers.claimed)
+        self.settlements = Settlements(self._exchange, deadline)
+        send = receiver.send_dead_letter
+        self.dead_letters = None if send is None else DeadLetters(executor, send, answers.sent)
+        self.runs = Runs(
+            executor,
+            deadline,
+            answers.handled,
+            concurrency=receiver.concurrency,
+            asynchronous=receiver.asynchronous,
+            stop_margin_seconds=receiver.stop_margin_seconds,
+            error_texts=receiver.error_texts,
+        )
+        progress.actions |= {
+            Do.ASK: self._ask,
+            Do.CLAIM: self.claims.want,
+            Do.AWAIT_TURN: self._await_turn,
+            Do.RUN: self.runs.ready.append,
+            Do.STORE: self._store,
+            Do.COMPLETE: self._complete,
+            Do.FAIL: self._fail,
+            Do.RELEASE: self._release,
+            Do.SEND: self._send,
+        }
+
+    def line_up(self) -> None:
+        """Let every item that waits for no other of its key ask for it, or wait for its turn to fail."""
+        for item in self._progress.order.leaders:
+            if isinstance(item.work.claim, Failure):
+                item.failure = item.work.claim
+                self._await_turn(item)
+            else:
+                item.assumed = Unread() if item.work.seen_before else None
+                self.claims.want(item)
+
+    def stop(self) -> None:
+        """Start nothing more. What coroutines have handed back without starting is let go of each time."""
+        if not self._progress.stopped:
+            self._progress.stop()
+        for item in self.runs.stop():
+            self._progress.happens(item, Event.STOPPED)
+
+    def _exchange(self, operations: Operations, on_done: Callable[[Operations], None], max_retries: int) -> None:
+        """Have the store asked, on another thread. What met an error goes on after the others' answers are used."""
+        store, deadline = self._receiver.store, self._deadline
+
+        def done(pending: Operations) -> None:
+            on_done([operation for operation in operations if operation.answer is not None])
+            if pending:
+                self._exchange(pending, on_done, max_retries)
+
+        self._receiver.executor.start(lambda: exchange(operations, store, deadline, max_retries=max_retries), done)
+
+    def _ask(self, item: Item) -> None:
+        # At once, however much is claimed ahead: what is held may be waiting for this one.
+        item.assumed = Unread()
+        self.claims.claim_now([item])
+
+    def _await_turn(self, item: Item) -> None:
+        if self._progress.order.has_turn(item):
+            self._progress.happens(item, Event.TURN)
+
+    def _store(self, item: Item) -> None:
+        assert item.claimed is not None, "it was claimed"
+        # Before the completion, which then tells where it is: elsewhere, for it may take its time.
+        largest, results = self._receiver.largest_record_bytes, self._receiver.results
+        job, on_done = partial(kept, item.claimed, item.data, largest, results), partial(self._answers.stored, item)
+        if results is None:
+            on_done(job())
+        else:
+            self._receiver.executor.start(job, on_done)
+
+    def _complete(self, item: Item) -> None:
+        assert item.claimed is not None, "it was claimed"
+        settlement = transitions.complete(item.claimed, item.data)
+        if not item.actions:
+            self.settlements.add(settlement, partial(self._answers.completed, item))
+            return
+        store = cast(TransactionalStore, self._receiver.store)
+
+        def done(answer: SettleAnswer | ActionFailed) -> None:
+            self.runs.committed(item)
+            self._answers.committed(item, answer)
+
+        self._receiver.executor.start(partial(commit, settlement, item.actions, store, self._deadline), done)
+
+    def _fail(self, item: Item) -> None:
+        assert item.claimed is not None, "it was claimed"
+        assert item.failure is not None, "it has failed"
+        settlement = transitions.fail(item.claimed, item.failure.to_json(), started=item.failure.started)
+        self.settlements.add(settlement, partial(self._answers.failed, item))
+
+    def _release(self, item: Item) -> None:
+        assert item.claimed is not None, "it was claimed"
+        settlement = transitions.release(item.claimed, self._deadline.now_ms)
+        self.settlements.add(settlement, partial(self._answers.released, item))
+
+    def _send(self, item: Item) -> None:
+        assert item.failure is not None, "it has failed"
+        if self.dead_letters is None or not item.failure.permanent:
+            self._answers.sent(item, False)
+        else:
+            self.dead_letters.add(item, item.failure)

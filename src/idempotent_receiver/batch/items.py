@@ -135,14 +135,15 @@ TABLE = Table(_ROWS)
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """One work on its way. `followers` have the same key and wait for this one's end; `outcomes` are those of earlier
+    """One work on its way, with its claim to make where one can be made. `followers` have the same key and wait for this one's end; `outcomes` are those of earlier
     works of its key, by their payloads' fingerprints. `data` and `actions` are what its handler returned and wants
     committed; `recorded` says that the record tells of its `failure`.
     """
 
     index: int
     work: Work
-    stage: Stage = Stage.WAITING
+    claim: Claim | None
+    stage: Stage
     assumed: Record | Unread | None = None
     claimed: Claimed | None = None
     data: str | None = None
@@ -152,9 +153,3 @@ class Item:
     outcome: Outcome | None = None
     followers: "deque[Item] | None" = None
     outcomes: dict[str | None, Outcome] | None = None
-
-    @property
-    def claim(self) -> Claim:
-        """The claim to make; only asked of items that have one."""
-        assert isinstance(self.work.claim, Claim)
-        return self.work.claim

@@ -37,14 +37,17 @@ class Consequence(NamedTuple):
     outcome: Outcome | None = None
 
 
+def _item(index: int, work: Work) -> Item:
+    if isinstance(work.claim, Claim):
+        return Item(index, work, work.claim, Stage.WAITING)
+    return Item(index, work, None, Stage.KEYLESS, failure=work.claim)
+
+
 class Order:
     """The items of a batch, and what each of them waits for."""
 
     def __init__(self, works: Sequence[Work]) -> None:
-        self.items = [
-            Item(index, work, Stage.WAITING if isinstance(work.claim, Claim) else Stage.KEYLESS)
-            for index, work in enumerate(works)
-        ]
+        self.items = [_item(index, work) for index, work in enumerate(works)]
         self._groups: dict[str, deque[Item]] = {}
         self.leaders: list[Item] = []
         """The items that need not wait for another of their key."""
@@ -53,7 +56,7 @@ class Order:
             work = item.work
             if work.group is not None:
                 self._groups.setdefault(work.group, deque()).append(item)
-            leader = leaders.setdefault(work.claim.id, item) if isinstance(work.claim, Claim) else item
+            leader = item if item.claim is None else leaders.setdefault(item.claim.id, item)
             if leader is item:
                 self.leaders.append(item)
             else:
@@ -67,8 +70,7 @@ class Order:
 
     def is_blocked(self, item: Item) -> bool:
         """Whether an earlier item of the group has failed."""
-        if item.work.group is None:
-            return False
+        assert item.work.group is not None, "asked of items in groups"
         line = self._groups[item.work.group]
         first = line[0].outcome if line else None
         return first is not None and not isinstance(first, SUCCEEDED)
@@ -96,13 +98,13 @@ class Order:
         """
         assert ended.outcome is not None, "it has ended"
         outcomes = ended.outcomes or {}
-        outcomes[ended.claim.fingerprint] = ended.outcome
+        outcomes[_fingerprint(ended)] = ended.outcome
         followers, ended.followers = ended.followers or deque(), None
         while followers:
             follower = followers.popleft()
             if follower.outcome is not None:
                 continue
-            same = outcomes.get(follower.claim.fingerprint)
+            same = outcomes.get(_fingerprint(follower))
             if same is None:
                 follower.followers, follower.outcomes = followers, outcomes
                 yield Consequence(follower, Event.DIFFERS)
@@ -135,7 +137,7 @@ class Progress:
 
     def may_start(self, item: Item) -> bool:
         """Whether there is any sense in claiming an item, or in keeping its claim."""
-        return not self.stopped and not self.order.is_blocked(item)
+        return not self.stopped and (item.work.group is None or not self.order.is_blocked(item))
 
     def stop(self) -> None:
         """Let go of what has not started, and of whatever comes."""
@@ -147,7 +149,10 @@ class Progress:
     def pass_on(self) -> None:
         """Tell those that waited for what has ended. A queue, not recursion, since the chains may be long."""
         while self.ended:
-            for item, event, outcome in self.order.consequences(self.ended.popleft()):
+            ended = self.ended.popleft()
+            if ended.work.group is None and not ended.followers:
+                continue  # nobody waited, as is usual
+            for item, event, outcome in self.order.consequences(ended):
                 if event is Event.TURN and item.stage not in (Stage.KEYLESS, Stage.HELD):
                     continue  # it asks when its claim is there
                 if event is Event.STOPPED and item.stage not in NOT_STARTED:
@@ -168,6 +173,11 @@ class Progress:
         item.claimed = None
         self.unresolved -= 1
         self.ended.append(item)
+
+
+def _fingerprint(item: Item) -> str | None:
+    assert item.claim is not None, "only what has a key has followers, and follows"
+    return item.claim.fingerprint
 
 
 def _over(item: Item) -> Outcome:

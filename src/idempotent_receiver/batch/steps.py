@@ -93,30 +93,33 @@ class Answers:
 
     def completed(self, item: Item, answer: SettleAnswer) -> None:
         """The store answered a completion."""
-        self._settled(item, endings.of_completion(answer, item.claim, self._deadline))
+        assert item.claim is not None, "it was claimed"
+        ending = endings.of_completion(answer, item.claim, self._deadline)
+        self._happens(item, Event.SETTLED, endings.of_message(ending))
 
     def failed(self, item: Item, answer: SettleAnswer) -> None:
         """The store answered the record of a failure."""
+        assert item.claim is not None, "it was claimed"
         assert item.failure is not None, "it has failed"
         item.recorded = isinstance(answer, Settled)
         if item.recorded and item.failure.permanent:
             self._happens(item, Event.FAILED_FOR_GOOD)
         else:
-            self._settled(item, endings.of_failure(answer, item.failure, item.claim, self._deadline))
+            ending = endings.of_failure(answer, item.failure, item.claim, self._deadline)
+            self._happens(item, Event.SETTLED, endings.of_message(ending))
 
     def released(self, item: Item, answer: SettleAnswer) -> None:
         """The store answered a release."""
         self.releases += isinstance(answer, Settled)
-        self._settled(item, endings.of_release(answer, item.claim, self._deadline))
+        assert item.claim is not None, "it was claimed"
+        ending = endings.of_release(answer, item.claim, self._deadline)
+        self._happens(item, Event.SETTLED, endings.of_message(ending))
 
     def sent(self, item: Item, confirmed: bool) -> None:  # what the job returned
         """A dead letter is confirmed, or will not be."""
         assert item.failure is not None, "it has failed"
         failed = Failed(item.failure, recorded=item.recorded)
         self._happens(item, Event.SENT, DeadLettered(item.failure) if confirmed else failed)
-
-    def _settled(self, item: Item, ending: endings.Ending) -> None:
-        self._happens(item, Event.SETTLED, endings.of_message(ending))
 
 
 class DeadLetters:
@@ -185,8 +188,7 @@ class Steps:
     def line_up(self) -> None:
         """Let every item that waits for no other of its key ask for it, or wait for its turn to fail."""
         for item in self._progress.order.leaders:
-            if isinstance(item.work.claim, Failure):
-                item.failure = item.work.claim
+            if item.claim is None:
                 self._await_turn(item)
             else:
                 item.assumed = Unread() if item.work.seen_before else None
@@ -216,7 +218,7 @@ class Steps:
         self.claims.claim_now([item])
 
     def _await_turn(self, item: Item) -> None:
-        if self._progress.order.has_turn(item):
+        if item.work.group is None or self._progress.order.has_turn(item):
             self._progress.happens(item, Event.TURN)
 
     def _store(self, item: Item) -> None:

@@ -135,9 +135,11 @@ TABLE = Table(_ROWS)
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """One work on its way, with its claim to make where one can be made. `followers` have the same key and wait for this one's end; `outcomes` are those of earlier
-    works of its key, by their payloads' fingerprints. `data` and `actions` are what its handler returned and wants
-    committed; `recorded` says that the record tells of its `failure`.
+    """One work on its way, with the claim to make if there can be one.
+
+    `followers` have the same key and wait for this one's end; `outcomes` are those of earlier works of its key, by
+    their payloads' fingerprints. `data` and `actions` are what its handler returned and wants committed; `recorded`
+    says that the record tells of its `failure`.
     """
 
     index: int

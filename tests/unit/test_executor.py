@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from idempotent_receiver import MemoryStore, Message, current_claim, sqs_consumer
-from idempotent_receiver.batch.event_loop import MOST_LEFT, Left, Loops
-from idempotent_receiver.batch.executor import ThreadExecutor, Workers
+from idempotent_receiver.batch.event_loop import MOST_LEFT_BEHIND, LeftBehind, Loops
+from idempotent_receiver.batch.executor import ThreadExecutor, ThreadPool
 from tests.held_clock import HeldClock
 from tests.simulation.world import failed_ids, sqs_record
 
@@ -42,8 +42,8 @@ class Context:
 class Held:
     """An executor whose jobs' results are collected."""
 
-    def __init__(self, workers: Workers | None = None, loops: Loops | None = None) -> None:
-        self.executor = ThreadExecutor(workers or Workers(), loops or Loops())
+    def __init__(self, workers: ThreadPool | None = None, loops: Loops | None = None) -> None:
+        self.executor = ThreadExecutor(workers or ThreadPool(), loops or Loops())
         self.told: list[Any] = []
 
     def start(self, job: Callable[[], Any]) -> None:
@@ -99,7 +99,7 @@ def test_a_step_without_anything_to_do_ends_when_its_time_is_over(held: Held) ->
 
 def test_threads_are_used_again_by_the_next_invocation() -> None:
     """Starting one costs more than a job."""
-    workers, names = Workers(), set()
+    workers, names = ThreadPool(), set()
     for _ in range(20):
         held = Held(workers)
         held.start(lambda: names.add(threading.get_ident()))
@@ -165,7 +165,7 @@ def test_coroutines_run_together_on_one_loop_and_come_home(held: Held) -> None:
 
 def test_the_loop_is_the_same_in_the_next_invocation() -> None:
     """Clients that a handler keeps are bound to it."""
-    workers, kept, loops = Workers(), Loops(), []
+    workers, kept, loops = ThreadPool(), Loops(), []
 
     async def job() -> None:
         loops.append(asyncio.get_running_loop())
@@ -358,7 +358,7 @@ def test_the_threads_that_a_coroutine_leaves_behind_are_waited_for_at_the_end() 
 
 def test_threads_can_be_used_again_in_the_next_invocation() -> None:
     """The pool of one invocation ends with it; the next one has its own."""
-    workers, loops = Workers(), Loops()
+    workers, loops = ThreadPool(), Loops()
     for _ in range(2):
         held = Held(workers, loops)
         held.start_async(lambda: asyncio.to_thread(lambda: "worked"))
@@ -507,7 +507,7 @@ def test_an_interrupt_of_the_process_records_what_has_finished_and_gives_the_res
                 raise signal
             super().step(0.01)
 
-    workers, loops = Workers(), Loops()
+    workers, loops = ThreadPool(), Loops()
     handler = sqs_consumer(store, executor=lambda: Interrupted(workers, loops))(handle)
 
     try:
@@ -687,12 +687,12 @@ def test_a_cancellation_after_the_last_coroutine_has_returned_lets_nothing_hold_
     closing.join(PATIENCE)
 
     assert ended
-    assert held.told[1] == Left(tasks=[], generators=[], threads=1)
+    assert held.told[1] == LeftBehind(tasks=[], generators=[], threads=1)
 
 
 def test_a_loop_that_came_to_rest_late_is_used_again() -> None:
     """Once nothing of its invocation is left on it; clients are bound to it."""
-    workers, loops, go_on, used = Workers(), Loops(), threading.Event(), []
+    workers, loops, go_on, used = ThreadPool(), Loops(), threading.Event(), []
 
     async def leaves() -> None:
         used.append(asyncio.get_running_loop())
@@ -704,7 +704,7 @@ def test_a_loop_that_came_to_rest_late_is_used_again() -> None:
     late = Held(workers, loops)
     late.start_async(leaves)
     late.wait()
-    assert late.executor.close(0) == Left(tasks=[], generators=[], threads=1)
+    assert late.executor.close(0) == LeftBehind(tasks=[], generators=[], threads=1)
     go_on.set()
     while len(used) < 2 or used[-1] is not used[0]:
         held = Held(workers, loops)
@@ -716,7 +716,7 @@ def test_a_loop_that_came_to_rest_late_is_used_again() -> None:
 
 def test_once_many_loops_are_left_alone_the_next_invocation_waits_for_what_it_leaves_behind() -> None:
     """Each costs threads and open files. Without a bound, none would be left for any invocation, and none would end."""
-    workers, loops, go_on = Workers(), Loops(), threading.Event()
+    workers, loops, go_on = ThreadPool(), Loops(), threading.Event()
 
     def leave() -> Held:
         held = Held(workers, loops)
@@ -725,7 +725,7 @@ def test_once_many_loops_are_left_alone_the_next_invocation_waits_for_what_it_le
         return held
 
     try:
-        for _ in range(MOST_LEFT):
+        for _ in range(MOST_LEFT_BEHIND):
             assert leave().executor.close(0) is not None
         last = leave()
         closing = threading.Thread(target=lambda: last.told.append(last.executor.close(0)))
@@ -740,7 +740,7 @@ def test_once_many_loops_are_left_alone_the_next_invocation_waits_for_what_it_le
 
 def test_what_cleaning_up_has_started_does_not_wake_up_in_the_next_invocation() -> None:
     """A task that is cancelled at the end starts another one: that is cancelled as well."""
-    workers, loops, ends, kept = Workers(), Loops(), [], []
+    workers, loops, ends, kept = ThreadPool(), Loops(), [], []
 
     async def another() -> None:
         try:
@@ -769,7 +769,7 @@ def test_what_cleaning_up_has_started_does_not_wake_up_in_the_next_invocation() 
 
 def test_tasks_that_never_stop_starting_others_are_left_with_their_loop() -> None:
     """The loop is given up: nothing of it turns any more."""
-    workers, loops, kept, slain = Workers(), Loops(), [], threading.Event()
+    workers, loops, kept, slain = ThreadPool(), Loops(), [], threading.Event()
 
     async def hydra() -> None:
         try:
@@ -807,7 +807,7 @@ def test_tasks_that_never_stop_starting_others_are_left_with_their_loop() -> Non
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
 def test_a_task_that_would_end_its_loop_while_it_is_cancelled_does_not(error: BaseException) -> None:
     """What else is left is still cancelled and awaited, and the thread lives on."""
-    workers, loops, ends, kept = Workers(), Loops(), [], []
+    workers, loops, ends, kept = ThreadPool(), Loops(), [], []
 
     async def exits() -> None:
         try:
@@ -890,7 +890,7 @@ def test_many_batches_through_one_warm_process_agree_with_its_table() -> None:
 
 def test_the_threads_of_a_consumer_end_with_it() -> None:
     """A process that makes many consumers, as a suite of tests does, does not gather their threads."""
-    workers, threads = Workers(), SimpleQueue[threading.Thread]()
+    workers, threads = ThreadPool(), SimpleQueue[threading.Thread]()
     workers.run(lambda: threads.put(threading.current_thread()))
     thread = threads.get(timeout=PATIENCE)
 

@@ -19,12 +19,12 @@ from typing import Any
 MOST_ROUNDS = 100
 """How often what is left is cancelled: what is cancelled may start something else."""
 
-MOST_LEFT = 16
+MOST_LEFT_BEHIND = 16
 """How many loops may be left alone. Each costs threads and open files, of which a process has few."""
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class LeftBehind:
     """What still ran when it was not waited for any longer: tasks and generators by their functions' names, and how
     many threads.
     """
@@ -54,7 +54,7 @@ class Loops:
             else:
                 age, loop = self._made, asyncio.new_event_loop()
                 self._made += 1
-            crowded = self._made - len(self._resting) > MOST_LEFT
+            crowded = self._made - len(self._resting) > MOST_LEFT_BEHIND
         return Loop(loop, partial(_come_to_rest, weakref.ref(self), age, loop), crowded=crowded)
 
     def take_back(self, age: int, loop: asyncio.AbstractEventLoop) -> None:
@@ -148,7 +148,7 @@ class Loop:
         while self._cancelled and self._threads.running:
             await asyncio.wait([asyncio.wrap_future(future) for future in tuple(self._threads.running)])
 
-    def stop(self, within_seconds: float | None) -> Left | None:
+    def stop(self, within_seconds: float | None) -> LeftBehind | None:
         """End `turn`: cancel what is left, and wait for it no longer than so; what remains even then. Where a coroutine
         had to be cancelled there is no such bound, for its message comes again and it must not wake up beside that;
         nor where this is one too many, so that a time-out ends the process with all of them.
@@ -163,9 +163,9 @@ class Loop:
         self._ended.wait(None if bound is None else max(0.0, bound))
         return None if self._at_rest else self._left()
 
-    def _left(self) -> Left | None:
+    def _left(self) -> LeftBehind | None:
         tasks = [task for task in asyncio.all_tasks(self._loop) if task is not self._closing and not _closes(task)]
-        left = Left(sorted(map(_named, tasks)), self._generators, len(self._threads.running))
+        left = LeftBehind(sorted(map(_named, tasks)), self._generators, len(self._threads.running))
         return left if left.tasks or left.generators or left.threads else None
 
     async def _end_all(self) -> None:

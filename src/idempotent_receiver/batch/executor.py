@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from idempotent_receiver.batch.event_loop import Left, Loop, Loops
+    from idempotent_receiver.batch.event_loop import LeftBehind, Loop, Loops
 
 T = TypeVar("T")
 
@@ -21,22 +21,22 @@ T = TypeVar("T")
 class Executor(Protocol):
     """Runs jobs beside its caller, for the length of one invocation. A job must not raise."""
 
-    def start(self, job: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Run `job` elsewhere; a later `step` of the caller calls `then` with what it returned."""
+    def start(self, job: Callable[[], T], on_done: Callable[[T], None]) -> None:
+        """Run `job` elsewhere; a later `step` of the caller calls `on_done` with what it returned."""
 
-    def start_async(self, job: Callable[[], Coroutine[Any, Any, T]], then: Callable[[T], None]) -> None:
+    def start_async(self, job: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]) -> None:
         """The same for a coroutine function, on an event loop of its own."""
 
-    def tell(self, then: Callable[[T], None], result: T) -> None:
-        """From within a job: let the caller's `step` call `then` with this, before the job has ended."""
+    def report(self, on_done: Callable[[T], None], result: T) -> None:
+        """From within a job: let the caller's `step` call `on_done` with this, before the job has ended."""
 
     def step(self, timeout_seconds: float | None) -> None:
-        """Wait until a job has finished or told something, or the time is over; then call what waits for it."""
+        """Wait until a job has finished or reported something, or the time is over; then call what waits for it."""
 
     def cancel_async(self) -> None:
         """Cancel the coroutines that are running; each still finishes as a job, with what it makes of that."""
 
-    def close(self, within_seconds: float | None) -> "Left | None":
+    def close(self, within_seconds: float | None) -> "LeftBehind | None":
         """Let nothing outlive the invocation that can be stopped within that time, or without a bound; hear no more of
         what cannot, but say what coroutines have left behind that still runs.
         """
@@ -45,7 +45,7 @@ class Executor(Protocol):
 class _Done(NamedTuple):
     """A job's end: what to call, and with what."""
 
-    then: Callable[[Any], None]
+    on_done: Callable[[Any], None]
     result: object
 
 
@@ -59,7 +59,7 @@ Jobs = SimpleQueue[Callable[[], None] | None]
 """A thread's jobs; None ends it."""
 
 
-class Workers:
+class ThreadPool:
     """Daemon threads that are kept from one invocation to the next, since starting one costs more than a job.
 
     Daemons, because a call that hangs must not keep the process from ending. They end with the object.
@@ -80,12 +80,12 @@ class Workers:
         jobs.put(job)
 
 
-def _work(jobs: Jobs, workers: weakref.ref[Workers], idle: list[Jobs]) -> None:
+def _work(jobs: Jobs, pool: weakref.ref[ThreadPool], idle: list[Jobs]) -> None:
     while (job := jobs.get()) is not None:
         job()
         del job
         idle.append(jobs)
-        if workers() is None:
+        if pool() is None:
             _end(idle)
 
 
@@ -100,38 +100,38 @@ class ThreadExecutor:
     Threads and loops are kept from one invocation to the next. How many jobs run at once is the caller's to bound.
     """
 
-    def __init__(self, workers: Workers, loops: "Loops | None") -> None:
-        self._workers = workers
+    def __init__(self, pool: ThreadPool, loops: "Loops | None") -> None:
+        self._pool = pool
         self._loops = loops
         self._loop: Loop | None = None
         self._finished: SimpleQueue[_Done | _Crashed] = SimpleQueue()
 
-    def start(self, job: Callable[[], T], then: Callable[[T], None]) -> None:
+    def start(self, job: Callable[[], T], on_done: Callable[[T], None]) -> None:
         """Run `job` on a worker thread, in a copy of the caller's context."""
         context = copy_context()
-        self._workers.run(lambda: self._finished.put(_run(context, job, then)))
+        self._pool.run(lambda: self._finished.put(_run(context, job, on_done)))
 
-    def start_async(self, job: Callable[[], Coroutine[Any, Any, T]], then: Callable[[T], None]) -> None:
+    def start_async(self, job: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]) -> None:
         """Run the coroutine on the event loop."""
         if self._loop is None:
             assert self._loops is not None, "coroutines need a loop"
             self._loop = self._loops.begin()
-            self._workers.run(self._loop.turn)
+            self._pool.run(self._loop.turn)
         loop = self._loop
 
         async def follow() -> None:
             try:
                 result = await job()
                 await loop.threads_of_the_cancelled()
-                self._finished.put(_Done(then, result))
+                self._finished.put(_Done(on_done, result))
             except BaseException as error:  # noqa: BLE001  # told to the caller, who raises it
                 self._finished.put(_Crashed(error))
 
         loop.spawn(follow)
 
-    def tell(self, then: Callable[[T], None], result: T) -> None:
+    def report(self, on_done: Callable[[T], None], result: T) -> None:
         """Put it where `step` finds it."""
-        self._finished.put(_Done(then, result))
+        self._finished.put(_Done(on_done, result))
 
     def step(self, timeout_seconds: float | None) -> None:
         """Call what waits for the jobs that have finished, after waiting for the first."""
@@ -140,7 +140,7 @@ class ThreadExecutor:
             while True:
                 if isinstance(ended, _Crashed):
                     raise ended.error
-                ended.then(ended.result)
+                ended.on_done(ended.result)
                 ended = self._finished.get_nowait()
 
     def cancel_async(self) -> None:
@@ -148,14 +148,14 @@ class ThreadExecutor:
         if self._loop is not None:
             self._loop.cancel()
 
-    def close(self, within_seconds: float | None) -> "Left | None":
+    def close(self, within_seconds: float | None) -> "LeftBehind | None":
         """Cancel and await what a handler has left on the event loop, and stop it. Threads that hang are forgotten."""
         loop, self._loop = self._loop, None
         return None if loop is None else loop.stop(within_seconds)
 
 
-def _run(context: Context, job: Callable[[], T], then: Callable[[T], None]) -> _Done | _Crashed:
+def _run(context: Context, job: Callable[[], T], on_done: Callable[[T], None]) -> _Done | _Crashed:
     try:
-        return _Done(then, context.run(job))
+        return _Done(on_done, context.run(job))
     except BaseException as error:  # noqa: BLE001  # told to the caller, who raises it
         return _Crashed(error)

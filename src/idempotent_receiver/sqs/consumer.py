@@ -7,7 +7,7 @@ from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import options
-from idempotent_receiver.batch.executor import Executor, ThreadExecutor, Workers
+from idempotent_receiver.batch.executor import Executor, ThreadExecutor, ThreadPool
 from idempotent_receiver.batch.items import Work
 from idempotent_receiver.batch.receiver import Receiver
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
@@ -298,13 +298,13 @@ class _Invocation:
 
 def _threads(binding: Binding) -> Callable[[], Executor]:
     """What makes a consumer's executors; its threads, and the loops of a coroutine function, are kept between them."""
-    workers, loops = Workers(), None
+    pool, loops = ThreadPool(), None
     if binding.asynchronous:
         # Imported where it is used: most consumers start without asyncio.
         from idempotent_receiver.batch.event_loop import Loops  # noqa: PLC0415
 
         loops = Loops()
-    return lambda: ThreadExecutor(workers, loops)
+    return lambda: ThreadExecutor(pool, loops)
 
 
 def _run(binding: Binding, message: Message, attempt: Attempt) -> object:

@@ -4,12 +4,12 @@ handlers.
 
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
-from typing import Any, cast
+from typing import Any
 
 from idempotent_receiver.batch.items import TABLE, Event, Item, Stage
 from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, Exchange, Operation, Operations, Unavailable, Unread
 from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL
-from idempotent_receiver.protocol.transitions import Claim, Peek
+from idempotent_receiver.protocol.transitions import Peek
 
 MOST_CLAIMED_AHEAD = 8 * WRITES_A_CALL
 """How many claims may be held or under way without having started: what a deadline gives back, in eight requests."""
@@ -45,7 +45,7 @@ class Claims:
         """Read what has been received before: whatever is done already costs one read and no write."""
         while self.unread and self._peeking < MOST_PEEKED and (chunk := _take(self.unread, READS_A_CALL)):
             self._peeking += len(chunk)
-            operations = [Operation(Peek(cast(Claim, item.claim)), Unread(), item) for item in chunk]
+            operations = [Operation(Peek(item.claim), Unread(), item) for item in chunk]
             self._exchange(operations, self._peeked, CLAIM_RETRIES)
 
     def claim(self, held: int) -> None:
@@ -62,9 +62,7 @@ class Claims:
     def claim_now(self, chunk: Sequence[Item]) -> None:
         """Claim these, which have been taken out of line, in one request, however much is claimed ahead."""
         self._claiming += len(chunk)
-        self._exchange(
-            [Operation(cast(Claim, item.claim), item.assumed, item) for item in chunk], self._claimed, CLAIM_RETRIES
-        )
+        self._exchange([Operation(item.claim, item.assumed, item) for item in chunk], self._claimed, CLAIM_RETRIES)
 
     def _peeked(self, operations: Operations) -> None:
         self._peeking -= len(operations)

@@ -6,7 +6,7 @@ knows neither a store nor a thread.
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import NamedTuple
 
@@ -135,22 +135,22 @@ TABLE = Table(_ROWS)
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """One work on its way, with the claim to make if there can be one.
+    """One work on its way, with a `claim` unless it is keyless, `claimed` once it was, a `failure` once it has failed.
 
     `followers` have the same key and wait for this one's end; `outcomes` are those of earlier works of its key, by
     their payloads' fingerprints. `data` and `actions` are what its handler returned and wants committed; `recorded`
-    says that the record tells of its `failure`.
+    says that the record tells of its failure.
     """
 
     index: int
     work: Work
-    claim: Claim | None
     stage: Stage
+    claim: Claim = field(init=False)
+    claimed: Claimed = field(init=False)
+    failure: Failure = field(init=False)
     assumed: Record | Unread | None = None
-    claimed: Claimed | None = None
     data: str | None = None
     actions: Sequence[Action] = ()
-    failure: Failure | None = None
     recorded: bool = False
     outcome: Outcome | None = None
     followers: "deque[Item] | None" = None

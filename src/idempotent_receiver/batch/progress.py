@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 from idempotent_receiver.batch.items import TABLE, Do, Event, Item, Stage, Work
+from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.outcome import (
     SUCCEEDED,
     ClaimFailed,
@@ -21,7 +22,6 @@ from idempotent_receiver.handler.outcome import (
     Outcome,
     SettleFailed,
 )
-from idempotent_receiver.protocol.transitions import Claim
 
 NOT_STARTED = (Stage.WAITING, Stage.KEYLESS, Stage.HELD)
 """The stages in which an item that has to stop may be let go."""
@@ -38,9 +38,13 @@ class Consequence(NamedTuple):
 
 
 def _item(index: int, work: Work) -> Item:
-    if isinstance(work.claim, Claim):
-        return Item(index, work, work.claim, Stage.WAITING)
-    return Item(index, work, None, Stage.KEYLESS, failure=work.claim)
+    if isinstance(work.claim, Failure):
+        keyless = Item(index, work, Stage.KEYLESS)
+        keyless.failure = work.claim
+        return keyless
+    item = Item(index, work, Stage.WAITING)
+    item.claim = work.claim
+    return item
 
 
 class Order:
@@ -56,7 +60,7 @@ class Order:
             work = item.work
             if work.group is not None:
                 self._groups.setdefault(work.group, deque()).append(item)
-            leader = item if item.claim is None else leaders.setdefault(item.claim.id, item)
+            leader = item if item.stage is Stage.KEYLESS else leaders.setdefault(item.claim.id, item)
             if leader is item:
                 self.leaders.append(item)
             else:
@@ -98,13 +102,13 @@ class Order:
         """
         assert ended.outcome is not None, "it has ended"
         outcomes = ended.outcomes or {}
-        outcomes[_fingerprint(ended)] = ended.outcome
+        outcomes[ended.claim.fingerprint] = ended.outcome
         followers, ended.followers = ended.followers or deque(), None
         while followers:
             follower = followers.popleft()
             if follower.outcome is not None:
                 continue
-            same = outcomes.get(_fingerprint(follower))
+            same = outcomes.get(follower.claim.fingerprint)
             if same is None:
                 follower.followers, follower.outcomes = followers, outcomes
                 yield Consequence(follower, Event.DIFFERS)
@@ -170,19 +174,13 @@ class Progress:
         return [cast(Outcome, item.outcome) for item in self.order.items]
 
     def _end(self, item: Item) -> None:
-        item.claimed = None
         self.unresolved -= 1
         self.ended.append(item)
 
 
-def _fingerprint(item: Item) -> str | None:
-    assert item.claim is not None, "only what has a key has followers, and follows"
-    return item.claim.fingerprint
-
-
 def _over(item: Item) -> Outcome:
     """How it ends for an item that is under way when the time is over."""
-    if item.failure is not None:
+    if item.stage in (Stage.KEYLESS, Stage.FAILING, Stage.SENDING):
         return Failed(item.failure, recorded=False)
     if item.stage in (Stage.STORING, Stage.COMPLETING, Stage.RELEASING):
         return SettleFailed(OVER)

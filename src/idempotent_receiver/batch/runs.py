@@ -15,7 +15,6 @@ from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.batch.items import Item
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handled, Returned, run, run_async
-from idempotent_receiver.protocol.transitions import Claimed
 
 MOST_TRANSACTIONS = 16
 """How many may be under way before another run starts: each takes a thread and a connection."""
@@ -120,7 +119,7 @@ class Runs:
         self._executor.start_async(started, ended)
 
     def _attempt(self, item: Item) -> Attempt:
-        held = cast(Claimed, item.claimed).record
+        held = item.claimed.record
         return Attempt(held.id, item.work.key, held.attempts or 1, self._deadline, held.owner or "unknown")
 
     def _note(self, item: Item, handled: Handled, started: Moment, ended: Moment) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from idempotent_receiver.batch.claims import Claims
 from idempotent_receiver.batch.executor import Executor
-from idempotent_receiver.batch.items import Do, Event, Item
+from idempotent_receiver.batch.items import Do, Event, Item, Stage
 from idempotent_receiver.batch.progress import Progress
 from idempotent_receiver.batch.runs import Runs
 from idempotent_receiver.batch.settlements import Settlements
@@ -72,7 +72,6 @@ class Answers:
             item.failure = handled.failure
             self._happens(item, Event.RAISED)
             return
-        assert item.claimed is not None, "it was claimed"
         item.data, item.actions = handled.data, handled.actions
         large = item.data is not None and not fits(item.claimed, item.data, self._largest_record_bytes)
         self._happens(item, Event.RETURNED_LARGE if large else Event.RETURNED)
@@ -93,14 +92,11 @@ class Answers:
 
     def completed(self, item: Item, answer: SettleAnswer) -> None:
         """The store answered a completion."""
-        assert item.claim is not None, "it was claimed"
         ending = endings.of_completion(answer, item.claim, self._deadline)
         self._happens(item, Event.SETTLED, endings.of_message(ending))
 
     def failed(self, item: Item, answer: SettleAnswer) -> None:
         """The store answered the record of a failure."""
-        assert item.claim is not None, "it was claimed"
-        assert item.failure is not None, "it has failed"
         item.recorded = isinstance(answer, Settled)
         if item.recorded and item.failure.permanent:
             self._happens(item, Event.FAILED_FOR_GOOD)
@@ -111,13 +107,11 @@ class Answers:
     def released(self, item: Item, answer: SettleAnswer) -> None:
         """The store answered a release."""
         self.releases += isinstance(answer, Settled)
-        assert item.claim is not None, "it was claimed"
         ending = endings.of_release(answer, item.claim, self._deadline)
         self._happens(item, Event.SETTLED, endings.of_message(ending))
 
     def sent(self, item: Item, confirmed: bool) -> None:  # what the job returned
         """A dead letter is confirmed, or will not be."""
-        assert item.failure is not None, "it has failed"
         failed = Failed(item.failure, recorded=item.recorded)
         self._happens(item, Event.SENT, DeadLettered(item.failure) if confirmed else failed)
 
@@ -188,7 +182,7 @@ class Steps:
     def line_up(self) -> None:
         """Let every item that waits for no other of its key ask for it, or wait for its turn to fail."""
         for item in self._progress.order.leaders:
-            if item.claim is None:
+            if item.stage is Stage.KEYLESS:
                 self._await_turn(item)
             else:
                 item.assumed = Unread() if item.work.seen_before else None
@@ -222,7 +216,6 @@ class Steps:
             self._progress.happens(item, Event.TURN)
 
     def _store(self, item: Item) -> None:
-        assert item.claimed is not None, "it was claimed"
         # Before the completion, which then tells where it is: elsewhere, for it may take its time.
         largest, results = self._receiver.largest_record_bytes, self._receiver.results
         job, on_done = partial(kept, item.claimed, item.data, largest, results), partial(self._answers.stored, item)
@@ -232,7 +225,6 @@ class Steps:
             self._receiver.executor.start(job, on_done)
 
     def _complete(self, item: Item) -> None:
-        assert item.claimed is not None, "it was claimed"
         settlement = transitions.complete(item.claimed, item.data)
         if not item.actions:
             self.settlements.add(settlement, partial(self._answers.completed, item))
@@ -246,18 +238,14 @@ class Steps:
         self._receiver.executor.start(partial(commit, settlement, item.actions, store, self._deadline), done)
 
     def _fail(self, item: Item) -> None:
-        assert item.claimed is not None, "it was claimed"
-        assert item.failure is not None, "it has failed"
         settlement = transitions.fail(item.claimed, item.failure.to_json(), started=item.failure.started)
         self.settlements.add(settlement, partial(self._answers.failed, item))
 
     def _release(self, item: Item) -> None:
-        assert item.claimed is not None, "it was claimed"
         settlement = transitions.release(item.claimed, self._deadline.now_ms)
         self.settlements.add(settlement, partial(self._answers.released, item))
 
     def _send(self, item: Item) -> None:
-        assert item.failure is not None, "it has failed"
         if self.dead_letters is None or not item.failure.permanent:
             self._answers.sent(item, False)
         else:

@@ -6,9 +6,9 @@ import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from app.desk import Desk
 from app.ledger import Ledger
 from app.routes import served, tenant
+from app.transfer_service import TransferService
 from app.transfers import Transfer
 from idempotent_receiver import MemoryStore, Transaction, header, http_endpoint, sqs_consumer
 from tests.held_clock import HeldClock
@@ -34,7 +34,7 @@ class Bank:
         accounts = self.records.tables["accounts"].items
         accounts["alice",] = {"account_id": "alice", "balance": 10_000, "currency": "USD"}
         accounts["bob",] = {"account_id": "bob", "balance": 0, "currency": "USD"}
-        desk = Desk(
+        service = TransferService(
             sqs=self,  # type: ignore[arg-type]  # it has what is called
             dynamodb=self,  # type: ignore[arg-type]
             records=self.records,
@@ -43,8 +43,8 @@ class Bank:
             entries="entries",
         )
         key = header("Idempotency-Key")
-        in_production = http_endpoint(self.claims, key=key, scope=caller, clock=self.clock)
-        self.api = served(desk, in_production, caller=caller)
+        idempotent_handler = http_endpoint(self.claims, key=key, scope=caller, clock=self.clock)
+        self.api = served(service, idempotent_handler, caller=caller)
         ledger = Ledger(accounts="accounts", entries="entries")
 
         def post(transfer: Transfer, tx: Transaction) -> None:
@@ -53,7 +53,7 @@ class Bank:
 
         self.consumer = sqs_consumer(self.records, clock=self.clock)(post)
 
-    # What the desk asks of AWS.
+    # What the service asks of AWS.
 
     def send_message(self, **message: Any) -> None:
         self.queue.append(message)

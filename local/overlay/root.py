@@ -22,7 +22,9 @@ acts = Acts()
 
 def _protected() -> Callable[[Any, Any], Any]:
     faulty_commits(shipped.store, acts)
-    handler: Callable[[Any, Any], Any] = shipped.in_production(with_faults(shipped.lambda_handler.__wrapped__, acts))
+    handler: Callable[[Any, Any], Any] = shipped.idempotent_handler(
+        with_faults(shipped.lambda_handler.__wrapped__, acts)
+    )
     return handler
 
 

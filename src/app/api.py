@@ -9,8 +9,8 @@ import boto3
 from aws_lambda_powertools import Logger
 from botocore.config import Config
 
-from app.desk import Desk
 from app.routes import callers, served
+from app.transfer_service import TransferService
 from idempotent_receiver import DynamoDBStore, header, http_endpoint, payload_key
 from idempotent_receiver.dynamodb.store import client_config
 
@@ -19,7 +19,7 @@ _session = boto3.Session()
 _dynamodb = _session.client("dynamodb", config=client_config())
 _quick = Config(connect_timeout=1, read_timeout=3, retries={"mode": "standard", "total_max_attempts": 2})
 
-desk = Desk(
+service = TransferService(
     sqs=_session.client("sqs", config=_quick),
     dynamodb=_dynamodb,
     records=DynamoDBStore(os.environ["RECORDS_TABLE"], client=_dynamodb),
@@ -28,7 +28,7 @@ desk = Desk(
     entries=os.environ["ENTRIES_TABLE"],
 )
 caller = callers(os.environ)
-in_production = http_endpoint(
+idempotent_handler = http_endpoint(
     DynamoDBStore(os.environ["RECORDS_TABLE"], namespace="transfers", client=_dynamodb),
     key=payload_key() if os.environ.get("REQUEST_KEY") == "payload" else header("Idempotency-Key"),
     scope=caller,
@@ -36,4 +36,4 @@ in_production = http_endpoint(
     end_process_at_deadline="AWS_LAMBDA_MAX_CONCURRENCY" in os.environ,  # Lambda Managed Instances
     logger=Logger(),
 )
-lambda_handler = served(desk, in_production, caller=caller)
+lambda_handler = served(service, idempotent_handler, caller=caller)

@@ -20,7 +20,7 @@ _session = boto3.Session()
 _quick = Config(connect_timeout=1, read_timeout=3, retries={"mode": "standard", "total_max_attempts": 2})
 
 store = DynamoDBStore(os.environ["RECORDS_TABLE"], client=_session.client("dynamodb", config=client_config()))
-in_production = sqs_consumer(
+idempotent_handler = sqs_consumer(
     store,
     sqs=_session.client("sqs", config=_quick),
     dead_letter_queue=os.environ.get("DEAD_LETTER_QUEUE_URL") or None,  # only with the template's DeadLetterAtOnce
@@ -36,7 +36,7 @@ in_production = sqs_consumer(
 ledger = Ledger(accounts=os.environ["ACCOUNTS_TABLE"], entries=os.environ["ENTRIES_TABLE"])
 
 
-@in_production
+@idempotent_handler
 def lambda_handler(transfer: Transfer, tx: Transaction) -> dict[str, str]:
     """Post one transfer. Its writes and the message's completion commit together, or not at all."""
     ledger.post(transfer, tx)

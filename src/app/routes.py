@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from app.desk import Desk, State
+from app.transfer_service import State, TransferService
 from app.transfers import Transfer
 from idempotent_receiver import Transaction, current_claim
 from idempotent_receiver.errors import invalid_body
@@ -55,17 +55,17 @@ def claimed_id() -> str:
 
 
 def served(
-    desk: Desk,
-    in_production: Callable[[Handler], Handler],
+    service: TransferService,
+    idempotent_handler: Callable[[Handler], Handler],
     new_id: Callable[[], str] = claimed_id,
     caller: Callable[[Any], str] = tenant,
 ) -> Callable[[Any, Any], Response]:
-    """The Lambda handler of the API: transfers are taken in once a key, by `in_production`, and can be asked for."""
+    """The API's Lambda handler. `idempotent_handler` wraps the function that accepts a transfer, once for each key."""
 
-    @in_production
+    @idempotent_handler
     def accept(event: Any, context: Any, tx: Transaction) -> Response:
         transfer = asked_for(event, new_id())
-        desk.accept(transfer, caller(event), tx)
+        service.accept(transfer, caller(event), tx)
         # Relative to the request's own address, in which a stage or a domain's base path may stand before.
         return _answer(
             HTTPStatus.ACCEPTED, _shown(State(transfer, "accepted")), Location=f"transfers/{transfer.transfer_id}"
@@ -76,7 +76,7 @@ def served(
             case "POST", "/transfers":
                 return _checked(event) or accept(event, context)
             case "GET", "/transfers/{transfer_id}":
-                return _found(desk, event["pathParameters"]["transfer_id"], caller(event))
+                return _found(service, event["pathParameters"]["transfer_id"], caller(event))
             case method, resource:
                 raise LookupError(f"nothing is served at {method} {resource}: the template and this differ")
 
@@ -111,9 +111,9 @@ def _checked(event: Any) -> Response | None:
     return None
 
 
-def _found(desk: Desk, transfer_id: str, tenant: str) -> Response:
+def _found(service: TransferService, transfer_id: str, tenant: str) -> Response:
     try:
-        state = desk.find(transfer_id, tenant) if re.fullmatch(r"[0-9a-f]{64}", transfer_id) else None
+        state = service.find(transfer_id, tenant) if re.fullmatch(r"[0-9a-f]{64}", transfer_id) else None
     except ConnectionError:
         return _problem(HTTPStatus.SERVICE_UNAVAILABLE, "Ask again.", **{"Retry-After": "1"})
     if state is None:

@@ -39,13 +39,13 @@ def plain(function):
         answer = function(event, context, tx)
         (put,) = tx.actions
         item = {name: {"S": value} for name, value in put.arguments["Item"].items()}
-        shipped.desk.dynamodb.put_item(TableName=put.arguments["TableName"], Item=item)
+        shipped.service.dynamodb.put_item(TableName=put.arguments["TableName"], Item=item)
         return answer
 
     return handle
 
 
-lambda_handler = served(shipped.desk, plain, new_id=lambda: uuid4().hex * 2)
+lambda_handler = served(shipped.service, plain, new_id=lambda: uuid4().hex * 2)
 """
 """The same API without the wrapper: whatever is asked for is taken in."""
 
@@ -74,7 +74,7 @@ def moody(function):
     return handle
 
 
-lambda_handler = served(shipped.desk, lambda function: shipped.in_production(moody(function)))
+lambda_handler = served(shipped.service, lambda function: shipped.idempotent_handler(moody(function)))
 """
 """The shipped API, slow to accept 6 cents, and dead once it has sent 13 on their way, at the first attempt."""
 

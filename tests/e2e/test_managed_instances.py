@@ -39,14 +39,14 @@ FUNCTION = """
 import glob, os, time
 from idempotent_receiver import DynamoDBStore, Message, sqs_consumer
 
-in_production = sqs_consumer(
+idempotent_handler = sqs_consumer(
     DynamoDBStore(os.environ["RECORDS_TABLE"]),
     lease_margin_seconds=1.0,
     stop_margin_seconds=0.2,
     end_process_at_deadline="AWS_LAMBDA_MAX_CONCURRENCY" in os.environ,
 )
 
-@in_production
+@idempotent_handler
 def lambda_handler(body: str, message: Message) -> None:
     with open(os.environ["JOURNAL"], "a") as journal:
         journal.write(f"{message.id} {os.getpid()} starts {message.attempt}\\n")

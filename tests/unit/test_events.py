@@ -65,13 +65,13 @@ class Bank:
             self.runs.append(transfer.transfer_id)
             ledger.post(transfer, tx)
 
-        in_production = sqs_consumer(
+        idempotent_handler = sqs_consumer(
             self.store,
             sqs=self.queues,  # type: ignore[arg-type]  # it has the two methods that are called
             dead_letter_queue="https://sqs.us-east-1.amazonaws.com/123456789012/dead-letters" if at_once else None,
             envelope="detail || Message",
         )
-        self.handler = in_production(post)
+        self.handler = idempotent_handler(post)
 
     @property
     def reasons(self) -> dict[str, str]:

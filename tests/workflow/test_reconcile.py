@@ -195,7 +195,7 @@ def test_a_debit_that_comes_between_question_and_posting_is_given_back(
     handed_over: Bank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wiring = import_module("app.steps.wiring")
-    legs, asked = type(wiring.journal).legs, []
+    legs, asked = type(wiring.ledger_reader).legs, []
 
     def racing(self: Any, transfer: Any) -> Any:
         found = legs(self, transfer)
@@ -204,7 +204,7 @@ def test_a_debit_that_comes_between_question_and_posting_is_given_back(
             played(handed_over, "debit")
         return found
 
-    monkeypatch.setattr(type(wiring.journal), "legs", racing)
+    monkeypatch.setattr(type(wiring.ledger_reader), "legs", racing)
     assert reconcile("ABORTED") == "returned"
     assert handed_over.entries() == {"t1#1": ("alice", -30), "t1#2": ("alice", 30)}
     assert handed_over.balances() == UNMOVED

@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from app.steps.wiring import journal, ledger, step, unavailable
+from app.steps.wiring import ledger, ledger_reader, step, unavailable
 from app.transfers import Transfer
 from idempotent_receiver import Transaction
 
@@ -18,7 +18,7 @@ def lambda_handler(event: dict[str, Any], context: object, tx: Transaction) -> d
     """Close the transfer, together with this step's completion; say whether the money has `arrived` instead."""
     transfer = Transfer.model_validate(event)
     try:
-        legs = journal.legs(transfer)
+        legs = ledger_reader.legs(transfer)
     except (ClientError, BotoCoreError) as error:
         raise unavailable(error) from error
     if not legs.taken and not legs.given_up:

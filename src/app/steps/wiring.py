@@ -8,8 +8,8 @@ import boto3
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
-from app.journal import Journal
 from app.ledger import Ledger
+from app.ledger_reader import LedgerReader
 from idempotent_receiver import DynamoDBStore, idempotent
 from idempotent_receiver.dynamodb.store import client_config
 
@@ -19,7 +19,7 @@ session = boto3.Session()
 dynamodb = session.client("dynamodb", config=client_config())
 store = DynamoDBStore(os.environ["STEPS_TABLE"], namespace="steps", client=dynamodb)
 ledger = Ledger(accounts=os.environ["ACCOUNTS_TABLE"], entries=os.environ["ENTRIES_TABLE"])
-journal = Journal(dynamodb, ledger.entries)
+ledger_reader = LedgerReader(dynamodb, ledger.entries)
 logger = Logger()
 
 

@@ -32,7 +32,7 @@ class Legs:
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class LedgerReader:
     """Reads the table of entries, consistently."""
 
     client: "DynamoDBClient"

@@ -1,4 +1,4 @@
-"""The desk: takes transfers in and puts them on the queue, and says what has become of them."""
+"""Takes transfers in and puts them on the queue, and says what has become of them."""
 
 import json
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class TransferService:
     """Where transfers are noted, and where they go. `records` are the consumer's."""
 
     sqs: "SQSClient"

@@ -1,7 +1,7 @@
 """The deployed application: the composition root, and the business code that a user replaces.
 
-A package that was built for one runtime of Lambda does not run on another, and CloudFormation deploys it all the same.
-It then says so here, where Lambda would name the first compiled module that it cannot find.
+CloudFormation deploys a package even if it was built for another Lambda runtime. Importing such a package fails here
+with a message that says so; otherwise Lambda would only name the first compiled module that it cannot find.
 """
 
 import os
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 _NOTE = Path(__file__).with_name("built-for")
-"""What the Makefile built the package for; a build for the machine at hand has no such note."""
+"""The runtime and architecture that the Makefile built for. A build for the local machine has no such file."""
 
 if _NOTE.exists():
     _built_for = _NOTE.read_text().strip()

@@ -1,6 +1,6 @@
-"""The API that is deployed: transfers are taken in over HTTP, each once, and put on the queue of `consumer.py`.
+"""The deployed API: accepts each transfer once over HTTP and sends it to the queue that `consumer.py` reads.
 
-Clients and names come together here, and the environment is read. What is answered is in `routes.py`.
+This is the composition root: it reads the environment and builds the clients. The responses are in `routes.py`.
 """
 
 import os
@@ -14,7 +14,7 @@ from app.transfer_service import TransferService
 from idempotent_receiver import DynamoDBStore, header, http_endpoint, payload_key
 from idempotent_receiver.dynamodb.store import client_config
 
-# One session for both: its second client costs a fraction of the first at a cold start.
+# Shared, because a session's second client takes a fraction of the first one's time at a cold start.
 _session = boto3.Session()
 _dynamodb = _session.client("dynamodb", config=client_config())
 _quick = Config(connect_timeout=1, read_timeout=3, retries={"mode": "standard", "total_max_attempts": 2})

@@ -1,4 +1,4 @@
-"""The consumer that is deployed: clients and names come together here, and here alone the environment is read.
+"""The deployed consumer. This is its composition root: it alone reads the environment and builds the clients.
 
 Replace what is below the line with a function for your own message.
 """
@@ -14,9 +14,9 @@ from app.transfers import Transfer
 from idempotent_receiver import DynamoDBStore, Transaction, sqs_consumer
 from idempotent_receiver.dynamodb.store import client_config
 
-# One session for both: its second client costs a fraction of the first at a cold start.
+# Shared, because a session's second client takes a fraction of the first one's time at a cold start.
 _session = boto3.Session()
-# A dead letter or a visibility must not hold up a batch for longer than it is worth.
+# Sending a dead letter or changing a visibility must not hold up the batch.
 _quick = Config(connect_timeout=1, read_timeout=3, retries={"mode": "standard", "total_max_attempts": 2})
 
 store = DynamoDBStore(os.environ["RECORDS_TABLE"], client=_session.client("dynamodb", config=client_config()))

@@ -1,16 +1,16 @@
-"""The books: an account's balance, and two entries for each transfer, its legs. A posting is written whole, or not.
+"""The ledger: a balance for each account, and two entries, or legs, for each transfer. Every posting is atomic.
 
-A queue's message posts both legs at once. A workflow posts them one by one, so something may come between, and a step
-may come late, when others have given it up. What can follow on what is therefore said by the entries themselves:
+The queue's consumer posts both legs at once. The workflow posts them one at a time, so other writes may come in
+between, and a step may run late, after the transfer was given up. The entries themselves therefore enforce the order:
 
-* the first leg is taken from the payer, or, where the transfer was given up before, it is an entry of nothing;
-* the second leg goes to the payee, or back to the payer. Both have the same `entry_id`, so only one of them is ever
-  written, whoever comes first and however late the other;
-* a leg's `entry_id` is made of the transfer's id alone, and each says what it is a leg of. So an id that is used for
-  another transfer finds the first one's legs, can post none of its own, and is not taken for it.
+* the first leg debits the payer; if the transfer was given up before, it is an entry with amount 0;
+* the second leg credits the payee, or refunds the payer. Both have the same `entry_id`, so only one of them is ever
+  written, whichever comes first and however late the other one is;
+* a leg's `entry_id` contains only the transfer's id, and every leg describes its transfer. So a second transfer with
+  the same id finds the first one's legs, cannot post its own, and is not mistaken for the first.
 
-No clearing account holds what is under way: each transfer would write to that one item. It is what first legs say
-without a second, and in the end there is none.
+There is no clearing account for money in transit, because every transfer would write to that one item. The money in
+transit is the sum of the first legs that have no second leg.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Ledger:
     entries: str
 
     def post(self, transfer: Transfer, tx: Transaction) -> None:
-        """Post both legs, on condition that the payer can pay; a receipt is entered as such."""
+        """Post both legs, if the payer can pay. A receipt gets an entry of its own instead."""
         if transfer.receipt:
             self._receive(transfer, tx)
             return
@@ -35,7 +35,7 @@ class Ledger:
         self.credit(transfer, tx)
 
     def debit(self, transfer: Transfer, tx: Transaction) -> None:
-        """Post the first leg: take the money from the payer, if they have it."""
+        """Post the first leg: debit the payer, if they can pay."""
         payer, money = transfer.from_account, f"{transfer.amount} {transfer.currency}"
         self._move(tx, payer, transfer, -transfer.amount, f"account {payer} is unknown or cannot pay {money}")
         self._enter(
@@ -43,7 +43,7 @@ class Ledger:
         )
 
     def credit(self, transfer: Transfer, tx: Transaction) -> None:
-        """Post the second leg: give it to the payee, unless it went back to the payer."""
+        """Post the second leg: credit the payee, unless the payer was refunded."""
         payee = transfer.to_account
         self._move(tx, payee, transfer, +transfer.amount, f"account {payee} is unknown or not in {transfer.currency}")
         self._enter(
@@ -51,17 +51,17 @@ class Ledger:
         )
 
     def refund(self, transfer: Transfer, tx: Transaction) -> None:
-        """Post the second leg the other way: give the money back to the payer, unless it has arrived."""
+        """Post the second leg in reverse: refund the payer, unless the payee was credited."""
         payer = transfer.from_account
         self._move(tx, payer, transfer, +transfer.amount, f"account {payer} is unknown or not in {transfer.currency}")
         self._enter(tx, second_leg(transfer.transfer_id), payer, transfer, +transfer.amount)
 
     def void(self, transfer: Transfer, tx: Transaction) -> None:
-        """Post a first leg of nothing, unless there is one: a debit that comes late finds it, and takes nothing."""
+        """Post a first leg with amount 0, unless there is one, so that a late debit takes nothing."""
         self._enter(tx, first_leg(transfer.transfer_id), transfer.from_account, transfer, 0)
 
     def _receive(self, transfer: Transfer, tx: Transaction) -> None:
-        id = f"{transfer.transfer_id}##receipt"  # no account's name has that sign
+        id = f"{transfer.transfer_id}##receipt"  # no transfer's id contains #
         self._enter(tx, id, transfer.to_account, transfer, 0, otherwise=_posted_before(transfer))
 
     def _move(self, tx: Transaction, account: str, transfer: Transfer, amount: int, otherwise: str) -> None:
@@ -94,17 +94,17 @@ class Ledger:
 
 
 def first_leg(transfer_id: str) -> str:
-    """The id of the entry that says what was taken."""
+    """The id of the entry for the debit."""
     return f"{transfer_id}#1"
 
 
 def second_leg(transfer_id: str) -> str:
-    """The id of the entry that says where it went."""
+    """The id of the entry for the credit or the refund."""
     return f"{transfer_id}#2"
 
 
 def described(transfer: Transfer) -> dict[str, str | int]:
-    """What each leg says of its transfer: no other transfer's says the same."""
+    """The attributes by which each leg describes its transfer."""
     parties = {"payer": transfer.from_account, "payee": transfer.to_account}
     return {**parties, "total": transfer.amount, "currency": transfer.currency}
 

@@ -1,4 +1,4 @@
-"""What the books say of one transfer: which of its legs are posted."""
+"""Reads the ledger: which legs of a transfer are posted."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Legs:
-    """How far a transfer has come.
+    """Which legs of a transfer are posted.
 
     `taken`: the payer was debited. `arrived`: the payee was credited. `returned`: the payer was credited instead.
-    `given_up`: nothing was taken, and nothing will be; so it is too where its id is another transfer's.
+    `given_up`: nothing was or will be taken, because the transfer was voided or another transfer used its id.
     """
 
     taken: bool = False
@@ -33,13 +33,13 @@ class Legs:
 
 @dataclass(frozen=True, slots=True)
 class LedgerReader:
-    """Reads the table of entries, consistently."""
+    """Reads the table of entries with consistent reads."""
 
     client: "DynamoDBClient"
     entries: str
 
     def legs(self, transfer: Transfer) -> Legs:
-        """How far a transfer has come. Entries never change, so what is posted stays; what is not may be, by now."""
+        """The legs posted so far. Entries never change, but another one may be posted at any time."""
         first, second = (self._entry(leg(transfer.transfer_id)) for leg in (first_leg, second_leg))
         if first is not None and not _is_leg_of(transfer, first):
             return Legs(given_up=True)
@@ -60,5 +60,5 @@ _read = TypeDeserializer()
 
 
 def _is_leg_of(transfer: Transfer, entry: dict[str, Any]) -> bool:
-    told = described(transfer)
-    return {name: entry.get(name) for name in told} == told
+    expected = described(transfer)
+    return {name: entry.get(name) for name in expected} == expected

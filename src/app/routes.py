@@ -1,4 +1,4 @@
-"""What the API answers to which request. Described for clients in `openapi.yaml`."""
+"""The API's routes and responses. `openapi.yaml` describes them for clients."""
 
 import json
 import re
@@ -17,14 +17,14 @@ from idempotent_receiver.http.request import request_of
 Response = dict[str, Any]
 Handler = Callable[..., Response]
 
-ASKED_FOR = {"from_account", "to_account", "amount", "currency"}
-"""What a client says of a transfer."""
-AN_ID = "0" * 64
-"""What an id looks like: a SHA-256 in hexadecimal. This one stands in where none is known yet."""
+REQUEST_FIELDS = {"from_account", "to_account", "amount", "currency"}
+"""The fields of a request's body."""
+PLACEHOLDER_ID = "0" * 64
+"""A placeholder for an id that is not known yet. Real ones are SHA-256 digests in hexadecimal."""
 
 
 class Refused(Exception):
-    """The body asks for no transfer that there can be; the text says why."""
+    """The body does not describe a valid transfer; the text says why."""
 
     def __init__(self, status: HTTPStatus, text: str) -> None:
         super().__init__(text)
@@ -32,25 +32,25 @@ class Refused(Exception):
 
 
 def tenant(event: Any) -> str:
-    """Whose key and whose transfers: the caller's ARN, as API Gateway knows it from the request's signature.
+    """The owner of keys and transfers: the caller's ARN, which API Gateway derives from the request's signature.
 
-    The sessions of a role are one caller: a client that was started anew sends its request again in another session.
+    All sessions of a role count as one caller, because a restarted client retries its request in a new session.
     """
     arn = str(event["requestContext"]["identity"].get("userArn") or "")
     return arn.rpartition("/")[0] if ":assumed-role/" in arn else arn
 
 
 def callers(environment: Mapping[str, str]) -> Callable[[Any], str]:
-    """How a request's caller is known: by its signature; under `sam local`, where there is none, from LOCAL_CALLER.
+    """Identify callers by their signature, or by LOCAL_CALLER under `sam local`, where requests are unsigned.
 
-    No request can name its caller: both variables are the process's own, and a deployed function has neither.
+    A request cannot choose its caller: both variables are set for the process, and a deployed function has neither.
     """
     unsigned = environment.get("LOCAL_CALLER", "") if environment.get("AWS_SAM_LOCAL") == "true" else ""
     return lambda event: tenant(event) or unsigned
 
 
 def claimed_id() -> str:
-    """A new transfer's id: what its claim passes downstream, the same at every attempt."""
+    """A new transfer's id: its claim's idempotency key, which is the same on every attempt."""
     return current_claim().idempotency_key
 
 
@@ -64,9 +64,9 @@ def served(
 
     @idempotent_handler
     def accept(event: Any, context: Any, tx: Transaction) -> Response:
-        transfer = asked_for(event, new_id())
+        transfer = requested_transfer(event, new_id())
         service.accept(transfer, caller(event), tx)
-        # Relative to the request's own address, in which a stage or a domain's base path may stand before.
+        # Relative to the request's URL, whose path may begin with a stage or a custom domain's base path.
         return _answer(
             HTTPStatus.ACCEPTED, _shown(State(transfer, "accepted")), Location=f"transfers/{transfer.transfer_id}"
         )
@@ -78,34 +78,34 @@ def served(
             case "GET", "/transfers/{transfer_id}":
                 return _found(service, event["pathParameters"]["transfer_id"], caller(event))
             case method, resource:
-                raise LookupError(f"nothing is served at {method} {resource}: the template and this differ")
+                raise LookupError(f"no route for {method} {resource}: template.yaml and this module differ")
 
     return lambda_handler
 
 
-def asked_for(event: Any, transfer_id: str = AN_ID) -> Transfer:
-    """The transfer that a request asks for. Raises Refused."""
+def requested_transfer(event: Any, transfer_id: str = PLACEHOLDER_ID) -> Transfer:
+    """The transfer that a request describes. Raises Refused."""
     document = request_of(event).document
     if not document.is_json or not isinstance(document.value, dict):
         raise Refused(HTTPStatus.BAD_REQUEST, "the body is not a JSON object, or it has a name twice")
-    if not document.value.keys() <= ASKED_FOR:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"the body has other fields than {', '.join(sorted(ASKED_FOR))}")
-    said = {**document.value, "transfer_id": transfer_id}
-    if isinstance(said.get("amount"), float) and said["amount"].is_integer():
-        said["amount"] = int(said["amount"])  # to JSON, 5.0 is the integer 5
+    if not document.value.keys() <= REQUEST_FIELDS:
+        raise Refused(HTTPStatus.BAD_REQUEST, f"the body has other fields than {', '.join(sorted(REQUEST_FIELDS))}")
+    fields = {**document.value, "transfer_id": transfer_id}
+    if isinstance(fields.get("amount"), float) and fields["amount"].is_integer():
+        fields["amount"] = int(fields["amount"])  # to JSON, 5.0 is the integer 5
     try:
-        return Transfer.model_validate(said)
+        return Transfer.model_validate(fields)
     except ValidationError as error:
-        # Fields that are well each by itself, and make no transfer together.
-        sound = all(each["type"] == "value_error" for each in error.errors())
-        status = HTTPStatus.UNPROCESSABLE_ENTITY if sound else HTTPStatus.BAD_REQUEST
+        # Each field is valid, but together they do not make a transfer.
+        fields_valid = all(each["type"] == "value_error" for each in error.errors())
+        status = HTTPStatus.UNPROCESSABLE_ENTITY if fields_valid else HTTPStatus.BAD_REQUEST
         raise Refused(status, str(invalid_body(error, Transfer.model_fields))) from None
 
 
 def _checked(event: Any) -> Response | None:
-    """What is answered to a body that asks for no transfer, before a key is used up for it."""
+    """The response to an invalid body, sent before the request claims its key; None if the body is valid."""
     try:
-        asked_for(event)
+        requested_transfer(event)
     except Refused as refused:
         return _problem(refused.status, str(refused))
     return None
@@ -115,22 +115,22 @@ def _found(service: TransferService, transfer_id: str, tenant: str) -> Response:
     try:
         state = service.find(transfer_id, tenant) if re.fullmatch(r"[0-9a-f]{64}", transfer_id) else None
     except ConnectionError:
-        return _problem(HTTPStatus.SERVICE_UNAVAILABLE, "Ask again.", **{"Retry-After": "1"})
+        return _problem(HTTPStatus.SERVICE_UNAVAILABLE, "Retry the request.", **{"Retry-After": "1"})
     if state is None:
         return _problem(HTTPStatus.NOT_FOUND, "There is no such transfer.")
     return _answer(HTTPStatus.OK, _shown(state))
 
 
 def _shown(state: State) -> dict[str, Any]:
-    told = {**state.transfer.model_dump(exclude_defaults=True), "state": state.name}
-    return told if state.reason is None else {**told, "reason": state.reason}
+    shown = {**state.transfer.model_dump(exclude_defaults=True), "state": state.name}
+    return shown if state.reason is None else {**shown, "reason": state.reason}
 
 
 def _problem(status: HTTPStatus, detail: str, **headers: str) -> Response:
-    told = {"type": "about:blank", "title": status.phrase, "status": int(status), "detail": detail}
-    return _answer(status, told, **{"Content-Type": "application/problem+json"}, **headers)
+    problem = {"type": "about:blank", "title": status.phrase, "status": int(status), "detail": detail}
+    return _answer(status, problem, **{"Content-Type": "application/problem+json"}, **headers)
 
 
-def _answer(status: HTTPStatus, told: dict[str, Any], **headers: str) -> Response:
+def _answer(status: HTTPStatus, body: dict[str, Any], **headers: str) -> Response:
     headers = {"Content-Type": "application/json", "Cache-Control": "no-store", **headers}
-    return {"statusCode": int(status), "headers": headers, "body": json.dumps(told)}
+    return {"statusCode": int(status), "headers": headers, "body": json.dumps(body)}

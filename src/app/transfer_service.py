@@ -1,4 +1,4 @@
-"""Takes transfers in and puts them on the queue, and says what has become of them."""
+"""Accepts transfers, sends them to the queue, and reports their state."""
 
 import json
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How far a transfer is: accepted until it is posted, or has failed for the reason that is named."""
+    """A transfer's state: accepted until it is posted or has failed, which `reason` explains."""
 
     transfer: Transfer
     name: Literal["accepted", "posted", "failed"]
@@ -29,7 +29,7 @@ class State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferService:
-    """Where transfers are noted, and where they go. `records` are the consumer's."""
+    """Stores and sends transfers. `records` is the consumer's store; `transfers` and `entries` are names of tables."""
 
     sqs: "SQSClient"
     dynamodb: "DynamoDBClient"
@@ -39,10 +39,10 @@ class TransferService:
     entries: str
 
     def accept(self, transfer: Transfer, tenant: str, tx: Transaction) -> None:
-        """Put the transfer on the queue, and note it together with the answer that says so.
+        """Send the transfer to the queue, and store it in the transaction that completes the request.
 
-        Whoever dies between the two is asked again, and sends a second message: with the same key, which is the
-        transfer's id, and the same body, so that the consumer takes both for one.
+        If this process dies between the two, the client's retry sends a second message. It has the same key, the
+        transfer's id, and the same body, so the consumer recognises it as a duplicate.
         """
         self.sqs.send_message(
             QueueUrl=self.queue_url,
@@ -50,27 +50,27 @@ class TransferService:
             MessageAttributes=stamped(transfer.transfer_id),
             **self._in_order(transfer),
         )
-        noted = {"tenant": tenant, "transfer": transfer.model_dump_json(exclude_defaults=True)}
-        tx.put(TableName=self.transfers, Item={"transfer_id": transfer.transfer_id, **noted})
+        stored = {"tenant": tenant, "transfer": transfer.model_dump_json(exclude_defaults=True)}
+        tx.put(TableName=self.transfers, Item={"transfer_id": transfer.transfer_id, **stored})
 
     def find(self, transfer_id: str, tenant: str) -> State | None:
-        """The state of a tenant's transfer; None where the tenant has no such transfer.
+        """The state of a tenant's transfer; None if the tenant has no such transfer.
 
-        Raises ConnectionError where the consumer's record cannot be read now.
+        Raises ConnectionError if the consumer's record cannot be read now.
         """
-        noted = self._item(self.transfers, transfer_id=transfer_id)
-        if noted is None or noted["tenant"]["S"] != tenant:
+        stored = self._item(self.transfers, transfer_id=transfer_id)
+        if stored is None or stored["tenant"]["S"] != tenant:
             return None
-        transfer = Transfer.model_validate_json(noted["transfer"]["S"])
+        transfer = Transfer.model_validate_json(stored["transfer"]["S"])
         record = self._record(transfer_id)
         if record is not None:
             return _state(transfer, record)
-        # Before its first delivery there is none, and none long after its last.
+        # No record exists before the first delivery, or once the record has expired.
         posted = self._item(self.entries, entry_id=first_leg(transfer_id)) is not None
         return State(transfer, "posted" if posted else "accepted")
 
     def _in_order(self, transfer: Transfer) -> dict[str, Any]:
-        """On a FIFO queue, one payer's transfers are posted one after the other."""
+        """On a FIFO queue, each payer's transfers are posted in order."""
         if not self.queue_url.endswith(".fifo"):
             return {}
         return {"MessageGroupId": transfer.from_account, "MessageDeduplicationId": transfer.transfer_id}
@@ -92,4 +92,4 @@ def _state(transfer: Transfer, record: "Record") -> State:
     error = json.loads(record.error or "{}")
     if record.status == "FAILED" and error.get("permanent"):
         return State(transfer, "failed", error.get("text"))
-    return State(transfer, "accepted")  # it is tried again, or lies where an operator finds it
+    return State(transfer, "accepted")  # it is retried, or waits for an operator in the dead-letter queue

@@ -1,5 +1,5 @@
-"""The steps of a transfer: one file for each state of `transfer.asl.json` that is a function, by the state's name.
+"""The steps of a transfer: one file for each state of `transfer.asl.json` that calls a function, named after the state.
 
-Each is given the transfer and takes effect once, under the transfer's id in its own namespace. What it raises says how
-the machine goes on: after a PermanentError it does not try again, after what the definition's Retry names it does.
+A step receives the transfer and takes effect once. Its key is the transfer's id, in a namespace for each step. The
+state machine retries the errors that the definition's Retry names, and never a PermanentError.
 """

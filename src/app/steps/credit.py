@@ -1,4 +1,4 @@
-"""credit: give the money to the payee. PermanentError where they cannot take it, or where it went back by now."""
+"""credit: credit the payee. PermanentError if they cannot receive the money, or if it was refunded."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from idempotent_receiver import Transaction
 
 @step("credit")
 def lambda_handler(event: dict[str, Any], context: object, tx: Transaction) -> dict[str, str]:
-    """Post the second leg, together with this step's completion."""
+    """Post the second leg, in the transaction that completes this step."""
     transfer = Transfer.model_validate(event)
     ledger.credit(transfer, tx)
     return {"credited": transfer.to_account}

@@ -1,4 +1,4 @@
-"""debit: take the money from the payer. PermanentError where they do not have it."""
+"""debit: debit the payer. PermanentError if they cannot pay."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from idempotent_receiver import Transaction
 
 @step("debit")
 def lambda_handler(event: dict[str, Any], context: object, tx: Transaction) -> dict[str, str]:
-    """Post the first leg, together with this step's completion."""
+    """Post the first leg, in the transaction that completes this step."""
     transfer = Transfer.model_validate(event)
     ledger.debit(transfer, tx)
     return {"debited": transfer.from_account}

@@ -1,7 +1,7 @@
-"""receipt: tell the consumer's queue that the money has arrived.
+"""receipt: send a message to the consumer's queue that the money has arrived.
 
-SQS knows no transaction with our record, so a worker that dies between the two sends again. The message carries the
-transfer as its key: the consumer takes both for one.
+Sending and completing this step are not atomic, so a worker that dies in between leaves a second send to the next
+attempt. Both messages have the transfer's id as their key, and the consumer recognises the second as a duplicate.
 """
 
 import os
@@ -30,7 +30,7 @@ def lambda_handler(event: dict[str, Any], context: object) -> dict[str, str]:
 
 
 def message_of(transfer: Transfer, *, fifo: bool) -> dict[str, Any]:
-    """What SQS is to be sent: to the byte the same each time, for the consumer compares by that."""
+    """The message for SQS: identical to the byte on every attempt, because the consumer compares fingerprints."""
     id = transfer.transfer_id
     message: dict[str, Any] = {
         "MessageBody": transfer.model_copy(update={"receipt": True}).model_dump_json(),

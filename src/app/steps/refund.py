@@ -1,7 +1,7 @@
-"""refund: give back what was taken and has not arrived, and see to it that nothing more is taken.
+"""refund: refund money that was taken and has not arrived, and prevent any further debit.
 
-It is called when nobody knows how far a transfer has come, so it asks the books. A debit or a credit that comes between
-the question and the posting is met by the posting's own condition: then this is tried again, and finds it.
+It runs when the transfer's progress is unknown, so it reads the ledger first. If a debit or credit is posted between
+that read and this step's own posting, the posting's condition fails, and the retry reads the new leg.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from idempotent_receiver import Transaction
 
 @step("refund")
 def lambda_handler(event: dict[str, Any], context: object, tx: Transaction) -> dict[str, bool]:
-    """Close the transfer, together with this step's completion; say whether the money has `arrived` instead."""
+    """Close the transfer in the transaction that completes this step; return whether the money had `arrived`."""
     transfer = Transfer.model_validate(event)
     try:
         legs = ledger_reader.legs(transfer)

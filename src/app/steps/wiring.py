@@ -1,4 +1,4 @@
-"""What the steps share: the store of their records, the books, and how each is wrapped. Reads the environment."""
+"""What the steps share: the store of their records, the ledger, and their decorator. Reads the environment."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -24,16 +24,16 @@ logger = Logger()
 
 
 class Unavailable(Exception):
-    """AWS could not be asked, or did not confirm: the machine tries again."""
+    """AWS could not be reached or did not confirm. The state machine retries."""
 
 
 def step(name: str) -> Callable[[Callable[..., Result]], Callable[[dict[str, Any], Any], Result]]:
-    """Make a Lambda handler take effect once for each transfer, as the step of that name."""
+    """Decorate a Lambda handler so that it takes effect once for each transfer, as the step with this name."""
     return idempotent(store.named(name), key=_transfer_id, retention_seconds=_retention_seconds())
 
 
 def unavailable(error: ClientError | BotoCoreError) -> Unavailable:
-    """What the machine is told of an error of AWS's: its kind, and nothing of the request."""
+    """The error for the state machine: the code that AWS returned, and nothing about the request."""
     code = error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
     return Unavailable(f"AWS answered {code}")
 

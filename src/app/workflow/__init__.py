@@ -1,5 +1,5 @@
-"""The transfer workflow: what starts it, what sweeps up after starters that died, and what reconciles dead machines.
+"""The transfer workflow: starting executions, recovering those whose starter died, reconciling those that failed.
 
-A template of its own deploys it (workflow.yaml), beside the consumer's. The machine is `transfer.asl.json`, its steps
-are in `app.steps`.
+It is deployed beside the consumer, by a template of its own (workflow.yaml). The state machine is `transfer.asl.json`;
+its steps are in `app.steps`.
 """

@@ -1,4 +1,4 @@
-"""start: `POST /workflows/transfers` under an Idempotency-Key, and `GET` of the location that it answers with."""
+"""start: `POST /workflows/transfers` with an Idempotency-Key, and `GET` of the location that it returns."""
 
 import os
 from typing import Any
@@ -17,13 +17,13 @@ _names = field_names(_transfer)
 
 
 def transfer_of(body: bytes) -> dict[str, Any]:
-    """The transfer that a body asks for, as the machine is given it."""
+    """The transfer that a body describes, as input for the state machine."""
     try:
         transfer = _transfer.validate_json(body)
     except ValidationError as error:
         raise invalid_body(error, _names) from None
     if transfer.receipt:
-        raise PermanentError("a receipt is what comes of a transfer, not what asks for one")
+        raise PermanentError("a request cannot be a receipt: the workflow sends that itself")
     return transfer.model_dump(mode="json", exclude={"receipt"})
 
 

@@ -1,7 +1,7 @@
-"""sweep: find the records whose lease is over, some at a time, and go on with each. Runs on a schedule.
+"""sweep: find the records whose lease has ended, and recover each orphan. Runs on a schedule.
 
-They are found by an index that holds none but records in progress: one that is settled has no lease any more, and an
-item without an index's key is not in it.
+An index finds them. It contains only records in progress, because settling removes the lease, and DynamoDB leaves items
+without the index's key out of it.
 """
 
 import os
@@ -19,19 +19,19 @@ from idempotent_receiver.workflow.executions import Closed
 
 _PAGE = 25
 _STOP_SECONDS = 8.0
-"""What is left to the invocation when no further record is begun."""
+"""With less time left, the invocation begins no further record."""
 
 
 @logger.inject_lambda_context
 def lambda_handler(event: Any, context: Any) -> dict[str, int]:
-    """Tend the orphans that are found, the longest forsaken first; return how many came to what."""
+    """Recover all orphans, oldest first; return the number of orphans for each result."""
     deadline = workflow.deadline(context.get_remaining_time_in_millis())
     found: Counter[str] = Counter()
     for name in _orphans(deadline):
         if deadline.left_seconds < _STOP_SECONDS:
-            found["left"] += 1  # and who knows how many more
+            found["left"] += 1  # of possibly many more
             break
-        found[_tended(name, deadline, context)] += 1
+        found[_recovered(name, deadline, context)] += 1
     if found["failed"]:
         with single_metric(name="SweepFailures", unit=MetricUnit.Count, value=found["failed"]):
             pass
@@ -39,23 +39,23 @@ def lambda_handler(event: Any, context: Any) -> dict[str, int]:
     return dict(found)
 
 
-def _tended(name: str, deadline: Deadline, context: Any) -> str:
+def _recovered(name: str, deadline: Deadline, context: Any) -> str:
     try:
         answer = workflow.recover_orphan(name, deadline, context.aws_request_id)
         if isinstance(answer, Closed):
             return reconciled(answer, deadline, context)
-    except Exception as error:  # noqa: BLE001  # one orphan's trouble is not another's; the next sweep finds it again
-        logger.error("an orphan could not be tended", execution=name, error_type=type(error).__name__)
+    except Exception as error:  # noqa: BLE001  # one orphan must not stop the others; the next sweep finds it again
+        logger.error("an orphan could not be recovered", execution=name, error_type=type(error).__name__)
         return "failed"
     if isinstance(answer, Unavailable):
-        logger.error("an orphan could not be tended", execution=name, reason=answer.why)
+        logger.error("an orphan could not be recovered", execution=name, reason=answer.why)
         return "failed"
     return type(answer).__name__.lower()
 
 
 def _orphans(deadline: Deadline) -> Iterator[str]:
-    """The executions' names, of the records whose leases have been over the longest first: all, since those that cannot
-    be tended must not keep the others waiting.
+    """The names of all orphaned executions, ordered by the end of their lease. No page is skipped, because an orphan
+    that cannot be recovered must not keep the others waiting.
     """
     prefix = workflow.id_of("")
     pages = dynamodb.get_paginator("query").paginate(

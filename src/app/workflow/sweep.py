@@ -15,11 +15,23 @@ from app.workflow.reconcile import reconciled
 from app.workflow.wiring import dynamodb, logger, workflow
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.protocol.exchange import Unavailable
-from idempotent_receiver.workflow.executions import Closed
+from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed, OtherPayload, Unreadable
+from idempotent_receiver.workflow.executions import Closed, NothingToDo, Running, Started
 
 _PAGE = 25
 _STOP_SECONDS = 8.0
 """With less time left, the invocation begins no further record."""
+
+_COUNTED_AS = {
+    Started: "started",
+    Running: "running",
+    NothingToDo: "tended",
+    AlreadyCompleted: "alreadycompleted",
+    AlreadyFailed: "alreadyfailed",
+    OtherPayload: "fingerprintmismatch",
+    Unreadable: "unreadable",
+}
+"""The names in the result and in the log, which stay the same when a class is renamed."""
 
 
 @logger.inject_lambda_context
@@ -50,7 +62,7 @@ def _recovered(name: str, deadline: Deadline, context: Any) -> str:
     if isinstance(answer, Unavailable):
         logger.error("an orphan could not be recovered", execution=name, reason=answer.why)
         return "failed"
-    return type(answer).__name__.lower()
+    return _COUNTED_AS[type(answer)]
 
 
 def _orphans(deadline: Deadline) -> Iterator[str]:

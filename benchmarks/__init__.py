@@ -1,1 +1,1 @@
-"""The benchmark: our consumer, what people would take instead, and the limit that none of them can pass."""
+"""The benchmark: our consumer, its alternatives, and the limit that none of them can pass."""

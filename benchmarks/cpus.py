@@ -1,7 +1,8 @@
-"""Who runs where: a subject on one CPU of its own, as much as a function of 1,769 MB is given; all else on the others.
+"""The CPUs: one for the subject that is measured, as much as Lambda gives a function of 1,769 MB, the others for the
+rest.
 
-Python runs one thread at a time, and on several CPUs it hands that right about between them, at a price that depends on
-what else runs there: what is measured would be the machine.
+Python runs one thread at a time. On several CPUs its threads hand over the interpreter between CPUs, at a cost that
+depends on the machine's other load.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from typing import NamedTuple
 
 
 class Cpus(NamedTuple):
-    """The CPU that only subjects run on, and all that there are."""
+    """The CPU on which only subjects run, and all CPUs."""
 
     own: int
     every: tuple[int, ...]
 
 
 def keep_off_the_subjects() -> Cpus | None:
-    """Move this process, and what it will start, off the subjects' CPU. None where there is one only, or where no
-    process can be kept to any (macOS).
+    """Keep this process and its future children off the subjects' CPU. None if there is only one CPU, or if the system
+    cannot pin processes (macOS).
     """
     if not hasattr(os, "sched_setaffinity"):
         return None
@@ -32,5 +33,5 @@ def keep_off_the_subjects() -> Cpus | None:
 
 
 def keep_to(cpus: list[int]) -> None:
-    """Let this process and its threads run on these CPUs only."""
+    """Restrict this process and its threads to these CPUs."""
     os.sched_setaffinity(0, cpus)

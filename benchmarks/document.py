@@ -1,4 +1,4 @@
-"""Putting a run's results into the documentation, between its marks, so that no figure there is of another run."""
+"""The report of a run. It stands between two marks in the documentation, so all figures there come from one run."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ BEGIN, END = "<!-- results: written by `make bench` -->", "<!-- end of results -
 
 
 def fill(results: Mapping[str, Any], path: Path) -> None:
-    """Replace what is between the marks. Raises ValueError where they are not."""
+    """Replace what is between the marks. Raises ValueError if a mark is missing."""
     before, begin, rest = path.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{path} has no place for results: {BEGIN} and {END}")
-    text = "\n".join([*_measured(results), "", cost.shown(results["cost"]), "", *_accepted(results)])
-    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
+    path.write_text(f"{before}{begin}\n\n{report(results)}\n\n{end}{after}")
+
+
+def report(results: Mapping[str, Any]) -> str:
+    """All figures of a run in Markdown."""
+    return "\n".join([*_measured(results), "", *cost.rows(results["cost"]), "", *_accepted(results)])
 
 
 def _measured(results: Mapping[str, Any]) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""Running measurements one after the other, each in a process of its own, the subjects taking turns: A B A B."""
+"""Runs measurements one after the other, each in a process of its own. The subjects take turns: A B, B A, A B.
+
+A subject may be named `ours@../old`: our consumer with the library of another checkout.
+"""
 
 from __future__ import annotations
 
@@ -8,65 +11,32 @@ import platform
 import statistics
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.endpoint import ROOT, Loopback
-from benchmarks.worker import Sample, Task
+from benchmarks.settings import ENTRIES, TABLE, Cell
+from benchmarks.worker import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from benchmarks.cpus import Cpus
 
 LONGEST_SECONDS = 180
 QUICK = ("ours", "bare")
-"""What takes so little time that more of it may be measured, and so short that more of it must be."""
-
-KEYS = {"records": {"idemkit": "effective_key"}, "entries": {}}
+"""Subjects so fast that ten times as many samples are both affordable and needed."""
 
 
 class MeasurementError(Exception):
-    """A measurement ended otherwise than it should; the message ends with its last words."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """One line of the results: the same batch for each of its subjects. `pinned` ones have one CPU, of their own."""
-
-    name: str
-    messages: int
-    subjects: tuple[str, ...]
-    repeats: int = 1
-    delay_seconds: float = 0.005
-    duplicates: float = 0.0
-    handler_seconds: float = 0.0
-    concurrency: int = 1
-    writes: bool = False
-    pinned: bool = True
-
-    def task(self, subject: str, port: int, cpus: Cpus | None) -> Task:
-        """What a worker is told."""
-        return Task(
-            subject=subject,
-            messages=self.messages,
-            repeats=self.repeats * (10 if self._is_quick(subject) else 1),
-            port=port,
-            duplicates=self.duplicates,
-            handler_seconds=self.handler_seconds,
-            concurrency=self.concurrency,
-            writes=self.writes,
-            warm_up=2 if self.handler_seconds else min(100, max(25, self.messages)),
-            cpus=None if cpus is None else [cpus.own] if self.pinned else list(cpus.every),
-        )
-
-    def _is_quick(self, subject: str) -> bool:
-        return subject in QUICK and self.messages <= 1_000 and not self.handler_seconds
+    """A measurement failed; the message contains the end of its error output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The median of what was measured, and the least and the most."""
+    """The median, the least and the most of several values."""
 
     median: float
     least: float
@@ -74,120 +44,73 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """The spread of one value or more."""
+        """The spread of at least one value."""
         return cls(statistics.median(values), min(values), max(values))
 
     def __str__(self) -> str:
         return f"{self.median:.3g} ({self.least:.3g} to {self.most:.3g})"
 
 
-@dataclass(slots=True)
-class Measured:
-    """What one subject needed for one cell: a list of samples for each round."""
+Rounds = list[list[Sample]]
+"""One subject's samples for one cell: a list for each round."""
 
-    rounds: list[list[Sample]] = field(default_factory=list)
-    peaks_kb: list[int] = field(default_factory=list)
-
-    @property
-    def samples(self) -> list[Sample]:
-        """All rounds' samples."""
-        return [sample for samples in self.rounds for sample in samples]
-
-    @property
-    def wall_ms(self) -> Spread:
-        """Milliseconds from the call to its answer."""
-        return Spread.of([sample.wall_seconds * 1000 for sample in self.samples])
-
-    @property
-    def cpu_ms(self) -> Spread:
-        """Milliseconds of CPU."""
-        return Spread.of([sample.cpu_seconds * 1000 for sample in self.samples])
-
-    @property
-    def peak_mb(self) -> Spread:
-        """The process's largest size, in MB."""
-        return Spread.of([peak / 1024 for peak in self.peaks_kb])
-
-    def exact(self, name: str) -> Spread:
-        """Requests or units: the same in every sample, unless time decides how full they are."""
-        return Spread.of([float(getattr(sample, name)) for sample in self.samples])
-
-    def told(self, messages: int) -> dict[str, Any]:
-        """For the results' file."""
-        return {
-            "wall_ms": asdict(self.wall_ms),
-            "cpu_ms": asdict(self.cpu_ms),
-            "cpu_ms_a_message": self.cpu_ms.median / messages,
-            "requests": asdict(self.exact("requests")),
-            "write_units": asdict(self.exact("write_units")),
-            "read_units": asdict(self.exact("read_units")),
-            "peak_mb": asdict(self.peak_mb),
-            "endpoint_cpu_ms": Spread.of([sample.endpoint_cpu_seconds * 1000 for sample in self.samples]).median,
-            "samples": len(self.samples),
-        }
+Table = dict[Cell, dict[str, Rounds]]
 
 
-Table = dict[Cell, dict[str, Measured]]
+def spread(rounds: Rounds, name: str) -> Spread:
+    """The spread of a sample's field over all rounds."""
+    return Spread.of([getattr(sample, name) for samples in rounds for sample in samples])
 
 
-def ratio(one: Measured, other: Measured, of: Callable[[Sample], float]) -> Spread:
-    """How many times as much `one` needs as `other`: of the medians of all rounds, and the spread of the rounds'."""
+def ratios(one: Rounds, other: Rounds, name: str) -> list[float]:
+    """How many times as much of `name` the one needs as the other: a ratio of medians for each round."""
 
-    def middle(samples: Sequence[Sample]) -> float:
-        return statistics.median(of(sample) for sample in samples)
+    def medians(rounds: Rounds) -> Iterator[float]:
+        return (statistics.median(getattr(sample, name) for sample in samples) for samples in rounds)
 
-    rounds = [middle(a) / middle(b) for a, b in zip(one.rounds, other.rounds, strict=True)]
-    return Spread(middle(one.samples) / middle(other.samples), min(rounds), max(rounds))
-
-
-def wall(sample: Sample) -> float:
-    """For `ratio`."""
-    return sample.wall_seconds
+    return [a / b for a, b in zip(medians(one), medians(other), strict=True)]
 
 
-def cpu(sample: Sample) -> float:
-    """For `ratio`."""
-    return sample.cpu_seconds
-
-
-def measured(
-    cells: Sequence[Cell], endpoint: Loopback, rounds: int, say: Callable[[str], None], cpus: Cpus | None = None
-) -> Table:
-    """Measure all cells, each subject once a round."""
-    table: Table = {cell: {subject: Measured() for subject in cell.subjects} for cell in cells}
-    for number, cell, subject in _turns(cells, rounds):
-        found = _run(cell, subject, endpoint, cpus)
-        samples = [Sample(**sample) for sample in found["samples"]]
-        table[cell][subject].rounds.append(samples)
-        table[cell][subject].peaks_kb.append(found["peak_kb"])
-        best = min(sample.wall_seconds for sample in samples)
-        say(f"round {number}/{rounds}  {cell.name:<44} {subject:<11} {best * 1000:9.1f} ms")
+def measured(cells: Sequence[Cell], endpoint: Loopback, rounds: int, cpus: Cpus | None) -> Table:
+    """Measure all cells, each subject once in every round."""
+    table: Table = {cell: {subject: [] for subject in cell.subjects} for cell in cells}
+    for number in range(rounds):
+        for cell in cells:
+            for subject in cell.subjects[:: -1 if number % 2 else 1]:
+                samples = _run(cell, subject, endpoint, cpus)
+                table[cell][subject].append(samples)
+                best = f"{min(sample.wall_ms for sample in samples):9.1f} ms"
+                print(f"round {number + 1}/{rounds}  {cell.name:<44} {subject:<11} {best}", file=sys.stderr, flush=True)
     return table
 
 
-def _turns(cells: Sequence[Cell], rounds: int) -> Iterator[tuple[int, Cell, str]]:
-    for number in range(1, rounds + 1):
-        for cell in cells:
-            for subject in cell.subjects:
-                yield number, cell, subject
-
-
-def _run(cell: Cell, subject: str, endpoint: Loopback, cpus: Cpus | None) -> dict[str, Any]:
+def _run(cell: Cell, subject: str, endpoint: Loopback, cpus: Cpus | None) -> list[Sample]:
+    module, _, checkout = subject.partition("@")
     endpoint.clear()
-    for table, keys in KEYS.items():
-        endpoint.create_table(table, keys.get(subject, "id" if table == "records" else "account"))
-    told = json.dumps(asdict(cell.task(subject, endpoint.port, cpus)))
-    output = python(["-m", "benchmarks.worker", told], endpoint.url, BENCH_DELAY_SECONDS=str(cell.delay_seconds))
-    found: dict[str, Any] = json.loads(output)
-    return found
+    endpoint.create_table(TABLE, "effective_key" if module == "idemkit" else "id")
+    endpoint.create_table(ENTRIES, "account")
+    quick = module in QUICK and cell.messages <= 1_000 and not cell.handler_seconds
+    task = {
+        "subject": module,
+        "cell": asdict(cell),
+        "port": endpoint.port,
+        "repeats": cell.repeats * (10 if quick else 1),
+        "cpus": None if cpus is None else [cpus.own] if cell.pinned else cpus.every,
+    }
+    output = python(["-m", "benchmarks.worker", json.dumps(task)], endpoint.url, Path(checkout or ROOT))
+    return [Sample(**sample) for sample in json.loads(output)]
 
 
-def python(arguments: Sequence[str], endpoint_url: str, **environment: str) -> str:
-    """What a Python of this environment prints, in which all AWS clients go to this endpoint."""
+def python(arguments: Sequence[str], endpoint_url: str, checkout: Path = ROOT) -> str:
+    """Run this Python with a checkout's library, all AWS clients using this endpoint, and return what it prints."""
+    path = os.pathsep.join([str(checkout.resolve() / "src"), str(ROOT)])
+    return output_of([sys.executable, *arguments], PYTHONPATH=path, AWS_ENDPOINT_URL=endpoint_url)
+
+
+def output_of(command: Sequence[str], **environment: str) -> str:
+    """Run a command with a function's environment and these variables, and return what it prints."""
     environment = {
         "PATH": os.environ.get("PATH", os.defpath),
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
-        "AWS_ENDPOINT_URL": endpoint_url,
         "AWS_ACCESS_KEY_ID": "benchmark",
         "AWS_SECRET_ACCESS_KEY": "unchecked",
         "AWS_DEFAULT_REGION": "us-east-1",
@@ -196,7 +119,7 @@ def python(arguments: Sequence[str], endpoint_url: str, **environment: str) -> s
         **environment,
     }
     done = subprocess.run(
-        [sys.executable, *arguments],
+        command,
         cwd=ROOT,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -206,19 +129,16 @@ def python(arguments: Sequence[str], endpoint_url: str, **environment: str) -> s
         check=False,
     )
     if done.returncode != 0:
-        raise MeasurementError(f"{' '.join(arguments)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        raise MeasurementError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     return done.stdout
 
 
 def machine() -> dict[str, Any]:
-    """Where and by what it was measured."""
-    from importlib.metadata import version  # noqa: PLC0415  # only asked once
-
-    packages = ("aws-lambda-powertools", "idemkit", "boto3", "botocore", "pydantic")
+    """The machine and the packages' versions."""
     return {
         "python": platform.python_version(),
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
         "load_average": os.getloadavg(),
-        **{name: version(name) for name in packages},
+        **{name: version(name) for name in ("aws-lambda-powertools", "idemkit", "boto3", "botocore", "pydantic")},
     }

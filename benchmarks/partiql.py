@@ -1,4 +1,4 @@
-"""The two PartiQL statements that write one record under a condition, read strictly: whatever else is asked is refused.
+"""A strict parser for the two PartiQL statements that write one record conditionally. All others are refused.
 
 Grammar: `INSERT INTO "table" VALUE {'name': ?, ...}` and
 `UPDATE "table" SET "name"=? ... REMOVE "name" ... WHERE "key"=? AND "name"=? AND "name" IS MISSING ...`.
@@ -12,12 +12,12 @@ from functools import lru_cache
 
 
 class BadStatement(ValueError):
-    """DynamoDB would refuse this text, or we do not read it."""
+    """DynamoDB would refuse this statement, or it is not supported here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Puts an item where there is none; one parameter for each of `names`."""
+    """Inserts an item; one parameter for each of `names`."""
 
     table: str
     names: tuple[str, ...]
@@ -25,12 +25,12 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Changes an item that stands as expected; parameters: the values put, then those of `standing` (keys included)."""
+    """Changes an item that is as expected. Parameters: the values of `put`, then of `expected` (keys included)."""
 
     table: str
     put: tuple[str, ...]
     removed: tuple[str, ...]
-    standing: tuple[str, ...]
+    expected: tuple[str, ...]
     missing: tuple[str, ...]
 
 
@@ -43,7 +43,7 @@ _CONDITION = re.compile(r'"([^"]+)"=\?|"([^"]+)" IS MISSING')
 
 @lru_cache(maxsize=256)
 def parsed(text: str) -> Insert | Update:
-    """What a statement means."""
+    """The meaning of a statement. Raises BadStatement."""
     if (found := _INSERT.fullmatch(text)) is not None:
         return Insert(found[1], tuple(pair[1] for pair in _matches(_PAIR, found[2].split(", "))))
     if (found := _UPDATE.fullmatch(text)) is not None:
@@ -53,14 +53,14 @@ def parsed(text: str) -> Insert | Update:
             found[1],
             put=tuple(clause[1] for clause in clauses if clause[1]),
             removed=tuple(clause[2] for clause in clauses if clause[2]),
-            standing=tuple(condition[1] for condition in conditions if condition[1]),
+            expected=tuple(condition[1] for condition in conditions if condition[1]),
             missing=tuple(condition[2] for condition in conditions if condition[2]),
         )
-    raise BadStatement(f"not a statement that is understood here: {text}")
+    raise BadStatement(f"statement not supported here: {text}")
 
 
 def _matches(pattern: re.Pattern[str], parts: list[str]) -> list[re.Match[str]]:
     found = [pattern.fullmatch(part) for part in parts]
     if any(match is None for match in found):
-        raise BadStatement(f"not understood here: {parts}")
+        raise BadStatement(f"not supported here: {parts}")
     return [match for match in found if match is not None]

@@ -1,11 +1,11 @@
-"""The results as pictures for the documentation."""
+"""The results as plots for the documentation."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 LOOKS = {
@@ -17,28 +17,31 @@ LOOKS = {
 
 
 def draw(results: Mapping[str, Any], folder: Path) -> None:
-    """Draw all pictures into the folder."""
+    """Draw all plots into the folder."""
     import matplotlib as mpl  # noqa: PLC0415  # slow to import, and only needed at the end
 
     mpl.use("svg")
     mpl.rcParams.update({"svg.hashsalt": "benchmark", "svg.fonttype": "none", "font.size": 10})
-    _overhead(results, folder / "bench-overhead.svg")
-    _cpu(results, folder / "bench-cpu.svg")
+    title = "Time of a batch: fresh messages, instant handlers, 5 ms round trip"
+    _curves(results, folder / "bench-overhead.svg", title, "milliseconds", lambda one: one["wall_ms"]["median"])
+    title = "CPU a message: fresh messages, instant handlers"
+    _curves(results, folder / "bench-cpu.svg", title, "milliseconds of CPU", lambda one: one["cpu_ms_a_message"])
     _cost(results, folder / "bench-cost.svg")
 
 
-def _overhead(results: Mapping[str, Any], path: Path) -> None:
-    figure, axes = _axes("Time of a batch: fresh messages, instant handlers, 5 ms round trip", "milliseconds")
-    for subject, sizes, values in _lines(results, lambda one, messages: one["wall_ms"]["median"]):
-        _line(axes, subject, sizes, values)
-    _finish(figure, axes, path)
+def _curves(results: Mapping[str, Any], path: Path, title: str, unit: str, value: Callable[[Any], float]) -> None:
+    """A curve over the batch size for each subject."""
+    import matplotlib.pyplot as plt  # noqa: PLC0415  # after the backend has been chosen
 
-
-def _cpu(results: Mapping[str, Any], path: Path) -> None:
-    figure, axes = _axes("CPU a message: fresh messages, instant handlers", "milliseconds of CPU")
-    for subject, sizes, values in _lines(results, lambda one, messages: one["cpu_ms_a_message"]):
-        _line(axes, subject, sizes, values)
-    _finish(figure, axes, path)
+    figure, axes = plt.subplots(figsize=(7, 4))
+    axes.set(title=title, xlabel="messages in the batch", ylabel=unit, xscale="log", yscale="log")
+    cells = [cell for cell in results["cells"] if cell["pinned"] and not cell["duplicates"] and not cell["writes"]]
+    for subject, (label, color, marker, style) in LOOKS.items():
+        points = [(cell["messages"], value(cell["subjects"][subject])) for cell in cells if subject in cell["subjects"]]
+        axes.plot(*zip(*points, strict=True), label=label, color=color, marker=marker, linestyle=style)
+    axes.grid(visible=True, which="major", alpha=0.3)
+    axes.legend()
+    _save(figure, path)
 
 
 def _cost(results: Mapping[str, Any], path: Path) -> None:
@@ -55,34 +58,6 @@ def _cost(results: Mapping[str, Any], path: Path) -> None:
     axes.set_title("Cost of a million messages, by batch size")
     axes.set_xlabel(f"dollars ({results['cost']['priced']}, us-east-1)")
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
-    _save(figure, path)
-
-
-def _lines(results: Mapping[str, Any], value: Any) -> Iterator[tuple[str, list[int], list[float]]]:
-    alike = [cell for cell in results["cells"] if cell["pinned"]]
-    cells = [cell for cell in alike if not cell["duplicates"] and not cell["writes"]]
-    for subject in LOOKS:
-        there = [cell for cell in cells if subject in cell["subjects"]]
-        sizes = [cell["messages"] for cell in there]
-        yield subject, sizes, [value(cell["subjects"][subject], cell["messages"]) for cell in there]
-
-
-def _axes(title: str, unit: str) -> tuple[Any, Any]:
-    import matplotlib.pyplot as plt  # noqa: PLC0415  # after the backend has been chosen
-
-    figure, axes = plt.subplots(figsize=(7, 4))
-    axes.set(title=title, xlabel="messages in the batch", ylabel=unit, xscale="log", yscale="log")
-    return figure, axes
-
-
-def _line(axes: Any, subject: str, sizes: list[int], values: list[float]) -> None:
-    label, color, marker, style = LOOKS[subject]
-    axes.plot(sizes, values, label=label, color=color, marker=marker, linestyle=style)
-
-
-def _finish(figure: Any, axes: Any, path: Path) -> None:
-    axes.grid(visible=True, which="major", alpha=0.3)
-    axes.legend()
     _save(figure, path)
 
 

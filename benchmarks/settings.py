@@ -1,4 +1,4 @@
-"""How a subject is to be built, the events that it gets, and Lambda's context."""
+"""What a subject is built with, the events that it gets, and Lambda's context."""
 
 from __future__ import annotations
 
@@ -8,42 +8,56 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 Event = dict[str, Any]
 Handler = Callable[[Event, Any], Any]
-"""What Lambda calls with an event and a context."""
+"""A Lambda handler: it takes an event and a context."""
 
-QUEUE = "arn:aws:sqs:us-east-1:123456789012:transfers"
+TABLE, ENTRIES = "records", "entries"
+
+_FRESH = Path(__file__).resolve().parent.parent / "events" / "fresh.json"
+_RECORD: dict[str, Any] = json.loads(_FRESH.read_text())["Records"][0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What a subject works with: its tables, and what its handler does for a message.
+class Cell:
+    """One kind of batch, the behaviour of its handlers, and the subjects that handle it.
 
-    `writes` lets the handler write an item of its own, by a transaction where the subject has one.
+    `duplicates` is the share of messages that were completed before. If `writes`, each handler writes an item of its
+    own, in a transaction where the subject offers one. If `pinned`, a subject runs on the one CPU set aside for them.
     """
 
-    table: str
-    entries: str
+    name: str
+    messages: int
+    subjects: tuple[str, ...]
+    repeats: int = 1
+    delay_seconds: float = 0.005
+    duplicates: float = 0.0
     handler_seconds: float = 0.0
     concurrency: int = 1
     writes: bool = False
+    pinned: bool = True
 
     def pause(self) -> None:
-        """What a handler waits for: nothing, or something slow elsewhere."""
+        """Wait as long as a handler does for a slow dependency."""
         if self.handler_seconds:
             time.sleep(self.handler_seconds)
 
 
+PLAIN = Cell(name="plain", messages=1, subjects=())
+"""For subjects that only need to be built."""
+
+
 def entry(transfer: dict[str, Any]) -> dict[str, Any]:
-    """The item that a handler writes of its own."""
+    """The item that a handler writes."""
     return {"account": transfer["transfer_id"], "amount": transfer["amount"]}
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Lambda's context, of an invocation that has just begun and has all the time it may need."""
+    """The context of an invocation that has just begun and has plenty of time left."""
 
     function_name: str = "consumer"
     memory_limit_in_mb: int = 1769
@@ -51,26 +65,22 @@ class Context:
     aws_request_id: str = "8f6c1ab2-53ae-4c1c-9b5e-000000000000"
 
     def get_remaining_time_in_millis(self) -> int:
-        """Fifteen minutes, Lambda's longest."""
+        """Fifteen minutes, Lambda's longest timeout."""
         return 900_000
 
 
 def event(messages: int) -> Event:
-    """A batch of messages that nobody has seen before."""
+    """A batch of messages that are delivered for the first time."""
     return {"Records": [_record(str(uuid.UUID(bytes=os.urandom(16), version=4))) for _ in range(messages)]}
 
 
 def redelivered(first: Event, fresh: Event) -> Event:
-    """A batch in which the messages of `first` come a second time, with those of `fresh` between them."""
+    """A batch with the messages of `first`, delivered for the second time, and those of `fresh` spread among them."""
     again = [_again(record) for record in first["Records"]]
-    many, few = sorted((again, list(fresh["Records"])), key=len, reverse=True)
-    spread = max(1, len(many) // max(1, len(few)))
-    mixed: list[dict[str, Any]] = []
-    for place, record in enumerate(many):
-        mixed.append(record)
-        if place % spread == spread - 1 and few:
-            mixed.append(few.pop())
-    return {"Records": mixed + few}
+    # Each record's place in its own half, as a share of the whole, merges the two evenly.
+    halves = (again, fresh["Records"])
+    places = [(place / len(half), record) for half in halves for place, record in enumerate(half)]
+    return {"Records": [record for _, record in sorted(places, key=lambda each: each[0])]}
 
 
 def _again(record: dict[str, Any]) -> dict[str, Any]:
@@ -78,20 +88,5 @@ def _again(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _record(id: str) -> dict[str, Any]:
-    transfer = {"transfer_id": id, "from_account": "alice", "to_account": "bob", "amount": 1250, "currency": "USD"}
-    return {
-        "messageId": id,
-        "receiptHandle": "AQEB" + id * 5,
-        "body": json.dumps(transfer),
-        "attributes": {
-            "ApproximateReceiveCount": "1",
-            "SentTimestamp": "1795221600000",
-            "SenderId": "AROAEXAMPLEEXAMPLEEXA:producer",
-            "ApproximateFirstReceiveTimestamp": "1795221600012",
-        },
-        "messageAttributes": {},
-        "md5OfBody": "a8793f06b6076b83f37f6fcec0fb331c",
-        "eventSource": "aws:sqs",
-        "eventSourceARN": QUEUE,
-        "awsRegion": "us-east-1",
-    }
+    body = json.loads(_RECORD["body"]) | {"transfer_id": id}
+    return {**_RECORD, "messageId": id, "receiptHandle": "AQEB" + id * 5, "body": json.dumps(body)}

@@ -1,9 +1,9 @@
-"""How many request units DynamoDB bills, by AWS's rule: computed here alone, since emulators bill wrongly.
+"""The capacity units that DynamoDB bills, by AWS's rules. They are computed here because emulators get them wrong.
 
-An item's size is that of its attributes' names and values; a write is billed by the larger of what was there and what
-is there afterwards, in steps of 1 KB, a read in steps of 4 KB, an item that is not there as the smallest there is.
-A conditional write that is refused is billed like one that is not. In a transaction everything counts twice.
-Sources: Amazon DynamoDB Developer Guide, "DynamoDB item sizes and formats" and "DynamoDB read and write operations".
+An item's size is that of its attributes' names and values. A write is billed by the larger of the item's sizes before
+and after it, in steps of 1 KB; a read in steps of 4 KB; a missing item like the smallest item. A conditional write
+costs the same whether or not its condition holds. In a transaction, everything counts twice. Sources: Amazon DynamoDB
+Developer Guide, "DynamoDB item sizes and formats" and "DynamoDB read and write operations".
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Item = dict[str, dict[str, Any]]
-"""An item as it is on the wire: `{"id": {"S": "a"}}`."""
+"""An item on the wire: `{"id": {"S": "a"}}`."""
 
 
 class Work(Enum):
-    """What is asked of one item: the bytes that a unit covers, and how many units such a step costs."""
+    """The operations on one item: the bytes that a step covers, and the units that each step costs."""
 
     WRITE = (1024, 1.0)
     TRANSACTED_WRITE = (1024, 2.0)
@@ -61,6 +61,6 @@ def _value_bytes(value: Mapping[str, Any]) -> int:
 
 
 def _number_bytes(text: str) -> int:
-    """One byte for two significant digits, and one more; a sign takes another."""
+    """One byte for every two significant digits, one more, and another for a minus sign."""
     digits = text.lower().partition("e")[0].lstrip("-+").replace(".", "").strip("0")
     return (len(digits) + 1) // 2 + 1 + text.startswith("-")

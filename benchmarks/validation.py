@@ -1,7 +1,7 @@
-"""Whether our endpoint may stand for DynamoDB: each subject must leave the same records on it as on an emulator.
+"""Checks that our endpoint behaves like DynamoDB: each subject must leave the same records on it as on an emulator.
 
-`python -m benchmarks.validation SUBJECT EVENTS` handles two batches, the second of which has messages of the first
-again, and prints the records that are there afterwards.
+`python -m benchmarks.validation SUBJECT EVENTS` handles two batches, the second of which repeats messages of the first,
+and prints the records that it leaves.
 """
 
 from __future__ import annotations
@@ -19,52 +19,46 @@ import boto3
 
 from benchmarks.endpoint import Loopback
 from benchmarks.measure import python
-from benchmarks.settings import Context, Settings, event, redelivered
+from benchmarks.settings import PLAIN, Context, event, redelivered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DRAWN = {"version", "claim_token"}
-"""Attributes that hold something that nobody else ever drew."""
+"""Attributes with random values."""
 
 MESSAGES = 30
-"""More than fit into one request."""
+"""More than one request can hold."""
 
 
 def main(subject: str, path: Path) -> None:
     """Handle the batches, and print the records."""
     with contextlib.redirect_stdout(io.StringIO()):
-        settings = Settings(table="records", entries="entries")
-        handler = importlib.import_module(f"benchmarks.subjects.{subject}").build(settings)
+        handler = importlib.import_module(f"benchmarks.subjects.{subject}").build(PLAIN)
         answers = [handler(batch, Context()) for batch in json.loads(path.read_text())]
     assert answers == [{"batchItemFailures": []}] * len(answers), answers
     items = boto3.client("dynamodb").scan(TableName="records", ConsistentRead=True)["Items"]
-    print(json.dumps(items, default=_bytes))
-
-
-def _bytes(value: object) -> str:
-    assert isinstance(value, bytes)
-    return value.hex()
+    print(json.dumps(items, default=bytes.hex))
 
 
 def differences(subjects: Sequence[str], endpoint: Loopback, emulator_url: str) -> dict[str, list[str]]:
-    """For each subject what its records on the two have not in common; nothing, where all is well."""
+    """For each subject, the ids of the records in which the two differ."""
     first, fresh = event(MESSAGES), event(MESSAGES)
     batches = [first, redelivered(first, fresh)]
     found: dict[str, list[str]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "events.json"
-        path.write_text(json.dumps(batches))
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(batches, file)
+        file.flush()
         for subject in subjects:
             key = "effective_key" if subject == "idemkit" else "id"
             endpoint.clear()
-            here, there = (_left_behind(subject, path, url, key) for url in (endpoint.url, emulator_url))
+            here, there = (_left_behind(subject, file.name, url, key) for url in (endpoint.url, emulator_url))
             found[subject] = _different(here, there, key)
     return found
 
 
-def _left_behind(subject: str, path: Path, url: str, key: str) -> list[dict[str, Any]]:
-    """The records, on a table of their own."""
+def _left_behind(subject: str, path: str, url: str, key: str) -> list[dict[str, Any]]:
+    """The records that a subject leaves in a new table."""
     access = {"region_name": "us-east-1", "aws_access_key_id": "benchmark", "aws_secret_access_key": "unchecked"}
     client = boto3.client("dynamodb", endpoint_url=url, **access)  # type: ignore[call-overload]  # plain strings
     client.create_table(
@@ -74,7 +68,7 @@ def _left_behind(subject: str, path: Path, url: str, key: str) -> list[dict[str,
         KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
     )
     try:
-        found: list[dict[str, Any]] = json.loads(python(["-m", "benchmarks.validation", subject, str(path)], url))
+        found: list[dict[str, Any]] = json.loads(python(["-m", "benchmarks.validation", subject, path], url))
     finally:
         client.delete_table(TableName="records")
     return found
@@ -88,12 +82,12 @@ def _different(here: Sequence[dict[str, Any]], there: Sequence[dict[str, Any]], 
 
 
 def _lasting(item: dict[str, Any]) -> dict[str, Any]:
-    """A record without what no two runs have in common: of times and drawn things only the type is left."""
+    """A record in which times and random values are replaced by their types, because they differ between runs."""
     return {name: next(iter(value)) if name in DRAWN or _is_moment(value) else value for name, value in item.items()}
 
 
 def _is_moment(value: dict[str, Any]) -> bool:
-    """Whether it is a number of seconds or milliseconds since 1970 that lies in our century."""
+    """Whether a value is a number large enough for seconds or milliseconds since 1970."""
     return "N" in value and float(value["N"]) > 1_000_000_000
 
 

@@ -1,1 +1,1 @@
-"""Functions as they would be deployed, for measuring how they start; each has a `start` that makes its clients."""
+"""Functions as they would be deployed, to measure their cold starts. Each has a `start`, which creates its clients."""

@@ -1,8 +1,8 @@
-"""Ours as it is deployed: a pydantic model for the body, a client for the queue and one for the table."""
+"""Our deployed application: a pydantic model for the body, one client for the queue and one for the table."""
 
 from app import consumer
 
 
 def start() -> None:
-    """Make what the first invocation would make."""
+    """Create what the first invocation would create."""
     assert consumer.store.client is not None

@@ -1,4 +1,4 @@
-"""Ours, with a plain body and one client."""
+"""Our consumer with a plain body and one client."""
 
 from aws_lambda_powertools import Logger, Metrics
 
@@ -9,10 +9,10 @@ store = DynamoDBStore(table_name="records")
 
 @sqs_consumer(store, logger=Logger(service="cold"), metrics=Metrics(namespace="Cold", service="cold"))
 def lambda_handler(transfer: dict) -> dict[str, str]:  # type: ignore[type-arg]  # the library asks for `dict` as such
-    """Answer with what was asked."""
+    """Return the transfer's id."""
     return {"posted": transfer["transfer_id"]}
 
 
 def start() -> None:
-    """Make what the first invocation would make."""
+    """Create what the first invocation would create."""
     assert store.client is not None

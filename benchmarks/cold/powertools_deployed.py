@@ -1,4 +1,4 @@
-"""Powertools with the same pydantic model for the body, a client for the queue and one for the table."""
+"""Powertools with the same pydantic model for the body, one client for the queue and one for the table."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ layer = DynamoDBPersistenceLayer(table_name="records", boto3_session=session)
 
 @idempotent_function(data_keyword_argument="record", config=config, persistence_store=layer)  # type: ignore[untyped-decorator]  # it has no types
 def handle(record: Any) -> dict[str, str]:
-    """Validate the body, and answer with what was asked."""
+    """Validate the body, and return the transfer's id."""
     return {"posted": Transfer.model_validate_json(record.body).transfer_id}
 
 
@@ -38,5 +38,5 @@ def lambda_handler(event: Any, context: Any) -> Any:
 
 
 def start() -> None:
-    """Make what the first invocation would make."""
+    """Create what the first invocation would create."""
     assert layer.client is not None

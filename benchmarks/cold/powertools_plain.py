@@ -1,4 +1,4 @@
-"""Powertools, with a plain body and one client."""
+"""Powertools with a plain body and one client."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ layer = DynamoDBPersistenceLayer(table_name="records")
 
 @idempotent_function(data_keyword_argument="record", config=config, persistence_store=layer)  # type: ignore[untyped-decorator]  # it has no types
 def handle(record: Any) -> dict[str, str]:
-    """Answer with what was asked."""
+    """Return the transfer's id."""
     return {"posted": record.json_body["transfer_id"]}
 
 
@@ -33,5 +33,5 @@ def lambda_handler(event: Any, context: Any) -> Any:
 
 
 def start() -> None:
-    """Make what the first invocation would make."""
+    """Create what the first invocation would create."""
     assert layer.client is not None

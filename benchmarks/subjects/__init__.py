@@ -1,5 +1,5 @@
-"""What is measured: each module has a `build`, which makes of settings what Lambda would call with an event.
+"""The subjects of the benchmark. Each module has a `build`, which returns a Lambda handler for given settings.
 
-All of them do the same for a message, read its body and return a small result, and tell the same of a batch: one log
-line and one set of metrics, by the same Logger and Metrics. Each is built as its own documentation advises.
+All handlers read a message's body and return a small result. All report a batch in one log line and one set of metrics,
+with the same Logger and Metrics. Each subject is built as its own documentation recommends.
 """

@@ -1,6 +1,6 @@
-"""The limit: the requests that ours sends for fresh messages, sent by a bare client with no protocol around them.
+"""The limit: the requests that our consumer sends for fresh messages, sent by a bare client without any protocol.
 
-Everything is made beforehand, statements and values; what is timed is the sending, by boto3's own client, in threads.
+All statements are prepared in advance. Only the sending is timed, in threads and with boto3's own client.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from boto3.session import Session
 
+from benchmarks.settings import TABLE
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.dynamodb.statements import insert, replacement_of, update
 from idempotent_receiver.dynamodb.store import client_config
@@ -21,16 +22,16 @@ from idempotent_receiver.protocol.transitions import Claim, Claimed, complete
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.settings import Event, Handler, Settings
+    from benchmarks.settings import Cell, Event, Handler
 
 THREADS = 8
-"""Connections at once; fewer wait longer, and more are slower, for Python runs them one at a time."""
+"""The fastest number of connections: fewer wait longer, and more compete for Python's one running thread."""
 
 Statements = list[dict[str, Any]]
 
 
-def build(settings: Settings) -> Handler:
-    """A function that sends an event's requests, which `prepare` has made of it."""
+def build(cell: Cell) -> Handler:
+    """A handler that sends the requests that `prepare` has added to an event."""
     client: Any = Session().client("dynamodb", config=client_config())
     pool = ThreadPoolExecutor(THREADS)
 
@@ -46,14 +47,14 @@ def build(settings: Settings) -> Handler:
     return lambda_handler
 
 
-def prepare(event: Event, settings: Settings) -> Event:
-    """The event with the requests for it: of every 25 messages the claims, then the settlements."""
+def prepare(event: Event) -> Event:
+    """The event with its requests: for every 25 messages the claims, then the settlements."""
     ids = [record["messageId"] for record in event["Records"]]
     chunks = [ids[start : start + WRITES_A_CALL] for start in range(0, len(ids), WRITES_A_CALL)]
-    return {**event, "Prepared": [_chunk(chunk, settings.table) for chunk in chunks]}
+    return {**event, "Prepared": [_chunk(chunk) for chunk in chunks]}
 
 
-def _chunk(ids: Sequence[str], table: str) -> tuple[Statements, Statements]:
+def _chunk(ids: Sequence[str]) -> tuple[Statements, Statements]:
     clock = SystemClock()
     now_ms = clock.epoch_ms()
     claims: Statements = []
@@ -65,20 +66,20 @@ def _chunk(ids: Sequence[str], table: str) -> tuple[Statements, Statements]:
         held = claim.applied(claiming)
         assert isinstance(held, Claimed)
         settling = complete(held, f'{{"posted":"{id}"}}').change(now_ms, clock.versions(1)[0])
-        claims.append(_insert(table, claiming))
-        settlements.append(_update(table, settling))
+        claims.append(_insert(claiming))
+        settlements.append(_update(settling))
     return claims, settlements
 
 
-def _insert(table: str, change: Change) -> dict[str, Any]:
+def _insert(change: Change) -> dict[str, Any]:
     held = attributes(change.new)
-    return {"Statement": insert(table, tuple(held)), "Parameters": [typed(value) for value in held.values()]}
+    return {"Statement": insert(TABLE, tuple(held)), "Parameters": [typed(value) for value in held.values()]}
 
 
-def _update(table: str, change: Change) -> dict[str, Any]:
+def _update(change: Change) -> dict[str, Any]:
     id, shape, put, standing = replacement_of(change)
     return {
-        "Statement": update(table, shape),
+        "Statement": update(TABLE, shape),
         "Parameters": [typed(value) for value in (*put.values(), id, *standing.values())],
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }

@@ -1,7 +1,7 @@
-"""idemkit: its DynamoDB backend and its queue adapter, by its coroutines, all messages of a batch at once.
+"""idemkit: its DynamoDB backend and its queue adapter as coroutines, with all messages of a batch at once.
 
-Its documentation prefers the coroutines to the synchronous calls under load. Its connections are as many as ours, and
-it stores a mark for a message and no result, as it does by default, which is the cheaper thing.
+Its documentation recommends coroutines over synchronous calls under load. It has as many connections as our client. By
+default it stores a marker for a message and no result, which is cheaper.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from botocore.config import Config
 from idemkit import ConsumerAction, IdempotentConsumer, QueueConfig
 from idemkit.backends.dynamodb import DynamoBackend
 
-from benchmarks.subjects.telling import telling
+from benchmarks.settings import TABLE
+from benchmarks.subjects.reporting import reporting
 
 if TYPE_CHECKING:
-    from benchmarks.settings import Event, Handler, Settings
+    from benchmarks.settings import Cell, Event, Handler
 
 CONNECTIONS = 32
 
 
-def build(settings: Settings) -> Handler:
-    """The consumer, on an event loop that lasts as long as its process."""
-    if settings.writes:
-        raise ValueError("idemkit has no writes of its own to compare")
+def build(cell: Cell) -> Handler:
+    """The consumer, on an event loop that runs as long as its process."""
+    if cell.writes:
+        raise ValueError("idemkit offers no writes to compare")
     loop = asyncio.new_event_loop()
-    consumer = loop.run_until_complete(_consumer(settings))
+    consumer = loop.run_until_complete(_consumer(cell))
 
     async def receive(event: Event) -> Any:
         results = await asyncio.gather(*(consumer.dispatch(record) for record in event["Records"]))
@@ -39,23 +40,23 @@ def build(settings: Settings) -> Handler:
         ]
         return {"batchItemFailures": [{"itemIdentifier": id} for id in failed]}
 
-    return telling(lambda event, context: loop.run_until_complete(receive(event)))
+    return reporting(lambda event, context: loop.run_until_complete(receive(event)))
 
 
-async def _consumer(settings: Settings) -> IdempotentConsumer:
+async def _consumer(cell: Cell) -> IdempotentConsumer:
     backend = DynamoBackend(
-        table=settings.table,
+        table=TABLE,
         endpoint_url=os.environ["AWS_ENDPOINT_URL"],
         create_table=False,
         config=Config(max_pool_connections=CONNECTIONS, retries={"mode": "standard", "max_attempts": 3}),
     )
-    at_once = asyncio.Semaphore(settings.concurrency)
+    at_once = asyncio.Semaphore(cell.concurrency)
 
     async def handle(record: dict[str, Any]) -> dict[str, Any]:
         transfer = json.loads(record["body"])
-        if settings.handler_seconds:
+        if cell.handler_seconds:
             async with at_once:
-                await asyncio.sleep(settings.handler_seconds)
+                await asyncio.sleep(cell.handler_seconds)
         return {"posted": transfer["transfer_id"]}
 
     config = QueueConfig(

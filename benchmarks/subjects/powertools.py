@@ -1,7 +1,7 @@
-"""AWS Lambda Powertools: BatchProcessor with idempotent_function on DynamoDB, as its documentation combines them.
+"""AWS Lambda Powertools: BatchProcessor with idempotent_function on DynamoDB, combined as in its documentation.
 
-It handles one message after the other: its utility for coroutines does not run a handler that is idempotent, and one
-store is not safe from several threads. So a `concurrency` is not for it.
+It handles one message after the other and ignores `concurrency`: its utility for coroutines does not support idempotent
+handlers, and its store is not thread-safe.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from aws_lambda_powertools.utilities.idempotency import (
 )
 from boto3.dynamodb.types import TypeSerializer
 
-from benchmarks.settings import entry
-from benchmarks.subjects.telling import telling
+from benchmarks.settings import ENTRIES, TABLE, entry
+from benchmarks.subjects.reporting import reporting
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-    from benchmarks.settings import Event, Handler, Settings
+    from benchmarks.settings import Cell, Event, Handler
 
 RETENTION_SECONDS = 30 * 24 * 60 * 60
 
 
-def build(settings: Settings) -> Handler:
+def build(cell: Cell) -> Handler:
     """The consumer, with metrics and its default logging."""
     processor = BatchProcessor(event_type=EventType.SQS)
     config = IdempotencyConfig(event_key_jmespath="messageId", expires_after_seconds=RETENTION_SECONDS)
-    layer = DynamoDBPersistenceLayer(table_name=settings.table)
-    put = _putter(settings)
+    layer = DynamoDBPersistenceLayer(table_name=TABLE)
+    put = _putter(cell)
 
     @idempotent_function(data_keyword_argument="record", config=config, persistence_store=layer)  # type: ignore[untyped-decorator]  # it has no types
     def handle(record: SQSRecord) -> dict[str, Any]:
         transfer = record.json_body
-        settings.pause()
-        if settings.writes:
+        cell.pause()
+        if cell.writes:
             put(transfer)
         return {"posted": transfer["transfer_id"]}
 
@@ -49,17 +49,17 @@ def build(settings: Settings) -> Handler:
             event=event, record_handler=lambda record: handle(record=record), processor=processor, context=context
         )
 
-    return telling(lambda_handler)
+    return reporting(lambda_handler)
 
 
-def _putter(settings: Settings) -> Any:
-    """What writes an entry: a request of its own, which commits apart from the record."""
-    if not settings.writes:
+def _putter(cell: Cell) -> Any:
+    """A function that writes an entry with a request of its own, separately from the record."""
+    if not cell.writes:
         return None
     client, serializer = boto3.client("dynamodb"), TypeSerializer()
 
     def put(transfer: dict[str, Any]) -> None:
         item = {name: serializer.serialize(value) for name, value in entry(transfer).items()}
-        client.put_item(TableName=settings.entries, Item=item)
+        client.put_item(TableName=ENTRIES, Item=item)
 
     return put

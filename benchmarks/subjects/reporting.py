@@ -1,4 +1,4 @@
-"""What the others tell of a batch, so that all tell as much: a log line, and counts with a duration as metrics."""
+"""A report of each batch for subjects that have none of their own: a log line, and metrics for counts and duration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from benchmarks.settings import Event, Handler
 
 
-def telling(handler: Handler) -> Handler:
+def reporting(handler: Handler) -> Handler:
     """The handler, with a log line and metrics for each batch."""
     logger, metrics = Logger(service="benchmark"), Metrics(namespace="Benchmark", service="benchmark")
 

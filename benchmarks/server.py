@@ -1,0 +1,120 @@
+"""A DynamoDB endpoint on loopback with a configurable round trip: `python -m benchmarks.server PORT`.
+
+It runs in a process of its own, so that its CPU time is not counted for a subject. A request takes effect on arrival;
+its response leaves one round trip later, and any number of requests may be in flight at once, as on a network. Besides
+DynamoDB's operations it takes three of the benchmark's own: `Bench.Delay`, `Bench.Clear` and `Bench.Bill`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import selectors
+import sys
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.endpoint import LOOPBACK
+from benchmarks.tables import Refused, Tables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LARGEST_REQUEST = 32 * 1024 * 1024
+
+
+class Endpoint:
+    """What all connections share: the tables, and the delay of responses."""
+
+    def __init__(self) -> None:
+        self.tables = Tables()
+        self.delay_seconds = 0.0
+
+    def answer(self, target: str, body: bytes) -> tuple[int, bytes, float]:
+        """Return a status, a body, and the seconds to wait before sending them."""
+        family, _, operation = target.partition(".")
+        request = json.loads(body or b"{}")
+        if family == "Bench":
+            return 200, json.dumps(self._bench(operation, request)).encode(), 0.0
+        try:
+            return 200, json.dumps(self.tables.execute(operation, request)).encode(), self.delay_seconds
+        except Refused as error:
+            type = f"com.amazonaws.dynamodb.v20120810#{error.code}"
+            response = {"__type": type, "message": str(error), **error.beside}
+            return 400, json.dumps(response).encode(), self.delay_seconds
+
+    def _bench(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        if operation == "Clear":
+            self.tables = Tables()
+        elif operation == "Delay":
+            self.delay_seconds = float(request["Seconds"])
+        bill = self.tables.bill
+        return {"requests": bill.requests.total(), "write_units": bill.write_units, "read_units": bill.read_units}
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection, with one request at a time, as HTTP/1.1 clients send them."""
+
+    def __init__(self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop) -> None:
+        self._endpoint = endpoint
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._received = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport for responses."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Answer every request that is complete."""
+        self._received += data
+        while (end := self._received.find(b"\r\n\r\n")) >= 0:
+            target, length = _headers(bytes(self._received[:end]))
+            if len(self._received) < end + 4 + length:
+                return
+            body = bytes(self._received[end + 4 : end + 4 + length])
+            del self._received[: end + 4 + length]
+            self._answer(target, body)
+        if len(self._received) > _LARGEST_REQUEST and self._transport is not None:
+            self._transport.abort()
+
+    def _answer(self, target: str, body: bytes) -> None:
+        status, answer, delay_seconds = self._endpoint.answer(target, body)
+        reason = "OK" if status == 200 else "Bad Request"
+        head = (
+            f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/x-amz-json-1.0\r\nContent-Length: {len(answer)}"
+        )
+        response = head.encode() + b"\r\n\r\n" + answer
+        if delay_seconds > 0:
+            self._loop.call_later(delay_seconds, self._send, response)
+        else:
+            self._send(response)
+
+    def _send(self, response: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(response)
+
+
+def _headers(head: bytes) -> tuple[str, int]:
+    """The operation, and the length of the body."""
+    fields = (line.partition(b":") for line in head.split(b"\r\n")[1:])
+    values = {name.lower(): value.strip() for name, _, value in fields}
+    return values.get(b"x-amz-target", b"").decode(), int(values.get(b"content-length", 0))
+
+
+async def _serve(port: int) -> None:
+    loop, endpoint = asyncio.get_running_loop(), Endpoint()
+    server = await loop.create_server(lambda: Connection(endpoint, loop), LOOPBACK, port)
+    async with server:
+        await server.serve_forever()
+
+
+def main(port: int) -> None:
+    """Serve until the process is ended."""
+    # select() waits with microsecond precision; epoll() would round every delay up to the next millisecond.
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())) as runner:
+        runner.run(_serve(port))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

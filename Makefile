@@ -254,7 +254,7 @@ fuzz: $(DEVELOPMENT) ## try hostile events, bodies and records by thousands (EXA
 	EXAMPLES=$(or $(EXAMPLES),5000) .venv/bin/pytest --numprocesses $(WORKERS) --dist loadgroup tests/fuzz $(ARGS)
 
 .PHONY: bench
-bench: $(BENCH) $(MINISTACK) $(if $(call installed,python3.13),.build/$(HOST).complete .build/peer-$(HOST)/.complete) ## measure us against others in 5 minutes (FULL=1: a grid in 30; ENFORCE=0: only report)
+bench: $(BENCH) $(MINISTACK) $(if $(AGAINST),,$(if $(call installed,python3.13),.build/$(HOST).complete .build/peer-$(HOST)/.complete)) ## measure us against others in 5 minutes (FULL=1: a grid in 30; ENFORCE=0: only report; AGAINST=../old: only against that checkout of this project)
 	@PYTHONPATH=src PYTHON_313=$(call installed,python3.13) .tools/bench/bin/python -m benchmarks
 
 # The functions of workflow.yaml.

@@ -1,6 +1,7 @@
 """`make bench`: measure, compare with what is promised, and write results.json, the plots and docs/scale.md.
 
-FULL=1 also measures the whole grid. ENFORCE=0 reports missed promises without failing.
+FULL=1 also measures the whole grid. ENFORCE=0 reports missed promises without failing. AGAINST=../old does nothing but
+compare this checkout with another one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import acceptance, cost, document, grid, memory, plots
+from benchmarks import acceptance, against, cost, document, grid, memory, plots
 from benchmarks.coldstart import cold_starts
 from benchmarks.cpus import keep_off_the_subjects
 from benchmarks.endpoint import ROOT, Loopback, running_endpoint
@@ -39,6 +40,9 @@ def main() -> int:
     """Measure everything; return 1 if a promise was missed."""
     started, before, cpus = time.monotonic(), machine(), keep_off_the_subjects()
     with running_endpoint() as endpoint:
+        if other := os.environ.get("AGAINST"):
+            print(against.compare(other, endpoint, cpus))
+            return 0
         _validate(endpoint)
         table = measured(acceptance.CELLS, endpoint, ROUNDS, cpus)
         full = measured(grid.cells(), endpoint, GRID_ROUNDS, cpus) if os.environ.get("FULL") == "1" else {}

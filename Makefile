@@ -1,37 +1,37 @@
-# Everything is made here. Needed beforehand: make, and a Python of 3.11 or newer with venv. `make help` lists the targets.
+# Everything is built here. You need make, and Python 3.11 or newer with venv. `make help` lists the targets.
 
 MAKEFLAGS += --no-builtin-rules
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-# An AWS profile or an activated environment of the caller's has no say in what is built and tested here.
+# The caller's activated environment must not affect what is built and tested here.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME CONDA_PREFIX
-# Hundreds of processes import the same packages: each would compile them anew.
+# Hundreds of processes import the same packages, and each would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
 export SAM_CLI_TELEMETRY := 0
-# The certificates that this machine trusts, a proxy's that inspects TLS among them. pip takes them by itself.
+# Use the certificates that this machine trusts, such as those of a TLS-inspecting proxy. pip does so by default.
 export UV_SYSTEM_CERTS ?= true
-# A Python is taken from this machine or not at all: nothing but packages is downloaded.
+# Use an installed Python. Only packages are downloaded.
 export UV_PYTHON_DOWNLOADS := never
 export UV_LINK_MODE := copy
 
-# The first that really runs: a version manager's shim answers to its name and then refuses.
+# The first Python that runs: a version manager's shim exists even if its Python is not installed.
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 	$$python -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 UV := .tools/uv/bin/uv
 
-# Of Lambda; template.yaml's parameters of the same names are what a deployed function has.
+# Lambda's runtime and architecture. template.yaml has parameters with the same names for the deployed function.
 RUNTIME ?= python3.13
 ARCHITECTURE ?= arm64
 PLATFORM = $(RUNTIME)-$(ARCHITECTURE)
 MACHINE := $(patsubst aarch64,arm64,$(shell uname -m))
 ENV ?= default
 EVENT ?= events/fresh.json
-# Processes that tests run in; tests/conftest.py says which must share one.
+# Test processes; tests/conftest.py says which tests must share one.
 WORKERS ?= 4
 
-# A target's stamp is touched when it is complete, so that nothing is downloaded twice and nothing half-made is trusted.
+# A target's stamp is touched once the target is complete, so that nothing is downloaded twice or used half-finished.
 PACKAGER := .tools/uv/.complete
 DEVELOPMENT := .venv/.complete
 MINISTACK := .tools/ministack/.complete
@@ -46,46 +46,46 @@ help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
-setup: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME_CLIENT) $(OPENAPI) ## make .venv and .tools with everything for development
+setup: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME_CLIENT) $(OPENAPI) ## set up .venv and .tools with everything for development
 
 .PHONY: run
-run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## play 500 transfers through the local cloud (N=500 SEED=1 PROTECTION=on STACK=name; or WORKFLOW=1 N=40)
+run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## run 500 transfers through the local cloud (N=500 SEED=1 PROTECTION=on STACK=name; or WORKFLOW=1 N=40)
 	@.venv/bin/python -m $(if $(WORKFLOW),local.workflow_run,local.run)
 
 .PHONY: cloud
-cloud: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## keep a local cloud with the application, to try `receiver`, the API and `sam local` against it, until Ctrl-C (PORT=4566 N=50 SEED=1 REQUEST_KEY=payload)
+cloud: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## run a local cloud with the application until Ctrl-C, to try `receiver`, the API and `sam local` (PORT=4566 N=50 SEED=1 REQUEST_KEY=payload)
 	@.venv/bin/python -m local.sandbox
 
-# `sam local` reads from the template that was built which architecture the code is for, so that nobody types it each time.
+# `sam local` reads the architecture from the built template, so that nobody has to pass it.
 SAM_BUILD ?= .aws-sam/build
 .PHONY: sam-local
-sam-local: $(SAM) ## build the functions for this machine, for `sam local invoke Consumer -e events/fresh.json` beside `make cloud PORT=4566`
+sam-local: $(SAM) ## build the functions for this machine, for `sam local invoke Consumer -e events/fresh.json` with `make cloud PORT=4566`
 	.tools/sam/bin/sam build --parameter-overrides Architecture=$(MACHINE) --build-dir "$(SAM_BUILD)"
 	sed 's/^    Default: arm64$$/    Default: $(MACHINE)/' "$(SAM_BUILD)/template.yaml" > "$(SAM_BUILD)/template.here"
 	mv "$(SAM_BUILD)/template.here" "$(SAM_BUILD)/template.yaml"
 
 .PHONY: test
-test: setup .build/host.complete .build/$(PLATFORM).complete ## run all tests (ARGS="-k name" for some)
+test: setup .build/host.complete .build/$(PLATFORM).complete ## run all tests (ARGS="-k name": only some)
 	.venv/bin/pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
 .PHONY: build
 build: .build/$(PLATFORM).complete .build/host.complete ## build the function for Lambda (.build/python3.13-arm64; RUNTIME=python3.14 ARCHITECTURE=x86_64) and for this machine (.build/host)
 
-# What is said on the command line takes the place of all that samconfig.toml has of it, so that is said again. What a
-# function runs on is always said: CloudFormation keeps a parameter that is not, whatever the build was for.
-said_in_samconfig = $(shell .tools/sam/bin/python -c 'import sys, tomllib; \
+# Parameters on the command line replace all of samconfig.toml's, so those are repeated here. Runtime and Architecture are
+# always passed: CloudFormation would keep the previous value of an omitted parameter, whatever the build was for.
+samconfig_overrides = $(shell .tools/sam/bin/python -c 'import sys, tomllib; \
 	tables = tomllib.load(open(sys.argv[1], "rb"))[sys.argv[2]]; \
-	said = [tables.get(each, {}).get("parameters", {}).get("parameter_overrides") for each in ("deploy", "global")]; \
-	said = next(filter(None, said), []); print(said if isinstance(said, str) else " ".join(said))' $(samconfig) $(ENV))
+	found = [tables.get(each, {}).get("parameters", {}).get("parameter_overrides") for each in ("deploy", "global")]; \
+	found = next(filter(None, found), []); print(found if isinstance(found, str) else " ".join(found))' $(samconfig) $(ENV))
 samconfig := $(if $(WORKFLOW),samconfig.workflow.toml,samconfig.toml)
 environments = $(shell sed -n 's/^\[\([a-z]*\)\.global\.parameters\]$$/\1/p' $(samconfig))
 configured := --config-file $(samconfig) --config-env $(ENV)
-# What make is told, else what samconfig.toml says, else the default above. $(1): the variable, $(2): the parameter.
-chosen = $(2)=$(if $(filter file,$(origin $(1))),$(or $(patsubst $(2)=%,%,$(filter $(2)=%,$(said_in_samconfig))),$($(1))),$($(1)))
-overrides = --parameter-overrides $(filter-out Runtime=% Architecture=%,$(said_in_samconfig)) \
+# make's variable if it is set, else samconfig.toml's value, else the default above. $(1): the variable, $(2): the parameter.
+chosen = $(2)=$(if $(filter file,$(origin $(1))),$(or $(patsubst $(2)=%,%,$(filter $(2)=%,$(samconfig_overrides))),$($(1))),$($(1)))
+overrides = --parameter-overrides $(filter-out Runtime=% Architecture=%,$(samconfig_overrides)) \
 	$(call chosen,RUNTIME,Runtime) $(call chosen,ARCHITECTURE,Architecture)
 
-# boto3, and so SAM, reads only the first of these; AWS's other tools read the second.
+# boto3 and SAM read only the first of these; AWS's other tools read the second.
 ifndef AWS_DEFAULT_REGION
 ifdef AWS_REGION
 deploy: export AWS_DEFAULT_REGION = $(AWS_REGION)
@@ -93,9 +93,9 @@ endif
 endif
 
 .PHONY: deploy
-deploy: $(SAM) $(if $(WORKFLOW),$(DEVELOPMENT)) ## build and deploy to AWS (ENV=default, staging or prod, as in samconfig.toml; RUNTIME=python3.14 ARCHITECTURE=x86_64; WORKFLOW=1 for the workflow beside it)
+deploy: $(SAM) $(if $(WORKFLOW),$(DEVELOPMENT)) ## build and deploy to AWS (ENV=default, staging or prod, as in samconfig.toml; RUNTIME=python3.14 ARCHITECTURE=x86_64; WORKFLOW=1: the workflow beside it)
 	$(if $(filter $(ENV),$(environments)),,$(error $(samconfig) has no table $(ENV): ENV is one of $(environments)))
-	@# Asked before the build, which takes a minute.
+	@# Before the build, which takes a minute.
 	@.tools/sam/bin/python -m local.sign_in $(samconfig) $(ENV)
 ifdef WORKFLOW
 	consumers=$$(.venv/bin/python -m local.workflow_stack $(ENV)) && \
@@ -124,22 +124,22 @@ check: $(DEVELOPMENT) $(SAM) $(CHECKOV) ## check format, lint, types, import dir
 	.venv/bin/python -m local.supply
 
 .PHONY: picture
-picture: $(DEVELOPMENT) $(MINISTACK) $(BENCH) .build/host.complete ## draw docs/dashboard.png from the figures of a run
+picture: $(DEVELOPMENT) $(MINISTACK) $(BENCH) .build/host.complete ## draw docs/dashboard.png from the metrics of a run
 	.venv/bin/python -m local.figures .build/figures.json
 	.tools/bench/bin/python -m local.picture .build/figures.json docs/dashboard.png
 
 .PHONY: mutants
-mutants: setup .build/host.complete ## plant known bugs, and see each one turn its tests red (BUGS="S17 lease")
+mutants: setup .build/host.complete ## plant known bugs and check that each one turns its tests red (BUGS="S17 lease")
 	.venv/bin/python -m tests.mutants $(BUGS)
 
 .PHONY: clean
-clean: ## remove everything that was made
+clean: ## remove everything that was built
 	rm -rf .venv .tools .build .aws-sam .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Several makes may be at work here: `sam build --parallel` and `sam sync` start one for each function. What they share is
-# made by one of them at a time. Whoever wants it asks for the lock and then looks again whether it is still to be made.
-# The kernel frees the lock when its holder ends, however that ends; the program `flock` is not everywhere.
+# Several makes may run at once: `sam build --parallel` and `sam sync` start one for each function. A lock lets only one of
+# them at a time build what they share; each takes the lock and then checks again whether there is anything to build. The
+# kernel releases the lock when its holder ends, however it ends. The program `flock` is not available everywhere.
 locked = mkdir -p .build && $(PYTHON) -c 'import fcntl, os, sys; lock = os.open(".build/lock", os.O_RDWR | os.O_CREAT); \
 	fcntl.flock(lock, fcntl.LOCK_EX); os.set_inheritable(lock, True); os.execvp(sys.argv[1], sys.argv[1:])'
 
@@ -157,33 +157,31 @@ $(DEVELOPMENT): pyproject.toml uv.lock | $(PACKAGER)
 	$(UV) sync --locked --all-extras --python .tools/uv/bin/python
 	@touch $@
 
-# These pin their own botocore, boto3 or pydantic: each gets an environment of its own, so that none of it decides what we run on.
+# These pin their own botocore, boto3 or pydantic. Each gets its own environment, so that none of them affects our versions.
 .tools/%/.complete: requirements/%.txt | $(PACKAGER)
 	$(UV) venv --quiet --clear --python .tools/uv/bin/python .tools/$*
 	$(UV) pip install $(if $(filter ministack,$*),--compile-bytecode) --python .tools/$*/bin/python --require-hashes -r $<
 	@touch $@
 
-# ---- The function -----------------------------------------------------------------------------------------------------
-
-# A build's name says what it is for: this machine (host), or Lambda's runtime and architecture (python3.13-arm64).
+# A build is named after its platform: this machine (host), or Lambda's runtime and architecture (python3.13-arm64).
 PLATFORMS := $(patsubst platforms/%/Makefile,%,$(wildcard platforms/*/Makefile))
 python = $(firstword $(subst -, ,$(1)))
-# These runtimes stand on Amazon Linux 2023. Only wheels are taken, for what is compiled here would run here only.
+# These runtimes use Amazon Linux 2023. Only wheels are installed, because what is compiled here might run only here.
 LINUX_arm64 := aarch64-manylinux_2_28
 LINUX_x86_64 := x86_64-manylinux_2_28
 wheels = $(if $(filter host,$(1)),,--python-version $(patsubst python%,%,$(call python,$(1))) \
 	--python-platform $(LINUX_$(lastword $(subst -, ,$(1)))))
-# Lambda's runtime brings the AWS SDK and what only that needs. On this machine nothing does.
+# Lambda's runtime provides the AWS SDK and its dependencies. On this machine, they are part of the build.
 SDK := boto3 botocore s3transfer urllib3 python-dateutil six
 left_out = $(if $(filter host,$(1)),,$(SDK:%=--no-emit-package %))
-# Bytecode saves a cold start from compiling. It fits one version of Python, so without that one none is shipped.
+# Bytecode spares a cold start the compilation. It fits only one version of Python, so it is left out if that is missing.
 interpreter = $(if $(filter host,$(1)),.tools/uv/bin/python,$(call installed,$(call python,$(1))))
 installed = $(shell for python in $(1) "$$($(UV) python find --no-project $(1:python%=%) 2>/dev/null)" \
 	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$(1:python%=%).*/bin/$(1); do \
 	$$python -c 'import sys; sys.exit("python%d.%d" % sys.version_info[:2] != "$(1)")' 2>/dev/null && echo $$python && break; done)
-# A package's age says nothing once it is copied and zipped, so bytecode is trusted as it is.
+# Copying and zipping change a file's age, so bytecode is not checked against it.
 compile = $(if $(call interpreter,$(1)),$(call interpreter,$(1)) -m compileall -q --invalidation-mode unchecked-hash \
-	-s "$(2)" -p /var/task $(3),@echo 'No $(call python,$(1)) runs here: the build for $(1) carries no bytecode and will start slower.')
+	-s "$(2)" -p /var/task $(3),@echo 'No $(call python,$(1)) runs here: the build for $(1) has no bytecode and will start more slowly.')
 
 .PRECIOUS: .build/packages-%/.complete
 .build/packages-%/.complete: pyproject.toml uv.lock Makefile | $(PACKAGER)
@@ -200,8 +198,8 @@ else
 	@touch $@
 endif
 
-# The library without the operator's side and what is for tests, and the application. $(1): the platform, $(2): the folder to fill, whose name is
-# quoted, for SAM says where it is, and the checkout may stand in a folder with a space in its name.
+# The application, and the library without the operator's side and without what is for tests. $(1): the platform, $(2): the
+# folder to fill. Its name is quoted, because SAM chooses it and the checkout's path may contain a space.
 define assemble
 	cp -R .build/packages-$(1)/packages/. "$(2)"
 	cp -R src/app src/idempotent_receiver "$(2)"
@@ -217,13 +215,13 @@ ifndef ALONE
 else
 	@rm -rf .build/$*.part && mkdir .build/$*.part
 	$(call assemble,$*,.build/$*.part)
-	@rm -rf .build/$* && mv .build/$*.part .build/$* # as late as can be: a function may be running from there
+	@rm -rf .build/$* && mv .build/$*.part .build/$* # as late as possible, because a function may be running from there
 	@touch $@
 endif
 
-# For measuring cold starts: the SDK as Lambda's runtime has it, and what others would deploy, packed like ours.
+# To measure cold starts: the SDK as in Lambda's runtime, and the package that others would deploy, built like ours.
 HOST := python3.13-$(MACHINE)
-# A cloud that is named may run functions as they are built for Lambda.
+# A named cloud may run functions that are built for Lambda.
 ifdef LOCALSTACK_HOST
 run cloud: .build/$(HOST).complete
 endif
@@ -238,29 +236,29 @@ install_peer = $(UV) pip install --quiet --python .tools/uv/bin/python $(call wh
 	@touch $@
 
 .PHONY: explore
-explore: $(DEVELOPMENT) ## play every schedule of small worlds (SETUPS="2x1 3x1" FAULTS=2 SECONDS=3600)
+explore: $(DEVELOPMENT) ## explore every schedule of small worlds (SETUPS="2x1 3x1" FAULTS=2 SECONDS=3600)
 	@.venv/bin/python -m tests.simulation.explore $(SETUPS) $(FAULTS:%=--faults %) $(SECONDS:%=--seconds %) $(PROCESSES:%=--processes %)
 
 .PHONY: simulate
-simulate: $(DEVELOPMENT) ## play random worlds by seed (SEEDS=10000 FIRST=0, SEED=7 tells one, SMALL=1: many chunks)
+simulate: $(DEVELOPMENT) ## simulate random worlds by seed (SEEDS=10000 FIRST=0; SEED=7: trace one; SMALL=1: many chunks)
 	@.venv/bin/python -m tests.simulation.simulate $(SEEDS:%=--seeds %) $(FIRST:%=--first %) $(SEED:%=--seed %) $(if $(SMALL),--small) $(PROCESSES:%=--processes %)
 
 .PHONY: chaos
-chaos: $(DEVELOPMENT) $(MINISTACK) ## kill and freeze workers behind a lying network, and close the books (N=20000 SEED=1 SEATS=4 PROTECTION=on)
+chaos: $(DEVELOPMENT) $(MINISTACK) ## kill and freeze workers behind a faulty network, and reconcile the ledger (N=20000 SEED=1 SEATS=4 PROTECTION=on)
 	@.venv/bin/python -m tests.chaos
 
 .PHONY: fuzz
-fuzz: $(DEVELOPMENT) ## try hostile events, bodies and records by thousands (EXAMPLES=5000)
+fuzz: $(DEVELOPMENT) ## try thousands of hostile events, bodies and records (EXAMPLES=5000)
 	EXAMPLES=$(or $(EXAMPLES),5000) .venv/bin/pytest --numprocesses $(WORKERS) --dist loadgroup tests/fuzz $(ARGS)
 
 .PHONY: bench
-bench: $(BENCH) $(MINISTACK) $(if $(AGAINST),,$(if $(call installed,python3.13),.build/$(HOST).complete .build/peer-$(HOST)/.complete)) ## measure us against others in 5 minutes (FULL=1: a grid in 30; ENFORCE=0: only report; AGAINST=../old: only against that checkout of this project)
+bench: $(BENCH) $(MINISTACK) $(if $(AGAINST),,$(if $(call installed,python3.13),.build/$(HOST).complete .build/peer-$(HOST)/.complete)) ## compare with other libraries in 5 minutes (FULL=1: a grid in 30; ENFORCE=0: only report; AGAINST=../old: only compare with another checkout)
 	@PYTHONPATH=src PYTHON_313=$(call installed,python3.13) .tools/bench/bin/python -m benchmarks
 
 # The functions of workflow.yaml.
 WORKFLOW_FUNCTIONS := Start Sweep Reconcile Debit Credit Receipt Refund
 
-# What `sam build` calls by a Makefile in platforms/, with the folder to fill in ARTIFACTS_DIR.
+# `sam build` calls these through a Makefile in platforms/. ARTIFACTS_DIR is the folder to fill.
 .PHONY: build-Consumer build-Api $(WORKFLOW_FUNCTIONS:%=build-%)
 ifndef ALONE
 build-Consumer build-Api $(WORKFLOW_FUNCTIONS:%=build-%):
@@ -270,10 +268,8 @@ build-Consumer build-Api $(WORKFLOW_FUNCTIONS:%=build-%): .build/packages-$(PLAT
 	$(call assemble,$(PLATFORM),$(ARTIFACTS_DIR))
 endif
 
-# -----------------------------------------------------------------------------------------------------------------------
-
 .PHONY: lock
-lock: $(PACKAGER) ## pin the newest allowed versions of everything
+lock: $(PACKAGER) ## pin the newest allowed versions of all dependencies
 	$(UV) lock --upgrade
 	for name in uv ministack sam runtime openapi checkov bench; do $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 \
 		--no-header --no-annotate --generate-hashes requirements/$$name.in -o requirements/$$name.txt; done

@@ -7,6 +7,7 @@ of that only the public names: its modules may be laid out in another way.
 
 from __future__ import annotations
 
+import os
 import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from benchmarks.measure import Rounds
 
 SIZES = (1, 10, 100, 1_000)
-PAIRS = 20
+PAIRS = int(os.environ.get("N") or 20)
 COUNTS = ("requests", "write_units", "read_units")
 
 

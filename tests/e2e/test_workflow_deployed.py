@@ -15,7 +15,7 @@ from app.transfers import Transfer
 from idempotent_receiver import DynamoDBStore
 from idempotent_receiver.dynamodb.values import typed
 from idempotent_receiver.protocol.transitions import AlreadyCompleted
-from idempotent_receiver.workflow.executions import Running, Start, Started, Workflow, name_of
+from idempotent_receiver.workflow import Running, Start, Started, Workflow, accept, name_of
 from local.caller import Caller, api_url
 from local.cloud import ACCOUNT, REGION
 from local.workflow_stack import deploy_workflow
@@ -171,7 +171,7 @@ def test_sixty_starts_at_once_under_one_key_make_one_execution(workflows: Workfl
     """The shipped start on the real store and the real machine, each in a thread of its own."""
     starter, start = workflows.workflow, workflows.start_of("sixty")
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        answers = list(pool.map(lambda n: starter.accept(start, starter.deadline(60_000), str(n)), range(AT_ONCE)))
+        answers = list(pool.map(lambda n: accept(starter, start, starter.deadline(60_000), str(n)), range(AT_ONCE)))
     assert sum(isinstance(answer, Started) for answer in answers) == 1
     assert all(isinstance(answer, Started | Running | AlreadyCompleted) for answer in answers)
     eventually(

@@ -32,13 +32,12 @@ MUTANTS = [
         name="the timer that ends the process is armed after the claim",
         promise=2,
         file="http/endpoint.py",
-        old="        with settings.lifetime(limits.deadline):\n"
-        "            return self._called(Call(settings.terms, key, fingerprint, limits), key, function, transaction)\n",
-        new="        call = Call(settings.terms, key, fingerprint, limits)\n"
+        old="        with settings.lifetime(context.deadline):\n"
+        "            call = calls.begin(key, fingerprint, context)\n",
+        new="        call = calls.begin(key, fingerprint, context)\n"
         "        begun = call.claim(settings.wait_seconds)\n"
         "        call.claim = lambda wait_seconds: begun\n"
-        "        with settings.lifetime(limits.deadline):\n"
-        "            return self._called(call, key, function, transaction)\n",
+        "        with settings.lifetime(context.deadline):\n",
         where=(UNIT.format("process_end"),),
     ),
     Mutant(
@@ -53,9 +52,9 @@ MUTANTS = [
         name="a call without a lease holds its key for ever",
         promise=6,
         file="function.py",
-        old="        if self.seconds is None:\n",
-        new="        if self.seconds is None:\n"
-        "            return self._within(Deadline.after(self.clock, 10**12), 'anybody')\n"
+        old="        if self.lease_seconds is None:\n",
+        new="        if self.lease_seconds is None:\n"
+        "            return self.calls.until(Deadline.after(self.calls.settings.clock, 10**12), 'anybody')\n"
         "        if False:\n",
         where=FUNCTION,
     ),
@@ -63,8 +62,9 @@ MUTANTS = [
         name="the loser's result is returned",
         promise=4,
         file="function.py",
-        old="        if isinstance(ended, Completed):\n            return handled.result",
-        new="        if hasattr(handled, 'result'):\n            return handled.result",
+        old="            case outcome.Duplicate(record):\n                return self._replayed(record, key)\n",
+        new="            case outcome.Duplicate(record):\n"
+        "                return self._replayed(record, key) if handled is None else handled.result\n",
         where=FUNCTION,
     ),
     Mutant(
@@ -73,7 +73,7 @@ MUTANTS = [
         file="http/endpoint.py",
         old="            case Duplicate(record):\n                return self._replayed(record)\n",
         new="            case Duplicate(record):\n"
-        "                return self._replayed(record) if handled is None else _returned(handled)\n",
+        "                return self._replayed(record) if handled is None else handled.result\n",
         where=HTTP,
     ),
     Mutant(
@@ -148,8 +148,8 @@ MUTANTS = [
         name="a request of nobody runs unprotected where no key is required",
         promise=3,
         file="http/request.py",
-        old="    except MissingKey as error:\n        # What lacks",
-        new="    except ZeroDivisionError as error:\n        # What lacks",
+        old="    except MissingKey as error:\n        # The scope",
+        new="    except ZeroDivisionError as error:\n        # The scope",
         where=HTTP,
     ),
     Mutant(
@@ -187,8 +187,8 @@ MUTANTS = [
         name="a load balancer's parameters count as they were encoded",
         promise=3,
         file="http/request.py",
-        old="            query = _query(shown, _decoded)\n",
-        new="            query = _query(shown)\n",
+        old="            query = _query(fields, partial(unquote_plus, errors=_NOT_TEXT))\n",
+        new="            query = _query(fields)\n",
         where=HTTP,
     ),
     Mutant(
@@ -201,7 +201,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a replay is not marked as one",
-        file="http/endpoint.py",
+        file="http/response.py",
         old="{**(response.get(place) or {}), REPLAYED: mark}",
         new="{**(response.get(place) or {})}",
         where=HTTP,
@@ -210,8 +210,8 @@ MUTANTS = [
         name="an answer is given whose transaction was not committed",
         promise=3,
         file="http/endpoint.py",
-        old="                return self._ours(problem.unsettled()) if self._keeps(handled) else _returned(handled)\n",
-        new="                return _returned(handled)\n",
+        old="                return self._ours(problem.unsettled()) if self._is_final(handled) else handled.result\n",
+        new="                return handled.result\n",
         where=HTTP,
     ),
     Mutant(
@@ -226,7 +226,7 @@ MUTANTS = [
         name="an answer that is not final is kept",
         promise=1,
         file="http/endpoint.py",
-        old="        return not isinstance(handled, Returned) or self.settings.is_final(status_of(handled.result))\n",
+        old="        return not isinstance(handled, Returned) or self.settings.is_final(_status_of(handled.result))\n",
         new="        return True\n",
         where=HTTP,
     ),
@@ -234,15 +234,15 @@ MUTANTS = [
         name="a request without a key runs unprotected",
         promise=3,
         file="http/endpoint.py",
-        old="            if not settings.required:\n",
-        new="            if error:\n",
+        old="            if isinstance(error, MissingKey) and not settings.required:\n",
+        new="            if isinstance(error, MissingKey):\n",
         where=HTTP,
     ),
     Mutant(
         name="an answer that was not kept is an empty one",
         file="http/endpoint.py",
         old="            return self._ours(problem.gone())\n",
-        new="            return self._replay_marked(None)\n",
+        new="            return self._marked(self._ours(json_response(200, '', {})))\n",
         where=HTTP,
     ),
     Mutant(
@@ -339,47 +339,47 @@ MUTANTS = [
     Mutant(
         name="an execution of another payload is taken for ours",
         promise=3,
-        file="workflow/executions.py",
-        old='        if _fingerprint_of(found.get("input")) != start.fingerprint:\n',
-        new="        if False:\n",
+        file="workflow/starts.py",
+        old='    if _fingerprint_of(found.get("input")) != start.fingerprint:\n',
+        new="    if False:\n",
         where=EXECUTIONS,
     ),
     Mutant(
         name="an execution that was faster than its hand-over is said to run",
-        file="workflow/executions.py",
-        old="                return _standing(found, Running(arn))\n",
-        new="                return Running(arn)\n",
+        file="workflow/starts.py",
+        old="            return _standing(found, Running(arn))\n",
+        new="            return Running(arn)\n",
         where=EXECUTIONS,
     ),
     Mutant(
         name="an execution that runs is refused because its hand-over was not confirmed",
-        file="workflow/executions.py",
-        old="        return Started(arn) if isinstance(answer, Unavailable) else answer\n",
-        new="        return answer\n",
+        file="workflow/starts.py",
+        old="    return Started(arn) if isinstance(answer, Unavailable) else answer\n",
+        new="    return answer\n",
         where=EXECUTIONS,
     ),
     Mutant(
         name="a starter that lives is swept up after",
         promise=2,
-        file="workflow/executions.py",
-        old="found.status != Status.INPROGRESS or not _orphaned(found, deadline.now_ms)",
+        file="workflow/orphans.py",
+        old="found.status != Status.INPROGRESS or not _lease_ended(found, deadline.now_ms)",
         new="found.status != Status.INPROGRESS",
         where=EXECUTIONS,
     ),
     Mutant(
         name="an execution is given up without looking again",
         promise=6,
-        file="workflow/executions.py",
-        old="            self.client.describe_execution(executionArn=self.arn_of(name))\n",
-        new="            raise self.client.exceptions.ExecutionDoesNotExist({}, '')\n",
+        file="workflow/orphans.py",
+        old="    found = workflow.describe(arn)\n",
+        new="    found = None\n",
         where=EXECUTIONS,
     ),
     Mutant(
         name="an execution of a replaced machine is looked for by another name",
         promise=6,
-        file="workflow/executions.py",
-        old="        arn = found.execution or self.arn_of(name)\n",
-        new="        arn = self.arn_of(name)\n",
+        file="workflow/orphans.py",
+        old="    arn = found.execution or workflow.arn_of(name)\n",
+        new="    arn = workflow.arn_of(name)\n",
         where=EXECUTIONS,
     ),
     Mutant(
@@ -409,8 +409,8 @@ MUTANTS = [
     Mutant(
         name="an execution that runs is swept up as if it were over",
         promise=2,
-        file="workflow/executions.py",
-        old='        if execution["status"] == "RUNNING":\n            return NothingToDo()\n',
+        file="workflow/orphans.py",
+        old='    if execution["status"] == "RUNNING":\n        return NothingToDo()\n',
         new="",
         where=EXECUTIONS,
     ),
@@ -434,16 +434,16 @@ MUTANTS = [
         name="an execution has its key no longer than its starter",
         promise=2,
         file="workflow/executions.py",
-        old="        return (self.timeout_seconds + HAND_OVER_MARGIN_SECONDS) * 1000\n",
-        new="        return 13_000\n",
+        old="        self.longest_seconds = longest_seconds\n",
+        new="        self.longest_seconds = 13\n",
         where=EXECUTIONS,
     ),
     Mutant(
         name="an orphan is started for ever",
         promise=6,
-        file="workflow/executions.py",
-        old="(found.attempts or 0) >= MOST_STARTS",
-        new="(found.attempts or 0) < 0",
+        file="workflow/orphans.py",
+        old="(found.attempts or 0) < MOST_STARTS",
+        new="(found.attempts or 0) >= 0",
         where=EXECUTIONS,
     ),
     Mutant(

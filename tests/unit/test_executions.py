@@ -10,21 +10,23 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 
 from idempotent_receiver import MemoryStore
 from idempotent_receiver.protocol import transitions
-from idempotent_receiver.protocol.exchange import Unavailable
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import NotApplied
 from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed, ClaimLost, OtherPayload, Settled
-from idempotent_receiver.workflow.executions import (
-    HAND_OVER_MARGIN_SECONDS,
-    MOST_STARTS,
+from idempotent_receiver.workflow import (
     Closed,
     NothingToDo,
     Running,
     Start,
     Started,
+    Unavailable,
     Workflow,
+    accept,
     name_of,
+    recover_orphan,
 )
+from idempotent_receiver.workflow.executions import HAND_OVER_MARGIN_SECONDS
+from idempotent_receiver.workflow.orphans import MOST_STARTS
 from tests.held_clock import HeldClock
 from tests.machines import MACHINE, Killed, Machines
 
@@ -50,10 +52,10 @@ class Desk:
 
     def ask(self, payload: Any = 1) -> object:
         start = self.workflow.start_of(NAME, f"f{payload}", payload)
-        return self.workflow.accept(start, self.workflow.deadline(10_000), "request")
+        return accept(self.workflow, start, self.workflow.deadline(10_000), "request")
 
     def sweep(self) -> object:
-        return self.workflow.recover_orphan(NAME, self.workflow.deadline(10_000), "sweep")
+        return recover_orphan(self.workflow, NAME, self.workflow.deadline(10_000), "sweep")
 
     def record(self) -> Record:
         (found,) = self.store.read([f"transfers#{NAME}"])
@@ -119,7 +121,7 @@ def test_a_request_that_is_too_late_by_either_clock_claims_nothing(desk: Desk) -
     """The machine was suspended before its claim: by the clock that stood still there would be time."""
     deadline = desk.workflow.deadline(10_000)
     desk.clock.stepped_seconds += 3600
-    answer = desk.workflow.accept(desk.workflow.start_of(NAME, "f1", 1), deadline, "request")
+    answer = accept(desk.workflow, desk.workflow.start_of(NAME, "f1", 1), deadline, "request")
     assert answer == Unavailable("the time to begin is over")
     assert desk.store.items == {}
 
@@ -239,7 +241,7 @@ def test_what_was_started_while_it_was_given_up_is_not_given_up(desk: Desk, monk
 
     monkeypatch.setattr(desk.machines, "describe_execution", meanwhile)
     # A sweep that has the time for it: this one takes longer than a starter's lease.
-    assert desk.workflow.recover_orphan(NAME, desk.workflow.deadline(60_000), "sweep") == Started(ARN)
+    assert recover_orphan(desk.workflow, NAME, desk.workflow.deadline(60_000), "sweep") == Started(ARN)
     assert desk.record().execution == ARN
 
 
@@ -258,11 +260,11 @@ def test_an_execution_of_a_replaced_machine_is_never_called_unstarted(desk: Desk
         clock=desk.clock,
     )
     deadline = replaced.deadline(10_000)
-    assert replaced.recover_orphan(NAME, deadline, "sweep") == Closed(
+    assert recover_orphan(replaced, NAME, deadline, "sweep") == Closed(
         ARN, "ABORTED", desk.machines.executions[NAME]["input"]
     )
     desk.machines.executions.clear()
-    answer = replaced.recover_orphan(NAME, deadline, "sweep")
+    answer = recover_orphan(replaced, NAME, deadline, "sweep")
     assert isinstance(answer, AlreadyFailed)
     assert json.loads(answer.record.error or "")["type"] == "ExecutionGone"
 
@@ -274,7 +276,7 @@ def test_the_same_payload_in_other_words_finds_its_execution(desk: Desk) -> None
         desk.ask()
     desk.let_the_lease_end()
     again = desk.workflow.start_of(NAME, "f1", {"sent_at": 2})
-    assert desk.workflow.accept(again, desk.workflow.deadline(10_000), "request") == Started(ARN)
+    assert accept(desk.workflow, again, desk.workflow.deadline(10_000), "request") == Started(ARN)
 
 
 def test_a_key_whose_record_is_gone_finds_its_execution_by_name(desk: Desk) -> None:

@@ -13,7 +13,7 @@ import pytest
 from moto import mock_aws
 
 from idempotent_receiver import DynamoDBStore, MemoryStore, body_field, http_endpoint, idempotent, sqs_consumer
-from idempotent_receiver.workflow.executions import Workflow
+from idempotent_receiver.workflow import Workflow
 from tests.contexts import Context
 from tests.held_clock import HeldClock
 from tests.simulation.world import sqs_record

@@ -12,8 +12,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 
 from idempotent_receiver import MemoryStore, PermanentError, header, payload_key
 from idempotent_receiver.protocol import transitions
-from idempotent_receiver.workflow.endpoint import workflow_endpoint
-from idempotent_receiver.workflow.executions import Workflow, name_of
+from idempotent_receiver.workflow import Workflow, name_of, workflow_endpoint
 from tests.held_clock import HeldClock
 from tests.machines import MACHINE, Machines
 

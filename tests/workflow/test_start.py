@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver.workflow.executions import name_of
+from idempotent_receiver.workflow import name_of
 from tests.workflow.conftest import TRANSFER
 
 if TYPE_CHECKING:

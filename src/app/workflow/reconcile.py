@@ -16,11 +16,10 @@ from app.workflow.wiring import logger, workflow
 from idempotent_receiver import FingerprintMismatch, PermanentError
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.protocol import transitions
-from idempotent_receiver.protocol.exchange import Unavailable
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.transaction import ConditionFailed
 from idempotent_receiver.protocol.transitions import ClaimLost
-from idempotent_receiver.workflow.executions import NEVER_STARTED, Closed
+from idempotent_receiver.workflow import NEVER_STARTED, Closed, Unavailable
 
 Reconciled = Literal["settled", "completed", "returned", "person", "stranger"]
 

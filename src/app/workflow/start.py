@@ -10,7 +10,7 @@ from app.transfers import Transfer
 from app.workflow.wiring import workflow
 from idempotent_receiver.errors import PermanentError, invalid_body
 from idempotent_receiver.handler.annotations import field_names
-from idempotent_receiver.workflow.endpoint import workflow_endpoint
+from idempotent_receiver.workflow import workflow_endpoint
 
 _transfer = TypeAdapter(Transfer)
 _names = field_names(_transfer)

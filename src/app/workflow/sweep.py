@@ -14,9 +14,8 @@ from aws_lambda_powertools.metrics import MetricUnit, single_metric
 from app.workflow.reconcile import reconciled
 from app.workflow.wiring import dynamodb, logger, workflow
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.protocol.exchange import Unavailable
 from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed, OtherPayload, Unreadable
-from idempotent_receiver.workflow.executions import Closed, NothingToDo, Running, Started
+from idempotent_receiver.workflow import Closed, NothingToDo, Running, Started, Unavailable, recover_orphan
 
 _PAGE = 25
 _STOP_SECONDS = 8.0
@@ -53,7 +52,7 @@ def lambda_handler(event: Any, context: Any) -> dict[str, int]:
 
 def _recovered(name: str, deadline: Deadline, context: Any) -> str:
     try:
-        answer = workflow.recover_orphan(name, deadline, context.aws_request_id)
+        answer = recover_orphan(workflow, name, deadline, context.aws_request_id)
         if isinstance(answer, Closed):
             return reconciled(answer, deadline, context)
     except Exception as error:  # noqa: BLE001  # one orphan must not stop the others; the next sweep finds it again

@@ -10,7 +10,7 @@ from botocore.config import Config
 
 from idempotent_receiver import DynamoDBStore
 from idempotent_receiver.dynamodb.store import client_config
-from idempotent_receiver.workflow.executions import Workflow
+from idempotent_receiver.workflow import Workflow
 
 _quick = Config(connect_timeout=1, read_timeout=3, retries={"mode": "standard", "total_max_attempts": 2})
 

@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any
 
 from idempotent_receiver import options
-from idempotent_receiver.clock import Clock, Deadline, SystemClock
+from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler.attempt import Attempt, Handle, Handled, run
-from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, Results, fetched
+from idempotent_receiver.handler.results import fetched
 from idempotent_receiver.handler.single_call import Call, CallContext, CallSettings, Ended
 from idempotent_receiver.payload import Payload, PayloadKey, payload_key
 from idempotent_receiver.protocol.record import Record
-from idempotent_receiver.protocol.store import RecordStore, record_id
+from idempotent_receiver.protocol.store import record_id
 from idempotent_receiver.sqs import keys
 
 Key = Callable[..., str] | PayloadKey
@@ -25,7 +25,7 @@ _FOR_MESSAGES = (payload_key, keys.message_attribute, keys.body_field, keys.mess
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """How the calls of one function are made; `checked` makes one of a way in's options."""
+    """How the calls of one function are made."""
 
     settings: CallSettings
     key: Key
@@ -33,49 +33,18 @@ class Calls:
     lease_margin_seconds: float
     stop_margin_seconds: float
 
-    @classmethod
-    def checked(
-        cls,
-        way_in: str,
-        store: RecordStore,
-        *,
-        key: Key,
-        refused_keys: tuple[Callable[..., Any], ...] = (),
-        payload: Payload | None,
-        results: Results | None,
-        retention_seconds: int,
-        lease_margin_seconds: float,
-        stop_margin_seconds: float,
-        failures_are_answers: bool = False,
-        error_texts: bool,
-        clock: Clock | None,
-    ) -> "Calls":
-        """The options as given, with `refused_keys` for strategies that make no key of this way in's calls.
-
-        Raises TypeError or ValueError for an option that cannot work.
+    def check(self, way_in: str, *refused_keys: Callable[..., Any]) -> None:
+        """Raise TypeError or ValueError for an option that cannot work, such as one of the `refused_keys`: strategies
+        that make no key of this way in's calls.
         """
-        options.require_store(store, way_in)
-        options.require_call_key(key, (*_FOR_MESSAGES, *refused_keys))
-        options.require_namespace(store)
-        options.require_kind(payload, "payload", "a Payload(fields=..., without=...)", "fingerprint")
-        options.require_kind(results, "results", "a S3Results(bucket, client)", "put", "get")
-        options.require_count(retention_seconds, "retention_seconds")
-        options.require_numbers(lease_margin_seconds=lease_margin_seconds, stop_margin_seconds=stop_margin_seconds)
-        settings = CallSettings(
-            store=store,
-            clock=SystemClock() if clock is None else clock,
-            retention_seconds=retention_seconds,
-            largest_record_bytes=LARGEST_INLINE_BYTES,
-            results=results,
-            failures_are_answers=failures_are_answers,
-            error_texts=error_texts,
-        )
-        return cls(
-            settings=settings,
-            key=key,
-            payload=payload,
-            lease_margin_seconds=lease_margin_seconds,
-            stop_margin_seconds=stop_margin_seconds,
+        options.require_store(self.settings.store, way_in)
+        options.require_call_key(self.key, (*_FOR_MESSAGES, *refused_keys))
+        options.require_namespace(self.settings.store)
+        options.require_kind(self.payload, "payload", "a Payload(fields=..., without=...)", "fingerprint")
+        options.require_kind(self.settings.results, "results", "a S3Results(bucket, client)", "put", "get")
+        options.require_count(self.settings.retention_seconds, "retention_seconds")
+        options.require_numbers(
+            lease_margin_seconds=self.lease_margin_seconds, stop_margin_seconds=self.stop_margin_seconds
         )
 
     def usable(self, key: object) -> str:

@@ -5,19 +5,21 @@ claim within which the call is made. Outside, `lease_seconds` says how long a ca
 """
 
 import inspect
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
-from functools import update_wrapper
+from dataclasses import dataclass
+from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from idempotent_receiver import errors, options
 from idempotent_receiver.calls import Calls, Key, run_once
-from idempotent_receiver.clock import Clock, Deadline
+from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.annotations import hints_of, wants_transaction
 from idempotent_receiver.handler.attempt import Attempt, Handled, Returned, current_attempt, run_async
-from idempotent_receiver.handler.results import ResultGone, Results
-from idempotent_receiver.handler.single_call import Call, CallContext, Ended
+from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, ResultGone, Results
+from idempotent_receiver.handler.single_call import Call, CallContext, CallSettings, Ended
 from idempotent_receiver.payload import EVERYTHING, Document, Payload, PayloadKey
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record
@@ -66,18 +68,21 @@ def idempotent(
     """
     if lease_seconds is not None:
         options.require_numbers(lease_seconds=lease_seconds)
-    calls = Calls.checked(
-        "idempotent",
-        store,
+    calls = Calls(
+        settings=CallSettings(
+            store=store,
+            clock=SystemClock() if clock is None else clock,
+            retention_seconds=retention_seconds,
+            largest_record_bytes=LARGEST_INLINE_BYTES,
+            results=results,
+            error_texts=error_texts,
+        ),
         key=key,
         payload=payload,
-        results=results,
-        retention_seconds=retention_seconds,
         lease_margin_seconds=lease_margin_seconds,
         stop_margin_seconds=stop_margin_seconds,
-        error_texts=error_texts,
-        clock=clock,
     )
+    calls.check("idempotent")
 
     def wrap(function: Function) -> Function:
         wrapped = _Wrapped(function, calls, lease_seconds)
@@ -101,11 +106,9 @@ class _Wrapped:
             raise TypeError(f"{self.name}: put @idempotent below @staticmethod or @classmethod, on the function itself")
         self.asynchronous = inspect.iscoroutinefunction(function)
         self.transaction = wants_transaction(function, calls.settings.store)
-        signature = inspect.signature(function)
-        self.signature = signature.replace(
-            parameters=[one for name, one in signature.parameters.items() if name != self.transaction]
-        )
-        self.transaction_place = _place(signature, self.transaction)
+        self.full_signature = inspect.signature(function)
+        callers = [one for one in self.full_signature.parameters.values() if one.name != self.transaction]
+        self.signature = self.full_signature.replace(parameters=callers)
         self.return_values = _ReturnValues(calls, hints_of(function, self.name).get("return", Any))
 
     def plain(self) -> Callable[..., Any]:
@@ -168,20 +171,28 @@ class _Wrapped:
 
     def _run(self, attempt: Attempt, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function, with its transaction in its place among the caller's arguments."""
-        name, place = self.transaction, self.transaction_place
-        if name is None:
+        if self.transaction is None:
             return self.function(*args, **kwargs)
-        if place is not None and len(args) > place:
-            return self.function(*args[:place], attempt.transaction, *args[place:], **kwargs)
-        return self.function(*args, **kwargs, **{name: attempt.transaction})
+        bound = self.signature.bind(*args, **kwargs)
+        given = {**bound.arguments, self.transaction: attempt.transaction}
+        bound = inspect.BoundArguments(self.full_signature, OrderedDict(given))
+        return self.function(*bound.args, **bound.kwargs)
 
 
+@dataclass
 class _ReturnValues:
-    """What a function's calls return."""
+    """What a function's calls return: values of this type."""
 
-    def __init__(self, calls: Calls, type: Any) -> None:
-        self.calls, self.type = calls, type
-        self._adapter: TypeAdapter[Any] | None = None
+    calls: Calls
+    type: Any
+
+    @cached_property
+    def adapter(self) -> "TypeAdapter[Any]":
+        """What reads a stored value."""
+        # Imported where it is used: the first call of a key needs none of it.
+        from pydantic import TypeAdapter  # noqa: PLC0415
+
+        return TypeAdapter(self.type)
 
     def of(self, ended: Ended, key: str, handled: Handled | None = None) -> Any:
         """The result of a call. Raises the exception that an outcome without one means to the caller."""
@@ -200,13 +211,8 @@ class _ReturnValues:
             raise errors.ResultUnavailable(key, f"the effect is done; {error}") from error
         if data is None:
             return None
-        # Imported where it is used: the first call of a key needs none of it.
-        from pydantic import TypeAdapter  # noqa: PLC0415
-
         try:
-            if self._adapter is None:
-                self._adapter = TypeAdapter(self.type)
-            return self._adapter.validate_json(data)
+            return self.adapter.validate_json(data)
         except ValueError as error:
             text = f"the effect is done; its result no longer fits the return type {self.type!r}"
             raise errors.ResultUnavailable(key, text) from error
@@ -236,14 +242,6 @@ def _error(ended: Ended, key: str) -> BaseException:
             raise AssertionError(
                 "a result is no error, a function has no dead letters, and its failures are no answers"
             )
-
-
-def _place(signature: inspect.Signature, name: str | None) -> int | None:
-    """Which of the positional arguments a parameter is; None for one that is keyword-only."""
-    for place, parameter in enumerate(signature.parameters.values()):
-        if parameter.name == name and parameter.kind is not parameter.KEYWORD_ONLY:
-            return place
-    return None
 
 
 async def _to_its_end(job: Callable[[], Result]) -> Result:

@@ -1,7 +1,7 @@
-"""Which part of a payload counts: its canonical form, its fingerprint, and keys that are made of it.
+"""The part of a payload that counts: its canonical form, its fingerprint, and keys made of it.
 
-One form serves all ways in: RFC 8785 (canonical JSON), so that white space and the order of names do not matter.
-What has no such form (no JSON, a name twice in one object, integers over 2^53) counts by its raw bytes.
+All ways in use RFC 8785 (canonical JSON), so white space and the order of names do not matter. A payload without a
+canonical form (not JSON, a name twice in one object, integers over 2^53) counts by its raw bytes.
 """
 
 import json
@@ -18,8 +18,8 @@ from idempotent_receiver.errors import UnusableKey
 
 
 def json_of(text: str) -> Any:
-    """What a JSON text says. Raises ValueError for what is no JSON, or has a name twice in one object: readers differ
-    in which of the two they take. Raises RecursionError for what is nested too deep.
+    """The value of a JSON text. Raises RecursionError if it is nested too deep, ValueError if it is not JSON, or if an
+    object in it has a name twice: parsers differ in which of the two they take.
     """
     return _DECODER.decode(text)
 
@@ -31,13 +31,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-# Made once: `json.loads` with a hook makes a decoder a call, which costs more than the hook.
+# Made once: `json.loads` with a hook makes a decoder for each call, which costs more than the hook.
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A payload as it is compared: the bytes it came in, and what they say where they are JSON that says it once."""
+    """A payload as it is compared: its raw bytes and, if they are JSON without repeated names, its value."""
 
     raw: bytes
     value: Any = None
@@ -45,12 +45,12 @@ class Document:
 
     @classmethod
     def of_text(cls, text: str) -> "Document":
-        """The document that a body is."""
+        """The document in a body."""
         return cls.of_bytes(text.encode("utf-8", "surrogatepass"))
 
     @classmethod
     def of_bytes(cls, raw: bytes) -> "Document":
-        """The document that these bytes are."""
+        """The document in these bytes."""
         try:
             return cls(raw, json_of(raw.decode("utf-8", "surrogatepass")), is_json=True)
         except (ValueError, RecursionError):
@@ -58,11 +58,12 @@ class Document:
 
 
 Query = Sequence[tuple[str, str]]
-"""The parameters of a query string, decoded and in their canonical order."""
+"""The parameters of a query string, decoded and in canonical order."""
 
 
-def _several(names: Iterable[str] | None, option: str, kind: str) -> tuple[str, ...]:
-    if names is not None and not isinstance(names, str):
+def _copied(names: object, option: str, kind: str) -> tuple[str, ...]:
+    """A copy: what counts must not change when a caller's list does."""
+    if isinstance(names, Iterable) and not isinstance(names, str):
         several = tuple(names)
         if all(isinstance(name, str) for name in several):
             return several
@@ -71,13 +72,13 @@ def _several(names: Iterable[str] | None, option: str, kind: str) -> tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What of a payload counts: all of it, the `fields` that a JMESPath expression finds, or all but some.
+    """The part of a payload that counts: all of it, the `fields` that a JMESPath expression finds, or all but some.
 
-    `without` names fields to leave out, by dotted paths: `("sent_at", "meta.trace")`; one that is not there does no
-    harm. `without_query` names parameters of an HTTP request's query string to leave out: all others count, whatever
-    the `fields`. Two payloads with the same counting part are the same payload.
+    `without` names fields to leave out, by dotted paths: `("sent_at", "meta.trace")`; a missing one does no harm.
+    `without_query` names parameters of an HTTP request's query string to leave out: all others count, whatever the
+    `fields`. Two payloads are the same if the parts that count are.
 
-    Raises ValueError for what is no JMESPath expression, TypeError for names that are no sequence of texts.
+    Raises ValueError if `fields` is not a JMESPath expression, TypeError if names are not a sequence of strings.
     """
 
     fields: str | None = None
@@ -85,25 +86,24 @@ class Payload:
     without_query: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        # A copy: what counts must not change when a caller's list does.
-        object.__setattr__(self, "without", _several(self.without, "without", "paths"))
-        object.__setattr__(self, "without_query", _several(self.without_query, "without_query", "names"))
+        object.__setattr__(self, "without", _copied(self.without, "without", "paths"))
+        object.__setattr__(self, "without_query", _copied(self.without_query, "without_query", "names"))
         if self.fields is not None:
             compiled(self.fields, "fields")
 
     def fingerprint(self, document: Document, *context: str, query: Query = ()) -> str:
-        """SHA-256 of the part that counts, and of the `context` it was said in, a method and a path with their `query`.
+        """SHA-256 of the part that counts, and of its `context`: a request's method and path, with their `query`.
 
-        Raises UnusableKey where the fields that should count are not there.
+        Raises UnusableKey if the fields that count are missing.
         """
         digest = sha256()
-        asked = [part for pair in query if pair[0] not in self.without_query for part in pair]
-        if asked:
+        parameters = [part for pair in query if pair[0] not in self.without_query for part in pair]
+        if parameters:
             # Without a query nothing is added, so that earlier records keep their fingerprints. What is hashed then
             # begins with a digit, so no body can be written that reads like a query.
-            digest.update(f"?{len(asked)}:".encode())
-        for part in (*asked, *context):
-            # With its length, so that no two contexts read the same end to end.
+            digest.update(f"?{len(parameters)}:".encode())
+        for part in (*parameters, *context):
+            # With its length, so that no two contexts are the same when joined.
             digest.update(f"{len(part)}:".encode() + part.encode("utf-8", "surrogatepass"))
         digest.update(self._counting(document))
         return digest.hexdigest()
@@ -134,9 +134,9 @@ class Payload:
         assert self.fields is not None
         try:
             found = jmespath.search(self.fields, part)
-        except Exception:  # noqa: BLE001  # a JMESPath function raises what it likes over a payload that it does not fit
+        except Exception:  # noqa: BLE001  # a JMESPath function may raise anything for a payload that does not fit it
             found = None
-        # `[a, b]` finds a list of nulls where neither is: as a key it would make all such payloads one.
+        # `[a, b]` finds a list of nulls if both are missing: as a key it would make all such payloads one.
         within = found.values() if isinstance(found, dict) else found if isinstance(found, list) else [found]
         if all(each is None for each in within):
             raise UnusableKey(f"the payload has no {self.fields!r}")
@@ -148,13 +148,13 @@ EVERYTHING = Payload()
 
 
 def fingerprint(body: str) -> str:
-    """SHA-256 of all of a body, in its canonical form."""
+    """SHA-256 of a whole body in canonical form."""
     return EVERYTHING.fingerprint(Document.of_text(body))
 
 
 @dataclass(frozen=True, slots=True)
 class PayloadKey:
-    """A key strategy: the fingerprint of what counts. `payload_key` makes one."""
+    """A key strategy: the fingerprint of the part that counts. `payload_key` makes one."""
 
     payload: Payload
 
@@ -172,11 +172,11 @@ def payload_key(
 ) -> PayloadKey:
     """A key made of the payload itself: of its `fields` (JMESPath), or of all of it `without` some (dotted paths).
 
-    For clients and producers that send no key of their own: the same payload is the same request. Two requests that
-    are meant to be two must then differ in something that counts. Over HTTP, method, path and query string count too,
-    but for the parameters that `without_query` names; a default `payload` does not compare those either. It does
-    compare the fields that make no part of the key, so that other values of them are a mismatch: tell `payload` the
-    same, `payload=Payload(without=["sent_at"])`.
+    For clients and producers that send no key of their own: the same payload is the same request, so two requests that
+    are meant to be two must differ in something that counts. Over HTTP, method, path and query string count too, except
+    for parameters in `without_query`; the default `payload` does not compare those either. It does compare fields that
+    are not part of the key, so other values of them are a mismatch: give `payload` the same exceptions,
+    `payload=Payload(without=["sent_at"])`.
 
         payload_key("[order_id, amount]")    payload_key(without=["sent_at", "meta.trace"], without_query=["trace"])
     """
@@ -184,18 +184,18 @@ def payload_key(
 
 
 def compiled(path: str, name: str) -> Any:
-    """A JMESPath expression, compiled. Raises ValueError for what is none."""
+    """A compiled JMESPath expression. Raises ValueError if it is none."""
     try:
         return jmespath.compile(path)
     except (JMESPathError, TypeError, AttributeError):
         raise ValueError(
-            f"{name}({path!r}) is not a JMESPath expression; a name with other signs than letters, digits and _ wants "
-            "quotes inside: '\"order-id\"'"
+            f"{name}({path!r}) is not a JMESPath expression; a name with characters other than letters, digits and _ "
+            "needs quotes inside: '\"order-id\"'"
         ) from None
 
 
 def _left_out(part: Any, path: Sequence[str]) -> Any:
-    """The part without one field: a copy along the path, for a payload may be nested too deep to be copied whole."""
+    """The part without one field: a copy along the path, since a payload may be nested too deep to be copied whole."""
     name, *deeper = path
     if not isinstance(part, dict) or name not in part:
         return part

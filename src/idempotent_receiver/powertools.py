@@ -1,7 +1,7 @@
-"""Keys as AWS Lambda Powertools' idempotency utility makes them, for records that it wrote to be found again.
+"""Keys as AWS Lambda Powertools' idempotency utility makes them, to find the records that it wrote.
 
-Its record's id is `{prefix}#{hash}`: the prefix is our store's namespace, and the hash is what is made here. Its
-`prefix` is the `key_prefix` it was given, or `{the Lambda function's name}.{module}.{qualified name}` of the function.
+A record's id is `{prefix}#{hash}`. The prefix is our store's namespace: the `key_prefix` that Powertools was given, or
+`{the Lambda function's name}.{module}.{qualified name}` of the function. This module makes the hash.
 Source: aws_lambda_powertools.utilities.idempotency.persistence.base, version 3.37.
 """
 
@@ -20,15 +20,15 @@ from idempotent_receiver.sqs.message import Message
 
 
 def powertools_key(event_key_jmespath: str | None = None, *, hash_function: str = "md5") -> Callable[..., str]:
-    """A key strategy that makes Powertools' keys, of the same `IdempotencyConfig` options, for each way in.
+    """A key strategy for each way in that makes Powertools' keys from the same `IdempotencyConfig` options.
 
-    An SQS message is hashed as the record of the event that `process_partial_response` hands to a function. Of a
-    function's arguments the first counts, which was its `data_keyword_argument`, or its event.
+    An SQS message is hashed as the record that `process_partial_response` passes to a function. Of a function's
+    arguments the first counts: for Powertools it was the `data_keyword_argument`, or the event.
 
         store = DynamoDBStore("idempotency", namespace="payments.app.handler.charge")
         @idempotent(store, key=powertools_key("order_id"))
 
-    Raises ValueError at set-up for what is no JMESPath expression, or no hash.
+    Raises ValueError at set-up if a JMESPath expression or a hash function is none.
     """
     if event_key_jmespath is not None:
         compiled(event_key_jmespath, "powertools_key")
@@ -40,11 +40,11 @@ def powertools_key(event_key_jmespath: str | None = None, *, hash_function: str 
         if event_key_jmespath is not None:
             data = _selected(event_key_jmespath, data)
         if _is_missing(data):
-            raise UnusableKey(f"nothing is there to make Powertools' key of: {event_key_jmespath!r} finds nothing")
+            raise UnusableKey(f"no data to make Powertools' key of: {event_key_jmespath!r} finds nothing")
         try:
             text = json.dumps(data, sort_keys=True)
         except (TypeError, ValueError, RecursionError):
-            raise UnusableKey("Powertools' key is made of JSON, and this is none") from None
+            raise UnusableKey("Powertools' key is made of JSON, and the data is not JSON") from None
         return hashlib.new(hash_function, text.encode(), usedforsecurity=False).hexdigest()
 
     return key
@@ -74,17 +74,17 @@ def _record_of(message: Message) -> Mapping[str, Any]:
 
 
 def _selected(expression: str, data: Any) -> Any:
-    # Its own functions, such as powertools_json(body). Imported where they are used: a move from it is made once.
+    # Its own functions, such as powertools_json(body). Imported here because few functions use them.
     from aws_lambda_powertools.utilities.jmespath_utils import PowertoolsFunctions  # noqa: PLC0415
 
     try:
         return jmespath.search(expression, data, options=jmespath.Options(custom_functions=PowertoolsFunctions()))
     except (JMESPathError, ValueError, TypeError):
-        raise UnusableKey(f"{expression!r} cannot be evaluated on what is given") from None
+        raise UnusableKey(f"{expression!r} cannot be evaluated on the data") from None
 
 
 def _is_missing(data: Any) -> bool:
-    """As Powertools judges it: nothing, or several of which each is None; a number is something, zero too."""
+    """As Powertools judges it: nothing, or several values that are all None. A number is something, even zero."""
     if isinstance(data, tuple | list | dict):
         return all(each is None for each in (data.values() if isinstance(data, dict) else data))
     return not data and not isinstance(data, int | float)

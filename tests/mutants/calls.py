@@ -434,8 +434,8 @@ MUTANTS = [
         name="an execution has its key no longer than its starter",
         promise=2,
         file="workflow/executions.py",
-        old="        self.longest_seconds = longest_seconds\n",
-        new="        self.longest_seconds = 13\n",
+        old="        return self.timeout_seconds + HAND_OVER_MARGIN_SECONDS\n",
+        new="        return 13\n",
         where=EXECUTIONS,
     ),
     Mutant(

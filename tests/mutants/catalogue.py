@@ -259,7 +259,7 @@ MUTANTS = [
     Mutant(
         name="the timer that ends the process is never disarmed",
         file="handler/process_end.py",
-        old="        if not told_to_end:\n            _delete(timer)\n",
+        old="        if not exiting:\n            _delete(timer)\n",
         new="        pass\n",
         where=(UNIT.format("process_end"),),
     ),
@@ -267,7 +267,7 @@ MUTANTS = [
         name="a process that is told to end is trusted to do so by its deadline",
         promise=2,
         file="handler/process_end.py",
-        old="        told_to_end = True\n",
+        old="        exiting = True\n",
         new="",
         where=(UNIT.format("process_end"),),
     ),

@@ -102,7 +102,7 @@ def test_a_number_and_the_string_of_its_digits_are_one_order_and_two_payloads() 
 
 def test_a_path_that_is_none_is_refused_at_once_with_the_remedy() -> None:
     """A hyphen is the usual reason."""
-    with pytest.raises(ValueError, match="wants quotes inside"):
+    with pytest.raises(ValueError, match="needs quotes inside"):
         body_field("order-id")
 
 

@@ -30,14 +30,14 @@ from urllib.parse import quote
 
 from idempotent_receiver import options
 from idempotent_receiver.calls import Calls, Key, run_once
-from idempotent_receiver.clock import Clock
+from idempotent_receiver.clock import Clock, SystemClock
 from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.handler.annotations import wants_transaction
 from idempotent_receiver.handler.attempt import Attempt, Handled, Returned
 from idempotent_receiver.handler.outcome import Completed, Duplicate, Failed
 from idempotent_receiver.handler.process_end import Lifetime, lifetime
-from idempotent_receiver.handler.results import ResultGone, Results
-from idempotent_receiver.handler.single_call import Ended
+from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, ResultGone, Results
+from idempotent_receiver.handler.single_call import CallSettings, Ended
 from idempotent_receiver.http import problem
 from idempotent_receiver.http.request import MissingKey, Request, header, made_by, request_of, scope_of
 from idempotent_receiver.http.response import HttpResponse, in_form_of, json_response, marked_as_replayed
@@ -108,20 +108,22 @@ def http_endpoint(
     if isinstance(key, PayloadKey) and payload is EVERYTHING:
         # A parameter that does not make another key must not make a mismatch either.
         payload = Payload(without_query=key.payload.without_query)
-    calls = Calls.checked(
-        "http_endpoint",
-        store,
+    calls = Calls(
+        settings=CallSettings(
+            store=store,
+            clock=SystemClock() if clock is None else clock,
+            retention_seconds=retention_seconds,
+            largest_record_bytes=LARGEST_INLINE_BYTES,
+            results=results,
+            failures_are_answers=on_exception == "replay",
+            error_texts=error_texts,
+        ),
         key=key,
-        refused_keys=(header, keys.event_id),
         payload=payload,
-        results=results,
-        retention_seconds=retention_seconds,
         lease_margin_seconds=lease_margin_seconds,
         stop_margin_seconds=stop_margin_seconds,
-        failures_are_answers=on_exception == "replay",
-        error_texts=error_texts,
-        clock=clock,
     )
+    calls.check("http_endpoint", header, keys.event_id)
     options.require_kind(logger, "logger", "a Powertools Logger", "info", "error")
     options.require_numbers(wait_seconds=wait_seconds)
     options.require_count(retry_after_seconds, "retry_after_seconds")

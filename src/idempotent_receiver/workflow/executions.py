@@ -6,7 +6,7 @@ knows one finds the other without a search.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, cast
 
@@ -48,6 +48,7 @@ def name_of(key: str, scope: str | None = None) -> str:
     return sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+@dataclass(eq=False, kw_only=True)
 class Workflow:
     """A STANDARD state machine that runs one execution for each key.
 
@@ -58,35 +59,30 @@ class Workflow:
     `starts.accept` starts an execution, `orphans.recover_orphan` mends what a starter left behind when it died.
     """
 
-    def __init__(
-        self,
-        store: RecordStore,
-        *,
-        client: "SFNClient",
-        state_machine_arn: str,
-        timeout_seconds: int,
-        retention_seconds: int = RETENTION_SECONDS,
-        lease_margin_seconds: float = 3.0,
-        clock: Clock | None = None,
-    ) -> None:
-        if namespaces.checked(store.namespace) is None:
+    store: RecordStore = field(kw_only=False)
+    client: "SFNClient"
+    state_machine_arn: str
+    timeout_seconds: int
+    retention_seconds: int = RETENTION_SECONDS
+    lease_margin_seconds: float = 3.0
+    clock: Clock = field(default_factory=SystemClock)
+
+    def __post_init__(self) -> None:
+        if namespaces.checked(self.store.namespace) is None:
             raise ValueError('a workflow needs a store with a namespace: DynamoDBStore("...", namespace="transfers")')
-        if ":stateMachine:" not in state_machine_arn:
-            raise ValueError(f"{state_machine_arn!r} is not the ARN of a state machine")
-        longest_seconds = timeout_seconds + HAND_OVER_MARGIN_SECONDS
-        if retention_seconds <= longest_seconds:
+        if ":stateMachine:" not in self.state_machine_arn:
+            raise ValueError(f"{self.state_machine_arn!r} is not the ARN of a state machine")
+        if self.retention_seconds <= self.longest_seconds:
             raise ValueError(
-                f"retention_seconds {retention_seconds} must be longer than an execution may last, {longest_seconds} "
-                f"(timeout_seconds and {HAND_OVER_MARGIN_SECONDS} more): its record would expire first"
+                f"retention_seconds {self.retention_seconds} must be longer than an execution may last, which is "
+                f"{self.longest_seconds} (timeout_seconds and {HAND_OVER_MARGIN_SECONDS} more)"
             )
-        namespaces.take(store, f"the workflow {state_machine_arn}", state_machine_arn.rpartition(":")[2])
-        self.store = store
-        self.client = client
-        self.state_machine_arn = state_machine_arn
-        self.longest_seconds = longest_seconds
-        self.retention_seconds = retention_seconds
-        self.lease_margin_seconds = lease_margin_seconds
-        self.clock: Clock = SystemClock() if clock is None else clock
+        namespaces.take(self.store, f"the workflow {self.state_machine_arn}", self.state_machine_arn.rpartition(":")[2])
+
+    @property
+    def longest_seconds(self) -> int:
+        """How long an execution may hold its key."""
+        return self.timeout_seconds + HAND_OVER_MARGIN_SECONDS
 
     def id_of(self, name: str) -> str:
         """The record's id for an execution's name."""

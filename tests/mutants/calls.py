@@ -195,7 +195,7 @@ MUTANTS = [
         name="a query string reads like a body",
         promise=3,
         file="payload.py",
-        old='            digest.update(f"?{len(asked)}:".encode())\n',
+        old='            digest.update(f"?{len(parameters)}:".encode())\n',
         new="            pass\n",
         where=(UNIT.format("payload"),),
     ),
@@ -307,7 +307,7 @@ MUTANTS = [
     Mutant(
         name="a result is read from wherever a record says",
         file="handler/results.py",
-        old='        if told.get("bucket") != self.bucket or not key.startswith(f"{self.prefix}{owned}"):\n',
+        old='        if place.get("bucket") != self.bucket or not key.startswith(f"{self.prefix}{owned}"):\n',
         new="        if False:\n",
         where=(UNIT.format("results"),),
     ),
@@ -315,7 +315,7 @@ MUTANTS = [
         name="a bucket's trouble undoes the effect",
         promise=3,
         file="handler/results.py",
-        old="    except Exception as error:  # noqa: BLE001  # whatever the place of results raises\n"
+        old="    except Exception as error:  # noqa: BLE001  # whatever the store of results raises\n"
         '        return dropped(f"{too_large}, and it could not be put elsewhere: {type(error).__name__}")\n',
         new="    except KeyError:\n        raise\n",
         where=(UNIT.format("results"),),

@@ -11,8 +11,9 @@ from typing import Any
 from idempotent_receiver import options
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler.attempt import Attempt, Handle, Handled, run
+from idempotent_receiver.handler.endings import Ending
 from idempotent_receiver.handler.results import fetched
-from idempotent_receiver.handler.single_call import Call, CallContext, CallSettings, Ended
+from idempotent_receiver.handler.single_call import Call, CallContext, CallSettings
 from idempotent_receiver.payload import Payload, PayloadKey, payload_key
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import record_id
@@ -80,7 +81,7 @@ def run_once(
     *,
     wait_seconds: float = 0,
     is_final: Callable[[Handled], bool] = lambda handled: True,
-) -> tuple[Ended, Handled | None]:
+) -> tuple[Ending, Handled | None]:
     """Claim, run and settle; how the call ended, and what the function did if it ran."""
     begun = call.claim(wait_seconds)
     if not isinstance(begun, Attempt):

@@ -18,8 +18,9 @@ from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.annotations import hints_of, wants_transaction
 from idempotent_receiver.handler.attempt import Attempt, Handled, Returned, current_attempt, run_async
+from idempotent_receiver.handler.endings import Ending
 from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, ResultGone, Results
-from idempotent_receiver.handler.single_call import Call, CallContext, CallSettings, Ended
+from idempotent_receiver.handler.single_call import Call, CallContext, CallSettings
 from idempotent_receiver.payload import EVERYTHING, Document, Payload, PayloadKey
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record
@@ -132,13 +133,13 @@ class _Wrapped:
                 begun = await _to_its_end(call.claim)
             except asyncio.CancelledError:
                 # Nobody is left to run it, and where no invocation ends it the lease may be long.
-                await _to_its_end(call.give_back)
+                await _to_its_end(call.release)
                 raise
             if not isinstance(begun, Attempt):
                 return self.return_values.of(begun, key)
             if call.too_late:
                 # The loop stood still after the claim, in a handler that did not await or in a suspended machine.
-                await _to_its_end(call.give_back)
+                await _to_its_end(call.release)
                 return self.return_values.of(outcome.NotStarted(), key)
             handled = await run_async(lambda attempt: self._run(attempt, args, kwargs), begun)
             return await _to_its_end(lambda: self.return_values.of(call.settle(handled), key, handled))
@@ -194,7 +195,7 @@ class _ReturnValues:
 
         return TypeAdapter(self.type)
 
-    def of(self, ended: Ended, key: str, handled: Handled | None = None) -> Any:
+    def of(self, ended: Ending, key: str, handled: Handled | None = None) -> Any:
         """The result of a call. Raises the exception that an outcome without one means to the caller."""
         match ended:
             case outcome.Completed():
@@ -218,7 +219,7 @@ class _ReturnValues:
             raise errors.ResultUnavailable(key, text) from error
 
 
-def _error(ended: Ended, key: str) -> BaseException:
+def _error(ended: Ending, key: str) -> BaseException:
     match ended:
         case outcome.HeldElsewhere(until_ms):
             return errors.InProgress(key, until_ms)

@@ -49,7 +49,7 @@ def lambda_handler(event: dict[str, Any], context: Any) -> str:
 
 def reconciled(closed: Closed, deadline: Deadline, context: Any) -> Reconciled:
     """Bring the ledger and the record of an ended execution into agreement, and return what was done."""
-    found = workflow.look(closed.execution.rpartition(":")[2], deadline)
+    found = workflow.record_of(closed.execution.rpartition(":")[2], deadline)
     if isinstance(found, Unavailable):
         raise NotReconciled(found.why)
     if _recorded_its_outcome(found, closed):

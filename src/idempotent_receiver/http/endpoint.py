@@ -34,10 +34,11 @@ from idempotent_receiver.clock import Clock, SystemClock
 from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.handler.annotations import wants_transaction
 from idempotent_receiver.handler.attempt import Attempt, Handled, Returned
+from idempotent_receiver.handler.endings import Ending
 from idempotent_receiver.handler.outcome import Completed, Duplicate, Failed
 from idempotent_receiver.handler.process_end import Lifetime, lifetime
 from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, ResultGone, Results
-from idempotent_receiver.handler.single_call import CallSettings, Ended
+from idempotent_receiver.handler.single_call import CallSettings
 from idempotent_receiver.http import problem
 from idempotent_receiver.http.request import MissingKey, Request, header, made_by, request_of, scope_of
 from idempotent_receiver.http.response import HttpResponse, in_form_of, json_response, marked_as_replayed
@@ -218,7 +219,7 @@ class _Invocation:
     def _is_final(self, handled: Handled) -> bool:
         return not isinstance(handled, Returned) or self.settings.is_final(_status_of(handled.result))
 
-    def _response_to(self, ended: Ended, handled: Handled | None, now_ms: int) -> HandlerResponse:
+    def _response_to(self, ended: Ending, handled: Handled | None, now_ms: int) -> HandlerResponse:
         match ended:
             case Completed():
                 assert isinstance(handled, Returned), "what was completed had returned"

@@ -7,8 +7,8 @@ import json
 from http import HTTPStatus
 
 from idempotent_receiver.errors import UnusableKey, text_of
+from idempotent_receiver.handler.endings import Ending
 from idempotent_receiver.handler.outcome import ClaimLost, HeldElsewhere, Unreadable
-from idempotent_receiver.handler.single_call import Ended
 from idempotent_receiver.http.request import MissingKey
 from idempotent_receiver.http.response import HttpResponse, json_response
 from idempotent_receiver.protocol.record import Status
@@ -18,7 +18,7 @@ RETRY_AFTER_SECONDS = 1
 """When a retry is worthwhile, unless the user knows better: most handlers are done by then."""
 
 
-def of(ended: Ended, now_ms: int, retry_after_seconds: int = RETRY_AFTER_SECONDS) -> HttpResponse:
+def of(ended: Ending, now_ms: int, retry_after_seconds: int = RETRY_AFTER_SECONDS) -> HttpResponse:
     """The response to a call that ended without a response of the handler's. A request that meets another one in
     progress is asked to retry after `retry_after_seconds`, or when the other's lease ends if that is sooner.
     """

@@ -133,7 +133,7 @@ def _response_to(answer: StartAnswer, location: str, running_status: int, now_ms
 
 def _report(workflow: Workflow, name: str, deadline: Deadline) -> HttpResponse:
     """What is known at a location."""
-    found = workflow.look(name, deadline)
+    found = workflow.record_of(name, deadline)
     if isinstance(found, Unavailable):
         return unsettled()
     if found is None or found.unreadable is not None:

@@ -8,16 +8,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
-from idempotent_receiver.protocol import namespaces, transitions
-from idempotent_receiver.protocol.exchange import CLAIM_PATIENCE, SETTLE_PATIENCE, Unavailable, Unread, drive
+from idempotent_receiver.protocol import namespaces
+from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unavailable, Unread, ask
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import RecordStore, Unknown, record_id
-from idempotent_receiver.protocol.transitions import Claim, Claimed, ClaimLost, Conclusion, Settled, Settlement
+from idempotent_receiver.protocol.transitions import Conclusion
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
@@ -105,31 +105,12 @@ class Workflow:
             raise ValueError(f"it makes an input of {size} bytes; an execution takes {MOST_INPUT_BYTES}")
         return Start(name, fingerprint, text)
 
-    def look(self, name: str, deadline: Deadline) -> Record | Unavailable | None:
+    def record_of(self, name: str, deadline: Deadline) -> Record | Unavailable | None:
         """The record of an execution's name; None if there is none, or if it has expired."""
         (found,) = self.store.read([self.id_of(name)])
         if isinstance(found, Unknown):
             return Unavailable(found.why)
         return None if found is None or found.expired(deadline.now_ms) else found
-
-    def claim(self, start: Start, deadline: Deadline, owner: str) -> Claimed | transitions.Refusal | Unavailable:
-        """Claim the key of a start until the deadline, with what to start in the record for whoever must go on."""
-        claim = Claim(
-            id=self.id_of(start.name),
-            fingerprint=start.fingerprint,
-            owner=owner,
-            lease_until_ms=deadline.ends_ms + int(self.lease_margin_seconds * 1000),
-            retention_seconds=self.retention_seconds,
-            failures_are_answers=True,
-            input=start.input,
-        )
-        wish: Any = (claim, None)
-        (answer,) = drive([wish], self.store, deadline, patience=CLAIM_PATIENCE)
-        return cast("Claimed | transitions.Refusal | Unavailable", answer)
-
-    def settle(self, settlement: Settlement, deadline: Deadline) -> Settled | ClaimLost | Unavailable:
-        """Settle a claim."""
-        return self._written((settlement, settlement.held), deadline)
 
     def conclude(
         self,
@@ -137,7 +118,7 @@ class Workflow:
         outcome: Mapping[str, str | int | None],
         deadline: Deadline,
         revises: str | None = None,
-    ) -> Settled | ClaimLost | Unavailable:
+    ) -> SettleAnswer:
         """Write how an execution ended into its record, if that is still open; `revises` as in `Conclusion`."""
         conclusion = Conclusion(
             id=self.id_of(execution.rpartition(":")[2]),
@@ -146,11 +127,7 @@ class Workflow:
             retention_seconds=self.retention_seconds,
             revises=revises,
         )
-        return self._written((conclusion, Unread()), deadline)
-
-    def _written(self, wish: Any, deadline: Deadline) -> Settled | ClaimLost | Unavailable:
-        (answer,) = drive([wish], self.store, deadline, patience=SETTLE_PATIENCE)
-        return cast("Settled | ClaimLost | Unavailable", answer)
+        return ask(conclusion, Unread(), self.store, deadline, max_retries=SETTLE_RETRIES)
 
     def describe(self, execution: str) -> "DescribeExecutionOutputTypeDef | Unavailable | None":
         """What Step Functions knows of an execution; None if it knows none of that ARN."""

@@ -6,9 +6,8 @@ from idempotent_receiver.clock import Deadline
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.exchange import Unavailable
 from idempotent_receiver.protocol.record import Record, Status
-from idempotent_receiver.protocol.transitions import Claimed, HeldElsewhere
 from idempotent_receiver.workflow.executions import Start, Workflow
-from idempotent_receiver.workflow.starts import Running, StartAnswer, accept, adopt, error_json, settled
+from idempotent_receiver.workflow.starts import ClaimedStart, StartAnswer, accept, claim, error_json
 
 MOST_STARTS = 10
 """Attempts to start an execution before its orphan is given up."""
@@ -37,7 +36,7 @@ class NothingToDo:
 
 def recover_orphan(workflow: Workflow, name: str, deadline: Deadline, owner: str) -> StartAnswer | Closed | NothingToDo:
     """Go on with a record whose lease has ended: start what was never started, and find out about what was."""
-    found = workflow.look(name, deadline)
+    found = workflow.record_of(name, deadline)
     if isinstance(found, Unavailable):
         return found
     if found is None or found.status != Status.INPROGRESS or not _lease_ended(found, deadline.now_ms):
@@ -61,16 +60,13 @@ def _lease_ended(found: Record, now_ms: int) -> bool:
 
 
 def _give_up(workflow: Workflow, execution: str | None, start: Start, deadline: Deadline, owner: str) -> StartAnswer:
-    arn = workflow.arn_of(start.name)
-    held = workflow.claim(start, deadline, owner)
-    if isinstance(held, HeldElsewhere):
-        return Running(arn)
-    if not isinstance(held, Claimed):
-        return held
+    orphan = claim(workflow, start, deadline, owner)
+    if not isinstance(orphan, ClaimedStart):
+        return orphan
     if execution is not None:
-        return settled(workflow, transitions.fail(held, _GONE), execution, deadline)
+        return orphan.settle(transitions.fail(orphan.claimed, _GONE), execution)
     # Asked again under the claim: another starter may have started it meanwhile, and died.
-    found = workflow.describe(arn)
+    found = workflow.describe(orphan.execution)
     if found is None:
-        return settled(workflow, transitions.fail(held, _NEVER_STARTED), arn, deadline)
-    return adopt(workflow, held, start, found, deadline)
+        return orphan.settle(transitions.fail(orphan.claimed, _NEVER_STARTED), orphan.execution)
+    return orphan.adopt(found)

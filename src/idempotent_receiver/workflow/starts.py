@@ -12,9 +12,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.protocol import transitions
-from idempotent_receiver.protocol.exchange import Unavailable
+from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unavailable, ask
 from idempotent_receiver.protocol.record import Record, Status
-from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed, Claimed, ClaimLost, Settled
+from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed, Claim, Claimed, ClaimLost, Settled
 from idempotent_receiver.workflow.executions import Start, Workflow, unavailable
 
 if TYPE_CHECKING:
@@ -41,62 +41,84 @@ StartAnswer = Started | Running | _Refused | Unavailable
 
 def accept(workflow: Workflow, start: Start, deadline: Deadline, owner: str) -> StartAnswer:
     """Claim the key, start its execution, and hand the claim over to it; or say what is there already."""
-    held, arn = workflow.claim(start, deadline, owner), workflow.arn_of(start.name)
-    if isinstance(held, transitions.HeldElsewhere):
+    claimed = claim(workflow, start, deadline, owner)
+    return claimed.begin() if isinstance(claimed, ClaimedStart) else claimed
+
+
+def claim(workflow: Workflow, start: Start, deadline: Deadline, owner: str) -> "ClaimedStart | StartAnswer":
+    """Claim the key until the deadline. The record keeps what to start, for whoever must go on from there."""
+    claim = Claim(
+        id=workflow.id_of(start.name),
+        fingerprint=start.fingerprint,
+        owner=owner,
+        lease_until_ms=deadline.ends_ms + int(workflow.lease_margin_seconds * 1000),
+        retention_seconds=workflow.retention_seconds,
+        failures_are_answers=True,
+        input=start.input,
+    )
+    answer: Claimed | transitions.Refusal | Unavailable = ask(claim, None, workflow.store, deadline)
+    if isinstance(answer, transitions.HeldElsewhere):
         # The record of whoever claimed it says what to start: it will be started, if only by a sweep.
-        return Running(arn)
-    if not isinstance(held, Claimed):
-        return held
-    # If it cannot be started now, the key stays claimed until the lease ends.
-    try:
-        workflow.client.start_execution(stateMachineArn=workflow.state_machine_arn, name=start.name, input=start.input)
-    except workflow.client.exceptions.ExecutionAlreadyExists:
-        found = workflow.describe(arn)
-        if found is None:
-            found = Unavailable("DescribeExecution: ExecutionDoesNotExist")
-        return adopt(workflow, held, start, found, deadline)
-    except (ClientError, BotoCoreError) as error:
-        return unavailable("StartExecution", error)
-    return _hand_over(workflow, held, arn, workflow.longest_seconds, deadline)
+        return Running(workflow.arn_of(start.name))
+    return ClaimedStart(workflow, start, deadline, answer) if isinstance(answer, Claimed) else answer
 
 
-def adopt(
-    workflow: Workflow,
-    held: Claimed,
-    start: Start,
-    found: "DescribeExecutionOutputTypeDef | Unavailable",
-    deadline: Deadline,
-) -> StartAnswer:
-    """Go on with an execution that exists: its starter died before the hand-over, or its record is gone."""
-    if isinstance(found, Unavailable):
-        return found
-    arn = workflow.arn_of(start.name)
-    # Compared by fingerprint, not by text: the parts of a payload that do not count may differ.
-    if _fingerprint_of(found.get("input")) != start.fingerprint:
-        return settled(workflow, transitions.fail(held, _OTHER_INPUT), arn, deadline)
-    if found["status"] == "SUCCEEDED":
-        return settled(workflow, transitions.complete(held, found.get("output")), arn, deadline)
-    # If it failed and wrote no outcome, its lease ends now: the next sweep finds it, and mends what it left behind.
-    return _hand_over(workflow, held, arn, workflow.longest_seconds if found["status"] == "RUNNING" else 0, deadline)
+@dataclass(frozen=True, slots=True)
+class ClaimedStart:
+    """A start whose key is claimed."""
 
+    workflow: Workflow
+    start: Start
+    deadline: Deadline
+    claimed: Claimed
 
-def _hand_over(workflow: Workflow, held: Claimed, arn: str, lease_seconds: int, deadline: Deadline) -> StartAnswer:
-    until_ms = deadline.now_ms + lease_seconds * 1000
-    answer = settled(workflow, transitions.hand_over(held, arn, until_ms), arn, deadline)
-    # The execution runs. Its outcome needs no hand-over, and a sweep makes up for it.
-    return Started(arn) if isinstance(answer, Unavailable) else answer
+    @property
+    def execution(self) -> str:
+        """The ARN of its execution, started or not."""
+        return self.workflow.arn_of(self.start.name)
 
+    def begin(self) -> StartAnswer:
+        """Start the execution. If that cannot be done now, the key stays claimed until the lease ends."""
+        machine, client = self.workflow.state_machine_arn, self.workflow.client
+        try:
+            client.start_execution(stateMachineArn=machine, name=self.start.name, input=self.start.input)
+        except client.exceptions.ExecutionAlreadyExists:
+            found = self.workflow.describe(self.execution)
+            return Unavailable("DescribeExecution: ExecutionDoesNotExist") if found is None else self.adopt(found)
+        except (ClientError, BotoCoreError) as error:
+            return unavailable("StartExecution", error)
+        return self._hand_over(self.workflow.longest_seconds)
 
-def settled(workflow: Workflow, settlement: transitions.Settlement, arn: str, deadline: Deadline) -> StartAnswer:
-    """Settle a claim; the answer that the record then gives."""
-    match workflow.settle(settlement, deadline):
-        case Settled(found):
-            return _standing(found, Started(arn))
-        case ClaimLost(found):
-            # The execution was faster than we, or another starter has taken over.
-            return _standing(found, Running(arn))
-        case Unavailable() as answer:
-            return answer
+    def adopt(self, found: "DescribeExecutionOutputTypeDef | Unavailable") -> StartAnswer:
+        """Go on with an execution that exists: its starter died before the hand-over, or its record is gone."""
+        if isinstance(found, Unavailable):
+            return found
+        # Compared by fingerprint, not by text: the parts of a payload that do not count may differ.
+        if _fingerprint_of(found.get("input")) != self.start.fingerprint:
+            return self.settle(transitions.fail(self.claimed, _OTHER_INPUT), self.execution)
+        if found["status"] == "SUCCEEDED":
+            return self.settle(transitions.complete(self.claimed, found.get("output")), self.execution)
+        # If it failed and wrote no outcome, its lease ends now: the next sweep finds it, and mends what it left behind.
+        return self._hand_over(self.workflow.longest_seconds if found["status"] == "RUNNING" else 0)
+
+    def _hand_over(self, lease_seconds: int) -> StartAnswer:
+        until_ms = self.deadline.now_ms + lease_seconds * 1000
+        answer = self.settle(transitions.hand_over(self.claimed, self.execution, until_ms), self.execution)
+        # The execution runs. Its outcome needs no hand-over, and a sweep makes up for it.
+        return Started(self.execution) if isinstance(answer, Unavailable) else answer
+
+    def settle(self, settlement: transitions.Settlement, execution: str) -> StartAnswer:
+        """Settle the claim; the answer that the record then gives."""
+        workflow, held = self.workflow, settlement.held
+        answer: SettleAnswer = ask(settlement, held, workflow.store, self.deadline, max_retries=SETTLE_RETRIES)
+        match answer:
+            case Settled(found):
+                return _standing(found, Started(execution))
+            case ClaimLost(found):
+                # The execution was faster than we, or another starter has taken over.
+                return _standing(found, Running(execution))
+            case Unavailable():
+                return answer
 
 
 def _standing(found: Record | None, otherwise: Started | Running) -> StartAnswer:

@@ -8,7 +8,6 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -110,7 +109,7 @@ class _Wrapped:
         self.full_signature = inspect.signature(function)
         callers = [one for one in self.full_signature.parameters.values() if one.name != self.transaction]
         self.signature = self.full_signature.replace(parameters=callers)
-        self.return_values = _ReturnValues(calls, hints_of(function, self.name).get("return", Any))
+        self.result_type = hints_of(function, self.name).get("return", Any)
 
     def plain(self) -> Callable[..., Any]:
         """The function to be called instead."""
@@ -118,7 +117,7 @@ class _Wrapped:
         def called(*args: Any, **kwargs: Any) -> Any:
             call, key = self._call(args, kwargs)
             ended, handled = run_once(call, lambda attempt: self._run(attempt, args, kwargs))
-            return self.return_values.of(ended, key, handled)
+            return self._result(ended, key, handled)
 
         return called
 
@@ -136,13 +135,13 @@ class _Wrapped:
                 await _to_its_end(call.release)
                 raise
             if not isinstance(begun, Attempt):
-                return self.return_values.of(begun, key)
+                return self._result(begun, key)
             if call.too_late:
                 # The loop stood still after the claim, in a handler that did not await or in a suspended machine.
                 await _to_its_end(call.release)
-                return self.return_values.of(outcome.NotStarted(), key)
+                return self._result(outcome.NotStarted(), key)
             handled = await run_async(lambda attempt: self._run(attempt, args, kwargs), begun)
-            return await _to_its_end(lambda: self.return_values.of(call.settle(handled), key, handled))
+            return await _to_its_end(lambda: self._result(call.settle(handled), key, handled))
 
         return called
 
@@ -179,24 +178,8 @@ class _Wrapped:
         bound = inspect.BoundArguments(self.full_signature, OrderedDict(given))
         return self.function(*bound.args, **bound.kwargs)
 
-
-@dataclass
-class _ReturnValues:
-    """What a function's calls return: values of this type."""
-
-    calls: Calls
-    type: Any
-
-    @cached_property
-    def adapter(self) -> "TypeAdapter[Any]":
-        """What reads a stored value."""
-        # Imported where it is used: the first call of a key needs none of it.
-        from pydantic import TypeAdapter  # noqa: PLC0415
-
-        return TypeAdapter(self.type)
-
-    def of(self, ended: Ending, key: str, handled: Handled | None = None) -> Any:
-        """The result of a call. Raises the exception that an outcome without one means to the caller."""
+    def _result(self, ended: Ending, key: str, handled: Handled | None = None) -> Any:
+        """What a call returns. Raises the exception that an outcome without a result means to the caller."""
         match ended:
             case outcome.Completed():
                 assert isinstance(handled, Returned), "what was completed had returned"
@@ -210,13 +193,18 @@ class _ReturnValues:
             data = self.calls.result_of(record)
         except ResultGone as error:
             raise errors.ResultUnavailable(key, f"the effect is done; {error}") from error
-        if data is None:
-            return None
         try:
-            return self.adapter.validate_json(data)
+            return None if data is None else self._adapter.validate_json(data)
         except ValueError as error:
-            text = f"the effect is done; its result no longer fits the return type {self.type!r}"
+            text = f"the effect is done; its result no longer fits the return type {self.result_type!r}"
             raise errors.ResultUnavailable(key, text) from error
+
+    @cached_property
+    def _adapter(self) -> "TypeAdapter[Any]":
+        # Imported where it is used: the first call of a key needs none of it.
+        from pydantic import TypeAdapter  # noqa: PLC0415
+
+        return TypeAdapter(self.result_type)
 
 
 def _error(ended: Ending, key: str) -> BaseException:

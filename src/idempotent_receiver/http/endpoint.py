@@ -60,11 +60,6 @@ HttpHandler = Callable[[Any, Any], HandlerResponse]
 IDEMPOTENCY_KEY = header("Idempotency-Key")
 
 
-def every_status(status: int) -> bool:
-    """The default policy: whatever the handler returns is final, 4xx and 5xx included."""
-    return True
-
-
 def http_endpoint(
     store: RecordStore,
     *,
@@ -74,7 +69,7 @@ def http_endpoint(
     wait_seconds: float = 0,
     retry_after_seconds: int = problem.RETRY_AFTER_SECONDS,
     on_exception: Literal["retry", "replay"] = "retry",
-    is_final: Callable[[int], bool] = every_status,
+    is_final: Callable[[int], bool] = lambda status: True,
     payload: Payload | None = EVERYTHING,
     results: Results | None = None,
     retention_seconds: int = DEFAULT_RETENTION_SECONDS,
@@ -97,9 +92,9 @@ def http_endpoint(
     for parameters in its `without_query`); None compares nothing, not even those.
     `wait_seconds` is how long a request waits for one that is still running before it gets 409, and
     `retry_after_seconds` is when that response asks the client to retry.
-    Every response that the handler *returns* is kept; `is_final` says for which statuses, the others may be retried.
-    An exception is raised to Lambda, and the request may be retried; with `on_exception="replay"` the response is 500,
-    without the exception's text, now and for every retry.
+    Every response that the handler *returns* is kept, 4xx and 5xx included, unless `is_final` says no to its status:
+    then the request may be retried. An exception is raised to Lambda, and the request may be retried;
+    with `on_exception="replay"` the response is 500, without the exception's text, now and for every retry.
     `results` is where responses go that would make a record larger than 350 KB, such as `S3Results(bucket, client)`.
     `end_process_at_deadline` is for Lambda Managed Instances, where a time-out ends nothing: the process ends itself.
 

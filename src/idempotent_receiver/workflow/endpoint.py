@@ -67,7 +67,14 @@ def workflow_endpoint(
     def start_for(event: Any, request: Request) -> Start:
         whose = None if scope is None else scope_of(scope, event)
         name = name_of(keys.usable(made_by(key, event, "key"), str), whose)
-        return _start_of(workflow, name, request.fingerprint(payload), parse(request.body))
+        fingerprint, parsed = request.fingerprint(payload), parse(request.body)
+        try:
+            return workflow.start_of(name, fingerprint, parsed)
+        except UnicodeError:
+            # Python's own message would show the text.
+            raise PermanentError("it holds text that is not UTF-8") from None
+        except ValueError as error:
+            raise PermanentError(str(error)) from None
 
     def post(event: Any, request: Request, deadline: Deadline, owner: str) -> HttpResponse:
         try:
@@ -102,16 +109,6 @@ def _require(key: object, payload: object) -> None:
 
 def _last_part(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2]
-
-
-def _start_of(workflow: Workflow, name: str, fingerprint: str, payload: Any) -> Start:
-    try:
-        return workflow.start_of(name, fingerprint, payload)
-    except UnicodeError:
-        # Python's own message would show the text.
-        raise PermanentError("it holds text that is not UTF-8") from None
-    except ValueError as error:
-        raise PermanentError(str(error)) from None
 
 
 def _response_to(answer: StartAnswer, location: str, running_status: int, now_ms: int) -> HttpResponse:

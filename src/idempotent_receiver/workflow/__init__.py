@@ -1,12 +1,23 @@
 """The way in for a Step Functions workflow: a request starts one execution.
 
-The names below are public. `workflow_endpoint` is loaded when it is first asked for: only the function behind HTTP
-needs it.
+The names below are public: a workflow, what is asked of it, and what it answers. `workflow_endpoint` is loaded when it
+is first used, because only the function behind HTTP needs it.
 """
 
 import typing
 
 from idempotent_receiver.protocol.exchange import Unavailable
+from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.protocol.transitions import (
+    AlreadyCompleted,
+    AlreadyFailed,
+    ClaimLost,
+    OtherPayload,
+    Settled,
+    Unreadable,
+    completed,
+    failed,
+)
 from idempotent_receiver.workflow.executions import Start, Workflow, name_of
 from idempotent_receiver.workflow.orphans import NEVER_STARTED, Closed, NothingToDo, recover_orphan
 from idempotent_receiver.workflow.starts import Running, Started, accept
@@ -15,8 +26,9 @@ if typing.TYPE_CHECKING:
     from idempotent_receiver.workflow.endpoint import workflow_endpoint
 
 __all__ = [
-    "NEVER_STARTED", "Closed", "NothingToDo", "Running", "Start", "Started", "Unavailable", "Workflow", "accept",
-    "name_of", "recover_orphan", "workflow_endpoint",
+    "NEVER_STARTED", "AlreadyCompleted", "AlreadyFailed", "ClaimLost", "Closed", "NothingToDo", "OtherPayload",
+    "Record", "Running", "Settled", "Start", "Started", "Status", "Unavailable", "Unreadable", "Workflow", "accept",
+    "completed", "failed", "name_of", "recover_orphan", "workflow_endpoint",
 ]  # fmt: skip
 
 

@@ -1,1 +1,1 @@
-"""The way in for HTTP: a request with an `Idempotency-Key`, its answer, and the answer again."""
+"""The way in for HTTP: a request with an `Idempotency-Key`, its response, and the same response for every retry."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from idempotent_receiver.operations.doctor import DAY_SECONDS, Facts
+from idempotent_receiver.operations.doctor.facts import DAY_SECONDS, Facts
 from tests.template import rendering, text_of
 
 ACCOUNT = "123456789012"

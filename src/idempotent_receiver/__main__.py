@@ -1,5 +1,5 @@
 """`python -m idempotent_receiver`: the operator's command."""
 
-from idempotent_receiver.operations.cli import main
+from idempotent_receiver.operations.cli.receiver import main
 
 main()

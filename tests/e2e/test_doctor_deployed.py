@@ -16,8 +16,9 @@ from uuid import uuid4
 import pytest
 from botocore.exceptions import ClientError
 
-from idempotent_receiver.operations.doctor import Finding, Unchecked, examine
-from idempotent_receiver.operations.inspection import Consumer, NotFound, gather, of_stack
+from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.doctor.checks import Finding, Unchecked, examine
+from idempotent_receiver.operations.doctor.facts import Consumer, consumer_of, gather
 from local.cloud import ACCOUNT, REGION
 from local.deploy import deploy
 
@@ -40,7 +41,7 @@ def stack(aws: Aws, build: Path) -> Iterator[Stack]:
 
 
 def examined(aws: Aws, stack: Stack) -> list[Finding | Unchecked]:
-    return examine(gather(aws.client, of_stack(aws.client, stack.name)))
+    return examine(gather(aws.client, consumer_of(aws.client, stack.name)))
 
 
 @contextmanager
@@ -192,7 +193,7 @@ def test_a_fault_is_found_by_its_check_alone(aws: Aws, stack: Stack, check: str)
 
 def test_a_function_is_looked_at_without_its_stack(aws: Aws, stack: Stack) -> None:
     consumer = Consumer(function=stack.outputs["ConsumerName"])
-    alone, by_stack = (gather(aws.client, each) for each in (consumer, of_stack(aws.client, stack.name)))
+    alone, by_stack = (gather(aws.client, each) for each in (consumer, consumer_of(aws.client, stack.name)))
     varying = dict.fromkeys(("LastModified", "LastProcessingResult", "State"))
     assert replace(alone, mapping={**alone.mapping, **varying}) == replace(  # type: ignore[dict-item]
         by_stack,
@@ -208,7 +209,7 @@ def test_what_is_not_allowed_could_not_be_checked(aws: Aws, stack: Stack) -> Non
     def client(service: str) -> Any:
         return Refusing() if service == "cloudwatch" else aws.client(service)
 
-    found = examine(gather(client, of_stack(client, stack.name)))
+    found = examine(gather(client, consumer_of(client, stack.name)))
     assert found == [Unchecked("alarms", "DescribeAlarms was answered with AccessDenied")]
 
 
@@ -232,9 +233,9 @@ def test_a_boto3_that_knows_no_managed_instances_cannot_tell_whether_the_functio
 
 
 def test_what_is_not_there_is_named(aws: Aws, stack: Stack) -> None:
-    with pytest.raises(NotFound, match="no stack nowhere"):
-        of_stack(aws.client, "nowhere")
-    with pytest.raises(NotFound, match="no function nothing"):
+    with pytest.raises(UsageError, match="no stack nowhere"):
+        consumer_of(aws.client, "nowhere")
+    with pytest.raises(UsageError, match="no function nothing"):
         gather(aws.client, Consumer(function="nothing"))
 
 
@@ -251,7 +252,7 @@ def test_all_that_it_asks_for_is_in_the_operators_policy(aws: Aws, stack: Stack)
     def note(model: Any, **_: Any) -> None:
         asked.add(f"{model.service_model.signing_name}:{model.name}".replace("monitoring:", "cloudwatch:"))
 
-    gather(client, of_stack(client, stack.name))
+    gather(client, consumer_of(client, stack.name))
     for each in clients.values():
         each.meta.events.unregister("before-call", note)
     iam, arn = aws.client("iam"), stack.outputs["OperatorPolicyArn"]
@@ -338,7 +339,7 @@ def test_a_key_of_ones_own_is_no_finding_and_its_grant_could_not_be_checked(aws:
     key = aws.client("kms").create_key()["KeyMetadata"]["Arn"]
     name = f"key-{uuid4().hex[:8]}"
     deploy(aws, name=name, code=build, parameters={"KmsKeyArn": key})  # type: ignore[arg-type]
-    found = examine(gather(aws.client, of_stack(aws.client, name)))
-    why = "whether the role may use the queue's key is only known to AWS"
+    found = examine(gather(aws.client, consumer_of(aws.client, name)))
+    why = "only AWS knows whether the role may use the queue's key"
     assert found == [Unchecked("permissions", why)]
     aws.client("cloudformation").delete_stack(StackName=name)

@@ -35,7 +35,7 @@ KILLS = int(os.environ.get("KILLS", "10"))
 """How many on each kind of queue: twenty together."""
 LETTERS, FEWEST = 120, 20
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["idempotent_receiver.operations.cli"])
+PROCESSES.set_forkserver_preload(["idempotent_receiver.operations.cli.receiver"])
 SEED = int(os.environ.get("SEED", "20"))
 
 
@@ -247,18 +247,19 @@ def test_a_message_comes_back_twice_within_five_minutes_and_is_handled_once(bank
 
 def command(arguments: Sequence[str], variables: dict[str, str], began: Event) -> None:
     """What the killed process runs: the command itself. It does not linger in a long poll, so that kills meet work."""
-    from idempotent_receiver.operations import cli, letters  # noqa: PLC0415  # in the process that is to be killed
+    from idempotent_receiver.operations.cli import dlq, receiver  # noqa: PLC0415  # in the process that is to be killed
+    from idempotent_receiver.operations.dead_letters import queue  # noqa: PLC0415
 
-    class Watched(letters.DeadLetterQueue):
+    class Watched(queue.DeadLetterQueue):
         def take(self, *given: Any) -> Any:
             began.set()
             return super().take(*given)
 
     os.environ.update(variables)
-    letters.WAIT_SECONDS = 0
-    cli.dlq.DeadLetterQueue = Watched  # type: ignore[misc]
+    queue.WAIT_SECONDS = 0
+    dlq.DeadLetterQueue = Watched  # type: ignore[misc]
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        cli.main(arguments)
+        receiver.main(arguments)
 
 
 class Customers:

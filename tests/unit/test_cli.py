@@ -33,10 +33,15 @@ from moto import mock_aws
 
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.operations import cli, deployment, letters, native, report, terminal
-from idempotent_receiver.operations.deployment import Account
-from idempotent_receiver.operations.survey import scan
-from idempotent_receiver.operations.verdict import Verdict
+from idempotent_receiver.operations import account
+from idempotent_receiver.operations.account import Account
+from idempotent_receiver.operations.cli import dlq_report, records_report, terminal
+from idempotent_receiver.operations.cli import receiver as command_line
+from idempotent_receiver.operations.cli.deployment import Deployment
+from idempotent_receiver.operations.cli.options import Options
+from idempotent_receiver.operations.dead_letters import move_task, queue
+from idempotent_receiver.operations.dead_letters.triage import Verdict
+from idempotent_receiver.operations.scan import pages as pages_of
 from idempotent_receiver.payload import fingerprint
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp, stamp_of
 from idempotent_receiver.sqs.keys import raw_fingerprint
@@ -150,11 +155,11 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
     monkeypatch.setenv("COLUMNS", "200")  # sentences in one piece, whatever terminal the tests run in
-    monkeypatch.setattr(letters, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(queue, "WAIT_SECONDS", 0)
     with mock_aws():
         made = Stack()
         found = Account.client
-        monkeypatch.setattr(deployment, "boto3", SimpleNamespace(Session=session))
+        monkeypatch.setattr(account, "boto3", SimpleNamespace(Session=session))
         monkeypatch.setattr(
             Account,
             "client",
@@ -182,7 +187,7 @@ class Receiver:
     def __call__(self, *arguments: str) -> Ran:
         self._capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
-            cli.main(arguments)
+            command_line.main(arguments)
         out, err = self._capsys.readouterr()
         return Ran(int(ended.value.code or 0), out, err)
 
@@ -330,9 +335,9 @@ def test_when_a_record_was_written_is_not_said_to_be_in_the_future(receiver: Rec
         stack.dynamodb.delete_item(TableName="records", Key={"id": {"S": key}})
     for command in (("show", CLOSED), ("stuck", "--yes")):
         assert '"written_about": null' in receiver(*command, "--table", "records", "--json").out
-        assert re.search(f"written about:? +{report.UNDATED}", receiver(*command, "--table", "records").out)
+        assert re.search(f"written about:? +{records_report.UNDATED}", receiver(*command, "--table", "records").out)
         known = receiver(*command, "--table", "records", "--retention-days", "90").out
-        assert report.UNDATED not in known
+        assert records_report.UNDATED not in known
         assert f"{written:%Y-%m-%dT%H:%M:%SZ}" in known
 
 
@@ -378,7 +383,7 @@ def test_show_takes_a_whole_id_as_well_and_a_key_first(receiver: Receiver, stack
 
 def test_show_of_an_unknown_key_says_what_to_look_at(receiver: Receiver) -> None:
     ran = receiver("show", "nosuch", "--table", "records")
-    remedy = "check --namespace; it may never have been claimed, or its record has expired."
+    remedy = "check --namespace. It may never have been claimed, or its record has expired."
     assert (ran.code, ran.out) == (terminal.Exit.LEFT, f"There is no record nosuch in records: {remedy}\n")
 
 
@@ -427,7 +432,8 @@ def test_stuck_says_what_becomes_of_each_kind_and_what_to_type(
     _, unsettled, failing, permanent = receiver("stuck", "--table", "records", "--yes").out.split("\n\n")
     assert STUCK in unsettled
     options = ["--queue QUEUE", "--key-strategy KEY_STRATEGY", "--table records"]
-    then = [report.advice(each, options) for each in (report.TAKEN_OVER, report.TRIED_AGAIN, report.MENDED_FIRST)]
+    texts = (records_report.TAKEN_OVER, records_report.TRIED_AGAIN, records_report.FIXED_FIRST)
+    then = [records_report.advice(each, options) for each in texts]
     assert unsettled.rstrip().endswith(then[0]), "in lines that are not broken"
     assert FLAKY in failing
     assert failing.rstrip().endswith(then[1])
@@ -464,14 +470,14 @@ def test_what_stuck_advises_means_the_same_consumer_and_runs_as_it_stands(
         assert set(given) <= set(command)
         unsaid = {"QUEUE": "transfers", "KEY_STRATEGY": "message_id", "KEY": "nosuch"}
         ran = receiver(*(unsaid.get(each, each) for each in command[1:]), "--yes")
-        assert (ran.code, "no dead letters of the key nosuch" in ran.out) == (terminal.Exit.LEFT, True), ran.err
+        assert (ran.code, "no visible dead letters of the key nosuch" in ran.out) == (terminal.Exit.LEFT, True), ran.err
 
 
 def test_what_is_advised_is_for_the_same_account_too() -> None:
-    account = Account(region=REGION, profile="two words", endpoint_url="https://an-endpoint.example.com:4566")
-    options = deployment.Deployment(account, deployment.Flags(table="records")).options
-    (command,) = advised(f"{report.advice(report.TAKEN_OVER, options)}\n")
-    asked = ["--region", REGION, "--profile", "two words", "--endpoint-url", "https://an-endpoint.example.com:4566"]
+    endpoint = "https://an-endpoint.example.com:4566"
+    options = Deployment(Options(table="records", region=REGION, profile="two words", endpoint_url=endpoint)).typed
+    (command,) = advised(f"{records_report.advice(records_report.TAKEN_OVER, options)}\n")
+    asked = ["--region", REGION, "--profile", "two words", "--endpoint-url", endpoint]
     assert command[-8:] == [*asked, "--key", "KEY"]
 
 
@@ -504,8 +510,8 @@ def stamp_typed_in(section: str) -> str:
 
 def test_each_verdict_has_its_meaning_and_its_remedy_in_the_documentation() -> None:
     rows = re.findall(r"(?m)^\| `([A-Z_]+)` \| (.+) \| (.+) \|$", section_of("Verdicts"))
-    assert {verdict for verdict, _, _ in rows} == {*Verdict, report.BEYOND} == set(report.WHAT)
-    assert len(rows) == len(report.WHAT)
+    assert {verdict for verdict, _, _ in rows} == {*Verdict, dlq_report.BEYOND} == set(dlq_report.WHAT)
+    assert len(rows) == len(dlq_report.WHAT)
     anchors = re.findall(r"\(#(\w+)\)", str(rows))
     assert [each for each in anchors if not section_of(each.capitalize())] == []
 
@@ -518,8 +524,8 @@ def test_a_letter_that_stays_says_where_its_remedy_stands(
     lines = [line.strip() for line in receiver("dlq", *command, "--stack", "transfers").out.splitlines()]
     told = [after for line, after in itertools.pairwise(lines) if line.endswith(("CONFLICT", "PERMANENT"))]
     assert len(told) == 2
-    assert all(each.endswith(report.REMEDIES) for each in told)
-    assert sum(report.REMEDIES in line for line in lines) == 2, "and no other does"
+    assert all(each.endswith(dlq_report.REMEDIES) for each in told)
+    assert sum(dlq_report.REMEDIES in line for line in lines) == 2, "and no other does"
 
 
 def test_stuck_asks_before_it_scans(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -539,7 +545,7 @@ def test_stuck_goes_page_by_page_at_its_rate(receiver: Receiver, stack: Stack) -
     for number in range(30):
         stack.record(f"more-{number}", "INPROGRESS", "b", in_progress_expiration=LONG_AGO_MS + number, owner="w")
     clock = HeldClock()
-    pages = list(scan(stack.dynamodb, "records", clock, units_a_second=2, page_items=7))
+    pages = list(pages_of(stack.dynamodb, "records", clock, units_a_second=2, page_items=7))
     assert [len(page) for page in pages] == [7, 7, 7, 7, 7]
     assert len(clock.sleeps) == 4
     told = receiver("stuck", "--table", "records", "--yes", "--json", "--top", "3").json
@@ -599,8 +605,8 @@ def test_stuck_says_of_a_workflows_records_that_they_are_and_advises_no_redrive(
     assert (told["workflow_count"], told["unsettled"], told["failing"], told["permanent"]) == (2, [], [], [])
     shown = receiver("stuck", "--table", "records", "--yes").out
     assert ", 2 workflow executions failed or overdue." in shown
-    assert shown.rstrip().endswith(report.ANSWERED)
-    assert max(map(len, report.ANSWERED.splitlines())) < 80
+    assert shown.rstrip().endswith(records_report.ANSWERED)
+    assert max(map(len, records_report.ANSWERED.splitlines())) < 80
     assert "dlq redrive" not in shown
 
 
@@ -611,7 +617,7 @@ def test_list_groups_by_reason_and_gives_back_what_it_took(receiver: Receiver, s
     told = receiver("dlq", "list", "--stack", "transfers", "--json").json
     reasons = {group["reason"]: [each["key"] for each in group["letters"]] for group in told["groups"]}
     assert reasons == {
-        "done: its acknowledgement was lost, or it came once more": [DONE],
+        "done: its acknowledgement was lost, or it was delivered once more": [DONE],
         "ConnectionError at app.ledger:…": [FLAKY],
         "its key was used for another payload": [CONFLICT],
         "account closed": [CLOSED],
@@ -665,7 +671,7 @@ def test_the_plan_says_of_each_letter_that_failed_for_good_of_what(receiver: Rec
     stack.bury("s", "the body of s")
     shown = receiver("dlq", "redrive", "--stack", "transfers", "--yes").out
     for reason in ("account closed", "payee suspended"):
-        assert f"it failed for good: {reason}; --include-permanent once the cause is mended" in shown
+        assert f"it failed for good: {reason}; --include-permanent once the cause is fixed" in shown
     assert "the body of s" not in shown
 
 
@@ -683,7 +689,7 @@ def test_the_plan_and_the_question_know_the_limit_and_the_rest_is_left(
     flags = ("--stack", "transfers", "--limit", "1", "--reason", "received too often, and never")
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     ran = receiver("dlq", "redrive", *flags, "--json")
-    assert "Move and drop 1 letter? [y/N]" in ran.err
+    assert "Move or drop 1 dead letter? [y/N]" in ran.err
     assert re.search(r"\b4 +BEYOND_LIMIT +stays for now", ran.err)
     assert (ran.code, ran.json["plan"]) == (1, {"MOVE": 1, "BEYOND_LIMIT": 4})
     assert (ran.json["moved"], len(ran.json["left"]), ran.json["beyond_limit"]) == (1, 4, True)
@@ -699,33 +705,34 @@ def test_redrive_without_a_yes_does_nothing(
     monkeypatch.setattr("sys.stdin", io.StringIO(answer))
     ran = receiver("dlq", "redrive", "--stack", "transfers", "--json")
     assert (ran.code, ran.json["confirmed"], ran.json["moved"]) == (1, False, 0)
-    assert "Move and drop 2 letters? [y/N]" in ran.err
+    assert "Move or drop 2 dead letters? [y/N]" in ran.err
     assert stack.keys_in(stack.queue) == set()
     assert len(stack.keys_in(stack.dead)) == 4
 
 
 @pytest.mark.parametrize(
     ("option", "says"),
-    [("--key", "of the key nosuch to be had."), ("--reason", 'with "nosuch" in their reason or error type to be had.')],
+    [("--key", "of the key nosuch."), ("--reason", 'with "nosuch" in their reason or error type.')],
 )
 def test_redrive_of_what_is_not_there_names_it_and_is_not_found(receiver: Receiver, option: str, says: str) -> None:
     ran = receiver("dlq", "redrive", "--stack", "transfers", "--yes", option, "nosuch")
-    assert (ran.code, f"There are no dead letters {says}" in ran.out) == (terminal.Exit.LEFT, True)
+    assert (ran.code, f"There are no visible dead letters {says}" in ran.out) == (terminal.Exit.LEFT, True)
 
 
 def test_one_is_not_spoken_of_as_many(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
-    assert "dropped: 1 letter left in place." in receiver("dlq", "redrive", "--stack", "transfers", "--key", FLAKY).out
-    shown = receiver("stuck", "--stack", "transfers", "--yes").out
-    assert shown.startswith(
-        "5 records: 1 claim that nobody settled, 0 given back and waiting, 2 keys failing, 1 failed"
+    assert (
+        "dropped: 1 dead letter left in place."
+        in receiver("dlq", "redrive", "--stack", "transfers", "--key", FLAKY).out
     )
+    shown = receiver("stuck", "--stack", "transfers", "--yes").out
+    assert shown.startswith("5 records: 1 claim that nobody settled, 0 released and waiting, 2 keys failing, 1 failed")
 
 
 def test_what_was_not_confirmed_is_said_to_stay(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("n\nn\n"))
     ran = receiver("dlq", "redrive", "--stack", "transfers")
-    assert (ran.code, "dropped: 4 letters left in place." in ran.out) == (1, True)
+    assert (ran.code, "dropped: 4 dead letters left in place." in ran.out) == (1, True)
     told = receiver("dlq", "redrive", "--stack", "transfers", "--json").json
     assert {each["key"] for each in told["left"]} == {DONE, FLAKY, CONFLICT, CLOSED}
     assert {each["key"] for each in told["left"] if each["why"] == "it was not confirmed"} == {DONE, FLAKY}
@@ -742,8 +749,8 @@ def test_what_comes_up_behind_is_not_moved_without_a_yes_either(
     flags = ("--queue", "t.fifo", "--dlq", dead, "--table", "records", "--key-strategy", "message_id", "--json")
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     ran = receiver("dlq", "redrive", *flags)
-    assert "While letters are held, SQS gives out nothing more of their groups" in ran.err
-    assert re.search(r"Move and drop (1 letter and )?what comes up behind\? \[y/N\]", ran.err)
+    assert "While dead letters are held, SQS gives out nothing more of their groups" in ran.err
+    assert re.search(r"Move or drop (1 dead letter and )?what comes up behind\? \[y/N\]", ran.err)
     assert (ran.code, ran.json["moved"]) == (1, 0)
 
 
@@ -811,7 +818,7 @@ def test_whose_letters_they_are_is_only_asked_for_where_they_do_not_tell(
     assert unsaid("dlq", *command, "--stack", "transfers").err == ""
     stack.sqs.send_message(QueueUrl=stack.dead, MessageBody="sent by hand")
     ran = unsaid("dlq", *command, "--stack", "transfers")
-    assert "Some letters do not tell their queue, and count as this one's." in ran.err
+    assert "Some dead letters do not say which queue they came from, and count as this one's." in ran.err
     assert NOT_SAID in " ".join(ran.err.split())
 
 
@@ -821,7 +828,7 @@ def test_whose_letters_they_are_is_only_asked_for_where_they_do_not_tell(
 @pytest.fixture
 def move_tasks(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
     """A client of SQS that answers what it is stubbed to: moto has no move tasks, and no emulator has."""
-    monkeypatch.setattr(native, "POLL_SECONDS", 0)
+    monkeypatch.setattr(move_task, "POLL_SECONDS", 0)
     client = SESSION.client("sqs")
     found = Account.client
     monkeypatch.setattr(Account, "client", lambda self, service: client if service == "sqs" else found(self, service))
@@ -866,7 +873,7 @@ def test_a_native_redrive_is_watched_to_its_end_and_warns_where_the_key_is_the_m
 def test_what_ends_a_native_redrive_is_for_the_same_account(
     receiver: Receiver, stack: Stack, move_tasks: Stubber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native, "MOST_POLLS", 0)
+    monkeypatch.setattr(move_task, "MAX_POLLS", 0)
     stub_a_task(move_tasks, stack, running(2))
     ran = receiver("dlq", "redrive", "--native", "--region", REGION, "--stack", "transfers", "--yes")
     ending = ["aws", "sqs", "cancel-message-move-task", "--task-handle", "handle-1", "--region", REGION]
@@ -880,7 +887,7 @@ def test_a_native_redrive_asks_first_and_names_the_danger(
     stub_a_task(move_tasks, stack)
     ran = receiver("dlq", "redrive", "--native", "--stack", "transfers")
     assert ran.code == 1
-    assert re.search(r"what was done runs again\..*about 7 letters\? \[y/N\]", ran.err, re.DOTALL)
+    assert re.search(r"what was done runs again\..*about 7 dead letters\? \[y/N\]", ran.err, re.DOTALL)
     assert ran.err.count("what was done runs again") == 1
 
 
@@ -914,7 +921,7 @@ def test_a_native_redrive_says_so_where_sqs_does_not_say_whose_queue_it_is(
     move_tasks.add_response("get_queue_attributes", {"Attributes": {"ApproximateNumberOfMessages": "7"}})
     ran = receiver("dlq", "redrive", "--native", "--stack", "transfers")
     assert ran.code == 1
-    assert "SQS moves letters of other queues too, if any come here." in ran.err
+    assert "SQS moves dead letters of other queues too, if any come here." in ran.err
     assert NOT_SAID in " ".join(ran.err.split())
 
 
@@ -932,16 +939,16 @@ def test_a_native_redrive_takes_no_filter(receiver: Receiver) -> None:
         (["show", "k"], 2, "give --stack or --table"),
         (["show", "k", "--stack", "unknown"], 2, "there is no stack unknown"),
         (["show", "k", "--table", "arn:aws:dynamodb"], 2, "not a DynamoDB table's name"),
-        (["show", "k", "--table", "missing"], 2, "table missing does not exist"),
+        (["show", "k", "--table", "missing"], 2, "there is no table missing"),
         (["show", "k", "--table", "records", "--namespace", "a#b"], 2, "--namespace: namespace 'a#b' has a '#'"),
-        (["stuck", "--table", "missing", "--yes"], 2, "table missing does not exist"),
+        (["stuck", "--table", "missing", "--yes"], 2, "there is no table missing"),
         (["dlq", "list", "--queue", "transfers", "--table", "records"], 2, "--key-strategy, which is message_id"),
         (["dlq", "list", "--queue", "nowhere", "--table", "records"], 2, "there is no queue nowhere"),
         (["dlq", "list", "--queue", "transfers-dead", "--table", "records"], 2, "name it with --dlq"),
         (["dlq", "list", "--stack", "transfers", "--key-strategy", "guess"], 2, "guess is not known here"),
         (["show", "m-1", "--table", "records", "--key-strategy", "guess"], 2, "guess is not known here"),
         (["dlq", "list", "--stack", "transfers", "--key-strategy", "body_field:a-b c"], 2, "JMESPath"),
-        (["dlq", "list", "--stack", "transfers", "--key-strategy", "body_field:id"], 2, "goes with a namespace"),
+        (["dlq", "list", "--stack", "transfers", "--key-strategy", "body_field:id"], 2, "needs a namespace"),
         (["dlq", "list", "--stack", "transfers", "--envelope", "[["], 2, "--envelope"),
         (["dlq", "list", "--stack", "transfers", "--endpoint-url", "nonsense"], 2, "--endpoint-url nonsense"),
         (
@@ -977,7 +984,7 @@ def test_a_table_that_does_not_exist_is_said_up_front_and_alike(receiver: Receiv
     ran = receiver(*command, "--table", "nosuch")
     assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
     assert ran.err == (
-        "receiver: table nosuch does not exist in this account and region: correct --table, or create it "
+        "receiver: there is no table nosuch in this account and region: correct --table, or create it "
         "(see --region, --profile)\n"
     )
 
@@ -1029,7 +1036,7 @@ def test_records_last_a_positive_number_of_days(receiver: Receiver, days: str) -
 def test_no_region_is_said_with_its_remedy(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
-    monkeypatch.setattr(deployment, "boto3", boto3)
+    monkeypatch.setattr(account, "boto3", boto3)
     ran = receiver("show", DONE, "--table", "records")
     said = "receiver: no AWS region: give --region, or set AWS_DEFAULT_REGION\n"
     assert (ran.code, ran.out, ran.err) == (terminal.Exit.USAGE, "", said)
@@ -1072,7 +1079,7 @@ def test_a_queue_that_only_the_stack_names_is_no_options_fault(
     stack.outputs[output] = NOWHERE
     ran = receiver("dlq", "list", "--stack", "transfers")
     assert ran.code == terminal.Exit.USAGE
-    assert f"stack transfers names it: mend the stack, or give {option} (see" in ran.err
+    assert f"stack transfers names it: correct the stack, or give {option} (see" in ran.err
 
 
 def test_a_dead_letter_queue_that_only_the_redrive_policy_names_is_not_blamed_on_the_queue(
@@ -1115,9 +1122,9 @@ def test_a_business_key_is_read_from_body_and_namespace(receiver: Receiver, stac
 
 def test_without_its_extra_the_command_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "typer", None)
-    monkeypatch.delitem(sys.modules, "idempotent_receiver.operations.cli")
+    monkeypatch.delitem(sys.modules, "idempotent_receiver.operations.cli.receiver")
     with pytest.raises(SystemExit, match=r"pip install '\.\[cli\]'"):
-        importlib.import_module("idempotent_receiver.operations.cli")
+        importlib.import_module("idempotent_receiver.operations.cli.receiver")
 
 
 def test_it_is_a_module_to_run() -> None:
@@ -1144,7 +1151,7 @@ class Keyboard:
         code = 70
         try:
             sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115  # numbers
-            cli.main(arguments)
+            command_line.main(arguments)
         except SystemExit as ended:
             code = int(ended.code or 0)
             sys.stdout.flush()
@@ -1225,7 +1232,7 @@ def test_list_in_a_terminal(stack: Stack) -> None:
 @in_a_terminal
 def test_redrive_in_a_terminal_asks_and_moves_with_a_bar(stack: Stack) -> None:
     keyboard = Keyboard("dlq", "redrive", "--stack", "transfers", "--rate", "10")
-    assert keyboard.until("Move and drop 2 letters? [y/N]").type("y\n").end() == 1
+    assert keyboard.until("Move or drop 2 dead letters? [y/N]").type("y\n").end() == 1
     assert "moving" in keyboard.shown
     assert "2/2" in keyboard.shown
     assert "1 moved, 1 dropped as done, 2 left in place." in keyboard.shown

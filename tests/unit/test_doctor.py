@@ -11,17 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from idempotent_receiver.operations import checkup
-from idempotent_receiver.operations.doctor import (
-    CHECKS,
-    DAY_SECONDS,
-    Facts,
-    Finding,
-    Unchecked,
-    Unknown,
-    examine,
-    name_of,
-)
+from idempotent_receiver.operations.cli.doctor import text
+from idempotent_receiver.operations.doctor.checks import CHECKS, Finding, Unchecked, examine, name_of
+from idempotent_receiver.operations.doctor.facts import DAY_SECONDS, Facts, Unavailable
 from local.cloud import ROOT
 from tests.consumer_facts import facts
 
@@ -164,12 +156,12 @@ def test_every_check_is_documented_in_its_order() -> None:
 
 
 def test_what_could_not_be_asked_is_said_and_is_no_finding() -> None:
-    unknown = Facts(**{each.name: Unknown("AccessDenied") for each in fields(Facts)})
+    unknown = Facts(**{each.name: Unavailable("AccessDenied") for each in fields(Facts)})
     assert examine(unknown) == [Unchecked(name_of(check), "AccessDenied") for check in CHECKS]
 
 
 def test_a_missing_fact_leaves_the_other_checks_alone() -> None:
-    found = examine(replace(amended("mapping", FunctionResponseTypes=[]), alarms=Unknown("AccessDenied")))
+    found = examine(replace(amended("mapping", FunctionResponseTypes=[]), alarms=Unavailable("AccessDenied")))
     assert [(type(each).__name__, each.check) for each in found] == [
         ("Finding", "partial-responses"),
         ("Unchecked", "alarms"),
@@ -178,7 +170,7 @@ def test_a_missing_fact_leaves_the_other_checks_alone() -> None:
 
 def shown(found: Sequence[Finding | Unchecked]) -> str:
     console = Console(width=80, file=io.StringIO())
-    console.print(checkup.text(found))
+    console.print(text(found))
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -187,7 +179,7 @@ def test_what_is_in_order_is_named_so_that_no_finding_can_be_trusted() -> None:
     said = " ".join(shown([]).split())
     assert said == f"in order: {', '.join(names)} 13 checks: 13 in order, 0 findings, 0 not checked."
 
-    found = examine(replace(amended("mapping", FunctionResponseTypes=[]), alarms=Unknown("AccessDenied")))
+    found = examine(replace(amended("mapping", FunctionResponseTypes=[]), alarms=Unavailable("AccessDenied")))
     in_order = shown(found).partition("in order: ")[2]
     assert "partial-responses" not in in_order
     assert "alarms" not in in_order

@@ -12,9 +12,12 @@ import pytest
 from botocore.exceptions import ClientError
 
 from idempotent_receiver import MemoryStore, PermanentError, body_field, message_id, sqs_consumer
-from idempotent_receiver.operations.letters import DeadLetterQueue, Reader
-from idempotent_receiver.operations.redrive import BEYOND_LIMIT, Desk, Redrive, Tally, Wanted
-from idempotent_receiver.operations.verdict import Rules, Verdict
+from idempotent_receiver.operations.dead_letters.dead_letter import Reader
+from idempotent_receiver.operations.dead_letters.mover import Summary
+from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
+from idempotent_receiver.operations.dead_letters.redrive import BEYOND_LIMIT, Redrive, Selection
+from idempotent_receiver.operations.dead_letters.session import Session
+from idempotent_receiver.operations.dead_letters.triage import Rules, Verdict
 from idempotent_receiver.protocol.store import record_id
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
 from idempotent_receiver.sqs.visibility import Backoff
@@ -105,17 +108,15 @@ class Bank:
                 entry = {"Id": "0", "ReceiptHandle": each["ReceiptHandle"]}
                 self.sqs.delete_message_batch(QueueUrl=self.queue.url, Entries=[entry])
 
-    def redrive(self, *, rules: dict[str, Any] | None = None, **options: Any) -> Tally:
+    def redrive(self, *, rules: dict[str, Any] | None = None, **options: Any) -> Summary:
         """One run of the redriver, from beginning to end."""
-        redrive = Redrive(self.desk(**(rules or {})), self.queue.url, **options)
-        try:
+        with self.session(**(rules or {})) as session:
+            redrive = Redrive(session, self.queue.url, **options)
             redrive.run(redrive.plan())
-        finally:
-            redrive.close()
-        return redrive.tally
+        return redrive.summary
 
-    def desk(self, **rules: Any) -> Desk:
-        return Desk(
+    def session(self, **rules: Any) -> Session:
+        return Session(
             queue=DeadLetterQueue(self.sqs, self.dead.url, self.clock, hold_seconds=HOLD_SECONDS),  # type: ignore[arg-type]
             reader=Reader(queue_arn=self.queue.arn, key=self.key, record_id=lambda key: record_id(self.store, key)),
             store=self.store,
@@ -187,10 +188,10 @@ def test_what_can_succeed_comes_back_and_what_was_done_is_dropped(fifo: bool) ->
     bank = leftovers(fifo=fifo)
     assert bank.bodies(bank.dead) == Counter(dict.fromkeys(ALL_DEAD, 1))
 
-    tally = bank.redrive(rules={"include_permanent": True})
+    summary = bank.redrive(rules={"include_permanent": True})
 
-    assert (tally.moved, tally.dropped) == (6, 1)
-    assert [left.verdict for left in tally.left] == [Verdict.CONFLICT]
+    assert (summary.moved, summary.dropped) == (6, 1)
+    assert [left.verdict for left in summary.left] == [Verdict.CONFLICT]
     bank.deliver()
     in_balance(bank)
 
@@ -199,10 +200,10 @@ def test_what_can_succeed_comes_back_and_what_was_done_is_dropped(fifo: bool) ->
 def test_what_failed_for_good_stays_unless_it_is_included(fifo: bool) -> None:
     bank = leftovers(fifo=fifo)
 
-    tally = bank.redrive()
+    summary = bank.redrive()
 
-    assert (tally.moved, tally.dropped) == (4, 1)
-    assert Counter(left.verdict for left in tally.left) == {Verdict.CONFLICT: 1, Verdict.PERMANENT: 2}
+    assert (summary.moved, summary.dropped) == (4, 1)
+    assert Counter(left.verdict for left in summary.left) == {Verdict.CONFLICT: 1, Verdict.PERMANENT: 2}
     assert bank.bodies(bank.dead) == Counter(["garbage", "conflict", "permanent"])
 
 
@@ -220,9 +221,9 @@ def test_of_what_sqs_itself_has_moved_the_record_tells_the_reason_and_that_it_fa
 
     assert bank.bodies(bank.dead) == Counter(["permanent", "flaky"])
     assert not any(kept.sent["MessageAttributes"] for kept in bank.dead.messages)
-    desk = bank.desk()
-    found = {json.loads(each.letter.message.raw_body)["name"]: each for each in desk.take()}
-    desk.queue.give_back()
+    session = bank.session()
+    found = {json.loads(each.dead_letter.message.raw_body)["name"]: each for each in session.take()}
+    session.queue.release()
     died_of = {name: (each.verdict, each.reason.partition(" at ")[0], each.error_type) for name, each in found.items()}
     assert died_of == {
         "permanent": (Verdict.PERMANENT, "permanent cannot be posted", "PermanentError"),
@@ -241,7 +242,7 @@ def test_a_body_that_does_not_validate_and_that_sqs_has_moved_tells_its_reason_f
     bank.sqs.send_message(QueueUrl=bank.queue.url, MessageBody="{not JSON")
     bank.deliver()
 
-    (judged,) = bank.desk().take()
+    (judged,) = bank.session().take()
 
     assert (judged.verdict, judged.error_type) == (Verdict.PERMANENT, "InvalidBody")
     assert "json_invalid" in judged.reason
@@ -278,10 +279,11 @@ def crashed(bank: Bank, number: int, side: str) -> None:
 
     def die() -> None:
         redrive.run(redrive.plan())
-        redrive.close()
+        session.queue.release()
 
     bank.sqs.crash_at = (len(bank.sqs.calls) + number, side)
-    redrive = Redrive(bank.desk(include_permanent=True), bank.queue.url, rate=ONE_BY_ONE)
+    session = bank.session(include_permanent=True)
+    redrive = Redrive(session, bank.queue.url, rate=ONE_BY_ONE)
     with pytest.raises(Crash):
         die()
     bank.sqs.crash_at = None
@@ -328,10 +330,10 @@ def test_where_no_delete_succeeds_nothing_is_lost_and_nothing_runs_twice(fifo: b
     bank = leftovers(fifo=fifo)
     bank.sqs.undeletable.add(bank.dead.url)
 
-    tally = bank.redrive(rules={"include_permanent": True})
+    summary = bank.redrive(rules={"include_permanent": True})
 
-    assert {left.verdict for left in tally.undeleted} == {Verdict.MOVE, Verdict.DONE}
-    assert tally.dropped == 0
+    assert {left.verdict for left in summary.undeleted} == {Verdict.MOVE, Verdict.DONE}
+    assert summary.dropped == 0
     bank.sqs.undeletable.clear()
     bank.deliver()
     settle(bank)
@@ -352,12 +354,12 @@ def test_a_letter_whose_deletion_is_refused_for_good_is_named_though_its_neighbo
     bank.sqs.undeletable.add(refused)
     bank.sqs.throttled.add(neighbour)
 
-    tally = bank.redrive()
+    summary = bank.redrive()
 
     deletes = [len(asked["Entries"]) for name, asked in bank.sqs.calls if name == "delete_message_batch"]
     assert deletes[-2:] == [2, 1], "the neighbour alone is tried again"
-    assert (tally.moved, tally.dropped) == ((0, 1) if done else (2, 0))
-    (left,) = tally.undeleted
+    assert (summary.moved, summary.dropped) == ((0, 1) if done else (2, 0))
+    (left,) = summary.undeleted
     (kept,) = bank.dead.messages
     assert (left.id, kept.sent["MessageBody"]) == (kept.id, refused)
     assert "ReceiptHandleIsInvalid" in left.why
@@ -389,9 +391,9 @@ def test_a_native_redrive_reproduced_as_documented_runs_what_was_done_a_second_t
 
 def test_ours_drops_what_was_done_and_it_runs_no_second_time() -> None:
     bank = completed_and_dead()
-    tally = bank.redrive()
+    summary = bank.redrive()
     bank.deliver()
-    assert (tally.dropped, tally.moved, tally.left) == (1, 0, [])
+    assert (summary.dropped, summary.moved, summary.left) == (1, 0, [])
     assert bank.done == Counter(["paid"])
     assert bank.dead.messages == []
 
@@ -472,16 +474,16 @@ def test_the_first_id_and_the_first_time_are_kept_over_many_deaths() -> None:
 )
 def test_a_filter_by_reason_moves_those_and_no_others(reason: str, moved: set[str]) -> None:
     bank = leftovers()
-    tally = bank.redrive(rules={"include_permanent": True}, wanted=Wanted(reason=reason))
+    summary = bank.redrive(rules={"include_permanent": True}, selection=Selection(reason=reason))
     assert set(bank.bodies(bank.queue)) == moved
-    assert tally.moved == len(moved)
-    assert tally.left == []
+    assert summary.moved == len(moved)
+    assert summary.left == []
 
 
 def test_a_filter_by_key_moves_that_one() -> None:
     bank = leftovers()
     key = next(kept.id for kept in bank.dead.messages if "flaky-1" in kept.sent["MessageBody"])
-    bank.redrive(wanted=Wanted(keys=frozenset([key])))
+    bank.redrive(selection=Selection(keys=frozenset([key])))
     assert bank.bodies(bank.queue) == Counter(["flaky-1"])
 
 
@@ -497,11 +499,11 @@ def throttled(count: int, *, fifo: bool = False, groups: int = 1, **sent: Any) -
 @both_kinds
 def test_a_limit_is_kept_and_said(fifo: bool) -> None:
     bank = throttled(25, fifo=fifo)
-    tally = bank.redrive(wanted=Wanted(limit=12))
+    summary = bank.redrive(selection=Selection(limit=12))
     assert (len(bank.queue.messages), len(bank.dead.messages)) == (12, 13)
-    assert (tally.moved, len(tally.left) + tally.unseen, tally.beyond_limit) == (12, 13, True)
-    assert tally.unseen == (5 if fifo else 0), "of a FIFO group SQS gives out ten at most"
-    assert {each.why for each in tally.left} == {BEYOND_LIMIT}
+    assert (summary.moved, len(summary.left) + summary.unseen, summary.beyond_limit) == (12, 13, True)
+    assert summary.unseen == (5 if fifo else 0), "of a FIFO group SQS gives out ten at most"
+    assert {each.why for each in summary.left} == {BEYOND_LIMIT}
 
 
 def test_a_rate_is_kept() -> None:
@@ -539,21 +541,21 @@ def names_in(queue: Queue) -> list[str]:
 
 def test_a_group_comes_back_in_its_order_though_sqs_shows_ten_of_it_at_a_time() -> None:
     bank = throttled(25, fifo=True)
-    tally = bank.redrive()
+    summary = bank.redrive()
     assert names_in(bank.queue) == [f"throttled-{number:02}" for number in range(25)]
-    assert (tally.moved, tally.unseen) == (25, 0)
+    assert (summary.moved, summary.unseen) == (25, 0)
 
 
 def test_what_sqs_refuses_is_not_overtaken_by_its_group_and_other_groups_go_on() -> None:
     bank = throttled(6, fifo=True, groups=2)
     bank.sqs.refused.add('{"name": "throttled-02"}')
 
-    tally = bank.redrive()
+    summary = bank.redrive()
 
     assert names_in(bank.queue) == ["throttled-00", "throttled-01", "throttled-03", "throttled-05"]
-    assert [left.why for left in tally.left] == [
+    assert [left.why for left in summary.left] == [
         "SQS refused its copy: ReceiptHandleIsInvalid",
-        "an earlier letter of its group stays",
+        "an earlier dead letter of its group stays",
     ]
 
 
@@ -562,8 +564,8 @@ def test_what_lies_behind_ten_that_stay_is_said_to_be_unseen() -> None:
     for number in range(12):
         bank.send(f"permanent-{number}", group="one")
     bank.deliver()
-    tally = bank.redrive()
-    assert (len(tally.left), tally.unseen) == (10, 2)
+    summary = bank.redrive()
+    assert (len(summary.left), summary.unseen) == (10, 2)
 
 
 # Holding.
@@ -579,16 +581,16 @@ def test_a_hold_that_runs_out_is_renewed_before_anything_is_sent() -> None:
 @both_kinds
 def test_what_somebody_else_took_meanwhile_is_left_to_them(fifo: bool) -> None:
     bank = throttled(1, fifo=fifo)
-    redrive = Redrive(bank.desk(), bank.queue.url)
-    plan = redrive.plan()
-    bank.clock.sleep(HOLD_SECONDS + 1)
-    assert bank.sqs.receive_message(QueueUrl=bank.dead.url)["Messages"]
+    with bank.session() as session:
+        redrive = Redrive(session, bank.queue.url)
+        plan = redrive.plan()
+        bank.clock.sleep(HOLD_SECONDS + 1)
+        assert bank.sqs.receive_message(QueueUrl=bank.dead.url)["Messages"]
 
-    redrive.run(plan)
-    redrive.close()
+        redrive.run(plan)
 
-    assert redrive.tally.moved == 0
-    assert [left.why for left in redrive.tally.left] == ["it is held no longer: somebody else may be at it"]
+    assert redrive.summary.moved == 0
+    assert [left.why for left in redrive.summary.left] == ["it is no longer held: somebody else may be handling it"]
     assert bank.queue.messages == []
 
 
@@ -598,15 +600,15 @@ def test_what_dies_again_while_it_runs_does_not_go_round_and_round() -> None:
         bank.send(f"garbage-{number}")
     bank.deliver()
 
-    def dies_again(tally: Tally) -> None:
+    def dies_again(summary: Summary) -> None:
         bank.deliver()
 
-    redrive = Redrive(bank.desk(include_permanent=True), bank.queue.url)
-    redrive.run(redrive.plan(), dies_again)
-    redrive.close()
+    with bank.session(include_permanent=True) as session:
+        redrive = Redrive(session, bank.queue.url)
+        redrive.run(redrive.plan(), dies_again)
 
-    assert redrive.tally.moved == 5
-    assert {left.why for left in redrive.tally.left} == {"it was moved by this run already, and has died again"}
+    assert redrive.summary.moved == 5
+    assert {left.why for left in redrive.summary.left} == {"this run has moved it already, and it failed again"}
     assert len(bank.dead.messages) == 5
 
 
@@ -630,6 +632,6 @@ def test_letters_of_another_queue_stay_where_they_are() -> None:
     """A dead-letter queue may serve several queues; what is another's is neither run nor dropped here."""
     bank = completed_and_dead()
     bank.dead.messages[0].source = "arn:aws:sqs:us-east-1:123456789012:others"
-    tally = bank.redrive(rules={"include_permanent": True, "force": True})
-    assert [left.verdict for left in tally.left] == [Verdict.FOREIGN]
+    summary = bank.redrive(rules={"include_permanent": True, "force": True})
+    assert [left.verdict for left in summary.left] == [Verdict.FOREIGN]
     assert len(bank.dead.messages) == 1

@@ -1,4 +1,4 @@
-"""The judgement about a dead letter, row by row and over every combination."""
+"""The decision about a dead letter, row by row and over every combination."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from idempotent_receiver import body_field, message_attribute, message_id
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.operations.letters import Letter, Reader
-from idempotent_receiver.operations.verdict import Judgement, Rules, Verdict, judge
+from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter, Reader
+from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, Verdict, triage
 from idempotent_receiver.payload import fingerprint
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import Unknown
@@ -30,7 +30,7 @@ GONE = NOW_MS // 1000 - 1
 LASTING = NOW_MS // 1000 + 86_400
 
 
-def letter(
+def dead_letter(
     *,
     source: str | None = QUEUE,
     stamp: Stamp | None = None,
@@ -38,14 +38,14 @@ def letter(
     key: Any = message_id,
     body: str = BODY,
     attributes: dict[str, Any] | None = None,
-) -> Letter:
+) -> DeadLetter:
     system = {"SentTimestamp": str(int(NOW_MS - age_days * DAY_MS))}
     system |= {"DeadLetterQueueSourceArn": source} if source else {}
     held = dict(attributes or {})
     if stamp is not None:
         held[STAMP] = {"DataType": "String", "StringValue": stamp.to_json()}
     raw = {"MessageId": "m-1", "ReceiptHandle": "r", "Body": body, "Attributes": system, "MessageAttributes": held}
-    return Reader(queue_arn=QUEUE, key=key, record_id=str).letter(raw, NOW_MS)
+    return Reader(queue_arn=QUEUE, key=key, record_id=str).read(raw, NOW_MS)
 
 
 def record(status: str, **attributes: Any) -> Record:
@@ -76,7 +76,7 @@ RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
         (EXPIRED, Verdict.MOVE, "expired"),
         (TRANSIENT, Verdict.MOVE, "failed at attempt 5"),
         (ORPHAN, Verdict.MOVE, "never settled"),
-        (RELEASED, Verdict.MOVE, "given back before its handler started"),
+        (RELEASED, Verdict.MOVE, "released before its handler started"),
         (HELD, Verdict.MOVE, "another worker holds its claim"),
         (BARE, Verdict.MOVE, "no fingerprint to compare"),
         (COMPLETED, Verdict.DONE, "COMPLETED, with the same payload"),
@@ -88,9 +88,9 @@ RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
     ],
 )
 def test_each_record_has_its_verdict(found: Record | Unknown | None, verdict: Verdict, says: str) -> None:
-    judged = judge(letter(), found, NOW_MS, RULES)
-    assert judged.verdict is verdict
-    assert says in judged.why
+    decision = triage(dead_letter(), found, NOW_MS, RULES)
+    assert decision.verdict is verdict
+    assert says in decision.why
 
 
 @pytest.mark.parametrize(
@@ -112,23 +112,23 @@ def test_only_what_came_from_this_queue_is_dropped_as_done(
 ) -> None:
     """SQS's word about the source goes before our stamp's."""
     rules = replace(RULES, shared=shared)
-    assert judge(letter(source=source, stamp=stamp), COMPLETED, NOW_MS, rules).verdict is verdict
+    assert triage(dead_letter(source=source, stamp=stamp), COMPLETED, NOW_MS, rules).verdict is verdict
 
 
 def test_what_failed_for_good_by_its_stamp_stays_whatever_its_record_says() -> None:
     for found in (None, EXPIRED, TRANSIENT, PERMANENT, ORPHAN, HELD):
-        assert judge(letter(stamp=DIED), found, NOW_MS, RULES).verdict is Verdict.PERMANENT
-        assert judge(letter(stamp=DIED), found, NOW_MS, ALL).verdict is Verdict.MOVE
-    assert judge(letter(stamp=DIED), COMPLETED, NOW_MS, RULES).verdict is Verdict.DONE
+        assert triage(dead_letter(stamp=DIED), found, NOW_MS, RULES).verdict is Verdict.PERMANENT
+        assert triage(dead_letter(stamp=DIED), found, NOW_MS, ALL).verdict is Verdict.MOVE
+    assert triage(dead_letter(stamp=DIED), COMPLETED, NOW_MS, RULES).verdict is Verdict.DONE
 
 
 def test_a_stamp_without_a_reason_is_a_way_back_and_says_nothing_of_permanence() -> None:
-    assert judge(letter(stamp=RETURNED), TRANSIENT, NOW_MS, RULES).verdict is Verdict.MOVE
+    assert triage(dead_letter(stamp=RETURNED), TRANSIENT, NOW_MS, RULES).verdict is Verdict.MOVE
 
 
 @pytest.mark.parametrize("error", [None, "", "no JSON", "[]", '"x"', '{"permanent": "yes"}', "{" * 100_000])
 def test_an_error_that_cannot_be_read_is_not_permanent(error: str | None) -> None:
-    assert judge(letter(), record("FAILED", error=error), NOW_MS, RULES).verdict is Verdict.MOVE
+    assert triage(dead_letter(), record("FAILED", error=error), NOW_MS, RULES).verdict is Verdict.MOVE
 
 
 @pytest.mark.parametrize(
@@ -136,32 +136,32 @@ def test_an_error_that_cannot_be_read_is_not_permanent(error: str | None) -> Non
 )
 def test_what_is_older_than_records_last_is_refused_without_force(age_days: float, verdict: Verdict) -> None:
     for found in (None, EXPIRED, TRANSIENT, HELD):
-        judged = judge(letter(age_days=age_days), found, NOW_MS, RULES)
-        assert judged.verdict is verdict
-        assert judge(letter(age_days=age_days), found, NOW_MS, ALL).verdict is Verdict.MOVE
-    assert judge(letter(age_days=age_days), COMPLETED, NOW_MS, RULES).verdict is Verdict.DONE
+        decision = triage(dead_letter(age_days=age_days), found, NOW_MS, RULES)
+        assert decision.verdict is verdict
+        assert triage(dead_letter(age_days=age_days), found, NOW_MS, ALL).verdict is Verdict.MOVE
+    assert triage(dead_letter(age_days=age_days), COMPLETED, NOW_MS, RULES).verdict is Verdict.DONE
 
 
 @pytest.mark.parametrize("first_received", ["2026-11-01T00:00:00+00:00", "2026-11-01T00:00:00"])
 def test_the_age_counts_from_before_the_message_was_sent_again(first_received: str) -> None:
-    again = letter(stamp=replace(RETURNED, first_received=first_received), age_days=1)
-    assert judge(again, None, NOW_MS, RULES).verdict is Verdict.TOO_OLD
+    again = dead_letter(stamp=replace(RETURNED, first_received=first_received), age_days=1)
+    assert triage(again, None, NOW_MS, RULES).verdict is Verdict.TOO_OLD
 
 
 @pytest.mark.parametrize("first_received", ["yesterday", "2026-13-01"])
 def test_a_time_that_cannot_be_read_leaves_the_time_of_sending(first_received: str) -> None:
-    again = letter(stamp=replace(RETURNED, first_received=first_received), age_days=1)
+    again = dead_letter(stamp=replace(RETURNED, first_received=first_received), age_days=1)
     assert again.since_ms == NOW_MS - DAY_MS
 
 
 def test_a_letter_without_room_for_its_key_stays() -> None:
     full = {f"a{n}": {"DataType": "String", "StringValue": "v"} for n in range(10)}
-    judged = judge(letter(attributes=full), None, NOW_MS, ALL)
-    assert (judged.verdict, "10 attributes" in judged.why) == (Verdict.NO_ROOM, True)
-    large = judge(letter(body="x" * (1024 * 1024)), None, NOW_MS, ALL)
+    decision = triage(dead_letter(attributes=full), None, NOW_MS, ALL)
+    assert (decision.verdict, "10 attributes" in decision.why) == (Verdict.NO_ROOM, True)
+    large = triage(dead_letter(body="x" * (1024 * 1024)), None, NOW_MS, ALL)
     assert (large.verdict, "1 MiB" in large.why) == (Verdict.NO_ROOM, True)
     stamped = {**dict(list(full.items())[:9])}
-    assert judge(letter(attributes=stamped, stamp=RETURNED), None, NOW_MS, ALL).verdict is Verdict.MOVE
+    assert triage(dead_letter(attributes=stamped, stamp=RETURNED), None, NOW_MS, ALL).verdict is Verdict.MOVE
 
 
 @pytest.mark.parametrize(
@@ -176,18 +176,18 @@ def test_a_letter_without_room_for_its_key_stays() -> None:
     ],
 )
 def test_a_letter_without_a_usable_key_stays(key: Any, body: str, says: str) -> None:
-    judged = judge(letter(key=key, body=body), None, NOW_MS, ALL)
-    assert judged.verdict is Verdict.UNKEYED
-    assert says in judged.why
-    assert says in judged.reason
+    decision = triage(dead_letter(key=key, body=body), None, NOW_MS, ALL)
+    assert decision.verdict is Verdict.UNKEYED
+    assert says in decision.why
+    assert says in decision.reason
 
 
 def test_keys_and_fingerprints_are_the_consumers_own() -> None:
-    by_id = letter()
+    by_id = dead_letter()
     assert (by_id.message.key, by_id.fingerprint) == ("m-1", raw_fingerprint(BODY))
-    stamped = letter(stamp=DIED)
+    stamped = dead_letter(stamp=DIED)
     assert (stamped.message.key, stamped.fingerprint) == ("m-0", raw_fingerprint(BODY))
-    by_order = letter(key=body_field("order"), stamp=DIED)
+    by_order = dead_letter(key=body_field("order"), stamp=DIED)
     assert (by_order.message.key, by_order.fingerprint) == ("o-1", fingerprint(BODY))
 
 
@@ -195,7 +195,7 @@ def test_keys_and_fingerprints_are_the_consumers_own() -> None:
 
 RECORDS = (None, EXPIRED, COMPLETED, TRANSIENT, PERMANENT, ORPHAN, HELD, STRANGE, OTHER_PAYLOAD, BARE, UNREAD)
 LETTERS = [
-    letter(source=source, stamp=stamp, age_days=age, key=key)
+    dead_letter(source=source, stamp=stamp, age_days=age, key=key)
     for source in (QUEUE, OTHER, None)
     for stamp in (None, DIED, RETURNED, replace(RETURNED, queue=None))
     for age in (1, 31)
@@ -207,42 +207,42 @@ CHOICES = [
 ]
 
 
-def judged() -> list[tuple[Record | Unknown | None, Rules, Judgement]]:
+def decision() -> list[tuple[Record | Unknown | None, Rules, Decision]]:
     every = itertools.product(LETTERS, RECORDS, CHOICES)
-    return [(found, rules, judge(each, found, NOW_MS, rules)) for each, found, rules in every]
+    return [(found, rules, triage(each, found, NOW_MS, rules)) for each, found, rules in every]
 
 
 def test_nothing_is_dropped_but_what_is_completed_here_with_the_same_payload() -> None:
-    dropped = [(found, each) for found, _, each in judged() if each.verdict is Verdict.DONE]
+    dropped = [(found, each) for found, _, each in decision() if each.verdict is Verdict.DONE]
     assert dropped
     assert {found.status for found, _ in dropped if isinstance(found, Record)} == {"COMPLETED"}
     for found, each in dropped:
         assert isinstance(found, Record)
-        assert found.validation == each.letter.fingerprint
+        assert found.validation == each.dead_letter.fingerprint
         assert not found.expired(NOW_MS)
-        assert each.letter.source == QUEUE
+        assert each.dead_letter.source == QUEUE
 
 
 def test_nothing_is_moved_that_is_foreign_in_conflict_unread_or_without_a_key() -> None:
-    moved = [(found, rules, each) for found, rules, each in judged() if each.verdict is Verdict.MOVE]
+    moved = [(found, rules, each) for found, rules, each in decision() if each.verdict is Verdict.MOVE]
     assert moved
     for found, rules, each in moved:
-        assert each.letter.source in (QUEUE, None)
-        assert each.letter.source is not None or not rules.shared
-        assert each.letter.unkeyed is None
+        assert each.dead_letter.source in (QUEUE, None)
+        assert each.dead_letter.source is not None or not rules.shared
+        assert each.dead_letter.unkeyed is None
         assert found not in (UNREAD, STRANGE, OTHER_PAYLOAD)
 
 
 def test_no_option_turns_a_conflict_or_a_foreign_letter_into_a_move() -> None:
-    for found, _, each in judged():
-        if each.letter.source == OTHER:
+    for found, _, each in decision():
+        if each.dead_letter.source == OTHER:
             assert each.verdict is Verdict.FOREIGN
-        elif each.letter.unkeyed is None and each.letter.source == QUEUE and found is OTHER_PAYLOAD:
+        elif each.dead_letter.unkeyed is None and each.dead_letter.source == QUEUE and found is OTHER_PAYLOAD:
             assert each.verdict is Verdict.CONFLICT
 
 
 def test_every_verdict_says_why_and_what_the_letter_died_of() -> None:
-    for _, _, each in judged():
+    for _, _, each in decision():
         assert each.why
         assert each.reason
 
@@ -254,8 +254,8 @@ def test_every_verdict_says_why_and_what_the_letter_died_of() -> None:
         (PERMANENT, None, "closed", "PermanentError"),
         (TRANSIENT, DIED, "closed", "PermanentError"),
         (TRANSIENT, RETURNED, "ConnectionError at app.pay:1", "ConnectionError"),
-        (COMPLETED, None, "done: its acknowledgement was lost, or it came once more", None),
-        (ORPHAN, None, "received too often while claimed: its worker crashed or timed out, or is at work", None),
+        (COMPLETED, None, "done: its acknowledgement was lost, or it was delivered once more", None),
+        (ORPHAN, None, "received too often while claimed: its worker crashed, timed out or is still at work", None),
         (
             RELEASED,
             None,
@@ -263,11 +263,11 @@ def test_every_verdict_says_why_and_what_the_letter_died_of() -> None:
             None,
         ),
         (record("FAILED", error='{"type": "E"}'), None, "E", "E"),
-        (record("FAILED", error="{}"), None, "failed, and nothing says of what", None),
+        (record("FAILED", error="{}"), None, "failed, with no reason recorded", None),
     ],
 )
 def test_the_reason_is_the_stamps_or_else_the_records(
     found: Record, stamp: Stamp | None, reason: str, error_type: str | None
 ) -> None:
-    each = judge(letter(stamp=stamp), found, NOW_MS, RULES)
+    each = triage(dead_letter(stamp=stamp), found, NOW_MS, RULES)
     assert (each.reason, each.error_type) == (reason, error_type)

@@ -1,1 +1,1 @@
-"""The operator's side, off the data path and not deployed: looking at records, moving dead letters, checking stacks."""
+"""The operator's side, off the data path and never deployed: look at records, redrive dead letters, check a stack."""

@@ -1,7 +1,7 @@
-"""SQS's own redrive, `StartMessageMoveTask`: fast, and blind to what a message has come to.
+"""SQS's own redrive, `StartMessageMoveTask`: fast, but it knows nothing of what became of a message.
 
-It makes new messages with new messageIds, and moves everything. A consumer keyed by the messageId would take a message
-that was done for a new one; `redrive.py` is for that. Here a task is started and watched, and nothing is judged.
+It makes new messages with new messageIds, and it moves everything. A consumer keyed by the messageId would run what was
+done again; `redrive.py` is for that. Here a task is started and watched, and nothing is decided.
 Source: Amazon SQS Developer Guide, "Configure a dead-letter queue redrive".
 """
 
@@ -14,16 +14,16 @@ from idempotent_receiver.clock import Clock
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
-FASTEST = 500
+MAX_RATE = 500
 """SQS's limit for MaxNumberOfMessagesPerSecond."""
 
 POLL_SECONDS = 2.0
-MOST_POLLS = 36 * 60 * 60 // 2
+MAX_POLLS = 36 * 60 * 60 // 2
 """SQS ends a task after 36 hours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class MoveTask:
     """How far a task is. `to_move` is None where SQS does not say."""
 
     status: str
@@ -33,13 +33,13 @@ class Task:
 
     @property
     def over(self) -> bool:
-        """Whether it does nothing any more."""
+        """Whether it has ended."""
         return self.status not in ("RUNNING", "CANCELLING")
 
 
 def start(sqs: "SQSClient", dead_letter_queue_arn: str, queue_arn: str, rate: float | None) -> str:
-    """Start moving everything from the one queue to the other; the task's handle, with which it can be cancelled."""
-    pace: Any = {} if rate is None else {"MaxNumberOfMessagesPerSecond": max(1, min(FASTEST, int(rate)))}
+    """Start moving everything from one queue to the other; returns the task's handle, with which to cancel it."""
+    pace: Any = {} if rate is None else {"MaxNumberOfMessagesPerSecond": max(1, min(MAX_RATE, int(rate)))}
     started = sqs.start_message_move_task(SourceArn=dead_letter_queue_arn, DestinationArn=queue_arn, **pace)
     return started["TaskHandle"]
 
@@ -49,13 +49,13 @@ def watch(
     dead_letter_queue_arn: str,
     clock: Clock,
     *,
-    tell: Callable[[Task], None],
-    stopped: Callable[[], bool] = lambda: False,
-) -> Task:
-    """Look at the queue's latest task until it is over, or until the watching is stopped: the task then goes on."""
+    on_progress: Callable[[MoveTask], None],
+    stopped: Callable[[], bool],
+) -> MoveTask:
+    """Follow the queue's latest task until it ends or the watching is stopped; the task then goes on."""
     task = latest(sqs, dead_letter_queue_arn)
-    for _ in range(MOST_POLLS):
-        tell(task)
+    for _ in range(MAX_POLLS):
+        on_progress(task)
         if task.over or stopped():
             break
         clock.sleep(POLL_SECONDS)
@@ -63,11 +63,11 @@ def watch(
     return task
 
 
-def latest(sqs: "SQSClient", dead_letter_queue_arn: str) -> Task:
+def latest(sqs: "SQSClient", dead_letter_queue_arn: str) -> MoveTask:
     """The queue's latest task."""
     results = sqs.list_message_move_tasks(SourceArn=dead_letter_queue_arn, MaxResults=1)["Results"]
-    found: Mapping[str, Any] = results[0] if results else {"Status": "UNKNOWN"}
-    return Task(
+    found: Mapping[str, Any] = results[0] if results else {}
+    return MoveTask(
         status=found.get("Status", "UNKNOWN"),
         moved=found.get("ApproximateNumberOfMessagesMoved", 0),
         to_move=found.get("ApproximateNumberOfMessagesToMove"),

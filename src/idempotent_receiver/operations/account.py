@@ -1,0 +1,70 @@
+"""The AWS account that an operator works in: its clients, and what it says of a name that is wrong."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError, NoRegionError, ProfileNotFound
+
+from idempotent_receiver.dynamodb.errors import code_of
+
+Client = Callable[[str], Any]
+"""Returns the boto3 client of a service."""
+
+
+class UsageError(Exception):
+    """The operator has to type something else; the text says what."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """The AWS account to work in, named the way every AWS tool names it."""
+
+    region: str | None = None
+    profile: str | None = None
+    endpoint_url: str | None = None
+    _clients: dict[str, Any] = field(default_factory=dict)
+
+    def client(self, service: str) -> Any:
+        """The one client of this service. Raises UsageError for a wrong region, profile or endpoint."""
+        if service not in self._clients:
+            config = Config(connect_timeout=5, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 5})
+            try:
+                session = boto3.Session(region_name=self.region, profile_name=self.profile)
+                self._clients[service] = session.client(service, endpoint_url=self.endpoint_url, config=config)  # type: ignore[call-overload]  # any service
+            except ProfileNotFound as error:
+                raise UsageError(f"{error}: correct --profile, or AWS_PROFILE") from None
+            except NoRegionError:
+                raise UsageError("no AWS region: give --region, or set AWS_DEFAULT_REGION") from None
+            except ValueError as error:
+                raise UsageError(f"--endpoint-url {self.endpoint_url}: {error}") from None
+        return self._clients[service]
+
+
+@contextmanager
+def named(what: str, remedy: str, *codes: str) -> Iterator[None]:
+    """Raises UsageError, with the remedy, where AWS has no such thing: it answers with a code that ends like these."""
+    try:
+        yield
+    except ClientError as error:
+        if code_of(error).endswith(codes):
+            raise UsageError(
+                f"there is no {what} in this account and region: {remedy} (see --region, --profile)"
+            ) from None
+        raise
+
+
+def stack_outputs(client: Client, name: str) -> dict[str, str]:
+    """The outputs of a CloudFormation stack. Raises UsageError where there is no such stack."""
+    with named(f"stack {name}", "correct --stack", "ValidationError"):
+        (stack,) = client("cloudformation").describe_stacks(StackName=name)["Stacks"]
+    return {each["OutputKey"]: each["OutputValue"] for each in stack.get("Outputs", [])}
+
+
+def require_table(client: Client, name: str) -> None:
+    """Raises UsageError where DynamoDB has no such table. Other errors are left to whatever reads the table."""
+    with suppress(ClientError), named(f"table {name}", "correct --table, or create it", "ResourceNotFoundException"):
+        client("dynamodb").describe_table(TableName=name)

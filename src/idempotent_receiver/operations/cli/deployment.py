@@ -1,0 +1,221 @@
+"""A deployed consumer as an operator points at it: its queue, dead-letter queue, table, namespace and key strategy.
+
+What no option gives is looked up in the outputs of the stack; what neither says is refused, not guessed.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from idempotent_receiver.dynamodb.store import DynamoDBStore
+from idempotent_receiver.operations.account import Account, UsageError, named, require_table, stack_outputs
+from idempotent_receiver.operations.cli.options import STRATEGIES, Options, flag, key_strategy, typed
+from idempotent_receiver.operations.cli.terminal import Terminal
+from idempotent_receiver.operations.dead_letters.dead_letter import Reader
+from idempotent_receiver.protocol.namespaces import checked
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
+from idempotent_receiver.protocol.store import record_id
+from idempotent_receiver.sqs import keys
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_sqs import SQSClient
+
+NO_QUEUE = ("NonExistentQueue", "QueueDoesNotExist", "InvalidAddress")
+"""How SQS's codes end for a name or URL that is no queue's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue that exists."""
+
+    url: str
+    arn: str
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What is known of a deployed consumer. Everything is looked up when it is first asked for.
+
+    Each property raises UsageError where an option is missing or wrong.
+    """
+
+    options: Options
+
+    @cached_property
+    def account(self) -> Account:
+        """The account that it is in."""
+        options = self.options
+        return Account(region=options.region, profile=options.profile, endpoint_url=options.endpoint_url)
+
+    @cached_property
+    def typed(self) -> list[str]:
+        """The options with which a command about its dead letters means this consumer.
+
+        What was not given yet, and is needed, has its name in capitals for a value.
+        """
+        needed = {"queue": "QueueUrl", "key_strategy": "KeyStrategy"}
+        missing = {name: name.upper() for name, output in needed.items() if output not in self.outputs}
+        given = {name: value for name, value in asdict(self.options).items() if value is not None and name != "json"}
+        return typed(**{**missing, **given})
+
+    @property
+    def sqs(self) -> "SQSClient":
+        """The client of SQS."""
+        client: SQSClient = self.account.client("sqs")
+        return client
+
+    @property
+    def dynamodb(self) -> "DynamoDBClient":
+        """The client of DynamoDB."""
+        client: DynamoDBClient = self.account.client("dynamodb")
+        return client
+
+    @cached_property
+    def outputs(self) -> Mapping[str, str]:
+        """The stack's outputs; empty without a stack."""
+        return {} if self.options.stack is None else stack_outputs(self.account.client, self.options.stack)
+
+    @cached_property
+    def queue(self) -> Queue:
+        """The consumer's queue."""
+        return self._queue(self._given("queue", "QueueUrl"), self._correction("queue"))
+
+    @cached_property
+    def dead_letter_queue(self) -> Queue:
+        """Its dead-letter queue: as given, or as the queue's own redrive policy says."""
+        given = self.options.dlq or self.outputs.get("DeadLetterQueueUrl")
+        if given is not None:
+            return self._queue(given, self._correction("dlq"))
+        policy = self._attribute(self.queue.url, "RedrivePolicy")
+        found = re.search(r'"deadLetterTargetArn"\s*:\s*"([^"]+)"', policy)
+        if found is None:
+            raise UsageError(f"{self.queue.url} has no dead-letter queue that SQS knows of: name it with --dlq")
+        return self._queue(found[1], f"the redrive policy of {self.queue.url} names it: correct that, or give --dlq")
+
+    @cached_property
+    def sharers(self) -> list[str] | None:
+        """The URLs of other queues with this dead-letter queue; None where SQS does not say."""
+        name = self.queue.url.rpartition("/")[2]
+        pages = self.sqs.get_paginator("list_dead_letter_source_queues").paginate(QueueUrl=self.dead_letter_queue.url)
+        try:
+            return [url for page in pages for url in page["queueUrls"] if url.rpartition("/")[2] != name]
+        except (ClientError, BotoCoreError):
+            return None
+
+    @cached_property
+    def table(self) -> str:
+        """The name of the records' table."""
+        return self._given("table", "RecordsTable")
+
+    @property
+    def namespace(self) -> str | None:
+        """What keeps the consumer's keys apart from those of others."""
+        try:
+            return checked(self.options.namespace or self.outputs.get("Namespace"))
+        except ValueError as error:
+            raise UsageError(f"--namespace: {error}") from None
+
+    @property
+    def prefix(self) -> str:
+        """What the ids of its records begin with, and their keys do not."""
+        return "" if self.namespace is None else f"{self.namespace}#"
+
+    def key_of(self, id: str) -> str:
+        """The key of a record's id: what every command prints, and takes."""
+        return id.removeprefix(self.prefix)
+
+    def ids_of(self, key: str) -> list[str]:
+        """The ids that a typed key may mean: that of its record and, where it begins like one, itself."""
+        if self.namespace is None:
+            return [key]  # perhaps a whole id, of a namespace that was not given
+        own = record_id(self.store, key)
+        return [own, key] if key.startswith(self.prefix) else [own]
+
+    @cached_property
+    def store(self) -> DynamoDBStore:
+        """The records."""
+        try:
+            found = DynamoDBStore(self.table, self.namespace, self.dynamodb)
+        except ValueError as error:
+            raise UsageError(f"--table: {error}") from None
+        require_table(self.account.client, self.table)
+        return found
+
+    @cached_property
+    def strategy(self) -> str:
+        """Where the consumer's keys come from, as text."""
+        return self._given("key_strategy", "KeyStrategy", f", which is {STRATEGIES}")
+
+    @cached_property
+    def retention_seconds(self) -> int:
+        """How long the consumer's records last."""
+        days = self.options.retention_days or self.outputs.get("RecordRetentionDays")
+        return DEFAULT_RETENTION_SECONDS if days is None else int(float(days) * 86_400)
+
+    def reader(self) -> Reader:
+        """Reads dead letters as the consumer does."""
+        strategy = key_strategy(self.strategy)
+        if strategy is not keys.message_id and self.namespace is None:
+            raise UsageError(f"the key strategy {self.strategy} needs a namespace: name the store's with --namespace")
+        try:
+            open_envelope = keys.envelope_opener(self.options.envelope or self.outputs.get("Envelope"))
+        except ValueError as error:
+            raise UsageError(f"--envelope: {error}") from None
+        return Reader(
+            queue_arn=self.queue.arn,
+            key=strategy,
+            record_id=lambda key: record_id(self.store, key),
+            open_envelope=open_envelope,
+        )
+
+    def _given(self, name: str, output: str, hint: str = "") -> str:
+        given: str | None = getattr(self.options, name) or self.outputs.get(output)
+        if given is not None:
+            return given
+        stack = self.options.stack
+        where = "give --stack or" if stack is None else f"stack {stack} has no output {output}: give"
+        raise UsageError(f"{where} {flag(name)}{hint}")
+
+    def _correction(self, name: str) -> str:
+        """What to do about a wrong name."""
+        if getattr(self.options, name):
+            return f"correct {flag(name)}"
+        return f"stack {self.options.stack} names it: correct the stack, or give {flag(name)}"
+
+    def _queue(self, given: str, correction: str) -> Queue:
+        """The queue that is given by URL, ARN or name."""
+        name: Any = {"QueueName": given}
+        if given.startswith("arn:"):
+            *_, account, queue = given.split(":")
+            name = {"QueueName": queue, "QueueOwnerAWSAccountId": account}
+        with named(f"queue {given}", correction, *NO_QUEUE):
+            url = given if "://" in given else self.sqs.get_queue_url(**name)["QueueUrl"]
+            return Queue(url, self._attribute(url, "QueueArn"))
+
+    def _attribute(self, url: str, name: Any) -> str:
+        return self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name]).get("Attributes", {}).get(name, "")
+
+
+def of_a_deployment(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command, which takes a `deployment` and a `terminal`, the options of every command instead."""
+    own = [
+        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for each in inspect.signature(command).parameters.values()
+        if each.name not in ("deployment", "terminal")
+    ]
+    shared = inspect.signature(Options).parameters
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        options = Options(**{name: given.pop(name) for name in shared})
+        command(deployment=Deployment(options), terminal=Terminal(as_json=options.json), **given)
+
+    run.__signature__ = inspect.Signature([*own, *shared.values()])  # type: ignore[attr-defined]  # typer reads it
+    run.__annotations__ = {each.name: each.annotation for each in (*own, *shared.values())}
+    return run

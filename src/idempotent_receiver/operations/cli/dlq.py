@@ -1,0 +1,188 @@
+"""The commands `receiver dlq list` and `receiver dlq redrive`: dead letters by reason, and the way back."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from botocore.exceptions import BotoCoreError, ClientError
+from rich.text import Text
+
+from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.cli import dlq_report as report
+from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
+from idempotent_receiver.operations.cli.dlq_native import WHOSE, move_natively
+from idempotent_receiver.operations.cli.layout import clean, counted
+from idempotent_receiver.operations.cli.options import Yes, examples
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal
+from idempotent_receiver.operations.dead_letters.queue import HOLD_SECONDS, DeadLetterQueue
+from idempotent_receiver.operations.dead_letters.redrive import Plan, Redrive, Selection
+from idempotent_receiver.operations.dead_letters.session import Session
+from idempotent_receiver.operations.dead_letters.triage import Decision, Rules
+
+app = typer.Typer(
+    help="Dead letters: why they are there, and how they come back.",
+    epilog=examples(
+        "receiver dlq list --stack transfers",
+        "receiver dlq redrive --stack transfers --reason ConnectionError --yes",
+    ),
+    no_args_is_help=True,
+)
+
+Hold = Annotated[
+    int, typer.Option(min=1, max=43_200, help="How many seconds dead letters stay invisible to others after a crash.")
+]
+
+
+@app.command(name="list", epilog=examples("receiver dlq list --stack transfers"))
+@of_a_deployment
+def list_dead_letters(
+    *,
+    deployment: Deployment,
+    terminal: Terminal,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Look at this many dead letters at most.")] = 1000,
+    bodies: Annotated[bool, typer.Option("--bodies", help="Show the bodies too.")] = False,
+    hold: Hold = 60,
+) -> None:
+    """List dead letters by the reason why they failed.
+
+    The reason is in a dead letter's own attribute or in its record. While the command runs, it holds dead letters; then
+    it releases them.
+    """
+    session = _session(deployment, terminal, hold)
+    with terminal.stoppable() as stopped, session:
+        decisions = session.take(limit, stopped)[:limit]
+        total = max(len(decisions), session.queue.count())
+    halted = stopped()
+    sample = total > len(decisions)
+    _note_strays(deployment, terminal, decisions)
+    if sample:
+        why = "of a FIFO group SQS gives out ten at most" if session.queue.fifo else "see --limit"
+        told = f"{len(decisions)} of about {total} ({why}; what others hold is not seen)"
+        terminal.note(f"This is a sample: {told}.")
+    groups = [report.group_values(reason, group, bodies=bodies) for reason, group in report.grouped(decisions).items()]
+    values = {
+        "queue": deployment.dead_letter_queue.url,
+        "letters": len(decisions),
+        "about": total,
+        "sample": sample,
+        "groups": groups,
+    }
+    terminal.answer(values, report.group_tables(groups) if groups else Text("There are no visible dead letters."))
+    if halted:
+        raise typer.Exit(Exit.STOPPED)
+
+
+@app.command(
+    epilog=examples(
+        "receiver dlq redrive --stack transfers --reason ConnectionError --yes",
+        "receiver dlq redrive --stack transfers --include-permanent --limit 10 --yes",
+    )
+)
+@of_a_deployment
+def redrive(
+    *,
+    deployment: Deployment,
+    terminal: Terminal,
+    reason: Annotated[str | None, typer.Option(help="Only those whose reason or error type contains this.")] = None,
+    key: Annotated[list[str] | None, typer.Option(help="Only those of this key; may be given again.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Move or drop this many at most.")] = None,
+    rate: Annotated[float | None, typer.Option(min=0.1, help="Messages a second; 100 by default.")] = None,
+    include_permanent: Annotated[bool, typer.Option("--include-permanent", help="Also what failed for good.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also what is older than records last.")] = False,
+    hold: Hold = HOLD_SECONDS,
+    native: Annotated[bool, typer.Option("--native", help="Let SQS move everything, by its own task.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Redrive dead letters under their old keys; drop what was done.
+
+    It shows the plan first and acts once that is confirmed. Ctrl-C stops it between two requests, and it can be
+    started again: a message that is moved twice is recognised by its key. Dead letters whose key was used for
+    another payload are listed and stay.
+    """
+    selection = Selection(reason=reason, keys=frozenset(key or ()), limit=limit)
+    if native:
+        if selection != Selection() or include_permanent or force:
+            raise UsageError(
+                "--native moves everything: it takes no --reason, --key, --limit, --include-permanent, --force"
+            )
+        move_natively(deployment, terminal, rate, yes=yes)
+        return
+    session = _session(deployment, terminal, hold, include_permanent=include_permanent, force=force)
+    with terminal.stoppable() as stopped, session:
+        run = Redrive(session, deployment.queue.url, selection=selection, rate=rate or 100.0, stopped=stopped)
+        plan = run.plan()
+        more = session.queue.taken > 0 and session.queue.more
+        if more:
+            terminal.note("The plan is for what SQS gives out now; the same rules apply to what comes up behind it.")
+        _note_strays(deployment, terminal, plan.decisions)
+        terminal.show(report.plan_tables(plan) if plan.decisions else Text(_none_of(selection)))
+        more = more and (limit is None or len(plan.acting) < limit)
+        confirmed = not stopped() and _confirmed(len(plan.acting), terminal, more=more, yes=yes)
+        if confirmed:
+            _run(run, plan, terminal)
+        else:
+            run.decline(plan)
+    summary = run.summary
+    told = (
+        report.summary_text(summary, plan)
+        if confirmed
+        else Text(f"Nothing was moved or dropped: {counted(len(plan.decisions), 'dead letter')} left in place.")
+    )
+    values = {"plan": report.counts(plan), "confirmed": confirmed, "stopped": stopped(), **asdict(summary)}
+    terminal.answer(values, told)
+    found = selection.all or plan.decisions or summary.acted or summary.left
+    if stopped():
+        raise typer.Exit(Exit.STOPPED)
+    if not (confirmed and found) or summary.left or summary.undeleted or summary.unseen:
+        raise typer.Exit(Exit.LEFT)
+
+
+def _none_of(selection: Selection) -> str:
+    of = [f"of the key {' or '.join(sorted(selection.keys))}"] if selection.keys else []
+    of += [] if selection.reason is None else [f'with "{selection.reason}" in their reason or error type']
+    return clean(" ".join(["There are no visible dead letters", *of]) + ".")
+
+
+def _confirmed(acting: int, terminal: Terminal, *, more: bool, yes: bool) -> bool:
+    what = [counted(acting, "dead letter")] if acting else []
+    what += ["what comes up behind"] if more else []
+    return not what or terminal.confirm(f"Move or drop {' and '.join(what)}?", yes=yes)
+
+
+def _run(run: Redrive, plan: Plan, terminal: Terminal) -> None:
+    total = len(plan.acting)
+    with terminal.progress("moving", total) as tell:
+        try:
+            run.run(plan, lambda summary: tell(summary.acted, max(total, summary.acted)))
+        except (ClientError, BotoCoreError):
+            terminal.show(report.summary_text(run.summary, plan))
+            terminal.note("The rest is where it was. It is safe to start again.")
+            raise
+
+
+def _session(
+    deployment: Deployment, terminal: Terminal, hold: int, *, include_permanent: bool = False, force: bool = False
+) -> Session:
+    dead = deployment.dead_letter_queue.url
+    if dead.endswith(".fifo"):
+        terminal.note("While dead letters are held, SQS gives out nothing more of their groups, to anybody.")
+    return Session(
+        queue=DeadLetterQueue(deployment.sqs, dead, terminal.clock, hold_seconds=hold),
+        reader=deployment.reader(),
+        store=deployment.store,
+        rules=Rules(
+            queue_arn=deployment.queue.arn,
+            retention_seconds=deployment.retention_seconds,
+            include_permanent=include_permanent,
+            force=force,
+            shared=bool(deployment.sharers),
+        ),
+        clock=terminal.clock,
+    )
+
+
+def _note_strays(deployment: Deployment, terminal: Terminal, decisions: Sequence[Decision]) -> None:
+    """Warn of dead letters that count as this queue's only because SQS does not say whose they are."""
+    if deployment.sharers is None and any(each.dead_letter.source is None for each in decisions):
+        terminal.note(f"Some dead letters do not say which queue they came from, and count as this one's. {WHOSE}")

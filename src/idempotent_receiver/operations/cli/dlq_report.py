@@ -1,0 +1,142 @@
+"""What `dlq list` and `dlq redrive` say of dead letters: tables for people, plain values for scripts."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from idempotent_receiver.operations.cli.layout import clean, listing, row, table_of
+from idempotent_receiver.operations.cli.records_report import moment
+from idempotent_receiver.operations.dead_letters.mover import Skipped, Summary, skipped
+from idempotent_receiver.operations.dead_letters.redrive import Plan
+from idempotent_receiver.operations.dead_letters.triage import ACTS, Decision, Verdict
+
+SHOWN_OF_A_REASON = 20
+NO_KEY = "(none)"
+
+BEYOND = "BEYOND_LIMIT"
+"""Stands among the verdicts for a dead letter that stays only because of the limit."""
+
+REMEDIES = 'see docs/operating.md, "Verdicts"'
+"""Where each verdict is explained; shown with each dead letter that stays by its own."""
+
+WHAT: dict[str, str] = {
+    Verdict.MOVE: "back to the queue",
+    Verdict.DONE: "dropped: done already",
+    Verdict.CONFLICT: "stays, in conflict: its key was used for another payload",
+    Verdict.PERMANENT: "stays without --include-permanent: failed for good",
+    Verdict.TOO_OLD: "stays without --force: older than records last",
+    Verdict.NO_ROOM: "stays: no room for its key",
+    Verdict.UNKEYED: "stays: no usable key",
+    Verdict.UNREADABLE: "stays: its record could not be read",
+    Verdict.FOREIGN: "stays: from another queue",
+    BEYOND: "stays for now: --limit allows no more",
+}
+
+
+def grouped(decisions: Sequence[Decision]) -> dict[str, list[Decision]]:
+    """Dead letters by reason, apart from names and numbers in it; the largest group first."""
+    groups: dict[str, list[Decision]] = defaultdict(list)
+    for each in decisions:
+        groups[re.sub(r"[^\s:;,()]*\d[^\s:;,()]*", "…", each.reason)].append(each)
+    return dict(sorted(groups.items(), key=lambda pair: -len(pair[1])))
+
+
+def group_values(reason: str, group: Sequence[Decision], *, bodies: bool) -> dict[str, Any]:
+    """A group of dead letters as a script reads it."""
+    since = [each.dead_letter.since_ms for each in group]
+    return {
+        "reason": reason,
+        "count": len(group),
+        "first_seen": moment(min(since)),
+        "last_seen": moment(max(since)),
+        "letters": [_values(each, bodies=bodies) for each in group],
+    }
+
+
+def _values(decision: Decision, *, bodies: bool) -> dict[str, Any]:
+    of = decision.dead_letter
+    values = {
+        "message_id": of.id,
+        "key": of.key or None,
+        "group": of.message.group_id,
+        "since": moment(of.since_ms),
+        "source": of.source,
+        "reason": decision.reason,
+        "error_type": decision.error_type,
+        "verdict": decision.verdict.value,
+        "why": decision.why,
+    }
+    return {**values, "body": of.message.raw_body} if bodies else values
+
+
+def group_tables(groups: Sequence[dict[str, Any]]) -> RenderableType:
+    """The groups, and then the dead letters of each."""
+    summary = table_of("count", "reason", "first seen", "last seen", wrapped="reason")
+    shown: list[RenderableType] = [summary]
+    for group in groups:
+        row(summary, group["count"], group["reason"], group["first_seen"], group["last_seen"])
+        rows = []
+        for each in group["letters"]:
+            reason = None if each["reason"] == group["reason"] else each["reason"]
+            told = _told(each["message_id"], each["key"], reason, each["verdict"])
+            rows.append(((each["key"] or NO_KEY, each["since"], each["verdict"]), (told, each.get("body"))))
+        shown += [Text(""), Text(clean(group["reason"]), style="bold"), _listed(("key", "since", "redrive"), rows)]
+    return Group(*shown)
+
+
+def _listed(columns: Sequence[str], rows: Sequence[Any]) -> RenderableType:
+    """The first rows, and how many more there are."""
+    shown = listing(columns, rows[:SHOWN_OF_A_REASON])
+    more = len(rows) - SHOWN_OF_A_REASON
+    return Group(shown, Text(f"and {more} more: --json lists them all")) if more > 0 else shown
+
+
+def _told(id: str, key: str | None, text: str | None, verdict: str) -> str:
+    """The text below a dead letter's key: its id, if that is another; the reason; the remedy, if it stays."""
+    remedy = None if verdict in ACTS else REMEDIES
+    return "; ".join(part for part in (None if key == id else f"message {id}", text, remedy) if part)
+
+
+def counts(plan: Plan) -> dict[str, int]:
+    """How many dead letters have which verdict; those beyond the limit are counted apart."""
+    found = Counter(each.verdict for each in (*plan.acting, *plan.staying))
+    return {
+        name: count
+        for name, count in [*((each.value, found[each]) for each in Verdict), (BEYOND, len(plan.beyond))]
+        if count
+    }
+
+
+def plan_tables(plan: Plan) -> RenderableType:
+    """What would be done, and each dead letter that would stay by its verdict."""
+    table = table_of("count", "verdict", "what becomes of it", wrapped="what becomes of it")
+    for verdict, count in counts(plan).items():
+        row(table, count, verdict, WHAT[verdict])
+    return Group(table, Text(""), _staying([skipped(each) for each in plan.staying])) if plan.staying else table
+
+
+def _staying(left: Sequence[Skipped]) -> RenderableType:
+    rows = [((each.key or NO_KEY, each.verdict), (_told(each.id, each.key, each.why, each.verdict),)) for each in left]
+    return _listed(("key of what stays", "verdict"), rows)
+
+
+def summary_text(summary: Summary, plan: Plan) -> RenderableType:
+    """What a redrive has done, as a person reads it, with the dead letters that stay against the plan."""
+    lines = [f"{summary.moved} moved, {summary.dropped} dropped as done, {len(summary.left)} left in place."]
+    if summary.beyond_limit:
+        lines.append("The limit was reached before all was moved.")
+    if summary.unseen:
+        lines.append(
+            f"About {summary.unseen} more were not given out: run again, or see what stays ahead of its group."
+        )
+    if summary.undeleted:
+        lines.append(
+            f"{len(summary.undeleted)} not deleted, so still here too: run again once SQS lets them be deleted."
+        )
+    foreseen = {each.dead_letter.id for each in (*plan.staying, *plan.beyond)}
+    left = [each for each in (*summary.left, *summary.undeleted) if each.id not in foreseen]
+    return Group(*([_staying(left)] if left else []), Text("\n".join(lines)))

@@ -1,0 +1,76 @@
+"""The command `receiver doctor`: the checks of a deployed consumer, for people and for scripts."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from idempotent_receiver.operations.account import UsageError, require_table
+from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
+from idempotent_receiver.operations.cli.layout import clean, counted
+from idempotent_receiver.operations.cli.options import flag
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal
+from idempotent_receiver.operations.doctor.checks import CHECKS, Finding, Unchecked, examine, name_of
+from idempotent_receiver.operations.doctor.facts import Consumer, consumer_of, gather
+
+UNUSED = ("queue", "dlq", "namespace", "key_strategy", "envelope")
+"""Options of every command that doctor would otherwise ignore silently."""
+
+
+@of_a_deployment
+def doctor(
+    *,
+    deployment: Deployment,
+    terminal: Terminal,
+    function: Annotated[str | None, typer.Option(help="The consumer's function, if there is no stack.")] = None,
+) -> None:
+    """Compare a deployed consumer with what the promises need.
+
+    Each finding comes with its remedy. A check that was not possible is named, and is no finding.
+    """
+    consumer, client = _consumer(deployment, function), deployment.account.client
+    if consumer.table is not None:
+        require_table(client, consumer.table)
+    found = examine(gather(client, consumer))
+    values = {
+        "checks": [name_of(check) for check in CHECKS],
+        "findings": [asdict(each) for each in found if isinstance(each, Finding)],
+        "unchecked": [asdict(each) for each in found if isinstance(each, Unchecked)],
+    }
+    terminal.answer(values, text(found))
+    if values["findings"]:
+        raise typer.Exit(Exit.LEFT)
+
+
+def _consumer(deployment: Deployment, function: str | None) -> Consumer:
+    options = deployment.options
+    if unused := ", ".join(flag(name) for name in UNUSED if getattr(options, name) is not None):
+        raise UsageError(f"doctor takes no {unused}: it finds the queues by the function's event source mapping")
+    if options.stack is not None and function is not None:
+        raise UsageError("give --stack or --function, not both: a stack names its function")
+    if options.stack is not None:
+        consumer = consumer_of(deployment.account.client, options.stack)
+    elif function is not None:
+        consumer = Consumer(function=function)
+    else:
+        raise UsageError("which consumer? give --stack or --function")
+    return replace(consumer, table=options.table or consumer.table, retention_days=options.retention_days)
+
+
+def text(found: Sequence[Finding | Unchecked]) -> RenderableType:
+    """The findings, what could not be checked, and by name what is in order."""
+    lines: list[Text] = []
+    for each in found:
+        match each:
+            case Finding(check, problem, remedy):
+                said = (f"  {clean(problem)}", f"  remedy: {clean(remedy)}")
+                lines += [Text(check, style="bold red"), *map(Text, said)]
+            case Unchecked(check, why):
+                lines += [Text(check, style="bold yellow"), Text(f"  could not be checked: {clean(why)}")]
+    in_order = [name for name in map(name_of, CHECKS) if name not in {each.check for each in found}]
+    findings = sum(isinstance(each, Finding) for each in found)
+    told = f"{len(in_order)} in order, {counted(findings, 'finding')}, {len(found) - findings} not checked."
+    return Group(*lines, Text(f"in order: {', '.join(in_order) or 'none'}"), Text(f"{len(CHECKS)} checks: {told}"))

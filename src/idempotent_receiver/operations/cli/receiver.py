@@ -1,0 +1,72 @@
+"""The operator's command, `receiver`: its commands, and how it ends. None of it is deployed."""
+
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated, NoReturn
+
+try:
+    import typer
+except ImportError:  # pragma: no cover  # the tests have it
+    sys.exit(
+        "receiver needs typer and rich: install the package with its extra [cli], in a checkout by pip install '.[cli]'"
+    )
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.cli import dlq
+from idempotent_receiver.operations.cli.doctor import doctor
+from idempotent_receiver.operations.cli.options import examples
+from idempotent_receiver.operations.cli.records import show, stuck
+from idempotent_receiver.operations.cli.terminal import EXIT_CODES, Exit, Terminal
+
+app = typer.Typer(
+    name="receiver",
+    help=f"Look after consumers whose messages take effect once.\n\n{EXIT_CODES}",
+    epilog=examples("receiver dlq list --stack transfers"),
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(dlq.app, name="dlq")
+app.command(epilog=examples("receiver doctor --stack transfers"))(doctor)
+app.command(epilog=examples("receiver show 5f2c1d64-0001-4000-8000-000000000001 --stack transfers"))(show)
+app.command(epilog=examples("receiver stuck --stack transfers --yes"))(stuck)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"receiver {version('idempotent-receiver')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _receiver(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command that the arguments name, and exit. Errors that an operator can correct have no traceback."""
+    terminal = Terminal()
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="receiver")
+    except UsageError as error:
+        terminal.note(f"receiver: {error}")
+        sys.exit(Exit.USAGE)
+    except (ClientError, BotoCoreError) as error:
+        terminal.note(f"receiver: {error} (see --region, --profile, --endpoint-url, and the operator's permissions)")
+        sys.exit(Exit.AWS)
+    except KeyboardInterrupt:
+        sys.exit(Exit.STOPPED)
+    raise AssertionError("click exits by itself")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""One dead letter, read by the consumer's own rules: its key, its fingerprint, and where and when it came from."""
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from idempotent_receiver.errors import UnusableKey
+from idempotent_receiver.operations.dead_letters.queue import Raw
+from idempotent_receiver.sqs import keys
+from idempotent_receiver.sqs.dead_letter import Stamp, copy_of, stamp_of
+from idempotent_receiver.sqs.message import Message, messages_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A dead letter. `unkeyed` says why it has no key; then `message.key` and `fingerprint` are empty.
+
+    `source` is the ARN of the queue that it failed in, where SQS or our stamp says so. `since_ms` is the earliest known
+    time of it (epoch).
+    """
+
+    message: Message
+    fingerprint: str
+    unkeyed: str | None
+    source: str | None
+    stamp: Stamp | None
+    since_ms: int
+
+    @property
+    def id(self) -> str:
+        """Its messageId in the dead-letter queue."""
+        return self.message.id
+
+    @property
+    def key(self) -> str:
+        """The key that it counts under; empty if it has none."""
+        return self.message.key
+
+    @property
+    def record_id(self) -> str:
+        """The id of its key's record."""
+        return self.message.record_id
+
+    @property
+    def line(self) -> str:
+        """What has to keep its order: its FIFO group; on a standard queue, each message by itself."""
+        return self.message.group_id or self.id if self.message.fifo else self.id
+
+    @property
+    def returning(self) -> Stamp:
+        """Its stamp on the way back: its key, and no reason, because it may be tried again."""
+        before = self.stamp
+        return Stamp(
+            key=self.key,
+            original_id=self.id if before is None else before.original_id,
+            first_received=datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(),
+            function=None if before is None else before.function,
+            queue=self.message.queue_arn,
+        )
+
+    def copy(self) -> dict[str, Any]:
+        """The message to send back to the queue. Raises NoRoom where its stamp does not fit.
+
+        On a FIFO queue its deduplication id is the same at each try, and a new one each time that the message fails.
+        """
+        return copy_of(self.message, self.returning, f"redrive-{self.id}" if self.message.fifo else None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Reads dead letters by the consumer's rules: its queue, its key strategy, its store's ids, its envelope."""
+
+    queue_arn: str
+    key: keys.KeyStrategy
+    record_id: Callable[[str], str]
+    open_envelope: Callable[[str], str] = str
+
+    def read(self, raw: Raw, now_ms: int) -> DeadLetter:
+        """The dead letter that a received message is."""
+        (message,) = messages_of({"Records": [_as_lambda_event(raw, self.queue_arn)]}, self.open_envelope)
+        stamp = stamp_of(message.message_attributes)
+        unkeyed = None
+        try:
+            key = keys.usable(self.key(message), self.record_id)
+            message = replace(message, key=key, record_id=self.record_id(key))
+        except UnusableKey as error:
+            unkeyed = str(error)
+        return DeadLetter(
+            message=message,
+            fingerprint="" if unkeyed is not None else keys.fingerprint_by(self.key, message),
+            unkeyed=unkeyed,
+            source=message.attributes.get("DeadLetterQueueSourceArn") or (None if stamp is None else stamp.queue),
+            stamp=stamp,
+            since_ms=_since_ms(message, stamp, now_ms),
+        )
+
+
+def _as_lambda_event(raw: Raw, queue_arn: str) -> dict[str, Any]:
+    """A received message as Lambda's events have it, which is what the consumer's rules are made for."""
+    return {
+        "messageId": raw["MessageId"],
+        "receiptHandle": raw["ReceiptHandle"],
+        "body": raw["Body"],
+        "attributes": raw.get("Attributes", {}),
+        "messageAttributes": {name: _value(held) for name, held in raw.get("MessageAttributes", {}).items()},
+        "eventSourceARN": queue_arn,
+    }
+
+
+def _value(held: Raw) -> dict[str, Any]:
+    value = {"dataType": held.get("DataType", "String")}
+    if "StringValue" in held:
+        value["stringValue"] = held["StringValue"]
+    if "BinaryValue" in held:
+        value["binaryValue"] = base64.b64encode(held["BinaryValue"]).decode()
+    return value
+
+
+def _since_ms(message: Message, stamp: Stamp | None, now_ms: int) -> int:
+    # A FIFO queue's move, and every send, begins a new SentTimestamp: the stamp remembers the time before.
+    times = [message.sent_at, None if stamp is None else _parsed(stamp.first_received)]
+    return min((int(time.timestamp() * 1000) for time in times if time is not None), default=now_ms)
+
+
+def _parsed(text: str | None) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -1,0 +1,171 @@
+"""A dead-letter queue in an operator's hands: what was received from it is held until it is deleted or released."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from idempotent_receiver.clock import Clock
+from idempotent_receiver.dynamodb.errors import code_of
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+A_CALL = 10
+"""SQS's limit for every batch of messages."""
+
+HOLD_SECONDS = 300
+"""How long messages stay invisible to others while they are read and moved, or after a crash; renewed where needed."""
+
+WAIT_SECONDS = 1
+"""A long poll asks all of SQS's servers, so an empty answer means an empty queue."""
+
+MAX_HELD_STANDARD = 120_000
+MAX_HELD_FIFO = 20_000
+MAX_A_ROUND = 10_000
+MAX_BYTES_A_ROUND = 256 * 1024 * 1024
+MAX_TRIES = 3
+
+Raw = Mapping[str, Any]
+"""A message as ReceiveMessage returns it."""
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Hold:
+    receipt: str
+    until_seconds: float
+
+
+class DeadLetterQueue:
+    """A dead-letter queue that is being read.
+
+    While a message of a FIFO queue is held, SQS gives out nothing more of its group, to anybody.
+    """
+
+    def __init__(self, sqs: "SQSClient", url: str, clock: Clock, *, hold_seconds: int = HOLD_SECONDS) -> None:
+        self.sqs, self.url, self.clock, self.hold_seconds = sqs, url, clock, hold_seconds
+        self.fifo = url.endswith(".fifo")
+        self.exhausted = False
+        """Whether the last `take` ended because the queue gave nothing more."""
+        self._seen: set[str] = set()
+        self._deleted: set[str] = set()
+        self._held: dict[str, _Hold] = {}
+
+    @property
+    def max_held(self) -> int:
+        """SQS's limit for messages in flight, less one call."""
+        return (MAX_HELD_FIFO if self.fifo else MAX_HELD_STANDARD) - A_CALL
+
+    @property
+    def more(self) -> bool:
+        """Whether there may be more behind what was taken: of a FIFO group, SQS gives out ten at most."""
+        return self.fifo or not self.exhausted
+
+    @property
+    def taken(self) -> int:
+        """How many different messages were taken so far."""
+        return len(self._seen)
+
+    def count(self) -> int:
+        """About how many messages the queue has, held ones included: SQS counts approximately."""
+        names: Any = [f"ApproximateNumberOfMessages{which}" for which in ("", "NotVisible", "Delayed")]
+        found = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)["Attributes"]
+        return sum(int(found.get(name, 0)) for name in names)
+
+    def unseen(self) -> int:
+        """About how many messages were never taken."""
+        return max(0, self.count() - len(self._seen - self._deleted))
+
+    def take(self, most: int = MAX_A_ROUND, stopped: Callable[[], bool] = lambda: False) -> list[Raw]:
+        """Up to about `most` messages that were not taken before; all are held."""
+        new: list[Raw] = []
+        size = known = 0
+        self.exhausted = False
+        while len(new) < most and size < MAX_BYTES_A_ROUND and len(self._held) < self.max_held and not stopped():
+            received = self._receive()
+            fresh = [message for message in received if message["MessageId"] not in self._seen]
+            self._seen.update(message["MessageId"] for message in fresh)
+            new += fresh
+            size += sum(len(message["Body"]) for message in fresh)
+            known = 0 if fresh else known + 1
+            # Messages whose hold ran out come again; there may still be new ones behind them.
+            if not received or known > len(self._seen) // A_CALL + 1:
+                self.exhausted = True
+                break
+        return new
+
+    def _receive(self) -> Sequence[Raw]:
+        try:
+            received = self.sqs.receive_message(
+                QueueUrl=self.url,
+                MaxNumberOfMessages=A_CALL,
+                VisibilityTimeout=self.hold_seconds,
+                WaitTimeSeconds=WAIT_SECONDS,
+                MessageSystemAttributeNames=["All"],
+                MessageAttributeNames=["All"],
+            ).get("Messages", [])
+        except ClientError as error:
+            # SQS limits the messages in flight, and those that others hold count too.
+            if code_of(error).endswith("OverLimit"):
+                return []
+            raise
+        until = self.clock.monotonic_seconds() + self.hold_seconds
+        self._held |= {message["MessageId"]: _Hold(message["ReceiptHandle"], until) for message in received}
+        return received
+
+    def still_held(self, ids: Sequence[str]) -> set[str]:
+        """Which of the ids are still held; a hold with less than half of its time left is renewed."""
+        now = self.clock.monotonic_seconds()
+        held = [id for id in ids if id in self._held]
+        short = [id for id in held if self._held[id].until_seconds - now < self.hold_seconds / 2]
+        lost = {id for chunk in chunks(short) for id in self._change(chunk, self.hold_seconds)}
+        for id in lost:
+            del self._held[id]
+        return set(held) - lost
+
+    def delete(self, ids: Sequence[str]) -> dict[str, str]:
+        """Delete up to ten messages; returns SQS's code by id for those that it refused. Raises if a call fails."""
+        failed: dict[str, str] = {}
+        left = list(ids)
+        for _ in range(MAX_TRIES):
+            answer = self.sqs.delete_message_batch(QueueUrl=self.url, Entries=self._entries(left))
+            for id in (left[int(each["Id"])] for each in answer.get("Successful", [])):
+                self._deleted.add(id)
+                self._held.pop(id, None)
+                failed.pop(id, None)
+            # Added to, not replaced: what SQS refused for good is not asked for again, and stays refused.
+            failed |= {left[int(each["Id"])]: each["Code"] for each in answer.get("Failed", [])}
+            left = [left[int(each["Id"])] for each in answer.get("Failed", []) if not each["SenderFault"]]
+            if not left:
+                break
+        return failed
+
+    def release(self) -> None:
+        """Make all that is held visible again. Best effort: what is not released appears when its hold runs out."""
+        for chunk in chunks(list(self._held)):
+            try:
+                self._change(chunk, 0)
+            except (ClientError, BotoCoreError):
+                return
+            for id in chunk:
+                del self._held[id]
+
+    def _change(self, ids: Sequence[str], seconds: int) -> list[str]:
+        """Set the visibility of up to ten; returns those for which SQS refused, because they are no longer held."""
+        until = self.clock.monotonic_seconds() + seconds
+        entries: Any = [{**entry, "VisibilityTimeout": seconds} for entry in self._entries(ids)]
+        answer = self.sqs.change_message_visibility_batch(QueueUrl=self.url, Entries=entries)
+        for id in ids:
+            self._held[id].until_seconds = until
+        return [ids[int(each["Id"])] for each in answer.get("Failed", [])]
+
+    def _entries(self, ids: Sequence[str]) -> Any:
+        return [{"Id": str(place), "ReceiptHandle": self._held[id].receipt} for place, id in enumerate(ids)]
+
+
+def chunks(things: Sequence[T], size: int = A_CALL) -> Iterator[Sequence[T]]:
+    """The things in their order, `size` at a time."""
+    return (things[start : start + size] for start in range(0, len(things), size))

@@ -1,0 +1,132 @@
+"""A redrive: a plan of what would be done, and then the moving, round by round, which may be stopped at any point.
+
+A FIFO queue gives out no more than ten messages of a group, so it is worked through in rounds.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from idempotent_receiver.operations.dead_letters.mover import Mover, Summary
+from idempotent_receiver.operations.dead_letters.session import Session
+from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict
+
+MAX_ROUNDS = 10_000
+BEYOND_LIMIT = "more than --limit allows: run again for it"
+UNCONFIRMED = "it was not confirmed"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Decisions about selected dead letters, of which no more than `room` may be moved or dropped."""
+
+    decisions: Sequence[Decision]
+    room: int | None = None
+
+    @property
+    def acting(self) -> list[Decision]:
+        """Those to move or drop."""
+        return [each for each in self.decisions if each.acts][: self.room]
+
+    @property
+    def beyond(self) -> list[Decision]:
+        """Those that stay only because of the limit."""
+        return [] if self.room is None else [each for each in self.decisions if each.acts][self.room :]
+
+    @property
+    def staying(self) -> list[Decision]:
+        """Those that stay by their verdict."""
+        return [each for each in self.decisions if not each.acts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which dead letters the operator means. `limit` bounds how many are moved or dropped.
+
+    `reason` is a part of the reason or of the error's type, in upper or lower case.
+    """
+
+    reason: str | None = None
+    keys: frozenset[str] = frozenset()
+    limit: int | None = None
+
+    @property
+    def all(self) -> bool:
+        """Whether every dead letter is meant."""
+        return self.reason is None and not self.keys
+
+    def includes(self, decision: Decision) -> bool:
+        """Whether this dead letter is meant."""
+        if self.keys and decision.dead_letter.key not in self.keys:
+            return False
+        cause = f"{decision.reason} {decision.error_type or ''}".casefold()
+        return self.reason is None or self.reason.casefold() in cause
+
+    def room(self, acted: int) -> int | None:
+        """How many more may be moved or dropped once `acted` were; None for any number."""
+        return None if self.limit is None else max(0, self.limit - acted)
+
+
+class Redrive:
+    """One redrive in a session: `plan` it, then `run` or `decline` the plan. `stopped` is asked between requests."""
+
+    def __init__(
+        self,
+        session: Session,
+        queue_url: str,
+        *,
+        selection: Selection | None = None,
+        rate: float = 100.0,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.stopped = stopped
+        self.summary = Summary()
+        self._session, self._queue = session, session.queue
+        self._selection = Selection() if selection is None else selection
+        self._mover = Mover(source=session.queue, queue_url=queue_url, rate=rate, summary=self.summary, stopped=stopped)
+
+    def plan(self) -> Plan:
+        """What would be done with the selected dead letters that SQS gives out now. Nothing is done yet."""
+        return self._planned(self._session.take(stopped=self.stopped))
+
+    def run(self, plan: Plan, on_progress: Callable[[Summary], None] = lambda summary: None) -> None:
+        """Carry the plan out, and then do the same with what comes up behind it."""
+        self._mover.on_progress = on_progress
+        for _ in range(MAX_ROUNDS):
+            self._carry_out(plan)
+            if self.stopped() or self._selection.room(self.summary.acted) == 0 or not self._queue.more:
+                break
+            if self._queue.fifo:
+                # While the first of a group are held, SQS gives out nothing behind them.
+                self._queue.release()
+            taken = self._session.take(stopped=self.stopped)
+            if not taken:
+                break
+            plan = self._planned(taken)
+        # There, but not given out: more than a run may hold, or behind what stays in its group.
+        if self._queue.more:
+            self.summary.unseen = self._queue.unseen()
+        on_progress(self.summary)
+
+    def decline(self, plan: Plan) -> None:
+        """Note that all of the plan stays, because it was not confirmed."""
+        for each in plan.decisions:
+            self.summary.skip(each, UNCONFIRMED if each.acts else None)
+
+    def _planned(self, taken: Sequence[Decision]) -> Plan:
+        """A plan for the selected ones that this run has not moved already: they would go round and round."""
+        fresh = []
+        for each in filter(self._selection.includes, taken):
+            if each.dead_letter.record_id in self._mover.moved_ids:
+                self.summary.skip(each, "this run has moved it already, and it failed again")
+            else:
+                fresh.append(each)
+        return Plan(fresh, self._selection.room(self.summary.acted))
+
+    def _carry_out(self, plan: Plan) -> None:
+        for each in plan.staying:
+            self.summary.skip(each)
+        for each in plan.beyond:
+            self.summary.skip(each, BEYOND_LIMIT)
+        self.summary.beyond_limit |= bool(plan.beyond)
+        self._mover.drop([each for each in plan.acting if each.verdict is Verdict.DONE])
+        self._mover.move([each for each in plan.acting if each.verdict is Verdict.MOVE])

@@ -1,0 +1,196 @@
+"""What may be done with a dead letter: one pure function of the dead letter, its record, the time and the rules.
+
+First match wins:
+
+============================================================================ =============================
+a dead letter                                                                verdict
+============================================================================ =============================
+from another queue, or from an unknown one in a shared dead-letter queue     FOREIGN: stays
+without a usable key                                                         UNKEYED: stays
+whose record could not be read, or that this version cannot understand       UNREADABLE: stays
+whose record has another fingerprint, in any status                          CONFLICT: stays, and is listed
+whose record is COMPLETED, with its fingerprint, and whose queue is ours     DONE: dropped
+whose record is COMPLETED, its fingerprint or queue unknown                  MOVE: the consumer recognises it
+that failed for good, by its stamp or by its record                          PERMANENT: stays, unless included
+older than records last                                                      TOO_OLD: stays, unless forced
+with no room for our stamp                                                   NO_ROOM: stays
+any other                                                                    MOVE
+============================================================================ =============================
+
+What a claim would meet is for `record.decide` to say, as for the consumer itself.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
+from idempotent_receiver.operations.records import error_of, permanent, reason_in, released
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, Status
+from idempotent_receiver.protocol.store import Unknown
+from idempotent_receiver.protocol.transitions import (
+    AlreadyCompleted,
+    Claim,
+    HeldElsewhere,
+    OtherPayload,
+    Unreadable,
+    decide,
+)
+from idempotent_receiver.sqs.dead_letter import NoRoom
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+class Verdict(StrEnum):
+    """What is to be done with a dead letter: MOVE moves it, DONE drops it, and all others leave it in place."""
+
+    MOVE = "MOVE"
+    DONE = "DONE"
+    CONFLICT = "CONFLICT"
+    PERMANENT = "PERMANENT"
+    TOO_OLD = "TOO_OLD"
+    NO_ROOM = "NO_ROOM"
+    UNKEYED = "UNKEYED"
+    UNREADABLE = "UNREADABLE"
+    FOREIGN = "FOREIGN"
+
+
+ACTS = (Verdict.MOVE, Verdict.DONE)
+"""A dead letter with any other verdict stays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What the operator allows. `shared`: whether dead letters of other queues come to this queue too."""
+
+    queue_arn: str
+    retention_seconds: int = DEFAULT_RETENTION_SECONDS
+    include_permanent: bool = False
+    force: bool = False
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A dead letter with its verdict, and a sentence why; `reason` and `error_type` say what it failed of."""
+
+    dead_letter: DeadLetter
+    verdict: Verdict
+    why: str
+    reason: str
+    error_type: str | None = None
+
+    @property
+    def acts(self) -> bool:
+        """Whether the dead letter is moved or dropped, once that is confirmed."""
+        return self.verdict in ACTS
+
+
+def triage(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int, rules: Rules) -> Decision:
+    """What may be done with a dead letter whose key's record is `found`."""
+    verdict, why = _verdict(dead_letter, found, now_ms, rules)
+    reason, error_type = _cause(dead_letter, found, now_ms, verdict)
+    return Decision(dead_letter=dead_letter, verdict=verdict, why=why, reason=reason, error_type=error_type)
+
+
+def _verdict(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int, rules: Rules) -> tuple[Verdict, str]:
+    if dead_letter.source not in (None, rules.queue_arn):
+        return Verdict.FOREIGN, f"it came from another queue: {dead_letter.source}"
+    if dead_letter.source is None and rules.shared:
+        return Verdict.FOREIGN, "several queues share these dead letters, and nothing says which one it came from"
+    if dead_letter.unkeyed is not None:
+        return Verdict.UNKEYED, f"{dead_letter.unkeyed}: the consumer could not claim it"
+    if isinstance(found, Unknown):
+        return Verdict.UNREADABLE, f"its record could not be read: {found.why}"
+    # The claim that the consumer would make.
+    claim = Claim(id=dead_letter.record_id, fingerprint=dead_letter.fingerprint, owner="redrive", lease_until_ms=0)
+    match decide(found, claim, (), now_ms):
+        case Unreadable(reason):
+            return Verdict.UNREADABLE, f"this version cannot understand its record: {reason}"
+        case OtherPayload(expected, got):
+            return Verdict.CONFLICT, f"its key was used for another payload: fingerprint {expected} there, {got} here"
+        case AlreadyCompleted(completed):
+            return _completed(dead_letter, completed)
+        case HeldElsewhere(until_ms):
+            met = f"another worker holds its claim until {until_ms} (epoch ms): the consumer waits for that"
+        case _:
+            met = _met(found, now_ms)
+    return _kept_back(dead_letter, found, now_ms, rules) or (Verdict.MOVE, met)
+
+
+def _completed(dead_letter: DeadLetter, completed: Record) -> tuple[Verdict, str]:
+    if dead_letter.source is None or completed.validation is None:
+        unknown = "its queue is not known" if dead_letter.source is None else "its record has no fingerprint to compare"
+        return _no_room(dead_letter) or (Verdict.MOVE, f"it is done, but {unknown}: the consumer will recognise it")
+    return Verdict.DONE, "its record is COMPLETED, with the same payload"
+
+
+def _kept_back(dead_letter: DeadLetter, found: Record | None, now_ms: int, rules: Rules) -> tuple[Verdict, str] | None:
+    """Why a dead letter that is not done stays all the same."""
+    if not rules.include_permanent and _permanent(dead_letter, found, now_ms):
+        reason, _ = _cause(dead_letter, found, now_ms, Verdict.PERMANENT)
+        return Verdict.PERMANENT, f"it failed for good: {reason}; --include-permanent once the cause is fixed"
+    age_ms = now_ms - dead_letter.since_ms
+    if not rules.force and age_ms >= rules.retention_seconds * 1000:
+        lasts = f"records last {rules.retention_seconds * 1000 / DAY_MS:g}"
+        return Verdict.TOO_OLD, f"it is {age_ms / DAY_MS:.1f} days old and {lasts}: it may have been done; --force"
+    return _no_room(dead_letter)
+
+
+def _no_room(dead_letter: DeadLetter) -> tuple[Verdict, str] | None:
+    try:
+        dead_letter.copy()
+    except NoRoom as error:
+        return Verdict.NO_ROOM, f"it has no room for its key: {error}"
+    return None
+
+
+def _met(found: Record | None, now_ms: int) -> str:
+    if found is None:
+        return "it has no record: no handler of this consumer has finished it"
+    if found.expired(now_ms):
+        return "its record has expired"
+    if found.status == Status.FAILED:
+        return f"it failed at attempt {found.attempts or 1} and may be tried again"
+    if released(found, now_ms):
+        return "it was released before its handler started"
+    return "its claim was never settled, and its lease is over"
+
+
+def _permanent(dead_letter: DeadLetter, found: Record | None, now_ms: int) -> bool:
+    # Only what fails for good is stamped with a reason; on its way back the reason is left out.
+    if dead_letter.stamp is not None and dead_letter.stamp.reason is not None:
+        return True
+    return found is not None and not found.expired(now_ms) and permanent(found)
+
+
+def _cause(
+    dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int, verdict: Verdict
+) -> tuple[str, str | None]:
+    """Why it is a dead letter, and its error's type: by its own stamp, else by its record."""
+    if dead_letter.stamp is not None and dead_letter.stamp.reason is not None:
+        return dead_letter.stamp.reason, dead_letter.stamp.error_type
+    if dead_letter.unkeyed is not None:
+        return dead_letter.unkeyed, "UnusableKey"
+    if verdict is Verdict.CONFLICT:
+        return "its key was used for another payload", "FingerprintMismatch"
+    if isinstance(found, Unknown):
+        return "unknown: its record could not be read", None
+    if found is None or found.expired(now_ms):
+        return "received too often, and never claimed: its workers may have been throttled or have crashed", None
+    error = error_of(found)
+    if (reason := reason_in(error)) is not None:
+        kind = error.get("type")
+        return reason, kind if isinstance(kind, str) else None
+    if released(found, now_ms):
+        return _NEVER_STARTED, None
+    return _REASONS.get(found.status, f"received too often; its record is {found.status}"), None
+
+
+_NEVER_STARTED = (
+    "received too often and never started: no time was left, or it stood behind a failure of its FIFO group"
+)
+_REASONS = {
+    Status.COMPLETED.value: "done: its acknowledgement was lost, or it was delivered once more",
+    Status.INPROGRESS.value: "received too often while claimed: its worker crashed, timed out or is still at work",
+    Status.FAILED.value: "failed, with no reason recorded",
+}

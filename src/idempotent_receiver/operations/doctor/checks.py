@@ -1,0 +1,282 @@
+"""What must hold of a deployed consumer for the promises to hold: pure checks of its facts, each with its remedy.
+
+A check that lacks a fact says so (`Unchecked`); only what is known to be wrong is a finding.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from idempotent_receiver.operations.doctor.facts import DAY_SECONDS, Answer, Fact, Facts, Unavailable
+
+MIN_RECEIVES = 5
+INVOCATIONS_A_POLLER = 10
+"""A poller of provisioned mode runs up to ten invocations at once (Lambda Developer Guide, scaling for SQS)."""
+DEFAULT_POLLERS = 200
+"""The most pollers of provisioned mode, unless it says otherwise."""
+NAMESPACE = "IdempotentReceiver"
+
+Problem = tuple[str, str]
+"""What is wrong, and its remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem, under the name of the check that found it."""
+
+    check: str
+    text: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unchecked:
+    """A check that lacked a fact."""
+
+    check: str
+    why: str
+
+
+class _UncheckedError(Exception):
+    """A check needs a fact that is not available."""
+
+
+def _known(fact: Fact | Unavailable) -> Fact:
+    if isinstance(fact, Unavailable):
+        raise _UncheckedError(fact.why)
+    return fact
+
+
+def partial_responses(facts: Facts) -> Iterator[Problem]:
+    """Lambda reads which messages failed, instead of deleting them all."""
+    if "ReportBatchItemFailures" not in (_known(facts.mapping).get("FunctionResponseTypes") or []):
+        yield (
+            "Lambda takes every answer for a success, and deletes the messages that failed",
+            "set FunctionResponseTypes: [ReportBatchItemFailures] on the event source mapping",
+        )
+
+
+def visibility(facts: Facts) -> Iterator[Problem]:
+    """A throttled batch does not come back while Lambda still tries it (AWS: six time-outs, plus the window)."""
+    timeout = int(_known(facts.function)["Timeout"])
+    window = int(_known(facts.mapping).get("MaximumBatchingWindowInSeconds") or 0)
+    seconds, least = int(_known(facts.queue)["VisibilityTimeout"]), 6 * timeout + window
+    if seconds < least:
+        yield (
+            f"a message is hidden for {seconds} s, but six time-outs of {timeout} s + {window} s of window are {least}",
+            f"set the queue's VisibilityTimeout to {least} or more",
+        )
+
+
+def receives(facts: Facts) -> Iterator[Problem]:
+    """Throttled deliveries count as receives, so a message needs a few, and a place to go when they are used up."""
+    policy = json.loads(_known(facts.queue).get("RedrivePolicy") or "{}")
+    if "deadLetterTargetArn" not in policy:
+        yield (
+            "the queue has no dead-letter queue, so a message that keeps failing is deleted when its retention ends",
+            f"give the queue a RedrivePolicy with maxReceiveCount: {MIN_RECEIVES} or more",
+        )
+    elif int(policy["maxReceiveCount"]) < MIN_RECEIVES:
+        yield (
+            f"maxReceiveCount is {policy['maxReceiveCount']}, and throttled deliveries count as receives",
+            f"set maxReceiveCount in the queue's RedrivePolicy to {MIN_RECEIVES} or more",
+        )
+
+
+def ttl(facts: Facts) -> Iterator[Problem]:
+    """Expired records are deleted."""
+    found = _known(facts.time_to_live)
+    if found.get("TimeToLiveStatus") not in ("ENABLED", "ENABLING") or found.get("AttributeName") != "expiration":
+        yield (
+            "records are never deleted, and the table grows for ever",
+            "enable time to live on the table's attribute `expiration`",
+        )
+
+
+def record_retention(facts: Facts) -> Iterator[Problem]:
+    """A record outlasts its message: a message that outlives its record runs again."""
+    dead = _known(facts.dead_letter_queue)
+    seconds = _retention(_known(facts.queue)) + (0 if dead is None else _retention(dead))
+    kept = _known(facts.retention_seconds)
+    if kept <= seconds:
+        yield (
+            f"records last {_days(kept)}, but a message can last {_days(seconds)} in its queues: it would run again",
+            f"keep records for longer than {_days(seconds)}: RecordRetentionDays, or retention_seconds in code",
+        )
+
+
+def dead_letter_retention(facts: Facts) -> Iterator[Problem]:
+    """A message keeps its age when SQS moves it, so the dead-letter queue must keep it longer."""
+    dead, queue = _known(facts.dead_letter_queue), _known(facts.queue)
+    if dead is not None and _retention(dead) <= _retention(queue):
+        yield (
+            f"dead letters are deleted after {_days(_retention(dead))}, and the queue keeps {_days(_retention(queue))}",
+            "set the dead-letter queue's MessageRetentionPeriod to 1209600 (14 days)",
+        )
+
+
+def filter_criteria(facts: Facts) -> Iterator[Problem]:
+    """No message is discarded unseen."""
+    if (_known(facts.mapping).get("FilterCriteria") or {}).get("Filters"):
+        yield (
+            "the event source mapping has a filter: messages that do not match are deleted, and nobody sees them",
+            "remove FilterCriteria, and let the function return for messages that it does not want",
+        )
+
+
+def global_table(facts: Facts) -> Iterator[Problem]:
+    """A claim is decided in one place."""
+    table = _known(facts.table)
+    regions = [each.get("RegionName", "?") for each in table.get("Replicas") or []]
+    if regions and table.get("MultiRegionConsistency") != "STRONG":
+        yield (
+            f"the table is replicated asynchronously ({', '.join(regions)}): two regions can both claim one key",
+            "keep records in a table of one region",
+        )
+
+
+def concurrency(facts: Facts) -> Iterator[Problem]:
+    """Lambda takes no more batches than may run: those that it turns away use up receives."""
+    mapping = _known(facts.mapping)
+    maximum = (mapping.get("ScalingConfig") or {}).get("MaximumConcurrency")
+    pollers = mapping.get("ProvisionedPollerConfig")
+    if pollers and maximum is not None:
+        yield (
+            f"provisioned mode is on beside MaximumConcurrency {maximum}, and Lambda obeys only one of them",
+            "remove ProvisionedPollerConfig, or MaximumConcurrency",
+        )
+        return
+    most = None if maximum is None else int(maximum)
+    if pollers:
+        most = INVOCATIONS_A_POLLER * int(pollers.get("MaximumPollers") or DEFAULT_POLLERS)
+    reserved = _known(facts.reserved)
+    if most is not None and reserved is not None and most > reserved:
+        setting = (
+            f"MaximumPollers to {reserved // INVOCATIONS_A_POLLER}" if pollers else f"MaximumConcurrency to {reserved}"
+        )
+        yield (
+            f"Lambda takes up to {most} batches at a time, but only {reserved} may run: the others are throttled",
+            f"set {setting} or less, or reserve more concurrency",
+        )
+
+
+def managed_instances(facts: Facts) -> Iterator[Problem]:
+    """A process is dead when its lease is over."""
+    if _known(facts.instances) is not None:
+        yield (
+            "on Lambda Managed Instances a time-out ends nothing: a run goes on while another worker takes its claim over",
+            "set end_process_at_deadline=True in code, as src/app/consumer.py does, or use Lambda's own instances",
+        )
+
+
+def permissions(facts: Facts) -> Iterator[Problem]:
+    """The function's role may do what the consumer needs."""
+    denied = _known(facts.denied)
+    if denied:
+        yield (
+            f"the function's role may not {', '.join(denied)}",
+            "allow it, as the policy of ConsumerRole in template.yaml does, and check that nothing denies it",
+        )
+
+
+def encryption(facts: Facts) -> Iterator[Problem]:
+    """Messages are encrypted at rest (tables and logs always are), and the table's key can be used."""
+    for name, queue in (("queue", _known(facts.queue)), ("dead-letter queue", _known(facts.dead_letter_queue))):
+        if queue is not None and queue.get("SqsManagedSseEnabled") != "true" and not queue.get("KmsMasterKeyId"):
+            yield f"the {name} is not encrypted at rest", "set SqsManagedSseEnabled: true on it, or a KmsMasterKeyId"
+    if (_known(facts.table).get("SSEDescription") or {}).get("InaccessibleEncryptionDateTime"):
+        yield "the table's key cannot be used", "enable the KMS key, and let DynamoDB use it, within seven days"
+
+
+def alarms(facts: Facts) -> Iterator[Problem]:
+    """Somebody is alerted."""
+    needed = _needed_alarms(facts)
+    there = [_watched(alarm) for alarm in _known(facts.alarms)]
+    missing = [what for what, watched in needed.items() if not any(watched <= each for each in there)]
+    if missing:
+        yield f"there is no alarm on {', '.join(missing)}", "add those of template.yaml"
+
+
+CHECKS: tuple[Callable[[Facts], Iterator[Problem]], ...] = (
+    partial_responses,
+    visibility,
+    receives,
+    ttl,
+    record_retention,
+    dead_letter_retention,
+    filter_criteria,
+    global_table,
+    concurrency,
+    managed_instances,
+    permissions,
+    encryption,
+    alarms,
+)
+"""All checks, in the order of docs/operating.md."""
+
+
+def name_of(check: Callable[[Facts], Iterator[Problem]]) -> str:
+    """A check's name, as people and scripts read it."""
+    return check.__name__.replace("_", "-")
+
+
+def examine(facts: Facts) -> list[Finding | Unchecked]:
+    """What all checks find; empty if all is in order."""
+    return [each for check in CHECKS for each in _examined(check, facts)]
+
+
+def _examined(check: Callable[[Facts], Iterator[Problem]], facts: Facts) -> Iterator[Finding | Unchecked]:
+    try:
+        for text, remedy in check(facts):
+            yield Finding(name_of(check), text, remedy)
+    except _UncheckedError as missing:
+        yield Unchecked(name_of(check), str(missing))
+
+
+Watched = frozenset[tuple[str, object]]
+"""What an alarm watches: its namespace, metric and dimensions."""
+
+
+def _watched(alarm: Answer) -> Watched:
+    dimensions = {(each["Name"], each["Value"]) for each in alarm.get("Dimensions") or []}
+    return frozenset({("Namespace", alarm.get("Namespace")), ("MetricName", alarm.get("MetricName")), *dimensions})
+
+
+def _needed_alarms(facts: Facts) -> dict[str, Watched]:
+    """What must be watched. A service's name that is not known is not compared."""
+    function, queue, dead = _known(facts.function), _known(facts.queue), _known(facts.dead_letter_queue)
+    settings = (function.get("Environment") or {}).get("Variables") or {}
+    ours = settings.get("POWERTOOLS_METRICS_NAMESPACE", NAMESPACE)
+    service = settings.get("POWERTOOLS_SERVICE_NAME")
+
+    def needed(namespace: str, metric: str, dimension: str, value: str | None) -> Watched:
+        named = set() if value is None else {(dimension, value)}
+        return frozenset({("Namespace", namespace), ("MetricName", metric), *named})
+
+    alarms = {
+        "the age of the oldest message": needed(
+            "AWS/SQS", "ApproximateAgeOfOldestMessage", "QueueName", _name(queue["QueueArn"])
+        ),
+        "throttles": needed("AWS/Lambda", "Throttles", "FunctionName", function["FunctionName"]),
+        "errors and time-outs": needed("AWS/Lambda", "Errors", "FunctionName", function["FunctionName"]),
+        "lost claims": needed(ours, "LostClaims", "service", service),
+        "unsettled messages": needed(ours, "Unsettled", "service", service),
+    }
+    if dead is not None:
+        alarms["dead letters"] = needed(
+            "AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName", _name(dead["QueueArn"])
+        )
+    return alarms
+
+
+def _name(arn: str) -> str:
+    return arn.rpartition(":")[2]
+
+
+def _retention(queue: Answer) -> int:
+    return int(queue["MessageRetentionPeriod"])
+
+
+def _days(seconds: int) -> str:
+    days = f"{seconds / DAY_SECONDS:g}"
+    return f"{days} day" if days == "1" else f"{days} days"

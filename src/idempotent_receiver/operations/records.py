@@ -1,0 +1,65 @@
+"""Records as an operator reads them: many at a time, and what each says by its status, its lease and its error."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.protocol.store import READS_A_CALL, RecordStore, Unknown
+
+
+def read_all(store: RecordStore, ids: Sequence[str]) -> dict[str, Record | Unknown | None]:
+    """What is there now under each of these distinct ids, read consistently; None where there is no record."""
+    found: dict[str, Record | Unknown | None] = {}
+    for start in range(0, len(ids), READS_A_CALL):
+        chunk = ids[start : start + READS_A_CALL]
+        found.update(zip(chunk, store.read(chunk), strict=True))
+    return found
+
+
+def lease_over(record: Record, now_ms: int) -> bool:
+    """Whether it is in progress, and its claim has run out."""
+    until = record.lease_until_ms
+    return record.status == Status.INPROGRESS and until is not None and until <= now_ms
+
+
+def released(record: Record, now_ms: int) -> bool:
+    """Whether it was released before its handler started, and waits for its next delivery."""
+    return lease_over(record, now_ms) and record.owner is None and record.version is not None
+
+
+def unsettled(record: Record, now_ms: int) -> bool:
+    """Whether its worker never settled it. A record without a version is from Powertools, which names no owner."""
+    return lease_over(record, now_ms) and (record.owner is not None or record.version is None)
+
+
+def failing(record: Record) -> bool:
+    """Whether it failed and may be tried again, or is being tried again."""
+    tried_again = record.status == Status.INPROGRESS and (record.attempts or 0) > 1
+    return tried_again or (record.status == Status.FAILED and not permanent(record))
+
+
+def permanent(record: Record) -> bool:
+    """Whether it says that trying again cannot help."""
+    return error_of(record).get("permanent") is True
+
+
+def error_of(record: Record) -> Mapping[str, Any]:
+    """The error of a FAILED record; empty where there is none that can be read."""
+    if record.status != Status.FAILED or record.error is None:
+        return {}
+    try:
+        error = json.loads(record.error)
+    except (ValueError, RecursionError):
+        return {}
+    return error if isinstance(error, dict) else {}
+
+
+def reason_in(error: Mapping[str, Any]) -> str | None:
+    """A record's error in one line for people."""
+    text, kind, at = (error.get(name) for name in ("text", "type", "at"))
+    if isinstance(text, str) and text:
+        return text
+    if not isinstance(kind, str):
+        return None
+    return f"{kind} at {at}" if isinstance(at, str) else kind

@@ -1,0 +1,149 @@
+"""What is stuck: claims that nobody settled and keys that fail, found by reading the whole table.
+
+A scan pays for every item that it reads. So its cost is known before it starts, and it goes page by page, no faster
+than it is allowed to. It reads eventually consistently, at half the price; what it names is read again, consistently.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from heapq import nlargest
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from idempotent_receiver.clock import Clock
+from idempotent_receiver.dynamodb.values import record_in
+from idempotent_receiver.operations.records import failing, lease_over, permanent, read_all, released, unsettled
+from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.protocol.store import RecordStore, Unknown
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+BYTES_A_UNIT = 8192
+"""A read unit is two eventually consistent reads of 4 KB."""
+
+MIN_ITEM_BYTES = 100
+"""Assumed of a table that does not know its size yet."""
+
+MAX_PAGES = 1_000_000
+MAX_PAGE_ITEMS = 1000
+_NAMES = ("id", "status", "version", "expiration", "in_progress_expiration", "attempts", "error", "owner", "execution")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a scan will read, as far as the table says. DynamoDB updates these figures about every six hours."""
+
+    items: int
+    size_bytes: int
+
+    @property
+    def read_units(self) -> int:
+        """About how many read request units it takes."""
+        return max(1, ceil(self.size_bytes / BYTES_A_UNIT))
+
+    def page_items(self, units_a_second: float) -> int:
+        """How many items a second's units read."""
+        item_bytes = max(MIN_ITEM_BYTES, self.size_bytes / max(1, self.items))
+        return max(1, min(MAX_PAGE_ITEMS, int(units_a_second * BYTES_A_UNIT / item_bytes)))
+
+
+def cost_of(dynamodb: "DynamoDBClient", table: str) -> Cost:
+    """What a scan of the table costs."""
+    found = dynamodb.describe_table(TableName=table)["Table"]
+    return Cost(items=found.get("ItemCount", 0), size_bytes=found.get("TableSizeBytes", 0))
+
+
+def pages(
+    dynamodb: "DynamoDBClient", table: str, clock: Clock, *, units_a_second: float, page_items: int
+) -> Iterator[list[Record]]:
+    """The table's records page by page, without their results; it pauses between pages to keep to the rate."""
+    start: Any = {}
+    for _ in range(MAX_PAGES):
+        page = dynamodb.scan(
+            TableName=table,
+            Limit=page_items,
+            ReturnConsumedCapacity="TOTAL",
+            ProjectionExpression=", ".join(f"#{name}" for name in _NAMES),
+            ExpressionAttributeNames={f"#{name}": name for name in _NAMES},
+            **start,
+        )
+        yield [record_in(item) for item in page["Items"] if "S" in item.get("id", {})]
+        if "LastEvaluatedKey" not in page:
+            return
+        start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+        clock.sleep(page.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0) / units_a_second)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of record that a scan looks for. It names those that rank highest."""
+
+    name: str
+    holds: Callable[[Record, int], bool]
+    rank: Callable[[Record], int]
+    workflow: bool = False
+    """Whether it is about records of a workflow, which no other kind names."""
+
+    def includes(self, record: Record, now_ms: int) -> bool:
+        """Whether the record is of this kind."""
+        return (record.execution is not None) == self.workflow and self.holds(record, now_ms)
+
+
+KINDS = (
+    # The longest ago first.
+    Kind("unsettled", unsettled, lambda record: -(record.lease_until_ms or 0)),
+    Kind("failing", lambda record, now_ms: failing(record), lambda record: record.attempts or 0),
+    # The latest first.
+    Kind("permanent", lambda record, now_ms: permanent(record), lambda record: record.expiration or 0),
+    Kind(
+        "workflow",
+        lambda record, now_ms: record.status == Status.FAILED or lease_over(record, now_ms),
+        lambda record: record.expiration or 0,
+        workflow=True,
+    ),
+)
+
+
+class Scan:
+    """What was found on the pages so far: how many records of each kind, and the `most` that rank highest.
+
+    Only records whose ids begin with `prefix` count, and `own` says how many of the `scanned` those are.
+    """
+
+    def __init__(self, now_ms: int, *, most: int, prefix: str = "") -> None:
+        self.scanned = self.own = self.released_count = 0
+        self.counts = {kind.name: 0 for kind in KINDS}
+        self.named: dict[str, list[Record]] = {kind.name: [] for kind in KINDS}
+        self._now_ms, self._most, self._prefix = now_ms, most, prefix
+
+    def take(self, page: Iterable[Record]) -> None:
+        """Look at a page of records."""
+        for record in page:
+            self.scanned += 1
+            if record.id.startswith(self._prefix):
+                self.own += 1
+                if record.unreadable is None and not record.expired(self._now_ms):
+                    self._sort(record)
+        for kind in KINDS:
+            self.named[kind.name] = nlargest(self._most, self.named[kind.name], key=kind.rank)
+
+    def _sort(self, record: Record) -> None:
+        self.released_count += record.execution is None and released(record, self._now_ms)
+        for kind in KINDS:
+            if kind.includes(record, self._now_ms):
+                self.counts[kind.name] += 1
+                self.named[kind.name].append(record)
+
+    def confirm(self, store: RecordStore) -> None:
+        """Read what is named again, consistently, and leave out what has moved on. What cannot be read stays."""
+        for kind in KINDS:
+            self.named[kind.name] = list(self._still(kind, store))
+
+    def _still(self, kind: Kind, store: RecordStore) -> Iterator[Record]:
+        before = {record.id: record for record in self.named[kind.name]}
+        for id, now in read_all(store, list(before)).items():
+            if isinstance(now, Unknown):
+                yield before[id]
+            elif now is not None and kind.includes(now, self._now_ms):
+                yield now

@@ -164,7 +164,7 @@ def managed_instances(facts: Facts) -> Iterator[Problem]:
     """A process is dead when its lease is over."""
     if _known(facts.instances) is not None:
         yield (
-            "on Lambda Managed Instances a time-out ends nothing: a run goes on while another worker takes its claim over",
+            "on Lambda Managed Instances a time-out ends nothing: a run goes on though another worker takes its claim",
             "set end_process_at_deadline=True in code, as src/app/consumer.py does, or use Lambda's own instances",
         )
 

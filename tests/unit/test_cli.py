@@ -35,7 +35,7 @@ from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations import account
 from idempotent_receiver.operations.account import Account
-from idempotent_receiver.operations.cli import dlq_report, records_report, terminal
+from idempotent_receiver.operations.cli import dlq_report, stuck, terminal
 from idempotent_receiver.operations.cli import receiver as command_line
 from idempotent_receiver.operations.cli.deployment import Deployment
 from idempotent_receiver.operations.cli.options import Options
@@ -335,9 +335,9 @@ def test_when_a_record_was_written_is_not_said_to_be_in_the_future(receiver: Rec
         stack.dynamodb.delete_item(TableName="records", Key={"id": {"S": key}})
     for command in (("show", CLOSED), ("stuck", "--yes")):
         assert '"written_about": null' in receiver(*command, "--table", "records", "--json").out
-        assert re.search(f"written about:? +{records_report.UNDATED}", receiver(*command, "--table", "records").out)
+        assert re.search(f"written about:? +{stuck.UNDATED}", receiver(*command, "--table", "records").out)
         known = receiver(*command, "--table", "records", "--retention-days", "90").out
-        assert records_report.UNDATED not in known
+        assert stuck.UNDATED not in known
         assert f"{written:%Y-%m-%dT%H:%M:%SZ}" in known
 
 
@@ -432,8 +432,8 @@ def test_stuck_says_what_becomes_of_each_kind_and_what_to_type(
     _, unsettled, failing, permanent = receiver("stuck", "--table", "records", "--yes").out.split("\n\n")
     assert STUCK in unsettled
     options = ["--queue QUEUE", "--key-strategy KEY_STRATEGY", "--table records"]
-    texts = (records_report.TAKEN_OVER, records_report.TRIED_AGAIN, records_report.FIXED_FIRST)
-    then = [records_report.advice(each, options) for each in texts]
+    texts = (stuck.TAKEN_OVER, stuck.TRIED_AGAIN, stuck.FIXED_FIRST)
+    then = [stuck.advice(each, options) for each in texts]
     assert unsettled.rstrip().endswith(then[0]), "in lines that are not broken"
     assert FLAKY in failing
     assert failing.rstrip().endswith(then[1])
@@ -476,7 +476,7 @@ def test_what_stuck_advises_means_the_same_consumer_and_runs_as_it_stands(
 def test_what_is_advised_is_for_the_same_account_too() -> None:
     endpoint = "https://an-endpoint.example.com:4566"
     options = Deployment(Options(table="records", region=REGION, profile="two words", endpoint_url=endpoint)).typed
-    (command,) = advised(f"{records_report.advice(records_report.TAKEN_OVER, options)}\n")
+    (command,) = advised(f"{stuck.advice(stuck.TAKEN_OVER, options)}\n")
     asked = ["--region", REGION, "--profile", "two words", "--endpoint-url", endpoint]
     assert command[-8:] == [*asked, "--key", "KEY"]
 
@@ -605,8 +605,8 @@ def test_stuck_says_of_a_workflows_records_that_they_are_and_advises_no_redrive(
     assert (told["workflow_count"], told["unsettled"], told["failing"], told["permanent"]) == (2, [], [], [])
     shown = receiver("stuck", "--table", "records", "--yes").out
     assert ", 2 workflow executions failed or overdue." in shown
-    assert shown.rstrip().endswith(records_report.ANSWERED)
-    assert max(map(len, records_report.ANSWERED.splitlines())) < 80
+    assert shown.rstrip().endswith(stuck.ANSWERED)
+    assert max(map(len, stuck.ANSWERED.splitlines())) < 80
     assert "dlq redrive" not in shown
 
 

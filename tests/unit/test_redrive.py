@@ -121,7 +121,6 @@ class Bank:
             reader=Reader(queue_arn=self.queue.arn, key=self.key, record_id=lambda key: record_id(self.store, key)),
             store=self.store,
             rules=Rules(queue_arn=self.queue.arn, **rules),
-            clock=self.clock,
         )
 
     def bodies(self, queue: Queue) -> Counter[str]:

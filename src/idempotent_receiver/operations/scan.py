@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import nlargest
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.dynamodb.values import record_in
@@ -25,7 +25,6 @@ BYTES_A_UNIT = 8192
 MIN_ITEM_BYTES = 100
 """Assumed of a table that does not know its size yet."""
 
-MAX_PAGES = 1_000_000
 MAX_PAGE_ITEMS = 1000
 _NAMES = ("id", "status", "version", "expiration", "in_progress_expiration", "attempts", "error", "owner", "execution")
 
@@ -58,21 +57,17 @@ def pages(
     dynamodb: "DynamoDBClient", table: str, clock: Clock, *, units_a_second: float, page_items: int
 ) -> Iterator[list[Record]]:
     """The table's records page by page, without their results; it pauses between pages to keep to the rate."""
-    start: Any = {}
-    for _ in range(MAX_PAGES):
-        page = dynamodb.scan(
-            TableName=table,
-            Limit=page_items,
-            ReturnConsumedCapacity="TOTAL",
-            ProjectionExpression=", ".join(f"#{name}" for name in _NAMES),
-            ExpressionAttributeNames={f"#{name}": name for name in _NAMES},
-            **start,
-        )
+    found = dynamodb.get_paginator("scan").paginate(
+        TableName=table,
+        PaginationConfig={"PageSize": page_items},
+        ReturnConsumedCapacity="TOTAL",
+        ProjectionExpression=", ".join(f"#{name}" for name in _NAMES),
+        ExpressionAttributeNames={f"#{name}": name for name in _NAMES},
+    )
+    for page in found:
         yield [record_in(item) for item in page["Items"] if "S" in item.get("id", {})]
-        if "LastEvaluatedKey" not in page:
-            return
-        start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
-        clock.sleep(page.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0) / units_a_second)
+        if "LastEvaluatedKey" in page:
+            clock.sleep(page.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0) / units_a_second)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -21,10 +21,6 @@ from idempotent_receiver.protocol.namespaces import checked
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
 from idempotent_receiver.protocol.store import record_id
 from idempotent_receiver.sqs import keys
-
-if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_sqs import SQSClient
 
 NO_QUEUE = ("NonExistentQueue", "QueueDoesNotExist", "InvalidAddress")
 """How SQS's codes end for a name or URL that is no queue's."""
@@ -48,8 +44,7 @@ class Deployment:
     options: Options
 
     @cached_property
-    def account(self) -> Account:
-        """The account that it is in."""
+    def _account(self) -> Account:
         options = self.options
         return Account(region=options.region, profile=options.profile, endpoint_url=options.endpoint_url)
 
@@ -64,22 +59,14 @@ class Deployment:
         given = {name: value for name, value in asdict(self.options).items() if value is not None and name != "json"}
         return typed(**{**missing, **given})
 
-    @property
-    def sqs(self) -> "SQSClient":
-        """The client of SQS."""
-        client: SQSClient = self.account.client("sqs")
-        return client
-
-    @property
-    def dynamodb(self) -> "DynamoDBClient":
-        """The client of DynamoDB."""
-        client: DynamoDBClient = self.account.client("dynamodb")
-        return client
+    def client(self, service: str) -> Any:
+        """The account's client of a service."""
+        return self._account.client(service)
 
     @cached_property
     def outputs(self) -> Mapping[str, str]:
         """The stack's outputs; empty without a stack."""
-        return {} if self.options.stack is None else stack_outputs(self.account.client, self.options.stack)
+        return {} if self.options.stack is None else stack_outputs(self.client, self.options.stack)
 
     @cached_property
     def queue(self) -> Queue:
@@ -102,9 +89,10 @@ class Deployment:
     def sharers(self) -> list[str] | None:
         """The URLs of other queues with this dead-letter queue; None where SQS does not say."""
         name = self.queue.url.rpartition("/")[2]
-        pages = self.sqs.get_paginator("list_dead_letter_source_queues").paginate(QueueUrl=self.dead_letter_queue.url)
+        pages = self.client("sqs").get_paginator("list_dead_letter_source_queues")
+        found = pages.paginate(QueueUrl=self.dead_letter_queue.url)
         try:
-            return [url for page in pages for url in page["queueUrls"] if url.rpartition("/")[2] != name]
+            return [url for page in found for url in page["queueUrls"] if url.rpartition("/")[2] != name]
         except (ClientError, BotoCoreError):
             return None
 
@@ -141,10 +129,10 @@ class Deployment:
     def store(self) -> DynamoDBStore:
         """The records."""
         try:
-            found = DynamoDBStore(self.table, self.namespace, self.dynamodb)
+            found = DynamoDBStore(self.table, self.namespace, self.client("dynamodb"))
         except ValueError as error:
             raise UsageError(f"--table: {error}") from None
-        require_table(self.account.client, self.table)
+        require_table(self.client, self.table)
         return found
 
     @cached_property
@@ -195,11 +183,12 @@ class Deployment:
             *_, account, queue = given.split(":")
             name = {"QueueName": queue, "QueueOwnerAWSAccountId": account}
         with named(f"queue {given}", correction, *NO_QUEUE):
-            url = given if "://" in given else self.sqs.get_queue_url(**name)["QueueUrl"]
+            url = given if "://" in given else self.client("sqs").get_queue_url(**name)["QueueUrl"]
             return Queue(url, self._attribute(url, "QueueArn"))
 
-    def _attribute(self, url: str, name: Any) -> str:
-        return self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name]).get("Attributes", {}).get(name, "")
+    def _attribute(self, url: str, name: str) -> str:
+        found = self.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=[name])
+        return str(found.get("Attributes", {}).get(name, ""))
 
 
 def of_a_deployment(command: Callable[..., None]) -> Callable[..., None]:

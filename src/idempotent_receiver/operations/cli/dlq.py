@@ -1,5 +1,6 @@
 """The commands `receiver dlq list` and `receiver dlq redrive`: dead letters by reason, and the way back."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
@@ -11,10 +12,10 @@ from rich.text import Text
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq_report as report
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
-from idempotent_receiver.operations.cli.dlq_native import WHOSE, move_natively
-from idempotent_receiver.operations.cli.layout import clean, counted
-from idempotent_receiver.operations.cli.options import Yes, examples
+from idempotent_receiver.operations.cli.layout import clean, command, counted
+from idempotent_receiver.operations.cli.options import Yes, examples, typed
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal
+from idempotent_receiver.operations.dead_letters import move_task
 from idempotent_receiver.operations.dead_letters.queue import HOLD_SECONDS, DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.redrive import Plan, Redrive, Selection
 from idempotent_receiver.operations.dead_letters.session import Session
@@ -32,6 +33,12 @@ app = typer.Typer(
 Hold = Annotated[
     int, typer.Option(min=1, max=43_200, help="How many seconds dead letters stay invisible to others after a crash.")
 ]
+
+
+WHOSE = (
+    "SQS does not say whose dead-letter queue this is: if others share it, first allow sqs:ListDeadLetterSourceQueues "
+    "on it, as the stack's operator policy does."
+)
 
 
 @app.command(name="list", epilog=examples("receiver dlq list --stack transfers"))
@@ -106,13 +113,12 @@ def redrive(
             raise UsageError(
                 "--native moves everything: it takes no --reason, --key, --limit, --include-permanent, --force"
             )
-        move_natively(deployment, terminal, rate, yes=yes)
-        return
+        raise typer.Exit(_move_natively(deployment, terminal, rate, yes=yes))
     session = _session(deployment, terminal, hold, include_permanent=include_permanent, force=force)
     with terminal.stoppable() as stopped, session:
         run = Redrive(session, deployment.queue.url, selection=selection, rate=rate or 100.0, stopped=stopped)
         plan = run.plan()
-        more = session.queue.taken > 0 and session.queue.more
+        more = bool(session.queue.seen) and session.queue.more
         if more:
             terminal.note("The plan is for what SQS gives out now; the same rules apply to what comes up behind it.")
         _note_strays(deployment, terminal, plan.decisions)
@@ -123,16 +129,17 @@ def redrive(
             _run(run, plan, terminal)
         else:
             run.decline(plan)
+        halted = stopped()
     summary = run.summary
     told = (
         report.summary_text(summary, plan)
         if confirmed
         else Text(f"Nothing was moved or dropped: {counted(len(plan.decisions), 'dead letter')} left in place.")
     )
-    values = {"plan": report.counts(plan), "confirmed": confirmed, "stopped": stopped(), **asdict(summary)}
+    values = {"plan": report.counts(plan), "confirmed": confirmed, "stopped": halted, **asdict(summary)}
     terminal.answer(values, told)
     found = selection.all or plan.decisions or summary.acted or summary.left
-    if stopped():
+    if halted:
         raise typer.Exit(Exit.STOPPED)
     if not (confirmed and found) or summary.left or summary.undeleted or summary.unseen:
         raise typer.Exit(Exit.LEFT)
@@ -161,6 +168,41 @@ def _run(run: Redrive, plan: Plan, terminal: Terminal) -> None:
             raise
 
 
+def _move_natively(deployment: Deployment, terminal: Terminal, rate: float | None, *, yes: bool) -> Exit:
+    """SQS's own redrive: warn of what it does, let it move everything once that is confirmed, and watch it."""
+    source, target = deployment.dead_letter_queue, deployment.queue
+    sqs, options = deployment.client("sqs"), deployment.options
+    if deployment.sharers:
+        others = ", ".join(deployment.sharers)
+        raise UsageError(f"{source.arn} has dead letters of {others} too, and --native would move them all")
+    if deployment.sharers is None:
+        terminal.note(f"SQS moves dead letters of other queues too, if any come here. {WHOSE}")
+    if deployment.strategy == "message_id":
+        terminal.note(
+            "This consumer's keys are messageIds, and a native redrive makes new ones: what was done runs again. "
+            "Without --native, dead letters come back under their old keys."
+        )
+    count = DeadLetterQueue(sqs, source.url, terminal.clock).count()
+    if not terminal.confirm(f"Let SQS move about {counted(count, 'dead letter')}?", yes=yes):
+        terminal.answer({"native": True, "confirmed": False}, Text("Nothing was moved."))
+        return Exit.LEFT
+    handle = move_task.start(sqs, source.arn, target.arn, rate)
+    with terminal.stoppable() as stopped, terminal.progress("moving", None) as tell:
+        for task in move_task.watch(sqs, source.arn, terminal.clock):
+            tell(task.moved, task.to_move)
+            if stopped():
+                break
+    values = {"native": True, "confirmed": True, "handle": handle, "status": task.status, "moved": task.moved}
+    told = f"{task.status}: about {task.moved} moved." + (f" {task.failure}" if task.failure else "")
+    terminal.answer({**values, "failure": task.failure}, Text(told))
+    if not task.over:
+        where = typed(region=options.region, profile=options.profile, endpoint_url=options.endpoint_url)
+        ending = command("aws sqs cancel-message-move-task", f"--task-handle {shlex.quote(handle)}", *where)
+        terminal.note(f"SQS goes on with it; to end it:\n{ending}")
+        return Exit.STOPPED
+    return Exit.OK if task.status == "COMPLETED" else Exit.AWS
+
+
 def _session(
     deployment: Deployment, terminal: Terminal, hold: int, *, include_permanent: bool = False, force: bool = False
 ) -> Session:
@@ -168,7 +210,7 @@ def _session(
     if dead.endswith(".fifo"):
         terminal.note("While dead letters are held, SQS gives out nothing more of their groups, to anybody.")
     return Session(
-        queue=DeadLetterQueue(deployment.sqs, dead, terminal.clock, hold_seconds=hold),
+        queue=DeadLetterQueue(deployment.client("sqs"), dead, terminal.clock, hold_seconds=hold),
         reader=deployment.reader(),
         store=deployment.store,
         rules=Rules(
@@ -178,7 +220,6 @@ def _session(
             force=force,
             shared=bool(deployment.sharers),
         ),
-        clock=terminal.clock,
     )
 
 

@@ -8,8 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from idempotent_receiver.operations.cli.layout import clean, listing, row, table_of
-from idempotent_receiver.operations.cli.records_report import moment
+from idempotent_receiver.operations.cli.layout import clean, listing, moment, row, table_of
 from idempotent_receiver.operations.dead_letters.mover import Skipped, Summary, skipped
 from idempotent_receiver.operations.dead_letters.redrive import Plan
 from idempotent_receiver.operations.dead_letters.triage import ACTS, Decision, Verdict

@@ -31,7 +31,7 @@ def doctor(
 
     Each finding comes with its remedy. A check that was not possible is named, and is no finding.
     """
-    consumer, client = _consumer(deployment, function), deployment.account.client
+    consumer, client = _consumer(deployment, function), deployment.client
     if consumer.table is not None:
         require_table(client, consumer.table)
     found = examine(gather(client, consumer))
@@ -52,7 +52,7 @@ def _consumer(deployment: Deployment, function: str | None) -> Consumer:
     if options.stack is not None and function is not None:
         raise UsageError("give --stack or --function, not both: a stack names its function")
     if options.stack is not None:
-        consumer = consumer_of(deployment.account.client, options.stack)
+        consumer = consumer_of(deployment.client, options.stack)
     elif function is not None:
         consumer = Consumer(function=function)
     else:

@@ -1,6 +1,7 @@
 """How rows and texts stand on a terminal: clean, and with nothing broken that a person may want to copy."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Group, RenderableType
@@ -24,6 +25,11 @@ def clean(text: object) -> str:
 def counted(number: int, noun: str) -> str:
     """A number of something."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def moment(epoch_ms: int) -> str:
+    """A time, as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def command(*parts: str) -> str:

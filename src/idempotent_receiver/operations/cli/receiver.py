@@ -18,7 +18,8 @@ from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq
 from idempotent_receiver.operations.cli.doctor import doctor
 from idempotent_receiver.operations.cli.options import examples
-from idempotent_receiver.operations.cli.records import show, stuck
+from idempotent_receiver.operations.cli.show import show
+from idempotent_receiver.operations.cli.stuck import stuck
 from idempotent_receiver.operations.cli.terminal import EXIT_CODES, Exit, Terminal
 
 app = typer.Typer(

@@ -5,7 +5,7 @@ done again; `redrive.py` is for that. Here a task is started and watched, and no
 Source: Amazon SQS Developer Guide, "Configure a dead-letter queue redrive".
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,32 +44,19 @@ def start(sqs: "SQSClient", dead_letter_queue_arn: str, queue_arn: str, rate: fl
     return started["TaskHandle"]
 
 
-def watch(
-    sqs: "SQSClient",
-    dead_letter_queue_arn: str,
-    clock: Clock,
-    *,
-    on_progress: Callable[[MoveTask], None],
-    stopped: Callable[[], bool],
-) -> MoveTask:
-    """Follow the queue's latest task until it ends or the watching is stopped; the task then goes on."""
-    task = latest(sqs, dead_letter_queue_arn)
-    for _ in range(MAX_POLLS):
-        on_progress(task)
-        if task.over or stopped():
-            break
-        clock.sleep(POLL_SECONDS)
-        task = latest(sqs, dead_letter_queue_arn)
-    return task
-
-
-def latest(sqs: "SQSClient", dead_letter_queue_arn: str) -> MoveTask:
-    """The queue's latest task."""
-    results = sqs.list_message_move_tasks(SourceArn=dead_letter_queue_arn, MaxResults=1)["Results"]
-    found: Mapping[str, Any] = results[0] if results else {}
-    return MoveTask(
-        status=found.get("Status", "UNKNOWN"),
-        moved=found.get("ApproximateNumberOfMessagesMoved", 0),
-        to_move=found.get("ApproximateNumberOfMessagesToMove"),
-        failure=found.get("FailureReason"),
-    )
+def watch(sqs: "SQSClient", dead_letter_queue_arn: str, clock: Clock) -> Iterator[MoveTask]:
+    """The queue's latest task, again and again until it ends. A task that nobody watches goes on."""
+    for poll in range(MAX_POLLS + 1):
+        if poll > 0:
+            clock.sleep(POLL_SECONDS)
+        results = sqs.list_message_move_tasks(SourceArn=dead_letter_queue_arn, MaxResults=1)["Results"]
+        found: Any = results[0] if results else {}
+        task = MoveTask(
+            status=found.get("Status", "UNKNOWN"),
+            moved=found.get("ApproximateNumberOfMessagesMoved", 0),
+            to_move=found.get("ApproximateNumberOfMessagesToMove"),
+            failure=found.get("FailureReason"),
+        )
+        yield task
+        if task.over:
+            return

@@ -23,6 +23,8 @@ WAIT_SECONDS = 1
 
 MAX_HELD_STANDARD = 120_000
 MAX_HELD_FIFO = 20_000
+"""SQS's limits for messages in flight."""
+
 MAX_A_ROUND = 10_000
 MAX_BYTES_A_ROUND = 256 * 1024 * 1024
 MAX_TRIES = 3
@@ -48,26 +50,17 @@ class DeadLetterQueue:
     def __init__(self, sqs: "SQSClient", url: str, clock: Clock, *, hold_seconds: int = HOLD_SECONDS) -> None:
         self.sqs, self.url, self.clock, self.hold_seconds = sqs, url, clock, hold_seconds
         self.fifo = url.endswith(".fifo")
-        self.exhausted = False
-        """Whether the last `take` ended because the queue gave nothing more."""
-        self._seen: set[str] = set()
+        self._max_held = (MAX_HELD_FIFO if self.fifo else MAX_HELD_STANDARD) - A_CALL
+        self._exhausted = False
+        self.seen: set[str] = set()
+        """The ids of all that was taken."""
         self._deleted: set[str] = set()
         self._held: dict[str, _Hold] = {}
 
     @property
-    def max_held(self) -> int:
-        """SQS's limit for messages in flight, less one call."""
-        return (MAX_HELD_FIFO if self.fifo else MAX_HELD_STANDARD) - A_CALL
-
-    @property
     def more(self) -> bool:
         """Whether there may be more behind what was taken: of a FIFO group, SQS gives out ten at most."""
-        return self.fifo or not self.exhausted
-
-    @property
-    def taken(self) -> int:
-        """How many different messages were taken so far."""
-        return len(self._seen)
+        return self.fifo or not self._exhausted
 
     def count(self) -> int:
         """About how many messages the queue has, held ones included: SQS counts approximately."""
@@ -77,23 +70,23 @@ class DeadLetterQueue:
 
     def unseen(self) -> int:
         """About how many messages were never taken."""
-        return max(0, self.count() - len(self._seen - self._deleted))
+        return max(0, self.count() - len(self.seen - self._deleted))
 
     def take(self, most: int = MAX_A_ROUND, stopped: Callable[[], bool] = lambda: False) -> list[Raw]:
         """Up to about `most` messages that were not taken before; all are held."""
         new: list[Raw] = []
         size = known = 0
-        self.exhausted = False
-        while len(new) < most and size < MAX_BYTES_A_ROUND and len(self._held) < self.max_held and not stopped():
+        self._exhausted = False
+        while len(new) < most and size < MAX_BYTES_A_ROUND and len(self._held) < self._max_held and not stopped():
             received = self._receive()
-            fresh = [message for message in received if message["MessageId"] not in self._seen]
-            self._seen.update(message["MessageId"] for message in fresh)
+            fresh = [message for message in received if message["MessageId"] not in self.seen]
+            self.seen.update(message["MessageId"] for message in fresh)
             new += fresh
             size += sum(len(message["Body"]) for message in fresh)
             known = 0 if fresh else known + 1
             # Messages whose hold ran out come again; there may still be new ones behind them.
-            if not received or known > len(self._seen) // A_CALL + 1:
-                self.exhausted = True
+            if not received or known > len(self.seen) // A_CALL + 1:
+                self._exhausted = True
                 break
         return new
 

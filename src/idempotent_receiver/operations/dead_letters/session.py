@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-from idempotent_receiver.clock import Clock
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.queue import MAX_A_ROUND, DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, triage
@@ -20,7 +19,6 @@ class Session:
     reader: Reader
     store: RecordStore
     rules: Rules
-    clock: Clock
 
     def __enter__(self) -> Self:
         return self
@@ -31,7 +29,7 @@ class Session:
     def take(self, most: int = MAX_A_ROUND, stopped: Callable[[], bool] = lambda: False) -> list[Decision]:
         """Decisions about up to about `most` dead letters that were not taken before."""
         received = self.queue.take(most, stopped)
-        now_ms = self.clock.epoch_ms()
+        now_ms = self.queue.clock.epoch_ms()
         taken = [self.reader.read(raw, now_ms) for raw in received]
-        found = read_all(self.store, list({each.record_id: None for each in taken if each.unkeyed is None}))
+        found = read_all(self.store, list(dict.fromkeys(each.record_id for each in taken if each.unkeyed is None)))
         return [triage(each, found.get(each.record_id), now_ms, self.rules) for each in taken]

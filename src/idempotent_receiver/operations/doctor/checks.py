@@ -164,7 +164,7 @@ def managed_instances(facts: Facts) -> Iterator[Problem]:
     """A process is dead when its lease is over."""
     if _known(facts.instances) is not None:
         yield (
-            "on Lambda Managed Instances a time-out ends nothing: a run goes on though another worker takes its claim",
+            "on Lambda Managed Instances a time-out ends nothing: the run goes on beside the worker that takes over",
             "set end_process_at_deadline=True in code, as src/app/consumer.py does, or use Lambda's own instances",
         )
 
@@ -190,9 +190,8 @@ def encryption(facts: Facts) -> Iterator[Problem]:
 
 def alarms(facts: Facts) -> Iterator[Problem]:
     """Somebody is alerted."""
-    needed = _needed_alarms(facts)
-    there = [_watched(alarm) for alarm in _known(facts.alarms)]
-    missing = [what for what, watched in needed.items() if not any(watched <= each for each in there)]
+    needed, there = _needed_alarms(facts), _known(facts.alarms)
+    missing = [what for what, watched in needed.items() if not any(_watches(alarm, *watched) for alarm in there)]
     if missing:
         yield f"there is no alarm on {', '.join(missing)}", "add those of template.yaml"
 
@@ -233,44 +232,31 @@ def _examined(check: Callable[[Facts], Iterator[Problem]], facts: Facts) -> Iter
         yield Unchecked(name_of(check), str(missing))
 
 
-Watched = frozenset[tuple[str, object]]
-"""What an alarm watches: its namespace, metric and dimensions."""
-
-
-def _watched(alarm: Answer) -> Watched:
-    dimensions = {(each["Name"], each["Value"]) for each in alarm.get("Dimensions") or []}
-    return frozenset({("Namespace", alarm.get("Namespace")), ("MetricName", alarm.get("MetricName")), *dimensions})
-
-
-def _needed_alarms(facts: Facts) -> dict[str, Watched]:
-    """What must be watched. A service's name that is not known is not compared."""
+def _needed_alarms(facts: Facts) -> dict[str, tuple[str, str, str, str | None]]:
+    """What must be watched: namespace, metric, dimension and value. A value that is not known is not compared."""
     function, queue, dead = _known(facts.function), _known(facts.queue), _known(facts.dead_letter_queue)
     settings = (function.get("Environment") or {}).get("Variables") or {}
-    ours = settings.get("POWERTOOLS_METRICS_NAMESPACE", NAMESPACE)
-    service = settings.get("POWERTOOLS_SERVICE_NAME")
-
-    def needed(namespace: str, metric: str, dimension: str, value: str | None) -> Watched:
-        named = set() if value is None else {(dimension, value)}
-        return frozenset({("Namespace", namespace), ("MetricName", metric), *named})
-
+    ours, service = settings.get("POWERTOOLS_METRICS_NAMESPACE", NAMESPACE), settings.get("POWERTOOLS_SERVICE_NAME")
     alarms = {
-        "the age of the oldest message": needed(
-            "AWS/SQS", "ApproximateAgeOfOldestMessage", "QueueName", _name(queue["QueueArn"])
-        ),
-        "throttles": needed("AWS/Lambda", "Throttles", "FunctionName", function["FunctionName"]),
-        "errors and time-outs": needed("AWS/Lambda", "Errors", "FunctionName", function["FunctionName"]),
-        "lost claims": needed(ours, "LostClaims", "service", service),
-        "unsettled messages": needed(ours, "Unsettled", "service", service),
+        "the age of the oldest message": ("AWS/SQS", "ApproximateAgeOfOldestMessage", "QueueName", _name(queue)),
+        "throttles": ("AWS/Lambda", "Throttles", "FunctionName", function["FunctionName"]),
+        "errors and time-outs": ("AWS/Lambda", "Errors", "FunctionName", function["FunctionName"]),
+        "lost claims": (ours, "LostClaims", "service", service),
+        "unsettled messages": (ours, "Unsettled", "service", service),
     }
     if dead is not None:
-        alarms["dead letters"] = needed(
-            "AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName", _name(dead["QueueArn"])
-        )
+        alarms["dead letters"] = ("AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName", _name(dead))
     return alarms
 
 
-def _name(arn: str) -> str:
-    return arn.rpartition(":")[2]
+def _watches(alarm: Answer, namespace: str, metric: str, dimension: str, value: str | None) -> bool:
+    dimensions = {each["Name"]: each["Value"] for each in alarm.get("Dimensions") or []}
+    same = (alarm.get("Namespace"), alarm.get("MetricName")) == (namespace, metric)
+    return same and (value is None or dimensions.get(dimension) == value)
+
+
+def _name(queue: Answer) -> str:
+    return str(queue["QueueArn"]).rpartition(":")[2]
 
 
 def _retention(queue: Answer) -> int:

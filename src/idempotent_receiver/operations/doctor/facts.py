@@ -82,15 +82,17 @@ def gather(client: Client, consumer: Consumer) -> Facts:
     queue = _asked(lambda found: _queue(client("sqs"), found["EventSourceArn"]), mapping)
     dead_letter_queue = _asked(lambda found: _dead_letter_queue(client("sqs"), found), queue)
     table = _asked(lambda: _table(client("dynamodb"), consumer.table or _settings(function).get("RECORDS_TABLE")))
+    reserved = _asked(lambda: client("lambda").get_function_concurrency(FunctionName=consumer.function))
+    time_to_live = _asked(lambda found: client("dynamodb").describe_time_to_live(TableName=found["TableName"]), table)
     return Facts(
         function=function,
         instances=_asked(lambda: _instances(client("lambda"), function)),
-        reserved=_asked(lambda: _reserved(client("lambda"), consumer.function)),
+        reserved=_asked(lambda found: found.get("ReservedConcurrentExecutions"), reserved),
         mapping=mapping,
         queue=queue,
         dead_letter_queue=dead_letter_queue,
         table=table,
-        time_to_live=_asked(lambda found: _time_to_live(client("dynamodb"), found), table),
+        time_to_live=_asked(lambda found: found["TimeToLiveDescription"], time_to_live),
         denied=_asked(lambda *found: _denied(client("iam"), function, *found), queue, dead_letter_queue, table),
         alarms=_asked(lambda: _alarms(client("cloudwatch"))),
         retention_seconds=_asked(lambda: _retention_seconds(consumer, function)),
@@ -125,11 +127,6 @@ def _settings(function: Answer) -> Mapping[str, str]:
     return (function.get("Environment") or {}).get("Variables") or {}
 
 
-def _reserved(functions: Any, name: str) -> int | None:
-    found: int | None = functions.get_function_concurrency(FunctionName=name).get("ReservedConcurrentExecutions")
-    return found
-
-
 def _instances(functions: Any, function: Answer) -> Answer | None:
     """The user's own instances that it runs on. An older boto3 would leave them out of AWS's answer."""
     known = functions.meta.service_model.operation_model("GetFunctionConfiguration").output_shape.members
@@ -148,15 +145,13 @@ def _mapping(functions: Any, consumer: Consumer) -> Answer:
         raise _UnavailableError(
             f"{consumer.function} consumes {len(mappings)} queues, and doctor checks one: use --stack"
         )
-    only: Answer = mappings[0]
-    return only
+    return dict(mappings[0])
 
 
 def _queue(sqs: Any, arn: str) -> Answer:
     *_, account, name = arn.split(":")
     url = sqs.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
-    found: Answer = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
-    return found
+    return dict(sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"])
 
 
 def _dead_letter_queue(sqs: Any, queue: Answer) -> Answer | None:
@@ -167,13 +162,7 @@ def _dead_letter_queue(sqs: Any, queue: Answer) -> Answer | None:
 def _table(dynamodb: Any, name: str | None) -> Answer:
     if name is None:
         raise _UnavailableError("the function's environment has no RECORDS_TABLE: name the table with --table")
-    found: Answer = dynamodb.describe_table(TableName=name)["Table"]
-    return found
-
-
-def _time_to_live(dynamodb: Any, table: Answer) -> Answer:
-    found: Answer = dynamodb.describe_time_to_live(TableName=table["TableName"])["TimeToLiveDescription"]
-    return found
+    return dict(dynamodb.describe_table(TableName=name)["Table"])
 
 
 def _alarms(cloudwatch: Any) -> list[Answer]:

@@ -210,8 +210,8 @@ def test_the_leftovers_of_a_run_come_back_as_far_as_they_can_and_the_books_balan
     assert code == 1
     assert told["plan"] == {"MOVE": len(story.dead_lettered) + 2, "DONE": 1, "CONFLICT": 1}
     assert (told["moved"], told["dropped"]) == (len(story.dead_lettered) + 2, 1)
-    # On a FIFO queue the run looks again at what came up behind, and may meet garbage that has died once more.
-    left = [each["verdict"] for each in told["left"] if "has died again" not in each["why"]]
+    # On a FIFO queue the run looks again at what came up behind, and may meet garbage that has failed once more.
+    left = [each["verdict"] for each in told["left"] if "failed again" not in each["why"]]
     assert left == ["CONFLICT"]
     _, listed = receiver(bank, "dlq", "list")
     again = Counter(each["verdict"] for group in listed["groups"] for each in group["letters"])

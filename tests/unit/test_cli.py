@@ -34,7 +34,6 @@ from moto import mock_aws
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations import account
-from idempotent_receiver.operations.account import Account
 from idempotent_receiver.operations.cli import dlq_report, stuck, terminal
 from idempotent_receiver.operations.cli import receiver as command_line
 from idempotent_receiver.operations.cli.deployment import Deployment
@@ -158,10 +157,10 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
     monkeypatch.setattr(queue, "WAIT_SECONDS", 0)
     with mock_aws():
         made = Stack()
-        found = Account.client
+        found = Deployment.client
         monkeypatch.setattr(account, "boto3", SimpleNamespace(Session=session))
         monkeypatch.setattr(
-            Account,
+            Deployment,
             "client",
             lambda self, service: CloudFormation(made.outputs) if service == "cloudformation" else found(self, service),
         )
@@ -830,8 +829,10 @@ def move_tasks(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubbe
     """A client of SQS that answers what it is stubbed to: moto has no move tasks, and no emulator has."""
     monkeypatch.setattr(move_task, "POLL_SECONDS", 0)
     client = SESSION.client("sqs")
-    found = Account.client
-    monkeypatch.setattr(Account, "client", lambda self, service: client if service == "sqs" else found(self, service))
+    found = Deployment.client
+    monkeypatch.setattr(
+        Deployment, "client", lambda self, service: client if service == "sqs" else found(self, service)
+    )
     with Stubber(client) as stubber:
         arn = {"Attributes": {"QueueArn": stack.dead_arn}}
         stubber.add_response("get_queue_attributes", arn, {"QueueUrl": stack.dead, "AttributeNames": ["QueueArn"]})

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import boto3
@@ -19,29 +18,18 @@ class UsageError(Exception):
     """The operator has to type something else; the text says what."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Account:
-    """The AWS account to work in, named the way every AWS tool names it."""
-
-    region: str | None = None
-    profile: str | None = None
-    endpoint_url: str | None = None
-    _clients: dict[str, Any] = field(default_factory=dict)
-
-    def client(self, service: str) -> Any:
-        """The one client of this service. Raises UsageError for a wrong region, profile or endpoint."""
-        if service not in self._clients:
-            config = Config(connect_timeout=5, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 5})
-            try:
-                session = boto3.Session(region_name=self.region, profile_name=self.profile)
-                self._clients[service] = session.client(service, endpoint_url=self.endpoint_url, config=config)  # type: ignore[call-overload]  # any service
-            except ProfileNotFound as error:
-                raise UsageError(f"{error}: correct --profile, or AWS_PROFILE") from None
-            except NoRegionError:
-                raise UsageError("no AWS region: give --region, or set AWS_DEFAULT_REGION") from None
-            except ValueError as error:
-                raise UsageError(f"--endpoint-url {self.endpoint_url}: {error}") from None
-        return self._clients[service]
+def client_of(service: str, *, region: str | None, profile: str | None, endpoint_url: str | None) -> Any:
+    """A new client. Raises UsageError for a wrong region, profile or endpoint."""
+    config = Config(connect_timeout=5, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 5})
+    try:
+        session: Any = boto3.Session(region_name=region, profile_name=profile)
+        return session.client(service, endpoint_url=endpoint_url, config=config)
+    except ProfileNotFound as error:
+        raise UsageError(f"{error}: correct --profile, or AWS_PROFILE") from None
+    except NoRegionError:
+        raise UsageError("no AWS region: give --region, or set AWS_DEFAULT_REGION") from None
+    except ValueError as error:
+        raise UsageError(f"--endpoint-url {endpoint_url}: {error}") from None
 
 
 @contextmanager

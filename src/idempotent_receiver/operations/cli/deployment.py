@@ -6,14 +6,14 @@ What no option gives is looked up in the outputs of the stack; what neither says
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, wraps
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.dynamodb.store import DynamoDBStore
-from idempotent_receiver.operations.account import Account, UsageError, named, require_table, stack_outputs
+from idempotent_receiver.operations.account import UsageError, client_of, named, require_table, stack_outputs
 from idempotent_receiver.operations.cli.options import STRATEGIES, Options, flag, key_strategy, typed
 from idempotent_receiver.operations.cli.terminal import Terminal
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
@@ -42,11 +42,7 @@ class Deployment:
     """
 
     options: Options
-
-    @cached_property
-    def _account(self) -> Account:
-        options = self.options
-        return Account(region=options.region, profile=options.profile, endpoint_url=options.endpoint_url)
+    _clients: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def typed(self) -> list[str]:
@@ -60,8 +56,10 @@ class Deployment:
         return typed(**{**missing, **given})
 
     def client(self, service: str) -> Any:
-        """The account's client of a service."""
-        return self._account.client(service)
+        """The one client of a service."""
+        if service not in self._clients:
+            self._clients[service] = client_of(service, **self.options.account)
+        return self._clients[service]
 
     @cached_property
     def outputs(self) -> Mapping[str, str]:

@@ -1,6 +1,5 @@
 """The commands `receiver dlq list` and `receiver dlq redrive`: dead letters by reason, and the way back."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
@@ -171,7 +170,7 @@ def _run(run: Redrive, plan: Plan, terminal: Terminal) -> None:
 def _move_natively(deployment: Deployment, terminal: Terminal, rate: float | None, *, yes: bool) -> Exit:
     """SQS's own redrive: warn of what it does, let it move everything once that is confirmed, and watch it."""
     source, target = deployment.dead_letter_queue, deployment.queue
-    sqs, options = deployment.client("sqs"), deployment.options
+    sqs = deployment.client("sqs")
     if deployment.sharers:
         others = ", ".join(deployment.sharers)
         raise UsageError(f"{source.arn} has dead letters of {others} too, and --native would move them all")
@@ -196,8 +195,8 @@ def _move_natively(deployment: Deployment, terminal: Terminal, rate: float | Non
     told = f"{task.status}: about {task.moved} moved." + (f" {task.failure}" if task.failure else "")
     terminal.answer({**values, "failure": task.failure}, Text(told))
     if not task.over:
-        where = typed(region=options.region, profile=options.profile, endpoint_url=options.endpoint_url)
-        ending = command("aws sqs cancel-message-move-task", f"--task-handle {shlex.quote(handle)}", *where)
+        where = typed(task_handle=handle, **deployment.options.account)
+        ending = command("aws sqs cancel-message-move-task", *where)
         terminal.note(f"SQS goes on with it; to end it:\n{ending}")
         return Exit.STOPPED
     return Exit.OK if task.status == "COMPLETED" else Exit.AWS

@@ -68,6 +68,11 @@ class Options:
     endpoint_url: Annotated[str | None, _option("Another endpoint for all of AWS.")] = None
     json: Annotated[bool, typer.Option("--json", help="Answer with one JSON document.", show_default=False)] = False
 
+    @property
+    def account(self) -> dict[str, str | None]:
+        """Those that name the AWS account to work in, as for every AWS tool."""
+        return {"region": self.region, "profile": self.profile, "endpoint_url": self.endpoint_url}
+
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             # A script that leaves a value empty meant to name something: to look elsewhere would be a guess.

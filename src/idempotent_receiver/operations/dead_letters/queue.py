@@ -1,7 +1,6 @@
 """A dead-letter queue in an operator's hands: what was received from it is held until it is deleted or released."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -35,12 +34,6 @@ Raw = Mapping[str, Any]
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class _Hold:
-    receipt: str
-    until_seconds: float
-
-
 class DeadLetterQueue:
     """A dead-letter queue that is being read.
 
@@ -55,7 +48,8 @@ class DeadLetterQueue:
         self.seen: set[str] = set()
         """The ids of all that was taken."""
         self._deleted: set[str] = set()
-        self._held: dict[str, _Hold] = {}
+        self._held: dict[str, tuple[str, float]] = {}
+        """The receipt of each, and until when it is held, by the monotonic clock."""
 
     @property
     def more(self) -> bool:
@@ -106,14 +100,14 @@ class DeadLetterQueue:
                 return []
             raise
         until = self.clock.monotonic_seconds() + self.hold_seconds
-        self._held |= {message["MessageId"]: _Hold(message["ReceiptHandle"], until) for message in received}
+        self._held |= {message["MessageId"]: (message["ReceiptHandle"], until) for message in received}
         return received
 
     def still_held(self, ids: Sequence[str]) -> set[str]:
         """Which of the ids are still held; a hold with less than half of its time left is renewed."""
         now = self.clock.monotonic_seconds()
         held = [id for id in ids if id in self._held]
-        short = [id for id in held if self._held[id].until_seconds - now < self.hold_seconds / 2]
+        short = [id for id in held if self._held[id][1] - now < self.hold_seconds / 2]
         lost = {id for chunk in chunks(short) for id in self._change(chunk, self.hold_seconds)}
         for id in lost:
             del self._held[id]
@@ -152,11 +146,11 @@ class DeadLetterQueue:
         entries: Any = [{**entry, "VisibilityTimeout": seconds} for entry in self._entries(ids)]
         answer = self.sqs.change_message_visibility_batch(QueueUrl=self.url, Entries=entries)
         for id in ids:
-            self._held[id].until_seconds = until
+            self._held[id] = (self._held[id][0], until)
         return [ids[int(each["Id"])] for each in answer.get("Failed", [])]
 
     def _entries(self, ids: Sequence[str]) -> Any:
-        return [{"Id": str(place), "ReceiptHandle": self._held[id].receipt} for place, id in enumerate(ids)]
+        return [{"Id": str(place), "ReceiptHandle": self._held[id][0]} for place, id in enumerate(ids)]
 
 
 def chunks(things: Sequence[T], size: int = A_CALL) -> Iterator[Sequence[T]]:

@@ -15,27 +15,14 @@ BEYOND_LIMIT = "more than --limit allows: run again for it"
 UNCONFIRMED = "it was not confirmed"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Decisions about selected dead letters, of which no more than `room` may be moved or dropped."""
+    """Decisions about selected dead letters: which to carry out, which only the limit prevents, and which stay."""
 
     decisions: Sequence[Decision]
-    room: int | None = None
-
-    @property
-    def acting(self) -> list[Decision]:
-        """Those to move or drop."""
-        return [each for each in self.decisions if each.acts][: self.room]
-
-    @property
-    def beyond(self) -> list[Decision]:
-        """Those that stay only because of the limit."""
-        return [] if self.room is None else [each for each in self.decisions if each.acts][self.room :]
-
-    @property
-    def staying(self) -> list[Decision]:
-        """Those that stay by their verdict."""
-        return [each for each in self.decisions if not each.acts]
+    acting: Sequence[Decision]
+    beyond: Sequence[Decision]
+    staying: Sequence[Decision]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +48,12 @@ class Selection:
         cause = f"{decision.reason} {decision.error_type or ''}".casefold()
         return self.reason is None or self.reason.casefold() in cause
 
-    def room(self, acted: int) -> int | None:
-        """How many more may be moved or dropped once `acted` were; None for any number."""
-        return None if self.limit is None else max(0, self.limit - acted)
+    def plan(self, decisions: Sequence[Decision], acted: int) -> Plan:
+        """What to do with included dead letters once `acted` were moved or dropped."""
+        acts = [each for each in decisions if each.acts]
+        staying = [each for each in decisions if not each.acts]
+        room = len(acts) if self.limit is None else max(0, self.limit - acted)
+        return Plan(decisions=decisions, acting=acts[:room], beyond=acts[room:], staying=staying)
 
 
 class Redrive:
@@ -93,7 +83,7 @@ class Redrive:
         self._mover.on_progress = on_progress
         for _ in range(MAX_ROUNDS):
             self._carry_out(plan)
-            if self.stopped() or self._selection.room(self.summary.acted) == 0 or not self._queue.more:
+            if self.stopped() or self.summary.acted == self._selection.limit or not self._queue.more:
                 break
             if self._queue.fifo:
                 # While the first of a group are held, SQS gives out nothing behind them.
@@ -120,7 +110,7 @@ class Redrive:
                 self.summary.skip(each, "this run has moved it already, and it failed again")
             else:
                 fresh.append(each)
-        return Plan(fresh, self._selection.room(self.summary.acted))
+        return self._selection.plan(fresh, self.summary.acted)
 
     def _carry_out(self, plan: Plan) -> None:
         for each in plan.staying:

@@ -29,7 +29,7 @@ def doctor(
 ) -> None:
     """Compare a deployed consumer with what the promises need.
 
-    Each finding comes with its remedy. A check that was not possible is named, and is no finding.
+    Each finding comes with its remedy. It also names what it could not check; that is no finding.
     """
     consumer, client = _consumer(deployment, function), deployment.client
     if consumer.table is not None:

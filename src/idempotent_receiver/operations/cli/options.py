@@ -52,11 +52,11 @@ def _option(help: str) -> Any:
 class Options:
     """What the operator said with every command. Raises UsageError at once for a value that no command understands."""
 
-    stack: Annotated[str | None, _option("The CloudFormation stack whose outputs name all of this.")] = None
+    stack: Annotated[str | None, _option("The consumer's CloudFormation stack, whose outputs name the rest.")] = None
     queue: Annotated[str | None, _option("Its queue: URL, ARN or name.")] = None
     dlq: Annotated[
         str | None,
-        _option("Its dead-letter queue: URL, ARN or name; by default the stack's, or by the queue's redrive policy."),
+        _option("Its dead-letter queue: URL, ARN or name; by default as the stack or the queue's redrive policy says."),
     ] = None
     table: Annotated[str | None, _option("The table of its records.")] = None
     namespace: Annotated[str | None, _option("Its store's namespace.")] = None

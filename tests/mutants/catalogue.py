@@ -1281,7 +1281,7 @@ MUTANTS = [
         file="operations/dead_letters/triage.py",
         old="if dead_letter.source is None or completed.validation is None:",
         new="if completed.validation is None:",
-        where=(UNIT.format("verdict"),),
+        where=(UNIT.format("triage"),),
     ),
     Mutant(
         name="a dead letter of another queue is brought here",
@@ -1289,7 +1289,7 @@ MUTANTS = [
         file="operations/dead_letters/triage.py",
         old="if dead_letter.source not in (None, rules.queue_arn):",
         new="if False:",
-        where=(UNIT.format("verdict"),),
+        where=(UNIT.format("triage"),),
     ),
     Mutant(
         name="the second return within five minutes is swallowed",
@@ -1313,7 +1313,7 @@ MUTANTS = [
         file="operations/dead_letters/dead_letter.py",
         old="None if stamp is None else _parsed(stamp.first_received)",
         new="None",
-        where=(UNIT.format("verdict"),),
+        where=(UNIT.format("triage"),),
     ),
     Mutant(
         name="what was looked at stays hidden",

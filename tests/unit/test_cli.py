@@ -516,7 +516,7 @@ def test_each_verdict_has_its_meaning_and_its_remedy_in_the_documentation() -> N
 
 
 @pytest.mark.parametrize("command", [("list",), ("redrive", "--yes")], ids=" ".join)
-def test_a_letter_that_stays_says_where_its_remedy_stands(
+def test_a_dead_letter_that_stays_says_where_its_remedy_stands(
     receiver: Receiver, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "1000")
@@ -552,7 +552,7 @@ def test_stuck_goes_page_by_page_at_its_rate(receiver: Receiver, stack: Stack) -
     assert [each["id"] for each in told["unsettled"]] == [STUCK, "more-0", "more-1"] or len(told["unsettled"]) == 3
 
 
-def test_stuck_leaves_other_namespaces_and_what_was_only_given_back(receiver: Receiver, stack: Stack) -> None:
+def test_stuck_leaves_other_namespaces_and_what_was_only_released(receiver: Receiver, stack: Stack) -> None:
     stack.record("bank#a", "INPROGRESS", "b", in_progress_expiration=LONG_AGO_MS, owner="w")
     stack.record("bank#b", "INPROGRESS", "b", in_progress_expiration=LONG_AGO_MS)
     stack.record("bank#c", "INPROGRESS", "b", in_progress_expiration=LONG_AGO_MS, owner="w", expiration=1_700_000_000)
@@ -664,7 +664,7 @@ def test_redrive_tells_its_plan_and_does_it(receiver: Receiver, stack: Stack) ->
     assert stack.keys_in(stack.dead) == {CONFLICT, CLOSED}
 
 
-def test_the_plan_says_of_each_letter_that_failed_for_good_of_what(receiver: Receiver, stack: Stack) -> None:
+def test_the_plan_says_of_each_dead_letter_that_failed_for_good_of_what(receiver: Receiver, stack: Stack) -> None:
     suspended = Failure(type="PermanentError", text="payee suspended", permanent=True).to_json()
     stack.record("s", "FAILED", "the body of s", error=suspended)
     stack.bury("s", "the body of s")
@@ -811,7 +811,7 @@ def unsaid(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Receiver:
 
 
 @pytest.mark.parametrize("command", [("list",), ("redrive", "--yes")], ids=" ".join)
-def test_whose_letters_they_are_is_only_asked_for_where_they_do_not_tell(
+def test_whose_dead_letters_they_are_is_only_asked_for_where_they_do_not_tell(
     unsaid: Receiver, stack: Stack, command: tuple[str, ...]
 ) -> None:
     assert unsaid("dlq", *command, "--stack", "transfers").err == ""

@@ -340,7 +340,7 @@ def test_where_no_delete_succeeds_nothing_is_lost_and_nothing_runs_twice(fifo: b
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["whose copy was sent", "which was done"])
-def test_a_letter_whose_deletion_is_refused_for_good_is_named_though_its_neighbours_succeeds_at_a_second_try(
+def test_a_dead_letter_whose_deletion_is_refused_for_good_is_named_though_its_neighbours_succeeds_at_a_second_try(
     done: bool,
 ) -> None:
     bank = Bank()
@@ -404,7 +404,7 @@ def test_a_business_key_survives_a_native_redrive() -> None:
     assert bank.done == Counter(["paid"])
 
 
-def test_two_copies_of_one_letter_run_once() -> None:
+def test_two_copies_of_one_dead_letter_run_once() -> None:
     bank = Bank()
     bank.send("flaky")
     bank.kill_by_receives(handle=True)
@@ -513,7 +513,7 @@ def test_a_rate_is_kept() -> None:
 
 
 @both_kinds
-def test_what_is_left_is_given_back_at_once(fifo: bool) -> None:
+def test_what_is_left_is_released_at_once(fifo: bool) -> None:
     bank = leftovers(fifo=fifo)
     bank.redrive()
     assert all(kept.visible_seconds <= bank.clock.seconds for kept in bank.dead.messages)
@@ -618,7 +618,7 @@ def test_batches_stay_within_a_mebibyte_and_each_message_comes_back() -> None:
     assert sizes == [2, 2, 2]
 
 
-def test_trouble_with_aws_ends_the_run_and_what_is_held_is_given_back() -> None:
+def test_trouble_with_aws_ends_the_run_and_what_is_held_is_released() -> None:
     bank = leftovers()
     bank.sqs.broken.add("send_message_batch")
     with pytest.raises(ClientError):
@@ -627,7 +627,7 @@ def test_trouble_with_aws_ends_the_run_and_what_is_held_is_given_back() -> None:
     assert all(kept.visible_seconds <= bank.clock.seconds for kept in bank.dead.messages)
 
 
-def test_letters_of_another_queue_stay_where_they_are() -> None:
+def test_dead_letters_of_another_queue_stay_where_they_are() -> None:
     """A dead-letter queue may serve several queues; what is another's is neither run nor dropped here."""
     bank = completed_and_dead()
     bank.dead.messages[0].source = "arn:aws:sqs:us-east-1:123456789012:others"

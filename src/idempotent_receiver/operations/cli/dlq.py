@@ -64,8 +64,7 @@ def list_dead_letters(
     _note_strays(deployment, terminal, decisions)
     if sample:
         why = "of a FIFO group SQS gives out ten at most" if session.queue.fifo else "see --limit"
-        told = f"{len(decisions)} of about {total} ({why}; what others hold is not seen)"
-        terminal.note(f"This is a sample: {told}.")
+        terminal.note(f"This is a sample: {len(decisions)} of about {total} ({why}; what others hold is not seen).")
     groups = [report.group_values(reason, group, bodies=bodies) for reason, group in report.grouped(decisions).items()]
     values = {
         "queue": deployment.dead_letter_queue.url,
@@ -130,13 +129,13 @@ def redrive(
             run.decline(plan)
         halted = stopped()
     summary = run.summary
-    told = (
+    shown = (
         report.summary_text(summary, plan)
         if confirmed
         else Text(f"Nothing was moved or dropped: {counted(len(plan.decisions), 'dead letter')} left in place.")
     )
     values = {"plan": report.counts(plan), "confirmed": confirmed, "stopped": halted, **asdict(summary)}
-    terminal.answer(values, told)
+    terminal.answer(values, shown)
     found = selection.all or plan.decisions or summary.acted or summary.left
     if halted:
         raise typer.Exit(Exit.STOPPED)
@@ -192,8 +191,8 @@ def _move_natively(deployment: Deployment, terminal: Terminal, rate: float | Non
             if stopped():
                 break
     values = {"native": True, "confirmed": True, "handle": handle, "status": task.status, "moved": task.moved}
-    told = f"{task.status}: about {task.moved} moved." + (f" {task.failure}" if task.failure else "")
-    terminal.answer({**values, "failure": task.failure}, Text(told))
+    shown = f"{task.status}: about {task.moved} moved." + (f" {task.failure}" if task.failure else "")
+    terminal.answer({**values, "failure": task.failure}, Text(shown))
     if not task.over:
         where = typed(task_handle=handle, **deployment.options.account)
         ending = command("aws sqs cancel-message-move-task", *where)

@@ -81,8 +81,8 @@ def group_tables(groups: Sequence[dict[str, Any]]) -> RenderableType:
         rows = []
         for each in group["letters"]:
             reason = None if each["reason"] == group["reason"] else each["reason"]
-            told = _told(each["message_id"], each["key"], reason, each["verdict"])
-            rows.append(((each["key"] or NO_KEY, each["since"], each["verdict"]), (told, each.get("body"))))
+            text = _below(each["message_id"], each["key"], reason, each["verdict"])
+            rows.append(((each["key"] or NO_KEY, each["since"], each["verdict"]), (text, each.get("body"))))
         shown += [Text(""), Text(clean(group["reason"]), style="bold"), _listed(("key", "since", "redrive"), rows)]
     return Group(*shown)
 
@@ -94,7 +94,7 @@ def _listed(columns: Sequence[str], rows: Sequence[Any]) -> RenderableType:
     return Group(shown, Text(f"and {more} more: --json lists them all")) if more > 0 else shown
 
 
-def _told(id: str, key: str | None, text: str | None, verdict: str) -> str:
+def _below(id: str, key: str | None, text: str | None, verdict: str) -> str:
     """The text below a dead letter's key: its id, if that is another; the reason; the remedy, if it stays."""
     remedy = None if verdict in ACTS else REMEDIES
     return "; ".join(part for part in (None if key == id else f"message {id}", text, remedy) if part)
@@ -119,7 +119,7 @@ def plan_tables(plan: Plan) -> RenderableType:
 
 
 def _staying(left: Sequence[Skipped]) -> RenderableType:
-    rows = [((each.key or NO_KEY, each.verdict), (_told(each.id, each.key, each.why, each.verdict),)) for each in left]
+    rows = [((each.key or NO_KEY, each.verdict), (_below(each.id, each.key, each.why, each.verdict),)) for each in left]
     return _listed(("key of what stays", "verdict"), rows)
 
 

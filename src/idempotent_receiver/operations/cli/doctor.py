@@ -72,5 +72,5 @@ def text(found: Sequence[Finding | Unchecked]) -> RenderableType:
                 lines += [Text(check, style="bold yellow"), Text(f"  could not be checked: {clean(why)}")]
     in_order = [name for name in map(name_of, CHECKS) if name not in {each.check for each in found}]
     findings = sum(isinstance(each, Finding) for each in found)
-    told = f"{len(in_order)} in order, {counted(findings, 'finding')}, {len(found) - findings} not checked."
-    return Group(*lines, Text(f"in order: {', '.join(in_order) or 'none'}"), Text(f"{len(CHECKS)} checks: {told}"))
+    summary = f"{len(in_order)} in order, {counted(findings, 'finding')}, {len(found) - findings} not checked."
+    return Group(*lines, Text(f"in order: {', '.join(in_order) or 'none'}"), Text(f"{len(CHECKS)} checks: {summary}"))

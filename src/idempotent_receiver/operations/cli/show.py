@@ -42,11 +42,11 @@ def show(
         terminal.note(f"the record of {key} could not be read: {found.why}")
         raise typer.Exit(Exit.AWS)
     if found is None:
-        told = (
+        text = (
             f"There is no record {ids[-1]} in {deployment.table}: check --namespace. "
             "It may never have been claimed, or its record has expired."
         )
-        terminal.answer({"key": deployment.key_of(ids[-1]), "id": ids[-1], "status": None}, Text(clean(told)))
+        terminal.answer({"key": deployment.key_of(ids[-1]), "id": ids[-1], "status": None}, Text(clean(text)))
         raise typer.Exit(Exit.LEFT)
     values = record_values(found, deployment, terminal.clock.epoch_ms())
     terminal.answer(values, record_table(values))

@@ -118,8 +118,8 @@ def scan_tables(values: dict[str, Any], options: Sequence[str]) -> RenderableTyp
     shown: list[RenderableType] = [Text(clean(f"{summary}."))]
     for kind, (title, then) in KINDS.items():
         if values[kind]:
-            told = Text(advice(then, options), style="italic")
-            shown += [Text(""), Text(title, style="bold"), _named(kind, values[kind]), told]
+            becomes = Text(advice(then, options), style="italic")
+            shown += [Text(""), Text(title, style="bold"), _named(kind, values[kind]), becomes]
     return Group(*shown)
 
 

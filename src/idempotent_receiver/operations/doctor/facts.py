@@ -77,7 +77,7 @@ def consumer_of(client: Client, stack: str) -> Consumer:
 def gather(client: Client, consumer: Consumer) -> Facts:
     """Ask AWS for everything. Raises UsageError where there is no such function."""
     with named(f"function {consumer.function}", "correct --function", "ResourceNotFoundException"):
-        function = _told(client("lambda").get_function_configuration(FunctionName=consumer.function))
+        function = _without_metadata(client("lambda").get_function_configuration(FunctionName=consumer.function))
     mapping = _asked(lambda: _mapping(client("lambda"), consumer))
     queue = _asked(lambda found: _queue(client("sqs"), found["EventSourceArn"]), mapping)
     dead_letter_queue = _asked(lambda found: _dead_letter_queue(client("sqs"), found), queue)
@@ -118,7 +118,7 @@ def _asked(ask: Callable[..., Fact], *given: Any) -> Fact | Unavailable:
         return Unavailable(str(error))
 
 
-def _told(answer: Answer) -> Answer:
+def _without_metadata(answer: Answer) -> Answer:
     """The answer without its request's metadata."""
     return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
 
@@ -138,7 +138,7 @@ def _instances(functions: Any, function: Answer) -> Answer | None:
 
 def _mapping(functions: Any, consumer: Consumer) -> Answer:
     if consumer.mapping is not None:
-        return _told(functions.get_event_source_mapping(UUID=consumer.mapping))
+        return _without_metadata(functions.get_event_source_mapping(UUID=consumer.mapping))
     pages = functions.get_paginator("list_event_source_mappings").paginate(FunctionName=consumer.function)
     mappings = [each for page in pages for each in page["EventSourceMappings"] if ":sqs:" in each["EventSourceArn"]]
     if len(mappings) != 1:

@@ -154,7 +154,7 @@ def test_a_time_that_cannot_be_read_leaves_the_time_of_sending(first_received: s
     assert again.since_ms == NOW_MS - DAY_MS
 
 
-def test_a_letter_without_room_for_its_key_stays() -> None:
+def test_a_dead_letter_without_room_for_its_key_stays() -> None:
     full = {f"a{n}": {"DataType": "String", "StringValue": "v"} for n in range(10)}
     decision = triage(dead_letter(attributes=full), None, NOW_MS, ALL)
     assert (decision.verdict, "10 attributes" in decision.why) == (Verdict.NO_ROOM, True)
@@ -175,7 +175,7 @@ def test_a_letter_without_room_for_its_key_stays() -> None:
         (body_field("order"), '{"order": "\\ud800"}', "lone surrogate"),
     ],
 )
-def test_a_letter_without_a_usable_key_stays(key: Any, body: str, says: str) -> None:
+def test_a_dead_letter_without_a_usable_key_stays(key: Any, body: str, says: str) -> None:
     decision = triage(dead_letter(key=key, body=body), None, NOW_MS, ALL)
     assert decision.verdict is Verdict.UNKEYED
     assert says in decision.why
@@ -233,7 +233,7 @@ def test_nothing_is_moved_that_is_foreign_in_conflict_unread_or_without_a_key() 
         assert found not in (UNREAD, STRANGE, OTHER_PAYLOAD)
 
 
-def test_no_option_turns_a_conflict_or_a_foreign_letter_into_a_move() -> None:
+def test_no_option_turns_a_conflict_or_a_foreign_dead_letter_into_a_move() -> None:
     for found, _, each in decision():
         if each.dead_letter.source == OTHER:
             assert each.verdict is Verdict.FOREIGN
@@ -241,7 +241,7 @@ def test_no_option_turns_a_conflict_or_a_foreign_letter_into_a_move() -> None:
             assert each.verdict is Verdict.CONFLICT
 
 
-def test_every_verdict_says_why_and_what_the_letter_died_of() -> None:
+def test_every_verdict_says_why_and_what_the_dead_letter_failed_of() -> None:
     for _, _, each in decision():
         assert each.why
         assert each.reason

@@ -12,8 +12,8 @@ from boto3.session import Session
 
 from benchmarks.settings import TABLE
 from idempotent_receiver.clock import SystemClock
+from idempotent_receiver.dynamodb import client_config
 from idempotent_receiver.dynamodb.statements import insert, replacement_of, update
-from idempotent_receiver.dynamodb.store import client_config
 from idempotent_receiver.dynamodb.values import typed
 from idempotent_receiver.protocol.record import Change, attributes
 from idempotent_receiver.protocol.store import WRITES_A_CALL
@@ -73,13 +73,13 @@ def _chunk(ids: Sequence[str]) -> tuple[Statements, Statements]:
 
 def _insert(change: Change) -> dict[str, Any]:
     held = attributes(change.new)
-    return {"Statement": insert(TABLE, tuple(held)), "Parameters": [typed(value) for value in held.values()]}
+    return {"Statement": insert(TABLE, tuple(held)), "Parameters": typed(held.values())}
 
 
 def _update(change: Change) -> dict[str, Any]:
     id, shape, put, standing = replacement_of(change)
     return {
         "Statement": update(TABLE, shape),
-        "Parameters": [typed(value) for value in (*put.values(), id, *standing.values())],
+        "Parameters": typed((*put.values(), id, *standing.values())),
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }

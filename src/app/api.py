@@ -12,7 +12,7 @@ from botocore.config import Config
 from app.routes import callers, served
 from app.transfer_service import TransferService
 from idempotent_receiver import DynamoDBStore, header, http_endpoint, payload_key
-from idempotent_receiver.dynamodb.store import client_config
+from idempotent_receiver.dynamodb import client_config
 
 # Shared, because a session's second client takes a fraction of the first one's time at a cold start.
 _session = boto3.Session()

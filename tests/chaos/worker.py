@@ -23,7 +23,7 @@ from botocore.config import Config
 from pydantic import BaseModel, ConfigDict
 
 from idempotent_receiver import DynamoDBStore, Message, PermanentError, Transaction, sqs_consumer
-from idempotent_receiver.dynamodb.store import client_config
+from idempotent_receiver.dynamodb import client_config
 from idempotent_receiver.sqs.visibility import Backoff
 from local.cloud import ACCOUNT, LOOPBACK, REGION
 from tests.chaos.log import End, Log, Start, now_ms

@@ -98,7 +98,7 @@ class Workflows:
             **attributes,
         }
         self.aws.client("dynamodb").put_item(
-            TableName=self.stack.outputs["WorkflowsTable"], Item={name: typed(value) for name, value in item.items()}
+            TableName=self.stack.outputs["WorkflowsTable"], Item=dict(zip(item, typed(item.values()), strict=True))
         )
 
     def died_after(self, start: Start, *steps: str) -> str:
@@ -243,7 +243,7 @@ def test_a_record_that_is_gone_is_written_anew_from_its_execution(worked: Workfl
         if transfer["transfer_id"] in machines.describe_execution(executionArn=each["executionArn"])["input"]
     ]
     worked.aws.client("dynamodb").delete_item(
-        TableName=worked.stack.outputs["WorkflowsTable"], Key={"id": typed(worked.workflow.id_of(name))}
+        TableName=worked.stack.outputs["WorkflowsTable"], Key={"id": {"S": worked.workflow.id_of(name)}}
     )
     again = worked.caller.post(transfer, "gone")
     assert (again.status, again.body) == (answer.status, answer.body)

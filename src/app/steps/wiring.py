@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from app.ledger import Ledger
 from app.ledger_reader import LedgerReader
 from idempotent_receiver import DynamoDBStore, idempotent
-from idempotent_receiver.dynamodb.store import client_config
+from idempotent_receiver.dynamodb import client_config
 
 Result = TypeVar("Result")
 

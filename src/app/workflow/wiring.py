@@ -9,7 +9,7 @@ from aws_lambda_powertools import Logger
 from botocore.config import Config
 
 from idempotent_receiver import DynamoDBStore
-from idempotent_receiver.dynamodb.store import client_config
+from idempotent_receiver.dynamodb import client_config
 from idempotent_receiver.workflow import Workflow
 
 _quick = Config(connect_timeout=1, read_timeout=3, retries={"mode": "standard", "total_max_attempts": 2})

@@ -1,5 +1,6 @@
 """The store on DynamoDB."""
 
-from idempotent_receiver.dynamodb.store import DynamoDBStore, client_config
+from idempotent_receiver.dynamodb.client import client_config
+from idempotent_receiver.dynamodb.store import DynamoDBStore
 
 __all__ = ["DynamoDBStore", "client_config"]

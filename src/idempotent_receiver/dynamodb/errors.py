@@ -1,41 +1,41 @@
-"""What an error of DynamoDB's, or of the way to it, says about a write: one table, for all requests alike.
+"""What an error from DynamoDB, or on the way to it, says about a write: one table for all requests.
 
-The texts are for whoever is woken up by them: they name the table, AWS's code and the remedy, and never what an item
-holds.
+The texts are for the person on call. They name the table, AWS's code and the remedy, and never what an item holds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from traceback import walk_tb
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from idempotent_receiver.protocol.store import NotApplied, Unknown
+from idempotent_receiver.dynamodb.values import record_in
+from idempotent_receiver.protocol.store import Applied, Conflict, NotApplied, Unknown, Written
 
-Answer = TypeVar("Answer")
+Response = TypeVar("Response")
 
 
 class UnreadableAnswer(BotoCoreError):
-    """The answer that came back did not come from DynamoDB, or is incomplete."""
+    """The response did not come from DynamoDB, or is incomplete."""
 
-    fmt = "an answer could not be read"
+    fmt = "a response could not be read"
 
 
 class Effect(Enum):
-    """What is known of a write that met a trouble."""
+    """What is known of a write that met an error."""
 
     REFUSED = "it took no effect, and never will"
-    DELAYED = "it took no effect, and may when tried again"
-    DOUBTFUL = "it may or may not have taken effect"
+    DELAYED = "it took no effect, and may succeed when retried"
+    UNKNOWN = "it may or may not have taken effect"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What was asked of DynamoDB: the operation, the tables it touches, and the permission that it needs.
+class ApiCall:
+    """A call of DynamoDB's API: the operation, the tables it touches, and the permission it needs.
 
-    `partial`: a refusal of the request as a whole may come after a part of it was written. AWS's engine does so to a
+    `partial`: DynamoDB may refuse the whole request after it has written a part. AWS's engine does so with a
     BatchExecuteStatement that it finds invalid at a later statement.
     """
 
@@ -46,102 +46,117 @@ class Request:
 
 
 _CAPACITY: Final = "is over its capacity: lower the consumer's concurrency, or raise the table's or account's limits"
-_CREDENTIALS: Final = "was asked without valid credentials: see to the function's role, and to the clock if run by hand"
-_CONNECTION: Final = "was not reached, or did not answer in time: see to the network, the VPC endpoint and the region"
+_CREDENTIALS: Final = "was asked without valid credentials: check the function's role, and the clock if run by hand"
+_CONNECTION: Final = "was not reached, or did not answer in time: check the network, the VPC endpoint and the region"
+_MISSING: Final = "does not exist in this account and region: create it, or correct the table's name"
+_INVALID: Final = "refuses this request: check keys (records have the string `id`), expressions, sizes (at most 400 KB)"
 _CONTENTION: Final = "was being written by another transaction at the same time; nothing to do unless it lasts"
 
 # By AWS's code or the exception's name, without "Exception" and "Error": batches say `ThrottlingError` where whole
-# calls say `ThrottlingException`. What is not here is doubtful, 5xx above all.
-_TROUBLES: Final[dict[str, tuple[Effect, str]]] = {
-    "ProvisionedThroughputExceeded": (Effect.DELAYED, _CAPACITY),
-    "RequestLimitExceeded": (Effect.DELAYED, _CAPACITY),
-    "Throttling": (Effect.DELAYED, _CAPACITY),
+# requests say `ThrottlingException`. The effect of any other error is unknown, above all of a 5xx.
+_ERRORS: Final[dict[str, tuple[Effect, str]]] = {
+    **dict.fromkeys(
+        ("ProvisionedThroughputExceeded", "RequestLimitExceeded", "Throttling"), (Effect.DELAYED, _CAPACITY)
+    ),
     "TransactionConflict": (Effect.DELAYED, _CONTENTION),
     "ReplicatedWriteConflict": (Effect.DELAYED, "was being written in another region; nothing to do unless it lasts"),
-    "TransactionInProgress": (Effect.DOUBTFUL, "is still at this very transaction; nothing to do unless it lasts"),
-    "IdempotentParameterMismatch": (Effect.DOUBTFUL, "has seen another transaction of this claim; the record tells"),
-    "Validation": (
-        Effect.REFUSED,
-        "refuses such a request: look at keys (the records' is the string `id`), expressions, sizes (at most 400 KB)",
-    ),
+    "TransactionInProgress": (Effect.UNKNOWN, "is still working on this transaction; nothing to do unless it lasts"),
+    "IdempotentParameterMismatch": (Effect.UNKNOWN, "has seen another transaction of this claim; the record tells"),
+    "Validation": (Effect.REFUSED, _INVALID),
     "ItemCollectionSizeLimitExceeded": (Effect.REFUSED, "has 10 GB under one key: drop its local secondary index"),
-    "ResourceNotFound": (
-        Effect.REFUSED,
-        "does not exist in this account and region: create it, or correct the table's name",
-    ),
+    "ResourceNotFound": (Effect.REFUSED, _MISSING),
     "AccessDenied": (Effect.REFUSED, "does not let this role do that: allow {permission} on it"),
-    "UnrecognizedClient": (Effect.REFUSED, _CREDENTIALS),
-    "InvalidSignature": (Effect.REFUSED, _CREDENTIALS),
-    "IncompleteSignature": (Effect.REFUSED, _CREDENTIALS),
-    "MissingAuthenticationToken": (Effect.REFUSED, _CREDENTIALS),
-    "ExpiredToken": (Effect.REFUSED, _CREDENTIALS),
-    "NoCredentials": (Effect.REFUSED, _CREDENTIALS),
-    "PartialCredentials": (Effect.REFUSED, _CREDENTIALS),
-    "NoRegion": (Effect.REFUSED, "is in no region that was named: set AWS_DEFAULT_REGION, or pass a client with one"),
-    "ParamValidation": (Effect.REFUSED, "was not asked: an argument is not what boto3 takes for this operation"),
-    # A connection refused now says nothing about the request's earlier copy: botocore sends again by itself.
-    "EndpointConnection": (Effect.DOUBTFUL, _CONNECTION),
-    "ConnectTimeout": (Effect.DOUBTFUL, _CONNECTION),
-    "ReadTimeout": (Effect.DOUBTFUL, _CONNECTION),
-    "ConnectionClosed": (Effect.DOUBTFUL, _CONNECTION),
-    "UnreadableAnswer": (
-        Effect.DOUBTFUL,
-        "did not send the answer that came back: look at proxies and endpoints in between",
+    **dict.fromkeys(
+        (
+            *("UnrecognizedClient", "InvalidSignature", "IncompleteSignature", "MissingAuthenticationToken"),
+            *("ExpiredToken", "NoCredentials", "PartialCredentials"),
+        ),
+        (Effect.REFUSED, _CREDENTIALS),
     ),
+    "NoRegion": (Effect.REFUSED, "was asked without a region: set AWS_DEFAULT_REGION, or pass a client that has one"),
+    "ParamValidation": (Effect.REFUSED, "was not asked: boto3 does not take one of the arguments for this operation"),
+    # That the connection is refused now says nothing about an earlier copy of the request: botocore resends by itself.
+    **dict.fromkeys(
+        ("EndpointConnection", "ConnectTimeout", "ReadTimeout", "ConnectionClosed"), (Effect.UNKNOWN, _CONNECTION)
+    ),
+    "UnreadableAnswer": (Effect.UNKNOWN, "did not send the response that came back: check proxies and endpoints"),
 }
-_OTHERWISE: Final = (Effect.DOUBTFUL, "did not say what became of the request; if this lasts, look up AWS's health")
+_OTHERWISE: Final = (Effect.UNKNOWN, "did not say what became of the request; if this lasts, check AWS Health")
 
-_TELLING_STARTS: Final = (
+_NAMES_ONLY: Final = (
     "User: ",
     "Invalid UpdateExpression",
     "Invalid ConditionExpression",
     "ExpressionAttribute",
     "Value provided in ExpressionAttribute",
 )
-"""How AWS's messages begin that are made of names alone (who, which action, which expression): they may be shown."""
+"""How those of AWS's messages begin that hold nothing but names (who, which action, which expression): safe to show."""
+
+_CONTENT_TYPES: Final = ("application/x-amz-json", "application/cbor")
+"""What DynamoDB answers in, by the protocols that botocore knows for it."""
 
 
-def answered(ask: Callable[[], Answer]) -> Answer:
-    """What a client answers. Once a request has left, only ClientError and BotoCoreError are raised.
+def receive(send: Callable[[], Response]) -> Response:
+    """Send a request and give its response. Once a request has left, this raises ClientError and BotoCoreError only.
 
-    For an answer that a proxy has made botocore's parsers raise AttributeError, UnicodeDecodeError and others. A web
-    page with status 200 they take for an empty answer, which would say that a write took effect. The request may have
-    been applied or not, so these become `UnreadableAnswer`.
+    When a proxy has changed a response, botocore's parsers raise AttributeError, UnicodeDecodeError and others. A web
+    page with status 200 they take for an empty response, which would say that a write took effect. The request may
+    have been applied or not, so these become `UnreadableAnswer`.
     """
     try:
-        answer = ask()
+        response = send()
     except (ClientError, BotoCoreError):
         raise
     except Exception as error:
         if any(frame.f_globals.get("__name__") == "botocore.parsers" for frame, _ in walk_tb(error.__traceback__)):
             raise UnreadableAnswer from error
         raise
-    metadata = answer.get("ResponseMetadata", {}) if isinstance(answer, dict) else {}
-    # A stubbed client's answers may tell no type.
-    kind = metadata.get("HTTPHeaders", {}).get("content-type", _DYNAMODBS[0])
-    if not kind.startswith(_DYNAMODBS):
+    metadata = response.get("ResponseMetadata", {}) if isinstance(response, dict) else {}
+    # A stubbed client's responses may name no type.
+    if not metadata.get("HTTPHeaders", {}).get("content-type", _CONTENT_TYPES[0]).startswith(_CONTENT_TYPES):
         raise UnreadableAnswer
-    return answer
+    return response
 
 
-_DYNAMODBS: Final = ("application/x-amz-json", "application/cbor")
-"""In what DynamoDB answers, by the protocols that botocore knows for it."""
+def write(call: ApiCall, send: Callable[[], object]) -> Written:
+    """Send a request that writes one item, and say what came of it."""
+    try:
+        receive(send)
+    except (ClientError, BotoCoreError) as error:
+        if isinstance(error, ClientError) and code_of(error) in CONFLICTS:
+            return conflict(error.response)
+        return request_failed(error, call)
+    return Applied()
 
 
-def written(code: str, request: Request, message: str = "", *, where: str = "") -> NotApplied | Unknown:
-    """What a write answers to a definite `code`: of a statement, of a transaction's action, or of a whole request."""
-    effect, _ = _trouble(code)
-    why = explained(code, request, message, where=where)
-    return Unknown(why) if effect is Effect.DOUBTFUL else NotApplied(why, retry=effect is Effect.DELAYED)
+CONFLICTS: Final = ("ConditionalCheckFailedException", "ConditionalCheckFailed", "DuplicateItem")
+"""The codes for a condition that did not hold: of a whole request, of a statement or action, and of an INSERT."""
 
 
-def request_failed(error: ClientError | BotoCoreError, request: Request) -> NotApplied | Unknown:
-    """What every write of a request answers when the request as a whole came to nothing."""
-    code, message = code_of(error), _message_of(error)
-    answer = written(code, request, message)
-    if isinstance(answer, NotApplied) and (_was_resent(error) or (request.partial and _short(code) == "Validation")):
-        return Unknown(answer.why)
-    return answer
+def conflict(told: Mapping[str, Any]) -> Conflict:
+    """The conflict that an error reports, with what is there, if the error shows the item."""
+    item = told.get("Item")
+    return Conflict(record_in(item) if item else None)
+
+
+def write_failed(code: str, call: ApiCall, message: str = "", *, where: str = "") -> NotApplied | Unknown:
+    """What became of a write that failed with `code`: a statement, a transaction's action, or a whole request."""
+    effect, _ = _meaning(code)
+    why = explained(code, call, message, where=where)
+    return Unknown(why) if effect is Effect.UNKNOWN else NotApplied(why, retry=effect is Effect.DELAYED)
+
+
+def request_failed(error: ClientError | BotoCoreError, call: ApiCall) -> NotApplied | Unknown:
+    """What became of each write in a request that failed as a whole."""
+    code, message, resent = code_of(error), "", False
+    if isinstance(error, ClientError):
+        message = error.response["Error"].get("Message", "")
+        # This answers botocore's second copy or a later one: nobody knows what became of the first.
+        resent = error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
+    failed = write_failed(code, call, message)
+    if isinstance(failed, NotApplied) and (resent or (call.partial and _short(code) == "Validation")):
+        return Unknown(failed.why)
+    return failed
 
 
 def code_of(error: ClientError | BotoCoreError) -> str:
@@ -149,26 +164,17 @@ def code_of(error: ClientError | BotoCoreError) -> str:
     return error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
 
 
-def explained(code: str, request: Request, message: str = "", *, where: str = "") -> str:
-    """A trouble in words: where, what code, which remedy."""
-    _, remedy = _trouble(code)
-    told = f" ({message})" if message.startswith(_TELLING_STARTS) else ""
-    text = remedy.format(permission=request.permission)
-    return f"{code} from {request.operation}{where}: table {request.table} {text}{told}"
+def explained(code: str, call: ApiCall, message: str = "", *, where: str = "") -> str:
+    """An error in words: where it happened, AWS's code, and the remedy."""
+    _, remedy = _meaning(code)
+    shown = f" ({message})" if message.startswith(_NAMES_ONLY) else ""
+    text = remedy.format(permission=call.permission)
+    return f"{code} from {call.operation}{where}: table {call.table} {text}{shown}"
 
 
-def _trouble(code: str) -> tuple[Effect, str]:
-    return _TROUBLES.get(_short(code), _OTHERWISE)
+def _meaning(code: str) -> tuple[Effect, str]:
+    return _ERRORS.get(_short(code), _OTHERWISE)
 
 
 def _short(code: str) -> str:
     return code.removesuffix("Exception").removesuffix("Error")
-
-
-def _message_of(error: ClientError | BotoCoreError) -> str:
-    return error.response["Error"].get("Message", "") if isinstance(error, ClientError) else ""
-
-
-def _was_resent(error: ClientError | BotoCoreError) -> bool:
-    """Whether this answers botocore's second copy or a later one: of the first, nobody knows."""
-    return isinstance(error, ClientError) and error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0

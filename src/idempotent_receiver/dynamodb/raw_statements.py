@@ -1,5 +1,5 @@
-"""Statements that go over the wire as they are. botocore would walk over each of their values to find that they are
-strings: a fifth of what a batch's request costs.
+"""Statements that are sent as they are. botocore would walk over each of their values to find that they are strings:
+a fifth of what a batch's request costs.
 """
 
 import json
@@ -13,17 +13,18 @@ _SET_ASIDE = "idempotent-receiver-statements"
 
 
 class RawStatements(list["BatchStatementRequestTypeDef"]):
-    """The statements of one request, of JSON's own types alone."""
+    """The statements of one request, made of JSON's own types alone."""
 
 
 def accept_raw_statements(client: "DynamoDBClient") -> None:
-    """Let a client send prepared statements as they are; all else that it sends is left alone. Doing so again changes
-    nothing. A client that speaks another protocol than JSON serialises them itself, and so does something of a user's
-    that only acts like a client and has no events: to both they are a list like any other.
+    """Let a client send raw statements as they are, and everything else as before. Doing so again changes nothing.
 
-    They are put into the body by `before-call`, which boto3 documents for that. They are set aside by
-    `before-parameter-build`, once whoever looks at parameters (botocore's Stubber does) has seen them all. Its guide
-    leaves that event out: should it go one day, the statements are serialised like any others.
+    A client that speaks another protocol than JSON serialises them itself, and so does an object of a user's that only
+    acts like a client and has no events: for both they are a list like any other.
+
+    `before-call`, which boto3 documents for that, puts them into the body. `before-parameter-build` sets them aside,
+    after everything that looks at parameters (such as botocore's Stubber) has seen them all. boto3's guide does not
+    list that event: if it goes one day, the statements are serialised like any others.
 
     Source: https://docs.aws.amazon.com/boto3/latest/guide/events.html
     """
@@ -37,7 +38,7 @@ def accept_raw_statements(client: "DynamoDBClient") -> None:
 
 
 def _protocol(model: object) -> object:
-    """In what form botocore speaks to the service: of those that both know, or, in an older botocore, the only one."""
+    """The protocol that botocore chose of those that both sides know or, in an older botocore, the only one."""
     return getattr(model, "resolved_protocol", None) or getattr(model, "metadata", {}).get("protocol")
 
 

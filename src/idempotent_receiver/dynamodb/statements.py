@@ -1,20 +1,20 @@
-"""The texts by which DynamoDB is asked to write a record, and which values go with them; nothing is sent here.
+"""The texts that ask DynamoDB to write a record, and the values that go with them. No I/O.
 
 A text depends on which attributes are there, not on what they hold: a consumer needs a handful, each made once.
 
-Every name is quoted or stands for itself by a placeholder: `status`, `data`, `owner` and `error` are reserved words.
-PartiQL takes INSERT's names in single quotes, UPDATE's in double ones, and one clause for each attribute.
+Every name is quoted or replaced by a placeholder, because `status`, `data`, `owner` and `error` are reserved words.
+PartiQL takes names in single quotes in an INSERT and in double quotes in an UPDATE, and one clause an attribute.
 Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-reference.html
 """
 
 from functools import lru_cache
 from typing import NamedTuple
 
-from idempotent_receiver.protocol.record import ATTRIBUTES, Change, values
+from idempotent_receiver.protocol.record import ATTRIBUTES, Change
 
 
 class Shape(NamedTuple):
-    """Which attributes a change sets and removes, and of which it expects a value, or that they are missing."""
+    """Which attributes a change sets and removes, and of which it expects the value seen, or that they are missing."""
 
     put: tuple[str, ...]
     removed: tuple[str, ...]
@@ -34,15 +34,15 @@ class Replacement(NamedTuple):
 def replacement_of(change: Change) -> Replacement:
     """What to send for a change that replaces a record.
 
-    Where the version that it names still stands, so does all else that was seen, and only what differs is written. A
-    record without a version is written whole: what it expects to stand is not all that the record holds.
+    If the version that it names still stands, so does everything else that was seen, and only differences are written.
+    A record without a version is written whole: what it expects to stand is not all that the record holds.
     """
     seen, new = change.seen, change.new
-    assert seen is not None, "what replaces nothing is an insert"
+    assert seen is not None, "a change that replaces nothing is an insert"
     whole = seen.version is None
     put: dict[str, str | int] = {}
     removed: list[str] = []
-    for name, old, value in zip(ATTRIBUTES, values(seen), values(new), strict=True):
+    for name, old, value in zip(ATTRIBUTES, seen, new, strict=False):
         if (whole and name != "id") or old != value:
             if value is None:
                 removed.append(name)
@@ -79,9 +79,9 @@ def update_expression(shape: Shape) -> str:
 
 @lru_cache
 def condition_expression(shape: Shape) -> str:
-    """Its condition: `:expected_name` is the value that must stand.
+    """The replacement's condition: `:expected_name` is the value that must stand.
 
-    UpdateItem would create a record that has vanished, so its existence is part of it.
+    The record must exist, because UpdateItem would create one that has vanished.
     """
     conditions = ["attribute_exists(#id)", *(f"#{name} = :expected_{name}" for name in shape.standing)]
     conditions += [f"attribute_not_exists(#{name})" for name in shape.missing]

@@ -1,6 +1,6 @@
-"""A record as DynamoDB's typed values and back, and what must not be sent at all. Nothing here talks to anybody."""
+"""A record as DynamoDB's typed values and back, and what must not be sent at all. No I/O."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,13 @@ MOST_DIGITS = 38
 _LARGEST_NUMBER = 10**MOST_DIGITS - 1
 
 
-def typed(value: str | int) -> "UniversalAttributeValueTypeDef":
-    """A value as DynamoDB takes it. boto3's TypeSerializer does more than a record needs, and costs an import."""
-    return {"S": value} if isinstance(value, str) else {"N": str(value)}
+def typed(values: Iterable[str | int]) -> "list[UniversalAttributeValueTypeDef]":
+    """Values as DynamoDB takes them. boto3's TypeSerializer does more than a record needs, and costs an import."""
+    return [{"S": value} if isinstance(value, str) else {"N": str(value)} for value in values]
 
 
 def record_in(item: Mapping[str, Any]) -> Record:
-    """The record that an item holds; what else the item carries is no matter of ours."""
+    """The record that an item holds; other attributes of the item are ignored."""
     return from_attributes({name: _plain(item[name]) for name in ATTRIBUTES if name in item})
 
 
@@ -35,22 +35,24 @@ def _plain(value: Mapping[str, Any]) -> object:
             return value
 
 
-def unsendable(id: str, values: Iterable[str | int | None] = ()) -> str | None:
-    """Why a record with these values must not be sent: DynamoDB would refuse its whole batch with it, or mix up keys.
+def unsendable(writes: Iterable[tuple[str, Collection[str | int]]]) -> list[str | None]:
+    """Why each record, given as its id and its values, must not be sent; None where it may be.
 
-    A lone surrogate has no UTF-8, and AWS's own engine takes all of them for one "?": two keys would be one.
+    DynamoDB would refuse its whole batch with it, or mix up keys: a lone surrogate has no UTF-8, and AWS's own engine
+    takes each of them for a "?", so that two keys would be one.
     """
-    texts = [id]
-    for value in values:
-        if isinstance(value, str):
-            texts.append(value)
-        elif value is not None and abs(value) > _LARGEST_NUMBER:
-            return f"a number of the record has more than {MOST_DIGITS} digits: DynamoDB stores none such"
-    try:
-        size = len(id.encode())
-        "".join(texts).encode()
-    except UnicodeEncodeError:
-        return "the record's key or one of its values holds a lone surrogate: it is not text that DynamoDB stores"
-    if not 0 < size <= MOST_KEY_BYTES:
-        return f"the record's key has {size} bytes: DynamoDB takes 1 to {MOST_KEY_BYTES}; choose another key"
-    return None
+    reasons: list[str | None] = []
+    for id, values in writes:
+        reason = None
+        try:
+            size = len(id.encode())
+            "".join([value for value in values if isinstance(value, str)]).encode()
+        except UnicodeEncodeError:
+            reason = "the record's key or one of its values holds a lone surrogate: DynamoDB cannot store such text"
+        else:
+            if not 0 < size <= MOST_KEY_BYTES:
+                reason = f"the record's key has {size} bytes: DynamoDB takes 1 to {MOST_KEY_BYTES}; choose another key"
+            elif any(isinstance(value, int) and abs(value) > _LARGEST_NUMBER for value in values):
+                reason = f"a number of the record has more than {MOST_DIGITS} digits: DynamoDB cannot store it"
+        reasons.append(reason)
+    return reasons

@@ -72,14 +72,9 @@ ATTRIBUTES = Record._fields[:-1]
 _STRINGS, _NUMBERS = ATTRIBUTES[:-3], ATTRIBUTES[-3:]
 
 
-def values(record: Record) -> tuple[str | int | None, ...]:
-    """A record's values, in the order of `ATTRIBUTES`."""
-    return record[:-1]
-
-
 def attributes(record: Record) -> dict[str, str | int]:
     """The record as the table holds it: its attributes that are not None."""
-    return {name: value for name, value in zip(ATTRIBUTES, values(record), strict=True) if value is not None}
+    return {name: value for name, value in zip(ATTRIBUTES, record, strict=False) if value is not None}
 
 
 def from_attributes(item: Mapping[str, object]) -> Record:

@@ -29,7 +29,7 @@ from botocore.exceptions import (
 )
 
 from idempotent_receiver import DynamoDBStore, Transaction
-from idempotent_receiver.dynamodb.store import client_config
+from idempotent_receiver.dynamodb import client_config
 from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied, Unknown
 from idempotent_receiver.protocol.transaction import Action

@@ -330,9 +330,9 @@ MUTANTS = [
     ),
     Mutant(
         name="Powertools' fingerprint is taken for ours",
-        file="protocol/transitions.py",
-        old="    incomparable = seen.version is None and len(seen.validation) == _MD5_DIGITS\n",
-        new="    incomparable = False\n",
+        file="protocol/record.py",
+        old="        incomparable = self.version is None and len(self.validation) == 32\n",
+        new="        incomparable = False\n",
         where=(UNIT.format("powertools"),),
     ),
     # Workflows.

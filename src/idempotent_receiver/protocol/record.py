@@ -54,6 +54,13 @@ class Record(NamedTuple):
         """Whether the record counts as absent. DynamoDB deletes days later, so the attribute decides, not deletion."""
         return self.expiration is not None and self.expiration * 1000 <= now_ms
 
+    def differs(self, fingerprint: str | None) -> bool:
+        """Whether the record is another payload's. Powertools' fingerprints (MD5) cannot be compared with ours."""
+        if self.validation is None or fingerprint is None:
+            return False
+        incomparable = self.version is None and len(self.validation) == 32
+        return self.validation != fingerprint and not incomparable
+
     @property
     def size_bytes(self) -> int:
         """The item's size by DynamoDB's rule: names and values, a number at a byte for two digits and one more."""

@@ -75,7 +75,7 @@ class Transaction:
         """Take nothing more, and give what was asked for: called when the handler has returned or raised."""
         with self._adding:
             self._sealed = True
-            return self.actions
+            return tuple(self._actions)
 
     def put(self, *, otherwise: BaseException | None = None, **arguments: Any) -> None:
         """Put an item: `TableName`, `Item`, and optionally a `ConditionExpression` with its names and values."""

@@ -1,24 +1,26 @@
-"""The record of one key, and every transition that it can make. No I/O, no clock, no randomness, no environment.
+"""Every transition that the record of a key can make. No I/O, no clock, no randomness, no environment.
 
-**The state.** A key has no record, or one that is INPROGRESS (somebody holds a claim with a lease), COMPLETED (its
-effect is done) or FAILED (the handler raised). Attribute names follow the table layout of AWS Lambda Powertools.
+**The state.** A key has no record, or one that is INPROGRESS (a worker holds a claim with a lease), COMPLETED (its
+effect is done) or FAILED (the handler raised). A record ends when its retention is over, but never before its lease,
+because a call may run longer than the retention; an expired record counts as absent. Attribute names follow the table
+layout of AWS Lambda Powertools.
 
 **The one rule of writing.** Every write puts a fresh version, and every write but the first names the version that
 it replaces. That rule is at once
 
-* the fence: whoever lost its claim names a version that is gone, and is refused;
-* the lock of a take-over: of two workers that saw one stale record, one replaces it and the other's version is gone;
+* the fence: a worker that lost its claim names a version that is gone, and is refused;
+* the lock of a take-over: of two workers that saw one stale record, one replaces it, and the other's version is gone;
 * the guard against delay: a request that was sent against an older version is refused, however late it arrives.
 
-A write whose answer was lost is recognised by finding one's own new version in place. Whatever leaves a doubt is
-settled by a consistent read: what was not read is never "free" and never "done".
+A writer whose answer was lost recognises its write by its own new version in the record. Any other doubt is settled by
+a consistent read: what was not read is never "free" and never "done".
 
-**The one decision.** What a claim may do with what it meets is said by `decide`, first match wins:
+**The one decision.** `decide` says what a claim may do with what it meets; the first match wins:
 
 ====================================================================== ===========================================
 a claim meets                                                          answer
 ====================================================================== ===========================================
-attributes that make no record at all: foreign types, no status        Unreadable
+attributes that are not a record: foreign types, no status             Unreadable
 nothing, or a record past its expiration                               Claimable
 what it cannot read: unknown status, INPROGRESS without any end        Unreadable
 another fingerprint than its own, in any status                        OtherPayload
@@ -29,36 +31,32 @@ FAILED, where failures are answers                                     AlreadyFa
 FAILED, or INPROGRESS with its lease over                              Claimable, by replacing what was seen
 ====================================================================== ===========================================
 
-**Settling** replaces the version that the claim wrote: `complete`, `fail`, or `release` for what never started or is to
-start again. If that version is gone the answer is `ClaimLost`, and a record that has vanished is not resurrected.
+**Settling** replaces the version that the claim wrote: `complete`, `fail`, or `release` for a handler that never
+started or is to start again. If that version is gone, the answer is `ClaimLost`. A record that has vanished stays so.
 
-**Handing over.** A workflow goes on when the worker that claimed its key is gone: `hand_over` makes the record its
-execution's, with a lease as long as that may take. Until then the record keeps the `input`, so that whoever finds it
-orphaned can start it. The execution's end is its `Conclusion`, which needs no claim: the record being its own, and
-still in progress, is what it names instead.
-
-**Expiring.** A record ends once its retention is over, but never before its lease: a retention may be shorter than a
-call may run, and what has expired counts as absent.
+**Handing over.** A workflow continues after the worker that claimed its key is gone: `hand_over` gives the record to
+its execution, with a lease as long as that may take. Until then the record keeps the `input`, so that whoever finds it
+orphaned can start the execution. A `Conclusion` writes the execution's end without a claim: it names the execution
+instead of a version, and the record must still be in progress.
 
 **Transitions.** `Peek`, `Claim`, `Settlement`, `Commit` and `Conclusion` share one shape, so that one loop
-(`exchange.run_to_completion`) can bring any of them to its answer: given what is there now, `step` says the next
-`Change` to try or the final answer.
+(`exchange.run_to_completion`) brings each to its answer. `id` is the record's; `step` takes what is there now, the
+versions sent so far, the time and a fresh version, and gives the next `Change` to try or the answer; `applied` gives
+the answer once that change is written.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Change, Record, Status, expiration_of
 
-_MD5_DIGITS = 32
-
-# What a claim may be answered.
+Outcome = Mapping[str, str | int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The key is ours until the lease ends. `over` is what the claim replaced, where that is known."""
+    """The key is ours until the lease ends. `over` is what the claim replaced, if that is known."""
 
     record: Record
     claim: "Claim"
@@ -66,7 +64,7 @@ class Claimed:
 
     @property
     def taken_over(self) -> bool:
-        """Whether somebody had held the key and never settled; a released record has no owner."""
+        """Whether another worker had claimed the key and never settled; a released record has no owner."""
         over = self.over
         if over is None or over.status != Status.INPROGRESS:
             return False
@@ -82,14 +80,14 @@ class AlreadyCompleted:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyFailed:
-    """The handler failed, and this way in takes that for the answer."""
+    """The handler failed, and this way in treats that as the answer."""
 
     record: Record
 
 
 @dataclass(frozen=True, slots=True)
 class HeldElsewhere:
-    """Somebody else holds the key until `until_ms` (epoch)."""
+    """Another worker holds the key until `until_ms` (epoch)."""
 
     until_ms: int
 
@@ -104,22 +102,16 @@ class OtherPayload:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """What is there is not a record that we know; it is left untouched."""
+    """The record cannot be read by this version; it is left untouched."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Claimable:
-    """The key may be claimed by replacing `seen`, or by inserting where that is None."""
+    """The key may be claimed by replacing `seen`, or by inserting if that is None."""
 
     seen: Record | None
-
-
-Refusal = AlreadyCompleted | AlreadyFailed | HeldElsewhere | OtherPayload | Unreadable
-
-
-# What a settlement may be answered.
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +129,18 @@ class ClaimLost:
 
     @property
     def completed(self) -> bool:
-        """Whether the effect is done all the same, by whoever took the claim over."""
+        """Whether the effect is done all the same, by a worker that took the claim over."""
         return self.found is not None and self.found.unreadable is None and self.found.status == Status.COMPLETED
 
 
-class Claim(NamedTuple):
-    """The wish to hold a key until `lease_until_ms` (epoch), on behalf of `owner`, for a payload's `fingerprint`.
+Refusal = AlreadyCompleted | AlreadyFailed | HeldElsewhere | OtherPayload | Unreadable
+Decision = Claimed | Refusal
+SettleResult = Settled | ClaimLost
 
-    `failures_are_answers` makes a FAILED record the answer rather than something to try again. `input` is what a
-    workflow is to be started with.
+
+class Claim(NamedTuple):
+    """Holds a key until `lease_until_ms` (epoch) for the `owner`, whose payload has this `fingerprint`. With
+    `failures_are_answers`, a FAILED record is an answer, not a reason to retry. A workflow starts with `input`.
     """
 
     id: str
@@ -156,21 +151,35 @@ class Claim(NamedTuple):
     failures_are_answers: bool = False
     input: str | None = None
 
-    def step(
-        self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str
-    ) -> Change | Claimed | Refusal:
-        """The write that would claim what is there, or the answer that it already gives."""
+    def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | Decision:
+        """The write that claims what is there, or the answer that it gives already."""
         answer = decide(seen, self, wrote, now_ms)
-        return Change(_claimed(self, seen, now_ms, version), seen) if isinstance(answer, Claimable) else answer
+        if not isinstance(answer, Claimable):
+            return answer
+        before = 0  # the count of attempts starts anew after an expired record
+        if seen is not None and not seen.expired(now_ms):
+            # A record without a count is Powertools', whose handler had started once.
+            before = 1 if seen.attempts is None else seen.attempts
+        record = Record(
+            id=self.id,
+            status=Status.INPROGRESS.value,
+            version=version,
+            expiration=expiration_of(now_ms, self.retention_seconds, self.lease_until_ms),
+            in_progress_expiration=self.lease_until_ms,
+            attempts=before + 1,
+            validation=self.fingerprint,
+            owner=self.owner,
+            input=self.input,
+        )
+        return Change(record, seen)
 
     def applied(self, change: Change) -> Claimed:
-        """The answer once `change` is known to have been written."""
+        """The claim is made."""
         return Claimed(change.new, self, change.seen)
 
 
-@dataclass(frozen=True, slots=True)
-class Peek:
-    """A claim's first look at a key that is probably known already: it reads, decides, and writes nothing."""
+class Peek(NamedTuple):
+    """A claim's first read of a key that is probably known already. It decides, and writes nothing."""
 
     claim: Claim
 
@@ -179,22 +188,20 @@ class Peek:
         """The record's id."""
         return self.claim.id
 
-    def step(
-        self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str
-    ) -> Claimable | Claimed | Refusal:
+    def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Claimable | Decision:
         """The answer that is there, or `Claimable` with what the claim would have to replace."""
         return decide(seen, self.claim, wrote, now_ms)
 
     def applied(self, change: Change) -> Claimable:
-        """Never asked: a look makes no change."""
-        raise AssertionError(f"a look wrote {change}")
+        """Never called: there is no change."""
+        raise AssertionError(f"a peek wrote {change}")
 
 
 class Settlement(NamedTuple):
-    """The wish to end a claim with the attributes of `outcome`."""
+    """Ends the claim that wrote `held`, with the attributes of `outcome`."""
 
     held: Record
-    outcome: Mapping[str, str | int | None]
+    outcome: Outcome
     retention_seconds: int
 
     @property
@@ -202,28 +209,23 @@ class Settlement(NamedTuple):
         """The record's id."""
         return self.held.id
 
-    def step(
-        self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str
-    ) -> Change | Settled | ClaimLost:
-        """The write that settles the claim, or `ClaimLost` if its version is gone."""
-        return _settling(seen, self.held, wrote) or self.change(now_ms, version)
+    def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | SettleResult:
+        """The write that ends the claim, or the answer that is there."""
+        return _ended(seen, self.held, wrote) or self.change(now_ms, version)
 
     def change(self, now_ms: int, version: str) -> Change:
-        """The write that settles the claim."""
-        ended = {"in_progress_expiration": None, "error": None, "input": None, **self.outcome}
-        lease_until_ms = cast("int | None", ended["in_progress_expiration"])
-        lasting = {"version": version, "expiration": expiration_of(now_ms, self.retention_seconds, lease_until_ms)}
-        new = self.held._replace(**{**ended, **lasting})  # type: ignore[arg-type]  # the names tell the types
-        return Change(new, self.held)
+        """The write that ends the claim."""
+        ended: dict[str, Any] = {"in_progress_expiration": None, "error": None, "input": None, **self.outcome}
+        expiration = expiration_of(now_ms, self.retention_seconds, ended["in_progress_expiration"])
+        return Change(self.held._replace(**ended, version=version, expiration=expiration), self.held)
 
     def applied(self, change: Change) -> Settled:
-        """The answer once `change` is known to have been written."""
+        """The claim has ended."""
         return Settled(change.new)
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """A settlement whose write is drawn once and sent the same each time: a transaction's token allows one content."""
+class Commit(NamedTuple):
+    """A settlement whose change is drawn once and sent the same each time: a transaction's token allows one content."""
 
     drawn: Change
 
@@ -232,76 +234,67 @@ class Commit:
         """The record's id."""
         return self.drawn.new.id
 
-    def step(
-        self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str
-    ) -> Change | Settled | ClaimLost:
-        """The one write, or the answer that is there."""
-        held = self.drawn.seen
-        assert held is not None, "a commit replaces a claim"
-        return _settling(seen, held, wrote) or self.drawn
+    def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | SettleResult:
+        """The one change, or the answer that is there."""
+        return _ended(seen, self.drawn.seen, wrote) or self.drawn
 
     def applied(self, change: Change) -> Settled:
-        """The answer once the change is known to have been written."""
+        """The claim has ended."""
         return Settled(change.new)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conclusion:
-    """The wish to write how a workflow's execution has ended, on behalf of nobody who holds a claim.
+class Conclusion(NamedTuple):
+    """Writes how a workflow's execution ended, without a claim.
 
-    The record must be that execution's, or nobody's yet (an execution's name is made of the key, so that a claim which
-    was not handed over can only be its own), and in progress. `revises` is the version of a FAILED record that may be
-    replaced too: by whoever has put right what it tells of.
+    The record must be in progress, and the execution's or nobody's yet: an execution is named after its key. `revises`
+    is the version of a FAILED record that may be replaced too, once what it reports has been put right.
     """
 
     id: str
     execution: str
-    outcome: Mapping[str, str | int | None]
+    outcome: Outcome
     retention_seconds: int = DEFAULT_RETENTION_SECONDS
     revises: str | None = None
 
-    def step(
-        self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str
-    ) -> Change | Settled | ClaimLost:
-        """The write that ends the execution's claim, or `ClaimLost` with what is there instead."""
-        if seen is not None and seen.version in wrote:
-            return Settled(seen)
-        if seen is None or seen.unreadable is not None or not self._open(seen):
-            return ClaimLost(seen)
+    def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | SettleResult:
+        """The write that ends the execution's record, or the answer that is there."""
+        if seen is None or not self._open(seen):
+            return _ended(seen, None, wrote) or ClaimLost(seen)
         held = seen._replace(execution=self.execution)
-        change = Settlement(held=held, outcome=self.outcome, retention_seconds=self.retention_seconds)
-        return Change(change.change(now_ms, version).new, seen)
+        return Change(Settlement(held, self.outcome, self.retention_seconds).change(now_ms, version).new, seen)
 
     def _open(self, seen: Record) -> bool:
+        if seen.unreadable is not None:
+            return False
         if seen.status == Status.FAILED:
             return self.revises is not None and seen.version == self.revises
         return seen.status == Status.INPROGRESS and seen.execution in (None, self.execution)
 
     def applied(self, change: Change) -> Settled:
-        """The answer once the change is known to have been written."""
+        """The execution's record has ended."""
         return Settled(change.new)
 
 
-def _settling(seen: Record | None, held: Record, wrote: Collection[str]) -> Settled | ClaimLost | None:
-    """The answer that a settlement already has; None while the claim still stands."""
+def _ended(seen: Record | None, held: Record | None, wrote: Collection[str]) -> SettleResult | None:
+    """What is there already answers a transition that ends a record; None if the version of `held` still stands."""
     if seen is not None and seen.version in wrote:
         return Settled(seen)
-    if seen is None or seen.version != held.version:
+    if seen is None or held is None or seen.version != held.version:
         return ClaimLost(seen)
     return None
 
 
-def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: int) -> Claimable | Claimed | Refusal:
-    """What `claim` may do with what it meets: the table on top of this module, row by row. `wrote` are the versions
-    that this very claim has sent.
-    """
+def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: int) -> Claimable | Decision:
+    """What `claim`, which sent the versions `wrote`, may do with what it meets: the table on top, row by row."""
     if seen is not None and seen.unreadable is not None:
         return Unreadable(seen.unreadable)
     if seen is None or seen.expired(now_ms):
         return Claimable(seen)
-    if (unreadable := _unreadable(seen)) is not None:
-        return Unreadable(unreadable)
-    if _differs(seen, claim.fingerprint):
+    if seen.status not in Status.__members__:
+        return Unreadable(f"unknown status {seen.status!r}")
+    if seen.status == Status.INPROGRESS and seen.lease_until_ms is None:
+        return Unreadable("INPROGRESS with neither a lease nor an expiration")
+    if seen.differs(claim.fingerprint):
         return OtherPayload(expected=str(seen.validation), found=str(claim.fingerprint))
     if seen.status == Status.COMPLETED:
         return AlreadyCompleted(seen)
@@ -316,78 +309,41 @@ def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: in
 
 def complete(held: Claimed, data: str | None) -> Settlement:
     """The handler succeeded: COMPLETED with its result as JSON text (None: no result)."""
-    return _settle(held, **completed(data))
+    return Settlement(held.record, completed(data), held.claim.retention_seconds)
 
 
 def fail(held: Claimed, error: str, *, started: bool = True) -> Settlement:
-    """The handler failed, or never `started`: FAILED with the error as JSON text. What never started keeps no
-    fingerprint, so that a corrected payload may come under the same key.
+    """The handler failed, or never `started`: FAILED with the error as JSON text. If it never started, the record keeps
+    no fingerprint, so that a corrected payload may come under the same key.
     """
-    return _settle(held, **failed(error), **_trace(held, started=started))
+    kept = {} if started else _without_attempt(held)
+    return Settlement(held.record, {**failed(error), **kept}, held.claim.retention_seconds)
 
 
 def release(held: Claimed, now_ms: int, *, started: bool = False) -> Settlement:
-    """The lease ends now, and nobody is the owner. An attempt whose handler was never `started` does not count."""
-    trace = _trace(held, started=started)
-    return _settle(held, in_progress_expiration=now_ms, owner=None, **trace)
+    """The lease ends now, and the record has no owner. An attempt whose handler never `started` does not count."""
+    kept = {} if started else _without_attempt(held)
+    outcome = {"in_progress_expiration": now_ms, "owner": None, **kept}
+    return Settlement(held.record, outcome, held.claim.retention_seconds)
 
 
 def hand_over(held: Claimed, execution: str, lease_until_ms: int) -> Settlement:
-    """A workflow's execution has the key from here on, until `lease_until_ms` (epoch)."""
-    return _settle(held, execution=execution, in_progress_expiration=lease_until_ms)
+    """From now on a workflow's execution has the key, until `lease_until_ms` (epoch)."""
+    outcome: Outcome = {"execution": execution, "in_progress_expiration": lease_until_ms}
+    return Settlement(held.record, outcome, held.claim.retention_seconds)
 
 
-def completed(data: str | None) -> Mapping[str, str | int | None]:
-    """The outcome of what succeeded, with its result as JSON text."""
+def completed(data: str | None) -> Outcome:
+    """The outcome of a success, with its result as JSON text."""
     return {"status": Status.COMPLETED.value, "data": data}
 
 
-def failed(error: str) -> Mapping[str, str | int | None]:
-    """The outcome of what failed, with its error as JSON text."""
+def failed(error: str) -> Outcome:
+    """The outcome of a failure, with its error as JSON text."""
     return {"status": Status.FAILED.value, "error": error}
 
 
-def _trace(held: Claimed, *, started: bool) -> dict[str, str | int | None]:
-    if started:
-        return {}
+def _without_attempt(held: Claimed) -> Outcome:
+    """The record without this attempt. If an earlier one had started, the key is used: its fingerprint stays."""
     before = max(0, (held.record.attempts or 1) - 1)
-    # Where an earlier attempt had started, its payload is the key's: the fingerprint stays.
     return {"validation": held.record.validation if before else None, "attempts": before}
-
-
-def _settle(held: Claimed, **outcome: str | int | None) -> Settlement:
-    return Settlement(held=held.record, outcome=outcome, retention_seconds=held.claim.retention_seconds)
-
-
-def _claimed(claim: Claim, seen: Record | None, now_ms: int, version: str) -> Record:
-    """The record as a claim writes it. The count of attempts starts anew where the old record had expired."""
-    fresh = seen is None or seen.expired(now_ms)
-    # A record without a count is Powertools': whoever wrote it had started once.
-    before = 0 if seen is None or fresh else 1 if seen.attempts is None else seen.attempts
-    return Record(
-        id=claim.id,
-        status=Status.INPROGRESS.value,
-        version=version,
-        expiration=expiration_of(now_ms, claim.retention_seconds, claim.lease_until_ms),
-        in_progress_expiration=claim.lease_until_ms,
-        attempts=before + 1,
-        validation=claim.fingerprint,
-        owner=claim.owner,
-        input=claim.input,
-    )
-
-
-def _differs(seen: Record, fingerprint: str | None) -> bool:
-    """Whether the record is another payload's. Powertools' fingerprints (MD5) are made otherwise and tell nothing."""
-    if seen.validation is None or fingerprint is None:
-        return False
-    incomparable = seen.version is None and len(seen.validation) == _MD5_DIGITS
-    return seen.validation != fingerprint and not incomparable
-
-
-def _unreadable(seen: Record) -> str | None:
-    if seen.status not in Status.__members__:
-        return f"unknown status {seen.status!r}"
-    if seen.status == Status.INPROGRESS and seen.lease_until_ms is None:
-        return "INPROGRESS with neither a lease nor an expiration"
-    return None

@@ -145,8 +145,8 @@ MUTANTS = [
         name="a short answer is the answer of all",
         promise=1,
         file="dynamodb/requests.py",
-        old="            if len(responses) != len(statements):\n                raise UnreadableAnswer\n",
-        new="            responses += [{}] * (len(statements) - len(responses))\n",
+        old="            if len(responses) != len(batch):\n                raise UnreadableAnswer\n",
+        new="            responses += [{}] * (len(batch) - len(responses))\n",
         where=("tests/unit/stores/test_dynamodb.py",),
     ),
     Mutant(

@@ -7,17 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from idempotent_receiver.dynamodb import errors
+from idempotent_receiver.dynamodb import errors, statements
 from idempotent_receiver.dynamodb.client import default_client
 from idempotent_receiver.dynamodb.errors import ApiCall, UnreadableAnswer, receive
 from idempotent_receiver.dynamodb.raw_statements import RawStatements, accept_raw_statements
-from idempotent_receiver.dynamodb.statements import (
-    Replacement,
-    condition_expression,
-    insert,
-    update,
-    update_expression,
-)
+from idempotent_receiver.dynamodb.statements import Replacement
 from idempotent_receiver.dynamodb.transactions import cancelled
 from idempotent_receiver.dynamodb.values import record_in, typed
 from idempotent_receiver.protocol.record import Record
@@ -26,11 +20,7 @@ from idempotent_receiver.protocol.transaction import Action
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_dynamodb.type_defs import (
-        BatchStatementRequestTypeDef,
-        TransactWriteItemTypeDef,
-        UpdateTypeDef,
-    )
+    from mypy_boto3_dynamodb.type_defs import BatchStatementRequestTypeDef, TransactWriteItemTypeDef, UpdateTypeDef
 
 MOST_RESENDS: Final = 4
 """How often keys that BatchGetItem left unprocessed are asked for again: 100 items of 400 KB need three requests."""
@@ -79,22 +69,23 @@ class Requests:
 
     def execute_inserts(self, items: Sequence[Item]) -> list[Written]:
         """BatchExecuteStatement, with an INSERT for each of up to 25 items."""
-        statements: list[BatchStatementRequestTypeDef] = [
-            {"Statement": insert(self.table, tuple(item)), "Parameters": typed(item.values())} for item in items
+        inserts: list[BatchStatementRequestTypeDef] = [
+            {"Statement": statements.insert(self.table, tuple(item)), "Parameters": typed(item.values())}
+            for item in items
         ]
-        return self._execute(statements, "dynamodb:PartiQLInsert")
+        return self._execute(inserts, "dynamodb:PartiQLInsert")
 
     def execute_updates(self, replacements: Sequence[Replacement]) -> list[Written]:
         """BatchExecuteStatement, with an UPDATE for each of up to 25 replacements."""
-        statements: list[BatchStatementRequestTypeDef] = [
+        updates: list[BatchStatementRequestTypeDef] = [
             {
-                "Statement": update(self.table, shape),
+                "Statement": statements.update(self.table, shape),
                 "Parameters": typed((*put.values(), id, *standing.values())),
                 "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
             }
             for id, shape, put, standing in replacements
         ]
-        return self._execute(statements, "dynamodb:PartiQLUpdate")
+        return self._execute(updates, "dynamodb:PartiQLUpdate")
 
     def get(self, ids: Sequence[str]) -> dict[str, Record | Unknown]:
         """BatchGetItem, consistent, of up to 100 ids. One without a record has no entry; an unread one is `Unknown`."""
@@ -142,23 +133,23 @@ class Requests:
         return {
             "TableName": self.table,
             "Key": {"id": {"S": id}},
-            "UpdateExpression": update_expression(shape),
-            "ConditionExpression": condition_expression(shape),
+            "UpdateExpression": statements.update_expression(shape),
+            "ConditionExpression": statements.condition_expression(shape),
             "ExpressionAttributeNames": {f"#{name}": name for name in ("id", *shape.put, *shape.removed)},
             "ExpressionAttributeValues": dict(zip(values, typed(values.values()), strict=True)),
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
 
-    def _execute(self, statements: "Sequence[BatchStatementRequestTypeDef]", permission: str) -> list[Written]:
+    def _execute(self, batch: "Sequence[BatchStatementRequestTypeDef]", permission: str) -> list[Written]:
         """Run the statements, each on its own; the answers come in their order."""
         call = ApiCall("BatchExecuteStatement", self.table, permission, partial=True)
         try:
-            answer = receive(lambda: self.client.batch_execute_statement(Statements=RawStatements(statements)))
+            answer = receive(lambda: self.client.batch_execute_statement(Statements=RawStatements(batch)))
             responses = answer.get("Responses", [])
-            if len(responses) != len(statements):
+            if len(responses) != len(batch):
                 raise UnreadableAnswer
         except (ClientError, BotoCoreError) as error:
-            return [errors.request_failed(error, call)] * len(statements)
+            return [errors.request_failed(error, call)] * len(batch)
         return [Applied() if "Error" not in response else _failed(response, call) for response in responses]
 
 

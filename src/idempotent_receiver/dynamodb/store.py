@@ -24,14 +24,7 @@ from idempotent_receiver.dynamodb.values import unsendable
 from idempotent_receiver.options import require_client
 from idempotent_receiver.protocol.namespaces import checked, joined
 from idempotent_receiver.protocol.record import Change, Record, attributes
-from idempotent_receiver.protocol.store import (
-    READS_A_CALL,
-    WRITES_A_CALL,
-    ActionFailed,
-    NotApplied,
-    Unknown,
-    Written,
-)
+from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL, ActionFailed, NotApplied, Unknown, Written
 from idempotent_receiver.protocol.transaction import Action
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""Namespaces: what keeps the functions apart that share a table.
+"""Namespaces keep apart the functions that share a table.
 
-A record's id is `{namespace}#{key}`, or the key alone. A namespace holds no `#`, and neither does a key without one, so
-that no two pairs have one id, whoever chose the key. And a namespace is one function's, in this process.
+A record's id is `{namespace}#{key}`, or the key alone. A namespace has no `#`, and neither has a key without a
+namespace, so that no two pairs have the same id, whoever chose the key. In one process a namespace is one function's.
 """
 
 import weakref
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def checked(namespace: object) -> str | None:
-    """The namespace of a store. Raises TypeError or ValueError for one that ids could not be told apart by."""
+    """The namespace of a store. Raises TypeError or ValueError for one that would not keep ids apart."""
     if namespace is None:
         return None
     if not isinstance(namespace, str):
@@ -36,7 +36,7 @@ def checked(namespace: object) -> str | None:
 
 
 def joined(namespace: str | None, name: str) -> str:
-    """The namespace of a store's `named(name)`. Raises TypeError or ValueError for a name that could be none."""
+    """The namespace of a store's `named(name)`. Raises TypeError or ValueError for a name that cannot be one."""
     found = checked(name)
     if found is None:
         raise TypeError("the name of a store must be a string such as 'charge'; it is None: is a variable not set?")
@@ -44,11 +44,11 @@ def joined(namespace: str | None, name: str) -> str:
 
 
 def take(store: Any, user: str, name: str, source: str | None = None) -> None:
-    """Let `user` have the store's namespace, unless another has it: one namespace, one function.
+    """Give the store's namespace to `user`, unless another has it: one namespace, one function.
 
-    Two would take each other's records for their own, under any key that both use. The same user may come again, and so
-    may one of the same `source`. A store without a namespace is anybody's: its keys are messageIds. Raises ValueError,
-    with `name` in the remedy.
+    Two functions would take each other's records for their own, under any key that both use. The same user may come
+    again, and so may one of the same `source`. A store without a namespace is for everyone: its keys are messageIds.
+    Raises ValueError, with `name` in the remedy.
     """
     if store.namespace is None:
         return
@@ -63,10 +63,11 @@ def take(store: Any, user: str, name: str, source: str | None = None) -> None:
 
 
 def user_of(way_in: str, function: Callable[..., Any]) -> tuple[str, str, str | None]:
-    """Who a function is that a way in wraps, what to call its store, and which source it has.
+    """Who the user of a wrapped function is, what to call its store, and the function's source.
 
-    By module and qualified name, since a reload, a test or a factory makes another object of the same function, and by
-    file, since a test may load one under another name. A lambda's first line is in both, as all have one name.
+    The user goes by module and qualified name, because a reload, a test or a factory makes another object of the same
+    function; the source by file, because a test may load one under another name. A lambda's first line is in both,
+    because all lambdas have one name.
     """
     found: Any = function
     while isinstance(found, partial):
@@ -82,10 +83,10 @@ def user_of(way_in: str, function: Callable[..., Any]) -> tuple[str, str, str | 
 
 
 _users: dict[str | int, dict[str, tuple[str, str | None]]] = {}
-"""Of each table in this process, by its name or its object's id: who has which namespace, and from which source."""
+"""For each table in this process, by its name or its object's id: each namespace's user and that user's source."""
 
 _kept: list[object] = []
-"""Tables that cannot tell when they are gone, kept so that no other gets their id."""
+"""Tables without weak references, kept so that no other object gets their id."""
 
 
 def _users_of(table: object) -> dict[str, tuple[str, str | None]]:
@@ -95,5 +96,5 @@ def _users_of(table: object) -> dict[str, tuple[str, str | None]]:
             weakref.finalize(table, _users.pop, place, None).atexit = False
         except TypeError:
             _kept.append(table)
-    # One step, so that of two threads that set up at once each sees the other.
+    # In one step, so that two threads that set up at once see each other.
     return _users.setdefault(place, {})

@@ -1,6 +1,6 @@
-"""The values that a transaction may hold, in plain Python: which they are, and a copy that nobody else can change.
+"""The plain Python values that a transaction may hold, and copies of them that nobody else can change.
 
-What only an engine can judge (how many digits, which texts, how many bytes) is not judged here.
+Limits that only an engine knows (on digits, texts and bytes) are not checked here.
 """
 
 from collections.abc import Mapping
@@ -9,15 +9,15 @@ from decimal import Decimal
 from typing import Any
 
 MOST_LEVELS = 32
-"""How deep lists and maps may nest in an argument, as in DynamoDB. This also stops a value that holds itself."""
+"""How deep lists and maps may nest in an argument, as in DynamoDB. This also stops a value that contains itself."""
 
 _LONGEST_PLACE = 80
 _KEPT = frozenset({str, int, bytes, bool, type(None)})
-"""What most values are: nobody can change them, so they are their own copies."""
+"""The types of most values: nobody can change them, so they are their own copies."""
 
 Place = str | tuple["Place", str | int]
-"""Where a value stands: a name, or a name or number within another place. It is put into words only where something is
-refused: names may be long, and a list may hold thousands.
+"""Where a value is: a name, or a name or index within another place. It is put into words only to refuse a value,
+because names may be long, and a list may hold thousands.
 """
 
 
@@ -25,7 +25,7 @@ def plain_copy(value: object, place: Place, levels: int = MOST_LEVELS) -> Any:
     """A copy of `value` that shares nothing with it, made of str, int, Decimal, bytes, bool, None, list, dict and set:
     a tuple becomes a list, a subclass its plain type, boto3's Binary bytes.
 
-    Raises TypeError for anything else, and ValueError for more than `levels` levels below this one. Their text names
+    Raises TypeError for anything else, and ValueError for more than `levels` levels below this one. The message names
     the place (`Item.lines[0].price`, if `place` is "Item") and never the value.
     """
     if type(value) in _KEPT:
@@ -45,7 +45,7 @@ def plain_copy(value: object, place: Place, levels: int = MOST_LEVELS) -> Any:
 
 
 def named_type(value: object) -> str:
-    """What a value is, for people: "an int", "None"."""
+    """A value's type in words: "an int", "None"."""
     if value is None:
         return "None"
     name = type(value).__name__
@@ -61,7 +61,7 @@ def _told(place: Place) -> str:
 
 
 def _scalar(value: object, place: Place) -> str | int | Decimal | bytes | None:
-    """The scalar that a value is, without what a subclass has added; None where it is no scalar."""
+    """The value without what a subclass has added; None if it is not a scalar."""
     match value:
         case str():
             return str.__str__(value)  # an enumeration's own str() may be its name
@@ -73,7 +73,7 @@ def _scalar(value: object, place: Place) -> str | int | Decimal | bytes | None:
             return Decimal(value)
         case bytes() | bytearray():
             return bytes(value)
-    # boto3 reads bytes as its Binary. It is recognised by name, for importing boto3 costs a cold start 100 ms.
+    # boto3 reads bytes as its Binary. It is recognised by name, because importing boto3 costs a cold start 100 ms.
     held = getattr(value, "value", None) if type(value).__name__ == "Binary" else None
     return bytes(held) if isinstance(held, bytes | bytearray) else None
 

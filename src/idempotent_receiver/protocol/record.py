@@ -1,7 +1,6 @@
 """The record of one key: what the table holds, when it ends, and the one shape of a write to it.
 
-What may happen to a record is said in `transitions.py`, with the theory. No I/O, no clock, no randomness, no
-environment.
+`transitions.py` says what may happen to a record, with the theory. No I/O, no clock, no randomness, no environment.
 """
 
 from collections.abc import Mapping
@@ -21,12 +20,12 @@ class Status(StrEnum):
 
 
 class Record(NamedTuple):
-    """What the table holds for one key; absent attributes are None. By name, please: the order is the table's.
+    """What the table holds for one key; absent attributes are None. Pass fields by name: their order means nothing.
 
     `expiration` is in epoch seconds (the table's TTL attribute), `in_progress_expiration` in epoch milliseconds (the
     lease's end). `attempts` counts how often the handler may have started. `execution` is the ARN of the workflow
-    execution that the key was handed to, `input` what one is to be started with. `unreadable` is never stored: it says
-    why the attributes that were found are not a record of ours, for `decide` to answer with.
+    execution that has the key, `input` what one is to be started with. `unreadable` is never stored: it says why the
+    attributes that were found are not a record, and `decide` answers with it.
     """
 
     id: str
@@ -45,13 +44,13 @@ class Record(NamedTuple):
 
     @property
     def lease_until_ms(self) -> int | None:
-        """When the claim ends. Powertools without a context writes no lease: then the record's own end is it."""
+        """When the claim ends. Powertools writes no lease if it has no context: then it is the record's own end."""
         if self.in_progress_expiration is not None:
             return self.in_progress_expiration
         return None if self.expiration is None else self.expiration * 1000
 
     def expired(self, now_ms: int) -> bool:
-        """Whether the record counts as absent. DynamoDB deletes days later, so the attribute decides, not deletion."""
+        """Whether the record counts as absent. The attribute decides, since DynamoDB deletes days later."""
         return self.expiration is not None and self.expiration * 1000 <= now_ms
 
     def differs(self, fingerprint: str | None) -> bool:
@@ -63,8 +62,8 @@ class Record(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The item's size by DynamoDB's rule: names and values, a number at a byte for two digits and one more."""
-        # In one go, since each message comes by here.
+        """The item's size by DynamoDB's rule: names and values; a number takes a byte for two digits, and one more."""
+        # The texts at once, because this runs for every message.
         text = "".join([f"{name}{value}" for name, value in zip(_STRINGS, self, strict=False) if value is not None])
         size = len(text) if text.isascii() else len(text.encode())
         for name, number in zip(_NUMBERS, self[len(_STRINGS) :], strict=False):
@@ -74,7 +73,7 @@ class Record(NamedTuple):
 
 
 ATTRIBUTES = Record._fields[:-1]
-"""The attributes of a record in the table; whatever else an item carries is left alone."""
+"""The attributes of a record in the table; others that an item carries are left alone."""
 
 _STRINGS, _NUMBERS = ATTRIBUTES[:-3], ATTRIBUTES[-3:]
 
@@ -85,7 +84,7 @@ def attributes(record: Record) -> dict[str, str | int]:
 
 
 def from_attributes(item: Mapping[str, object]) -> Record:
-    """The record that an item is; one without a status, or with attributes of foreign types, is marked `unreadable`."""
+    """The record that an item holds. Without a status, or with attributes of foreign types, it is `unreadable`."""
     strings = {name: value for name in _STRINGS if isinstance(value := item.get(name), str)}
     numbers = {name: value for name in _NUMBERS if (value := _whole(item.get(name))) is not None}
     foreign = [name for name in ATTRIBUTES if name in item and name not in strings and name not in numbers]
@@ -95,7 +94,7 @@ def from_attributes(item: Mapping[str, object]) -> Record:
 
 
 def _whole(value: object) -> int | None:
-    """An integer, also where the engine hands it out as a Decimal; None for anything else."""
+    """An integer, even if the engine returns it as a Decimal; None for anything else."""
     if isinstance(value, bool) or not hasattr(value, "__int__") or isinstance(value, str):
         return None
     try:
@@ -113,10 +112,10 @@ class Change(NamedTuple):
 
     @property
     def expected(self) -> dict[str, str | int | None]:
-        """The attributes, of those seen, that must stand unchanged; None means must be absent.
+        """The attributes seen that must still stand; None means that the attribute must be absent.
 
-        A version says it all. A record that Powertools wrote has none: for it, unchanged means that no version has
-        appeared and that its status and both its expirations are as they were.
+        A version is enough. A record that Powertools wrote has none: it is unchanged if no version has appeared, and
+        its status and both its expirations are as they were.
         """
         seen = self.seen
         if seen is None:
@@ -128,8 +127,8 @@ class Change(NamedTuple):
 
 
 def expiration_of(now_ms: int, retention_seconds: int, lease_until_ms: int | None) -> int:
-    """The record's end, in whole seconds: not before its retention is over, and never before its lease is, for an
-    expired record counts as absent however live its lease.
+    """The record's end, in whole seconds: not before its retention is over, and never before its lease is, because an
+    expired record counts as absent even if its lease is live.
     """
     until_ms = now_ms + retention_seconds * 1000
     if lease_until_ms is not None:

@@ -1,8 +1,8 @@
-"""The seam between the protocol and a table: three methods, each for many records at once, each answered per record.
+"""The seam between the protocol and a table: three methods, each for many records at once, with an answer for each.
 
-A store is a compare-and-swap table and nothing more. It decides nothing: whether a key is free, held or done is
-`record.decide`'s to say. One record is a batch of one. What a store cannot tell it answers with `Unknown`, and the
-protocol finds out by a consistent read. What a store raises is a defect, and is not asked again.
+A store is a compare-and-swap table and nothing more. It decides nothing: `transitions.decide` says whether a key is
+free, claimed or done. One record is a batch of one. If a store cannot tell, it answers `Unknown`, and the protocol
+finds out by a consistent read. An exception from a store is a defect, and nothing is retried after it.
 """
 
 from collections.abc import Sequence
@@ -27,16 +27,16 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The write was refused for what is there: `found`, or None where the store did not say."""
+    """The write was refused because of what is there: `found`, or None if the store did not say."""
 
     found: Record | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Nobody knows whether the request took effect, or what is there; `why` names the trouble for people.
+    """Nobody knows whether the request took effect, or what is there; `why` is for people to read.
 
-    `retry` is false where a read was refused for good, such as for want of a permission.
+    `retry` is false if a read was refused for good, such as for a missing permission.
     """
 
     why: str
@@ -45,7 +45,7 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class NotApplied:
-    """The write certainly took no effect, for a reason that a `retry` may or may not mend."""
+    """The write certainly took no effect. `retry` tells whether it may succeed later."""
 
     why: str
     retry: bool
@@ -53,7 +53,7 @@ class NotApplied:
 
 @dataclass(frozen=True, slots=True)
 class ActionFailed:
-    """A transaction was refused for the condition of its action number `index`; nothing of it took effect."""
+    """A transaction was refused because the condition of action `index` (from 0) failed; nothing took effect."""
 
     index: int
 
@@ -67,14 +67,13 @@ class RecordStore(Protocol):
     Implementations must be safe to call from several threads, and must bound how long a call may take.
 
     They turn each of their client's errors into an answer. A write that was refused is `NotApplied`. A request that
-    timed out, was cut off or came back with an answer that cannot be read is `Unknown`, for it may have taken effect;
-    so is a read that failed. An exception counts as a defect: the messages or calls that were asked about fail at once,
-    with its type and place, and nothing is read or sent again for them. A network error that is let through therefore
-    costs a delivery that `Unknown` would have saved.
+    timed out, was cut off or got an unreadable answer is `Unknown`, because it may have taken effect; so is a read that
+    failed. An exception counts as a defect: the messages or calls concerned fail at once, with its type and place, and
+    nothing is read or sent again for them. So a network error that escapes costs a delivery that `Unknown` would save.
     """
 
     namespace: str | None
-    """What keeps one function's keys apart from those of others in one table. It holds no `#`."""
+    """What keeps one function's keys apart from those of others in the table. It has no `#`."""
 
     def insert(self, records: Sequence[Record]) -> Sequence[Written]:
         """Put each record where its id has none; distinct ids, the answers in the records' order."""
@@ -100,9 +99,9 @@ class TransactionalStore(RecordStore, Protocol):
 
 
 def record_id(store: RecordStore, key: str) -> str:
-    """The id of a key's record: the key, or `{namespace}#{key}`. No other namespace and key have the same.
+    """The id of a key's record: the key, or `{namespace}#{key}`. No other namespace and key have the same id.
 
-    Raises UnusableKey for a key with `#` where there is no namespace: it could be the id of another's record.
+    Raises UnusableKey for a key with `#` in a store without a namespace: it could be the id of another's record.
     """
     if store.namespace is not None:
         return f"{store.namespace}#{key}"

@@ -22,8 +22,6 @@ _OPTIONAL = frozenset(
     }
 )
 
-_WORDS = ("ALL_OLD", "NONE")
-
 
 class ConditionFailed(Exception):
     """A condition of the handler's transaction did not hold, and the handler named no error for it."""
@@ -50,12 +48,13 @@ class Transaction:
 
     Each method takes the arguments that DynamoDB's TransactWriteItems takes for that action (`TableName`, `Key` or
     `Item`, `ConditionExpression`, `UpdateExpression`, `ExpressionAttributeNames`, `ExpressionAttributeValues`) with
-    plain Python values: str, int, Decimal, bytes, bool, None, list, dict, set. They are checked and copied at the call:
-    what is wrong raises TypeError or ValueError there, and what the handler does to its dicts afterwards changes
-    nothing. Nothing is sent before the handler has returned; a condition is judged then, so `otherwise` says what error
-    its failure means: a `PermanentError` goes to the dead-letter queue, anything else (the default) is tried again.
-    Once the handler has returned, each method raises RuntimeError: what a thread or task that it left behind adds could
-    not be committed.
+    plain Python values: str, int, Decimal, bytes, bool, None, list, dict, set. Each call checks and copies them: a
+    wrong argument raises TypeError or ValueError there, and later changes to your dicts change nothing.
+
+    Nothing is sent before the handler has returned. Conditions are evaluated then, so `otherwise` says what error a
+    failed one means: a `PermanentError` goes to the dead-letter queue, anything else (the default) is retried. After
+    the handler has returned, each method raises RuntimeError: an action that a thread or task adds later could not be
+    committed.
 
     At most 99 actions, on distinct items, none on the message's own record.
     Source: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html
@@ -72,7 +71,7 @@ class Transaction:
         return tuple(self._actions)
 
     def seal(self) -> tuple[Action, ...]:
-        """Take nothing more, and give what was asked for: called when the handler has returned or raised."""
+        """Accept nothing more, and return what was asked for. Called when the handler has returned or raised."""
         with self._adding:
             self._sealed = True
             return tuple(self._actions)
@@ -106,7 +105,7 @@ class Transaction:
         if otherwise is not None and not isinstance(otherwise, BaseException):
             raise TypeError(f"otherwise must be an error, like PermanentError('overdrawn'); it is {otherwise!r}")
         action = Action(kind, {name: _copied(kind, name, value) for name, value in arguments.items()}, otherwise)
-        # Under one lock with the seal, so that each action is committed or its caller is told.
+        # Under the same lock as `seal`, so that each action is either committed or refused.
         with self._adding:
             if self._sealed:
                 raise RuntimeError(
@@ -119,7 +118,7 @@ class Transaction:
 
 
 def _copied(kind: Kind, name: str, value: object) -> Any:
-    """A copy of an argument, once it is known to be what the action takes under that name."""
+    """A copy of an argument, after checking that the action takes it under that name."""
     place = f"a transaction's {kind}: {name}"
     match name:
         case "TableName" | "ConditionExpression" | "UpdateExpression":
@@ -127,7 +126,7 @@ def _copied(kind: Kind, name: str, value: object) -> Any:
         case "Key" | "Item":
             _require(place, value, Mapping, "a mapping that is not empty", valid=bool)
         case "ReturnValuesOnConditionCheckFailure":
-            _require(place, value, str, "ALL_OLD or NONE", valid=_WORDS.__contains__)
+            _require(place, value, str, "ALL_OLD or NONE", valid=("ALL_OLD", "NONE").__contains__)
         case _:
             _require(place, value, Mapping, "a mapping that is not empty: leave it out", valid=bool)
     copy = plain_copy(value, place)
@@ -142,7 +141,7 @@ def _copied(kind: Kind, name: str, value: object) -> Any:
 
 def _require_key(place: str, part: object) -> None:
     takes = "a plain str, number or bytes, and not an empty one"
-    # True is an int to Python, and no key to DynamoDB.
+    # True is an int to Python, but not a key to DynamoDB.
     if isinstance(part, bool) or not isinstance(part, str | int | Decimal | bytes):
         raise TypeError(f"{place} takes {takes}; it is {named_type(part)}")
     if isinstance(part, str | bytes) and not part:

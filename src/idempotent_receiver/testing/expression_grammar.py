@@ -1,24 +1,24 @@
-"""The grammar of DynamoDB's condition and update expressions: text goes in, a tree comes out.
+"""The grammar of DynamoDB's condition and update expressions: a text becomes a tree.
 
 A tree is made of document paths, value placeholders and operations on them: comparators, logical evaluations,
-functions and actions are all operations. What an operation means does not belong here.
+functions and actions are all operations. `expressions.py` says what each operation means.
 
 Sources: Amazon DynamoDB Developer Guide, "Condition and filter expressions, operators, and functions", "Using update
-expressions", "Referring to item attributes when using expressions" and "Quotas". Where they are silent, what the
-service does: a condition's operation refuses its first path among its other operands, parentheses around parentheses
-are redundant, and an update's functions take no list_append.
+expressions", "Referring to item attributes when using expressions" and "Quotas". Where they are silent, this follows
+the service: an operation of a condition refuses its first path among its other operands, parentheses around
+parentheses are redundant, and an update's functions take no list_append.
 
 Not checked: reserved words, and limits on the number of operators and the depth of paths.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import combinations
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias, TypeVar
 
-Names: TypeAlias = tuple[tuple[str, str], ...]
+NamePairs: TypeAlias = tuple[tuple[str, str], ...]
 """ExpressionAttributeNames, hashable: sorted pairs of #name and attribute name."""
 
 
@@ -41,17 +41,18 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Expression:
-    """A comparator, logical evaluation, function or action, by its name in the Developer Guide."""
+class Operation:
+    """A comparator, logical evaluation, function or action, by its name in the Developer Guide, or parentheses."""
 
     name: str
     operands: "tuple[Node, ...]"
 
 
-Node: TypeAlias = Path | Value | Expression
-Action: TypeAlias = tuple[Path, Expression]
+Node: TypeAlias = Path | Value | Operation
+Action: TypeAlias = tuple[Path, Operation]
 """The attribute that changes, and the operation that says what it becomes."""
 
+_Part = TypeVar("_Part")
 _TOKEN = re.compile(r"[A-Za-z]\w*|[#:]\w+|\d+|<>|<=|>=|\S", re.ASCII)
 _NAME = re.compile(r"[A-Za-z]\w*|#\w+", re.ASCII)
 _VALUE = re.compile(r":\w+", re.ASCII)
@@ -63,7 +64,7 @@ _MOST_IN_OPERANDS = 100
 _Functions: TypeAlias = Mapping[str, tuple[type | tuple[type, ...], ...]]
 """The functions that may stand in some place, and the kinds of operand that each takes."""
 
-_ANY = (Path, Value, Expression)
+_ANY = (Path, Value, Operation)
 _PREDICATES: _Functions = {
     "attribute_exists": (Path,),
     "attribute_not_exists": (Path,),
@@ -82,34 +83,25 @@ def references(expression: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=512)
-def parsed_condition(expression: str, names: Names) -> Node:
+def parsed_condition(expression: str, names: NamePairs) -> Node:
     """The tree of a ConditionExpression. Raises `ExpressionError` for bad syntax."""
-    parser = _Parser(expression, names)
-    condition = parser.condition()
-    parser.expect(_END)
-    return condition
+    return _Parser(expression, names).whole(_Parser.condition)
 
 
 @lru_cache(maxsize=512)
-def parsed_update(expression: str, names: Names) -> tuple[Action, ...]:
+def parsed_update(expression: str, names: NamePairs) -> tuple[Action, ...]:
     """The actions of an UpdateExpression, in the order of their paths.
 
     Raises `ExpressionError` for bad syntax, and for paths that overlap (`a`, `a.b`) or conflict (`a.b`, `a[0]`).
     """
-    parser = _Parser(expression, names)
-    actions = parser.update()
-    parser.expect(_END)
+    actions = _Parser(expression, names).whole(_Parser.update)
     for (one, _), (other, _) in combinations(actions, 2):
-        _refuse_overlap(one, other)
+        fork = next(((a, b) for a, b in zip(one.parts, other.parts, strict=False) if a != b), None)
+        if fork is None:
+            raise ExpressionError(f"two document paths overlap: {one.parts} and {other.parts}")
+        if type(fork[0]) is not type(fork[1]):
+            raise ExpressionError(f"two document paths conflict: {one.parts} and {other.parts}")
     return tuple(sorted(actions, key=lambda action: action[0].parts))
-
-
-def _refuse_overlap(one: Path, other: Path) -> None:
-    fork = next(((a, b) for a, b in zip(one.parts, other.parts, strict=False) if a != b), None)
-    if fork is None:
-        raise ExpressionError(f"two document paths overlap: {one.parts} and {other.parts}")
-    if type(fork[0]) is not type(fork[1]):
-        raise ExpressionError(f"two document paths conflict: {one.parts} and {other.parts}")
 
 
 def _tokens(expression: str) -> list[str]:
@@ -121,125 +113,116 @@ def _tokens(expression: str) -> list[str]:
 class _Parser:
     """Recursive descent: a method for each rule of the grammar, the loosest binding first."""
 
-    def __init__(self, expression: str, names: Names) -> None:
+    def __init__(self, expression: str, names: NamePairs) -> None:
         self._tokens = [*_tokens(expression), _END]
         self._names = dict(names)
         self._at = 0
-        self._ends: dict[int, int] = {}  # where what begins after a parenthesis ends before one
 
-    def condition(self) -> Node:
-        condition = self._conjunction()
-        while self._accept("OR"):
-            condition = Expression("OR", (condition, self._conjunction()))
-        return condition
+    def whole(self, rule: "Callable[[_Parser], _Part]") -> _Part:
+        parsed = rule(self)
+        self._expect(_END)
+        return parsed
 
-    def _conjunction(self) -> Node:
-        condition = self._negation()
-        while self._accept("AND"):
-            condition = Expression("AND", (condition, self._negation()))
-        return condition
+    def condition(self) -> Operation:
+        return self._joined("OR", partial(self._joined, "AND", self._negation))
 
-    def _negation(self) -> Node:
-        return Expression("NOT", (self._negation(),)) if self._accept("NOT") else self._primary()
+    def _joined(self, word: str, part: Callable[[], Operation]) -> Operation:
+        joined = part()
+        while self._accept(word):
+            joined = Operation(word, (joined, part()))
+        return joined
 
-    def _primary(self) -> Node:
+    def _negation(self) -> Operation:
+        return Operation("NOT", (self._negation(),)) if self._accept("NOT") else self._primary()
+
+    def _primary(self) -> Operation:
         if self._accept("("):
-            return self._parenthesised(self._at)
+            inner = self.condition()
+            self._expect(")")
+            if inner.name == "()":
+                raise ExpressionError("the expression has redundant parentheses")
+            return Operation("()", (inner,))
         operation = self._call(_PREDICATES, _SIZE) if self._peek() in _PREDICATES else self._comparison()
         first, *others = operation.operands
         if isinstance(first, Path) and first in others:
             raise ExpressionError(f"the first operand of {operation.name} must be distinct from the others")
         return operation
 
-    def _parenthesised(self, start: int) -> Node:
-        condition = self.condition()
-        self._ends[start] = self._at
-        self.expect(")")
-        if self._ends.get(start + 1) == self._at - 2:
-            raise ExpressionError("the expression has redundant parentheses")
-        return condition
-
-    def _comparison(self) -> Expression:
+    def _comparison(self) -> Operation:
         left = self._operand(_SIZE)
         if self._accept("BETWEEN"):
             low = self._operand(_SIZE)
-            self.expect("AND")
-            return Expression("BETWEEN", (left, low, self._operand(_SIZE)))
+            self._expect("AND")
+            return Operation("BETWEEN", (left, low, self._operand(_SIZE)))
         if self._accept("IN"):
             among = self._arguments(_SIZE)
             if len(among) > _MOST_IN_OPERANDS:
                 raise ExpressionError(f"IN takes at most {_MOST_IN_OPERANDS} operands")
-            return Expression("IN", (left, *among))
+            return Operation("IN", (left, *among))
         comparator = self._accept("=", "<>", "<", "<=", ">", ">=") or self._refuse()
-        return Expression(comparator, (left, self._operand(_SIZE)))
+        return Operation(comparator, (left, self._operand(_SIZE)))
 
     def update(self) -> list[Action]:
         clauses: dict[str, list[Action]] = {}
         while keyword := self._accept("SET", "REMOVE", "ADD", "DELETE"):
             if keyword in clauses:
                 raise ExpressionError(f"an update expression has one {keyword} clause at most")
-            clauses[keyword] = self._clause(keyword)
+            clauses[keyword] = self._listed(partial(self._action, keyword))
         return [action for clause in clauses.values() for action in clause] or self._refuse()
-
-    def _clause(self, keyword: str) -> list[Action]:
-        actions = [self._action(keyword)]
-        while self._accept(","):
-            actions.append(self._action(keyword))
-        return actions
 
     def _action(self, keyword: str) -> Action:
         path = self._path()
         if keyword == "REMOVE":
-            return path, Expression("REMOVE", ())
+            return path, Operation("REMOVE", ())
         if keyword == "SET":
-            self.expect("=")
-            return path, Expression("SET", (self._set_value(),))
-        return path, Expression(keyword, (path, self._value()))
+            self._expect("=")
+            return path, Operation("SET", (self._set_value(),))
+        return path, Operation(keyword, (path, Value(self._take(_VALUE))))
 
     def _set_value(self) -> Node:
         left = self._operand(_SET_FUNCTIONS, _IF_NOT_EXISTS)
         sign = self._accept("+", "-")
-        return Expression(sign, (left, self._operand(_SET_FUNCTIONS, _IF_NOT_EXISTS))) if sign else left
+        return Operation(sign, (left, self._operand(_SET_FUNCTIONS, _IF_NOT_EXISTS))) if sign else left
 
     def _operand(self, functions: _Functions, inner: _Functions | None = None) -> Node:
         if self._peek(ahead=1) == "(":
             return self._call(functions, functions if inner is None else inner)
-        return self._value() if self._peek().startswith(":") else self._path()
+        return Value(self._take(_VALUE)) if self._peek().startswith(":") else self._path()
 
-    def _call(self, functions: _Functions, inner: _Functions) -> Expression:
+    def _call(self, functions: _Functions, inner: _Functions) -> Operation:
         name = self._take()
         if name not in functions:
             raise ExpressionError(f"the function is unknown or not allowed here: {name}")
         arguments = self._arguments(inner)
         if len(arguments) != len(functions[name]) or not all(map(isinstance, arguments, functions[name])):
             raise ExpressionError(f"incorrect number or kind of operands: {name}")
-        return Expression(name, arguments)
+        return Operation(name, arguments)
 
     def _arguments(self, functions: _Functions) -> tuple[Node, ...]:
-        self.expect("(")
-        arguments = [self._operand(functions)]
-        while self._accept(","):
-            arguments.append(self._operand(functions))
-        self.expect(")")
+        self._expect("(")
+        arguments = self._listed(partial(self._operand, functions))
+        self._expect(")")
         return tuple(arguments)
 
-    def _value(self) -> Value:
-        return Value(self._take(_VALUE))
+    def _listed(self, part: Callable[[], _Part]) -> list[_Part]:
+        parts = [part()]
+        while self._accept(","):
+            parts.append(part())
+        return parts
 
     def _path(self) -> Path:
         parts: list[str | int] = [self._name()]
         while separator := self._accept(".", "["):
-            parts.append(self._name() if separator == "." else self._index())
+            if separator == ".":
+                parts.append(self._name())
+            else:
+                parts.append(int(self._take(_INDEX)))
+                self._expect("]")
         return Path(tuple(parts))
 
     def _name(self) -> str:
         name = self._take(_NAME)
         return self._names.get(name, name)
-
-    def _index(self) -> int:
-        index = int(self._take(_INDEX))
-        self.expect("]")
-        return index
 
     def _peek(self, ahead: int = 0) -> str:
         return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
@@ -259,7 +242,7 @@ class _Parser:
         self._at += 1
         return token
 
-    def expect(self, token: str) -> None:
+    def _expect(self, token: str) -> None:
         if self._accept(token) is None:
             self._refuse()
 

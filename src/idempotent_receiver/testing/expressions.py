@@ -1,12 +1,12 @@
 """What a DynamoDB expression means, over items in plain Python values.
 
-Every comparator, logical evaluation, function and action is one line of `_MEANINGS`. What is not there is `ABSENT`.
-Syntax belongs to the grammar; tables, keys and transactions to the store: nothing here stores anything.
+`_MEANINGS` has a line for every comparator, logical evaluation, function and action. `ABSENT` stands for an attribute
+that is not there. Syntax belongs to the grammar, tables and transactions to the store: nothing is stored here.
 
 Sources: Amazon DynamoDB Developer Guide, "Condition and filter expressions, operators, and functions", "Using update
 expressions", "Expression attribute names" and "Using expression attribute values"; API reference, UpdateItem. Where
-they are silent, what the service does: `<>` is true of an operand that is absent, and a :value of a type that its
-operator cannot take is refused whatever the item holds. Nested attributes can be added to, as they can in the service.
+they are silent, this follows the service: `<>` is true of an absent operand, and a :value of a type that its operator
+cannot take is refused whatever the item holds. Nested attributes can be added to.
 """
 
 import operator
@@ -14,66 +14,48 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from copy import deepcopy
 from decimal import Context, Decimal, Inexact, Overflow
+from functools import partial
 from typing import Final, TypeAlias
 
-from idempotent_receiver.testing.expression_grammar import (
-    Expression,
-    ExpressionError,
-    Names,
-    Node,
-    Path,
-    Value,
-    parsed_condition,
-    parsed_update,
-    references,
-)
+from idempotent_receiver.testing import expression_grammar as grammar
+from idempotent_receiver.testing.expression_grammar import ExpressionError, Node, Operation, Path, Value
 
 __all__ = ["ExpressionError", "holds", "updated"]
 
 Attributes: TypeAlias = Mapping[str, object]
+Names: TypeAlias = Mapping[str, str]
 ABSENT: Final = object()
 
 
 def holds(
-    condition: str,
-    item: Attributes | None,
-    names: Mapping[str, str],
-    values: Attributes,
-    *,
-    shared_with: str | None = None,
+    condition: str, item: Attributes | None, names: Names, values: Attributes, *, shared_with: str | None = None
 ) -> bool:
     """Whether a ConditionExpression is true of an item; `None` is an item that is not there.
 
     `names` and `values` are the request's ExpressionAttributeNames and ExpressionAttributeValues. `shared_with` is its
-    UpdateExpression, if it has one: what only that one uses is not unused.
+    UpdateExpression, if it has one, which may use what the condition does not.
 
     Raises `ExpressionError` for bad syntax, an undefined or unused #name or :value, or a :value of a wrong type.
-    Source: Developer Guide, "Condition and filter expressions, operators, and functions in DynamoDB".
     """
     _refuse_bad_references(condition, shared_with, names, values)
-    return _evaluate(parsed_condition(condition, _frozen(names)), item if item is not None else {}, values) is True
+    tree = grammar.parsed_condition(condition, tuple(sorted(names.items())))
+    return _evaluate(tree, {} if item is None else item, values) is True
 
 
 def updated(
-    expression: str,
-    item: dict[str, object],
-    names: Mapping[str, str],
-    values: Attributes,
-    *,
-    shared_with: str | None = None,
+    expression: str, item: dict[str, object], names: Names, values: Attributes, *, shared_with: str | None = None
 ) -> dict[str, object]:
     """The item that an UpdateExpression makes of this one, which stays as it is and shares nothing with the new one.
 
-    Every operand is read from the item as it was. An item that is not there yet is given as its key attributes; that
-    an update leaves those alone is for the caller to see to. `names`, `values` and `shared_with`, here the request's
+    Every operand is read from the item as it was. An item that is not there yet is given as its key attributes; the
+    caller sees to it that an update leaves those alone. `names`, `values` and `shared_with`, here the request's
     ConditionExpression, are as in `holds`.
 
     Raises `ExpressionError` for bad syntax, an undefined or unused #name or :value, paths that overlap, conflict or
     lead nowhere, an operand that is absent or of a wrong type, or a sum of more than DynamoDB's 38 digits.
-    Source: Developer Guide, "Using update expressions in DynamoDB"; API reference, UpdateItem.
     """
     _refuse_bad_references(expression, shared_with, names, values)
-    actions = parsed_update(expression, _frozen(names))
+    actions = grammar.parsed_update(expression, tuple(sorted(names.items())))
     changes = [(path, _evaluate(operation, item, values)) for path, operation in actions]
     removed = [path for path, value in changes if value is ABSENT and _look_up(item, path.parts) is not ABSENT]
     new = deepcopy(item)
@@ -85,15 +67,11 @@ def updated(
     return new
 
 
-def _frozen(names: Mapping[str, str]) -> Names:
-    return tuple(sorted(names.items()))
-
-
-def _refuse_bad_references(expression: str, other: str | None, names: Mapping[str, str], values: Attributes) -> None:
-    used, defined = references(expression), names.keys() | values.keys()
+def _refuse_bad_references(expression: str, other: str | None, names: Names, values: Attributes) -> None:
+    used, defined = grammar.references(expression), names.keys() | values.keys()
     if undefined := used - defined:
         raise ExpressionError(f"not defined: {', '.join(sorted(undefined))}")
-    if unused := defined - used - references(other or ""):
+    if unused := defined - used - grammar.references(other or ""):
         raise ExpressionError(f"unused in expressions: {', '.join(sorted(unused))}")
     for value in values.values():
         _type_of(value)
@@ -105,13 +83,13 @@ def _evaluate(node: Node, item: Attributes, values: Attributes) -> object:
             return _look_up(item, parts)
         case Value(placeholder):
             return values[placeholder]
-        case Expression(name, operands):
+        case Operation(name, operands):
             arguments = [_evaluate(operand, item, values) for operand in operands]  # all: any may be an error
             _refuse_wrong_operands(node, arguments)
             return _MEANINGS[name](*arguments)
 
 
-def _refuse_wrong_operands(node: Expression, arguments: list[object]) -> None:
+def _refuse_wrong_operands(node: Operation, arguments: list[object]) -> None:
     """A condition refuses only :values: an attribute that is absent or of another type makes it false."""
     types = _OPERAND_TYPES.get(node.name, _TYPES)
     for operand, argument in zip(node.operands, arguments, strict=True):
@@ -119,6 +97,10 @@ def _refuse_wrong_operands(node: Expression, arguments: list[object]) -> None:
             raise ExpressionError(f"{node.name} refers to an attribute that does not exist in the item")
         if (node.name in _NEEDS_ATTRIBUTES or isinstance(operand, Value)) and _type_of(argument) not in types:
             raise ExpressionError(f"incorrect operand type for {node.name}: {_type_of(argument)}")
+    if node.name in ("ADD", "DELETE") and arguments[0] is not ABSENT:
+        attribute, value = map(_type_of, arguments)
+        if attribute != value:
+            raise ExpressionError(f"incorrect operand type for {node.name}: {value} on {attribute}")
     between_values = node.name == "BETWEEN" and all(isinstance(bound, Value) for bound in node.operands[1:])
     if between_values and not _less_or_equal(*arguments[1:]):
         raise ExpressionError("the bounds of BETWEEN must have one type, and the lower come first")
@@ -153,7 +135,7 @@ def _type_of(value: object) -> str:
     """A plain value's DynamoDB type, by its descriptor; `ABSENT` has none."""
     if value is ABSENT:
         return ""
-    for kind, descriptor in _DESCRIPTORS:
+    for kind, descriptor in _DESCRIPTORS.items():
         if isinstance(value, kind):
             return descriptor
     if isinstance(value, AbstractSet):
@@ -200,49 +182,24 @@ def _size(value: object) -> object:
     return len(value) if isinstance(value, str | bytes | AbstractSet | list | Mapping) else ABSENT
 
 
-def _total(compute: Callable[[Decimal, Decimal], Decimal]) -> Callable[..., int | Decimal]:
+def _total(compute: Callable[[Decimal, Decimal], Decimal], left: int | Decimal, right: int | Decimal) -> int | Decimal:
     """A sum or a difference as exact as DynamoDB's; of two ints it is an int."""
-
-    def total(left: int | Decimal, right: int | Decimal) -> int | Decimal:
-        try:
-            result = compute(Decimal(left), Decimal(right))
-        except (Inexact, Overflow) as error:
-            raise ExpressionError("number overflow: more than 38 digits, or 1E+126 and more") from error
-        return int(result) if isinstance(left, int) and isinstance(right, int) else result
-
-    return total
+    try:
+        result = compute(Decimal(left), Decimal(right))
+    except (Inexact, Overflow) as error:
+        raise ExpressionError("number overflow: more than 38 digits, or 1E+126 and more") from error
+    return int(result) if isinstance(left, int) and isinstance(right, int) else result
 
 
 def _added(old: object, value: object) -> object:
     if old is ABSENT:
         return value
-    _refuse_other_type("ADD", old, value)
     return _plus(old, value) if _type_of(value) == "N" else operator.or_(old, value)
 
 
-def _deleted(old: object, value: object) -> object:
-    if old is ABSENT:
-        return ABSENT
-    _refuse_other_type("DELETE", old, value)
-    return operator.sub(old, value) or ABSENT  # no set is empty
-
-
-def _refuse_other_type(action: str, old: object, value: object) -> None:
-    if _type_of(old) != _type_of(value):
-        raise ExpressionError(f"incorrect operand type for {action}: {_type_of(value)} on {_type_of(old)}")
-
-
 _NUMBERS = Context(prec=38, Emin=-130, Emax=125, traps=[Inexact, Overflow])
-_DESCRIPTORS: tuple[tuple[type, str], ...] = (
-    (bool, "BOOL"),  # first, since to Python it is an int
-    (int, "N"),
-    (Decimal, "N"),
-    (str, "S"),
-    (bytes, "B"),
-    (list, "L"),
-    (Mapping, "M"),
-    (type(None), "NULL"),
-)
+# bool comes first, since to Python it is an int.
+_DESCRIPTORS = {bool: "BOOL", int | Decimal: "N", str: "S", bytes: "B", list: "L", Mapping: "M", type(None): "NULL"}
 _SCALARS = frozenset({"S", "N", "B"})
 _SETS = frozenset({"SS", "NS", "BS"})
 _TYPES = _SCALARS | _SETS | {"BOOL", "NULL", "L", "M"}
@@ -257,9 +214,10 @@ _OPERAND_TYPES = {
     "DELETE": _SETS,
 }
 
-_plus = _total(_NUMBERS.add)
+_plus: Callable[..., object] = partial(_total, _NUMBERS.add)
 _less_or_equal = _of_one_type(_SCALARS, operator.le)
 _MEANINGS: Mapping[str, Callable[..., object]] = {
+    "()": lambda condition: condition,
     "=": _equal,
     "<>": lambda left, right: not _equal(left, right),
     "<": _of_one_type(_SCALARS, operator.lt),
@@ -280,9 +238,9 @@ _MEANINGS: Mapping[str, Callable[..., object]] = {
     "if_not_exists": lambda value, default: default if value is ABSENT else value,
     "list_append": operator.add,
     "+": _plus,
-    "-": _total(_NUMBERS.subtract),
+    "-": partial(_total, _NUMBERS.subtract),
     "SET": lambda value: value,
     "REMOVE": lambda: ABSENT,
     "ADD": _added,
-    "DELETE": _deleted,
+    "DELETE": lambda old, value: ABSENT if old is ABSENT else old - value or ABSENT,  # no set is empty
 }

@@ -1,4 +1,4 @@
-"""The store in memory: for tests, for trying things out, and as the reference that other engines are held against."""
+"""The store in memory: for tests, for trying things out, and as the reference that other stores are compared with."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ Item = dict[str, Any]
 class MemoryStore:
     """A `RecordStore` in this process, atomic under threads. Its transactions work on in-memory tables.
 
-    `tables` names the tables that a handler's `Transaction` may touch, with their key attributes:
-    `{"Accounts": "account_id", "Lines": ("order_id", "line")}`. Without it, any table may be touched, and takes as its
-    key what the first action on it says: its `Key`, or the first attribute of its `Item`.
+    `tables` names the tables that a handler's `Transaction` may use, with their key attributes:
+    `{"Accounts": "account_id", "Lines": ("order_id", "line")}`. Without it, a transaction may use any table, and the
+    first action on a table defines the table's key: the action's `Key`, or the first attribute of its `Item`.
     """
 
     def __init__(self, namespace: str | None = None, tables: Mapping[str, str | tuple[str, ...]] | None = None) -> None:
@@ -32,7 +32,7 @@ class MemoryStore:
         self._lock = threading.Lock()
 
     def named(self, name: str) -> Self:
-        """The same table under a namespace of its own, for one more function: of `orders` it makes `orders.{name}`."""
+        """The same table under a namespace of its own, for one more function: `orders` becomes `orders.{name}`."""
         other = copy(self)
         other.namespace = joined(self.namespace, name)
         return other
@@ -92,7 +92,7 @@ class MemoryStore:
         return Applied()
 
     def _places(self, actions: Sequence[Action]) -> "list[tuple[str, Key]]":
-        """The table and the key of each action. Raises for what no transaction may hold, whatever is there."""
+        """The table and the key of each action. Raises for actions that no transaction may hold, whatever is there."""
         places: list[tuple[str, Key]] = []
         for action in actions:
             name = action.arguments["TableName"]
@@ -100,7 +100,7 @@ class MemoryStore:
                 raise ValueError(f"there is no table {name!r}: MemoryStore(tables=...) names {sorted(self.tables)}")
             key = self.tables.setdefault(name, Table(_key_names(action))).key_of(action)
             if (name, key) in places:
-                raise ValueError(f"two actions on one item of {name}: DynamoDB takes one")
+                raise ValueError(f"two actions on one item of {name}: DynamoDB takes one action an item")
             places.append((name, key))
         return places
 
@@ -116,18 +116,18 @@ class Table:
         self.items: dict[Key, Item] = {}
 
     def key_of(self, action: Action) -> Key:
-        """The key that an action names; ValueError where an attribute is missing, TypeError where it can be no key."""
+        """The key that an action names; ValueError if an attribute is missing, TypeError if it cannot be a key."""
         part = "Item" if action.kind == "Put" else "Key"
         source = action.arguments[part]
         for name in self.key:
             if name not in source:
                 raise ValueError(f"the {part} for {action.arguments['TableName']} lacks its key {name!r}")
             if isinstance(source[name], (dict, list, set)):
-                raise TypeError(f"the key {name!r} is a plain str, number or bytes: 'a', not {{'S': 'a'}}")
+                raise TypeError(f"the key {name!r} must be a plain str, number or bytes: 'a', not {{'S': 'a'}}")
         return tuple(source[name] for name in self.key)
 
     def store(self, key: Key, item: Item | None) -> None:
-        """Put the item, or delete it where it is None."""
+        """Put the item, or delete it if it is None."""
         if item is None:
             self.items.pop(key, None)
         else:
@@ -142,15 +142,14 @@ def _key_names(action: Action) -> tuple[str, ...]:
 
 def _allowed(action: Action, before: Item | None) -> bool:
     condition, update = (action.arguments.get(name) for name in ("ConditionExpression", "UpdateExpression"))
-    return condition is None or holds(condition, before, *_substitutions(action), shared_with=update)
+    return condition is None or holds(condition, before, *_substitutes(action), shared_with=update)
 
 
 def _outcome(action: Action, before: Item | None) -> Item | None:
     match action.kind:
         case "Put":
-            # The table's own: who changes it there changes nothing of a commit that is sent again.
-            item: Item = deepcopy(action.arguments["Item"])
-            return item
+            # A copy: a test that changes the table's item does not change a commit that is sent again.
+            return dict(deepcopy(action.arguments["Item"]))
         case "Update":
             return _updated(action, before)
         case "Delete":
@@ -162,13 +161,13 @@ def _outcome(action: Action, before: Item | None) -> Item | None:
 def _updated(action: Action, before: Item | None) -> Item:
     key, condition = dict(action.arguments["Key"]), action.arguments.get("ConditionExpression")
     start = key if before is None else before
-    after = updated(action.arguments["UpdateExpression"], start, *_substitutions(action), shared_with=condition)
+    after = updated(action.arguments["UpdateExpression"], start, *_substitutes(action), shared_with=condition)
     if any(after.get(name) != value for name, value in key.items()):
         raise ValueError("an update cannot change the key's attributes")
     return after
 
 
-def _substitutions(action: Action) -> tuple[Mapping[str, str], Mapping[str, object]]:
-    names = action.arguments.get("ExpressionAttributeNames", {})
-    values = action.arguments.get("ExpressionAttributeValues", {})
-    return names, values
+def _substitutes(action: Action) -> tuple[Mapping[str, str], Mapping[str, object]]:
+    """What an action's #names and :values stand for."""
+    given = action.arguments
+    return given.get("ExpressionAttributeNames", {}), given.get("ExpressionAttributeValues", {})

@@ -75,7 +75,7 @@ class DynamoDBStore:
     def insert(self, records: Sequence[Record]) -> Sequence[Written]:
         """Put each record where its id has none."""
         items = [attributes(record) for record in records]
-        reasons = unsendable((record.id, item.values()) for record, item in zip(records, items, strict=True))
+        reasons = unsendable([(record.id, item.values()) for record, item in zip(records, items, strict=True)])
         return _written(items, reasons, self._requests.put, self._requests.execute_inserts)
 
     def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
@@ -106,7 +106,7 @@ class DynamoDBStore:
 
 
 def _unsendable(replacements: Sequence[Replacement]) -> list[str | None]:
-    return unsendable((id, [*put.values(), *standing.values()]) for id, _, put, standing in replacements)
+    return unsendable([(id, (*put.values(), *standing.values())) for id, _, put, standing in replacements])
 
 
 def _written(

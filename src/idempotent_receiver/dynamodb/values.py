@@ -1,6 +1,6 @@
 """A record as DynamoDB's typed values and back, and what must not be sent at all. No I/O."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ def _plain(value: Mapping[str, Any]) -> object:
             return value
 
 
-def unsendable(writes: Iterable[tuple[str, Collection[str | int]]]) -> list[str | None]:
+def unsendable(writes: Iterable[tuple[str, Iterable[str | int]]]) -> list[str | None]:
     """Why each record, given as its id and its values, must not be sent; None where it may be.
 
     DynamoDB would refuse its whole batch with it, or mix up keys: a lone surrogate has no UTF-8, and AWS's own engine
@@ -43,16 +43,19 @@ def unsendable(writes: Iterable[tuple[str, Collection[str | int]]]) -> list[str 
     """
     reasons: list[str | None] = []
     for id, values in writes:
-        reason = None
+        reason, texts = None, [id]
+        for value in values:
+            if isinstance(value, str):
+                texts.append(value)
+            elif abs(value) > _LARGEST_NUMBER:
+                reason = f"a number of the record has more than {MOST_DIGITS} digits: DynamoDB cannot store it"
         try:
             size = len(id.encode())
-            "".join([value for value in values if isinstance(value, str)]).encode()
+            "".join(texts).encode()
         except UnicodeEncodeError:
             reason = "the record's key or one of its values holds a lone surrogate: DynamoDB cannot store such text"
         else:
             if not 0 < size <= MOST_KEY_BYTES:
                 reason = f"the record's key has {size} bytes: DynamoDB takes 1 to {MOST_KEY_BYTES}; choose another key"
-            elif any(isinstance(value, int) and abs(value) > _LARGEST_NUMBER for value in values):
-                reason = f"a number of the record has more than {MOST_DIGITS} digits: DynamoDB cannot store it"
         reasons.append(reason)
     return reasons

@@ -72,7 +72,11 @@ class MemoryStore:
             except (KeyError, TypeError, ValueError) as error:
                 return NotApplied(f"the transaction was refused: {error}", retry=False)
             for (name, key), item in zip(places, afters, strict=True):
-                self.tables[name].store(key, item)
+                items = self.tables[name].items
+                if item is None:
+                    items.pop(key, None)
+                else:
+                    items[key] = item
             return self._write(change)
 
     def _found(self, id: str) -> Record | None:
@@ -126,18 +130,9 @@ class Table:
                 raise TypeError(f"the key {name!r} must be a plain str, number or bytes: 'a', not {{'S': 'a'}}")
         return tuple(source[name] for name in self.key)
 
-    def store(self, key: Key, item: Item | None) -> None:
-        """Put the item, or delete it if it is None."""
-        if item is None:
-            self.items.pop(key, None)
-        else:
-            self.items[key] = item
-
 
 def _key_names(action: Action) -> tuple[str, ...]:
-    if action.kind == "Put":
-        return tuple(action.arguments["Item"])[:1]
-    return tuple(action.arguments["Key"])
+    return tuple(action.arguments["Item"])[:1] if action.kind == "Put" else tuple(action.arguments["Key"])
 
 
 def _allowed(action: Action, before: Item | None) -> bool:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from types import UnionType
 from typing import Any, Literal
 
 from idempotent_receiver.protocol.plain_values import named_type, plain_copy
@@ -134,24 +135,19 @@ def _copied(kind: Kind, name: str, value: object) -> Any:
         for placeholder, attribute in copy.items():
             _require(f"{place}.{placeholder}", attribute, str, "a str")
     if name == "Key":
+        takes = "a plain str, number or bytes, and not an empty one"
         for attribute, part in copy.items():
-            _require_key(f"{place}.{attribute}", part)
+            _require(
+                f"{place}.{attribute}", part, str | int | Decimal | bytes, takes, valid=lambda part: part or part == 0
+            )
     return copy
 
 
-def _require_key(place: str, part: object) -> None:
-    takes = "a plain str, number or bytes, and not an empty one"
-    # True is an int to Python, but not a key to DynamoDB.
-    if isinstance(part, bool) or not isinstance(part, str | int | Decimal | bytes):
-        raise TypeError(f"{place} takes {takes}; it is {named_type(part)}")
-    if isinstance(part, str | bytes) and not part:
-        raise ValueError(f"{place} takes {takes}")
-
-
 def _require(
-    place: str, value: object, type: type, takes: str, *, valid: Callable[[Any], bool] = lambda value: True
+    place: str, value: object, kinds: type | UnionType, takes: str, *, valid: Callable[[Any], bool] = lambda value: True
 ) -> None:
-    if not isinstance(value, type):
+    # True is an int to Python, but not a key to DynamoDB; no argument is a bool.
+    if isinstance(value, bool) or not isinstance(value, kinds):
         raise TypeError(f"{place} takes {takes}; it is {named_type(value)}")
     if not valid(value):
         raise ValueError(f"{place} takes {takes}")

@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = {
     "batch", "batch.claims", "batch.executor", "batch.items", "batch.pace", "batch.receiver", "batch.runs",
     "batch.settlements", "clock", "dynamodb", "dynamodb.client", "dynamodb.errors", "dynamodb.raw_statements",
-    "dynamodb.requests", "dynamodb.statements",
-    "dynamodb.store", "dynamodb.transactions", "dynamodb.values", "errors", "handler", "handler.annotations",
+    "dynamodb.requests", "dynamodb.statements", "dynamodb.store", "dynamodb.transactions", "dynamodb.values", "errors",
+    "handler", "handler.annotations",
     "handler.attempt", "handler.outcome", "handler.process_end", "handler.results", "options", "payload", "protocol",
     "protocol.exchange", "protocol.namespaces", "protocol.plain_values", "protocol.record", "protocol.store",
     "protocol.transaction", "protocol.transitions", "sqs", "sqs.consumer", "sqs.dead_letter", "sqs.keys", "sqs.message",

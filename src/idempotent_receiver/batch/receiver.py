@@ -76,6 +76,7 @@ class Batch:
         self._answers = Answers(self._progress, receiver, deadline)
         self._steps = Steps(receiver, self._progress, self._answers, deadline)
         self._cancelled = False
+        self._flush_in_seconds: float | None = None
 
     def run(self) -> None:
         """Take turns until everything has its outcome, or until the time to answer has come."""
@@ -117,9 +118,10 @@ class Batch:
                 claims.claim(progress.held + len(runs.ready))
             if runs.ready:
                 runs.start(moment)
+        self._flush_in_seconds = None
         if settlements.waiting:
             may_grow = runs.running > 0 or claims.asking > 0 or len(runs.ready) > 0
-            settlements.flush(moment.elapsed_seconds, hurry=not may_grow)
+            self._flush_in_seconds = settlements.flush(moment.elapsed_seconds, hurry=not may_grow)
         if steps.dead_letters is not None:
             steps.dead_letters.send(late=moment.left_seconds <= self._margin_seconds / 2)
         return progress.unresolved > 0
@@ -129,6 +131,5 @@ class Batch:
         left, margin = moment.left_seconds, self._margin_seconds
         times = [left - self._steps.runs.needed_seconds, left - margin, left - margin / 4]
         ahead = [time for time in times if time > 0]
-        if self._steps.settlements.waiting:
-            ahead.append(self._steps.settlements.due_in_seconds(moment.elapsed_seconds))
-        return min(ahead, default=None)
+        due = self._flush_in_seconds
+        return min(ahead if due is None else [*ahead, due], default=None)

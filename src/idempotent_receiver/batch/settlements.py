@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from idempotent_receiver.clock import Deadline
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, Exchange, Operation, Operations, SettleAnswer
 from idempotent_receiver.protocol.store import WRITES_A_CALL
 from idempotent_receiver.protocol.transitions import Settlement
@@ -22,31 +21,31 @@ class Waiting(NamedTuple):
 class Settlements:
     """The settlements that wait for a flush: at 25, 2 ms after the oldest, or when told to hurry."""
 
-    def __init__(self, exchange: Exchange, deadline: Deadline) -> None:
+    def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self._deadline = deadline
         self.waiting: list[Waiting] = []
-        self._oldest_seconds = 0.0
+        self._oldest_seconds: float | None = None
 
     def add(self, settlement: Settlement, on_answer: Callable[[SettleAnswer], None]) -> None:
         """Let a settlement wait."""
-        if not self.waiting:
-            self._oldest_seconds = self._deadline.elapsed_seconds
         self.waiting.append(Waiting(settlement, on_answer))
 
-    def due_in_seconds(self, elapsed_seconds: float) -> float:
-        """How long, from `elapsed_seconds` on, until the next flush must leave."""
-        if len(self.waiting) >= WRITES_A_CALL:
-            return 0.0
-        return max(0.0, self._oldest_seconds + LONGEST_WAIT_SECONDS - elapsed_seconds)
+    def flush(self, elapsed_seconds: float, *, hurry: bool) -> float | None:
+        """Send the requests whose time has come; everything in a `hurry`: nothing that could join is under way.
 
-    def flush(self, elapsed_seconds: float, *, hurry: bool) -> None:
-        """Send the requests whose time has come; everything in a `hurry`: nothing that could join is under way."""
-        while self.waiting and (hurry or self.due_in_seconds(elapsed_seconds) == 0):
+        Returns how many seconds after `elapsed_seconds` the next flush must leave; None while nothing waits.
+        """
+        oldest = elapsed_seconds if self._oldest_seconds is None else self._oldest_seconds
+        overdue = elapsed_seconds - oldest >= LONGEST_WAIT_SECONDS
+        while self.waiting and (hurry or overdue or len(self.waiting) >= WRITES_A_CALL):
             taken, self.waiting = self.waiting[:WRITES_A_CALL], self.waiting[WRITES_A_CALL:]
             operations = [Operation(one.settlement, one.settlement.held, one.on_answer) for one in taken]
-            self._exchange(operations, self._answered, SETTLE_RETRIES)
+            self._exchange(operations, _answered, SETTLE_RETRIES)
+            oldest = elapsed_seconds
+        self._oldest_seconds = oldest if self.waiting else None
+        return oldest + LONGEST_WAIT_SECONDS - elapsed_seconds if self.waiting else None
 
-    def _answered(self, operations: Operations) -> None:
-        for operation in operations:
-            operation.context(operation.answer)
+
+def _answered(operations: Operations) -> None:
+    for operation in operations:
+        operation.context(operation.answer)

@@ -155,7 +155,7 @@ class Steps:
         self._answers = answers
         self._deadline = deadline
         self.claims = Claims(self._exchange, answers.claimed)
-        self.settlements = Settlements(self._exchange, deadline)
+        self.settlements = Settlements(self._exchange)
         send = receiver.send_dead_letter
         self.dead_letters = None if send is None else DeadLetters(executor, send, answers.sent)
         self.runs = Runs(

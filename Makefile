@@ -121,7 +121,7 @@ check: $(DEVELOPMENT) $(SAM) $(CHECKOV) ## check format, lint, types, import dir
 	AWS_DEFAULT_REGION=us-east-1 .tools/sam/bin/sam validate --lint
 	AWS_DEFAULT_REGION=us-east-1 .tools/sam/bin/sam validate --lint --template workflow.yaml
 	.tools/checkov/bin/checkov --framework cloudformation --skip-download --compact --quiet --file template.yaml --file workflow.yaml
-	.venv/bin/python -m local.supply
+	.venv/bin/python -m local.audit
 
 .PHONY: picture
 picture: $(DEVELOPMENT) $(MINISTACK) $(BENCH) .build/host.complete ## draw docs/dashboard.png from the metrics of a run

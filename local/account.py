@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from local.deploy import Stack
 
 
-WHERE = "Set AWS_DEFAULT_REGION, and AWS_PROFILE or other credentials."
+REMEDY = "Set AWS_DEFAULT_REGION, and AWS_PROFILE or other credentials."
 """What to do where AWS cannot be asked."""
 
 

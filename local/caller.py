@@ -1,35 +1,31 @@
-"""A client of the API: it signs its requests, as API Gateway asks of everybody, and sends them again with one key."""
+"""A client of the API: it signs its requests, as API Gateway requires, and can send them again with the same key."""
 
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.request import getproxies
 
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from botocore.httpsession import URLLib3Session
 
 from local.cloud import ACCOUNT, REGION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from email.message import Message
 
     from local.cloud import Cloud
     from local.deploy import Stack
 
-TIMEOUT_SECONDS = 30.0
-
-# A proxy that the environment names must not be asked for what is on loopback.
-_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+TIMEOUT_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a request was answered with. Header names are in lower case."""
+    """What a request was answered with. Header names are in lower case; the body of a failure is text."""
 
     status: int
     headers: Mapping[str, str]
@@ -43,7 +39,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Somebody with an identity, at the API's address."""
+    """A client with AWS credentials, at the API's address."""
 
     url: str
     credentials: Credentials
@@ -59,33 +55,26 @@ class Caller:
         return self._ask("GET", f"transfers/{transfer_id}", {}, None)
 
     def _ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
-        url = f"{self.url}/{path}"
-        asked = AWSRequest(method, url, headers=headers, data=body)
-        SigV4Auth(self.credentials, "execute-api", self.region).add_auth(asked)
-        request = urllib.request.Request(url, body, dict(asked.headers.items()), method=method)
-        opener = _direct if self.url.startswith("http:") else urllib.request.build_opener()
-        try:
-            with opener.open(request, timeout=TIMEOUT_SECONDS) as response:
-                return Answer(status=response.status, headers=_lower(response.headers), body=json.load(response))
-        except urllib.error.HTTPError as error:
-            with error:
-                return Answer(
-                    status=error.code, headers=dict(error.headers), body=error.read().decode(errors="replace")
-                )
-
-
-def _lower(headers: Message) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}
+        request = AWSRequest(method, f"{self.url}/{path}", headers=headers, data=body)
+        SigV4Auth(self.credentials, "execute-api", self.region).add_auth(request)
+        # A proxy that the environment names must not be asked for what is on loopback.
+        proxies = {} if self.url.startswith("http:") else getproxies()
+        response = URLLib3Session(proxies=proxies, timeout=TIMEOUT_SECONDS).send(request.prepare())
+        return Answer(
+            status=response.status_code,
+            headers={name.lower(): value for name, value in response.headers.items()},
+            body=json.loads(response.content) if response.status_code < 400 else response.text,
+        )
 
 
 def at_local_cloud(cloud: Cloud, stack: Stack) -> Caller | None:
-    """Its one caller at a stack's API, if the stack has one."""
+    """The client of a stack's API on a local cloud, if the stack has one."""
     url, credentials = api_url(stack, cloud.endpoint_url), Credentials(ACCOUNT, "test")
     return None if url is None else Caller(url=url, credentials=credentials, region=REGION)
 
 
 def api_url(stack: Stack, endpoint_url: str) -> str | None:
-    """Where a stack's API is, if it has one: on a local cloud, not where AWS would have it."""
+    """Where a stack's API is, if it has one: a local cloud has it at another address than AWS."""
     if "RestApi" not in stack.resources:
         return None
     if ".amazonaws.com" in endpoint_url:

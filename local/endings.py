@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.sqs.dead_letter import stamp_of
-from local.stage import dead_letter
+from local.workload.stack_client import dead_letter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from local.books import DeadLetter
     from local.cloud import Cloud
     from local.deploy import Stack
+    from local.workload.reconciliation import DeadLetter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

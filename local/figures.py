@@ -1,7 +1,7 @@
-"""The figures of one run, as a dashboard shows them: `python -m local.figures FILE` plays the story and keeps them.
+"""The figures of one run, as a dashboard shows them: `python -m local.figures FILE` runs the workload and keeps them.
 
 What the function has printed is read from its log: metrics in the embedded format, failures, durations. How full the
-queues were is asked while it plays. What only AWS counts (the age of the oldest message, throttles) is not among it.
+queues are is asked during the run. What only AWS counts (the age of the oldest message, throttles) is missing.
 """
 
 from __future__ import annotations
@@ -15,20 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from local.caller import at_local_cloud
-from local.cloud import running_cloud
-from local.deploy import deploy
-from local.play import LOCAL, Player, StandinPrompter
-from local.run import PARAMETERS, VISIBILITY_SECONDS, overlay_of
-from local.stage import Stage
-from local.standin import Server, Standin
-from local.story import CURRENCY, tell
+from local.redelivery import Redeliveries, ServiceTrigger
+from local.run import VISIBILITY_SECONDS
+from local.workload.deployment import PARAMETERS, deployed, log_events
+from local.workload.driver import LOCAL, drive
+from local.workload.fake_service import FakeService
+from local.workload.report import Report
+from local.workload.transfers import CURRENCY, generate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from local.cloud import Cloud
-    from local.play import Progress
+    from local.workload.driver import Progress
 
 NUMBER, SEED = 500, 1
 
@@ -83,44 +81,34 @@ def _failed(line: str) -> Sequence[str]:
     return [found["error_type"]] if "error_type" in found else []
 
 
-def played(number: int, seed: int) -> Figures:
-    """Play the story of `make run` on a cloud of its own, and take the figures."""
-    story = tell(seed, number)
-    standin = Standin(story.kinds)
-    with Server(standin) as port, running_cloud() as cloud:
-        stack = deploy(cloud, overlay=overlay_of(port, protected=True), parameters=PARAMETERS)
-        clients: dict[str, Any] = {"sqs": cloud.client("sqs"), "dynamodb": cloud.client("dynamodb")}
-        clients |= {"functions": cloud.client("lambda"), "api": at_local_cloud(cloud, stack)}
-        stage = Stage(stack=stack, **clients)
-        stage.shorten_visibility(VISIBILITY_SECONDS)
-        stage.open_accounts(story.opening, CURRENCY)
-        standin.attach(lambda names: frozenset(entry.transfer for entry in stage.entries_of(names)))
-        player = Player(stage, story, StandinPrompter(standin))
-        begun, depths = time.time(), []
+def measured(number: int, seed: int) -> Figures:
+    """Run the workload of `make run` on a cloud of its own, and take the figures."""
+    workload, service = generate(seed, number), FakeService()
+    depths: list[tuple[float, int, int, int]] = []
+    with deployed(service, Report()) as (cloud, client):
+        client.shorten_visibility(VISIBILITY_SECONDS)
+        client.open_accounts(workload.opening, CURRENCY)
+        service.ledger = client.posted
+        begun = time.time()
 
-        def said(seen: Progress) -> None:
-            letters = seen.dead_letters.total
-            depths.append((time.time() - begun, seen.queue.waiting, seen.queue.in_flight, letters))
+        def say(seen: Progress) -> None:
+            depths.append((time.time() - begun, seen.queue.waiting, seen.queue.in_flight, seen.dead_letters.total))
 
-        player.send(said)
-        gave_up = player.finish(LOCAL, said)
+        _, gave_up = drive(client, workload, Redeliveries(client, workload, ServiceTrigger(service)), LOCAL, say)
         if gave_up is not None:
             raise RuntimeError(gave_up)
-        timeout_ms = 1000 * int(PARAMETERS["FunctionTimeout"])
-        figures = taken(_log(cloud, stack.outputs["ConsumerLogGroup"], begun), timeout_ms)
+        log = log_events(cloud, client.stack.outputs["ConsumerLogGroup"])
+        figures = taken(
+            ((at_ms / 1000 - begun, line) for at_ms, line in log), 1000 * int(PARAMETERS["FunctionTimeout"])
+        )
     figures.depths = depths
     return figures
 
 
-def _log(cloud: Cloud, group: str, begun: float) -> list[tuple[float, str]]:
-    pages = cloud.client("logs").get_paginator("filter_log_events").paginate(logGroupName=group)
-    return [(event["timestamp"] / 1000 - begun, event["message"]) for page in pages for event in page["events"]]
-
-
 def main() -> int:
-    """Play, and keep the figures in the file that is named."""
+    """Run, and keep the figures in the file that is named."""
     (file,) = sys.argv[1:]
-    figures = played(NUMBER, SEED)
+    figures = measured(NUMBER, SEED)
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     Path(file).write_text(json.dumps({"number": NUMBER, "seed": SEED, **vars(figures)}))
     return 0

@@ -1,4 +1,4 @@
-"""What programs of the local cloud have in common: how they are asked, and how they end."""
+"""What the programs of the local cloud have in common: their options, and how they end."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import contextlib
 import os
 import signal
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError, ProfileNotFound
 
-from local.account import WHERE
+from local.account import REMEDY
 from local.deploy import DeployError
 from local.server import ServerError
-from local.stage import StageError
+from local.workload.report import Report
+from local.workload.stack_client import StackError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import FrameType
-
-    from local.console import Terminal
 
 IN_VAIN = 2
 INTERRUPTED = 130
@@ -28,12 +28,30 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 CLEARING_UP = b"\nclearing up; it takes up to half a minute\n"
 
 
-def protected(environment: Mapping[str, str]) -> bool:
-    """Whether the shipped consumer is wanted, and not the control. Raises ValueError."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was asked for."""
+
+    number: int
+    seed: int
+    protected: bool
+    stack: str | None
+
+
+def options_of(environment: Mapping[str, str], *, number: int = 500) -> Options:
+    """Read N, SEED, PROTECTION and STACK. Raises ValueError, saying what is wrong with them."""
     protection = environment.get("PROTECTION") or "on"
     if protection not in ("on", "off"):
         raise ValueError(f"PROTECTION is on or off; it is {protection!r}")
-    return protection == "on"
+    options = Options(
+        number=whole(environment, "N", number),
+        seed=whole(environment, "SEED", 1),
+        protected=protection == "on",
+        stack=environment.get("STACK") or None,
+    )
+    if options.stack is not None and not options.protected:
+        raise ValueError("PROTECTION=off replaces the handler, which is only done on the local cloud: leave out STACK")
+    return options
 
 
 def whole(environment: Mapping[str, str], name: str, default: int, *, least: int = 0) -> int:
@@ -44,25 +62,26 @@ def whole(environment: Mapping[str, str], name: str, default: int, *, least: int
     return int(text)
 
 
-def run_to_its_end(perform: Callable[[], int], terminal: Terminal) -> int:
+def run_to_its_end(perform: Callable[[Report], int]) -> int:
     """Do it, whatever comes between: a signal ends it like a failure, with everything cleared up. The exit status."""
+    report = Report()
     for each in ENDING:
         signal.signal(each, _end)
     try:
-        return perform()
+        return perform(report)
     except KeyboardInterrupt:
-        terminal.failed("stopped, and cleared up")
+        report.failed("stopped, and cleared up")
         return INTERRUPTED
     except (NoRegionError, NoCredentialsError, ProfileNotFound) as error:
-        terminal.failed(f"{error} {WHERE}")
+        report.failed(f"{error} {REMEDY}")
         return IN_VAIN
-    except (ValueError, ServerError, DeployError, StageError, ClientError, BotoCoreError, OSError) as error:
-        terminal.failed(f"{error}" if error.__cause__ is None else f"{error}: {error.__cause__}")
+    except (ValueError, ServerError, DeployError, StackError, ClientError, BotoCoreError, OSError) as error:
+        report.failed(f"{error}" if error.__cause__ is None else f"{error}: {error.__cause__}")
         return IN_VAIN
 
 
 def _end(number: int, _frame: FrameType | None) -> NoReturn:
-    """End by a signal, and say so at once, for the clearing up says nothing; by another, without waiting for it."""
+    """End by a signal, and say so at once, because clearing up says nothing; a second signal ends without waiting."""
     for each in ENDING:
         signal.signal(each, signal.default_int_handler)
     # Not by sys.stdout: a signal may come while that is being written to, and it refuses to be entered twice.

@@ -1,8 +1,8 @@
-"""`make cloud`: the application on a local cloud that stays, with a story behind it, to try commands on.
+"""`make cloud`: the application on a local cloud that stays, with a workload behind it, to try commands on.
 
 What it takes comes from the environment: N and SEED, PORT, and REQUEST_KEY, which is the template's parameter
-RequestKey. It is set up as `make run` is, and plays its story without the kills. Then it adds what that does not leave
-behind: dead letters that can succeed, one that is done, the claim of a worker that died of a message which nobody
+RequestKey. It is set up as `make run` is, and runs its workload without the kills. Then it adds what that does not
+leave behind: dead letters that can succeed, one that is done, the claim of a worker that died of a message which nobody
 delivers again, and what `events/` presupposes. It ends by Ctrl-C or SIGTERM, and leaves nothing.
 """
 
@@ -16,36 +16,38 @@ import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from local import container
 from local.cloud import LOOPBACK, ROOT, in_containers
 from local.invoke import put_given
-from local.play import Player, StandinPrompter
-from local.program import run_to_its_end, whole
-from local.run import ledger_player, perform_on, set_up, wish_of
+from local.program import options_of, run_to_its_end, whole
+from local.run import by_the_ledger, watched
 from local.server import ServerError
-from local.show import Show
-from local.stage import StageError
-from local.standin import Standin
-from local.story import CURRENCY, Kind, Part, tell
+from local.workload.deployment import deployed
+from local.workload.fake_service import FakeService
+from local.workload.stack_client import StackError
+from local.workload.transfers import CURRENCY, DEATHS, Kind, generate, message_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from local.cloud import Cloud
-    from local.run import Wish
-    from local.stage import Stage
-    from local.story import Story
+    from local.program import Options
+    from local.workload.report import Report
+    from local.workload.stack_client import StackClient
+    from local.workload.transfers import TransferMessage
 
 STACK = "transfers"
 ENVIRONMENT = ROOT / ".build" / "cloud.env"
-"""What is sourced by a shell that is to work on this cloud. It is there for as long as the cloud is."""
+"""A shell that is to work on this cloud sources this file. It is there for as long as the cloud is."""
 SAM_ENVIRONMENT = ROOT / ".build" / "cloud.env.json"
-"""The variables of the functions that `sam local` runs against this cloud, as samconfig.toml has it. Likewise."""
+"""The variables of the functions that `sam local` runs against this cloud, as samconfig.toml names it. Likewise."""
 
-NUMBER = "50"
+NUMBER = 50
 POLL_SECONDS = 0.2
+MOST_POLLS, MOST_RECEIVES = 300, 2_000
 PAYER, PAYEE = "erin", "frank"  # events/ has accounts of its own
 HIGHEST_PORT = 65_535
 
@@ -59,52 +61,90 @@ class Leftovers:
     orphan: str | None
 
 
-def sandbox(wish: Wish, show: Show, port: int | None = None) -> None:
+def sandbox(options: Options, report: Report, port: int | None = None) -> None:
     """Set all up, say what to type, and stay until somebody interrupts."""
     engine = container.engine()
     also_at = LOOPBACK if engine is None else engine.address
-    story = tell(wish.seed, wish.number, kills=False)  # else one waits for their leases
-    orphan = None if in_containers() else _late(story, "orphan")
-    standin = Standin({**story.kinds, **({} if orphan is None else {orphan.name: Kind.KILLED_BEFORE})})
+    service = FakeService()
     parameters = {"RequestKey": os.environ.get("REQUEST_KEY") or "header"}
-    with set_up(standin, show, name=STACK, parameters=parameters, port=port, also_at=also_at) as (cloud, stage):
-        leftovers = _leave(stage, story, standin, orphan, show)
-        put_given(cloud, stage.stack)
-        assert stage.api is not None, "the template has one unless it is told otherwise"
-        lines = exports({**cloud.environment, "API_URL": stage.api.url})
-        variables = {name: container.environment(cloud, stage.stack, name) for name in ("Consumer", "Api")}
+    with deployed(service, report, name=STACK, parameters=parameters, port=port, also_at=also_at) as (cloud, client):
+        leftovers = _leave(options, client, service, report)
+        put_given(cloud, client.stack)
+        assert client.api is not None, "the template has one unless it is told otherwise"
+        lines = exports({**cloud.environment, "API_URL": client.api.url})
+        variables = {name: container.environment(cloud, client.stack, name) for name in ("Consumer", "Api")}
         files = {ENVIRONMENT: lines, SAM_ENVIRONMENT: json.dumps(variables, indent=2)}
         with _written(files), contextlib.suppress(KeyboardInterrupt):
             say(lines, commands(leftovers), engine is not None)
             _stay(cloud)
 
 
-def _leave(stage: Stage, story: Story, standin: Standin, orphan: Part | None, show: Show) -> Leftovers:
-    player = Player(stage, story, StandinPrompter(standin)) if orphan else ledger_player(stage, story)[0]
-    gave_up = perform_on(stage, story, standin, player, show)
-    if gave_up is not None:
-        raise StageError(f"the story did not come to its end: {gave_up}")
-    said = show.step("leftovers")
-    stage.open_accounts({PAYER: 100_000, PAYEE: 0}, CURRENCY)
-    key = None if orphan is None else stage.abandon(orphan)
-    stage.let_die([_late(story, name) for name in ("done", "unhandled-1", "unhandled-2")], handled=1)
+def _leave(options: Options, client: StackClient, service: FakeService, report: Report) -> Leftovers:
+    workload = generate(options.seed, options.number, without=DEATHS)  # else one waits for their leases
+    if in_containers():
+        found = by_the_ledger(options, client, workload, report)
+    else:
+        found = watched(options, client, workload, service, report)
+    if found.gave_up is not None:
+        raise StackError(f"the workload did not come to its end: {found.gave_up}")
+    said = report.step("leftovers")
+    client.open_accounts({PAYER: 100_000, PAYEE: 0}, CURRENCY)
+    orphan = None if in_containers() else abandon(client, _late(options, Kind.KILLED_BEFORE, 0))
+    let_die(client, [_late(options, Kind.GOOD, place) for place in range(3)], handled=1)
     said("three more dead letters, of which one is done" + ("; and a claim whose worker is dead" if orphan else ""))
     return Leftovers(
-        completed=player.sent[_first(story, Kind.GOOD)],
-        failed=player.sent[_first(story, Kind.OVERDRAWN)],
-        orphan=key,
+        completed=found.sent[workload.of_kind(Kind.GOOD)[0]],
+        failed=found.sent[workload.of_kind(Kind.OVERDRAWN)[0]],
+        orphan=orphan,
     )
 
 
-def _late(story: Story, name: str) -> Part:
-    """A transfer that the story does not know of."""
-    name = f"{story.parts[0].name.partition('-')[0]}-late-{name}"
-    transfer = {"transfer_id": name, "from_account": PAYER, "to_account": PAYEE, "amount": 1, "currency": CURRENCY}
-    return Part(name=name, kind=Kind.GOOD, body=json.dumps(transfer))
+def _late(options: Options, kind: Kind, place: int) -> TransferMessage:
+    """A transfer that is not of the workload."""
+    return message_of(f"{options.seed}-late-{kind.name.lower()}-{place}", kind, PAYER, PAYEE, 1)
 
 
-def _first(story: Story, kind: Kind) -> str:
-    return next(part.name for part in story.parts if part.kind is kind)
+def abandon(client: StackClient, message: TransferMessage) -> str:
+    """Hand the function a message that is in no queue, and that kills it; return the key of the claim it leaves."""
+    record = client.record_of(message, str(uuid4()))
+    try:
+        client.invoke(record)
+    except StackError:
+        return str(record["messageId"])
+    raise StackError(f"the worker was to die of {message.name}, and did not")
+
+
+def let_die(client: StackClient, messages: Sequence[TransferMessage], *, handled: int) -> None:
+    """Send messages and receive them until SQS moves them to the dead-letter queue, because nobody acknowledges them.
+
+    The function handles the first few, and its acknowledgement is what gets lost.
+    """
+    _deliver(client, enabled=False)
+    try:
+        sent = client.send(messages)
+        for message in messages[:handled]:
+            client.invoke(client.record_of(message, sent[message.name]))
+        for _ in range(MOST_RECEIVES):
+            if client.backlog(client.queue).total == 0:
+                return
+            received = client.sqs.receive_message(QueueUrl=client.queue, MaxNumberOfMessages=10)
+            for each in received.get("Messages", []):
+                handle = each["ReceiptHandle"]
+                client.sqs.change_message_visibility(QueueUrl=client.queue, ReceiptHandle=handle, VisibilityTimeout=0)
+        raise StackError("messages that nobody handled did not become dead letters")
+    finally:
+        _deliver(client, enabled=True)
+
+
+def _deliver(client: StackClient, *, enabled: bool) -> None:
+    """Let the queue deliver to the function, or hold its messages back."""
+    mapping, wanted = client.stack.resources["ConsumerMessages"], "Enabled" if enabled else "Disabled"
+    client.functions.update_event_source_mapping(UUID=mapping, Enabled=enabled)
+    for _ in range(MOST_POLLS):
+        if client.functions.get_event_source_mapping(UUID=mapping)["State"] == wanted:
+            return
+        time.sleep(POLL_SECONDS)
+    raise StackError(f"the queue's mapping did not become {wanted}")
 
 
 def exports(variables: Mapping[str, str]) -> str:
@@ -117,9 +157,9 @@ def commands(leftovers: Leftovers) -> list[tuple[str, str]]:
     """What to type, and what it shows."""
     on = f"--stack {STACK}"
     return [
-        (f"doctor {on}", "what the stack would need, and has"),
+        (f"doctor {on}", "what the stack needs, and whether it has it"),
         (f"dlq list {on}", "the dead letters, by reason"),
-        (f"dlq redrive {on}", "the plan; then, once agreed to, back to the queue with what can succeed"),
+        (f"dlq redrive {on}", "the plan; then, once you agree, what can succeed goes back to the queue"),
         (f"show {leftovers.completed} {on}", "a record that is COMPLETED"),
         (f"show {leftovers.failed} {on}", "one that has FAILED, and why"),
         *([(f"show {leftovers.orphan} {on}", "one whose worker is dead")] if leftovers.orphan else []),
@@ -175,21 +215,20 @@ def _written(texts: Mapping[Path, str]) -> Iterator[None]:
                 path.unlink()
 
 
-def perform(show: Show) -> int:
+def perform(report: Report) -> int:
     """Stay until the end; return the exit status."""
-    wish = wish_of({"N": os.environ.get("N") or NUMBER, "SEED": os.environ.get("SEED", "")})
+    options = options_of({name: os.environ.get(name, "") for name in ("N", "SEED")}, number=NUMBER)
     port = whole(os.environ, "PORT", 0)
     if port > HIGHEST_PORT:
         raise ValueError(f"PORT is at most {HIGHEST_PORT}; it is {port}")
-    show.title(wish.number, wish.seed, protected=True)
-    sandbox(wish, show, port or None)
+    report.begin(f"{options.number} transfers, seed {options.seed}", "from the queue to the ledger, and then it stays")
+    sandbox(options, report, port or None)
     return 0
 
 
 def main() -> int:
     """Stay, whatever comes between; return the exit status."""
-    show = Show()
-    return run_to_its_end(lambda: perform(show), show)
+    return run_to_its_end(perform)
 
 
 if __name__ == "__main__":

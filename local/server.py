@@ -1,6 +1,6 @@
 """A server of somebody else's for the length of a `with` block: on a free port of loopback, and gone when its user is.
 
-Its processes and its temporary folder are in the hands of a keeper (keeper.py), which outlives us if it must.
+Its processes and its temporary folder are in the hands of a supervisor (supervisor.py), which outlives us if it must.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-KEEPER = Path(__file__).with_name("keeper.py")
+SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 START_SECONDS = 30.0
 STOP_SECONDS = 180.0  # on a busy disk, removing what functions have unpacked takes its time
@@ -48,10 +48,10 @@ class Server:
     def __init__(self, program: Program, port: int, folder: Path) -> None:
         self.port = port
         self._program = program
-        self._folder: Path | None = None  # the keeper tells us
-        self._keeper = subprocess.Popen(
-            # -I and -S: the keeper needs the standard library only, and starts in 20 ms without the rest.
-            [sys.executable, "-I", "-S", str(KEEPER), *program.command(port)],
+        self._folder: Path | None = None  # the supervisor tells us
+        self._supervisor = subprocess.Popen(
+            # -I and -S: the supervisor needs the standard library only, and starts in 20 ms without the rest.
+            [sys.executable, "-I", "-S", str(SUPERVISOR), *program.command(port)],
             cwd=folder,
             # None of the caller's AWS settings, proxies or Python paths get through.
             env={
@@ -62,13 +62,13 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # a Ctrl-C at the terminal is for us, and we tell the keeper when to stop
+            start_new_session=True,  # a Ctrl-C at the terminal is for us, and we tell the supervisor when to stop
         )
 
     @property
     def alive(self) -> bool:
         """Whether the server still runs; it does until it is told to stop, unless it crashes."""
-        return self._keeper.poll() is None
+        return self._supervisor.poll() is None
 
     def await_ready(self) -> None:
         """Return once the server answers; raise `ServerError` if it ends, or takes too long."""
@@ -83,14 +83,14 @@ class Server:
 
     def last_words(self) -> str:
         """Return the end of what it wrote, once it has ended by itself."""
-        assert self._keeper.stderr is not None
-        return self._keeper.stderr.read().strip() or "it said nothing"
+        assert self._supervisor.stderr is not None
+        return self._supervisor.stderr.read().strip() or "it said nothing"
 
     def log(self) -> str:
         """Return all that it has written so far; only while it runs."""
         if self._folder is None:
-            assert self._keeper.stdout is not None
-            self._folder = Path(self._keeper.stdout.readline().strip())
+            assert self._supervisor.stdout is not None
+            self._folder = Path(self._supervisor.stdout.readline().strip())
         return (self._folder / "server.log").read_text(errors="replace")
 
     def close(self) -> None:
@@ -98,21 +98,21 @@ class Server:
 
         A second Ctrl-C ends the waiting, not the clearing up.
         """
-        assert self._keeper.stdin is not None
-        assert self._keeper.stdout is not None
-        assert self._keeper.stderr is not None
-        with contextlib.suppress(BrokenPipeError), self._keeper.stdin as pipe:
+        assert self._supervisor.stdin is not None
+        assert self._supervisor.stdout is not None
+        assert self._supervisor.stderr is not None
+        with contextlib.suppress(BrokenPipeError), self._supervisor.stdin as pipe:
             # A word, and not only the end: a process that we forked may hold the pipe open behind our back.
             pipe.write("\n")
         try:
-            self._keeper.wait(STOP_SECONDS)
+            self._supervisor.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             raise ServerError(
-                f"the server was not cleared up after {STOP_SECONDS:.0f} s; process {self._keeper.pid} goes on with it"
+                f"the server was not cleared up after {STOP_SECONDS:.0f} s; process {self._supervisor.pid} goes on"
             ) from None
         finally:
-            self._keeper.stdout.close()
-            self._keeper.stderr.close()
+            self._supervisor.stdout.close()
+            self._supervisor.stderr.close()
 
 
 @contextlib.contextmanager
@@ -121,7 +121,7 @@ def running(program: Program, *, folder: Path, port: int | None = None) -> Itera
 
     It serves on this port, or on a free one.
 
-    Should this process be killed, or be interrupted before it comes to clear up, the keeper does it alone.
+    Should this process be killed, or be interrupted before it comes to clear up, the supervisor does it alone.
     """
     with contextlib.ExitStack() as cleanup:
         yield _start(program, folder, port, cleanup)

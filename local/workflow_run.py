@@ -1,6 +1,6 @@
-"""`make run WORKFLOW=1`: play transfers through the workflow on the local cloud, and close the books.
+"""`make run WORKFLOW=1`: send transfers through the workflow on the local cloud, and reconcile.
 
-API, machine, queue and consumer, as both templates deploy them. Processes die in every step, on either side of its
+API, state machine, queue and consumer, as both templates deploy them. Processes die in every step, before and after its
 write, and between claim, start and hand-over; executions are stopped from outside; clients ask again, or never do. Its
 last line is one JSON object, and its status 0 only if everything in it is as promised.
 
@@ -14,159 +14,100 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from botocore.credentials import Credentials
+from botocore.exceptions import BotoCoreError
 
 from local.caller import Caller, api_url
-from local.cloud import ACCOUNT, NAMED_BY, REGION, ROOT, in_containers, running_cloud
-from local.deploy import HOST_BUILD, deploy
-from local.program import run_to_its_end
-from local.run import PARAMETERS, wish_of
-from local.show import Show
-from local.stage import Stage
-from local.workflow_books import Ended, Posted, WorkflowBooks
+from local.cloud import ACCOUNT, NAMED_BY, REGION, in_containers, running_cloud
+from local.deploy import deploy
+from local.program import options_of, run_to_its_end
+from local.serving import serving
+from local.workflow_reconciliation import Execution, WorkflowReconciliation
 from local.workflow_stack import deploy_workflow
-from local.workflow_story import CURRENCY, FORSAKEN, OPENING, Mishap, Part, tell
+from local.workload import report as tables
+from local.workload.deployment import PARAMETERS, client_of, keep_logs, overlay_of
+from local.workload.driver import Pace, Observation, wait
+from local.workload.fake_service import FakeService
+from local.workload.transfers import CURRENCY, HOLDS, WORKFLOW, Kind, generate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from local.cloud import Cloud
     from local.deploy import Stack
-
-HERE = Path(__file__).parent
-EVIDENCE = ROOT / ".build" / "run"
+    from local.program import Options
+    from local.workload.report import Report
+    from local.workload.stack_client import StackClient
+    from local.workload.transfers import TransferMessage, Workload
 
 NUMBER = 40
 AT_ONCE = 4
-"""Executions at a time, about: each function in use is a process of this machine."""
+"""About how many executions run at a time: each function in use is a process of this machine."""
 REPEATS = 3
-REST_SECONDS = 300.0
-POLL_SECONDS = 0.5
 SWEEP_SECONDS = 3.0
-ABORT_SECONDS = 60.0
+POLL_SECONDS = 0.5
+MOST_POLLS = 600
+PACE = Pace(poll_seconds=POLL_SECONDS, stall_seconds=300.0, limit_seconds=300.0)
 FAILED = 500
 """From this status on, a client does not know what has become of its request."""
-NO_ANSWER = 599
-
-STEPS_WIRING = """
-from app.steps.shipped_wiring import *
-from local_faults import Faults
-
-faults = Faults(dynamodb, store.table_name)
-{protection}
-"""
-STEPS_PROTECTED = "faults.in_steps(store)"
-STEPS_PLAIN = """
-from functools import partial
-from local_control import plain_step
-step = partial(plain_step, faults, dynamodb)
-"""
-START_WIRING = """
-import os
-from app.workflow.shipped_wiring import *
-from local_faults import Faults
-
-Faults(dynamodb, os.environ["STEPS_TABLE"]).in_start(workflow)
-"""
-PLAIN_START = """
-from app.workflow.wiring import workflow
-from local_control import plain_start
-
-lambda_handler = plain_start(workflow)
-"""
+NEVER_ASKED_AGAIN = (Kind.START_BEFORE, Kind.START_AFTER)
 
 
-def overlay(*, protected: bool) -> dict[str, bytes]:
-    """The files that are laid over the code folder, by their path in it."""
-    app = HOST_BUILD / "app"
-    files = {
-        "local_faults.py": (HERE / "workflow_faults.py").read_bytes(),
-        "app/steps/shipped_wiring.py": (app / "steps" / "wiring.py").read_bytes(),
-        "app/steps/wiring.py": STEPS_WIRING.format(protection=STEPS_PROTECTED if protected else STEPS_PLAIN).encode(),
-        "app/workflow/shipped_wiring.py": (app / "workflow" / "wiring.py").read_bytes(),
-        "app/workflow/wiring.py": START_WIRING.encode(),
-    }
-    if not protected:
-        files["local_control.py"] = (HERE / "workflow_control.py").read_bytes()
-        files["app/workflow/start.py"] = PLAIN_START.encode()
-    return files
+class Clients:
+    """Those who ask for transfers, and those who operate the workflow."""
 
-
-class Bank:
-    """Both stacks, with what clients, operators and bookkeepers do to them."""
-
-    def __init__(self, cloud: Cloud, stage: Stage, workflow: Stack, *, protected: bool) -> None:
+    def __init__(self, cloud: Cloud, workflow: Stack, service: FakeService) -> None:
         url = api_url(workflow, cloud.endpoint_url)
-        assert url is not None, "the workflow has an API"
-        self.cloud = cloud
-        self.stage = stage
-        self.workflow = workflow
-        self.protected = protected
-        self.caller = Caller(url=f"{url}/workflows", credentials=Credentials(ACCOUNT, "test"), region=REGION)
-        self.machines = cloud.client("stepfunctions")
+        self._caller = Caller(url=f"{url}/workflows", credentials=Credentials(ACCOUNT, "test"), region=REGION)
+        self._cloud = cloud
+        self._workflow = workflow
+        self._service = service
+        self._machines = cloud.client("stepfunctions")
+        self._machine: Any = {"stateMachineArn": workflow.outputs["MachineArn"]}
         self.repeats = 0
         self.swept = 0
 
-    # Clients.
-
-    def play(self, part: Part) -> None:
-        """Ask for a transfer as its story has it, once there is room for another execution."""
-        self._await_room()
-        if part.mishap is Mishap.REPEATED:
+    def play(self, message: TransferMessage) -> None:
+        """Ask for a transfer as its kind demands, once there is room for another execution."""
+        _poll(
+            lambda: len(self._machines.list_executions(**self._machine, statusFilter="RUNNING")["executions"]) < AT_ONCE
+        )
+        if message.kind is Kind.REPEATED:
             with ThreadPoolExecutor(REPEATS) as pool:
-                list(pool.map(lambda _: self.ask(part), range(REPEATS)))
+                list(pool.map(self._ask, [message] * REPEATS))
             self.repeats += REPEATS - 1
-        elif self.ask(part) >= FAILED and part.mishap not in FORSAKEN:
-            self._ask_again(part)
-        if part.mishap is Mishap.ABORTED:
-            self._abort(part)
+        elif self._ask(message) >= FAILED and message.kind not in NEVER_ASKED_AGAIN:
+            _poll(partial(self._ask_again, message))
+        if message.kind is Kind.ABORTED:
+            _poll(partial(self._abort, message.name))
 
-    def ask(self, part: Part) -> int:
-        """Send one request; return its status, or NO_ANSWER."""
+    def _ask(self, message: TransferMessage) -> int:
+        """Send one request; return its status, or one above all that fail."""
         try:
-            return self.caller.post(part.body, part.key).status
-        except OSError:
-            return NO_ANSWER
+            return self._caller.post(message.transfer, f"key-{message.name}").status
+        except (OSError, BotoCoreError):
+            return 599
 
-    def _await_room(self) -> None:
-        deadline = time.monotonic() + REST_SECONDS
-        machine = self.workflow.outputs["MachineArn"]
-        while time.monotonic() < deadline:
-            running = self.machines.list_executions(stateMachineArn=machine, statusFilter="RUNNING")["executions"]
-            if len(running) < AT_ONCE:
-                return
-            time.sleep(POLL_SECONDS)
+    def _ask_again(self, message: TransferMessage) -> bool:
+        self.repeats += 1
+        return self._ask(message) < FAILED
 
-    def _ask_again(self, part: Part) -> None:
-        deadline = time.monotonic() + REST_SECONDS
-        while time.monotonic() < deadline:
-            self.repeats += 1
-            if self.ask(part) < FAILED:
-                return
-            time.sleep(POLL_SECONDS)
-
-    def _abort(self, part: Part) -> None:
-        """Stop a transfer's execution once it has debited."""
-        deadline = time.monotonic() + ABORT_SECONDS
-        while time.monotonic() < deadline:
-            if self._held(part):
-                for arn, transfer, status in self._executions():
-                    if transfer == part.name and status == "RUNNING":
-                        self.machines.stop_execution(executionArn=arn, error="Operator", cause="make run stops it")
-                        return
-            time.sleep(POLL_SECONDS)
-
-    def _held(self, part: Part) -> bool:
-        table = self.workflow.resources["Steps"]
-        found = self.stage.dynamodb.get_item(TableName=table, Key={"id": {"S": f"held#{part.name}"}})
-        return "Item" in found
-
-    # Operators.
+    def _abort(self, name: str) -> bool:
+        """Stop a transfer's execution once it has debited, and let its credit go on."""
+        if not self._service.reached(name, HOLDS[Kind.ABORTED]):
+            return False
+        for each in self.executions():
+            if (each.transfer, each.status) == (name, "RUNNING"):
+                self._machines.stop_execution(executionArn=each.arn, error="Operator", cause="make run stops it")
+        self._service.let_go(name)
+        return True
 
     @contextmanager
     def sweeping(self) -> Iterator[None]:
@@ -175,7 +116,10 @@ class Bank:
 
         def sweep() -> None:
             while not over.wait(SWEEP_SECONDS):
-                self.sweep()
+                name = self._workflow.outputs["SweepName"]
+                told = json.loads(self._cloud.client("lambda").invoke(FunctionName=name)["Payload"].read())
+                if "errorType" not in told:
+                    self.swept += sum(n for kind, n in told.items() if kind not in ("tended", "failed", "left"))
 
         thread = threading.Thread(target=sweep, daemon=True)
         thread.start()
@@ -185,133 +129,96 @@ class Bank:
             over.set()
             thread.join()
 
-    def sweep(self) -> None:
-        """Let the sweep run once."""
-        answer = self.cloud.client("lambda").invoke(FunctionName=self.workflow.outputs["SweepName"])
-        told = json.loads(answer["Payload"].read())
-        if "errorType" not in told:
-            self.swept += sum(count for kind, count in told.items() if kind not in ("tended", "failed", "left"))
-
-    # Bookkeepers.
-
-    def _executions(self) -> list[tuple[str, str, str]]:
-        """Every execution's ARN, transfer and status."""
-        machine = self.workflow.outputs["MachineArn"]
-        pages = self.machines.get_paginator("list_executions").paginate(stateMachineArn=machine)
-        found = [each["executionArn"] for page in pages for each in page["executions"]]
-        described = [self.machines.describe_execution(executionArn=arn) for arn in found]
-        return [
-            (each["executionArn"], json.loads(each["input"])["payload"]["transfer_id"], each["status"])
-            for each in described
-        ]
-
-    def ended(self) -> list[Ended]:
+    def executions(self) -> list[Execution]:
         """Every execution, with what its key's record says."""
-        table = self.workflow.resources["Workflows"]
-        pages = self.stage.dynamodb.get_paginator("scan").paginate(TableName=table, ConsistentRead=True)
-        statuses = {item["id"]["S"]: item["status"]["S"] for page in pages for item in page["Items"]}
+        table = self._workflow.resources["Workflows"]
+        pages = self._cloud.client("dynamodb").get_paginator("scan").paginate(TableName=table, ConsistentRead=True)
+        records = {item["id"]["S"]: item["status"]["S"] for page in pages for item in page["Items"]}
+        listed = self._machines.get_paginator("list_executions").paginate(**self._machine)
+        arns = [each["executionArn"] for page in listed for each in page["executions"]]
         return [
-            Ended(transfer, status, statuses.get(f"transfers#{arn.rpartition(':')[2]}"))
-            for arn, transfer, status in self._executions()
+            Execution(
+                arn=each["executionArn"],
+                transfer=json.loads(each["input"])["payload"]["transfer_id"],
+                status=each["status"],
+                record=records.get(f"transfers#{each['executionArn'].rpartition(':')[2]}"),
+            )
+            for each in (self._machines.describe_execution(executionArn=arn) for arn in arns)
         ]
 
-    def at_rest(self, parts: list[Part]) -> bool:
-        """Whether nothing goes on any more."""
-        ended = self.ended()
-        if self.protected and {each.transfer for each in ended} != {part.name for part in parts}:
-            return False
-        open_ones = [each for each in ended if each.status == "RUNNING" or each.record == "INPROGRESS"]
-        return not open_ones and self.stage.backlog(self.stage.queue).total == 0
 
-    def close(self, parts: list[Part]) -> WorkflowBooks:
-        """Count everything."""
-        steps = self.stage.dynamodb.scan(TableName=self.workflow.resources["Steps"], ConsistentRead=True)["Items"]
-        return WorkflowBooks(
-            parts=parts,
-            protected=self.protected,
-            repeats=self.repeats,
-            executions=self.ended(),
-            entries=self._entries(),
-            closing=self.stage.balances([*OPENING, "nobody"]),
-            killed=sum(item["id"]["S"].startswith("killed#") for item in steps),
-            swept=self.swept,
-            dead_letters=len(self.stage.dead_letters()),
-        )
-
-    def _entries(self) -> dict[str, Posted]:
-        table = self.stage.stack.resources["Entries"]
-        pages = self.stage.dynamodb.get_paginator("scan").paginate(TableName=table, ConsistentRead=True)
-        return {
-            item["entry_id"]["S"]: Posted(item["transfer_id"]["S"], item["account_id"]["S"], int(item["amount"]["N"]))
-            for page in pages
-            for item in page["Items"]
-        }
+def _poll(over: Callable[[], bool]) -> None:
+    for _ in range(MOST_POLLS):
+        if over():
+            return
+        time.sleep(POLL_SECONDS)
 
 
-def perform(show: Show) -> int:
-    """Play what the environment asks for, and close the books; return the exit status."""
-    wish = wish_of({"N": str(NUMBER), **{name: value for name, value in os.environ.items() if value}})
-    if wish.stack is not None or wish.number == 0:
-        raise ValueError("WORKFLOW=1 plays one transfer or more on the local cloud: raise N, and leave out STACK")
-    parts = tell(wish.seed, wish.number)
-    handler = "the shipped workflow" if wish.protected else "a machine without records, the control"
-    show.begin(f"{wish.number} transfers, seed {wish.seed}", f"from the API to the consumer by {handler}")
-    said = show.step("local cloud")
-    with running_cloud() as cloud:
+def perform(report: Report) -> int:
+    """Run what the environment asks for; return the exit status."""
+    options = options_of(os.environ, number=NUMBER)
+    if options.stack is not None or options.number == 0:
+        raise ValueError("WORKFLOW=1 runs one transfer or more on the local cloud: raise N, and leave out STACK")
+    handler = "the shipped workflow" if options.protected else "a machine without records, the control"
+    report.begin(f"{options.number} transfers, seed {options.seed}", f"from the API to the consumer by {handler}")
+    workload, service = generate(options.seed, options.number, WORKFLOW), FakeService()
+    said = report.step("local cloud")
+    with serving(service.respond) as port, running_cloud() as cloud:
         said(f"{cloud.endpoint_url}, {cloud.whose}")
         if in_containers():
             raise ValueError(f"WORKFLOW=1 kills functions that are processes of this machine: unset {NAMED_BY}")
-        bank = _set_up(cloud, show, protected=wish.protected)
-        books = _played(bank, parts, show)
-        if books.complaints:
-            _keep_log(bank)
-    for name, value in books.line().items():
-        show.note(f"{name}: {value}")
-    show.verdict(books.complaints, "every transfer ended as it must, and the books balance")
-    sys.stdout.write(json.dumps(books.line()) + "\n")
-    sys.stdout.flush()
-    return 1 if books.complaints else 0
+        said = report.step("stacks")
+        client = client_of(cloud, deploy(cloud, parameters=PARAMETERS))
+        workflow = deploy_workflow(cloud, client.stack, overlay=overlay_of(port, protected=options.protected))
+        said("template.yaml and workflow.yaml as they stand; the definition with one error more (workflow_stack.py)")
+        client.open_accounts(workload.opening, CURRENCY)
+        found = _run(options, workload, client, Clients(cloud, workflow, service), report)
+        found = replace(found, killed=service.deaths)
+        if found.complaints:
+            keep_logs(cloud, workflow.outputs["LogGroup"], "workflow.log")
+    counts = [(str(value), name, "") for name, value in found.line().items()]
+    fine = "every transfer ended as it must, and the books balance"
+    return report.conclude(found, {"Transfers": counts, "Books": tables.money(found)}, fine)
 
 
-def _set_up(cloud: Cloud, show: Show, *, protected: bool) -> Bank:
-    said = show.step("stacks")
-    consumer = deploy(cloud, parameters=PARAMETERS)
-    workflow = deploy_workflow(cloud, consumer, overlay=overlay(protected=protected))
-    said("template.yaml and workflow.yaml as they stand; the definition with one error's name more (workflow_stack.py)")
-    stage = Stage(
-        stack=consumer, sqs=cloud.client("sqs"), dynamodb=cloud.client("dynamodb"), functions=cloud.client("lambda")
-    )
-    stage.open_accounts(OPENING, CURRENCY)
-    return Bank(cloud, stage, workflow, protected=protected)
+def _run(
+    options: Options, workload: Workload, client: StackClient, clients: Clients, report: Report
+) -> WorkflowReconciliation:
+    said = report.step("sent")
 
+    def look() -> Observation:
+        executions, queue = clients.executions(), client.backlog(client.queue)
+        going_on = [each for each in executions if each.status == "RUNNING" or each.record == "INPROGRESS"]
+        missing = set(workload.by_name) - {each.transfer for each in executions} if options.protected else set()
+        told = f"{len(going_on)} executions are under way, {len(missing)} were not started"
+        return Observation(seen=(executions, queue), over=not (going_on or missing or queue.total), told=told)
 
-def _played(bank: Bank, parts: list[Part], show: Show) -> WorkflowBooks:
-    said = show.step("played")
-    with bank.sweeping():
+    with clients.sweeping():
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            list(pool.map(bank.play, parts))
-        deadline = time.monotonic() + REST_SECONDS
-        while not bank.at_rest(parts) and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
-    said(f"{len(parts)} transfers, {bank.repeats} requests more for the same")
-    return bank.close(parts)
-
-
-def _keep_log(bank: Bank) -> None:
-    EVIDENCE.mkdir(parents=True, exist_ok=True)
-    pages = bank.cloud.client("logs").get_paginator("filter_log_events")
-    said = [
-        event["message"]
-        for page in pages.paginate(logGroupName=bank.workflow.outputs["LogGroup"])
-        for event in page["events"]
-    ]
-    (EVIDENCE / "workflow.log").write_text("\n".join(said))
+            list(pool.map(clients.play, workload.messages))
+        gave_up = wait(look, PACE, number=len(workload.messages))
+    said(f"{len(workload.messages)} transfers, {clients.repeats} requests more for the same")
+    nobody = {message.payer for message in workload.messages} | {message.payee for message in workload.messages}
+    return WorkflowReconciliation(
+        workload=workload,
+        protected=options.protected,
+        sent={name: f"key-{name}" for name in workload.by_name},
+        entries=client.all_entries(),
+        closing=client.balances(sorted({*workload.opening, *nobody})),
+        records={},
+        dead_letters=client.dead_letters(),
+        left=client.backlog(client.queue).total,
+        log=(),
+        gave_up=gave_up,
+        executions=clients.executions(),
+        repeats=clients.repeats,
+        swept=clients.swept,
+    )
 
 
 def main() -> int:
-    """Play, whatever comes between; return the exit status."""
-    show = Show()
-    return run_to_its_end(lambda: perform(show), show)
+    """Run, whatever comes between; return the exit status."""
+    return run_to_its_end(perform)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from local.account import WHERE, Account
+from local.account import REMEDY, Account
 from local.cloud import ROOT
 from local.deploy import CODE_BUCKET, HOST_BUILD, Stack, await_created, describe, pointing_at, upload
 
@@ -95,7 +95,7 @@ def main(environment: str) -> int:
         print(f"the consumer's stack {name} cannot be asked: {error}\n{remedy}", file=sys.stderr)
         return 1
     except BotoCoreError as error:
-        print(f"AWS cannot be asked for the consumer's stack {name}: {error}\n{WHERE}", file=sys.stderr)
+        print(f"AWS cannot be asked for the consumer's stack {name}: {error}\n{REMEDY}", file=sys.stderr)
         return 1
     except KeyError as missing:
         print(f"the stack {name} has no {missing.args[0]}: is it the consumer with its ledger?", file=sys.stderr)

@@ -1,1 +1,1 @@
-"""What `make run` lays over the shipped code folder: the shipped handler, wrapped with faults. Runs in the function."""
+"""What a run lays over the shipped code folder: the shipped handlers, wrapped with faults. Runs in the functions."""

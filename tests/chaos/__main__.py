@@ -1,4 +1,4 @@
-"""`make chaos`: 20,000 messages through worker processes on an awful day, and the books.
+"""`make chaos`: 20,000 messages through worker processes on an awful day, and reconciliation.
 
 What it takes comes from the environment: N, SEED, SEATS and PROTECTION. Its last line is one JSON object, and its
 status 0 only if everything in it is as promised, and the faults did happen.
@@ -11,163 +11,139 @@ import os
 import shutil
 import sys
 import time
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from local.cloud import LOOPBACK, ROOT, embedded_cloud
-from local.program import protected, run_to_its_end, whole
+from local.cloud import ROOT, embedded_cloud
+from local.deploy import Stack
+from local.program import options_of, run_to_its_end, whole
 from local.server import running
+from local.workload import report as tables
+from local.workload.driver import Pace, drive
+from local.workload.evidence import Log, lines_of
+from local.workload.stack_client import StackClient
+from local.workload.transfers import CHAOS, CURRENCY, generate
 from tests.chaos import proxy
-from tests.chaos.books import Books
-from tests.chaos.faults import LONGEST_DELAY_SECONDS
-from tests.chaos.log import Log, lines_of
-from tests.chaos.mapping import Mapping, Queue
-from tests.chaos.settings import Settings
-from tests.chaos.show import Show
-from tests.chaos.stage import set_up
-from tests.chaos.tale import tell
+from tests.chaos.event_source_mapping import EventSourceMapping
+from tests.chaos.network_faults import LONGEST_DELAY_SECONDS, NAMES
+from tests.chaos.reconciliation import ChaosReconciliation
+from tests.chaos.settings import ACCOUNTS, ENTRIES, MOST_RECEIVES, RECORDS, VISIBILITY_SECONDS, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.chaos.stage import Stage
-    from tests.chaos.tale import Tale
+    from local.cloud import Cloud
+    from local.program import Options
+    from local.workload.report import Report, Row
 
 EVIDENCE = ROOT / ".build" / "chaos"
 """Where the log is kept, for whoever looks into it; the next run empties it."""
-
 MOST_QUEUED = 400
-STALL_SECONDS = 60.0
-LIMIT_SECONDS, LIMIT_SECONDS_A_MESSAGE = 120.0, 0.2
-POLL_SECONDS = 0.25
-QUIET_POLLS = 3
-"""How often in a row the queue must say that it is empty: SQS counts approximately."""
+PACE = Pace(poll_seconds=0.25, stall_seconds=60.0, limit_seconds=120.0, limit_seconds_a_message=0.2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What was asked for."""
-
-    number: int
-    seed: int
-    seats: int
-    protected: bool
-    evidence: Path
-
-    @property
-    def blow_in(self) -> int:
-        """In how many of a seat's invocations one is killed, and one frozen: a short run needs some as well."""
-        return min(16, max(6, self.number // 40))
-
-
-def wish_of(environment: os._Environ[str]) -> Wish:
-    """Read the environment. Raises ValueError, saying what is wrong with it."""
-    return Wish(
-        number=whole(environment, "N", 20_000, least=1),
-        seed=whole(environment, "SEED", 1, least=1),
-        seats=whole(environment, "SEATS", 4, least=1),
-        protected=protected(environment),
-        evidence=Path(environment.get("EVIDENCE") or EVIDENCE),
-    )
-
-
-def play(wish: Wish, show: Show) -> Books:
-    """Play the tale, and collect all evidence."""
-    tale = tell(wish.seed, wish.number)
-    shutil.rmtree(wish.evidence, ignore_errors=True)
-    wish.evidence.mkdir(parents=True)
+def run(options: Options, slots: int, evidence: Path, report: Report) -> ChaosReconciliation:
+    """Send the workload, and collect all evidence."""
+    workload = generate(options.seed, options.number, CHAOS)
+    shutil.rmtree(evidence, ignore_errors=True)
+    evidence.mkdir(parents=True)
+    pace = replace(PACE, most_queued=min(MOST_QUEUED, max(20, options.number // 3)))
     with embedded_cloud() as cloud:
-        stage = set_up(cloud)
-        cloud_port = int(cloud.endpoint_url.rpartition(":")[2])
-        liar = proxy.Program(cloud_port, wish.seed, wish.evidence / "proxy.jsonl")
-        with running(liar, folder=ROOT) as server:
-            with _mapped(wish, stage, server.port) as mapping, show.progress(wish.number) as said:
-                sent, gave_up = _played(tale, stage, mapping, said)
+        client = client_of(cloud)
+        client.open_accounts(workload.opening, CURRENCY)
+        port = int(cloud.endpoint_url.rpartition(":")[2])
+        upstream = Settings(port=port, log=str(evidence / "proxy.jsonl"), seed=options.seed)
+        with running(proxy.Program(upstream), folder=ROOT) as server:
+            settings = Settings(
+                port=server.port,
+                log=str(evidence),
+                dead_letter_queue_url=client.dead_letter_queue.replace(f":{port}/", f":{server.port}/"),
+                protected=options.protected,
+                seed=options.seed,
+            )
+            log = Log(evidence / "mapping.jsonl")
+            # Of so many invocations of a slot one is killed, and one frozen: a short run needs some as well.
+            fault_in = min(16, max(6, options.number // 40))
+            with (
+                EventSourceMapping(client, settings, log, slots=slots, fault_in=fault_in) as mapping,
+                report.progress(options.number) as say,
+            ):
+                sent, gave_up = drive(client, workload, mapping, pace, say)
             # What is still on its way may arrive, and must do no harm.
-            proxy.quiet(server.port, timeout_seconds=LONGEST_DELAY_SECONDS * 2)
-        return Books(
-            tale=tale,
-            protected=wish.protected,
+            proxy.await_quiet(server.port, timeout_seconds=LONGEST_DELAY_SECONDS * 2)
+        return ChaosReconciliation(
+            workload=workload,
+            protected=options.protected,
             sent=sent,
-            records=stage.records(),
-            entries=stage.entries(),
-            balances=stage.balances(),
-            left=stage.backlog(),
-            letters=stage.letters(),
-            lines=lines_of(wish.evidence),
+            entries=client.all_entries(),
+            closing=client.balances(list(workload.opening)),
+            records=client.records(list(sent.values())),
+            dead_letters=client.dead_letters(),
+            left=client.backlog(client.queue).total,
+            log=lines_of(evidence),
             gave_up=gave_up,
         )
 
 
-def _mapped(wish: Wish, stage: Stage, port: int) -> Mapping:
-    settings = Settings(
-        worker="",
-        endpoint_url=f"http://{LOOPBACK}:{port}",
-        queue_arn=stage.queue_arn,
-        dead_letter_queue_url=stage.dead_letter_queue_url.replace(
-            stage.sqs.meta.endpoint_url, f"http://{LOOPBACK}:{port}"
-        ),
-        log=str(wish.evidence),
-        protected=wish.protected,
-    )
-    queue = Queue(sqs=stage.sqs, url=stage.queue_url, arn=stage.queue_arn)
-    log = Log(wish.evidence / "mapping.jsonl", durable=False)
-    return Mapping(queue, settings, log, seats=wish.seats, seed=wish.seed, blow_in=wish.blow_in)
+def client_of(cloud: Cloud) -> StackClient:
+    """Make the tables and the queues; return their client. It goes straight to the cloud: no fault is on its way."""
+    dynamodb, sqs = cloud.client("dynamodb"), cloud.client("sqs")
+    for table, key in ((RECORDS, "id"), (ACCOUNTS, "account_id"), (ENTRIES, "entry_id")):
+        dynamodb.create_table(
+            TableName=table,
+            KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+    urls, arns = {}, {}
+    attributes = {"VisibilityTimeout": str(VISIBILITY_SECONDS)}
+    for queue in ("dead-letters", "transfers"):
+        urls[queue] = sqs.create_queue(QueueName=queue, Attributes=attributes)["QueueUrl"]
+        found = sqs.get_queue_attributes(QueueUrl=urls[queue], AttributeNames=["QueueArn"])
+        arns[queue] = found["Attributes"]["QueueArn"]
+        redrive = {"deadLetterTargetArn": arns[queue], "maxReceiveCount": MOST_RECEIVES}
+        attributes["RedrivePolicy"] = json.dumps(redrive)
+    outputs = {"QueueUrl": urls["transfers"], "QueueArn": arns["transfers"], "DeadLetterQueueUrl": urls["dead-letters"]}
+    resources = {"Records": RECORDS, "Accounts": ACCOUNTS, "Entries": ENTRIES}
+    stack = Stack(name="chaos", outputs=outputs, resources=resources)
+    return StackClient(stack=stack, sqs=sqs, dynamodb=dynamodb, functions=cloud.client("lambda"))
 
 
-def _played(
-    tale: Tale, stage: Stage, mapping: Mapping, said: Callable[[int, Counter[str]], None]
-) -> tuple[dict[str, str], str | None]:
-    """Send everything, a queueful at a time, and wait until nothing is left to do; why not, if that is in vain.
-
-    Once everything is sent, workers are left alone, so that what is left comes to its end.
-    """
-    sent: dict[str, str] = {}
-    most_queued = min(MOST_QUEUED, max(20, len(tale.parts) // 3))
-    begun = changed = time.monotonic()
-    limit_seconds = LIMIT_SECONDS + len(tale.parts) * LIMIT_SECONDS_A_MESSAGE
-    before, quiet = None, 0
-    while quiet < QUIET_POLLS:
-        if mapping.trouble is not None:
-            raise mapping.trouble
-        settled = mapping.quiet  # asked first: a batch that is given out again is in no queue
-        backlog = stage.backlog()
-        while backlog < most_queued and len(sent) < len(tale.parts):
-            sent |= stage.send(tale.parts[len(sent) : len(sent) + 10])
-            backlog += 10
-        if len(sent) == len(tale.parts):
-            mapping.calm.set()
-        now = time.monotonic()
-        said(len(sent) - backlog, mapping.counts)
-        seen = (len(sent), backlog, mapping.counts["Invocation"])
-        changed = changed if seen == before else now
-        before = seen
-        if now - changed > STALL_SECONDS or now - begun > limit_seconds:
-            return sent, f"after {now - begun:.0f} s there are {backlog} messages in the queue"
-        quiet = quiet + 1 if len(sent) == len(tale.parts) and backlog == 0 and settled else 0
-        time.sleep(POLL_SECONDS)
-    return sent, None
+def _workers(found: ChaosReconciliation) -> list[Row]:
+    return [
+        (found.line()["runs"], "runs of the handler", "by its own log"),
+        (found.kills[False], "killed at random", "SIGKILL in the middle of a batch"),
+        (found.kills[True], "killed at the time-out", "as Lambda does"),
+        (len(found.frozen), "frozen past their leases", "SIGSTOP, and SIGCONT when others had their messages"),
+        (found.acknowledged_early, "acknowledged early", "before they were done, or with the dead letters"),
+        (found.fenced["frozen"], "zombies' writes refused", "by those that had been frozen, over another's claim"),
+        (found.fenced["other"], "other late writes refused", "for instance one of a dead worker's that arrived late"),
+        (len(found.late_starts), "late starts", "by those that had been frozen, after their own lease: fenced only"),
+    ]
 
 
-def perform(show: Show) -> int:
-    """Play what the environment asks for, and close the books; return the exit status."""
-    wish = wish_of(os.environ)
-    begun = time.monotonic()
-    show.title(wish.number, wish.seed, wish.seats, protected=wish.protected)
-    books = play(wish, show)
-    show.books(books)
-    show.note(f"all logs are kept in {os.path.relpath(wish.evidence)}")
-    sys.stdout.write(json.dumps(books.line() | {"seconds": round(time.monotonic() - begun)}) + "\n")
-    sys.stdout.flush()
-    return 1 if books.complaints else 0
+def perform(report: Report) -> int:
+    """Run what the environment asks for; return the exit status."""
+    options, slots = options_of(os.environ, number=20_000), whole(os.environ, "SEATS", 4, least=1)
+    evidence, begun = Path(os.environ.get("EVIDENCE") or EVIDENCE), time.monotonic()
+    handler = "the shipped consumer" if options.protected else "a plain partial-batch handler, the control"
+    report.begin(f"{options.number:,} messages, seed {options.seed}", f"{slots} workers run {handler}")
+    report.note("Workers are killed and frozen; their requests and answers are delayed, refused and dropped.")
+    report.note("The seed says which and how often; when, is up to this machine.")
+    found = run(options, slots, evidence, report)
+    report.note(f"all logs are kept in {os.path.relpath(evidence)}")
+    shown = {
+        "Messages": tables.messages(found),
+        "Workers": _workers(found),
+        "Requests that met with": [(found.injected[name], name, "") for name in NAMES],
+        "Books": tables.money(found),
+    }
+    fine = "nothing lost, nothing doubled, no two at once, balanced"
+    return report.conclude(found, shown, fine, seconds=round(time.monotonic() - begun))
 
 
 def main() -> int:
-    """Play, whatever comes between; return the exit status."""
-    show = Show()
-    return run_to_its_end(lambda: perform(show), show)
+    """Run, whatever comes between; return the exit status."""
+    return run_to_its_end(perform)
 
 
 if __name__ == "__main__":

@@ -27,26 +27,23 @@ CONCURRENCY = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a worker finds in its environment."""
+    """What a worker, or the proxy, finds in its environment."""
 
-    worker: str
-    endpoint_url: str
-    queue_arn: str
-    dead_letter_queue_url: str
+    port: int
+    """Of the cloud; for workers, of the proxy before it."""
     log: str
-    protected: bool
+    worker: str = ""
+    dead_letter_queue_url: str = ""
+    protected: bool = True
+    seed: int = 1
 
     def environment(self) -> dict[str, str]:
-        """The settings as a process is given them."""
-        return {"CHAOS": json.dumps(asdict(self)), "PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1"}
+        """The settings as a process is given them, with the library that this one has: it may have a planted bug."""
+        library = Path(idempotent_receiver.__file__).resolve().parents[1]
+        path = os.pathsep.join(map(str, (library, ROOT, ROOT / "src")))
+        return {"CHAOS": json.dumps(asdict(self)), "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
 
     @classmethod
     def from_environment(cls) -> Settings:
         """The settings of this process."""
         return cls(**json.loads(os.environ["CHAOS"]))
-
-
-def python_path() -> str:
-    """Where a process finds the library that this one has: of the checkout, or a copy with a bug in it."""
-    library = Path(idempotent_receiver.__file__).resolve().parents[1]
-    return os.pathsep.join([str(library), str(ROOT)])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from local.cloud import ROOT
-from tests.chaos.log import Freeze, lines_of
+from local.workload.evidence import Freeze, lines_of
 from tests.e2e.test_cloud import nothing_left, on_linux
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.planting import plant

@@ -1,4 +1,4 @@
-"""What a request to DynamoDB would do to records, and what the answer says came of it. Pure."""
+"""What a request to DynamoDB would write to records, and what the answer says came of it. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tests.chaos.log import Move
+    from local.workload.evidence import Move
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RecordWrite:
     """One write of one record."""
 
     key: str
@@ -40,11 +40,11 @@ class Failed:
 Fate = Applied | Refused | Failed
 
 
-def wishes_of(operation: str, request: Mapping[str, Any], table: str) -> list[Wish]:
+def writes_of(operation: str, request: Mapping[str, Any], table: str) -> list[RecordWrite]:
     """The writes of records that a request asks for: all of its statements, or the one that it is about."""
     match operation:
         case "PutItem" if request["TableName"] == table:
-            return [_wish(request["Item"]["id"]["S"], request["Item"])]
+            return [_write(request["Item"]["id"]["S"], request["Item"])]
         case "UpdateItem" if request["TableName"] == table:
             return [_updated(request)]
         case "TransactWriteItems" if request["TransactItems"][0].get("Update", {}).get("TableName") == table:
@@ -56,7 +56,7 @@ def wishes_of(operation: str, request: Mapping[str, Any], table: str) -> list[Wi
 
 
 def fates_of(operation: str, status: int, answer: Mapping[str, Any], number: int) -> Sequence[Fate]:
-    """What became of a request's `number` wishes."""
+    """What became of a request's `number` writes."""
     if operation == "BatchExecuteStatement" and status == 200:
         return [_fate(response.get("Error"), response) for response in answer["Responses"]]
     if status == 200:
@@ -68,28 +68,28 @@ def fates_of(operation: str, status: int, answer: Mapping[str, Any], number: int
     return [_fate({"Code": code.removesuffix("Exception")}, answer)] * number
 
 
-def _updated(update: Mapping[str, Any]) -> Wish:
+def _updated(update: Mapping[str, Any]) -> RecordWrite:
     # By this consumer's custom, an expression's `:name` is the new value of the attribute `name`.
     values = update["ExpressionAttributeValues"]
-    return _wish(update["Key"]["id"]["S"], {name.removeprefix(":"): value for name, value in values.items()})
+    return _write(update["Key"]["id"]["S"], {name.removeprefix(":"): value for name, value in values.items()})
 
 
-def _stated(statement: Mapping[str, Any]) -> Wish:
+def _stated(statement: Mapping[str, Any]) -> RecordWrite:
     text, parameters = statement["Statement"], statement["Parameters"]
     if text.startswith("INSERT"):
         names = re.findall(r"'(\w+)': \?", text)
         put = dict(zip(names, parameters, strict=True))
-        return _wish(put["id"]["S"], put)
+        return _write(put["id"]["S"], put)
     names = re.findall(r'SET "(\w+)"=\?', text)
     # The values that are set come first; the next is the key.
-    return _wish(parameters[len(names)]["S"], dict(zip(names, parameters, strict=False)))
+    return _write(parameters[len(names)]["S"], dict(zip(names, parameters, strict=False)))
 
 
-def _wish(key: str, put: Mapping[str, Mapping[str, str]]) -> Wish:
+def _write(key: str, put: Mapping[str, Mapping[str, str]]) -> RecordWrite:
     """What a write is for, by what it puts: only a claim has an owner to put, and a release changes no status."""
     if "owner" in put:
-        return Wish(key, "claim")
-    return Wish(key, _SETTLING.get(put.get("status", {}).get("S", ""), "release"))
+        return RecordWrite(key, "claim")
+    return RecordWrite(key, _SETTLING.get(put.get("status", {}).get("S", ""), "release"))
 
 
 _SETTLING: dict[str, Move] = {"COMPLETED": "complete", "FAILED": "fail"}

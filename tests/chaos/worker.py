@@ -1,7 +1,7 @@
 """A worker, as Lambda would start one: `python -m tests.chaos.worker PORT`, one process, one invocation at a time.
 
-It runs the shipped consumer. All that is of the chaos here is the handler, which logs its start and its end, and what
-each kind of message makes it do. Whoever connects is told the process's id, then sends events and hears answers, a JSON
+It runs the shipped consumer. Only its handler belongs to chaos: it logs its start and its end, and does what the kind
+of each message demands. Whoever connects is told the process's id, then sends events and receives answers, a JSON
 object a line.
 """
 
@@ -15,18 +15,21 @@ import socket
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
-from pydantic import BaseModel, ConfigDict
 
+from app.transfers import Transfer
 from idempotent_receiver import DynamoDBStore, Message, PermanentError, Transaction, sqs_consumer
 from idempotent_receiver.dynamodb import client_config
 from idempotent_receiver.sqs.visibility import Backoff
 from local.cloud import ACCOUNT, LOOPBACK, REGION
-from tests.chaos.log import End, Log, Start, now_ms
+from local.overlay.plain import plain_consumer, write
+from local.workload.evidence import End, Log, Start, now_ms
+from local.workload.transfers import Kind, kind_of
 from tests.chaos.settings import (
     ACCOUNTS,
     CONCURRENCY,
@@ -37,7 +40,6 @@ from tests.chaos.settings import (
     TIMEOUT_SECONDS,
     Settings,
 )
-from tests.chaos.tale import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -46,25 +48,9 @@ LONGEST_RUN_SECONDS = 0.06
 HANG_SECONDS = 600.0
 
 
-class Transfer(BaseModel):
-    """What a message says."""
-
-    model_config = ConfigDict(strict=True)
-
-    name: str
-    kind: str
-    payer: str
-    payee: str
-    amount: int
-
-
-class Refused(ConnectionError):
-    """The handler fails, and might not the next time."""
-
-
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Lambda's context, of which the consumer wants the deadline."""
+    """Lambda's context, of which the consumer reads the deadline."""
 
     aws_request_id: str
     ends_ms: int
@@ -76,7 +62,7 @@ class Context:
 
 
 class Business:
-    """The handler: it posts a transfer, or does what else its message's kind wants."""
+    """The handler: it posts a transfer, or does whatever else its kind demands."""
 
     def __init__(self, worker: str, log: Log) -> None:
         self._worker = worker
@@ -85,33 +71,24 @@ class Business:
 
     def handle(self, transfer: Transfer, message: Message, tx: Transaction) -> str:
         """One run, logged where it starts and where it ends."""
-        self._log.write(
-            Start(
-                at_ms=now_ms(),
-                worker=self._worker,
-                key=message.key,
-                name=transfer.name,
-                attempt=message.attempt,
-                lease_until_ms=self.lease_until_ms,
-            )
-        )
-        ok = False
+        who, ok = {"worker": self._worker, "name": message.key}, False
+        self._log.write(Start(at_ms=now_ms(), lease_until_ms=self.lease_until_ms, **who))
         try:
             self._perform(transfer, message.attempt, tx)
             ok = True
         finally:
-            self._log.write(End(at_ms=now_ms(), worker=self._worker, key=message.key, ok=ok))
-        return transfer.name
+            self._log.write(End(at_ms=now_ms(), ok=ok, **who))
+        return transfer.transfer_id
 
     def _perform(self, transfer: Transfer, attempt: int, tx: Transaction) -> None:
-        time.sleep(random.Random(f"{transfer.name} {attempt}").uniform(0, LONGEST_RUN_SECONDS))
-        match Kind(transfer.kind):
+        time.sleep(random.Random(f"{transfer.transfer_id} {attempt}").uniform(0, LONGEST_RUN_SECONDS))
+        match kind_of(transfer.transfer_id):
             case Kind.REFUSED:
                 raise PermanentError("this account is closed")
             case Kind.HOPELESS:
-                raise Refused("the bank is away, and stays away")
+                raise ConnectionError("the bank is away, and stays away")
             case Kind.FLAKY if attempt == 1:
-                raise Refused("the bank is away")
+                raise ConnectionError("the bank is away")
             case Kind.HANGING if attempt == 1:
                 time.sleep(HANG_SECONDS)
             case Kind.NOTED:
@@ -120,19 +97,20 @@ class Business:
 
 
 def post(transfer: Transfer, tx: Transaction) -> None:
-    """Both sides of a transfer. Nothing here keeps it from being posted twice: an entry counts how often it was."""
-    for account, amount in ((transfer.payer, -transfer.amount), (transfer.payee, transfer.amount)):
+    """Both sides of a transfer. Nothing here prevents a second posting: an entry counts how often it was written."""
+    for account, amount in ((transfer.from_account, -transfer.amount), (transfer.to_account, transfer.amount)):
         tx.update(
             TableName=ACCOUNTS,
-            Key={"id": account},
+            Key={"account_id": account},
             UpdateExpression="ADD balance :amount",
             ExpressionAttributeValues={":amount": amount},
         )
+        names = {":transfer": transfer.transfer_id, ":account": account}
         tx.update(
             TableName=ENTRIES,
-            Key={"id": f"{transfer.name}#{account}"},
-            UpdateExpression="ADD times :once, amount :amount",
-            ExpressionAttributeValues={":once": 1, ":amount": amount},
+            Key={"entry_id": f"{transfer.transfer_id}#{account}"},
+            UpdateExpression="SET transfer_id = :transfer, account_id = :account ADD times :once, amount :amount",
+            ExpressionAttributeValues={":once": 1, ":amount": amount, **names},
         )
 
 
@@ -141,14 +119,15 @@ def consumer_of(settings: Settings, business: Business) -> Callable[[Any, Any], 
     session = boto3.Session(aws_access_key_id=ACCOUNT, aws_secret_access_key="test", region_name=REGION)
     # Time-outs that fit the short invocation; the proxy knows a worker by its user agent.
     quick = Config(connect_timeout=0.5, read_timeout=0.8, user_agent_extra=f"worker/{settings.worker}")
-    config = client_config().merge(quick)
-    dynamodb = session.client("dynamodb", endpoint_url=settings.endpoint_url, config=config)
+    made = partial(
+        session.client, endpoint_url=f"http://{LOOPBACK}:{settings.port}", config=client_config().merge(quick)
+    )
     if not settings.protected:
-        return _plain_consumer(dynamodb, business)
+        return plain_consumer(partial(_handle_plainly, made("dynamodb"), business))
     shipped = sqs_consumer(
-        DynamoDBStore(RECORDS, client=dynamodb),
+        DynamoDBStore(RECORDS, client=made("dynamodb")),
         concurrency=CONCURRENCY,
-        sqs=session.client("sqs", endpoint_url=settings.endpoint_url, config=config),
+        sqs=made("sqs"),
         dead_letter_queue=settings.dead_letter_queue_url,
         lease_margin_seconds=LEASE_MARGIN_SECONDS,
         stop_margin_seconds=STOP_MARGIN_SECONDS,
@@ -162,28 +141,12 @@ def consumer_of(settings: Settings, business: Business) -> Callable[[Any, Any], 
     return handle
 
 
-def _plain_consumer(dynamodb: Any, business: Business) -> Callable[[Any, Any], Any]:
-    """The control: a partial-batch handler as many are written."""
-    from idempotent_receiver.dynamodb.transactions import transact_items  # noqa: PLC0415  # only the control does so itself
-
-    def one(record: Mapping[str, Any]) -> None:
-        transfer, tx = Transfer.model_validate_json(record["body"]), Transaction()
-        receives = int(record["attributes"]["ApproximateReceiveCount"])
-        id, body = record["messageId"], record["body"]
-        business.handle(transfer, Message(id=id, key=id, body=body, raw_body=body, attempt=receives), tx)
-        if tx.actions:
-            dynamodb.transact_write_items(TransactItems=transact_items(tx.actions, table=RECORDS, id=id))
-
-    def handle(event: Mapping[str, Any], context: object) -> Mapping[str, Any]:
-        failed = []
-        for record in event["Records"]:
-            try:
-                one(record)
-            except Exception:  # noqa: BLE001  # that is what a plain handler does: whatever it was, try again
-                failed.append({"itemIdentifier": record["messageId"]})
-        return {"batchItemFailures": failed}
-
-    return handle
+def _handle_plainly(dynamodb: Any, business: Business, record: Mapping[str, Any]) -> None:
+    transfer, tx = Transfer.model_validate_json(record["body"]), Transaction()
+    receives = int(record["attributes"]["ApproximateReceiveCount"])
+    id, body = record["messageId"], record["body"]
+    business.handle(transfer, Message(id=id, key=id, body=body, raw_body=body, attempt=receives), tx)
+    write(dynamodb, tx)
 
 
 class Worker:
@@ -203,14 +166,13 @@ class Worker:
         context = Context(f"{self._settings.worker}.{self._invocations}", ends_ms)
         try:
             return self._consumer(event, context)
-        except Exception as error:  # noqa: BLE001  # whatever it raised, Lambda would take the batch for failed
+        except Exception as error:  # noqa: BLE001  # whatever it raised, Lambda would consider the batch failed
             return {"raised": f"{type(error).__name__}: {error}"}
 
 
 def main(port: int) -> None:
-    """Serve one connection after the other, until somebody ends us."""
-    settings = Settings.from_environment()
-    worker = Worker(settings)
+    """Serve one connection after the other, until somebody ends this process."""
+    worker = Worker(Settings.from_environment())
     with socket.create_server((LOOPBACK, port)) as server:
         while True:
             connection, _ = server.accept()

@@ -22,7 +22,7 @@ from localstack_client.session import Session
 
 from local.caller import Caller, api_url
 from local.cloud import ACCOUNT, REGION, ROOT
-from local.stage import LEGS
+from local.workload.stack_client import LEGS
 from tests.e2e.permissions import allowed, needed
 
 if TYPE_CHECKING:

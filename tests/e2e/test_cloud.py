@@ -191,7 +191,7 @@ def test_a_child_of_its_user_does_not_keep_it_up(folder: Path, monkeypatch: pyte
     monkeypatch.setattr("local.server.STOP_SECONDS", 30.0)
     with contextlib.ExitStack() as after:
         with running_cloud():
-            child = os.fork()  # holds all that we hold, the keeper's pipe too
+            child = os.fork()  # holds all that we hold, the supervisor's pipe too
             if child == 0:
                 time.sleep(60)
                 os._exit(0)

@@ -19,7 +19,8 @@ from local import run, sandbox
 from local.cloud import ROOT, embedded_cloud, running_cloud
 from local.deploy import HOST_BUILD, deploy
 from local.server import ServerError, free_port
-from local.show import Show
+from local.workload import deployment
+from local.workload.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,10 +122,10 @@ def test_where_functions_are_in_containers_it_is_played_without_the_kills(
     for name, value in naming(cloud, N="20").items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("local.cloud._is_ministack", lambda _endpoint_url: False)
-    monkeypatch.setattr(run, "LAMBDA_BUILD", HOST_BUILD)  # that cloud has this machine's Python all the same
+    monkeypatch.setattr(deployment, "LAMBDA_BUILD", HOST_BUILD)  # that cloud has this machine's Python all the same
     monkeypatch.setattr(run, "REMOTE", run.LOCAL)
 
-    status = run.perform(Show())
+    status = run.perform(Report())
 
     out = capsys.readouterr().out
     books = json.loads(out.splitlines()[-1])
@@ -136,7 +137,7 @@ def test_where_functions_are_in_containers_it_is_played_without_the_kills(
 
     monkeypatch.setenv("PROTECTION", "off")
     with pytest.raises(ValueError, match="PROTECTION=off needs functions that are processes"):
-        run.perform(Show())
+        run.perform(Report())
 
 
 def test_a_stack_is_not_left_by_who_fails_either(

@@ -19,8 +19,8 @@ import pytest
 
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
 from local.cloud import ACCOUNT, REGION
-from local.stage import Stage
-from local.story import CURRENCY, Kind, tell
+from local.workload.stack_client import StackClient
+from local.workload.transfers import CURRENCY, DEATHS, Kind, generate
 from tests.e2e.deployed import eventually
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ def bank(request: pytest.FixtureRequest, banks: list[Deployed]) -> Iterator[Depl
 
 
 @pytest.fixture
-def stage(bank: Deployed) -> Stage:
-    """The same, as the story of `make run` has it."""
+def client(bank: Deployed) -> StackClient:
+    """The same, as the workload of `make run` has it."""
     sqs, dynamodb, functions = (bank.aws.client(name) for name in ("sqs", "dynamodb", "lambda"))
-    return Stage(stack=bank.stack, sqs=sqs, dynamodb=dynamodb, functions=functions)
+    return StackClient(stack=bank.stack, sqs=sqs, dynamodb=dynamodb, functions=functions)
 
 
 def environment(bank: Deployed) -> dict[str, str]:
@@ -150,17 +150,17 @@ def dead_now(bank: Deployed) -> int:
 
 
 def test_the_leftovers_of_a_run_come_back_as_far_as_they_can_and_the_books_balance(
-    bank: Deployed, stage: Stage
+    bank: Deployed, client: StackClient
 ) -> None:
-    """The story's own dead letters, and one of each that a short story has not."""
-    story = tell(SEED, MESSAGES, prefix=f"{time.monotonic_ns()}-", kills=False)
-    kinds = story.kinds
-    stage.open_accounts(story.opening, CURRENCY)
+    """The workload's own dead letters, and one of each that a short workload has not."""
+    workload = generate(SEED, MESSAGES, prefix=f"{time.monotonic_ns()}-", without=DEATHS)
+    kinds = {message.name: message.kind for message in workload.messages}
+    client.open_accounts(workload.opening, CURRENCY)
     for start in range(0, MESSAGES, 10):
-        stage.send(story.parts[start : start + 10])
+        client.send(workload.messages[start : start + 10])
     bank.drained()
     bank.pause()
-    payer, payee = (next(name for name in story.opening if "account-0" + n in name) for n in "01")
+    payer, payee = (next(name for name in workload.opening if "account-0" + n in name) for n in "01")
     more = [
         {**bank.transfer(payer, payee, 1, kind=kind), "currency": CURRENCY} for kind in ("fails1", "done", "throttled")
     ]
@@ -179,7 +179,7 @@ def test_the_leftovers_of_a_run_come_back_as_far_as_they_can_and_the_books_balan
 
     _, listed = receiver(bank, "dlq", "list")
 
-    died = {kind for name, kind in kinds.items() if name in story.dead_lettered}
+    died = {kind for name, kind in kinds.items() if name in workload.dead_lettered}
     assert died == {Kind.GARBAGE, Kind.OVERDRAWN, Kind.UNKNOWN}
     reasons = " | ".join(group["reason"] for group in listed["groups"])
     for part in (
@@ -192,40 +192,39 @@ def test_the_leftovers_of_a_run_come_back_as_far_as_they_can_and_the_books_balan
         assert part in reasons
     for part in ("never claimed", "done: its acknowledgement was lost"):
         assert part in reasons
-    assert listed["letters"] == len(story.dead_lettered) + 4 == dead_now(bank)
+    assert listed["letters"] == len(workload.dead_lettered) + 4 == dead_now(bank)
 
     # The causes are mended: who could not pay now can, and who was unknown is a customer.
-    funds = {name: 10**9 for name in story.opening if "empty" in name}
+    funds = {name: 10**9 for name in workload.opening if "empty" in name}
     unknown = {
         account
-        for name, sides in story.sides.items()
-        for account in sides
-        if account not in story.opening and kinds[name] is Kind.UNKNOWN
+        for message in workload.messages
+        for account in (message.payer, message.payee)
+        if account not in workload.opening and message.kind is Kind.UNKNOWN
     }
-    stage.open_accounts({**funds, **dict.fromkeys(unknown, 10**9)}, CURRENCY)
+    client.open_accounts({**funds, **dict.fromkeys(unknown, 10**9)}, CURRENCY)
     code, told = receiver(bank, "dlq", "redrive", "--include-permanent", "--yes")
     bank.drained()
 
-    garbage = [name for name in story.dead_lettered if kinds[name] is Kind.GARBAGE]
+    garbage = [name for name in workload.dead_lettered if kinds[name] is Kind.GARBAGE]
     assert code == 1
-    assert told["plan"] == {"MOVE": len(story.dead_lettered) + 2, "DONE": 1, "CONFLICT": 1}
-    assert (told["moved"], told["dropped"]) == (len(story.dead_lettered) + 2, 1)
+    assert told["plan"] == {"MOVE": len(workload.dead_lettered) + 2, "DONE": 1, "CONFLICT": 1}
+    assert (told["moved"], told["dropped"]) == (len(workload.dead_lettered) + 2, 1)
     # On a FIFO queue the run looks again at what came up behind, and may meet garbage that has failed once more.
     left = [each["verdict"] for each in told["left"] if "failed again" not in each["why"]]
     assert left == ["CONFLICT"]
     _, listed = receiver(bank, "dlq", "list")
     again = Counter(each["verdict"] for group in listed["groups"] for each in group["letters"])
     assert again == {"PERMANENT": len(garbage), "CONFLICT": 1}
-    sides = story.sides | {each["transfer_id"]: (payer, payee) for each in more}
-    entries = stage.entries_of(sides)
+    entries = client.entries_of([*kinds, *(each["transfer_id"] for each in more)])
     can_be_posted = (set(kinds) - set(garbage)) | {each["transfer_id"] for each in more}
     assert Counter(entry.transfer for entry in entries) == Counter(dict.fromkeys(can_be_posted, 2))
-    opened = {**story.opening, **funds, **dict.fromkeys(unknown, 10**9)}
+    opened = {**workload.opening, **funds, **dict.fromkeys(unknown, 10**9)}
     moved: Counter[str] = Counter()
     for entry in entries:
         moved[entry.account] += entry.amount
     assert sum(moved.values()) == 0
-    for account, balance in stage.balances(list(opened)).items():
+    for account, balance in client.balances(list(opened)).items():
         assert balance == opened[account] + moved[account], account
 
 

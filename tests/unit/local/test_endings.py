@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from local.books import DeadLetter
 from local.endings import ending, told_of
+from local.workload.reconciliation import DeadLetter
 
 LETTER = DeadLetter(message_id="m-1", reason="account alice is unknown", receipt_handle="r")
 PERMANENT = {

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 from botocore.exceptions import NoCredentialsError, NoRegionError
 
-from local.console import Terminal
 from local.program import ENDING, IN_VAIN, INTERRUPTED, run_to_its_end
 from local.server import ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from local.workload.report import Report
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +27,8 @@ def handlers() -> Iterator[None]:
         signal.signal(each, handler)
 
 
-def raising(error: BaseException) -> Callable[[], int]:
-    def perform() -> int:
+def raising(error: BaseException) -> Callable[[Report], int]:
+    def perform(report: Report) -> int:
         raise error
 
     return perform
@@ -43,17 +44,17 @@ def raising(error: BaseException) -> Callable[[], int]:
     ],
 )
 def test_a_failure_is_told_in_a_line(error: Exception, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_to_its_end(raising(error), Terminal()) == IN_VAIN
+    assert run_to_its_end(raising(error)) == IN_VAIN
     assert said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("number", ENDING)
 def test_a_signal_is_answered_at_once(number: signal.Signals, capfd: pytest.CaptureFixture[str]) -> None:
-    def perform() -> int:
+    def perform(report: Report) -> int:
         os.kill(os.getpid(), number)
         raise AssertionError("it goes on")
 
-    assert run_to_its_end(perform, Terminal()) == INTERRUPTED
+    assert run_to_its_end(perform) == INTERRUPTED
     told = capfd.readouterr()
     assert "clearing up" in told.err
     assert "stopped, and cleared up" in told.out
@@ -61,4 +62,4 @@ def test_a_signal_is_answered_at_once(number: signal.Signals, capfd: pytest.Capt
 
 def test_a_mistake_of_ours_is_not_hidden() -> None:
     with pytest.raises(KeyError):
-        run_to_its_end(raising(KeyError("a mistake")), Terminal())
+        run_to_its_end(raising(KeyError("a mistake")))

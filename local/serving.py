@@ -1,0 +1,65 @@
+"""HTTP servers of this process, on loopback: the fake service, and the proxy of chaos."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+class Respond(Protocol):
+    """Answers one request; called in the thread of its connection."""
+
+    def __call__(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes] | None:
+        """Return status and body; None breaks the connection."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False  # a request that is held must not hold up the end
+    request_queue_size = 128
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of connections that break: workers are killed here."""
+
+
+def server_of(respond: Respond, port: int = 0) -> ThreadingHTTPServer:
+    """A server on this port of 127.0.0.1, or on a free one, that is yet to be started."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+        wbufsize = -1  # the head and the body go out together
+
+        def do_POST(self) -> None:
+            length = int(self.headers.get("Content-Length", 0))
+            body = self.rfile.read(length)
+            # Whoever sent half a request is dead.
+            answer = respond(self.path, self.headers, body) if len(body) == length else None  # type: ignore[arg-type]
+            if answer is None:
+                self.close_connection = True
+                return
+            # Without the checksum that DynamoDB sends: the body it was taken of may have been changed.
+            self.send_response_only(answer[0])
+            self.send_header("Content-Type", "application/x-amz-json-1.0")
+            self.send_header("Content-Length", str(len(answer[1])))
+            self.end_headers()
+            self.wfile.write(answer[1])
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing: the log that counts is the run's own."""
+
+    return _Server(("127.0.0.1", port), Handler)
+
+
+@contextlib.contextmanager
+def serving(respond: Respond) -> Iterator[int]:
+    """Serve for the length of the block, on the port that is given."""
+    with server_of(respond) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        yield server.server_port
+        server.shutdown()

@@ -1,0 +1,145 @@
+"""What must be true after `make run WORKFLOW=1`, beside what must be true after every run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from local.workload.reconciliation import Reconciliation
+from local.workload.transfers import DEATHS, FAILING, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from local.workload.transfers import TransferMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """One execution: of which transfer, how it ended, and what its key's record says now (None: there is none)."""
+
+    transfer: str
+    status: str
+    record: str | None
+    arn: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkflowReconciliation(Reconciliation):
+    """Transfers by the workflow end COMPLETED or FAILED; one that fails leaves no dead letter."""
+
+    executions: Sequence[Execution]
+    repeats: int
+    swept: int
+    killed: int = 0
+
+    @cached_property
+    def done(self) -> frozenset[str]:
+        """The transfers whose record says so; in the control, whose money arrived."""
+        if not self.protected:
+            return frozenset(message.name for message in self.workload.messages if self._arrived(message))
+        return frozenset(each.transfer for each in self.executions if each.record == "COMPLETED")
+
+    @cached_property
+    def completed(self) -> frozenset[str]:
+        """Likewise: whether the money arrived is asked elsewhere."""
+        return self.done
+
+    @cached_property
+    def failed(self) -> frozenset[str]:
+        """The transfers whose record says so; in the control, all others that have an execution."""
+        if not self.protected:
+            return frozenset(each.transfer for each in self.executions) - self.done
+        return frozenset(each.transfer for each in self.executions if each.record == "FAILED")
+
+    @cached_property
+    def as_expected(self) -> frozenset[str]:
+        """The transfers that ended as their kind says; a credit whose execution was stopped may or may not arrive."""
+        aborted = frozenset(self.workload.of_kind(Kind.ABORTED))
+        failing = frozenset(name for name, message in self.workload.by_name.items() if message.kind in FAILING)
+        return (self.done - failing) | (self.failed & (failing | aborted))
+
+    @cached_property
+    def doubled(self) -> int:
+        """Executions beyond one for each transfer."""
+        return sum(count - 1 for count in Counter(each.transfer for each in self.executions).values())
+
+    @cached_property
+    def receipts(self) -> int:
+        """Transfers whose receipt the consumer has entered, which moves nothing."""
+        return sum(self._receipts(name) for name in self.posted)
+
+    def _receipts(self, name: str) -> int:
+        payee = self.workload.by_name[name].payee
+        return sum(entry.amount == 0 and entry.account == payee for entry in self.posted[name])
+
+    def _arrived(self, message: TransferMessage) -> bool:
+        return any(e.account == message.payee and e.amount > 0 for e in self.posted.get(message.name, []))
+
+    @cached_property
+    def half_way(self) -> list[str]:
+        """Transfers of which something was taken that neither arrived nor came back, or whose record disagrees."""
+        return [message.name for message in self.workload.messages if not self._whole(message)]
+
+    def _whole(self, message: TransferMessage) -> bool:
+        agrees = (message.name in self.done) == self._arrived(message)
+        return agrees and sum(entry.amount for entry in self.posted.get(message.name, [])) == 0
+
+    @cached_property
+    def balanced(self) -> bool:
+        """Whether no money came or went or is on its way, and every account is where its entries say."""
+        return self.agreed and not self.half_way and set(self.closing) == set(self.workload.opening)
+
+    @property
+    def must_be_zero(self) -> dict[str, int]:
+        """What must not happen."""
+        dying = sum(message.kind in DEATHS for message in self.workload.messages)
+        aborted = bool(self.workload.of_kind(Kind.ABORTED))
+        return {
+            "not as expected": len(self.sent) - len(self.as_expected),
+            "unfinished": self.unfinished,
+            "doubled": self.doubled,
+            "receipts missing": len(self.done) - self.receipts,
+            "dead letters": len(self.dead_letters),
+            "kills that did not happen": dying - self.killed,
+            "aborts that did not happen": int(aborted and self.aborted == 0),
+        }
+
+    @cached_property
+    def complaints(self) -> list[str]:
+        """What is not as promised, or did not happen; nothing, if all is well."""
+        wrong = sorted(frozenset(self.sent) - self.as_expected)
+        found = [f"{name} is {count}, not 0" for name, count in self.must_be_zero.items() if count]
+        found += [f"not as expected: {', '.join(wrong[:5])}"] if wrong else []
+        found += [] if self.balanced else [f"the books do not balance {self.half_way[:5]}"]
+        return found if self.gave_up is None else [*found, f"gave up waiting: {self.gave_up}"]
+
+    @cached_property
+    def unfinished(self) -> int:
+        """Transfers that are in progress, or of which nothing is known."""
+        return len(frozenset(self.sent) - self.done - self.failed)
+
+    @cached_property
+    def aborted(self) -> int:
+        """Executions that were stopped from outside."""
+        return sum(each.status == "ABORTED" for each in self.executions)
+
+    def line(self) -> dict[str, Any]:
+        """What the last line of output says."""
+        return {
+            "asked": len(self.sent),
+            "completed": len(self.done),
+            "failed": len(self.failed),
+            "as_expected": len(self.as_expected),
+            "executions": len(self.executions),
+            "repeats": self.repeats,
+            "killed": self.killed,
+            "aborted": self.aborted,
+            "swept": self.swept,
+            "receipts": self.receipts,
+            "unfinished": self.unfinished,
+            "doubled": self.doubled,
+            "balanced": self.balanced,
+        }

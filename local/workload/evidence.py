@@ -1,0 +1,167 @@
+"""The evidence of a run: what handlers, the fake service, a proxy and an event source mapping saw, a line each.
+
+A file of lines belongs to one process. Every line is one write to a file that is opened for appending, so it is there
+whole or not at all, whatever happens to the process a moment later.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What every line says: when it happened."""
+
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenOfWorker(Seen):
+    """`worker` is the name of a process; where processes have none, the id of its invocation."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery(SeenOfWorker):
+    """A message was given to a worker. `done` says that its transfer had been posted by then, if anybody looked.
+
+    Here and below, `name` is the transfer's id or the message's key, whichever the observer knew; None if neither.
+    """
+
+    name: str | None
+    done: bool = False
+    again: bool = False
+    """Whether an event source mapping gave the same batch out before, as SQS may."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start(SeenOfWorker):
+    """A handler was entered. Its claim may hold until `lease_until_ms` unless it is settled before."""
+
+    name: str
+    lease_until_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End(SeenOfWorker):
+    """A handler is over. For the fake service so is its transaction, and `ok` says that it was committed."""
+
+    name: str
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Seen):
+    """The outside effect was asked for, and happened if `accepted`; `done`: its transfer had been posted by then."""
+
+    name: str
+    accepted: bool
+    done: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill(SeenOfWorker):
+    """A worker was sent SIGKILL: at random, or because its time was over."""
+
+    overdue: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freeze(SeenOfWorker):
+    """A worker was sent SIGSTOP."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thaw(SeenOfWorker):
+    """A worker was sent SIGCONT, long after its leases had ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledged(SeenOfWorker):
+    """A worker's answer left the message out of its failures. `deleted` is False if SQS was not told."""
+
+    name: str
+    deleted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken(SeenOfWorker):
+    """An invocation raised, or listed what was not in its event."""
+
+    why: str
+
+
+Move = Literal["claim", "complete", "fail", "release"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write(SeenOfWorker):
+    """DynamoDB applied a worker's write of a record: after `at_ms`, and before `done_ms`."""
+
+    done_ms: int
+    name: str
+    move: Move
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal(SeenOfWorker):
+    """DynamoDB refused a worker's write of a record because of another record, which `owner` had claimed."""
+
+    name: str
+    move: Move
+    owner: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault(SeenOfWorker):
+    """A request met with a network fault."""
+
+    fault: str
+
+
+Line = Delivery | Start | End | Call | Kill | Freeze | Thaw | Acknowledged | Broken | Write | Refusal | Fault
+
+_LINES = {kind.__name__: kind for kind in get_args(Line)}
+
+
+def now_ms() -> int:
+    """The machine's clock, which all processes share."""
+    return time.time_ns() // 1_000_000
+
+
+class Log:
+    """A file of lines; threads may share it. `durable`: a line is on the disk when `write` returns."""
+
+    def __init__(self, path: Path, *, durable: bool = False) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._durable = durable
+
+    def write(self, line: Line) -> None:
+        """Append a line."""
+        text = json.dumps({"line": type(line).__name__, **asdict(line)}) + "\n"
+        os.write(self._file, text.encode())
+        if self._durable:
+            os.fsync(self._file)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+def lines_of(folder: Path) -> list[Line]:
+    """All lines of all files, by their time."""
+    found: list[Line] = []
+    for path in sorted(folder.glob("*.jsonl")):
+        for text in path.read_text().splitlines():
+            told = json.loads(text)
+            found.append(_LINES[told.pop("line")](**told))
+    return sorted(found, key=lambda line: line.at_ms)

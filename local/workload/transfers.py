@@ -1,0 +1,260 @@
+"""What is sent: transfers between accounts, each with what happens to it on its way. A seed and a number determine all.
+
+Nothing here sends, reads a clock or asks AWS. How a message must end follows from its kind alone, whatever the order in
+which messages are handled: every payer is funded for all that the workload asks of it, and an account that is to be
+overdrawn never receives anything.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+CURRENCY = "EUR"
+FUNDED_ACCOUNTS = 12
+EMPTY_ACCOUNTS = 3
+LARGEST_AMOUNT = 10_000
+EMPTY_BALANCE = 50
+
+
+class Kind(StrEnum):
+    """What happens to a message on its way. The values are for people; a transfer's id contains the member's name."""
+
+    GOOD = "good"
+    FLAKY = "refused at first"
+    AGAIN = "delivered again when done"
+    AT_ONCE = "delivered three times at once"
+    POSTED = "asked for three times over HTTP"
+    GARBAGE = "does not parse"
+    OVERDRAWN = "payer cannot pay"
+    UNKNOWN = "account unknown"
+    KILLED_BEFORE = "worker killed before its transaction"
+    KILLED_AFTER = "worker killed after its transaction"
+    # Chaos: what its handler does.
+    NOTED = "writes nothing"
+    HANGING = "hangs once"
+    REFUSED = "refused for good"
+    HOPELESS = "always fails"
+    # The workflow: where a process dies, or what else happens.
+    REPEATED = "asked for three times at once"
+    ABORTED = "execution stopped after its debit"
+    DEBIT_BEFORE = "killed before its debit"
+    DEBIT_AFTER = "killed after its debit"
+    CREDIT_BEFORE = "killed before its credit"
+    CREDIT_AFTER = "killed after its credit"
+    RECEIPT_BEFORE = "killed before its receipt"
+    RECEIPT_AFTER = "killed after its receipt"
+    REFUND_BEFORE = "killed before its refund"
+    REFUND_AFTER = "killed after its refund"
+    START_BEFORE = "killed before its start, never asked for again"
+    START_AFTER = "killed after its start, never asked for again"
+    START_BEFORE_AGAIN = "killed before its start, asked for again"
+    START_AFTER_AGAIN = "killed after its start, asked for again"
+
+
+DEATHS = {
+    Kind.KILLED_BEFORE: "post.before",
+    Kind.KILLED_AFTER: "post.after",
+    Kind.DEBIT_BEFORE: "debit.before",
+    Kind.DEBIT_AFTER: "debit.after",
+    Kind.CREDIT_BEFORE: "credit.before",
+    Kind.CREDIT_AFTER: "credit.after",
+    Kind.RECEIPT_BEFORE: "receipt.before",
+    Kind.RECEIPT_AFTER: "receipt.after",
+    Kind.REFUND_BEFORE: "refund.before",
+    Kind.REFUND_AFTER: "refund.after",
+    Kind.START_BEFORE: "start.before",
+    Kind.START_AFTER: "start.after",
+    Kind.START_BEFORE_AGAIN: "start.before",
+    Kind.START_AFTER_AGAIN: "start.after",
+}
+"""The place at which a message's process dies, once: before or after the write, or the start, of that name."""
+
+HOLDS = {Kind.AT_ONCE: "handler", Kind.ABORTED: "credit.before"}
+"""The place at which a message's process waits, once, for what is to happen to it meanwhile."""
+
+TO_NOBODY = frozenset({Kind.UNKNOWN, Kind.REFUND_BEFORE, Kind.REFUND_AFTER})
+FAILING = TO_NOBODY | {Kind.GARBAGE, Kind.OVERDRAWN, Kind.REFUSED, Kind.HOPELESS}
+"""These must end as dead letters, or as failed workflows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """What a workload is made of: one message in so many is of this kind, and at least one; all others are good."""
+
+    shares: Mapping[Kind, int]
+    fewest: int = 1
+
+
+RUN = Mix(
+    {
+        **dict.fromkeys((Kind.FLAKY, Kind.AGAIN, Kind.POSTED, Kind.GARBAGE, Kind.OVERDRAWN, Kind.UNKNOWN), 25),
+        **dict.fromkeys((Kind.KILLED_BEFORE, Kind.KILLED_AFTER, Kind.AT_ONCE), 100),
+    },
+    fewest=20,
+)
+CHAOS = Mix(
+    {Kind.NOTED: 5, Kind.FLAKY: 20, Kind.REFUSED: 50, Kind.GARBAGE: 100, Kind.HANGING: 1000, Kind.HOPELESS: 1000}
+)
+WORKFLOW = Mix(
+    {Kind.REPEATED: 10, Kind.ABORTED: 13, Kind.OVERDRAWN: 17, Kind.UNKNOWN: 17}
+    | {kind: 17 for kind in DEATHS if kind not in RUN.shares}
+)
+APART = (Kind.KILLED_BEFORE, Kind.KILLED_AFTER, Kind.AT_ONCE)
+"""These are sent far from each other, so that two of them hardly ever share a batch: a worker that is killed takes its
+whole batch with it, and a message has only five deliveries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferMessage:
+    """One message. `name` is its transfer's id, even if the body is too broken to contain it."""
+
+    name: str
+    kind: Kind
+    payer: str
+    payee: str
+    amount: int
+    body: str
+
+    @property
+    def transfer(self) -> dict[str, Any]:
+        """The transfer, as the application reads it from the body."""
+        return transfer_of(self.name, self.payer, self.payee, self.amount)
+
+
+def transfer_of(name: str, payer: str, payee: str, amount: int) -> dict[str, Any]:
+    """A transfer as the application expects it."""
+    ends = {"from_account": payer, "to_account": payee}
+    return {"transfer_id": name, **ends, "amount": amount, "currency": CURRENCY}
+
+
+def message_of(name: str, kind: Kind, payer: str, payee: str, amount: int) -> TransferMessage:
+    """The message that asks for this transfer."""
+    body = json.dumps(transfer_of(name, payer, payee, amount))
+    return TransferMessage(name=name, kind=kind, payer=payer, payee=payee, amount=amount, body=body)
+
+
+def kind_of(name: str) -> Kind:
+    """The kind that a transfer's id contains; good if it contains none, as the ids that the API assigns."""
+    _, _, kind = name.rpartition("-")[0].rpartition("-")
+    return Kind.__members__.get(kind.upper(), Kind.GOOD)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """All messages in the order of sending, and the balances that the accounts are opened with."""
+
+    messages: tuple[TransferMessage, ...]
+    opening: Mapping[str, int]
+
+    @cached_property
+    def by_name(self) -> Mapping[str, TransferMessage]:
+        """Each message, by its transfer's id."""
+        return {message.name: message for message in self.messages}
+
+    @cached_property
+    def completed(self) -> frozenset[str]:
+        """What must be completed in the end."""
+        return frozenset(self.by_name) - self.dead_lettered
+
+    @cached_property
+    def dead_lettered(self) -> frozenset[str]:
+        """What must be in the dead-letter queue in the end."""
+        return frozenset(message.name for message in self.messages if message.kind in FAILING)
+
+    def of_kind(self, kind: Kind) -> list[str]:
+        """The names of the messages of this kind."""
+        return [message.name for message in self.messages if message.kind is kind]
+
+
+def generate(seed: int, number: int, mix: Mix = RUN, *, prefix: str = "", without: Collection[Kind] = ()) -> Workload:
+    """Return this seed's workload of so many messages. `prefix` keeps its names apart from those of other runs."""
+    if number < mix.fewest:
+        raise ValueError(f"N must be at least {mix.fewest}, to have one message of each kind; it is {number}")
+    chance = random.Random(seed)
+    names = _Names(f"{prefix}{seed}-")
+    kinds = _kinds(number, {kind: share for kind, share in mix.shares.items() if kind not in without}, chance)
+    messages = tuple(_message(kind, place, names, chance) for place, kind in enumerate(kinds))
+    asked: Counter[str] = Counter()
+    for message in messages:
+        asked[message.payer] += message.amount
+    opening = {account: asked[account] for account in names.funded} | dict.fromkeys(names.empty, EMPTY_BALANCE)
+    return Workload(messages=messages, opening=opening)
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The names of one workload's accounts and transfers."""
+
+    prefix: str
+
+    def transfer(self, kind: Kind, place: int) -> str:
+        return f"{self.prefix}{kind.name.lower()}-{place:05}"
+
+    @property
+    def funded(self) -> list[str]:
+        return [f"{self.prefix}account-{place:02}" for place in range(FUNDED_ACCOUNTS)]
+
+    @property
+    def empty(self) -> list[str]:
+        return [f"{self.prefix}empty-{place:02}" for place in range(EMPTY_ACCOUNTS)]
+
+    @property
+    def unknown(self) -> str:
+        return f"{self.prefix}nobody"
+
+
+def _kinds(number: int, shares: Mapping[Kind, int], chance: random.Random) -> Sequence[Kind]:
+    kinds = [kind for kind, share in shares.items() for _ in range(max(1, number // share))][:number]
+    apart = [kind for kind in kinds if kind in APART]
+    mixed = [kind for kind in kinds if kind not in APART] + [Kind.GOOD] * (number - len(kinds))
+    chance.shuffle(apart)
+    chance.shuffle(mixed)
+    mixed.sort(key=lambda kind: kind is not Kind.HOPELESS)  # first, because they take the longest
+    for place, kind in enumerate(apart):
+        stride = number // len(apart)
+        mixed.insert(place * stride + chance.randrange(max(1, stride // 2)), kind)
+    return mixed
+
+
+def _message(kind: Kind, place: int, names: _Names, chance: random.Random) -> TransferMessage:
+    name, amount = names.transfer(kind, place), chance.randint(1, LARGEST_AMOUNT)
+    payer, payee = chance.sample(names.funded, 2)
+    if kind is Kind.OVERDRAWN:
+        payer, amount = chance.choice(names.empty), amount + EMPTY_BALANCE
+    elif kind is Kind.UNKNOWN and chance.random() < 0.5:
+        payer = names.unknown
+    elif kind in TO_NOBODY:
+        payee = names.unknown
+    message = message_of(name, kind, payer, payee, amount)
+    if kind is not Kind.GARBAGE:
+        return message
+    return TransferMessage(
+        name=name, kind=kind, payer=payer, payee=payee, amount=amount, body=_garbage(message.transfer, chance)
+    )
+
+
+def _garbage(transfer: dict[str, Any], chance: random.Random) -> str:
+    """Break a transfer in one of the ways that producers find."""
+    whole = json.dumps(transfer)
+    missing = {name: value for name, value in transfer.items() if name != "to_account"}
+    return chance.choice(
+        [
+            whole[: len(whole) // 2],
+            f"transfer {transfer['transfer_id']}, please",
+            json.dumps([transfer]),
+            json.dumps(missing),
+            json.dumps({**transfer, "amount": -transfer["amount"]}),
+            json.dumps({**transfer, "amount": str(transfer["amount"])}),
+            json.dumps({**transfer, "to_account": transfer["from_account"]}),
+            json.dumps({**transfer, "note": "a field that nobody asked for"}),
+        ]
+    )

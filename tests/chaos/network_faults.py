@@ -1,0 +1,214 @@
+"""What may happen to a request on its way, and to its answer. Pure, but for the chance that is passed in.
+
+A fault says what arrives in a request's place (None: nothing), and what the client is told in the answer's place (None:
+the connection breaks). AWS documents what its codes mean with each operation; these are those that a client must live
+with.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.chaos.shuffle_bag import ShuffleBag
+
+Json = dict[str, Any]
+Answer = tuple[int, Json]
+
+LONGEST_DELAY_SECONDS = 8.0
+"""How long a request may be on its way; its sender gave up long before, and may be dead."""
+
+DYNAMODB = "com.amazonaws.dynamodb.v20120810#"
+
+
+def _as_it_is(request: Json) -> Json | None:
+    return request
+
+
+def _nothing(request: Json) -> Json | None:
+    return None
+
+
+def _as_answered(request: Json, answer: Answer | None) -> Answer | None:
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkFault:
+    """What happens to one request, under the name by which it is counted.
+
+    `arriving` makes of the request what arrives, `told` of request and answer what the client is told; it is given None
+    where nothing arrived. Without them neither is changed.
+    """
+
+    name: str
+    delay_seconds: float = 0.0
+    arriving: Callable[[Json], Json | None] = _as_it_is
+    told: Callable[[Json, Answer | None], Answer | None] = _as_answered
+
+
+def answer_dropped() -> NetworkFault:
+    """The request takes effect, and the connection breaks before the answer."""
+    return NetworkFault("answer dropped", told=lambda request, answer: None)
+
+
+def failed_after(status: int) -> NetworkFault:
+    """The request takes effect, and the answer says that the service has failed."""
+    return NetworkFault("5xx, applied", told=lambda request, answer: (status, _error("InternalServerError")))
+
+
+def refused(status: int, code: str, name: str = "5xx, not applied") -> NetworkFault:
+    """The request has no effect, and the answer says so, or says nothing that could be relied on."""
+    return NetworkFault(name, arriving=_nothing, told=lambda request, answer: (status, _error(code)))
+
+
+def statements_refused(places: frozenset[int], code: str) -> NetworkFault:
+    """Some statements of a batch are not executed, and their answers say so; the others' do not mention it."""
+
+    def arriving(request: Json) -> Json | None:
+        kept = [statement for place, statement in enumerate(request["Statements"]) if place not in places]
+        return {**request, "Statements": kept} if kept else None
+
+    def told(request: Json, answer: Answer | None) -> Answer | None:
+        if answer is not None and answer[0] != 200:
+            return answer
+        others = iter([] if answer is None else answer[1]["Responses"])
+        number = range(len(request["Statements"]))
+        return 200, {"Responses": [_statement_error(code) if place in places else next(others) for place in number]}
+
+    return NetworkFault("statement refused, not applied", arriving=arriving, told=told)
+
+
+def statements_in_doubt(places: frozenset[int]) -> NetworkFault:
+    """All statements of a batch are executed, and for some the answer says that the service has failed."""
+
+    def told(request: Json, answer: Answer | None) -> Answer | None:
+        if answer is None or answer[0] != 200:
+            return answer
+        doubt = _statement_error("InternalServerError")
+        return 200, {
+            "Responses": [doubt if place in places else one for place, one in enumerate(answer[1]["Responses"])]
+        }
+
+    return NetworkFault("statement in doubt, applied", told=told)
+
+
+def keys_unprocessed(places: frozenset[int]) -> NetworkFault:
+    """Some keys of a batch are not read, and the answer returns them."""
+
+    def split(request: Json, *, unprocessed: bool) -> Json:
+        ((table, asked),) = request["RequestItems"].items()
+        keys = [key for place, key in enumerate(asked["Keys"]) if (place in places) == unprocessed]
+        return {table: {**asked, "Keys": keys}} if keys else {}
+
+    def arriving(request: Json) -> Json | None:
+        kept = split(request, unprocessed=False)
+        return {**request, "RequestItems": kept} if kept else None
+
+    def told(request: Json, answer: Answer | None) -> Answer | None:
+        if answer is not None and answer[0] != 200:
+            return answer
+        found: Json = {"Responses": {}} if answer is None else answer[1]
+        return 200, {**found, "UnprocessedKeys": split(request, unprocessed=True)}
+
+    return NetworkFault("keys unprocessed", arriving=arriving, told=told)
+
+
+def cancelled(culprit: int, code: str) -> NetworkFault:
+    """A transaction is cancelled because of one of its actions, and none of it takes effect."""
+
+    def told(request: Json, answer: Answer | None) -> Answer | None:
+        number = range(len(request["TransactItems"]))
+        reasons = [{"Code": code if place == culprit else "None"} for place in number]
+        return 400, {**_error("TransactionCanceledException"), "CancellationReasons": reasons}
+
+    return NetworkFault("transaction cancelled", arriving=_nothing, told=told)
+
+
+def _error(code: str) -> Json:
+    return {"__type": DYNAMODB + code, "message": "chaos"}
+
+
+def _statement_error(code: str) -> Json:
+    return {"Error": {"Code": code, "Message": ""}}
+
+
+CODES = ("ThrottlingError", "ProvisionedThroughputExceeded", "RequestLimitExceeded", "TransactionConflict")
+REASONS = ("TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded")
+
+EVERY_REQUEST = ("slow",) * 6 + ("late", "dropped", "dropped", "failed after", "failed after", "unavailable", "failing")
+"""What any request may meet, whatever it asks for; each token once in EVERY_REQUEST_IN requests."""
+EVERY_REQUEST_IN = 120
+
+OF_AN_OPERATION = {
+    "BatchExecuteStatement": ("statements refused", "statements refused", "statements in doubt"),
+    "BatchGetItem": ("keys",),
+    "TransactWriteItems": ("cancelled",),
+    "PutItem": ("throttled",),
+    "UpdateItem": ("throttled",),
+}
+"""What only requests of that operation may meet; each token once in OF_AN_OPERATION_IN of them."""
+OF_AN_OPERATION_IN = 20
+
+
+class NetworkFaults:
+    """Chooses faults for requests, by a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._chance = random.Random(f"{seed} faults")
+        self._general: ShuffleBag[str] = ShuffleBag(self._chance, EVERY_REQUEST, EVERY_REQUEST_IN)
+        self._own = {name: ShuffleBag(self._chance, each, OF_AN_OPERATION_IN) for name, each in OF_AN_OPERATION.items()}
+
+    def choose(self, operation: str, request: Json) -> NetworkFault | None:
+        """What happens to this request."""
+        own = self._own.get(operation)
+        token = self._general.draw() or (None if own is None else own.draw())
+        return None if token is None else self._made(token, request)
+
+    def _made(self, token: str, request: Json) -> NetworkFault:
+        chance = self._chance
+        match token:
+            case "slow":
+                return NetworkFault("slow", chance.uniform(0.02, 0.3))
+            case "late":
+                return NetworkFault("delayed", chance.uniform(1.0, LONGEST_DELAY_SECONDS))
+            case "dropped":
+                return answer_dropped()
+            case "failed after":
+                return failed_after(chance.choice((500, 503)))
+            case "unavailable":
+                return refused(503, "ServiceUnavailable")
+            case "failing":
+                return refused(500, "InternalServerError")
+            case "statements refused":
+                return statements_refused(self._some(len(request["Statements"])), chance.choice(CODES))
+            case "statements in doubt":
+                return statements_in_doubt(self._some(len(request["Statements"])))
+            case "keys":
+                (asked,) = request["RequestItems"].values()
+                return keys_unprocessed(self._some(len(asked["Keys"])))
+            case "cancelled":
+                return cancelled(chance.randrange(len(request["TransactItems"])), chance.choice(REASONS))
+            case "throttled":
+                return refused(400, "ThrottlingException", "throttled")
+        raise AssertionError(f"there is no token {token!r}")
+
+    def _some(self, number: int) -> frozenset[int]:
+        return frozenset(self._chance.sample(range(number), self._chance.randint(1, max(1, number // 3))))
+
+
+NAMES = (
+    "slow",
+    "delayed",
+    "answer dropped",
+    "5xx, applied",
+    "5xx, not applied",
+    "statement refused, not applied",
+    "statement in doubt, applied",
+    "keys unprocessed",
+    "transaction cancelled",
+    "throttled",
+)
+"""What may be counted."""

@@ -1,0 +1,109 @@
+"""What must be true after chaos, beside what must be true after every run; and that the faults did happen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from local.workload.evidence import Acknowledged, Broken, End, Fault, Freeze, Kill, Refusal, Start, Write
+from local.workload.reconciliation import Reconciliation
+
+ENOUGH_FOR_RARITIES = 1_000
+"""Messages from which on everything must have happened that is up to the machine. A shorter run may miss some."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChaosReconciliation(Reconciliation):
+    """All evidence of a run of chaos. Its log names messages by their keys."""
+
+    slack_ms: ClassVar[int] = 5
+    """The handler's log and the consumer read the clock one after the other, and each drops fractions."""
+
+    @cached_property
+    def done(self) -> frozenset[str]:
+        """What counts as done: by its record; in the control, which has none, because it was acknowledged."""
+        if self.protected:
+            return super().done
+        return frozenset(self.name_of(line.name) for line in self.all(Acknowledged)) & frozenset(self.sent)
+
+    @cached_property
+    def completed(self) -> frozenset[str]:
+        """What is done, and for which a handler returned, and the ledger has what it must have."""
+        returned = {self.name_of(line.name) for line in self.all(End) if line.ok}
+        return super().completed & returned
+
+    @cached_property
+    def acknowledged_early(self) -> int:
+        """Acknowledgements before the record was COMPLETED, or a dead letter with SQS."""
+        if not self.protected:
+            return 0
+        since: dict[str, int] = {}
+        for line in self.all(Write):
+            if line.move == "complete":
+                since.setdefault(line.name, line.at_ms)
+        for each in self.dead_letters:
+            since[each.message_id] = min(each.sent_ms, since.get(each.message_id, each.sent_ms))
+        return sum(line.at_ms < since.get(line.name, line.at_ms + 1) for line in self.all(Acknowledged))
+
+    @cached_property
+    def frozen(self) -> frozenset[str]:
+        """The workers that were frozen."""
+        return frozenset(line.worker for line in self.all(Freeze))
+
+    @cached_property
+    def fenced(self) -> Counter[str]:
+        """Writes that came too late and were refused, because another worker had claimed the key: by who sent them."""
+        return Counter(
+            "frozen" if line.worker in self.frozen else "other"
+            for line in self.all(Refusal)
+            if line.move != "claim" and line.owner is not None and line.owner.partition(".")[0] != line.worker
+        )
+
+    @cached_property
+    def kills(self) -> Counter[bool]:
+        """Workers that were killed: whether because their time was over."""
+        return Counter(line.overdue for line in self.all(Kill))
+
+    @cached_property
+    def injected(self) -> Counter[str]:
+        """How many requests met with which fault."""
+        return Counter(line.fault for line in self.all(Fault))
+
+    @property
+    def must_be_zero(self) -> dict[str, int]:
+        """What must not happen."""
+        more = {"acknowledged early": self.acknowledged_early, "broken answers": len(self.all(Broken))}
+        return super().must_be_zero | more
+
+    @property
+    def must_happen(self) -> dict[str, int]:
+        """What a run must have met with, or it proves nothing."""
+        if not self.protected:
+            return {}
+        rare = {"zombies' writes refused": self.fenced["frozen"]} if len(self.sent) >= ENOUGH_FOR_RARITIES else {}
+        return rare | {
+            "killed": self.kills[False],
+            "frozen": len(self.frozen),
+            "taken over": self.taken_over,
+            "duplicates": self.duplicates,
+            "answers dropped": self.injected["answer dropped"],
+            "5xx": self.injected["5xx, applied"] * self.injected["5xx, not applied"],
+            "statement errors": self.injected["statement in doubt, applied"]
+            * self.injected["statement refused, not applied"],
+        }
+
+    def line(self) -> dict[str, Any]:
+        """What the last line of output says."""
+        return super().line() | {
+            "acknowledged_early": self.acknowledged_early,
+            "runs": len(self.all(Start)),
+            "killed": self.kills[False],
+            "timed_out": self.kills[True],
+            "frozen": len(self.frozen),
+            "fenced_frozen": self.fenced["frozen"],
+            "fenced_other": self.fenced["other"],
+            "late_starts": len(self.late_starts),
+            "injected": dict(sorted(self.injected.items())),
+        }

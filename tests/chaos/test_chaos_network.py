@@ -1,0 +1,237 @@
+"""What a fault does to a request and to its answer, and what the proxy reads off them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from idempotent_receiver import DynamoDBStore
+from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.record import Change, Record
+from idempotent_receiver.protocol.transaction import Action
+from idempotent_receiver.protocol.transitions import Claim, Claimed
+from tests.chaos.network_faults import (
+    EVERY_REQUEST_IN,
+    NAMES,
+    OF_AN_OPERATION_IN,
+    NetworkFault,
+    NetworkFaults,
+    answer_dropped,
+    cancelled,
+    failed_after,
+    keys_unprocessed,
+    refused,
+    statements_in_doubt,
+    statements_refused,
+)
+from tests.chaos.shuffle_bag import ShuffleBag
+from tests.chaos.wire import Applied, Failed, RecordWrite, Refused, fates_of, writes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+THREE = {"Statements": [{"Statement": str(place)} for place in range(3)]}
+KEYS = {"RequestItems": {"records": {"Keys": [{"id": {"S": str(place)}} for place in range(3)]}}}
+
+
+def test_a_shuffle_bag_gives_each_token_once_in_so_many_draws() -> None:
+    bag = ShuffleBag(random.Random(1), ["a", "b"], 10)
+    for _ in range(5):
+        assert Counter(bag.draw() for _ in range(10)) == {"a": 1, "b": 1, None: 8}
+
+
+def test_a_token_that_is_put_back_is_drawn_next() -> None:
+    bag = ShuffleBag(random.Random(1), ["a"], 10)
+    bag.put_back("a")
+    assert bag.draw() == "a"
+
+
+def test_a_statement_that_is_refused_never_arrives_and_the_others_keep_their_places() -> None:
+    fault = statements_refused(frozenset({1}), "ThrottlingError")
+    assert fault.arriving(THREE) == {"Statements": [{"Statement": "0"}, {"Statement": "2"}]}
+    status, told = fault.told(THREE, (200, {"Responses": [{"n": 0}, {"n": 2}]})) or (0, {})
+    assert status == 200
+    assert told["Responses"] == [{"n": 0}, {"Error": {"Code": "ThrottlingError", "Message": ""}}, {"n": 2}]
+
+
+def test_where_all_statements_are_refused_nothing_arrives() -> None:
+    fault = statements_refused(frozenset({0, 1, 2}), "ThrottlingError")
+    assert fault.arriving(THREE) is None
+    assert len((fault.told(THREE, None) or (0, {}))[1]["Responses"]) == 3
+
+
+def test_a_statement_in_doubt_arrives_all_the_same() -> None:
+    fault = statements_in_doubt(frozenset({2}))
+    assert fault.arriving(THREE) == THREE
+    _, told = fault.told(THREE, (200, {"Responses": [{}, {}, {}]})) or (0, {})
+    assert [response.get("Error", {}).get("Code") for response in told["Responses"]] == [
+        None,
+        None,
+        "InternalServerError",
+    ]
+
+
+def test_keys_that_are_not_processed_are_returned() -> None:
+    fault = keys_unprocessed(frozenset({0}))
+    assert fault.arriving(KEYS) == {"RequestItems": {"records": {"Keys": [{"id": {"S": "1"}}, {"id": {"S": "2"}}]}}}
+    _, told = fault.told(KEYS, (200, {"Responses": {"records": [{}]}})) or (0, {})
+    assert told == {
+        "Responses": {"records": [{}]},
+        "UnprocessedKeys": {"records": {"Keys": [{"id": {"S": "0"}}]}},
+    }
+
+
+def test_a_cancelled_transaction_says_for_which_action_and_never_arrives() -> None:
+    fault = cancelled(1, "TransactionConflict")
+    asked: dict[str, Any] = {"TransactItems": [{}, {}, {}]}
+    assert fault.arriving(asked) is None
+    status, told = fault.told(asked, None) or (0, {})
+    assert status == 400
+    assert [reason["Code"] for reason in told["CancellationReasons"]] == ["None", "TransactionConflict", "None"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "arrives", "status"),
+    [
+        (answer_dropped(), True, None),
+        (failed_after(500), True, 500),
+        (refused(503, "ServiceUnavailable"), False, 503),
+    ],
+)
+def test_what_arrives_and_what_is_told_are_two_things(fault: NetworkFault, arrives: bool, status: int | None) -> None:
+    assert (fault.arriving(THREE) is not None) == arrives
+    told = fault.told(THREE, (200, {}) if arrives else None)
+    assert (None if told is None else told[0]) == status
+
+
+def test_in_so_many_requests_every_fault_comes_up_and_most_requests_meet_none() -> None:
+    faults, seen = NetworkFaults(1), Counter[str]()
+    requests: dict[str, Any] = {
+        "BatchExecuteStatement": THREE,
+        "BatchGetItem": KEYS,
+        "TransactWriteItems": {"TransactItems": [{}, {}]},
+        "PutItem": {},
+    }
+    rounds = EVERY_REQUEST_IN * OF_AN_OPERATION_IN
+    for _ in range(rounds):
+        for operation, asked in requests.items():
+            fault = faults.choose(operation, asked)
+            seen[fault.name if fault is not None else "none"] += 1
+    assert set(seen) == {*NAMES, "none"}
+    assert 0.7 < seen["none"] / (rounds * len(requests)) < 0.9
+
+
+# The wire, as the store really writes it.
+
+
+class Client:
+    """DynamoDB's client, as far as it is asked; it keeps the question."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., dict[str, Any]]:
+        operation = "".join(part.title() for part in name.split("_"))
+
+        def ask(**request: Any) -> dict[str, Any]:
+            self.asked.append((operation, request))
+            return {"Responses": [{} for _ in request.get("Statements", [])]}
+
+        return ask
+
+
+CLAIM = Claim(id="key", fingerprint="f", owner="w1.1", lease_until_ms=9_000)
+CLAIMED = Record(
+    id="key",
+    status="INPROGRESS",
+    version="1",
+    expiration=9,
+    in_progress_expiration=9_000,
+    attempts=1,
+    validation="f",
+    owner="w1.1",
+)
+HELD = Claimed(CLAIMED, CLAIM)
+OTHER_CLAIM = Claim(id="key", fingerprint="f", owner="w2.1", lease_until_ms=20_000)
+TAKE_OVER = OTHER_CLAIM.step(CLAIMED, (), 10_000, "2")
+ACTION = Action("Put", {"TableName": "entries", "Item": {"id": "e"}})
+
+
+def written(*changes: Change, actions: tuple[Action, ...] = ()) -> list[RecordWrite]:
+    """What the proxy reads off the request that these changes become."""
+    client = Client()
+    store = DynamoDBStore("records", client=client)  # type: ignore[arg-type]  # it asks like one
+    if actions:
+        store.commit(changes[0], actions)
+    elif changes[0].seen is None:
+        store.insert([change.new for change in changes])
+    else:
+        store.replace(changes)
+    ((operation, asked),) = client.asked
+    return writes_of(operation, asked, "records")
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_a_write_is_for_is_read_off_the_wire(number: int) -> None:
+    """One alone, and in a batch."""
+    assert isinstance(TAKE_OVER, Change)
+    moves = {
+        "claim": [Change(CLAIMED, None), TAKE_OVER],
+        "complete": [transitions.complete(HELD, "{}").change(5_000, "2")],
+        "fail": [transitions.fail(HELD, "{}").change(5_000, "2")],
+        "release": [transitions.release(HELD, 5_000).change(5_000, "2")],
+    }
+    for move, changes in moves.items():
+        for change in changes:
+            assert written(*[change] * number) == [RecordWrite("key", move)] * number  # type: ignore[arg-type]  # the names
+
+
+def test_a_commit_is_read_off_the_wire() -> None:
+    assert written(transitions.complete(HELD, None).change(5_000, "2"), actions=(ACTION,)) == [
+        RecordWrite("key", "complete")
+    ]
+
+
+def test_what_is_written_to_other_tables_is_no_record() -> None:
+    assert writes_of("PutItem", {"TableName": "entries", "Item": {"id": {"S": "e"}}}, "records") == []
+    assert writes_of("SendMessage", {"QueueUrl": "q"}, "records") == []
+
+
+OWNED = {"id": {"S": "key"}, "owner": {"S": "w2.1"}}
+CHECK_FAILED = "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
+
+
+@pytest.mark.parametrize(
+    ("operation", "status", "answer", "fates"),
+    [
+        ("PutItem", 200, {}, [Applied()]),
+        ("UpdateItem", 400, {"__type": CHECK_FAILED, "Item": OWNED}, [Refused("w2.1")]),
+        ("UpdateItem", 500, {"__type": "x#InternalServerError"}, [Failed()]),
+        (
+            "TransactWriteItems",
+            400,
+            {"CancellationReasons": [{"Code": "ConditionalCheckFailed", "Item": OWNED}, {"Code": "None"}]},
+            [Refused("w2.1")],
+        ),
+        (
+            "BatchExecuteStatement",
+            200,
+            {
+                "Responses": [
+                    {},
+                    {"Error": {"Code": "ConditionalCheckFailed", "Item": OWNED}},
+                    {"Error": {"Code": "DuplicateItem"}},
+                    {"Error": {"Code": "ThrottlingError"}},
+                ]
+            },
+            [Applied(), Refused("w2.1"), Refused(None), Failed()],
+        ),
+    ],
+)
+def test_what_came_of_a_write_is_read_off_its_answer(
+    operation: str, status: int, answer: dict[str, Any], fates: list[object]
+) -> None:
+    assert list(fates_of(operation, status, answer, len(fates))) == fates

@@ -1,0 +1,237 @@
+"""Reconciliation of chaos can fail: each thing that must not happen is counted when it does, and nothing else is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from local.workload.evidence import (
+    Acknowledged,
+    Broken,
+    Delivery,
+    End,
+    Fault,
+    Freeze,
+    Kill,
+    Line,
+    Move,
+    Refusal,
+    Start,
+    Thaw,
+    Write,
+)
+from local.workload.reconciliation import DeadLetter, Entry
+from local.workload.transfers import Kind, Workload, message_of
+from tests.chaos.reconciliation import ChaosReconciliation
+
+PAYER, PAYEE, OTHER = "payer", "payee", "other"
+OPENING = {PAYER: 1000, PAYEE: 1000, OTHER: 1000}
+WORKLOAD = Workload(
+    messages=tuple(
+        message_of(name, kind, PAYER, PAYEE, 10)
+        for name, kind in [("good", Kind.GOOD), ("noted", Kind.NOTED), ("dead", Kind.REFUSED)]
+    ),
+    opening=OPENING,
+)
+SENT = {"good": "m-good", "noted": "m-noted", "dead": "m-dead"}
+
+
+def start(at: int, worker: str, name: str, lease: int | None = None) -> Start:
+    lease_ms = at + 100 if lease is None else lease
+    return Start(at_ms=at, worker=worker, name=SENT[name], lease_until_ms=lease_ms)
+
+
+def write(at: int, worker: str, name: str, move: Move) -> Write:
+    return Write(at_ms=at, done_ms=at + 1, worker=worker, name=SENT[name], move=move)
+
+
+def run(at: int, worker: str, name: str, *, ends: Move = "complete") -> list[Line]:
+    """A claim, a run and its settlement."""
+    return [
+        write(at, worker, name, "claim"),
+        start(at + 2, worker, name),
+        End(at_ms=at + 5, worker=worker, name=SENT[name], ok=ends == "complete"),
+        write(at + 6, worker, name, ends),
+    ]
+
+
+def acknowledged(at: int, name: str) -> Acknowledged:
+    return Acknowledged(at_ms=at, worker="w2", name=SENT[name], deleted=True)
+
+
+ZOMBIE: list[Line] = [
+    write(100, "w1", "good", "claim"),
+    start(102, "w1", "good", lease=200),
+    Freeze(at_ms=103, worker="w1"),
+    *run(300, "w2", "good"),
+    Thaw(at_ms=400, worker="w1"),
+    End(at_ms=401, worker="w1", name="m-good", ok=True),
+    Refusal(at_ms=402, worker="w1", name="m-good", move="complete", owner="w2.1"),
+]
+"""A worker that is frozen until another has taken its claim over and has completed it."""
+
+LINES: list[Line] = [
+    *ZOMBIE,
+    *run(310, "w2", "noted"),
+    *run(320, "w2", "dead", ends="fail"),
+    *[acknowledged(340, name) for name in SENT],
+    Delivery(at_ms=350, worker="w3", name="m-good", again=True),
+    Kill(at_ms=360, worker="w3", overdue=False),
+    *[
+        Fault(at_ms=100, worker="w1", fault=fault)
+        for fault in (
+            "answer dropped",
+            "5xx, applied",
+            "5xx, not applied",
+            "statement in doubt, applied",
+            "statement refused, not applied",
+        )
+    ],
+]
+
+FOUND = ChaosReconciliation(
+    workload=WORKLOAD,
+    protected=True,
+    sent=SENT,
+    records={"m-good": {"status": "COMPLETED"}, "m-noted": {"status": "COMPLETED"}, "m-dead": {"status": "FAILED"}},
+    entries=[
+        Entry(transfer="good", account=PAYER, amount=-10),
+        Entry(transfer="good", account=PAYEE, amount=10),
+    ],
+    closing={**OPENING, PAYER: OPENING[PAYER] - 10, PAYEE: OPENING[PAYEE] + 10},
+    dead_letters=[DeadLetter(message_id="m-dead", reason=None, sent_ms=330)],
+    left=0,
+    log=LINES,
+)
+
+
+def with_(*more: Line, **changes: Any) -> ChaosReconciliation:
+    lines = sorted([*changes.pop("log", LINES), *more], key=lambda line: line.at_ms)
+    return replace(FOUND, log=lines, **changes)
+
+
+def test_a_good_run_has_nothing_to_complain_of() -> None:
+    assert FOUND.complaints == []
+    assert (FOUND.taken_over, FOUND.duplicates, FOUND.fenced["frozen"], FOUND.late_starts) == (1, 1, 1, frozenset())
+
+
+def test_a_message_that_left_no_trace_is_lost() -> None:
+    found = with_(dead_letters=[])
+    assert (found.lost, found.unaccounted) == (1, 0)
+
+
+def test_a_message_that_is_still_queued_is_not_lost_but_unaccounted() -> None:
+    found = with_(dead_letters=[], left=1)
+    assert (found.lost, found.unaccounted) == (0, 1)
+
+
+def test_a_record_that_says_completed_where_no_handler_returned_is_unaccounted() -> None:
+    found = with_(log=[line for line in LINES if not (isinstance(line, End) and line.name == "m-noted")])
+    assert (found.lost, found.unaccounted) == (0, 1)
+
+
+def test_a_record_without_its_posting_is_unaccounted() -> None:
+    found = with_(entries=[])
+    assert (found.lost, found.unaccounted, found.balanced) == (0, 1, False)
+
+
+def test_a_posting_that_no_record_knows_of_is_unaccounted() -> None:
+    found = with_(records={**FOUND.records, "m-good": {"status": "FAILED"}})
+    assert (found.lost, found.unaccounted) == (0, 1)
+
+
+def test_a_message_both_done_and_dead_is_unaccounted() -> None:
+    assert (
+        with_(dead_letters=[*FOUND.dead_letters, DeadLetter(message_id="m-good", reason=None, sent_ms=330)]).unaccounted
+        == 1
+    )
+
+
+@pytest.mark.parametrize(("name", "at"), [("good", 299), ("noted", 315), ("dead", 329)])
+def test_an_acknowledgement_before_anything_was_recorded_is_early(name: str, at: int) -> None:
+    assert FOUND.acknowledged_early == 0
+    assert with_(acknowledged(at, name)).acknowledged_early == 1
+
+
+def test_an_acknowledgement_of_what_never_was_recorded_is_early() -> None:
+    assert with_(dead_letters=[]).acknowledged_early == 1
+
+
+def test_a_transfer_that_was_posted_twice_is_doubled_and_unbalances_the_books() -> None:
+    found = with_(
+        entries=[replace(entry, times=2, amount=2 * entry.amount) for entry in FOUND.entries],
+        closing={**FOUND.closing, PAYER: 980, PAYEE: 1020},
+    )
+    assert (found.doubled, found.balanced) == (1, False)
+
+
+def test_money_that_no_entry_explains_unbalances_the_books() -> None:
+    assert not with_(closing={**FOUND.closing, OTHER: 0}).balanced
+    assert not with_(entries=FOUND.entries[:1]).balanced
+
+
+def test_a_run_of_what_is_completed_is_doubled() -> None:
+    assert with_(start(350, "w4", "noted")).doubled == 1
+
+
+def test_a_start_inside_a_live_lease_is_an_overlap() -> None:
+    assert with_(start(150, "w4", "good")).overlaps == 1
+
+
+def test_a_start_after_the_claim_was_settled_is_none_although_its_lease_would_live() -> None:
+    found = with_(*run(330, "w4", "dead", ends="fail"))
+    assert found.overlaps == 0
+
+
+def test_a_start_before_the_claim_was_settled_is_an_overlap_although_the_handler_was_over() -> None:
+    assert with_(start(325, "w4", "dead")).overlaps == 1
+
+
+def test_a_claim_that_another_worker_settled_still_counts() -> None:
+    lines = [replace(line, worker="w9") if line == write(326, "w2", "dead", "fail") else line for line in LINES]
+    assert with_(start(330, "w4", "dead"), log=lines).overlaps == 1
+
+
+def test_a_start_after_ones_own_lease_is_an_overlap_unless_one_had_been_frozen() -> None:
+    """The process should have been dead by then. One that was frozen may start, and is fenced."""
+    late = start(301, "w4", "good", lease=200)
+    assert with_(late).overlaps == 1
+    found = with_(late, Freeze(at_ms=150, worker="w4"))
+    assert (found.overlaps, found.late_starts) == (0, frozenset({late}))
+
+
+def test_a_take_over_takes_a_lease_that_has_ended_unsettled() -> None:
+    assert with_(log=[line for line in LINES if line not in ZOMBIE]).taken_over == 0
+    assert with_(write(150, "w1", "good", "fail")).taken_over == 0
+
+
+def test_a_write_that_ones_own_earlier_one_kept_out_is_not_fenced() -> None:
+    own = Refusal(at_ms=327, worker="w2", name="m-dead", move="fail", owner="w2.1")
+    race = Refusal(at_ms=299, worker="w4", name="m-good", move="claim", owner="w2.1")
+    assert with_(own, race).fenced.total() == FOUND.fenced.total() == 1
+    dead = Refusal(at_ms=327, worker="w5", name="m-dead", move="fail", owner="w2.1")
+    assert with_(dead).fenced["other"] == 1
+
+
+def test_an_answer_that_is_none_is_complained_of() -> None:
+    assert with_(Broken(at_ms=1, worker="w1", why="raised")).complaints == ["broken answers is 1, not 0"]
+
+
+@pytest.mark.parametrize("kind", [Kill, Freeze, Refusal, Fault, Delivery])
+def test_a_run_without_chaos_proves_nothing(kind: type[Line], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.chaos.reconciliation.ENOUGH_FOR_RARITIES", 0)
+    complaints = with_(log=[line for line in LINES if not isinstance(line, kind)]).complaints
+    assert complaints
+    assert all("it did not happen" in complaint for complaint in complaints)
+
+
+def test_waiting_in_vain_is_complained_of() -> None:
+    assert with_(gave_up="nothing moved").complaints == ["gave up waiting: nothing moved"]
+
+
+def test_the_control_goes_by_what_was_acknowledged() -> None:
+    found = with_(protected=False, records={}, log=[line for line in LINES if line != acknowledged(340, "noted")])
+    assert found.completed == {"good"}
+    assert "not completed, but should be: noted" in found.complaints

@@ -1,0 +1,152 @@
+"""A worker slot: one worker after the other, what is done to it during a batch, and what follows from its answer.
+
+It does what Lambda does for one sandbox: it invokes, waits, and kills what has not answered by the time-out. Besides,
+some workers are killed at random, and some are frozen until long after their leases have ended, and then go on as if
+nothing had happened.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import threading
+import time
+from dataclasses import replace
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+from local.workload.evidence import Broken, Freeze, Kill, now_ms
+from tests.chaos.settings import TIMEOUT_SECONDS, VISIBILITY_SECONDS
+from tests.chaos.shuffle_bag import ShuffleBag
+
+if TYPE_CHECKING:
+    from tests.chaos.event_source_mapping import Batch, EventSourceMapping
+    from tests.chaos.worker_process import WorkerProcess
+
+PAUSE_SECONDS = 0.05
+LOOK_SECONDS = 0.005
+KILLED_SECONDS = (0.0, 0.4)
+"""When in an invocation a worker is killed: at any point, from its first request to its answer."""
+FROZEN_SECONDS = (0.0, 0.1)
+"""How long after its first handler has started a worker is frozen."""
+FROZEN_LONGER_SECONDS = (0.8, 2.4)
+"""How long it stays frozen after its messages are visible again, so that others have taken its claims over."""
+MEET_SECONDS = 1.0
+LATER_SECONDS = (1.0, 8.0)
+AGAIN_IN = 12
+"""Of so many batches one is given out twice at once, and one again later."""
+FORGOTTEN_IN = 100
+"""Of so many acknowledgements one is not told to SQS."""
+
+
+class WorkerFault(Enum):
+    """What is done to a worker in the middle of an invocation."""
+
+    KILL = auto()
+    FREEZE = auto()
+
+
+class Repetition(Enum):
+    """How a batch is given out a second time."""
+
+    AT_ONCE = auto()
+    LATER = auto()
+
+
+class WorkerSlot:
+    """One worker after the other."""
+
+    def __init__(self, mapping: EventSourceMapping, number: int, seed: int, fault_in: int) -> None:
+        self._mapping = mapping
+        self._chance = chance = random.Random(f"{seed} slot {number}")
+        self._faults = ShuffleBag(chance, (WorkerFault.KILL, WorkerFault.FREEZE), fault_in)
+        self._repetitions = ShuffleBag(chance, tuple(Repetition), AGAIN_IN)
+        self._worker: WorkerProcess | None = None
+
+    def work(self) -> None:
+        """Until the mapping is over."""
+        while not self._mapping.over.is_set():
+            worker = self._worker = self._worker or self._mapping.start_worker()
+            batch = self._mapping.next_batch()
+            if batch is None:
+                time.sleep(PAUSE_SECONDS)
+                continue
+            try:
+                self._invoke(worker, batch)
+            finally:
+                self._mapping.finished()
+
+    def _invoke(self, worker: WorkerProcess, batch: Batch) -> None:
+        calm = self._mapping.calm.is_set()
+        if not batch.again and not calm:
+            self._repeat(batch)
+        begun = time.monotonic()
+        self._mapping.invoked(worker, batch)
+        worker.send(batch.event)
+        fault = None if calm else self._faults.draw()
+        answer = self._answer(worker, fault, begun)
+        if self._mapping.over.is_set():
+            return
+        if answer is not None:
+            if fault is not None:
+                self._faults.put_back(fault)  # it came too late
+            self._acknowledge(worker, batch, answer)
+        elif worker.gone:
+            self._mapping.note(Broken(at_ms=now_ms(), worker=worker.name, why="the worker died by itself"))
+            self._kill(worker, overdue=False)
+        elif fault is WorkerFault.FREEZE:
+            self._freeze(worker, begun)
+        else:
+            self._kill(worker, overdue=fault is None)
+
+    def _answer(self, worker: WorkerProcess, fault: WorkerFault | None, begun: float) -> Any:
+        """The worker's answer; None once it is time for the fault, or for the time-out."""
+        ends = begun + TIMEOUT_SECONDS
+        if fault is None:
+            return worker.answer(ends)
+        if fault is WorkerFault.KILL:
+            return worker.answer(begun + self._chance.uniform(*KILLED_SECONDS))
+        # Frozen before it holds a claim, it would wake up as nobody's zombie.
+        while not worker.handling and not worker.gone and time.monotonic() < ends:
+            if (answer := worker.answer(time.monotonic() + LOOK_SECONDS)) is not None:
+                return answer
+        return worker.answer(time.monotonic() + self._chance.uniform(*FROZEN_SECONDS))
+
+    def _repeat(self, batch: Batch) -> None:
+        match self._repetitions.draw():
+            case Repetition.AT_ONCE:
+                twin = replace(batch, again=True, taken=threading.Event())
+                self._mapping.give_out_again(twin)
+                twin.taken.wait(MEET_SECONDS)
+            case Repetition.LATER:
+                due = time.monotonic() + self._chance.uniform(*LATER_SECONDS)
+                self._mapping.give_out_again(replace(batch, again=True, due_seconds=due, taken=threading.Event()))
+
+    def _kill(self, worker: WorkerProcess, *, overdue: bool) -> None:
+        worker.signal(signal.SIGKILL)
+        self._mapping.note(Kill(at_ms=now_ms(), worker=worker.name, overdue=overdue))
+        self._mapping.end(worker)
+        self._worker = None
+
+    def _freeze(self, worker: WorkerProcess, begun: float) -> None:
+        self._mapping.note(Freeze(at_ms=now_ms(), worker=worker.name))
+        worker.signal(signal.SIGSTOP)
+        self._mapping.thaw_later(worker, begun + VISIBILITY_SECONDS + self._chance.uniform(*FROZEN_LONGER_SECONDS))
+        self._worker = None
+
+    def _acknowledge(self, worker: WorkerProcess, batch: Batch, answer: Any) -> None:
+        failed = _failures(answer)
+        if failed is None or not failed <= set(batch.keys):
+            self._mapping.note(Broken(at_ms=now_ms(), worker=worker.name, why=json.dumps(answer)[:500]))
+            return
+        done = [record for record in batch.event["Records"] if record["messageId"] not in failed]
+        self._mapping.delete(worker, done, lambda: self._chance.randrange(FORGOTTEN_IN) == 0)
+
+
+def _failures(answer: Any) -> set[str] | None:
+    """The ids that an answer lists; None for what Lambda would not take for an answer."""
+    try:
+        return {failure["itemIdentifier"] for failure in answer["batchItemFailures"]}
+    except (KeyError, TypeError):
+        return None

@@ -1,0 +1,132 @@
+"""The fake service remembers what its callers cannot: how often it was called, and what had been posted by then."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from local.serving import serving
+from local.workload.evidence import Call, Delivery, Start
+from local.workload.fake_service import LEASE_MARGIN_MS, FakeService
+
+GOOD, FLAKY, AT_ONCE = "1-good-1", "1-flaky-1", "1-at_once-1"
+
+
+class Ledger:
+    """What is posted."""
+
+    def __init__(self) -> None:
+        self.posted: set[str] = set()
+
+    def __call__(self, names: Any) -> frozenset[str]:
+        return frozenset(names) & self.posted
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger()
+
+
+@pytest.fixture
+def service(ledger: Ledger) -> FakeService:
+    return FakeService(ledger)
+
+
+def deliver(service: FakeService, *names: str, worker: str = "i1") -> None:
+    records = [{"messageId": f"m-{name}", "body": json.dumps({"transfer_id": name})} for name in names]
+    service.answer("/deliveries", {"worker": worker, "deadline_ms": 5000, "records": records})
+
+
+def start(service: FakeService, name: str) -> Any:
+    return service.answer("/starts", {"worker": "i1", "name": name})["die"]
+
+
+def reach(service: FakeService, name: str, place: str) -> Any:
+    return service.answer("/places", {"name": name, "place": place})["die"]
+
+
+def call(service: FakeService, name: str) -> Any:
+    return service.answer("/calls", {"name": name})["accepted"]
+
+
+def test_a_flaky_transfer_is_refused_twice_and_then_accepted(service: FakeService) -> None:
+    assert [call(service, FLAKY) for _ in range(4)] == [False, False, True, True]
+    assert call(service, GOOD) is True
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "elsewhere"),
+    [
+        ("killed_before", "post.before", "post.after"),
+        ("killed_after", "post.after", "post.before"),
+        ("refund_after", "refund.after", "debit.after"),
+        ("start_before_again", "start.before", "start.after"),
+    ],
+)
+def test_a_worker_is_told_to_die_at_one_place_and_once(
+    service: FakeService, kind: str, place: str, elsewhere: str
+) -> None:
+    name = f"1-{kind}-1"
+    deliver(service, name, GOOD)
+    assert [start(service, name), reach(service, name, elsewhere), reach(service, GOOD, place)] == [False] * 3
+    assert [reach(service, name, place), reach(service, name, place)] == [True, False]
+    assert service.deaths == 1
+
+
+def test_a_lease_lasts_until_the_deadline_and_the_margin(service: FakeService) -> None:
+    deliver(service, GOOD)
+    start(service, GOOD)
+    (line,) = [line for line in service.lines() if isinstance(line, Start)]
+    assert line.lease_until_ms == 5000 + LEASE_MARGIN_MS
+
+
+def test_what_was_posted_by_then_stands_beside_each_line(service: FakeService, ledger: Ledger) -> None:
+    deliver(service, GOOD)
+    call(service, GOOD)
+    ledger.posted.add(GOOD)
+    deliver(service, GOOD)
+    call(service, GOOD)
+    assert [(type(line), line.done) for line in service.lines() if isinstance(line, Delivery | Call)] == [
+        (Delivery, False),
+        (Call, False),
+        (Delivery, True),
+        (Call, True),
+    ]
+
+
+def test_a_body_that_cannot_be_read_is_still_a_delivery(service: FakeService) -> None:
+    records = [{"messageId": "m", "body": body} for body in ("{", "[1]", '{"transfer_id": 7}')]
+    service.answer("/deliveries", {"worker": "i", "deadline_ms": 0, "records": records})
+    assert [line.name for line in service.lines() if isinstance(line, Delivery)] == [None, None, None]
+
+
+def test_the_first_handler_is_held_until_it_is_let_go(service: FakeService) -> None:
+    deliver(service, AT_ONCE)
+    holding = threading.Thread(target=start, args=(service, AT_ONCE))
+    holding.start()
+    while not service.reached(AT_ONCE, "handler"):
+        time.sleep(0.001)
+    start(service, AT_ONCE)  # a second one is not held
+    assert holding.is_alive()
+    service.let_go(AT_ONCE)
+    holding.join(2)
+    assert not holding.is_alive()
+
+
+def test_it_answers_over_http_and_keeps_what_it_could_not_answer(service: FakeService) -> None:
+    with serving(service.respond) as port:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+        connection.request("POST", "/calls", json.dumps({"name": GOOD}))
+        assert json.loads(connection.getresponse().read()) == {"accepted": True}
+        assert service.failure is None
+        connection.request("POST", "/nowhere", "{}")
+        response = connection.getresponse()
+        response.read()
+        connection.close()
+    assert response.status == 500
+    assert isinstance(service.failure, ValueError)

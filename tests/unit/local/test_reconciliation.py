@@ -1,0 +1,219 @@
+"""Reconciliation can fail: each thing that must not happen is counted when it does, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from local.workload.evidence import Call, Delivery, End, Line, Start
+from local.workload.reconciliation import DeadLetter, Entry, Reconciliation
+from local.workload.transfers import Kind, Workload, message_of
+
+GOOD, DEAD, KILLED = "t-good", "t-dead", "t-killed"
+SENT = {GOOD: "m-good", DEAD: "m-dead", KILLED: "m-killed"}
+WORKLOAD = Workload(
+    messages=(
+        message_of(GOOD, Kind.AGAIN, "a", "b", 10),
+        message_of(DEAD, Kind.OVERDRAWN, "a", "b", 1000),
+        message_of(KILLED, Kind.KILLED_BEFORE, "a", "b", 20),
+    ),
+    opening={"a": 100, "b": 0},
+)
+
+
+def delivery(at: int, name: str, worker: str, *, done: bool = False) -> Delivery:
+    return Delivery(at_ms=at, worker=worker, name=name, done=done)
+
+
+def start(at: int, name: str, worker: str, *, lease: int) -> Start:
+    return Start(at_ms=at, worker=worker, name=name, lease_until_ms=lease)
+
+
+def end(at: int, name: str, worker: str, *, ok: bool = True) -> End:
+    return End(at_ms=at, worker=worker, name=name, ok=ok)
+
+
+def call(at: int, name: str, *, done: bool = False) -> Call:
+    return Call(at_ms=at, name=name, accepted=True, done=done)
+
+
+def run(at: int, name: str, worker: str, *, ok: bool = True) -> list[Line]:
+    """A delivery, and its handler from start to end."""
+    return [
+        delivery(at, name, worker),
+        start(at + 1, name, worker, lease=at + 1000),
+        call(at + 2, name),
+        end(at + 3, name, worker, ok=ok),
+    ]
+
+
+LOG: list[Line] = [
+    *run(100, GOOD, "i1"),
+    *run(200, DEAD, "i1", ok=False),
+    delivery(300, KILLED, "i2"),
+    start(301, KILLED, "i2", lease=1300),  # never heard of again
+    call(302, KILLED),
+    *run(1300, KILLED, "i3"),
+    delivery(2000, GOOD, "i4", done=True),
+]
+
+
+def entries(transfer: str, amount: int) -> list[Entry]:
+    return [
+        Entry(transfer=transfer, account="a", amount=-amount),
+        Entry(transfer=transfer, account="b", amount=amount),
+    ]
+
+
+FOUND = Reconciliation(
+    workload=WORKLOAD,
+    protected=True,
+    sent=SENT,
+    entries=[*entries(GOOD, 10), *entries(KILLED, 20)],
+    closing={"a": 70, "b": 30},
+    records={"m-good": {"status": "COMPLETED"}, "m-killed": {"status": "COMPLETED"}, "m-dead": {"status": "FAILED"}},
+    dead_letters=[DeadLetter(message_id="m-dead", reason="account a-1 cannot pay 5 EUR")],
+    left=0,
+    log=LOG,
+)
+
+
+def with_(**changes: Any) -> Reconciliation:
+    return replace(FOUND, **changes)
+
+
+def test_a_good_run_has_nothing_to_complain_of() -> None:
+    assert FOUND.complaints == []
+    assert FOUND.line() == {
+        "sent": 3,
+        "completed": 2,
+        "dead_lettered": 1,
+        "duplicates": 1,
+        "taken_over": 1,
+        "expected_completed": 2,
+        "expected_dead_lettered": 1,
+        "unaccounted": 0,
+        "overlaps": 0,
+        "lost": 0,
+        "doubled": 0,
+        "balanced": True,
+    }
+
+
+def test_reasons_are_told_without_what_differs() -> None:
+    assert FOUND.reasons == [(1, "payer cannot pay", "account … cannot pay … EUR")]
+
+
+def test_why_a_message_died_that_sqs_moved_is_told_by_its_record() -> None:
+    """On a stack without DeadLetterAtOnce no letter says it."""
+    error = json.dumps({"type": "PermanentError", "text": "account a-1 cannot pay 5 EUR", "permanent": True})
+    records = {**FOUND.records, "m-dead": {"id": "m-dead", "status": "FAILED", "error": error}}
+    moved = [DeadLetter(message_id="m-dead", reason=None)]
+
+    assert with_(dead_letters=moved, records=records).reasons == FOUND.reasons
+    told = [(1, "payer cannot pay", "received too often")]
+    assert with_(dead_letters=moved, records={}).reasons == told
+
+
+def test_a_message_that_left_no_trace_is_lost() -> None:
+    found = with_(dead_letters=[])
+    assert (found.lost, found.unaccounted) == (1, 0)
+    assert found.complaints == ["lost is 1, not 0", "not dead-lettered, but should be: t-dead"]
+
+
+def test_a_message_that_is_still_queued_is_not_lost_but_unaccounted() -> None:
+    found = with_(dead_letters=[], left=1)
+    assert (found.lost, found.unaccounted) == (0, 1)
+
+
+def test_a_posting_that_no_record_knows_of_is_unaccounted() -> None:
+    found = with_(records={name: record for name, record in FOUND.records.items() if name != "m-good"})
+    assert (found.lost, found.unaccounted) == (0, 1)
+
+
+def test_a_record_without_its_posting_is_unaccounted() -> None:
+    found = with_(entries=entries(KILLED, 20), closing={"a": 80, "b": 20})
+    assert (found.lost, found.unaccounted, found.balanced) == (0, 1, True)
+
+
+def test_a_message_both_done_and_dead_is_unaccounted() -> None:
+    found = with_(dead_letters=[*FOUND.dead_letters, DeadLetter(message_id="m-good", reason="late")])
+    assert found.unaccounted == 1
+    assert "dead-lettered, but should not be: t-good" in found.complaints
+
+
+def test_a_posting_that_died_all_the_same_is_unaccounted() -> None:
+    """As after a second run that the ledger refused: its record says FAILED now."""
+    records = {**FOUND.records, "m-good": {"status": "FAILED"}}
+    found = with_(records=records, dead_letters=[*FOUND.dead_letters, DeadLetter(message_id="m-good", reason="twice")])
+    assert (len(found.completed), found.unaccounted) == (1, 1)
+
+
+def test_a_transfer_that_nobody_sent_is_unaccounted() -> None:
+    assert with_(entries=[*FOUND.entries, *entries("t-stranger", 1)]).unaccounted == 1
+
+
+def test_a_second_dead_letter_of_one_message_counts_once() -> None:
+    found = with_(dead_letters=FOUND.dead_letters * 2)
+    assert (len(found.dead_lettered), found.surplus_dead_letters, found.complaints) == (1, 1, [])
+
+
+def test_an_outside_call_for_what_was_done_is_doubled() -> None:
+    assert with_(log=[*LOG, call(3000, GOOD, done=True)]).doubled == 1
+
+
+def test_a_start_inside_a_live_lease_overlaps() -> None:
+    early = [line for line in LOG if line.at_ms < 1300] + run(1299, KILLED, "i3")
+    found = with_(log=[*early, delivery(2000, GOOD, "i4", done=True)])
+    assert (found.overlaps, found.taken_over) == (0, 1)  # the handler starts at 1300, when the lease is over
+    found = with_(log=[line for line in LOG if line.at_ms < 1300] + run(1298, KILLED, "i3"))
+    assert (found.overlaps, found.taken_over) == (1, 0)
+
+
+def test_a_start_beside_one_that_has_not_ended_overlaps() -> None:
+    beside = [start(102, GOOD, "i9", lease=2000), end(104, GOOD, "i9")]
+    assert with_(log=[*LOG[:3], *beside, *LOG[3:]]).overlaps == 1
+
+
+def test_a_start_after_a_failure_is_a_retry_and_no_overlap() -> None:
+    log = [*run(10, GOOD, "i0", ok=False), *LOG]
+    assert (with_(log=log).retried, with_(log=log).overlaps) == (1, 0)
+
+
+def test_a_delivery_that_ran_again_is_no_recognised_duplicate() -> None:
+    found = with_(log=[*LOG, start(2001, GOOD, "i4", lease=3000)])
+    assert found.duplicates == 0
+    assert "duplicates is 0: it did not happen" in found.complaints
+
+
+def test_a_delivery_during_another_run_is_found_in_progress() -> None:
+    assert with_(log=[*LOG, delivery(102, GOOD, "i8")]).found_in_progress == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"closing": {"a": 69, "b": 30}},
+        {"closing": {"a": 60, "b": 40}},
+        {"entries": [*entries(GOOD, 10), *entries(KILLED, 20)[:1]], "closing": {"a": 70, "b": 10}},
+        {"entries": [*entries(GOOD, 10), *entries(GOOD, 10), *entries(KILLED, 20)], "closing": {"a": 60, "b": 40}},
+    ],
+    ids=["money gone", "moved without entries", "one side only", "posted twice"],
+)
+def test_books_that_do_not_balance_say_so(changes: dict[str, Any]) -> None:
+    found = with_(**changes)
+    assert not found.balanced
+    assert "the books do not balance" in found.complaints
+
+
+def test_without_a_witness_the_records_tell_of_second_runs() -> None:
+    records = {**FOUND.records, "m-good": {"status": "COMPLETED", "attempts": "2"}}
+    found = with_(records=records, log=[LOG[-1]], witnessed=False)
+    assert (found.doubled, found.overlaps) == (1, 0)
+
+
+def test_without_protection_there_are_no_records_to_agree_with() -> None:
+    assert with_(records={}, protected=False).completed == WORKLOAD.completed

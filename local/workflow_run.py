@@ -33,7 +33,7 @@ from local.workflow_reconciliation import Execution, WorkflowReconciliation
 from local.workflow_stack import deploy_workflow
 from local.workload import report as tables
 from local.workload.deployment import PARAMETERS, client_of, keep_logs, overlay_of
-from local.workload.driver import Pace, Observation, wait
+from local.workload.driver import Observation, Pace, wait
 from local.workload.fake_service import FakeService
 from local.workload.transfers import CURRENCY, HOLDS, WORKFLOW, Kind, generate
 

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 from local.cloud import ROOT, embedded_cloud
 from local.deploy import Stack
 from local.program import options_of, run_to_its_end, whole
-from local.server import running
+from local.serving import serving
 from local.workload import report as tables
 from local.workload.driver import Pace, drive
 from local.workload.evidence import Log, lines_of
 from local.workload.stack_client import StackClient
 from local.workload.transfers import CHAOS, CURRENCY, generate
-from tests.chaos import proxy
 from tests.chaos.event_source_mapping import EventSourceMapping
 from tests.chaos.network_faults import LONGEST_DELAY_SECONDS, NAMES
+from tests.chaos.proxy import Proxy
 from tests.chaos.reconciliation import ChaosReconciliation
 from tests.chaos.settings import ACCOUNTS, ENTRIES, MOST_RECEIVES, RECORDS, VISIBILITY_SECONDS, Settings
 
@@ -51,25 +51,24 @@ def run(options: Options, slots: int, evidence: Path, report: Report) -> ChaosRe
         client = client_of(cloud)
         client.open_accounts(workload.opening, CURRENCY)
         port = int(cloud.endpoint_url.rpartition(":")[2])
-        upstream = Settings(port=port, log=str(evidence / "proxy.jsonl"), seed=options.seed)
-        with running(proxy.Program(upstream), folder=ROOT) as server:
+        network = Proxy(port, options.seed, Log(evidence / "proxy.jsonl"))
+        with serving(network.respond) as proxy_port:
             settings = Settings(
-                port=server.port,
+                port=proxy_port,
                 log=str(evidence),
-                dead_letter_queue_url=client.dead_letter_queue.replace(f":{port}/", f":{server.port}/"),
+                dead_letter_queue_url=client.dead_letter_queue.replace(f":{port}/", f":{proxy_port}/"),
                 protected=options.protected,
-                seed=options.seed,
             )
-            log = Log(evidence / "mapping.jsonl")
             # Of so many invocations of a slot one is killed, and one frozen: a short run needs some as well.
             fault_in = min(16, max(6, options.number // 40))
+            log = Log(evidence / "mapping.jsonl")
             with (
-                EventSourceMapping(client, settings, log, slots=slots, fault_in=fault_in) as mapping,
+                EventSourceMapping(client, settings, log, slots=slots, seed=options.seed, fault_in=fault_in) as mapping,
                 report.progress(options.number) as say,
             ):
                 sent, gave_up = drive(client, workload, mapping, pace, say)
             # What is still on its way may arrive, and must do no harm.
-            proxy.await_quiet(server.port, timeout_seconds=LONGEST_DELAY_SECONDS * 2)
+            network.await_quiet(LONGEST_DELAY_SECONDS * 2)
         return ChaosReconciliation(
             workload=workload,
             protected=options.protected,

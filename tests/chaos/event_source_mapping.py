@@ -51,7 +51,9 @@ class Batch:
 class EventSourceMapping:
     """The mapping with all its worker slots, and the cast of chaos: `with` starts it, and ends all that it started."""
 
-    def __init__(self, client: StackClient, settings: Settings, log: Log, *, slots: int, fault_in: int) -> None:
+    def __init__(
+        self, client: StackClient, settings: Settings, log: Log, *, slots: int, seed: int, fault_in: int
+    ) -> None:
         self._client = client
         self._settings = settings
         self._log = log
@@ -67,7 +69,7 @@ class EventSourceMapping:
         self._frozen = ThreadPoolExecutor(MOST_FROZEN)
         self._zombies: list[Future[None]] = []
         self._failure: BaseException | None = None
-        made = [WorkerSlot(self, number, settings.seed, fault_in) for number in range(slots)]
+        made = [WorkerSlot(self, number, seed, fault_in) for number in range(slots)]
         self._threads = [threading.Thread(target=self._keep, args=(slot,), daemon=True) for slot in made]
 
     def __enter__(self) -> Self:

@@ -1,40 +1,33 @@
-"""The way to the cloud, behind which the network is unreliable: `python -m tests.chaos.proxy PORT`, on loopback.
+"""A proxy before the cloud: an unreliable network.
 
-Workers reach the cloud only through this process. Each request may meet with a fault (`network_faults.py`). What
+Workers reach the cloud only through it. Each request may meet with a fault (`network_faults.py`). What
 DynamoDB really applied is logged before the worker can hear of it, so the log knows more than any worker does. As on a
 network, a request that was read is handed on even if its sender is dead by then.
 """
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
 import re
-import sys
 import threading
 import time
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import urllib3
 
 from local.cloud import LOOPBACK
 from local.server import ServerError
-from local.serving import server_of
-from local.workload.evidence import Fault, Log, Refusal, Write, now_ms
+from local.workload.evidence import Fault, Refusal, Write, now_ms
 from tests.chaos.network_faults import NetworkFaults
-from tests.chaos.settings import RECORDS, Settings
+from tests.chaos.settings import RECORDS
 from tests.chaos.wire import Applied, Refused, fates_of, writes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
+    from local.workload.evidence import Log
     from tests.chaos.network_faults import Json
 
-QUIET = "/quiet"
-"""A request for this is answered once no other request is on its way."""
 NOT_FORWARDED = {"host", "content-length", "connection"}
 
 
@@ -52,8 +45,6 @@ class Proxy:
 
     def respond(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes] | None:
         """Answer one request, if the fault that it meets with lets it be answered."""
-        if path == QUIET:
-            return self._quiet()
         with self._changed:
             self._under_way += 1
         try:
@@ -82,10 +73,14 @@ class Proxy:
         told = fault.told(request, answer)
         return None if told is None else (told[0], json.dumps(told[1]).encode())
 
-    def _quiet(self) -> tuple[int, bytes]:
+    def await_quiet(self, timeout_seconds: float) -> None:
+        """Wait until every request that is on its way has arrived. Raises ServerError if not all could."""
         with self._changed:
-            self._changed.wait_for(lambda: self._under_way == 0)
-        return (200, b"") if self._failure is None else (500, repr(self._failure).encode())
+            quiet = self._changed.wait_for(lambda: self._under_way == 0, timeout_seconds)
+        if self._failure is not None:
+            raise ServerError("the proxy met with a failure that was not meant") from self._failure
+        if not quiet:
+            raise ServerError(f"requests were still on their way after {timeout_seconds:.0f} s")
 
     def _asked(
         self, headers: Mapping[str, str], operation: str, request: Json, worker: str, body: bytes
@@ -109,52 +104,3 @@ class Proxy:
 def _worker_of(headers: Mapping[str, str]) -> str:
     found = re.search(r"worker/(\S+)", headers.get("User-Agent", ""))
     return "nobody" if found is None else found[1]
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """How the proxy is started, and how it says that it is ready."""
-
-    settings: Settings
-
-    def command(self, port: int) -> Sequence[str]:
-        """Return the command line."""
-        return [sys.executable, "-m", "tests.chaos.proxy", str(port)]
-
-    def environment(self, port: int) -> Mapping[str, str]:
-        """Return where it leads to, and where it writes."""
-        return self.settings.environment()
-
-    def ready(self, port: int) -> bool:
-        """Say whether it answers."""
-        try:
-            await_quiet(port, timeout_seconds=1)
-        except ServerError:
-            return False
-        return True
-
-
-def await_quiet(port: int, *, timeout_seconds: float) -> None:
-    """Wait until every request that is on its way has arrived. Raises ServerError if not all could."""
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=timeout_seconds)
-    with contextlib.closing(connection):
-        try:
-            connection.request("POST", QUIET)
-            response = connection.getresponse()
-            said = response.read().decode()
-        except (OSError, http.client.HTTPException) as error:
-            raise ServerError("the proxy does not answer") from error
-    if response.status != http.client.OK:
-        raise ServerError(f"the proxy met with a fault that was not meant: {said}")
-
-
-def main(port: int) -> None:
-    """Serve until somebody ends this process."""
-    settings = Settings.from_environment()
-    proxy = Proxy(settings.port, settings.seed, Log(Path(settings.log)))
-    with server_of(proxy.respond, port) as server, contextlib.suppress(KeyboardInterrupt):
-        server.serve_forever()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

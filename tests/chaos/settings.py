@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-from dataclasses import asdict, dataclass
-from pathlib import Path
-
-import idempotent_receiver
-from local.cloud import ROOT
+from dataclasses import dataclass
 
 RECORDS, ACCOUNTS, ENTRIES = "records", "accounts", "entries"
 
@@ -27,23 +21,11 @@ CONCURRENCY = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a worker, or the proxy, finds in its environment."""
+    """What a worker is told."""
 
     port: int
-    """Of the cloud; for workers, of the proxy before it."""
+    """Of the proxy, behind which it finds the cloud."""
     log: str
+    dead_letter_queue_url: str
+    protected: bool
     worker: str = ""
-    dead_letter_queue_url: str = ""
-    protected: bool = True
-    seed: int = 1
-
-    def environment(self) -> dict[str, str]:
-        """The settings as a process is given them, with the library that this one has: it may have a planted bug."""
-        library = Path(idempotent_receiver.__file__).resolve().parents[1]
-        path = os.pathsep.join(map(str, (library, ROOT, ROOT / "src")))
-        return {"CHAOS": json.dumps(asdict(self)), "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-
-    @classmethod
-    def from_environment(cls) -> Settings:
-        """The settings of this process."""
-        return cls(**json.loads(os.environ["CHAOS"]))

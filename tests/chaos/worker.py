@@ -1,18 +1,12 @@
-"""A worker, as Lambda would start one: `python -m tests.chaos.worker PORT`, one process, one invocation at a time.
+"""A worker, as Lambda would start one: one process, one invocation at a time.
 
 It runs the shipped consumer. Only its handler belongs to chaos: it logs its start and its end, and does what the kind
-of each message demands. Whoever connects is told the process's id, then sends events and receives answers, a JSON
-object a line.
+of each message demands.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import random
-import socket
-import sys
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -42,7 +36,7 @@ from tests.chaos.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
 LONGEST_RUN_SECONDS = 0.06
 HANG_SECONDS = 600.0
@@ -118,7 +112,8 @@ def consumer_of(settings: Settings, business: Business) -> Callable[[Any, Any], 
     """The Lambda handler: the shipped one, or a plain one that knows nothing of claims."""
     session = boto3.Session(aws_access_key_id=ACCOUNT, aws_secret_access_key="test", region_name=REGION)
     # Time-outs that fit the short invocation; the proxy knows a worker by its user agent.
-    quick = Config(connect_timeout=0.5, read_timeout=0.8, user_agent_extra=f"worker/{settings.worker}")
+    worker = f"worker/{settings.worker}"
+    quick = Config(connect_timeout=0.5, read_timeout=0.8, user_agent_extra=worker, proxies={})
     made = partial(
         session.client, endpoint_url=f"http://{LOOPBACK}:{settings.port}", config=client_config().merge(quick)
     )
@@ -168,50 +163,3 @@ class Worker:
             return self._consumer(event, context)
         except Exception as error:  # noqa: BLE001  # whatever it raised, Lambda would consider the batch failed
             return {"raised": f"{type(error).__name__}: {error}"}
-
-
-def main(port: int) -> None:
-    """Serve one connection after the other, until somebody ends this process."""
-    worker = Worker(Settings.from_environment())
-    with socket.create_server((LOOPBACK, port)) as server:
-        while True:
-            connection, _ = server.accept()
-            # A worker that was frozen finds nobody there any more.
-            with connection, contextlib.suppress(ConnectionError):
-                _serve(connection, worker)
-
-
-def _serve(connection: socket.socket, worker: Worker) -> None:
-    with connection.makefile("rw", encoding="utf-8") as stream:
-        stream.write(f"{os.getpid()}\n")
-        stream.flush()
-        for line in stream:
-            stream.write(json.dumps(worker.answer(json.loads(line))) + "\n")
-            stream.flush()
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """How a worker is started, and how it says that it is ready."""
-
-    settings: Settings
-
-    def command(self, port: int) -> Sequence[str]:
-        """Return the command line."""
-        return [sys.executable, "-m", "tests.chaos.worker", str(port)]
-
-    def environment(self, port: int) -> Mapping[str, str]:
-        """Return what it must know."""
-        return self.settings.environment()
-
-    def ready(self, port: int) -> bool:
-        """Say whether it listens: it does once its consumer is there."""
-        try:
-            with socket.create_connection((LOOPBACK, port), timeout=1) as probe:
-                return bool(probe.recv(1))
-        except OSError:
-            return False
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -49,7 +49,7 @@ NAMED_BY = "LOCALSTACK_HOST"
 GREETING_SECONDS = 5.0
 
 # A proxy that the environment names must not be asked for what is on loopback.
-_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Ministack:
@@ -86,7 +86,7 @@ class Ministack:
 
 def _is_ministack(endpoint_url: str) -> bool:
     try:
-        with _direct.open(f"{endpoint_url}/_ministack/ready", timeout=1) as response:
+        with direct.open(f"{endpoint_url}/_ministack/ready", timeout=1) as response:
             return bool(response.status == 200)
     except (urllib.error.URLError, OSError):
         return False

@@ -72,17 +72,33 @@ def deploy(
     `Architecture` is left alone: the local cloud runs the code on this machine, whatever the template says of it.
     """
     text = TEMPLATE.read_text() if template is None else template
-    cloud.client("cloudformation").create_stack(
-        StackName=name,
-        TemplateBody=pointing_at(text, upload(cloud, code, overlay)),
-        Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in (parameters or {}).items()],
-        Capabilities=["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"],
+    stack = create(cloud, name, pointing_at(text, upload(cloud, code, overlay)), parameters or {})
+    # CloudFormation does this on AWS; the local cloud passes over a table's TimeToLiveSpecification.
+    cloud.client("dynamodb").update_time_to_live(
+        TableName=stack.resources["Records"],
+        TimeToLiveSpecification={"Enabled": True, "AttributeName": "expiration"},
     )
-    await_created(cloud, name)
-    stack = describe(cloud, name)
-    _expire_records(cloud, stack)
     _limit_concurrency(cloud, stack)
     return stack
+
+
+def create(cloud: Cloud, name: str, template: str, parameters: Mapping[str, str]) -> Stack:
+    """Create a stack, and return once everything in it is made. Raises DeployError where something is not."""
+    cloud.client("cloudformation").create_stack(
+        StackName=name,
+        TemplateBody=template,
+        Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()],
+        Capabilities=["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"],
+    )
+    deadline = time.monotonic() + DEPLOY_SECONDS
+    while time.monotonic() < deadline:
+        (stack,) = cloud.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
+        if stack["StackStatus"] == "CREATE_COMPLETE":
+            return describe(cloud, name)
+        if stack["StackStatus"] != "CREATE_IN_PROGRESS":
+            raise DeployError(f"stack {name} ended as {stack['StackStatus']}: {_failures(cloud, name)}")
+        time.sleep(POLL_SECONDS)
+    raise DeployError(f"stack {name} was not complete after {DEPLOY_SECONDS:.0f} s")
 
 
 def pointing_at(template: str, code_uri: str) -> str:
@@ -138,19 +154,6 @@ def describe(cloud: Clients, name: str) -> Stack:
     )
 
 
-def await_created(cloud: Cloud, name: str) -> None:
-    """Return once everything of a stack is made. Raises DeployError where something is not."""
-    deadline = time.monotonic() + DEPLOY_SECONDS
-    while time.monotonic() < deadline:
-        (stack,) = cloud.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
-        if stack["StackStatus"] == "CREATE_COMPLETE":
-            return
-        if stack["StackStatus"] != "CREATE_IN_PROGRESS":
-            raise DeployError(f"stack {name} ended as {stack['StackStatus']}: {_failures(cloud, name)}")
-        time.sleep(POLL_SECONDS)
-    raise DeployError(f"stack {name} was not complete after {DEPLOY_SECONDS:.0f} s")
-
-
 def _failures(cloud: Cloud, name: str) -> str:
     events = cloud.client("cloudformation").describe_stack_events(StackName=name)["StackEvents"]
     reasons = [
@@ -159,14 +162,6 @@ def _failures(cloud: Cloud, name: str) -> str:
         if "FAILED" in event.get("ResourceStatus", "") and "ResourceStatusReason" in event
     ]
     return "; ".join(reasons) or "no event says why"
-
-
-def _expire_records(cloud: Cloud, stack: Stack) -> None:
-    # CloudFormation does this on AWS; the local cloud passes over a table's TimeToLiveSpecification.
-    cloud.client("dynamodb").update_time_to_live(
-        TableName=stack.resources["Records"],
-        TimeToLiveSpecification={"Enabled": True, "AttributeName": "expiration"},
-    )
 
 
 def _limit_concurrency(cloud: Cloud, stack: Stack) -> None:

@@ -17,7 +17,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from local.cloud import ROOT
+from local.cloud import ROOT, direct
 from local.server import Server, ServerError, free_port, running
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "arm64", "arm64": 
 
 GRACE_SECONDS = 15.0
 """How much longer than the function's time-out we wait: for its start, and for the emulator to notice."""
-
-# A proxy that the environment names must not be asked for what is on loopback.
-_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class RuntimeInterfaceEmulator:
@@ -89,7 +86,7 @@ class Function:
         request = urllib.request.Request(self._url, data=json.dumps(event).encode(), method="POST")
         with self._one_at_a_time:
             try:
-                with _direct.open(request, timeout=self._patience_seconds) as response:
+                with direct.open(request, timeout=self._patience_seconds) as response:
                     body = response.read()
             except urllib.error.HTTPError as error:
                 with error:

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.sqs.dead_letter import stamp_of
-from local.workload.stack_client import dead_letter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from local.cloud import Cloud
-    from local.deploy import Stack
     from local.workload.reconciliation import DeadLetter
+    from local.workload.stack_client import StackClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,33 +29,14 @@ class Ending:
     reason: str | None = None
 
 
-def endings(cloud: Cloud, stack: Stack, event: Any, answer: Any) -> list[Ending]:
+def endings(client: StackClient, event: Any, answer: Any) -> list[Ending]:
     """How it ended for each message of an SQS event to which the stack's consumer has given this answer."""
     again = {failure["itemIdentifier"] for failure in answer["batchItemFailures"]}
-    letters = _letters(cloud, stack.outputs.get("DeadLetterQueueUrl"))
-    return [
-        ending(id, id not in again, _record(cloud, stack.resources["Records"], key), letters.get(id))
-        for id, key in {message["messageId"]: _key(message) for message in event["Records"]}.items()
-    ]
-
-
-def _letters(cloud: Cloud, queue: str | None) -> dict[str, DeadLetter]:
-    """The dead letters by the ids that their messages had; whoever receives them hides them from the next look."""
-    found: dict[str, DeadLetter] = {}
-    while queue is not None and (
-        some := cloud.client("sqs")
-        .receive_message(QueueUrl=queue, MaxNumberOfMessages=10, MessageAttributeNames=["All"])
-        .get("Messages")
-    ):
-        found |= {each.message_id: each for each in map(dead_letter, some)}
-    return found
-
-
-def _record(cloud: Cloud, table: str, key: str) -> dict[str, Any]:
-    item = (
-        cloud.client("dynamodb").get_item(TableName=table, Key={"id": {"S": key}}, ConsistentRead=True).get("Item", {})
-    )
-    return {name: next(iter(value.values())) for name, value in item.items()}
+    keys = {message["messageId"]: _key(message) for message in event["Records"]}
+    records = client.records(list(dict.fromkeys(keys.values())))
+    dead_letters = client.dead_letters() if "DeadLetterQueueUrl" in client.stack.outputs else []
+    by_id = {each.message_id: each for each in dead_letters}
+    return [ending(id, id not in again, records.get(key, {}), by_id.get(id)) for id, key in keys.items()]
 
 
 def _key(message: Any) -> str:

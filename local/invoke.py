@@ -25,6 +25,7 @@ from local.emulator import Function, running_function
 from local.endings import endings, told_of
 from local.program import INTERRUPTED
 from local.server import ServerError
+from local.workload.deployment import client_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,7 @@ EXPECTED = EVENTS / "expected"
 
 
 @contextlib.contextmanager
-def stage(*, code: Path = HOST_BUILD, also_at: str = LOOPBACK) -> Iterator[tuple[Cloud, Stack]]:
+def deployed(*, code: Path = HOST_BUILD, also_at: str = LOOPBACK) -> Iterator[tuple[Cloud, Stack]]:
     """A stack on a cloud of its own, with what is given in its tables."""
     with running_cloud(also_at=also_at) as cloud:
         stack = deploy(cloud, code=code)
@@ -48,7 +49,7 @@ def stage(*, code: Path = HOST_BUILD, also_at: str = LOOPBACK) -> Iterator[tuple
 @contextlib.contextmanager
 def application(name: str = "Consumer", *, code: Path = HOST_BUILD) -> Iterator[Function]:
     """Run a deployed function's code under the emulator, configured as the template says, on a cloud of its own."""
-    with stage(code=code) as (cloud, stack), emulated(cloud, stack, name, code=code) as function:
+    with deployed(code=code) as (cloud, stack), emulated(cloud, stack, name, code=code) as function:
         yield function
 
 
@@ -108,7 +109,7 @@ def invoke(event: Path) -> Any:
     content = json.loads(event.read_text())
     name, engine = meant(content), container.engine()
     if engine is not None:
-        with stage(also_at=engine.address) as (cloud, stack):
+        with deployed(also_at=engine.address) as (cloud, stack):
             try:
                 answer = container.invoke(name, event, container.environment(cloud, stack, name))
             except container.NoAnswer as error:
@@ -117,7 +118,7 @@ def invoke(event: Path) -> Any:
                 )
             else:
                 return told(cloud, stack, content, answer)
-    with stage() as (cloud, stack), emulated(cloud, stack, name) as function:
+    with deployed() as (cloud, stack), emulated(cloud, stack, name) as function:
         try:
             return told(cloud, stack, content, function.invoke(content))
         finally:
@@ -127,7 +128,7 @@ def invoke(event: Path) -> Any:
 def told(cloud: Cloud, stack: Stack, event: Any, answer: Any) -> Any:
     """Say on stderr what became of the event's messages; return the answer."""
     if isinstance(answer, dict) and "batchItemFailures" in answer:
-        print(*told_of(endings(cloud, stack, event, answer)), sep="\n", file=sys.stderr)
+        print(*told_of(endings(client_of(cloud, stack), event, answer)), sep="\n", file=sys.stderr)
     return answer
 
 

@@ -30,31 +30,35 @@ STYLE = {
     "legend.frameon": False,
     "figure.facecolor": "white",
 }
-OUTCOMES = ("Completed", "Duplicates", "InProgress", "Released", "Failed", "Permanent")
+LINES = (
+    ("Throughput: messages claimed, completed", "Claimed Completed"),
+    ("Outcomes", "Completed Duplicates InProgress Released Failed Permanent"),
+    ("Duplicates recognised, and work taken over", "Duplicates InProgress TakenOver"),
+    ("Never expected: lost claims, unsettled messages", "LostClaims Unsettled"),
+)
+"""Panels of metrics, by their names; the second is stacked."""
 
 
 def drawn(figures: dict[str, Any]) -> Any:
-    """Return the figure."""
+    """Return the picture."""
+    last = max(seconds for seconds, *_ in (*figures["durations_ms"], *figures["depths"]))
+    starts = list(range(0, math.ceil(last) + BIN_SECONDS, BIN_SECONDS))
     with mpl.rc_context(STYLE):
         page, axes = plt.subplots(4, 2, figsize=(11, 11), layout="constrained")
-        panels = iter(axes.flat)
-        _lines(next(panels), figures, "Throughput: messages claimed, completed", ("Claimed", "Completed"))
-        _stack(next(panels), figures, "Outcomes", OUTCOMES)
-        _lines(
-            next(panels),
-            figures,
-            "Duplicates recognised, and work taken over",
-            ("Duplicates", "InProgress", "TakenOver"),
-        )
-        _lines(next(panels), figures, "Never expected: lost claims, unsettled messages", ("LostClaims", "Unsettled"))
-        _failures(next(panels), figures["failures"])
-        _depths(next(panels), figures["depths"])
-        _durations(next(panels), figures)
-        _errors(next(panels), figures)
+        panels = list(axes.flat)
+        for place, (panel, (title, names)) in enumerate(zip(panels, LINES, strict=False)):
+            panel.set_title(title)
+            _metrics(panel, figures["metrics"], names.split(), starts, stacked=place == 1)
+        _failures(panels[4], figures["failures"])
+        _depths(panels[5], figures["depths"])
+        _durations(panels[6], figures)
+        _errors(panels[7], figures["errors"], starts)
         for panel in axes[:, 1].flat:
             panel.set_ylim(bottom=0)
+        for panel in (*panels[:4], *panels[5:]):
+            panel.legend(ncols=1 + (panel is panels[1]))
         page.suptitle(
-            f"The story of make run, {figures['number']} messages, seed {figures['seed']}: counts in {BIN_SECONDS} s, "
+            f"make run, {figures['number']} messages, seed {figures['seed']}: counts in {BIN_SECONDS} s, "
             "by seconds since the first was sent",
             x=0.01,
             horizontalalignment="left",
@@ -62,71 +66,47 @@ def drawn(figures: dict[str, Any]) -> Any:
     return page
 
 
-def _bins(figures: dict[str, Any]) -> list[int]:
-    last = max(seconds for seconds, *_ in (*figures["durations_ms"], *figures["depths"]))
-    return list(range(0, math.ceil(last) + BIN_SECONDS, BIN_SECONDS))
+def _binned(points: Sequence[Sequence[float]], starts: Sequence[int]) -> list[float]:
+    return [sum(value for at, value in points if start <= at < start + BIN_SECONDS) for start in starts]
 
 
-def _sums(figures: dict[str, Any], name: str) -> list[float]:
-    points = figures["metrics"].get(name, [])
-    return [
-        sum(value for seconds, value in points if start <= seconds < start + BIN_SECONDS) for start in _bins(figures)
-    ]
-
-
-def _lines(panel: Any, figures: dict[str, Any], title: str, names: Sequence[str]) -> None:
-    for name in names:
-        sums = _sums(figures, name)
-        panel.plot(_bins(figures), sums, label=f"{name} ({sum(sums):g})")
-    if not any(sum(_sums(figures, name)) for name in names):
-        panel.set_ylim(0, 1)
-    panel.set_title(title)
-    panel.legend()
-
-
-def _stack(panel: Any, figures: dict[str, Any], title: str, names: Sequence[str]) -> None:
-    sums = [_sums(figures, name) for name in names]
+def _metrics(panel: Any, metrics: Any, names: Sequence[str], starts: Sequence[int], *, stacked: bool) -> None:
+    sums = [_binned(metrics.get(name, []), starts) for name in names]
     labels = [f"{name} ({sum(each):g})" for name, each in zip(names, sums, strict=True)]
-    panel.stackplot(_bins(figures), *sums, labels=labels)
-    panel.set_title(title)
-    panel.legend(ncols=2)
+    if stacked:
+        panel.stackplot(starts, *sums, labels=labels)
+        return
+    for each, label in zip(sums, labels, strict=True):
+        panel.plot(starts, each, label=label)
+    if not any(map(sum, sums)):
+        panel.set_ylim(0, 1)
 
 
 def _failures(panel: Any, failures: dict[str, int]) -> None:
     names = list(failures)[::-1]
-    bars = panel.barh(names, [failures[name] for name in names], color="C3")
-    panel.bar_label(bars, padding=3)
+    panel.bar_label(panel.barh(names, [failures[name] for name in names], color="C3"), padding=3)
     panel.set_title("Failures by type")
 
 
 def _depths(panel: Any, depths: Sequence[Sequence[float]]) -> None:
-    seconds = [each[0] for each in depths]
-    for place, name in enumerate(("waiting", "in flight", "dead letters"), start=1):
-        panel.plot(seconds, [each[place] for each in depths], label=name)
+    seconds, *counts = zip(*depths, strict=True)
+    for name, count in zip(("waiting", "in flight", "dead letters"), counts, strict=True):
+        panel.plot(seconds, count, label=name)
     panel.set_title("Waiting, in flight, and dead letters")
-    panel.legend()
 
 
 def _durations(panel: Any, figures: dict[str, Any]) -> None:
-    panel.plot(*zip(*figures["durations_ms"], strict=True), ".", markersize=4, label="Duration")
-    panel.plot(*zip(*figures["metrics"]["BatchDuration"], strict=True), ".", markersize=4, label="BatchDuration")
+    for name, points in (("Duration", figures["durations_ms"]), ("BatchDuration", figures["metrics"]["BatchDuration"])):
+        panel.plot(*zip(*points, strict=True), ".", markersize=4, label=name)
     panel.axhline(figures["timeout_ms"], color="C3", linestyle="--", label="timeout")
     panel.set_title("Duration against timeout (ms)")
-    panel.legend()
 
 
-def _errors(panel: Any, figures: dict[str, Any]) -> None:
-    counts = [sum(start <= seconds < start + BIN_SECONDS for seconds in figures["errors"]) for start in _bins(figures)]
-    panel.bar(
-        _bins(figures),
-        counts,
-        width=BIN_SECONDS,
-        align="edge",
-        color="C3",
-        label=f"Errors ({sum(counts)}): workers that were killed",
-    )
+def _errors(panel: Any, errors: Sequence[float], starts: Sequence[int]) -> None:
+    label = f"Errors ({len(errors)}): workers that were killed"
+    counts = _binned([(at, 1) for at in errors], starts)
+    panel.bar(starts, counts, width=BIN_SECONDS, align="edge", color="C3", label=label)
     panel.set_title("Errors")
-    panel.legend()
 
 
 def main() -> int:

@@ -27,8 +27,9 @@ class _Server(ThreadingHTTPServer):
         """Say nothing of connections that break: workers are killed here."""
 
 
-def server_of(respond: Respond, port: int = 0) -> ThreadingHTTPServer:
-    """A server on this port of 127.0.0.1, or on a free one, that is yet to be started."""
+@contextlib.contextmanager
+def serving(respond: Respond) -> Iterator[int]:
+    """Serve on a free port of 127.0.0.1, which is given, for the length of the block."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -53,13 +54,9 @@ def server_of(respond: Respond, port: int = 0) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing: the log that counts is the run's own."""
 
-    return _Server(("127.0.0.1", port), Handler)
-
-
-@contextlib.contextmanager
-def serving(respond: Respond) -> Iterator[int]:
-    """Serve for the length of the block, on the port that is given."""
-    with server_of(respond) as server:
+    with _Server(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()

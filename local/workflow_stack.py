@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from local.account import REMEDY, Account
 from local.cloud import ROOT
-from local.deploy import CODE_BUCKET, HOST_BUILD, Stack, await_created, describe, pointing_at, upload
+from local.deploy import CODE_BUCKET, HOST_BUILD, Stack, create, describe, pointing_at, upload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,14 +42,10 @@ def deploy_workflow(
 ) -> Stack:
     """Deploy workflow.yaml for a deployed consumer, with the code in this folder, and return once it is made."""
     text = pointing_at(TEMPLATE.read_text(), upload(cloud, code, overlay))
-    cloud.client("cloudformation").create_stack(
-        StackName=name,
-        TemplateBody=re.sub(r"(?m)^(\s+DefinitionUri: ).*$", rf"\g<1>{_upload_definition(cloud)}", text),
-        Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in beside(consumer).items()],
-        Capabilities=["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"],
-    )
-    await_created(cloud, name)
-    return describe(cloud, name)
+    key = "transfer.asl.json"
+    cloud.client("s3").put_object(Bucket=CODE_BUCKET, Key=key, Body=json.dumps(definition()).encode())
+    text = re.sub(r"(?m)^(\s+DefinitionUri: ).*$", rf"\g<1>s3://{CODE_BUCKET}/{key}", text)
+    return create(cloud, name, text, beside(consumer))
 
 
 def beside(consumer: Stack) -> dict[str, str]:
@@ -60,12 +56,6 @@ def beside(consumer: Stack) -> dict[str, str]:
         "AccountsTable": consumer.resources["Accounts"],
         "EntriesTable": consumer.resources["Entries"],
     }
-
-
-def _upload_definition(cloud: Cloud) -> str:
-    key = "transfer.asl.json"
-    cloud.client("s3").put_object(Bucket=CODE_BUCKET, Key=key, Body=json.dumps(definition()).encode())
-    return f"s3://{CODE_BUCKET}/{key}"
 
 
 def definition() -> dict[str, Any]:

@@ -4,7 +4,7 @@
         cloud.client("sqs").create_queue(QueueName="orders")
 
 Or the cloud that LOCALSTACK_HOST names, which is found as it is and left as it was. What is deployed onto it, and
-what is played on it, is said elsewhere.
+what runs on it, is decided elsewhere.
 """
 
 from __future__ import annotations

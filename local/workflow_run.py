@@ -74,7 +74,7 @@ class Clients:
         self.repeats = 0
         self.swept = 0
 
-    def play(self, message: TransferMessage) -> None:
+    def ask_for(self, message: TransferMessage) -> None:
         """Ask for a transfer as its kind demands, once there is room for another execution."""
         _poll(
             lambda: len(self._machines.list_executions(**self._machine, statusFilter="RUNNING")["executions"]) < AT_ONCE
@@ -195,7 +195,7 @@ def _run(
 
     with clients.sweeping():
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            list(pool.map(clients.play, workload.messages))
+            list(pool.map(clients.ask_for, workload.messages))
         gave_up = wait(look, PACE, number=len(workload.messages))
     said(f"{len(workload.messages)} transfers, {clients.repeats} requests more for the same")
     nobody = {message.payer for message in workload.messages} | {message.payee for message in workload.messages}

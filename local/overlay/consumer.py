@@ -51,7 +51,7 @@ def _protected() -> Any:
         return written
 
     shipped.store.commit = faulty
-    return shipped.in_production(_call_and_run)
+    return shipped.idempotent_handler(_call_and_run)
 
 
 def _plain() -> Any:

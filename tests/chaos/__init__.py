@@ -1,5 +1,5 @@
-"""Chaos with real processes: the shipped consumer, killed, frozen, and behind a connection that lies; then the books.
+"""Chaos with real processes: the shipped consumer, killed and frozen, behind an unreliable network; and reconciliation.
 
 `make chaos` sends messages through a real queue to worker processes, does to them and to their requests what an awful
-day would, and closes the books from a log, the table and the queues. Nothing here believes a worker's answer.
+day would, and reconciles by a log, the tables and the queues. Nothing here believes a worker's answer.
 """

@@ -15,7 +15,7 @@ from idempotent_receiver.sqs.dead_letter import stamp_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from local.workload.reconciliation import DeadLetter
+    from local.workload.evidence import DeadLetter
     from local.workload.stack_client import StackClient
 
 

@@ -1,4 +1,6 @@
-"""The evidence of a run: what handlers, the fake service, a proxy and an event source mapping saw, a line each.
+"""The evidence of a run: what its observers saw, a line each, and what was found in the ledger and among dead letters.
+
+Observers are handlers, the fake service, a proxy and an event source mapping.
 
 A file of lines belongs to one process. Every line is one write to a file that is opened for appending, so it is there
 whole or not at all, whatever happens to the process a moment later.
@@ -131,6 +133,26 @@ class Fault(SeenOfWorker):
 Line = Delivery | Start | End | Call | Kill | Freeze | Thaw | Acknowledged | Broken | Write | Refusal | Fault
 
 _LINES = {kind.__name__: kind for kind in get_args(Line)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One side of a transfer in the ledger; `times` is how often it was written, where the ledger counts that."""
+
+    transfer: str
+    account: str
+    amount: int
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A message in the dead-letter queue: the id that it was sent under, and why it is there, if it says so itself."""
+
+    message_id: str
+    reason: str | None
+    sent_ms: int = 0
+    receipt_handle: str = ""
 
 
 def now_ms() -> int:

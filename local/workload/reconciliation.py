@@ -25,30 +25,10 @@ from local.workload.transfers import DEATHS, Kind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from local.workload.evidence import Line
+    from local.workload.evidence import DeadLetter, Entry, Line
     from local.workload.transfers import Workload
 
 Kept = TypeVar("Kept")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One side of a transfer in the ledger; `times` is how often it was written, where the ledger counts that."""
-
-    transfer: str
-    account: str
-    amount: int
-    times: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
-    """A message in the dead-letter queue: the id that it was sent under, and why it is there, if it says so itself."""
-
-    message_id: str
-    reason: str | None
-    sent_ms: int = 0
-    receipt_handle: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,18 +88,19 @@ class Reconciliation:
         return self.workload.by_name[name].kind is not Kind.NOTED
 
     @cached_property
-    def dead_lettered(self) -> frozenset[str]:
-        """The messages that are in the dead-letter queue."""
-        return frozenset(self._names[each.message_id] for each in self._own_dead_letters)
+    def _died(self) -> dict[str, list[DeadLetter]]:
+        known = [each for each in self.dead_letters if each.message_id in self._names]
+        return _grouped((self._names[each.message_id], each) for each in known)
 
     @cached_property
-    def _own_dead_letters(self) -> list[DeadLetter]:
-        return [each for each in self.dead_letters if each.message_id in self._names]
+    def dead_lettered(self) -> frozenset[str]:
+        """The messages that are in the dead-letter queue."""
+        return frozenset(self._died)
 
     @cached_property
     def surplus_dead_letters(self) -> int:
         """Second dead letters of one message: its worker died after sending the first, and before it recorded that."""
-        return len(self._own_dead_letters) - len(self.dead_lettered)
+        return sum(len(each) - 1 for each in self._died.values())
 
     @cached_property
     def _missing(self) -> frozenset[str]:
@@ -142,10 +123,9 @@ class Reconciliation:
     @cached_property
     def reasons(self) -> list[tuple[int, str, str]]:
         """How many messages of which kind died for which reason, names and amounts left out; the most first."""
-        died = {self._names[each.message_id]: each for each in self._own_dead_letters}
         counts = Counter(
             (str(self.workload.by_name[name].kind), _in_general(each.reason or self._recorded(each.message_id)))
-            for name, each in sorted(died.items())
+            for name, (*_, each) in sorted(self._died.items())
         )
         return [(count, kind, reason) for (kind, reason), count in counts.most_common()]
 
@@ -233,17 +213,19 @@ class Reconciliation:
         return line.done or self._completed_ms.get(self.name_of(line.name or ""), line.at_ms) < line.at_ms
 
     def _started_by(self, line: Delivery) -> bool:
-        starts = self.starts.get(self.name_of(line.name or ""), [])
-        return any(start.worker == line.worker and start.at_ms >= line.at_ms for start in starts)
+        return any(start.worker == line.worker and start.at_ms >= line.at_ms for start in self._starts_of(line))
 
     @cached_property
     def found_in_progress(self) -> int:
         """Deliveries of what another worker was busy with, after which no handler started."""
-        return sum(self._busy_at(line) and not self._started_by(line) for line in self.all(Delivery))
+        return sum(
+            any(start.at_ms <= line.at_ms < self._held_until_ms(start) for start in self._starts_of(line))
+            and not self._started_by(line)
+            for line in self.all(Delivery)
+        )
 
-    def _busy_at(self, line: Delivery) -> bool:
-        starts = self.starts.get(self.name_of(line.name or ""), [])
-        return any(start.at_ms <= line.at_ms < self._held_until_ms(start) for start in starts)
+    def _starts_of(self, line: Delivery) -> Sequence[Start]:
+        return self.starts.get(self.name_of(line.name or ""), ())
 
     @cached_property
     def doubled(self) -> int:
@@ -308,8 +290,8 @@ class Reconciliation:
         """What is not as promised, or did not happen; nothing, if all is well."""
         found = [f"{name} is {count}, not 0" for name, count in self.must_be_zero.items() if count]
         found += [f"{name} is 0: it did not happen" for name, count in self.must_happen.items() if not count]
-        found += difference("completed", self.completed, self.workload.completed)
-        found += difference("dead-lettered", self.dead_lettered, self.workload.dead_lettered)
+        found += _difference("completed", self.completed, self.workload.completed)
+        found += _difference("dead-lettered", self.dead_lettered, self.workload.dead_lettered)
         found += [] if self.balanced else ["the books do not balance"]
         return found if self.gave_up is None else [*found, f"gave up waiting: {self.gave_up}"]
 
@@ -346,7 +328,7 @@ def _in_general(reason: str) -> str:
     return re.sub(r"\S*\d\S*", "…", reason)
 
 
-def difference(what: str, found: frozenset[str], expected: frozenset[str]) -> list[str]:
+def _difference(what: str, found: frozenset[str], expected: frozenset[str]) -> list[str]:
     """A complaint for each side of a difference."""
     sides = {f"not {what}, but should be": expected - found, f"{what}, but should not be": found - expected}
     return [f"{which}: {_some(sorted(names))}" for which, names in sides.items() if names]

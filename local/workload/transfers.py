@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -63,18 +63,13 @@ class Kind(StrEnum):
 DEATHS = {
     Kind.KILLED_BEFORE: "post.before",
     Kind.KILLED_AFTER: "post.after",
-    Kind.DEBIT_BEFORE: "debit.before",
-    Kind.DEBIT_AFTER: "debit.after",
-    Kind.CREDIT_BEFORE: "credit.before",
-    Kind.CREDIT_AFTER: "credit.after",
-    Kind.RECEIPT_BEFORE: "receipt.before",
-    Kind.RECEIPT_AFTER: "receipt.after",
-    Kind.REFUND_BEFORE: "refund.before",
-    Kind.REFUND_AFTER: "refund.after",
-    Kind.START_BEFORE: "start.before",
-    Kind.START_AFTER: "start.after",
     Kind.START_BEFORE_AGAIN: "start.before",
     Kind.START_AFTER_AGAIN: "start.after",
+    **{
+        Kind[f"{step}_{side}".upper()]: f"{step}.{side}"
+        for step in ("debit", "credit", "receipt", "refund", "start")
+        for side in ("before", "after")
+    },
 }
 """The place at which a message's process dies, once: before or after the write, or the start, of that name."""
 
@@ -180,36 +175,22 @@ def generate(seed: int, number: int, mix: Mix = RUN, *, prefix: str = "", withou
     if number < mix.fewest:
         raise ValueError(f"N must be at least {mix.fewest}, to have one message of each kind; it is {number}")
     chance = random.Random(seed)
-    names = _Names(f"{prefix}{seed}-")
+    names = f"{prefix}{seed}-"
     kinds = _kinds(number, {kind: share for kind, share in mix.shares.items() if kind not in without}, chance)
     messages = tuple(_message(kind, place, names, chance) for place, kind in enumerate(kinds))
     asked: Counter[str] = Counter()
     for message in messages:
         asked[message.payer] += message.amount
-    opening = {account: asked[account] for account in names.funded} | dict.fromkeys(names.empty, EMPTY_BALANCE)
+    opening = {account: asked[account] for account in _funded(names)} | dict.fromkeys(_empty(names), EMPTY_BALANCE)
     return Workload(messages=messages, opening=opening)
 
 
-@dataclass(frozen=True, slots=True)
-class _Names:
-    """The names of one workload's accounts and transfers."""
+def _funded(names: str) -> list[str]:
+    return [f"{names}account-{place:02}" for place in range(FUNDED_ACCOUNTS)]
 
-    prefix: str
 
-    def transfer(self, kind: Kind, place: int) -> str:
-        return f"{self.prefix}{kind.name.lower()}-{place:05}"
-
-    @property
-    def funded(self) -> list[str]:
-        return [f"{self.prefix}account-{place:02}" for place in range(FUNDED_ACCOUNTS)]
-
-    @property
-    def empty(self) -> list[str]:
-        return [f"{self.prefix}empty-{place:02}" for place in range(EMPTY_ACCOUNTS)]
-
-    @property
-    def unknown(self) -> str:
-        return f"{self.prefix}nobody"
+def _empty(names: str) -> list[str]:
+    return [f"{names}empty-{place:02}" for place in range(EMPTY_ACCOUNTS)]
 
 
 def _kinds(number: int, shares: Mapping[Kind, int], chance: random.Random) -> Sequence[Kind]:
@@ -225,21 +206,17 @@ def _kinds(number: int, shares: Mapping[Kind, int], chance: random.Random) -> Se
     return mixed
 
 
-def _message(kind: Kind, place: int, names: _Names, chance: random.Random) -> TransferMessage:
-    name, amount = names.transfer(kind, place), chance.randint(1, LARGEST_AMOUNT)
-    payer, payee = chance.sample(names.funded, 2)
+def _message(kind: Kind, place: int, names: str, chance: random.Random) -> TransferMessage:
+    amount, nobody = chance.randint(1, LARGEST_AMOUNT), f"{names}nobody"
+    payer, payee = chance.sample(_funded(names), 2)
     if kind is Kind.OVERDRAWN:
-        payer, amount = chance.choice(names.empty), amount + EMPTY_BALANCE
+        payer, amount = chance.choice(_empty(names)), amount + EMPTY_BALANCE
     elif kind is Kind.UNKNOWN and chance.random() < 0.5:
-        payer = names.unknown
+        payer = nobody
     elif kind in TO_NOBODY:
-        payee = names.unknown
-    message = message_of(name, kind, payer, payee, amount)
-    if kind is not Kind.GARBAGE:
-        return message
-    return TransferMessage(
-        name=name, kind=kind, payer=payer, payee=payee, amount=amount, body=_garbage(message.transfer, chance)
-    )
+        payee = nobody
+    message = message_of(f"{names}{kind.name.lower()}-{place:05}", kind, payer, payee, amount)
+    return replace(message, body=_garbage(message.transfer, chance)) if kind is Kind.GARBAGE else message
 
 
 def _garbage(transfer: dict[str, Any], chance: random.Random) -> str:

@@ -10,8 +10,10 @@ import pytest
 from local.workload.evidence import (
     Acknowledged,
     Broken,
+    DeadLetter,
     Delivery,
     End,
+    Entry,
     Fault,
     Freeze,
     Kill,
@@ -22,7 +24,6 @@ from local.workload.evidence import (
     Thaw,
     Write,
 )
-from local.workload.reconciliation import DeadLetter, Entry
 from local.workload.transfers import Kind, Workload, message_of
 from tests.chaos.reconciliation import ChaosReconciliation
 
@@ -117,36 +118,9 @@ def test_a_good_run_has_nothing_to_complain_of() -> None:
     assert (FOUND.taken_over, FOUND.duplicates, FOUND.fenced["frozen"], FOUND.late_starts) == (1, 1, 1, frozenset())
 
 
-def test_a_message_that_left_no_trace_is_lost() -> None:
-    found = with_(dead_letters=[])
-    assert (found.lost, found.unaccounted) == (1, 0)
-
-
-def test_a_message_that_is_still_queued_is_not_lost_but_unaccounted() -> None:
-    found = with_(dead_letters=[], left=1)
-    assert (found.lost, found.unaccounted) == (0, 1)
-
-
 def test_a_record_that_says_completed_where_no_handler_returned_is_unaccounted() -> None:
     found = with_(log=[line for line in LINES if not (isinstance(line, End) and line.name == "m-noted")])
     assert (found.lost, found.unaccounted) == (0, 1)
-
-
-def test_a_record_without_its_posting_is_unaccounted() -> None:
-    found = with_(entries=[])
-    assert (found.lost, found.unaccounted, found.balanced) == (0, 1, False)
-
-
-def test_a_posting_that_no_record_knows_of_is_unaccounted() -> None:
-    found = with_(records={**FOUND.records, "m-good": {"status": "FAILED"}})
-    assert (found.lost, found.unaccounted) == (0, 1)
-
-
-def test_a_message_both_done_and_dead_is_unaccounted() -> None:
-    assert (
-        with_(dead_letters=[*FOUND.dead_letters, DeadLetter(message_id="m-good", reason=None, sent_ms=330)]).unaccounted
-        == 1
-    )
 
 
 @pytest.mark.parametrize(("name", "at"), [("good", 299), ("noted", 315), ("dead", 329)])

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from local.endings import ending, told_of
-from local.workload.reconciliation import DeadLetter
+from local.workload.evidence import DeadLetter
 
 LETTER = DeadLetter(message_id="m-1", reason="account alice is unknown", receipt_handle="r")
 PERMANENT = {

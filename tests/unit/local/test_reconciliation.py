@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from local.workload.evidence import Call, Delivery, End, Line, Start
-from local.workload.reconciliation import DeadLetter, Entry, Reconciliation
+from local.workload.evidence import Call, DeadLetter, Delivery, End, Entry, Line, Start
+from local.workload.reconciliation import Reconciliation
 from local.workload.transfers import Kind, Workload, message_of
 
 GOOD, DEAD, KILLED = "t-good", "t-dead", "t-killed"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from local.workflow_reconciliation import Execution, WorkflowReconciliation
-from local.workload.reconciliation import DeadLetter, Entry
+from local.workload.evidence import DeadLetter, Entry
 from local.workload.transfers import DEATHS, FAILING, WORKFLOW, Kind, TransferMessage, generate
 
 KINDS = [*WORKFLOW.shares, Kind.GOOD]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from local.program import Options
+    from local.workload.driver import Pace
     from local.workload.evidence import Line
     from local.workload.report import Report, Row
     from local.workload.transfers import Workload
@@ -115,10 +116,7 @@ def _run(
     log: Callable[[], Sequence[Line]],
     witnessed: bool,
 ) -> Reconciliation:
-    client.open_accounts(workload.opening, CURRENCY)
-    report.opened(workload)
-    with report.progress(len(workload.messages)) as say:
-        sent, gave_up = drive(client, workload, cast, LOCAL if witnessed else REMOTE, say)
+    sent, gave_up = send(client, workload, cast, report, LOCAL if witnessed else REMOTE)
     posted_as = [sent[name] for name in workload.of_kind(Kind.POSTED)]
     return Reconciliation(
         workload=workload,
@@ -134,6 +132,16 @@ def _run(
         replayed=cast.replayed,
         witnessed=witnessed,
     )
+
+
+def send(
+    client: StackClient, workload: Workload, cast: Redeliveries, report: Report, pace: Pace
+) -> tuple[dict[str, str], str | None]:
+    """Open the accounts, send everything, and wait for the end; the keys by name, and what was waited for in vain."""
+    client.open_accounts(workload.opening, CURRENCY)
+    report.opened(workload)
+    with report.progress(len(workload.messages)) as say:
+        return drive(client, workload, cast, pace, say)
 
 
 def _messages(found: Reconciliation) -> list[Row]:

@@ -22,9 +22,11 @@ from local import container
 from local.cloud import LOOPBACK, ROOT, in_containers
 from local.invoke import put_given
 from local.program import options_of, run_to_its_end, whole
-from local.run import by_the_ledger, watched
+from local.redelivery import LedgerTrigger, Redeliveries, ServiceTrigger
+from local.run import send
 from local.server import ServerError
 from local.workload.deployment import deployed
+from local.workload.driver import LOCAL
 from local.workload.fake_service import FakeService
 from local.workload.stack_client import StackError
 from local.workload.transfers import CURRENCY, DEATHS, Kind, generate, message_of
@@ -81,20 +83,19 @@ def sandbox(options: Options, report: Report, port: int | None = None) -> None:
 
 def _leave(options: Options, client: StackClient, service: FakeService, report: Report) -> Leftovers:
     workload = generate(options.seed, options.number, without=DEATHS)  # else one waits for their leases
-    if in_containers():
-        found = by_the_ledger(options, client, workload, report)
-    else:
-        found = watched(options, client, workload, service, report)
-    if found.gave_up is not None:
-        raise StackError(f"the workload did not come to its end: {found.gave_up}")
+    service.ledger = client.posted
+    trigger = LedgerTrigger(client) if in_containers() else ServiceTrigger(service)
+    sent, gave_up = send(client, workload, Redeliveries(client, workload, trigger), report, LOCAL)
+    if gave_up is not None:
+        raise StackError(f"the workload did not come to its end: {gave_up}")
     said = report.step("leftovers")
     client.open_accounts({PAYER: 100_000, PAYEE: 0}, CURRENCY)
     orphan = None if in_containers() else abandon(client, _late(options, Kind.KILLED_BEFORE, 0))
     let_die(client, [_late(options, Kind.GOOD, place) for place in range(3)], handled=1)
     said("three more dead letters, of which one is done" + ("; and a claim whose worker is dead" if orphan else ""))
     return Leftovers(
-        completed=found.sent[workload.of_kind(Kind.GOOD)[0]],
-        failed=found.sent[workload.of_kind(Kind.OVERDRAWN)[0]],
+        completed=sent[workload.of_kind(Kind.GOOD)[0]],
+        failed=sent[workload.of_kind(Kind.OVERDRAWN)[0]],
         orphan=orphan,
     )
 

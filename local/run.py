@@ -148,8 +148,8 @@ def _messages(found: Reconciliation) -> list[Row]:
     return [
         *tables.messages(found),
         (found.replayed, "requests replayed", "asked for again over HTTP, and answered as before"),
-        (found.retried, "retried", "after the handler had failed"),
-        (found.found_in_progress, "found in progress", "deliveries of what another worker was busy with"),
+        (found.runs.retried, "retried", "after the handler had failed"),
+        (found.runs.found_in_progress, "found in progress", "deliveries of what another worker was busy with"),
     ]
 
 

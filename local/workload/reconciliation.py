@@ -2,33 +2,25 @@
 
 The evidence comes from the ledger, the records table, the queues and the log of those who watched; never from an answer
 or a log line of the consumer's own.
-
-A run of the handler holds its key from its start until its lease ends, or until its claim is settled: where a proxy
-watched the writes, when DynamoDB was asked for the one that it applied, else when the handler's transaction was over. A
-start in between breaks the promise. A worker that was frozen beyond its lease may still start what it had decided to,
-and then only the fence keeps it from doing harm: its late start is counted, and its writes must be refused.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from local.workload.evidence import Call, Delivery, End, Freeze, Start, Write
+from local.workload.runs import Runs, grouped
 from local.workload.transfers import DEATHS, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from local.workload.evidence import DeadLetter, Entry, Line
     from local.workload.transfers import Workload
-
-Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +48,6 @@ class Reconciliation:
     witnessed: bool = True
     """Whether handlers were watched, and tables and queues are this run's alone. Otherwise records must do instead."""
 
-    # What happened to the messages.
-
     @cached_property
     def _names(self) -> Mapping[str, str]:
         return {key: name for name, key in self.sent.items()}
@@ -69,7 +59,7 @@ class Reconciliation:
     @cached_property
     def posted(self) -> dict[str, list[Entry]]:
         """The entries by transfer."""
-        return _grouped((self.name_of(entry.transfer), entry) for entry in self.entries)
+        return grouped((self.name_of(entry.transfer), entry) for entry in self.entries)
 
     @cached_property
     def done(self) -> frozenset[str]:
@@ -90,7 +80,7 @@ class Reconciliation:
     @cached_property
     def _died(self) -> dict[str, list[DeadLetter]]:
         known = [each for each in self.dead_letters if each.message_id in self._names]
-        return _grouped((self._names[each.message_id], each) for each in known)
+        return grouped((self._names[each.message_id], each) for each in known)
 
     @cached_property
     def dead_lettered(self) -> frozenset[str]:
@@ -134,115 +124,27 @@ class Reconciliation:
         error = json.loads(self.records.get(key, {}).get("error", "{}"))
         return str(error.get("text", "received too often"))
 
-    # What ran.
-
-    def all(self, kind: type[Kept]) -> list[Kept]:
-        """The lines of one kind, in order."""
-        return [line for line in self.log if isinstance(line, kind)]
-
     @cached_property
-    def starts(self) -> dict[str, list[Start]]:
-        """The handlers' starts, in order, by message."""
-        return _grouped((self.name_of(start.name), start) for start in self.all(Start))
-
-    @cached_property
-    def late_starts(self) -> frozenset[Start]:
-        """Runs that a worker which had been frozen began after its own lease."""
-        frozen = {line.worker for line in self.all(Freeze)}
-        return frozenset(s for s in self.all(Start) if s.at_ms >= s.lease_until_ms and s.worker in frozen)
-
-    @cached_property
-    def _settled(self) -> dict[tuple[str, str], list[int]]:
-        """When a worker's claim of a message was settled."""
-        writes = self.all(Write) if self.protected else []
-        settled = [line for line in writes if line.move != "claim"] if writes else self.all(End)
-        return _grouped(((line.worker, line.name), line.at_ms) for line in settled)
-
-    def _held_until_ms(self, start: Start) -> int:
-        settled = [at_ms for at_ms in self._settled.get((start.worker, start.name), []) if at_ms >= start.at_ms]
-        return min([start.lease_until_ms - self.slack_ms, *settled])
+    def runs(self) -> Runs:
+        """What ran."""
+        return Runs(log=self.log, names=self._names, protected=self.protected, slack_ms=self.slack_ms)
 
     @cached_property
     def overlaps(self) -> int:
-        """Runs that began while another's claim was live, or without a live claim of their own."""
-        if not self.witnessed:
-            return self._attempted_again(at_once=True)
-        count = 0
-        for starts in self.starts.values():
-            held_until = 0
-            for start in starts:
-                if start not in self.late_starts:
-                    count += start.at_ms < held_until or start.at_ms >= start.lease_until_ms
-                held_until = max(held_until, self._held_until_ms(start))
-        return count
-
-    @cached_property
-    def taken_over(self) -> int:
-        """Runs of what another worker had begun and never settled, once its lease had ended."""
-        return sum(
-            before.worker != start.worker
-            and start.at_ms >= self._held_until_ms(before) == before.lease_until_ms - self.slack_ms
-            for before, start in self._pairs()
-        )
-
-    @cached_property
-    def retried(self) -> int:
-        """Runs that began after one that had failed."""
-        failed = {(end.worker, end.name) for end in self.all(End) if not end.ok}
-        return sum((before.worker, before.name) in failed for before, _ in self._pairs())
-
-    def _pairs(self) -> Iterator[tuple[Start, Start]]:
-        for starts in self.starts.values():
-            yield from itertools.pairwise(starts)
-
-    @cached_property
-    def _completed_ms(self) -> dict[str, int]:
-        """When DynamoDB had completed a message's record, where a proxy watched."""
-        found: dict[str, int] = {}
-        for line in self.all(Write):
-            if line.move == "complete":
-                found.setdefault(self.name_of(line.name), line.done_ms)
-        return found
-
-    @cached_property
-    def duplicates(self) -> int:
-        """Deliveries of what was done already, after which no handler started."""
-        return sum(self._done_by(line) and not self._started_by(line) for line in self.all(Delivery))
-
-    def _done_by(self, line: Delivery) -> bool:
-        return line.done or self._completed_ms.get(self.name_of(line.name or ""), line.at_ms) < line.at_ms
-
-    def _started_by(self, line: Delivery) -> bool:
-        return any(start.worker == line.worker and start.at_ms >= line.at_ms for start in self._starts_of(line))
-
-    @cached_property
-    def found_in_progress(self) -> int:
-        """Deliveries of what another worker was busy with, after which no handler started."""
-        return sum(
-            any(start.at_ms <= line.at_ms < self._held_until_ms(start) for start in self._starts_of(line))
-            and not self._started_by(line)
-            for line in self.all(Delivery)
-        )
-
-    def _starts_of(self, line: Delivery) -> Sequence[Start]:
-        return self.starts.get(self.name_of(line.name or ""), ())
+        """Runs that began while another's claim was live; if nobody watched, second attempts, by the records."""
+        return self.runs.overlaps if self.witnessed else self._attempted_again(at_once=True)
 
     @cached_property
     def doubled(self) -> int:
         """Outside calls and runs for what was done already, and transfers that were posted more than once."""
-        calls = sum(call.done for call in self.all(Call))
-        runs = [start for start in self.all(Start) if start not in self.late_starts]
-        reruns = sum(s.at_ms > self._completed_ms.get(self.name_of(s.name), s.at_ms) for s in runs)
         attempts = 0 if self.witnessed else self._attempted_again(at_once=False)
         posted = sum(len(entries) > 2 or max(e.times for e in entries) > 1 for entries in self.posted.values())
-        return calls + reruns + attempts + posted
+        return self.runs.repeated + attempts + posted
 
     def _attempted_again(self, *, at_once: bool) -> int:
         """By the records of what completed: attempts beyond the first, in a workload whose first attempts succeed."""
         names = [n for n in self.completed if (self.workload.by_name[n].kind is Kind.AT_ONCE) == at_once]
         return sum(int(self.records[self.sent[name]].get("attempts", 1)) - 1 for name in names)
-
-    # The money.
 
     @cached_property
     def balanced(self) -> bool:
@@ -267,8 +169,6 @@ class Reconciliation:
             return once and sides == [(-sent.amount, sent.payer), (sent.amount, sent.payee)]
         return once and sum(amount for amount, _ in sides) == 0
 
-    # The verdict.
-
     @property
     def must_be_zero(self) -> dict[str, int]:
         """What must not happen."""
@@ -283,7 +183,7 @@ class Reconciliation:
     def must_happen(self) -> dict[str, int]:
         """What a run must have met with, or it proves nothing."""
         dying = any(message.kind in DEATHS for message in self.workload.messages)
-        return {"duplicates": self.duplicates} | ({"taken_over": self.taken_over} if dying else {})
+        return {"duplicates": self.runs.duplicates} | ({"taken_over": self.runs.taken_over} if dying else {})
 
     @cached_property
     def complaints(self) -> list[str]:
@@ -301,8 +201,8 @@ class Reconciliation:
             "sent": len(self.sent),
             "completed": len(self.completed),
             "dead_lettered": len(self.dead_lettered),
-            "duplicates": self.duplicates,
-            "taken_over": self.taken_over,
+            "duplicates": self.runs.duplicates,
+            "taken_over": self.runs.taken_over,
             "expected_completed": len(self.workload.completed),
             "expected_dead_lettered": len(self.workload.dead_lettered),
             "unaccounted": self.unaccounted,
@@ -311,16 +211,6 @@ class Reconciliation:
             "doubled": self.doubled,
             "balanced": self.balanced,
         }
-
-
-Key = TypeVar("Key")
-
-
-def _grouped(pairs: Iterable[tuple[Key, Kept]]) -> dict[Key, list[Kept]]:
-    found: dict[Key, list[Kept]] = defaultdict(list)
-    for key, value in pairs:
-        found[key].append(value)
-    return dict(found)
 
 
 def _in_general(reason: str) -> str:

@@ -11,17 +11,18 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
 
 from local.server import ServerError
-from local.workload.evidence import Acknowledged, Delivery, Log, Thaw, now_ms
-from tests.chaos.settings import MESSAGES_A_BATCH, Settings
+from local.workload.evidence import Delivery, Log, Thaw, now_ms
+from tests.chaos.batches import Batch, Batches
+from tests.chaos.settings import Settings
 from tests.chaos.worker_process import WorkerProcess
 from tests.chaos.worker_slot import WorkerSlot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from local.workload.evidence import Line
     from local.workload.stack_client import StackClient
@@ -33,21 +34,6 @@ AWAKE_SECONDS = 3.0
 SHOWN = {"Invocation": "invocations", "Kill": "killed", "Freeze": "frozen", "Thaw": "back"}
 
 
-@dataclass(frozen=True)
-class Batch:
-    """An event, and whether it was given out before."""
-
-    event: dict[str, Any]
-    again: bool = False
-    due_seconds: float = 0.0
-    taken: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def keys(self) -> list[str]:
-        """The messages' ids."""
-        return [record["messageId"] for record in self.event["Records"]]
-
-
 class EventSourceMapping:
     """The mapping with all its worker slots, and the cast of chaos: `with` starts it, and ends all that it started."""
 
@@ -55,14 +41,13 @@ class EventSourceMapping:
         self, client: StackClient, settings: Settings, log: Log, *, slots: int, seed: int, fault_in: int
     ) -> None:
         self._client = client
+        self.batches = Batches(client)
         self._settings = settings
         self._log = log
         self._lock = threading.Lock()
-        self._again: list[Batch] = []
         self._workers: set[WorkerProcess] = set()
         self._started = 0
         self._counts: Counter[str] = Counter()
-        self._busy = 0
         self.over = threading.Event()
         self.calm = threading.Event()
         """Once it is set, nobody is killed or frozen any more, and nothing given out twice: what is left must end."""
@@ -88,8 +73,6 @@ class EventSourceMapping:
         for worker in self._living():
             worker.close()
 
-    # The cast.
-
     def send(self, messages: Sequence[TransferMessage]) -> dict[str, str]:
         """Send up to ten messages; return their keys by their names."""
         return self._client.send(messages)
@@ -105,15 +88,13 @@ class EventSourceMapping:
     def at_rest(self) -> bool:
         """Whether nothing is under way, and nothing will be that is not in the queue."""
         with self._lock:
-            return not self._busy and not self._again and all(zombie.done() for zombie in self._zombies)
+            return self.batches.at_rest and all(zombie.done() for zombie in self._zombies)
 
     @property
     def counts(self) -> Mapping[str, int]:
         """What was done to the workers so far."""
         with self._lock:
             return {shown: self._counts[name] for name, shown in SHOWN.items()}
-
-    # What its slots ask for.
 
     def _keep(self, slot: WorkerSlot) -> None:
         try:
@@ -122,49 +103,6 @@ class EventSourceMapping:
             # That a worker cannot start while all is ended is no failure.
             if not (self.over.is_set() and isinstance(error, ServerError)):
                 self._failure = error
-
-    def next_batch(self) -> Batch | None:
-        """What to invoke a worker with: a batch that is due again, or else what the queue has."""
-        with self._lock:
-            due = next((batch for batch in self._again if batch.due_seconds <= time.monotonic()), None)
-            if due is not None:
-                self._again.remove(due)
-                self._busy += 1
-                due.taken.set()
-                return due
-        batch = self._received()  # until its messages are deleted, the queue counts them as in flight
-        if batch is not None:
-            with self._lock:
-                self._busy += 1
-        return batch
-
-    def finished(self) -> None:
-        """A batch is over."""
-        with self._lock:
-            self._busy -= 1
-
-    def _received(self) -> Batch | None:
-        answer = self._client.sqs.receive_message(
-            QueueUrl=self._client.queue, MaxNumberOfMessages=MESSAGES_A_BATCH, AttributeNames=["All"]
-        )
-        records = [self._record(message) for message in answer.get("Messages", [])]
-        return Batch({"Records": records}) if records else None
-
-    def _record(self, message: Any) -> dict[str, Any]:
-        return {
-            "messageId": message["MessageId"],
-            "receiptHandle": message["ReceiptHandle"],
-            "body": message["Body"],
-            "attributes": message.get("Attributes", {}),
-            "messageAttributes": {},
-            "eventSource": "aws:sqs",
-            "eventSourceARN": self._client.stack.outputs["QueueArn"],
-        }
-
-    def give_out_again(self, batch: Batch) -> None:
-        """Give this batch to the next slot that is free when it is due."""
-        with self._lock:
-            self._again.append(batch)
 
     def start_worker(self) -> WorkerProcess:
         """A new process."""
@@ -198,17 +136,6 @@ class EventSourceMapping:
         self._log.write(line)
         with self._lock:
             self._counts[type(line).__name__] += 1
-
-    def delete(self, worker: WorkerProcess, records: Sequence[dict[str, Any]], forgotten: Callable[[], bool]) -> None:
-        """Acknowledge messages: from here on the worker's answer has had its consequence."""
-        kept = []
-        for record in records:
-            deleted = not forgotten()
-            self.note(Acknowledged(at_ms=now_ms(), worker=worker.name, name=record["messageId"], deleted=deleted))
-            kept += [record] if deleted else []
-        if kept:
-            entries: Any = [{"Id": str(n), "ReceiptHandle": record["receiptHandle"]} for n, record in enumerate(kept)]
-            self._client.sqs.delete_message_batch(QueueUrl=self._client.queue, Entries=entries)
 
     def thaw_later(self, worker: WorkerProcess, thaw_seconds: float) -> None:
         """Leave a frozen worker alone until then, let it go on for a while, and end it."""

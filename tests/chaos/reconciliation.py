@@ -26,12 +26,12 @@ class ChaosReconciliation(Reconciliation):
         """What counts as done: by its record; in the control, which has none, because it was acknowledged."""
         if self.protected:
             return super().done
-        return frozenset(self.name_of(line.name) for line in self.all(Acknowledged)) & frozenset(self.sent)
+        return frozenset(self.name_of(line.name) for line in self.runs.all(Acknowledged)) & frozenset(self.sent)
 
     @cached_property
     def completed(self) -> frozenset[str]:
         """What is done, and for which a handler returned, and the ledger has what it must have."""
-        returned = {self.name_of(line.name) for line in self.all(End) if line.ok}
+        returned = {self.name_of(line.name) for line in self.runs.all(End) if line.ok}
         return super().completed & returned
 
     @cached_property
@@ -40,41 +40,41 @@ class ChaosReconciliation(Reconciliation):
         if not self.protected:
             return 0
         since: dict[str, int] = {}
-        for line in self.all(Write):
+        for line in self.runs.all(Write):
             if line.move == "complete":
                 since.setdefault(line.name, line.at_ms)
         for each in self.dead_letters:
             since[each.message_id] = min(each.sent_ms, since.get(each.message_id, each.sent_ms))
-        return sum(line.at_ms < since.get(line.name, line.at_ms + 1) for line in self.all(Acknowledged))
+        return sum(line.at_ms < since.get(line.name, line.at_ms + 1) for line in self.runs.all(Acknowledged))
 
     @cached_property
     def frozen(self) -> frozenset[str]:
         """The workers that were frozen."""
-        return frozenset(line.worker for line in self.all(Freeze))
+        return frozenset(line.worker for line in self.runs.all(Freeze))
 
     @cached_property
     def fenced(self) -> Counter[str]:
         """Writes that came too late and were refused, because another worker had claimed the key: by who sent them."""
         return Counter(
             "frozen" if line.worker in self.frozen else "other"
-            for line in self.all(Refusal)
+            for line in self.runs.all(Refusal)
             if line.move != "claim" and line.owner is not None and line.owner.partition(".")[0] != line.worker
         )
 
     @cached_property
     def kills(self) -> Counter[bool]:
         """Workers that were killed: whether because their time was over."""
-        return Counter(line.overdue for line in self.all(Kill))
+        return Counter(line.overdue for line in self.runs.all(Kill))
 
     @cached_property
     def injected(self) -> Counter[str]:
         """How many requests met with which fault."""
-        return Counter(line.fault for line in self.all(Fault))
+        return Counter(line.fault for line in self.runs.all(Fault))
 
     @property
     def must_be_zero(self) -> dict[str, int]:
         """What must not happen."""
-        more = {"acknowledged early": self.acknowledged_early, "broken answers": len(self.all(Broken))}
+        more = {"acknowledged early": self.acknowledged_early, "broken answers": len(self.runs.all(Broken))}
         return super().must_be_zero | more
 
     @property
@@ -86,8 +86,8 @@ class ChaosReconciliation(Reconciliation):
         return rare | {
             "killed": self.kills[False],
             "frozen": len(self.frozen),
-            "taken over": self.taken_over,
-            "duplicates": self.duplicates,
+            "taken over": self.runs.taken_over,
+            "duplicates": self.runs.duplicates,
             "answers dropped": self.injected["answer dropped"],
             "5xx": self.injected["5xx, applied"] * self.injected["5xx, not applied"],
             "statement errors": self.injected["statement in doubt, applied"]
@@ -98,12 +98,12 @@ class ChaosReconciliation(Reconciliation):
         """What the last line of output says."""
         return super().line() | {
             "acknowledged_early": self.acknowledged_early,
-            "runs": len(self.all(Start)),
+            "runs": len(self.runs.all(Start)),
             "killed": self.kills[False],
             "timed_out": self.kills[True],
             "frozen": len(self.frozen),
             "fenced_frozen": self.fenced["frozen"],
             "fenced_other": self.fenced["other"],
-            "late_starts": len(self.late_starts),
+            "late_starts": len(self.runs.late_starts),
             "injected": dict(sorted(self.injected.items())),
         }

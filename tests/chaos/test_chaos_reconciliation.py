@@ -115,7 +115,12 @@ def with_(*more: Line, **changes: Any) -> ChaosReconciliation:
 
 def test_a_good_run_has_nothing_to_complain_of() -> None:
     assert FOUND.complaints == []
-    assert (FOUND.taken_over, FOUND.duplicates, FOUND.fenced["frozen"], FOUND.late_starts) == (1, 1, 1, frozenset())
+    assert (FOUND.runs.taken_over, FOUND.runs.duplicates, FOUND.fenced["frozen"], FOUND.runs.late_starts) == (
+        1,
+        1,
+        1,
+        frozenset(),
+    )
 
 
 def test_a_record_that_says_completed_where_no_handler_returned_is_unaccounted() -> None:
@@ -173,12 +178,12 @@ def test_a_start_after_ones_own_lease_is_an_overlap_unless_one_had_been_frozen()
     late = start(301, "w4", "good", lease=200)
     assert with_(late).overlaps == 1
     found = with_(late, Freeze(at_ms=150, worker="w4"))
-    assert (found.overlaps, found.late_starts) == (0, frozenset({late}))
+    assert (found.overlaps, found.runs.late_starts) == (0, frozenset({late}))
 
 
 def test_a_take_over_takes_a_lease_that_has_ended_unsettled() -> None:
-    assert with_(log=[line for line in LINES if line not in ZOMBIE]).taken_over == 0
-    assert with_(write(150, "w1", "good", "fail")).taken_over == 0
+    assert with_(log=[line for line in LINES if line not in ZOMBIE]).runs.taken_over == 0
+    assert with_(write(150, "w1", "good", "fail")).runs.taken_over == 0
 
 
 def test_a_write_that_ones_own_earlier_one_kept_out_is_not_fenced() -> None:

@@ -16,12 +16,13 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
-from local.workload.evidence import Broken, Freeze, Kill, now_ms
+from local.workload.evidence import Acknowledged, Broken, Freeze, Kill, now_ms
 from tests.chaos.settings import TIMEOUT_SECONDS, VISIBILITY_SECONDS
 from tests.chaos.shuffle_bag import ShuffleBag
 
 if TYPE_CHECKING:
-    from tests.chaos.event_source_mapping import Batch, EventSourceMapping
+    from tests.chaos.batches import Batch
+    from tests.chaos.event_source_mapping import EventSourceMapping
     from tests.chaos.worker_process import WorkerProcess
 
 PAUSE_SECONDS = 0.05
@@ -59,6 +60,7 @@ class WorkerSlot:
 
     def __init__(self, mapping: EventSourceMapping, number: int, seed: int, fault_in: int) -> None:
         self._mapping = mapping
+        self._batches = mapping.batches
         self._chance = chance = random.Random(f"{seed} slot {number}")
         self._faults = ShuffleBag(chance, (WorkerFault.KILL, WorkerFault.FREEZE), fault_in)
         self._repetitions = ShuffleBag(chance, tuple(Repetition), AGAIN_IN)
@@ -68,14 +70,14 @@ class WorkerSlot:
         """Until the mapping is over."""
         while not self._mapping.over.is_set():
             worker = self._worker = self._worker or self._mapping.start_worker()
-            batch = self._mapping.next_batch()
+            batch = self._batches.next()
             if batch is None:
                 time.sleep(PAUSE_SECONDS)
                 continue
             try:
                 self._invoke(worker, batch)
             finally:
-                self._mapping.finished()
+                self._batches.finished()
 
     def _invoke(self, worker: WorkerProcess, batch: Batch) -> None:
         calm = self._mapping.calm.is_set()
@@ -117,11 +119,11 @@ class WorkerSlot:
         match self._repetitions.draw():
             case Repetition.AT_ONCE:
                 twin = replace(batch, again=True, taken=threading.Event())
-                self._mapping.give_out_again(twin)
+                self._batches.give_out_again(twin)
                 twin.taken.wait(MEET_SECONDS)
             case Repetition.LATER:
                 due = time.monotonic() + self._chance.uniform(*LATER_SECONDS)
-                self._mapping.give_out_again(replace(batch, again=True, due_seconds=due, taken=threading.Event()))
+                self._batches.give_out_again(replace(batch, again=True, due_seconds=due, taken=threading.Event()))
 
     def _kill(self, worker: WorkerProcess, *, overdue: bool) -> None:
         worker.signal(signal.SIGKILL)
@@ -140,8 +142,14 @@ class WorkerSlot:
         if failed is None or not failed <= set(batch.keys):
             self._mapping.note(Broken(at_ms=now_ms(), worker=worker.name, why=json.dumps(answer)[:500]))
             return
-        done = [record for record in batch.event["Records"] if record["messageId"] not in failed]
-        self._mapping.delete(worker, done, lambda: self._chance.randrange(FORGOTTEN_IN) == 0)
+        kept = []
+        for record in batch.event["Records"]:
+            if (key := record["messageId"]) not in failed:
+                deleted = self._chance.randrange(FORGOTTEN_IN) != 0
+                # From here on the worker's answer has had its consequence.
+                self._mapping.note(Acknowledged(at_ms=now_ms(), worker=worker.name, name=key, deleted=deleted))
+                kept += [record] if deleted else []
+        self._batches.delete(kept)
 
 
 def _failures(answer: Any) -> set[str] | None:

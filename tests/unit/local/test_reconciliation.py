@@ -168,9 +168,9 @@ def test_an_outside_call_for_what_was_done_is_doubled() -> None:
 def test_a_start_inside_a_live_lease_overlaps() -> None:
     early = [line for line in LOG if line.at_ms < 1300] + run(1299, KILLED, "i3")
     found = with_(log=[*early, delivery(2000, GOOD, "i4", done=True)])
-    assert (found.overlaps, found.taken_over) == (0, 1)  # the handler starts at 1300, when the lease is over
+    assert (found.overlaps, found.runs.taken_over) == (0, 1)  # the handler starts at 1300, when the lease is over
     found = with_(log=[line for line in LOG if line.at_ms < 1300] + run(1298, KILLED, "i3"))
-    assert (found.overlaps, found.taken_over) == (1, 0)
+    assert (found.overlaps, found.runs.taken_over) == (1, 0)
 
 
 def test_a_start_beside_one_that_has_not_ended_overlaps() -> None:
@@ -180,17 +180,17 @@ def test_a_start_beside_one_that_has_not_ended_overlaps() -> None:
 
 def test_a_start_after_a_failure_is_a_retry_and_no_overlap() -> None:
     log = [*run(10, GOOD, "i0", ok=False), *LOG]
-    assert (with_(log=log).retried, with_(log=log).overlaps) == (1, 0)
+    assert (with_(log=log).runs.retried, with_(log=log).overlaps) == (1, 0)
 
 
 def test_a_delivery_that_ran_again_is_no_recognised_duplicate() -> None:
     found = with_(log=[*LOG, start(2001, GOOD, "i4", lease=3000)])
-    assert found.duplicates == 0
+    assert found.runs.duplicates == 0
     assert "duplicates is 0: it did not happen" in found.complaints
 
 
 def test_a_delivery_during_another_run_is_found_in_progress() -> None:
-    assert with_(log=[*LOG, delivery(102, GOOD, "i8")]).found_in_progress == 1
+    assert with_(log=[*LOG, delivery(102, GOOD, "i8")]).runs.found_in_progress == 1
 
 
 @pytest.mark.parametrize(

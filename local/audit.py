@@ -1,7 +1,7 @@
-"""What comes from others: `python -m local.audit` checks licences, and asks for known vulnerabilities.
+"""Audits dependencies: `python -m local.audit` checks their licences, and asks for known vulnerabilities.
 
-Licences are read from the packages that are installed, so that needs no network. Vulnerabilities are asked of OSV, in
-one request for everything that is pinned; where it cannot be asked, that is said aloud and fails nothing.
+Licences are read from the installed packages, which needs no network. OSV is asked for vulnerabilities, in one request
+for everything that is pinned; if it cannot be asked, the audit says so and does not fail.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PERMISSIVE = frozenset(
 """What we deploy or ask our users to install has one of these."""
 
 FOR_DEVELOPMENT = PERMISSIVE | {"MPL-2.0"}
-"""What only runs here may ask that changes to itself be published: nothing of it is passed on."""
+"""What only runs here may demand that changes to it be published: we pass nothing of it on."""
 
 CLASSIFIED = {
     "MIT License": "MIT",
@@ -40,7 +40,7 @@ CLASSIFIED = {
     "Python Software Foundation License": "PSF-2.0",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
 }
-"""Licences as PyPI's older classifiers, and packages without one, name them."""
+"""Licences by their names in PyPI's older classifiers, and in packages that have none."""
 
 EXEMPT: dict[str, str] = {}
 """Vulnerabilities that do not concern us, by their id, each with its reason."""
@@ -55,7 +55,7 @@ class Package:
 
 
 def licence_of(metadata: Any) -> str:
-    """A package's licence as an expression; its own word where that is all there is."""
+    """A package's licence as an expression, or as the package words it."""
     if metadata.get("License-Expression"):
         return str(metadata["License-Expression"])
     classes = [each.split(" :: ")[-1] for each in metadata.get_all("Classifier", []) if each.startswith("License ::")]

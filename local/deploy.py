@@ -1,6 +1,6 @@
 """Put template.yaml onto a local cloud, with the function's code from a folder.
 
-The template goes as it stands. As `sam deploy` does, only each CodeUri is made to point at the uploaded code.
+The template goes as it stands, but each CodeUri is made to point at the uploaded code, as `sam deploy` does.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ CODE_BUCKET = "code"
 DEPLOY_SECONDS = 60.0
 POLL_SECONDS = 0.05
 
-# On Lambda the runtime brings the SDK; here the local cloud's interpreter does. Every start of a function unpacks its
-# code anew, and the SDK is by far the largest part of it.
+# On Lambda the runtime brings the SDK; here the local cloud's interpreter does. Each start of a function unpacks its
+# code anew, and the SDK would be by far the largest part of it.
 SDK_FOLDERS = frozenset({"boto3", "botocore", "s3transfer", "urllib3", "dateutil"})
 
 
@@ -136,7 +136,7 @@ def zipped(code: Path, overlay: Mapping[str, bytes] | None = None) -> bytes:
 
 
 def _source(path: Path) -> Path:
-    """A bytecode file's source, which it would silence: the build's bytecode is trusted as it is. Others are theirs."""
+    """A bytecode file's source, which it would hide, because that bytecode is trusted; other files are their own."""
     if path.suffix != ".pyc":
         return path
     return path.parent.parent / f"{path.name.partition('.')[0]}.py"

@@ -1,7 +1,7 @@
-"""Lambda on this machine: the built function under the Runtime Interface Emulator, which is inside of Lambda's images.
+"""Lambda on this machine: the built function under the Runtime Interface Emulator, which Lambda's images contain.
 
-The emulator comes with SAM, and the client that fetches events for the function from PyPI, as in Lambda's own Python.
-Time-outs and crashes are the emulator's, so they end as they do on Lambda.
+The emulator comes with SAM. The client that fetches events for the function comes from PyPI, as in Lambda's own Python.
+The emulator handles time-outs and crashes, so they end as they do on Lambda.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def running_function(
     environment: Mapping[str, str],
     timeout_seconds: int = 30,
 ) -> Iterator[Function]:
-    """Run the function built in this folder, with this environment, for as many events as one likes."""
+    """Run the function built in this folder, with this environment, for any number of events."""
     if not (code / "app").is_dir():
         raise ServerError(f"there is no built function at {code}: run `make build`")
     program = RuntimeInterfaceEmulator(

@@ -1,6 +1,6 @@
-"""What became of the messages of one invocation: the answer says which come again, records and dead letters say why.
+"""How one invocation ended for its messages: the answer says which come again, records and dead letters say why.
 
-Nothing here depends on whether a message that failed for good is acknowledged with a dead letter, or comes again.
+It does not matter whether a message that failed for good is acknowledged with a dead letter, or comes again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def endings(client: StackClient, event: Any, answer: Any) -> list[Ending]:
 
 
 def _key(message: Any) -> str:
-    """What a message counts under here: its id, or what it had before it was brought back from the dead letters."""
+    """A message's key: its id, or the key that it had before it was redriven."""
     stamp = stamp_of(message.get("messageAttributes") or {})
     return message["messageId"] if stamp is None else stamp.key
 
@@ -59,7 +59,7 @@ def ending(id: str, acknowledged: bool, record: Mapping[str, Any], letter: DeadL
     return Ending(message_id=id, acknowledged=True, what="unknown", reason="its record is under a key of another kind")
 
 
-def told_of(found: Sequence[Ending]) -> Iterator[str]:
+def summary(found: Sequence[Ending]) -> Iterator[str]:
     """A line with how many ended how, and one for each that is not simply completed."""
     told = "; ".join(
         f"{len(some)} {which}: {_counted(each.what for each in some)}"

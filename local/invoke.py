@@ -3,8 +3,8 @@
     python -m local.invoke events/fresh.json
 
 A container engine that answers runs it by `sam local invoke`, in Lambda's own image; else, or if it has no such
-image, it runs on this machine, under Lambda's emulator. In both cases against a local cloud made for the occasion, of
-which is then told what has become of each message: an answer alone does not say.
+image, it runs on this machine, under Lambda's emulator. In both cases it works on a local cloud of its
+own. Then it says what became of each message, which the answer alone does not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from local import container
 from local.cloud import LOOPBACK, ROOT, running_cloud
 from local.deploy import HOST_BUILD, DeployError, Stack, deploy
 from local.emulator import Function, running_function
-from local.endings import endings, told_of
+from local.endings import endings, summary
 from local.program import INTERRUPTED
 from local.server import ServerError
 from local.workload.deployment import client_of
@@ -117,18 +117,18 @@ def invoke(event: Path) -> Any:
                     f"{error}, so the function runs under Lambda's emulator instead, on this machine.", file=sys.stderr
                 )
             else:
-                return told(cloud, stack, content, answer)
+                return said(cloud, stack, content, answer)
     with deployed() as (cloud, stack), emulated(cloud, stack, name) as function:
         try:
-            return told(cloud, stack, content, function.invoke(content))
+            return said(cloud, stack, content, function.invoke(content))
         finally:
             sys.stderr.write(function.log())
 
 
-def told(cloud: Cloud, stack: Stack, event: Any, answer: Any) -> Any:
+def said(cloud: Cloud, stack: Stack, event: Any, answer: Any) -> Any:
     """Say on stderr what became of the event's messages; return the answer."""
     if isinstance(answer, dict) and "batchItemFailures" in answer:
-        print(*told_of(endings(client_of(cloud, stack), event, answer)), sep="\n", file=sys.stderr)
+        print(*summary(endings(client_of(cloud, stack), event, answer)), sep="\n", file=sys.stderr)
     return answer
 
 

@@ -1,6 +1,6 @@
-"""A server of somebody else's for the length of a `with` block: on a free port of loopback, and gone when its user is.
+"""Runs a server for the length of a `with` block: on a free port of loopback, and gone when its user is gone.
 
-Its processes and its temporary folder are in the hands of a supervisor (supervisor.py), which outlives us if it must.
+A supervisor (supervisor.py) owns its processes and its temporary folder, and outlives this process if it must.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SUPERVISOR = Path(__file__).with_name("supervisor.py")
 START_SECONDS = 30.0
 STOP_SECONDS = 180.0  # on a busy disk, removing what functions have unpacked takes its time
 POLL_SECONDS = 0.02
-START_ATTEMPTS = 3  # between our choosing a port and its binding it, another program may take it
+START_ATTEMPTS = 3  # between the choice of a port and its use, another program may take it
 
 
 class ServerError(Exception):
@@ -53,7 +53,7 @@ class Server:
             # -I and -S: the supervisor needs the standard library only, and starts in 20 ms without the rest.
             [sys.executable, "-I", "-S", str(SUPERVISOR), *program.command(port)],
             cwd=folder,
-            # None of the caller's AWS settings, proxies or Python paths get through.
+            # The caller's AWS settings, proxies and Python paths do not get through.
             env={
                 **{name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ},
                 **program.environment(port),
@@ -62,7 +62,7 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # a Ctrl-C at the terminal is for us, and we tell the supervisor when to stop
+            start_new_session=True,  # a Ctrl-C at the terminal is for this process, which tells the supervisor
         )
 
     @property
@@ -73,7 +73,7 @@ class Server:
     def await_ready(self) -> None:
         """Return once the server answers; raise `ServerError` if it ends, or takes too long."""
         deadline = time.monotonic() + START_SECONDS
-        # Alive is asked last: a stranger on our port may answer that it is ready while our own server fails to bind.
+        # `alive` is asked last: a stranger on the port may answer that it is ready while our own server fails to bind.
         while not (self._program.ready(self.port) and self.alive):
             if not self.alive:
                 raise ServerError(f"the server ended while it started: {self.last_words()}")
@@ -82,7 +82,7 @@ class Server:
             time.sleep(POLL_SECONDS)
 
     def last_words(self) -> str:
-        """Return the end of what it wrote, once it has ended by itself."""
+        """Return the end of its output, once it has ended by itself."""
         assert self._supervisor.stderr is not None
         return self._supervisor.stderr.read().strip() or "it said nothing"
 
@@ -102,7 +102,7 @@ class Server:
         assert self._supervisor.stdout is not None
         assert self._supervisor.stderr is not None
         with contextlib.suppress(BrokenPipeError), self._supervisor.stdin as pipe:
-            # A word, and not only the end: a process that we forked may hold the pipe open behind our back.
+            # A word, and not only the end of the file: a forked process may still hold the pipe open.
             pipe.write("\n")
         try:
             self._supervisor.wait(STOP_SECONDS)

@@ -1,7 +1,7 @@
-"""Whether `sam deploy` will know which region and whose credentials, asked before a build instead of after it.
+"""Checks, before a build instead of after it, whether `sam deploy` will find a region and credentials.
 
-Run by SAM's own Python, so that it finds what SAM finds, where SAM would look: samconfig's region and profile for the
-environment, then the caller's environment and files. AWS itself is not asked.
+SAM's own Python runs it, so that it looks where SAM would look: samconfig's region and profile for the environment,
+then the caller's environment and files. It does not ask AWS.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 PATIENCE_SECONDS = 60
-"""For a program or a service that hands out credentials."""
+"""How long a program or a service that hands out credentials may take."""
 
 REGION = "No region: set AWS_REGION, name a profile that has one with AWS_PROFILE, or run `aws configure`."
 CREDENTIALS = (
@@ -28,7 +28,7 @@ CREDENTIALS = (
 
 
 def missing(profile: str | None, region: str | None) -> list[str]:
-    """Return what there is to say about a region and credentials that are not to be found."""
+    """Return what to say about a region and credentials that are missing."""
     try:
         session = boto3.Session(profile_name=profile, region_name=region)
         found = {REGION: session.region_name, CREDENTIALS: session.get_credentials()}
@@ -40,7 +40,7 @@ def missing(profile: str | None, region: str | None) -> list[str]:
 
 
 def settings(samconfig: Path, environment: str) -> dict[str, Any]:
-    """Return what `sam deploy` takes from samconfig: what is said for all commands, and over it what is said for it."""
+    """Return what `sam deploy` takes from samconfig: the settings of all commands, overridden by its own."""
     tables = tomllib.loads(samconfig.read_text())[environment]
     return {
         name: value
@@ -50,7 +50,7 @@ def settings(samconfig: Path, environment: str) -> dict[str, Any]:
 
 
 def main(samconfig: str, environment: str) -> int:
-    """Say what is missing, if anything is; return the exit status."""
+    """Say what is missing; return the exit status."""
     said = settings(Path(samconfig), environment)
     signal.signal(signal.SIGALRM, _give_up)
     signal.alarm(PATIENCE_SECONDS)

@@ -1,9 +1,9 @@
-"""Put workflow.yaml onto a local cloud, beside the consumer's stack; and say what it has to know of that stack.
+"""Put workflow.yaml onto a local cloud, beside the consumer's stack; and say what it must know of that stack.
 
-The template goes as it stands, and so does the definition but for this: the local cloud calls whatever a function
-raises or dies of `Runtime.HandlerError`, so that name is added to what is tried again; and so that nobody waits long
-where it means a refusal, no pause between tries is longer than LONGEST_PAUSE_SECONDS. Retry and Catch by an error's own
-name are shown on another engine (tests/workflow).
+The template goes as it stands, and so does the definition, with two exceptions. The local cloud calls every failure of
+a function `Runtime.HandlerError`, so that name is added to what is retried. No pause between retries is longer than
+LONGEST_PAUSE_SECONDS, so that nobody waits long where that name means a refusal. Retry and Catch by an error's own name
+are shown on another engine (tests/workflow).
 """
 
 from __future__ import annotations
@@ -71,9 +71,7 @@ def definition() -> dict[str, Any]:
 
 
 def main(environment: str) -> int:
-    """Print them for the stack that samconfig.toml names for this environment, of which make has seen that it is there;
-    return the exit status.
-    """
+    """Print them for the stack that samconfig.toml names for this environment; return the exit status."""
     settings = tomllib.loads((ROOT / "samconfig.toml").read_text())
     name = settings[environment]["global"]["parameters"]["stack_name"]
     try:

@@ -39,29 +39,29 @@ def _as_answered(request: Json, answer: Answer | None) -> Answer | None:
 class NetworkFault:
     """What happens to one request, under the name by which it is counted.
 
-    `arriving` makes of the request what arrives, `told` of request and answer what the client is told; it is given None
-    where nothing arrived. Without them neither is changed.
+    `arriving` makes of the request what arrives; `answering` makes of request and answer (None: nothing arrived) what
+    the client is told. Without them neither is changed.
     """
 
     name: str
     delay_seconds: float = 0.0
     arriving: Callable[[Json], Json | None] = _as_it_is
-    told: Callable[[Json, Answer | None], Answer | None] = _as_answered
+    answering: Callable[[Json, Answer | None], Answer | None] = _as_answered
 
 
 def answer_dropped() -> NetworkFault:
     """The request takes effect, and the connection breaks before the answer."""
-    return NetworkFault("answer dropped", told=lambda request, answer: None)
+    return NetworkFault("answer dropped", answering=lambda request, answer: None)
 
 
 def failed_after(status: int) -> NetworkFault:
     """The request takes effect, and the answer says that the service has failed."""
-    return NetworkFault("5xx, applied", told=lambda request, answer: (status, _error("InternalServerError")))
+    return NetworkFault("5xx, applied", answering=lambda request, answer: (status, _error("InternalServerError")))
 
 
 def refused(status: int, code: str, name: str = "5xx, not applied") -> NetworkFault:
     """The request has no effect, and the answer says so, or says nothing that could be relied on."""
-    return NetworkFault(name, arriving=_nothing, told=lambda request, answer: (status, _error(code)))
+    return NetworkFault(name, arriving=_nothing, answering=lambda request, answer: (status, _error(code)))
 
 
 def statements_refused(places: frozenset[int], code: str) -> NetworkFault:
@@ -71,20 +71,20 @@ def statements_refused(places: frozenset[int], code: str) -> NetworkFault:
         kept = [statement for place, statement in enumerate(request["Statements"]) if place not in places]
         return {**request, "Statements": kept} if kept else None
 
-    def told(request: Json, answer: Answer | None) -> Answer | None:
+    def answering(request: Json, answer: Answer | None) -> Answer | None:
         if answer is not None and answer[0] != 200:
             return answer
         others = iter([] if answer is None else answer[1]["Responses"])
         number = range(len(request["Statements"]))
         return 200, {"Responses": [_statement_error(code) if place in places else next(others) for place in number]}
 
-    return NetworkFault("statement refused, not applied", arriving=arriving, told=told)
+    return NetworkFault("statement refused, not applied", arriving=arriving, answering=answering)
 
 
 def statements_in_doubt(places: frozenset[int]) -> NetworkFault:
     """All statements of a batch are executed, and for some the answer says that the service has failed."""
 
-    def told(request: Json, answer: Answer | None) -> Answer | None:
+    def answering(request: Json, answer: Answer | None) -> Answer | None:
         if answer is None or answer[0] != 200:
             return answer
         doubt = _statement_error("InternalServerError")
@@ -92,7 +92,7 @@ def statements_in_doubt(places: frozenset[int]) -> NetworkFault:
             "Responses": [doubt if place in places else one for place, one in enumerate(answer[1]["Responses"])]
         }
 
-    return NetworkFault("statement in doubt, applied", told=told)
+    return NetworkFault("statement in doubt, applied", answering=answering)
 
 
 def keys_unprocessed(places: frozenset[int]) -> NetworkFault:
@@ -107,24 +107,24 @@ def keys_unprocessed(places: frozenset[int]) -> NetworkFault:
         kept = split(request, unprocessed=False)
         return {**request, "RequestItems": kept} if kept else None
 
-    def told(request: Json, answer: Answer | None) -> Answer | None:
+    def answering(request: Json, answer: Answer | None) -> Answer | None:
         if answer is not None and answer[0] != 200:
             return answer
         found: Json = {"Responses": {}} if answer is None else answer[1]
         return 200, {**found, "UnprocessedKeys": split(request, unprocessed=True)}
 
-    return NetworkFault("keys unprocessed", arriving=arriving, told=told)
+    return NetworkFault("keys unprocessed", arriving=arriving, answering=answering)
 
 
 def cancelled(culprit: int, code: str) -> NetworkFault:
     """A transaction is cancelled because of one of its actions, and none of it takes effect."""
 
-    def told(request: Json, answer: Answer | None) -> Answer | None:
+    def answering(request: Json, answer: Answer | None) -> Answer | None:
         number = range(len(request["TransactItems"]))
         reasons = [{"Code": code if place == culprit else "None"} for place in number]
         return 400, {**_error("TransactionCanceledException"), "CancellationReasons": reasons}
 
-    return NetworkFault("transaction cancelled", arriving=_nothing, told=told)
+    return NetworkFault("transaction cancelled", arriving=_nothing, answering=answering)
 
 
 def _error(code: str) -> Json:

@@ -70,7 +70,7 @@ class Proxy:
         if arriving is not None:
             status, answered = self._asked(headers, operation, arriving, worker, json.dumps(arriving).encode())
             answer = status, json.loads(answered or b"{}")
-        told = fault.told(request, answer)
+        told = fault.answering(request, answer)
         return None if told is None else (told[0], json.dumps(told[1]).encode())
 
     def await_quiet(self, timeout_seconds: float) -> None:

@@ -52,7 +52,7 @@ def test_a_token_that_is_put_back_is_drawn_next() -> None:
 def test_a_statement_that_is_refused_never_arrives_and_the_others_keep_their_places() -> None:
     fault = statements_refused(frozenset({1}), "ThrottlingError")
     assert fault.arriving(THREE) == {"Statements": [{"Statement": "0"}, {"Statement": "2"}]}
-    status, told = fault.told(THREE, (200, {"Responses": [{"n": 0}, {"n": 2}]})) or (0, {})
+    status, told = fault.answering(THREE, (200, {"Responses": [{"n": 0}, {"n": 2}]})) or (0, {})
     assert status == 200
     assert told["Responses"] == [{"n": 0}, {"Error": {"Code": "ThrottlingError", "Message": ""}}, {"n": 2}]
 
@@ -60,13 +60,13 @@ def test_a_statement_that_is_refused_never_arrives_and_the_others_keep_their_pla
 def test_where_all_statements_are_refused_nothing_arrives() -> None:
     fault = statements_refused(frozenset({0, 1, 2}), "ThrottlingError")
     assert fault.arriving(THREE) is None
-    assert len((fault.told(THREE, None) or (0, {}))[1]["Responses"]) == 3
+    assert len((fault.answering(THREE, None) or (0, {}))[1]["Responses"]) == 3
 
 
 def test_a_statement_in_doubt_arrives_all_the_same() -> None:
     fault = statements_in_doubt(frozenset({2}))
     assert fault.arriving(THREE) == THREE
-    _, told = fault.told(THREE, (200, {"Responses": [{}, {}, {}]})) or (0, {})
+    _, told = fault.answering(THREE, (200, {"Responses": [{}, {}, {}]})) or (0, {})
     assert [response.get("Error", {}).get("Code") for response in told["Responses"]] == [
         None,
         None,
@@ -77,7 +77,7 @@ def test_a_statement_in_doubt_arrives_all_the_same() -> None:
 def test_keys_that_are_not_processed_are_returned() -> None:
     fault = keys_unprocessed(frozenset({0}))
     assert fault.arriving(KEYS) == {"RequestItems": {"records": {"Keys": [{"id": {"S": "1"}}, {"id": {"S": "2"}}]}}}
-    _, told = fault.told(KEYS, (200, {"Responses": {"records": [{}]}})) or (0, {})
+    _, told = fault.answering(KEYS, (200, {"Responses": {"records": [{}]}})) or (0, {})
     assert told == {
         "Responses": {"records": [{}]},
         "UnprocessedKeys": {"records": {"Keys": [{"id": {"S": "0"}}]}},
@@ -88,7 +88,7 @@ def test_a_cancelled_transaction_says_for_which_action_and_never_arrives() -> No
     fault = cancelled(1, "TransactionConflict")
     asked: dict[str, Any] = {"TransactItems": [{}, {}, {}]}
     assert fault.arriving(asked) is None
-    status, told = fault.told(asked, None) or (0, {})
+    status, told = fault.answering(asked, None) or (0, {})
     assert status == 400
     assert [reason["Code"] for reason in told["CancellationReasons"]] == ["None", "TransactionConflict", "None"]
 
@@ -103,7 +103,7 @@ def test_a_cancelled_transaction_says_for_which_action_and_never_arrives() -> No
 )
 def test_what_arrives_and_what_is_told_are_two_things(fault: NetworkFault, arrives: bool, status: int | None) -> None:
     assert (fault.arriving(THREE) is not None) == arrives
-    told = fault.told(THREE, (200, {}) if arrives else None)
+    told = fault.answering(THREE, (200, {}) if arrives else None)
     assert (None if told is None else told[0]) == status
 
 

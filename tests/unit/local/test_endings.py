@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from local.endings import ending, told_of
+from local.endings import ending, summary
 from local.workload.evidence import DeadLetter
 
 LETTER = DeadLetter(message_id="m-1", reason="account alice is unknown", receipt_handle="r")
@@ -37,15 +37,15 @@ DONE = {"status": "COMPLETED"}
 def test_a_message_ended_as_answer_record_and_dead_letter_say(
     acknowledged: bool, record: dict[str, str], letter: DeadLetter | None, told: list[str]
 ) -> None:
-    assert list(told_of([ending("m-1", acknowledged, record, letter)])) == told
+    assert list(summary([ending("m-1", acknowledged, record, letter)])) == told
 
 
 def test_messages_are_counted_by_how_they_ended() -> None:
     found = [ending(f"m-{place}", True, DONE, None) for place in range(2)]
     found += [ending("m-2", True, PERMANENT, LETTER), ending("m-3", False, FOR_NOW, None)]
-    first, *_ = told_of(found)
+    first, *_ = summary(found)
     assert first == "3 acknowledged: 2 completed, 1 dead-lettered; 1 to come again: 1 to be tried again."
 
 
 def test_of_a_batch_without_messages_that_is_said() -> None:
-    assert list(told_of([])) == ["no messages."]
+    assert list(summary([])) == ["no messages."]

@@ -14,14 +14,11 @@ from idempotent_receiver.handler.attempt import Attempt, Handle, Handled, run
 from idempotent_receiver.handler.endings import Ending
 from idempotent_receiver.handler.results import fetched
 from idempotent_receiver.handler.single_call import Call, CallContext, CallSettings
-from idempotent_receiver.payload import Payload, PayloadKey, payload_key
+from idempotent_receiver.payload import Payload, PayloadKey
 from idempotent_receiver.protocol.record import Record
-from idempotent_receiver.protocol.store import record_id
-from idempotent_receiver.sqs import keys
+from idempotent_receiver.protocol.store import record_id, usable
 
 Key = Callable[..., str] | PayloadKey
-
-_FOR_MESSAGES = (payload_key, keys.message_attribute, keys.body_field, keys.message_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +31,10 @@ class Calls:
     lease_margin_seconds: float
     stop_margin_seconds: float
 
-    def check(self, way_in: str, *refused_keys: Callable[..., Any]) -> None:
-        """Raise TypeError or ValueError for an option that cannot work, such as one of the `refused_keys`: strategies
-        that make no key of this way in's calls.
-        """
+    def check(self, way_in: str) -> None:
+        """Raise TypeError or ValueError for an option that cannot work."""
         options.require_store(self.settings.store, way_in)
-        options.require_call_key(self.key, (*_FOR_MESSAGES, *refused_keys))
+        options.require_call_key(self.key, way_in)
         options.require_namespace(self.settings.store)
         options.require_kind(self.payload, "payload", "a Payload(fields=..., without=...)", "fingerprint")
         options.require_kind(self.settings.results, "results", "a S3Results(bucket, client)", "put", "get")
@@ -50,7 +45,7 @@ class Calls:
 
     def usable(self, key: object) -> str:
         """The key, if its record's id fits into DynamoDB. Raises UnusableKey otherwise."""
-        return keys.usable(key, partial(record_id, self.settings.store))
+        return usable(key, partial(record_id, self.settings.store))
 
     def begin(self, key: str, fingerprint: str | None, context: CallContext) -> Call:
         """A call under a usable key, of which nothing has been done yet."""

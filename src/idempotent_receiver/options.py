@@ -1,41 +1,60 @@
-"""What can be known to be wrong when a consumer is set up: said then, by the option's name and with its remedy, rather
-than of every message later.
+"""Checks of the options that a way in is given. A wrong one is refused at set-up, by its name and with its remedy,
+rather than with every message later.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+from idempotent_receiver.payload import payload_key
 from idempotent_receiver.protocol.namespaces import checked
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 SHORTEST_RETENTION_SECONDS = 24 * 60 * 60
 """A queue's records should outlive the queue: SQS delivers a message again for days."""
 
 
 def require_store(store: object, way_in: str) -> None:
-    """Raise TypeError for what is not a store, TypeError or ValueError for a namespace that cannot be one."""
+    """Raise TypeError unless it is a store, TypeError or ValueError unless its namespace can be one."""
     if all(callable(getattr(store, name, None)) for name in ("insert", "read", "replace")):
         checked(getattr(store, "namespace", None))
         return
     if callable(store):
-        raise TypeError(f"{way_in} wants a store before it wraps a function: @{way_in}(store)")
+        raise TypeError(f"{way_in} needs a store before it wraps a function: @{way_in}(store)")
     raise TypeError(f"store must be a store, such as DynamoDBStore('records'); it is {store!r}")
 
 
-def require_key(key: object, store: Any, factories: tuple[Callable[..., Any], ...], message_id: object) -> None:
-    """Raise TypeError for what is not a key strategy, ValueError for one that wants a namespace."""
-    if not callable(key) or key in factories:
-        call = ", which wants to be called with a name" if key in factories else ""
+_MARKED: list[tuple[object, tuple[str, ...]]] = [(payload_key, ())]
+
+
+def key_for(*ways_in: str) -> Callable[[Function], Function]:
+    """Mark a key strategy as one that only these ways in take. Without any, it must be called to make a strategy."""
+
+    def mark(function: Function) -> Function:
+        _MARKED.append((function, ways_in))
+        return function
+
+    return mark
+
+
+def _is_for(key: object, way_in: str) -> bool:
+    return all(way_in in ways_in for marked, ways_in in _MARKED if marked is key)
+
+
+def require_key(key: object, store: Any, message_id: object) -> None:
+    """Raise TypeError unless it makes keys of messages, ValueError if it needs a namespace that the store has not."""
+    uncalled = not _is_for(key, "sqs_consumer")
+    if not callable(key) or uncalled:
         raise TypeError(
             "key must be message_id, message_attribute(name), body_field(path), payload_key(fields), event_id or a "
-            "callable from Message to str"
-            f"; it is {key!r}{call}"
+            f"callable from Message to str; it is {key!r}{', which wants to be called with a name' if uncalled else ''}"
         )
     if key is not message_id:
         require_namespace(store)
 
 
 def require_namespace(store: Any) -> None:
-    """Raise ValueError for a store without one."""
+    """Raise ValueError for a store without a namespace."""
     if store.namespace is None:
         raise ValueError(
             "this key needs a store with a namespace, else two consumers of one table would silence each other: "
@@ -44,38 +63,38 @@ def require_namespace(store: Any) -> None:
 
 
 def require_payload(payload: object, key: object, message_id: object) -> None:
-    """Raise for what does not say which part of a payload counts, or may not say it."""
+    """Raise TypeError unless it says which part of a payload counts, ValueError where messageIds are the keys."""
     require_kind(payload, "payload", "a Payload(fields=..., without=...)", "fingerprint")
     if payload is not None and key is message_id:
         raise ValueError("payload goes with a key of your own: SQS ties a messageId to its body, to the byte")
 
 
-def require_call_key(key: object, others: tuple[object, ...]) -> None:
-    """Raise TypeError for what makes no key of a call: no callable, or one that is for messages or wants a call."""
-    if not callable(key) or key in others:
+def require_call_key(key: object, way_in: str) -> None:
+    """Raise TypeError unless it makes keys of this way in's calls."""
+    if not callable(key) or not _is_for(key, way_in):
         raise TypeError(
             f"key must be payload_key(...) or a callable from what it is called with to a str; it is {key!r}"
         )
 
 
 def require_callables(**options: object) -> None:
-    """Raise TypeError for what cannot be called with each request."""
+    """Raise TypeError for options that are not callable."""
     for name, value in options.items():
         if not callable(value):
             raise TypeError(f"{name} must be a callable; it is {value!r}")
 
 
 def require_context(context: object) -> None:
-    """Raise TypeError for what cannot say how much time is left."""
+    """Raise TypeError for a context that cannot say how much time is left."""
     if not hasattr(context, "get_remaining_time_in_millis"):
         raise TypeError(
-            "the handler needs Lambda's context, for its deadline is the lease's end: in a test pass an object "
+            "the handler needs Lambda's context, because its deadline ends the lease: in a test, pass an object "
             "with get_remaining_time_in_millis(), aws_request_id and function_name"
         )
 
 
 def require_client(client: object, service: str, option: str) -> None:
-    """Raise TypeError for a boto3 client of another service, or a resource."""
+    """Raise TypeError for a boto3 client of another service and for a boto3 resource."""
     model = getattr(getattr(client, "meta", None), "service_model", None)
     found = getattr(model, "service_name", service)
     if found != service or hasattr(getattr(client, "meta", None), "client"):
@@ -84,7 +103,7 @@ def require_client(client: object, service: str, option: str) -> None:
 
 
 def require_dead_letter_queue(url: object, sqs: object) -> None:
-    """Raise for a dead-letter queue that nothing could be sent to."""
+    """Raise ValueError for a dead-letter queue that nothing could be sent to."""
     if url is None:
         return
     if sqs is None:
@@ -94,27 +113,27 @@ def require_dead_letter_queue(url: object, sqs: object) -> None:
 
 
 def require_count(value: object, option: str) -> None:
-    """Raise ValueError for an option's value that is no positive integer."""
+    """Raise ValueError unless it is a positive integer."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{option} must be a whole number of at least 1; it is {value!r}")
 
 
 def require_numbers(**seconds: object) -> None:
-    """Raise ValueError for times that are negative or no numbers."""
+    """Raise ValueError for times that are negative or not numbers."""
     for name, value in seconds.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
             raise ValueError(f"{name} must be a number of seconds, and not negative; it is {value!r}")
 
 
 def require_flags(**flags: object) -> None:
-    """Raise TypeError for what is neither True nor False, such as the text of a variable or one that is not set."""
+    """Raise TypeError unless True or False: an environment variable's text is neither."""
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise TypeError(f"{name} must be True or False; it is {value!r}")
 
 
 def require_queue_retention(retention_seconds: int) -> None:
-    """Raise ValueError for a retention that is too short for what a queue delivers again."""
+    """Raise ValueError for a retention shorter than SQS may take to deliver a message again."""
     require_count(retention_seconds, "retention_seconds")
     if retention_seconds < SHORTEST_RETENTION_SECONDS:
         raise ValueError(
@@ -124,12 +143,12 @@ def require_queue_retention(retention_seconds: int) -> None:
 
 
 def require_kind(value: object, option: str, wanted: str, *names: str) -> None:
-    """Raise TypeError for an option's value that lacks what is asked of it; None stands for the default."""
+    """Raise TypeError for a value that lacks one of the names; None stands for the default."""
     if value is not None and not all(hasattr(value, name) for name in names):
         raise TypeError(f"{option} must be {wanted}; it is {value!r}")
 
 
 def require_one_of(option: str, value: object, *allowed: str) -> None:
-    """Raise ValueError for a value that is not among those allowed."""
+    """Raise ValueError unless the value is one of those allowed."""
     if value not in allowed:
         raise ValueError(f"{option} must be {' or '.join(map(repr, allowed))}; it is {value!r}")

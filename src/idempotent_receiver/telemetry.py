@@ -1,20 +1,20 @@
-"""What is told of a batch: a log line for each message, a summary, and metrics in CloudWatch's embedded format.
+"""What a batch or a call reports: a log line for each message, a summary, and metrics.
 
-Bodies are never logged. A success is a DEBUG line, the summary INFO, a failure WARNING, and what wants a person ERROR.
+Bodies are never logged. A success is a DEBUG line, the summary INFO, a failure WARNING, and what needs a person ERROR.
+
+Lines and metrics leave through two small protocols, `Log` and `Metrics`. Powertools is the default behind them, and is
+imported only where the default is used: it is a good part of a consumer's cold start.
 """
 
 import logging
+import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
-from aws_lambda_powertools import Logger
-from aws_lambda_powertools.metrics import EphemeralMetrics, Metrics, MetricUnit
-
-from idempotent_receiver.batch.receiver import Processed
 from idempotent_receiver.errors import Failure, UnusableKey, failure_of
 from idempotent_receiver.handler.outcome import (
     ClaimFailed,
@@ -30,7 +30,6 @@ from idempotent_receiver.handler.outcome import (
     Unreadable,
 )
 from idempotent_receiver.protocol.transitions import AlreadyFailed, OtherPayload
-from idempotent_receiver.sqs.message import Message
 
 COUNTS = (
     "Claimed",
@@ -44,177 +43,216 @@ COUNTS = (
     "Released",
     "Unsettled",
 )
-"""The metrics, all of them sent for each batch, so that a missing value means that nothing ran."""
+"""The metrics that count. Every batch sends all of them, so that a missing value means that nothing ran."""
 
 DURATION = "BatchDuration"
 """The metric of a batch's time, in milliseconds."""
 
+Fields = Mapping[str, Any]
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A log line about one message."""
+
+class Log(Protocol):
+    """Where log lines go: a Powertools `Logger`, a `logging.Logger`, or anything like them.
+
+    Its level is its `log_level` or, without one, its `getEffectiveLevel()`. One that has neither gets every line.
+    """
+
+    def debug(self, msg: str, /, *, extra: Fields) -> None: ...  # noqa: D102  # the standard library's
+    def info(self, msg: str, /, *, extra: Fields) -> None: ...  # noqa: D102
+    def warning(self, msg: str, /, *, extra: Fields) -> None: ...  # noqa: D102
+    def error(self, msg: str, /, *, extra: Fields) -> None: ...  # noqa: D102
+
+
+class Metrics(Protocol):
+    """Where metrics go: Powertools' `Metrics` and `EphemeralMetrics`, or anything like them. Units are CloudWatch's."""
+
+    def add_metric(self, name: str, unit: str, value: float) -> None: ...  # noqa: D102  # Powertools'
+    def flush_metrics(self) -> None: ...  # noqa: D102
+
+
+class Line(NamedTuple):
+    """What a log line says of one message or call, and the metrics that count it."""
 
     level: int
     text: str
-    fields: dict[str, Any]
+    fields: Fields = MappingProxyType({})
+    counts: tuple[str, ...] = ()
+
+
+def metrics_factory(metrics: Metrics | None, log: Log | None) -> Callable[[], Metrics]:
+    """What gives each batch its metrics. The default makes new ones, since Powertools' `Metrics` share their values
+    throughout the process.
+
+    Where Powertools does the logging, its metrics are imported at once: that is cheaper before the first batch than in
+    it. Elsewhere they wait for the first batch.
+    """
+    if metrics is not None:
+        return lambda: metrics
+    if log is None or "aws_lambda_powertools" in sys.modules:
+        import aws_lambda_powertools.metrics  # noqa: F401, PLC0415
+    return _default_metrics
+
+
+def _default_metrics() -> Metrics:
+    from aws_lambda_powertools.metrics import EphemeralMetrics  # noqa: PLC0415
+
+    return EphemeralMetrics(namespace="IdempotentReceiver")
+
+
+def _default_log() -> Log:
+    from aws_lambda_powertools import Logger  # noqa: PLC0415
+
+    return Logger(service="idempotent-receiver")
 
 
 class Telemetry:
-    """Logs and metrics of one consumer."""
+    """The logs and metrics of one consumer or endpoint. No method raises: what is reported changes no answer."""
 
-    def __init__(self, logger: Logger | None = None, metrics: Metrics | EphemeralMetrics | None = None) -> None:
-        self._logger = Logger(service="idempotent-receiver") if logger is None else logger
-        self._metrics = metrics
+    def __init__(self, log: Log | None = None, new_metrics: Callable[[], Metrics] | None = None) -> None:
+        self._log = _default_log() if log is None else log
+        self._new_metrics = new_metrics
 
-    def report(self, processed: Processed, message_of: Callable[[int], Message], seconds: float) -> None:
-        """Log every message, by its place in the batch, and the summary, and send the metrics. Never raises: what is
-        told changes no answer.
-        """
+    def report(
+        self,
+        outcomes: Sequence[Outcome],
+        fields_of: Callable[[int], Fields],
+        seconds: float,
+        *,
+        claimed: int,
+        taken_over: int,
+        released: int,
+    ) -> None:
+        """Log each message, with the fields for its place in the batch, and the summary. Send the metrics."""
         try:
-            self._report(processed, message_of, seconds)
-        except Exception as error:  # noqa: BLE001  # a logger or a metrics sink of the user's may raise anything
-            self.defect(error)
-
-    def _report(self, processed: Processed, message_of: Callable[[int], Message], seconds: float) -> None:
-        level = self._logger.log_level
-        for place, outcome in enumerate(processed.outcomes):
-            # Successes are many, and their line is wanted at DEBUG alone.
-            if level <= logging.DEBUG or not isinstance(outcome, (Completed, Duplicate)):
-                line = line_of(outcome)
+            level, lines = self._level, [line_of(outcome) for outcome in outcomes]
+            for place, line in enumerate(lines):
                 if line.level >= level:
-                    self._log(line, message_of(place))
-        counts = counted(processed)
-        milliseconds = round(seconds * 1000, 3)
-        summary = {_snake(name): count for name, count in counts.items()}
-        self._logger.info("batch", extra={"messages": len(processed.outcomes), "milliseconds": milliseconds, **summary})
-        self._send(counts, milliseconds)
+                    self._write(line, fields_of(place))
+            counts = counted(lines, claimed=claimed, taken_over=taken_over, released=released)
+            milliseconds = round(seconds * 1000, 3)
+            summary = {_snake(name): count for name, count in counts.items()}
+            self._log.info("batch", extra={"messages": len(outcomes), "milliseconds": milliseconds, **summary})
+            self._send(counts, milliseconds)
+        except Exception as error:  # noqa: BLE001  # a logger or a metrics sink of the user's may raise anything
+            self.report_defect(error)
 
     def report_call(self, ended: Outcome | AlreadyFailed | OtherPayload, key: str) -> None:
-        """Log how one call under a key ended. Never raises: what is told changes no answer."""
+        """Log how one call under a key ended."""
         with suppress(Exception):
             line = call_line(ended)
-            if line.level >= self._logger.log_level:
-                self._say(line, {"key": key})
+            if line.level >= self._level:
+                self._write(line, {"key": key})
 
     def report_unusable(self, error: UnusableKey, *, with_text: bool = False) -> None:
-        """Log the error for which a strategy of the user's made no key, where there is one, by its place."""
+        """Log the error, if any, that kept a user's key strategy from making a key, by its place."""
         if error.__cause__ is not None:
-            failure = failure_of(error.__cause__, with_text=with_text)
-            with suppress(Exception):
-                self._logger.warning("not run: no key could be made of the request", extra=_about(failure))
+            fields = _fields_of(failure_of(error.__cause__, with_text=with_text))
+            self._try_to_write(logging.WARNING, "not run: no key could be made of the request", fields)
 
-    def trouble(self, text: str, error: Exception) -> None:
-        """Log what went wrong beside an answer; of the error its text, which is ours."""
-        with suppress(Exception):
-            self._logger.error(text, extra={"error_type": type(error).__name__, "why": str(error)})
+    def report_error(self, text: str, error: Exception) -> None:
+        """Log what went wrong beside an answer, with the text of the error, which is the library's own."""
+        self._try_to_write(logging.ERROR, text, {"error_type": type(error).__name__, "why": str(error)})
 
-    def left_behind(self, tasks: Sequence[str], generators: Sequence[str], threads: int) -> None:
-        """Log what coroutines have left behind that still ran when the answer had to leave."""
+    def report_message_error(self, text: str, error: Exception, fields: Fields) -> None:
+        """Log what went wrong beside a message's own outcome."""
+        self._try_to_write(logging.ERROR, text, {**fields, "error_type": type(error).__name__})
+
+    def report_left_behind(self, tasks: Sequence[str], generators: Sequence[str], threads: int) -> None:
+        """Log what coroutines had left running when the answer had to leave."""
         text = "what a coroutine left behind still runs, and was not waited for any longer"
-        with suppress(Exception):
-            self._logger.warning(text, extra={"tasks": tasks, "generators": generators, "threads": threads})
+        self._try_to_write(logging.WARNING, text, {"tasks": tasks, "generators": generators, "threads": threads})
 
-    def defect(self, error: Exception) -> None:
+    def report_defect(self, error: Exception) -> None:
         """Log an error that should not have been possible, by its place and without its text."""
-        failure = failure_of(error)
-        with suppress(Exception):
-            self._logger.error("unexpected error in the receiver", extra=_about(failure))
+        self._try_to_write(logging.ERROR, "unexpected error in the receiver", _fields_of(failure_of(error)))
 
-    def _send(self, counts: dict[str, int], milliseconds: float) -> None:
-        # Metrics of its own where none are given: Powertools' are shared by the whole process.
-        metrics = EphemeralMetrics(namespace="IdempotentReceiver") if self._metrics is None else self._metrics
+    @property
+    def _level(self) -> int:
+        level: int | None = getattr(self._log, "log_level", None)
+        if level is None:
+            level = getattr(self._log, "getEffectiveLevel", lambda: logging.NOTSET)()
+        return level
+
+    def _send(self, counts: Mapping[str, int], milliseconds: float) -> None:
+        assert self._new_metrics is not None, "what reports batches has metrics"
+        metrics = self._new_metrics()
         for name, count in counts.items():
-            metrics.add_metric(name, unit=MetricUnit.Count, value=count)
-        metrics.add_metric(DURATION, unit=MetricUnit.Milliseconds, value=milliseconds)
+            metrics.add_metric(name, unit="Count", value=count)
+        metrics.add_metric(DURATION, unit="Milliseconds", value=milliseconds)
         metrics.flush_metrics()
 
-    def warn(self, text: str, message: Message, error: Exception) -> None:
-        """Log what went wrong beside a message's own outcome."""
-        self._log(Line(logging.ERROR, text, {"error_type": type(error).__name__}), message)
+    def _try_to_write(self, level: int, text: str, fields: Fields) -> None:
+        with suppress(Exception):
+            self._write(Line(level, text, fields), {})
 
-    def _log(self, line: Line, message: Message) -> None:
-        self._say(line, {"message_id": message.id, "key": message.key, "receive_count": message.receive_count})
-
-    def _say(self, line: Line, about: dict[str, Any]) -> None:
-        methods = {logging.DEBUG: self._logger.debug, logging.WARNING: self._logger.warning}
-        methods.get(line.level, self._logger.error)(line.text, extra=about | line.fields)
+    def _write(self, line: Line, fields: Fields) -> None:
+        methods = {logging.DEBUG: self._log.debug, logging.WARNING: self._log.warning}
+        methods.get(line.level, self._log.error)(line.text, extra={**fields, **line.fields})
 
 
-def counted(processed: Processed) -> dict[str, int]:
-    """The metrics' values: every outcome under its name, and what outcomes do not tell from the receiver's counts."""
-    counts = Counter({"Claimed": processed.claimed, "TakenOver": processed.taken_over, "Released": processed.released})
-    counts.update(chain.from_iterable(map(_names, processed.outcomes)))
+def counted(lines: Iterable[Line], *, claimed: int, taken_over: int, released: int) -> dict[str, int]:
+    """The values of the metrics that count: what the lines count, and what no outcome tells."""
+    counts = Counter({"Claimed": claimed, "TakenOver": taken_over, "Released": released})
+    counts.update(chain.from_iterable(line.counts for line in lines))
     return {name: counts[name] for name in COUNTS}
 
 
-def _names(outcome: Outcome) -> list[str]:
-    match outcome:
-        case Completed():
-            return ["Completed"]
-        case Duplicate(lost=lost):
-            return ["Duplicates", "LostClaims"] if lost else ["Duplicates"]
-        case HeldElsewhere():
-            return ["InProgress"]
-        case ClaimLost():
-            return ["LostClaims", "Failed"]
-        case SettleFailed():
-            return ["Unsettled", "Failed"]
-        case DeadLettered():
-            return ["Permanent"]
-        case Failed(failure=failure):
-            return ["Permanent", "Failed"] if failure.permanent else ["Failed"]
-        case ClaimFailed() | Unreadable():
-            return ["Failed"]
-        case NotStarted():
-            return []
+# Made once: most of a batch's lines are these, and are only counted.
+_COMPLETED = Line(logging.DEBUG, "completed", counts=("Completed",))
+_DUPLICATE = Line(logging.DEBUG, "duplicate of a completed message", counts=("Duplicates",))
 
 
 def line_of(outcome: Outcome) -> Line:
-    """What the log says of an outcome."""
+    """What the log and the metrics say of an outcome. A success is DEBUG, so that its line is usually not written."""
     match outcome:
         case Completed():
-            return Line(logging.DEBUG, "completed", {})
-        case Duplicate():
-            return Line(logging.DEBUG, "duplicate of a completed message", {})
+            return _COMPLETED
+        case Duplicate(lost=lost):
+            return _DUPLICATE._replace(counts=("Duplicates", "LostClaims")) if lost else _DUPLICATE
         case HeldElsewhere(until_ms):
-            return Line(logging.WARNING, "in progress elsewhere", {"lease_until_ms": until_ms})
+            return Line(logging.WARNING, "in progress elsewhere", {"lease_until_ms": until_ms}, ("InProgress",))
         case NotStarted():
-            return Line(logging.WARNING, "not started: no time left, or an earlier message of its group failed", {})
+            return Line(logging.WARNING, "not started: no time left, or an earlier message of its group failed")
         case DeadLettered(failure):
-            return Line(logging.ERROR, "failed for good and sent to the dead-letter queue", _about(failure))
+            text = "failed for good and sent to the dead-letter queue"
+            return Line(logging.ERROR, text, _fields_of(failure), ("Permanent",))
         case Failed(failure, recorded):
-            fields = {**_about(failure), "recorded": recorded}
-            level = logging.ERROR if failure.permanent else logging.WARNING
-            return Line(level, "failed for good" if failure.permanent else "failed, to be tried again", fields)
+            fields = {**_fields_of(failure), "recorded": recorded}
+            if failure.permanent:
+                return Line(logging.ERROR, "failed for good", fields, ("Permanent", "Failed"))
+            return Line(logging.WARNING, "failed, to be tried again", fields, ("Failed",))
         case ClaimLost():
-            return Line(logging.ERROR, "the claim was lost to another worker, which has not completed it", {})
+            text = "the claim was lost to another worker, which has not completed it"
+            return Line(logging.ERROR, text, counts=("LostClaims", "Failed"))
         case SettleFailed(why):
-            return Line(logging.ERROR, "the handler ran, but its end could not be recorded", {"why": why})
+            text = "the handler ran, but its end could not be recorded"
+            return Line(logging.ERROR, text, {"why": why}, ("Unsettled", "Failed"))
         case ClaimFailed(why):
-            return Line(logging.ERROR, "not run: the record could not be claimed", {"why": why})
-        case Unreadable(reason):
-            return Line(logging.ERROR, "not run: its record is not one that this version knows", {"why": reason})
+            return Line(logging.ERROR, "not run: the record could not be claimed", {"why": why}, ("Failed",))
+        case Unreadable(why):
+            text = "not run: its record is not one that this version knows"
+            return Line(logging.ERROR, text, {"why": why}, ("Failed",))
 
 
 def call_line(ended: Outcome | AlreadyFailed | OtherPayload) -> Line:
     """What the log says of one call's end."""
     match ended:
         case AlreadyFailed():
-            return Line(logging.DEBUG, "answered with an earlier call's failure", {})
+            return Line(logging.DEBUG, "answered with an earlier call's failure")
         case OtherPayload(expected, found):
             fields = {"expected": expected, "found": found}
             return Line(logging.WARNING, "not run: the key was used for another payload", fields)
         case Duplicate(lost=True):
-            return Line(logging.WARNING, "the claim was lost while it ran; answered with the winner's result", {})
+            return Line(logging.WARNING, "the claim was lost while it ran; answered with the winner's result")
         case Duplicate():
-            return Line(logging.DEBUG, "answered with an earlier call's result", {})
+            return Line(logging.DEBUG, "answered with an earlier call's result")
         case NotStarted():
-            return Line(logging.WARNING, "not run: too little time was left", {})
+            return Line(logging.WARNING, "not run: too little time was left")
         case _:
             return line_of(ended)
 
 
-def _about(failure: Failure) -> dict[str, Any]:
+def _fields_of(failure: Failure) -> dict[str, Any]:
     return {"error_type": failure.type, "at": failure.at, "reason": failure.reason}
 
 

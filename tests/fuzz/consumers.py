@@ -24,8 +24,8 @@ from idempotent_receiver import (
     message_id,
     payload_key,
 )
-from idempotent_receiver.protocol.store import TransactionalStore, record_id
-from idempotent_receiver.sqs.keys import KeyStrategy, envelope_opener, fingerprint_by, usable
+from idempotent_receiver.protocol.store import TransactionalStore, record_id, usable
+from idempotent_receiver.sqs.keys import KeyStrategy, envelope_opener, fingerprint_by
 from idempotent_receiver.sqs.message import InvalidEvent, messages_of
 from tests.fuzz.hostile import OURS, huge, mostly, nested, values
 from tests.queues import Queues

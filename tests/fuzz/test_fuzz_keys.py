@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from idempotent_receiver import body_field, event_id, message_attribute, message_id, payload_key
 from idempotent_receiver.errors import UnusableKey
+from idempotent_receiver.protocol.store import MOST_KEY_BYTES, usable
 from idempotent_receiver.sqs.dead_letter import (
     MOST_ATTRIBUTES,
     MOST_BYTES,
@@ -22,7 +23,7 @@ from idempotent_receiver.sqs.dead_letter import (
     size_of,
     stamp_of,
 )
-from idempotent_receiver.sqs.keys import MOST_KEY_BYTES, envelope_opener, fingerprint_by, usable
+from idempotent_receiver.sqs.keys import envelope_opener, fingerprint_by
 from idempotent_receiver.sqs.message import InvalidEvent, Message, messages_of
 from tests.fuzz import hostile
 

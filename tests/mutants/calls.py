@@ -132,8 +132,8 @@ MUTANTS = [
     Mutant(
         name="tenants share their keys",
         file="http/endpoint.py",
-        old="f\"{quote(scope, safe='', errors='surrogatepass')}#{keys.usable(made, str)}\"",
-        new='f"{scope}#{keys.usable(made, str)}"',
+        old="f\"{quote(scope, safe='', errors='surrogatepass')}#{usable(made, str)}\"",
+        new='f"{scope}#{usable(made, str)}"',
         where=HTTP,
     ),
     Mutant(
@@ -457,8 +457,8 @@ MUTANTS = [
     Mutant(
         name="two tenants share their executions",
         file="workflow/endpoint.py",
-        old='name_of(keys.usable(made_by(key, event, "key"), str), whose)',
-        new='name_of(keys.usable(made_by(key, event, "key"), str))',
+        old='name_of(usable(made_by(key, event, "key"), str), whose)',
+        new='name_of(usable(made_by(key, event, "key"), str))',
         where=WORKFLOW,
     ),
     Mutant(

@@ -56,7 +56,7 @@ MUTANTS = [
     Mutant(
         name="an exit in a key strategy fails for good",
         promise=1,
-        file="sqs/consumer.py",
+        file="sqs/work.py",
         old="permanent=isinstance(error, Exception), started=False)",
         new="permanent=True, started=False)",
         where=(SCENARIOS.format("keys"),),
@@ -229,22 +229,22 @@ MUTANTS = [
         name="a lease in seconds where milliseconds are meant",
         promise=2,
         file="sqs/consumer.py",
-        old="lease_until_ms=self.deadline.ends_ms + self.settings.lease_margin_ms",
-        new="lease_until_ms=self.deadline.ends_ms // 1000 + self.settings.lease_margin_ms",
+        old="lease_until_ms = self.deadline.ends_ms + self.lease_margin_ms",
+        new="lease_until_ms = self.deadline.ends_ms // 1000 + self.lease_margin_ms",
     ),
     Mutant(
         name="a lease without a margin for clocks that differ",
         promise=2,
         file="sqs/consumer.py",
-        old="lease_until_ms=self.deadline.ends_ms + self.settings.lease_margin_ms",
-        new="lease_until_ms=self.deadline.ends_ms",
+        old="lease_until_ms = self.deadline.ends_ms + self.lease_margin_ms",
+        new="lease_until_ms = self.deadline.ends_ms",
         where=(SCENARIOS.format("deadline"),),
     ),
     Mutant(
         name="a consumer's process outlives its deadline",
         promise=2,
         file="sqs/consumer.py",
-        old="        with self.settings.lifetime(self.deadline):\n",
+        old="        with self.lifetime(self.deadline):\n",
         new="        if True:\n",
         where=(UNIT.format("process_end"),),
     ),
@@ -540,7 +540,7 @@ MUTANTS = [
     ),
     Mutant(
         name="the most received go last",
-        file="sqs/consumer.py",
+        file="sqs/message.py",
         old="key=lambda message: -message.receive_count",
         new="key=lambda message: message.receive_count",
         where=(SCENARIOS.format("deadline"),),
@@ -576,15 +576,15 @@ MUTANTS = [
     Mutant(
         name="a dead letter under the new id of a message that was sent again",
         file="sqs/dead_letter.py",
-        old="original_id=message.id if before is None else before.original_id",
+        old="original_id=before.original_id",
         new="original_id=message.id",
         where=(UNIT.format("deadletter"),),
     ),
     Mutant(
         name="an unusable key runs under its messageId",
-        file="sqs/consumer.py",
-        old="            key = keys.usable(self.settings.key(message), self._record_id)\n",
-        new="            key = str(self.settings.key(message) or message.id)\n",
+        file="sqs/work.py",
+        old="            id = usable_id(key, partial(record_id, self.store))\n",
+        new="            key = str(key or message.id)\n            id = record_id(self.store, key)\n",
         where=(SCENARIOS.format("keys"),),
     ),
     Mutant(
@@ -1128,7 +1128,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a handler is lent the event's own attributes",
-        file="sqs/consumer.py",
+        file="sqs/binding.py",
         old="message_attributes=deepcopy(message.message_attributes)",
         new="message_attributes=message.message_attributes",
         where=(),
@@ -1152,27 +1152,30 @@ MUTANTS = [
         name="an invocation is kept for the next",
         file="sqs/consumer.py",
         old="        def lambda_handler(event: Any, context: Any) -> Response:\n"
-        "            return _Invocation(settings, binding, context, pace).receive(event, executors)\n",
+        "            options.require_context(context)\n"
+        "            return invocation(binding=binding, receiver=receiver, context=context)"
+        ".receive(event, new_executor)\n",
         new="        def lambda_handler(event: Any, context: Any, kept: Any = {}) -> Response:\n"
-        "            first = kept.setdefault('first', _Invocation(settings, binding, context, pace))\n"
-        "            return first.receive(event, executors)\n",
+        "            made = invocation(binding=binding, receiver=receiver, context=context)\n"
+        "            return kept.setdefault('first', made).receive(event, new_executor)\n",
         where=(),
     ),
     Mutant(
         name="what is done is remembered by the process",
         promise=1,
         file="sqs/consumer.py",
-        old="        failed = [(self._keyed(place), outcome) for place, outcome in ended if not succeeded(outcome)]\n",
+        old="        failed = [(self._keyed(place), outcome) for place, outcome in ended"
+        " if not isinstance(outcome, SUCCEEDED)]\n",
         new="        told = [(self._keyed(place), outcome) for place, outcome in ended]\n"
         "        done = _failures.__dict__.setdefault('done', set())\n"
-        "        done |= {message.id for message, outcome in told if succeeded(outcome)}\n"
+        "        done |= {message.id for message, outcome in told if isinstance(outcome, SUCCEEDED)}\n"
         "        failed = [(message, outcome) for message, outcome in told if message.id not in done]\n",
         where=(),
     ),
     Mutant(
         name="two messages with one body are taken for one",
         promise=1,
-        file="sqs/consumer.py",
+        file="sqs/message.py",
         old="{(message.id, message.raw_body): message for message in messages}",
         new="{message.raw_body: message for message in messages}",
         where=(),
@@ -1180,9 +1183,10 @@ MUTANTS = [
     Mutant(
         name="a body is validated before its claim",
         file="sqs/consumer.py",
-        old="            key = keys.usable(self.settings.key(message), self._record_id)\n",
-        new='            self.binding.arguments(message, Attempt("", "", 1, self.deadline))\n'
-        "            key = keys.usable(self.settings.key(message), self._record_id)\n",
+        old="        for message in self.messages:\n",
+        new="        from idempotent_receiver.handler.attempt import Attempt\n\n"
+        "        for message in self.messages:\n"
+        '            self.binding.arguments(message, Attempt("", "", 1, self.deadline))\n',
         where=(),
     ),
     Mutant(

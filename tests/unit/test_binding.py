@@ -14,8 +14,8 @@ from pydantic import BaseModel
 from idempotent_receiver import Message, Transaction
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import InvalidBody
-from idempotent_receiver.handler.annotations import bind
 from idempotent_receiver.handler.attempt import Attempt
+from idempotent_receiver.sqs.binding import bind
 from tests.held_clock import HeldClock
 
 

@@ -12,27 +12,28 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 OURS = {
-    "batch", "batch.claims", "batch.executor", "batch.items", "batch.pace", "batch.receiver", "batch.runs",
-    "batch.settlements", "clock", "dynamodb", "dynamodb.client", "dynamodb.errors", "dynamodb.raw_statements",
-    "dynamodb.requests", "dynamodb.statements", "dynamodb.store", "dynamodb.transactions", "dynamodb.values", "errors",
-    "handler", "handler.annotations",
-    "handler.attempt", "handler.outcome", "handler.process_end", "handler.results", "options", "payload", "protocol",
-    "protocol.exchange", "protocol.namespaces", "protocol.plain_values", "protocol.record", "protocol.store",
-    "protocol.transaction", "protocol.transitions", "sqs", "sqs.consumer", "sqs.dead_letter", "sqs.keys", "sqs.message",
-    "sqs.visibility", "telemetry",
+    "batch", "batch.claims", "batch.executor", "batch.items", "batch.progress", "batch.receiver", "batch.runs",
+    "batch.settlements", "batch.steps", "clock", "dynamodb", "dynamodb.client", "dynamodb.errors",
+    "dynamodb.raw_statements", "dynamodb.requests", "dynamodb.statements", "dynamodb.store",
+    "dynamodb.transactions", "dynamodb.values", "errors", "handler", "handler.annotations", "handler.attempt",
+    "handler.endings", "handler.outcome", "handler.process_end", "handler.results", "options", "payload",
+    "protocol", "protocol.exchange", "protocol.namespaces", "protocol.plain_values", "protocol.record",
+    "protocol.store", "protocol.transaction", "protocol.transitions", "sqs", "sqs.binding", "sqs.consumer",
+    "sqs.dead_letter", "sqs.keys", "sqs.message", "sqs.visibility", "sqs.work", "telemetry",
 }  # fmt: skip
 """The library's modules on the data path of a queue. The command line and the operator's side are none of it."""
 
 THIRD_PARTY = {
-    "aws_lambda_powertools",
-    "jmespath",
-    "rfc8785",
-    "typing_extensions",  # which Powertools imports
+    "jmespath", "rfc8785",
     "boto3", "botocore", "certifi", "dateutil", "s3transfer", "six", "urllib3",  # the AWS SDK
 }  # fmt: skip
+
+WITH_POWERTOOLS = THIRD_PARTY | {"aws_lambda_powertools", "typing_extensions"}
 
 POWERTOOLS = {
     "exceptions", "logging", "metrics", "package_logger", "shared", "tracing", "utilities", "utilities.jmespath_utils",
@@ -43,21 +44,35 @@ POWERTOOLS = {
 START = """
 import json, sys
 before = set(sys.modules)
-from aws_lambda_powertools import Logger, Metrics
 from idempotent_receiver import DynamoDBStore, sqs_consumer
-{imports}
+{telemetry}
 store = DynamoDBStore("records")
-consumer = sqs_consumer(store, logger=Logger(service="a"), metrics=Metrics(namespace="a", service="a"))
+consumer = sqs_consumer(store, logger=logger, metrics=metrics)
 {handler}
 consumer(handle)
 store.client
 print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
+POWERTOOLS_TELEMETRY = """
+from aws_lambda_powertools import Logger, Metrics
+logger, metrics = Logger(service="a"), Metrics(namespace="a", service="a")
+"""
 
-def imported(handler: str, imports: str = "") -> set[str]:
+OWN_TELEMETRY = """
+import logging
+class Quiet:
+    def add_metric(self, name, unit, value): pass
+    def flush_metrics(self): pass
+logger, metrics = logging.getLogger("payments"), Quiet()
+"""
+
+DEFAULT_TELEMETRY = "logger = metrics = None"
+
+
+def imported(handler: str, telemetry: str = POWERTOOLS_TELEMETRY) -> set[str]:
     """The modules that are there once such a consumer has started."""
-    code = START.format(imports=imports, handler=handler)
+    code = START.format(telemetry=telemetry, handler=handler)
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={
@@ -88,9 +103,19 @@ def packages(modules: set[str]) -> set[str]:
 PLAIN = "def handle(body: dict): pass"
 
 
-def test_a_plain_consumer_imports_what_is_listed() -> None:
+@pytest.mark.parametrize("telemetry", [POWERTOOLS_TELEMETRY, DEFAULT_TELEMETRY], ids=["given", "default"])
+def test_a_plain_consumer_imports_what_is_listed(telemetry: str) -> None:
     """A consumer with a plain body starts with exactly the data path's modules, and the listed packages at most."""
-    modules = imported(PLAIN)
+    modules = imported(PLAIN, telemetry)
+
+    assert of("idempotent_receiver", modules) == OURS
+    assert packages(modules) <= WITH_POWERTOOLS
+
+
+@pytest.mark.parametrize("metrics", ["", "metrics = None"], ids=["own", "default"])
+def test_a_consumer_with_a_logger_of_its_own_starts_without_powertools(metrics: str) -> None:
+    """Logger and Metrics are a good part of a cold start. The default metrics are imported with the first batch."""
+    modules = imported(PLAIN, OWN_TELEMETRY + metrics)
 
     assert of("idempotent_receiver", modules) == OURS
     assert packages(modules) <= THIRD_PARTY
@@ -116,7 +141,7 @@ def test_a_coroutine_handler_brings_its_loop() -> None:
     modules = imported("async def handle(body: dict): pass")
 
     assert of("idempotent_receiver", modules) - OURS == {"batch.event_loop"}
-    assert packages(modules) <= THIRD_PARTY
+    assert packages(modules) <= WITH_POWERTOOLS
 
 
 def test_a_model_brings_pydantic() -> None:
@@ -125,4 +150,4 @@ def test_a_model_brings_pydantic() -> None:
 
     brought = {"pydantic", "pydantic_core", "annotated_types", "typing_inspection"}
     assert of("idempotent_receiver", modules) == OURS
-    assert packages(modules) <= THIRD_PARTY | brought
+    assert packages(modules) <= WITH_POWERTOOLS | brought

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from idempotent_receiver import MemoryStore, Message, body_field, event_id, message_attribute, message_id, sqs_consumer
 from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.payload import fingerprint
-from idempotent_receiver.protocol.store import record_id
+from idempotent_receiver.protocol.store import MOST_KEY_BYTES, record_id, usable
 from idempotent_receiver.sqs.dead_letter import STAMP
-from idempotent_receiver.sqs.keys import MOST_KEY_BYTES, envelope_opener, fingerprint_by, raw_fingerprint, usable
+from idempotent_receiver.sqs.keys import envelope_opener, fingerprint_by, raw_fingerprint
 from tests.contexts import Context
 from tests.held_clock import HeldClock
 

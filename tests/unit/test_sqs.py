@@ -23,9 +23,8 @@ from idempotent_receiver import (
     message_id,
     sqs_consumer,
 )
-from idempotent_receiver.protocol.store import record_id
+from idempotent_receiver.protocol.store import record_id, usable
 from idempotent_receiver.sqs.dead_letter import STAMP
-from idempotent_receiver.sqs.keys import usable
 from idempotent_receiver.sqs.message import InvalidEvent
 from tests.simulation.world import failed_ids, sqs_record
 

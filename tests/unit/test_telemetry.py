@@ -11,7 +11,6 @@ import pytest
 from aws_lambda_powertools import Logger, Metrics
 
 from idempotent_receiver import MemoryStore, Message, PermanentError, sqs_consumer
-from idempotent_receiver.batch.receiver import Processed
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.outcome import (
     ClaimFailed,
@@ -53,7 +52,7 @@ OUTCOMES: list[tuple[Outcome, int, list[str]]] = [
 @pytest.mark.parametrize(("outcome", "level", "names"), OUTCOMES, ids=lambda one: type(one).__name__)
 def test_every_outcome_has_its_level_and_its_metrics(outcome: Outcome, level: int, names: list[str]) -> None:
     """A success is DEBUG, a failure WARNING, and what wants a person ERROR."""
-    counts = counted(Processed([outcome], claimed=3, taken_over=1, released=2))
+    counts = counted([line_of(outcome)], claimed=3, taken_over=1, released=2)
 
     assert line_of(outcome).level == level
     told = {"Claimed": 3, "TakenOver": 1, "Released": 2} | dict.fromkeys(names, 1)
@@ -143,3 +142,45 @@ def test_metrics_without_a_namespace_do_not_change_the_answer() -> None:
     consumer = sqs_consumer(MemoryStore(), logger=Sink().logger, metrics=Metrics())(handle)
 
     assert consumer({"Records": [sqs_record("1")]}, Context()) == {"batchItemFailures": []}
+
+
+def test_a_standard_logger_is_told_the_same_at_its_own_level(caplog: pytest.LogCaptureFixture) -> None:
+    """Its level may be one that it has from its parents; no field takes the name of one of a log record's own."""
+
+    def handle(body: dict, message: Message) -> None:
+        if message.id == "bad":
+            raise ValueError(f"secret of {body}")
+
+    caplog.set_level("INFO")
+    consumer = sqs_consumer(MemoryStore(), logger=logging.getLogger("payments"), metrics=Sink())(handle)
+    consumer({"Records": [sqs_record("good"), sqs_record("bad")]}, Context())
+
+    assert [(line.levelname, line.message) for line in caplog.records] == [
+        ("WARNING", "failed, to be tried again"),
+        ("INFO", "batch"),
+    ]
+    failed, summary = (vars(line) for line in caplog.records)
+    assert (failed["message_id"], failed["key"], failed["error_type"]) == ("bad", "bad", "ValueError")
+    assert (summary["messages"], summary["completed"], summary["failed"]) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(("outcome", "level", "names"), OUTCOMES, ids=lambda one: type(one).__name__)
+def test_every_line_can_be_a_standard_log_record(outcome: Outcome, level: int, names: list[str]) -> None:
+    """`logging` refuses fields that would overwrite a record's own."""
+    fields = dict(line_of(outcome).fields) | {"message_id": "m", "key": "k", "receive_count": 1}
+
+    record = logging.getLogger("payments").makeRecord("payments", level, "f", 1, "text", (), None, extra=fields)
+
+    assert vars(record).items() >= fields.items()
+
+
+def test_without_metrics_of_its_own_a_consumer_sends_embedded_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever does the logging. In a namespace of the library's own."""
+
+    def handle(body: dict) -> None: ...
+
+    sqs_consumer(MemoryStore(), logger=logging.getLogger("payments"))(handle)({"Records": [sqs_record("1")]}, Context())
+
+    (sent,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert sent["_aws"]["CloudWatchMetrics"][0]["Namespace"] == "IdempotentReceiver"
+    assert (sent["Completed"], sent["Failed"]) == ([1.0], [0.0])

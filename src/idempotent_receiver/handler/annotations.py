@@ -1,66 +1,18 @@
-"""What a handler asks for, found by its annotations: one body, and, if wanted, the Message and a Transaction."""
+"""What a handler asks for by its annotations: a Transaction, and a body of some type."""
 
 import inspect
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from idempotent_receiver.errors import InvalidBody, invalid_body
-from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.protocol.store import TransactionalStore
 from idempotent_receiver.protocol.transaction import Transaction
-from idempotent_receiver.sqs.message import Message
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 Parse = Callable[[str], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """How to call a handler: `sources` has one entry a parameter, in their order."""
-
-    function: Callable[..., Any]
-    sources: tuple[Callable[[Message, Attempt], Any], ...]
-    asynchronous: bool
-
-    @property
-    def wants_message(self) -> bool:
-        """Whether the handler asks for the Message."""
-        return _the_message in self.sources
-
-    @property
-    def transactional(self) -> bool:
-        """Whether the handler asks for a Transaction."""
-        return _the_transaction in self.sources
-
-    def arguments(self, message: Message, attempt: Attempt) -> list[Any]:
-        """The handler's arguments. Raises InvalidBody where the body is not what the annotation says."""
-        return [source(message, attempt) for source in self.sources]
-
-
-def bind(function: Callable[..., Any]) -> Binding:
-    """Read a handler's annotations. Raises TypeError, saying how to mend it, where they don't name exactly one body."""
-    name = getattr(function, "__qualname__", repr(function))
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(f"{name} is a generator: its body would never run; return a value instead of yielding")
-    hints = hints_of(function, name)
-    sources, bodies = [], []
-    for parameter in inspect.signature(function).parameters.values():
-        source = _source(parameter, hints, name)
-        sources.append(source)
-        if source not in (_the_message, _the_transaction):
-            bodies.append(parameter.name)
-    if len(bodies) != 1:
-        found = f"{len(bodies)}: {', '.join(bodies)}" if bodies else "none"
-        raise TypeError(
-            f"{name} must name exactly one body, it names {found}. Annotate one parameter with the body's type "
-            "(dict, str, bytes, or anything pydantic can validate), and the others with Message or Transaction."
-        )
-    asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-    return Binding(function, tuple(sources), asynchronous)
 
 
 def wants_transaction(function: Callable[..., Any], store: object) -> str | None:
@@ -92,29 +44,11 @@ def hints_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
         raise TypeError(f"{name}: an annotation cannot be resolved ({error}); move the type to module level") from error
 
 
-def _source(parameter: inspect.Parameter, hints: dict[str, Any], name: str) -> Callable[[Message, Attempt], Any]:
-    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY):
-        raise TypeError(f"{name}: parameter {parameter.name!r} must be an ordinary one, not *, ** or keyword-only")
-    if parameter.name not in hints:
-        raise TypeError(f"{name}: parameter {parameter.name!r} has no annotation; annotate it with the body's type")
-    hint = hints[parameter.name]
-    if hint is Message:
-        return _the_message
-    if hint is Transaction:
-        return _the_transaction
-    parse = _parser(hint, name)
-    return lambda message, attempt: parse(message.body)
+def body_parser(hint: Any, name: str) -> Parse:
+    """What makes of a body what its annotation says. Raises TypeError for an annotation that nothing can be made of.
 
-
-def _the_message(message: Message, attempt: Attempt) -> Message:
-    return message
-
-
-def _the_transaction(message: Message, attempt: Attempt) -> Transaction:
-    return attempt.transaction
-
-
-def _parser(hint: Any, name: str) -> Parse:
+    The parser raises InvalidBody where the body is not that.
+    """
     if hint is str:
         return lambda body: body
     if hint is bytes:

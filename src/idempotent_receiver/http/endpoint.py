@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import update_wrapper
 from http import HTTPStatus
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 from idempotent_receiver import options
@@ -45,13 +45,9 @@ from idempotent_receiver.http.response import HttpResponse, in_form_of, json_res
 from idempotent_receiver.payload import EVERYTHING, Payload, PayloadKey
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record
-from idempotent_receiver.protocol.store import RecordStore
+from idempotent_receiver.protocol.store import RecordStore, usable
 from idempotent_receiver.protocol.transitions import AlreadyFailed
-from idempotent_receiver.sqs import keys
-from idempotent_receiver.telemetry import Telemetry
-
-if TYPE_CHECKING:
-    from aws_lambda_powertools import Logger
+from idempotent_receiver.telemetry import Log, Telemetry
 
 HandlerResponse = Any
 """Whatever API Gateway takes from a handler: a response with a status, or a body alone."""
@@ -77,7 +73,7 @@ def http_endpoint(
     stop_margin_seconds: float = 1.0,
     error_texts: bool = False,
     end_process_at_deadline: bool = False,
-    logger: "Logger | None" = None,
+    logger: Log | None = None,
     clock: Clock | None = None,
 ) -> Callable[[Callable[..., HandlerResponse]], HttpHandler]:
     """Make a handler `(event, context)` behind API Gateway, a Function URL or an Application Load Balancer take effect
@@ -119,8 +115,8 @@ def http_endpoint(
         lease_margin_seconds=lease_margin_seconds,
         stop_margin_seconds=stop_margin_seconds,
     )
-    calls.check("http_endpoint", header, keys.event_id)
-    options.require_kind(logger, "logger", "a Powertools Logger", "info", "error")
+    calls.check("http_endpoint")
+    options.require_kind(logger, "logger", "a Powertools Logger or a logging.Logger", "info", "error")
     options.require_numbers(wait_seconds=wait_seconds)
     options.require_count(retry_after_seconds, "retry_after_seconds")
     options.require_flags(required=required, end_process_at_deadline=end_process_at_deadline)
@@ -175,7 +171,7 @@ class _Settings:
             return self.calls.usable(made)
         scope = scope_of(self.scope, event)
         # Quoting leaves no `#` in the scope, so no two pairs of scope and key read the same.
-        return self.calls.usable(f"{quote(scope, safe='', errors='surrogatepass')}#{keys.usable(made, str)}")
+        return self.calls.usable(f"{quote(scope, safe='', errors='surrogatepass')}#{usable(made, str)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +235,7 @@ class _Invocation:
             data = self.settings.calls.result_of(record)
             response = None if data is None else json.loads(data)
         except (ResultGone, ValueError) as error:
-            self.settings.telemetry.trouble("the kept answer cannot be read", error)
+            self.settings.telemetry.report_error("the kept answer cannot be read", error)
             return self._ours(problem.gone())
         if not isinstance(response, dict) or "statusCode" not in response:
             # Written out as API Gateway does it, so that it has headers.

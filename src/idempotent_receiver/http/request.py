@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote_plus
 
 from idempotent_receiver.errors import UnusableKey, text_of
+from idempotent_receiver.options import key_for
 from idempotent_receiver.payload import Document, Payload, Query
 
 MOST_KEY_CHARACTERS = 255
@@ -88,6 +89,7 @@ def request_of(event: object) -> Request:
     )
 
 
+@key_for()
 def header(name: str) -> Callable[[Any], str]:
     """A key strategy for HTTP: the value of the header `name`, in upper or lower case.
 

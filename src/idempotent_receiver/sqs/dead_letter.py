@@ -1,6 +1,6 @@
-"""Dead letters that say why they died: the one attribute that we add to a message, and its sending.
+"""Dead letters that give their reason: the one attribute that is added to a message, and how it is sent.
 
-A message that has no room for it (SQS takes ten attributes and 1 MiB) is left where it is.
+A message without room for it (SQS takes ten attributes and 1 MiB) stays where it is.
 """
 
 import base64
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 STAMP = "idempotent-receiver"
-"""The name of our attribute, a JSON object."""
+"""The name of the attribute; its value is a JSON object."""
 
 MOST_ATTRIBUTES = 10
 MOST_BYTES = 1024 * 1024
@@ -24,10 +24,10 @@ MOST_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """What we say of a message that we send again: the key it counts under, and why it died.
+    """What a message that is sent again carries: its key, and why it failed for good.
 
-    Without a `reason` it is on its way back: it may be tried. `first_received` is an ISO time, `queue` the ARN of the
-    queue that the message was received from.
+    Without a `reason` it is on its way back and may be handled. `first_received` is an ISO time, `queue` the ARN of the
+    queue that it was received from.
     """
 
     key: str
@@ -61,10 +61,10 @@ def stamp_of(message_attributes: Mapping[str, Any]) -> Stamp | None:
 
 
 def stamped(key: str) -> dict[str, Any]:
-    """What a producer that may send a message again gives SQS as `MessageAttributes`: the key that it counts under.
+    """The `MessageAttributes` with which a producer may send a message more than once: they carry its key.
 
-    Each send gets a messageId of its own; a consumer whose strategy is `message_id` takes all with this key for one
-    message, as long as the body is the same to the byte. Take a key that nobody else's message has, such as
+    SQS gives each send its own messageId. A consumer whose strategy is `message_id` takes all messages with this key
+    for one, as long as the body is the same to the byte. Choose a key that no other message has, such as
     `current_claim().idempotency_key`. Where that consumer's store has no namespace, a key with `#` is refused.
     """
     return {STAMP: {"DataType": "String", "StringValue": Stamp(key=key, original_id=key).to_json()}}
@@ -75,7 +75,7 @@ def _text(value: object) -> str | None:
 
 
 class NoRoom(ValueError):
-    """The message cannot take our attribute, so it must stay where it is."""
+    """The message has no room for the stamp, so it must stay where it is."""
 
 
 def send(sqs: "SQSClient", queue_url: str, message: Message, failure: Failure, function: str) -> None:
@@ -83,17 +83,17 @@ def send(sqs: "SQSClient", queue_url: str, message: Message, failure: Failure, f
 
     Raises NoRoom where the stamp does not fit, and what the client raises where SQS did not confirm.
     """
-    # An id of its own: SQS swallows a send whose id was used within five minutes, and we would lose the message.
+    # SQS swallows a send whose id was used within five minutes, which would lose the message: each gets its own.
     own_id = f"{message.id}-{message.receive_count}" if queue_url.endswith(".fifo") else None
     sqs.send_message(QueueUrl=queue_url, **copy_of(message, _stamp(message, failure, function), own_id))
 
 
 def copy_of(message: Message, stamp: Stamp, deduplication_id: str | None) -> dict[str, Any]:
-    """What SQS is to be sent for a stamped copy: the message's body, attributes, group and trace as they are.
+    """The arguments that send a stamped copy: the message's body, attributes, group and trace as they are.
 
-    A FIFO queue wants a `deduplication_id`. Raises NoRoom where the stamp does not fit.
+    A FIFO queue needs a `deduplication_id`. Raises NoRoom where the stamp does not fit.
     """
-    attributes = _attributes(message)
+    attributes = {name: _attribute(value) for name, value in message.message_attributes.items()}
     attributes[STAMP] = {"DataType": "String", "StringValue": stamp.to_json()}
     if len(attributes) > MOST_ATTRIBUTES:
         raise NoRoom(f"it has {MOST_ATTRIBUTES} attributes already, SQS's limit")
@@ -111,28 +111,21 @@ def copy_of(message: Message, stamp: Stamp, deduplication_id: str | None) -> dic
 
 
 def _stamp(message: Message, failure: Failure, function: str) -> Stamp:
-    before = stamp_of(message.message_attributes)
+    before = stamp_of(message.message_attributes) or Stamp(key=message.id, original_id=message.id)
     received = message.first_received_at
-    first_received = None if received is None else received.isoformat()
-    if before is not None and before.first_received is not None:
-        first_received = before.first_received
     return Stamp(
-        key=message.key or (message.id if before is None else before.key),
-        original_id=message.id if before is None else before.original_id,
+        key=message.key or before.key,
+        original_id=before.original_id,
         reason=failure.reason,
         error_type=failure.type,
-        first_received=first_received,
+        first_received=before.first_received or (None if received is None else received.isoformat()),
         function=function,
         queue=message.queue_arn or None,
     )
 
 
-def _attributes(message: Message) -> dict[str, dict[str, Any]]:
-    """The message's own attributes, in the form that SQS takes."""
-    return {name: _attribute(value) for name, value in message.message_attributes.items()}
-
-
 def _attribute(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A message attribute as SQS takes it, from the form in which Lambda hands it over."""
     kept: dict[str, Any] = {"DataType": value.get("dataType", "String")}
     if value.get("stringValue") is not None:
         kept["StringValue"] = value["stringValue"]
@@ -143,9 +136,6 @@ def _attribute(value: Mapping[str, Any]) -> dict[str, Any]:
 
 def size_of(body: str, attributes: Mapping[str, Mapping[str, Any]]) -> int:
     """What SQS counts: the body, and each attribute's name, type and value, in bytes."""
-    sizes = [len(name.encode()) + sum(_length(part) for part in value.values()) for name, value in attributes.items()]
+    parts: list[str | bytes] = [part for name, value in attributes.items() for part in (name, *value.values())]
+    sizes = [len(part.encode() if isinstance(part, str) else part) for part in parts]
     return len(body.encode("utf-8", "surrogatepass")) + sum(sizes)
-
-
-def _length(part: str | bytes) -> int:
-    return len(part.encode()) if isinstance(part, str) else len(part)

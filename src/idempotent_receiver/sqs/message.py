@@ -1,6 +1,6 @@
 """An SQS message as a handler sees it, and the parsing of Lambda's event into messages."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -18,7 +18,7 @@ class Message:
 
     `attributes` and `message_attributes` are as Lambda hands them over. `attempt` counts the handler's runs for this
     key, from 1; `receive_count` counts SQS's deliveries. `sent_at` is None where the event does not say. `key`,
-    `record_id` and `attempt` are known once the key has been taken and claimed.
+    `record_id` and `attempt` are set once the key is claimed.
     """
 
     id: str
@@ -34,17 +34,21 @@ class Message:
     remaining_time_ms: Callable[[], int] = lambda: 0
     rest: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """What else the event says of it, such as `md5OfBody`: Powertools' keys may be made of that."""
+    receive_count: int = field(init=False, repr=False, compare=False)
+    """How often SQS has delivered the message, this time included."""
+    fifo: bool = field(init=False, repr=False, compare=False)
+    """Whether the queue keeps order. The queue's name says so; a group id does not."""
+
+    def __post_init__(self) -> None:
+        # Parsed once: both are asked for several times while a message is received.
+        count = _number(self.attributes.get("ApproximateReceiveCount"))
+        object.__setattr__(self, "receive_count", 1 if count is None else count)
+        object.__setattr__(self, "fifo", self.queue_arn.endswith(".fifo"))
 
     @property
     def idempotency_key(self) -> str:
         """What to pass downstream: a SHA-256 of the record's id, the same on every attempt."""
         return idempotency_key(self.record_id)
-
-    @property
-    def receive_count(self) -> int:
-        """How often SQS has delivered the message, this time included."""
-        count = _number(self.attributes.get("ApproximateReceiveCount"))
-        return 1 if count is None else count
 
     @property
     def sent_at(self) -> datetime | None:
@@ -61,14 +65,9 @@ class Message:
         """The message group; on a standard queue it orders nothing (SQS uses it for fairness)."""
         return self.attributes.get("MessageGroupId")
 
-    @property
-    def fifo(self) -> bool:
-        """Whether the queue keeps order. The queue's name says so; a group id does not."""
-        return self.queue_arn.endswith(".fifo")
-
 
 _MOST_DIGITS = 18
-"""More than any count or time of SQS's has; what is longer is nobody's number."""
+"""More than any count or time from SQS has. A longer text is not taken for a number."""
 
 
 def _number(text: str | None) -> int | None:
@@ -94,6 +93,16 @@ def messages_of(event: object, open_envelope: Callable[[str], str]) -> list[Mess
     if not isinstance(records, list):
         raise InvalidEvent("not an SQS event: it has no list 'Records'; is the function's trigger an SQS queue?")
     return [_message(record, place, open_envelope) for place, record in enumerate(records)]
+
+
+def lined_up(messages: Iterable[Message]) -> list[Message]:
+    """Each message once, even if the event has it twice. On a standard queue the most received come first, so that none
+    is left over time and again.
+    """
+    once = list({(message.id, message.raw_body): message for message in messages}.values())
+    if any(message.fifo for message in once):
+        return once
+    return sorted(once, key=lambda message: -message.receive_count)
 
 
 def _message(record: object, place: int, open_envelope: Callable[[str], str]) -> Message:
@@ -124,10 +133,10 @@ def _message(record: object, place: int, open_envelope: Callable[[str], str]) ->
 
 
 _TAKEN = frozenset({"messageId", "body", "attributes", "messageAttributes", "eventSourceARN", "receiptHandle"})
-"""What a Message has an attribute for."""
+"""What a Message has its own attributes for."""
 
 _KINDS = {"messageAttributes": dict, "eventSourceARN": str, "receiptHandle": str}
-"""What may be missing, and is of this type where it is there."""
+"""What may be missing, and must otherwise be of this type."""
 
 
 def _source(record: Mapping[object, object]) -> str:
@@ -136,11 +145,11 @@ def _source(record: Mapping[object, object]) -> str:
 
 
 def _strings(attributes: object) -> dict[str, str]:
-    """SQS's own attributes: strings from Lambda, and numbers too in an event that somebody has written."""
+    """SQS's own attributes: strings from Lambda, perhaps numbers in an event written by hand."""
     if not isinstance(attributes, dict):
         return {}
-    return {name: str(value) for name, value in attributes.items() if isinstance(value, str) or _countable(value)}
-
-
-def _countable(value: object) -> bool:
-    return isinstance(value, int) and abs(value) < 10**_MOST_DIGITS
+    return {
+        name: str(value)
+        for name, value in attributes.items()
+        if isinstance(value, str) or (isinstance(value, int) and abs(value) < 10**_MOST_DIGITS)
+    }

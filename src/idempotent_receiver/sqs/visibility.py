@@ -1,4 +1,4 @@
-"""When a failed message comes again: its visibility, changed by tens, at most within a second, best effort."""
+"""When a failed message comes again: its visibility timeout, changed ten at a time, within a second, best effort."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,9 +31,9 @@ class Backoff:
     """Exponential backoff with full jitter: a random time below `first_seconds` doubled at each receive, and below
     `longest_seconds`. Source: AWS Architecture Blog, "Exponential Backoff And Jitter".
 
-    While the store is in trouble the wait is nine times as long at each receive, and at least three quarters of that:
-    with the defaults, four waits outlast a quarter of an hour, so that a message which is well itself does not use up
-    five receives and die of an outage.
+    While the store is unavailable the bound grows ninefold at each receive, and the wait is at least three quarters of
+    it. With the defaults, four waits outlast a quarter of an hour, so that an outage does not use up a sound message's
+    five receives.
     """
 
     first_seconds: float = 4.0
@@ -44,7 +44,7 @@ class Backoff:
         return max(1, math.ceil(self._bound(receive_count, 2.0) * clock.fraction()))
 
     def outage_seconds(self, receive_count: int, clock: Clock) -> int:
-        """How long to wait where the store could not be asked, or told; at least one second."""
+        """How long to wait where the store could not be read or written; at least one second."""
         return max(1, math.ceil(self._bound(receive_count, 9.0) * (3 + clock.fraction()) / 4))
 
     def _bound(self, receive_count: int, growth: float) -> float:
@@ -61,7 +61,7 @@ def visibility_seconds(
 ) -> int:
     """When a failed message is to be seen again, in seconds from now.
 
-    `left_to_sqs` says that we send no dead letters: what failed for good waits for nothing but SQS's own move.
+    `left_to_sqs` says that this consumer sends no dead letters: what failed for good waits for SQS to move it.
     """
     match outcome:
         case HeldElsewhere(until_ms):
@@ -81,7 +81,7 @@ def visibility_seconds(
 
 
 def in_groups(failed: Sequence[Message], seconds: Mapping[str, int]) -> dict[str, int]:
-    """One visibility for all failed messages of a FIFO group, its first one's, so that they come again in order."""
+    """All failed messages of a FIFO group get the visibility of its first one, so that they come again in order."""
     firsts: dict[str, int] = {}
     together = dict(seconds)
     for message in failed:
@@ -90,12 +90,31 @@ def in_groups(failed: Sequence[Message], seconds: Mapping[str, int]) -> dict[str
     return together
 
 
+def send_back(
+    sqs: "SQSClient",
+    backoff: Backoff,
+    failed: Sequence[tuple[Message, Outcome]],
+    executor: Executor,
+    deadline: Deadline,
+    *,
+    left_to_sqs: bool,
+) -> None:
+    """Let failed messages come again when another attempt is worth it."""
+    now_ms, clock = deadline.now_ms, deadline.clock
+    seconds = {
+        message.id: visibility_seconds(message, outcome, backoff, now_ms, clock, left_to_sqs=left_to_sqs)
+        for message, outcome in failed
+    }
+    messages = [message for message, _ in failed]
+    change(sqs, messages, in_groups(messages, seconds), executor, deadline)
+
+
 def change(
     sqs: "SQSClient", failed: Sequence[Message], seconds: Mapping[str, int], executor: Executor, deadline: Deadline
 ) -> None:
-    """Ask SQS for these visibilities, by tens and in parallel, waiting no longer than a second or half of what is left.
+    """Ask SQS for these visibilities, in parallel, for no longer than a second or half of the time that is left.
 
-    A change that fails leaves the queue's own visibility timeout in force: the answer to Lambda stays the same.
+    Where that fails, the queue's own visibility timeout stays in force, and the answer to Lambda stays the same.
     """
     known = [message for message in failed if message.receipt_handle and message.queue_arn]
     chunks = [known[start : start + MOST_ENTRIES] for start in range(0, len(known), MOST_ENTRIES)]
@@ -130,6 +149,6 @@ def _change(sqs: "SQSClient", chunk: Sequence[Message], seconds: Mapping[str, in
 
 
 def queue_url(sqs: "SQSClient", queue_arn: str) -> str:
-    """The queue's URL at the client's own endpoint, without a request or a permission to ask for it."""
+    """The queue's URL at the client's endpoint. It costs no request and no permission."""
     account, name = queue_arn.split(":")[-2:]
     return f"{sqs.meta.endpoint_url}/{account}/{name}"

@@ -28,8 +28,8 @@ from idempotent_receiver.http.response import HttpResponse, in_form_of, json_res
 from idempotent_receiver.payload import EVERYTHING, Payload, PayloadKey
 from idempotent_receiver.protocol.exchange import Unavailable
 from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.protocol.store import usable
 from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed, OtherPayload, Unreadable
-from idempotent_receiver.sqs import keys
 from idempotent_receiver.telemetry import Telemetry
 from idempotent_receiver.workflow.executions import Start, Workflow, name_of
 from idempotent_receiver.workflow.starts import Running, StartAnswer, Started, accept
@@ -66,7 +66,7 @@ def workflow_endpoint(
 
     def start_for(event: Any, request: Request) -> Start:
         whose = None if scope is None else scope_of(scope, event)
-        name = name_of(keys.usable(made_by(key, event, "key"), str), whose)
+        name = name_of(usable(made_by(key, event, "key"), str), whose)
         fingerprint, parsed = request.fingerprint(payload), parse(request.body)
         try:
             return workflow.start_of(name, fingerprint, parsed)

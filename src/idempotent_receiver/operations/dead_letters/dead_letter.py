@@ -8,6 +8,7 @@ from typing import Any
 
 from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.operations.dead_letters.queue import Raw
+from idempotent_receiver.protocol.store import usable
 from idempotent_receiver.sqs import keys
 from idempotent_receiver.sqs.dead_letter import Stamp, copy_of, stamp_of
 from idempotent_receiver.sqs.message import Message, messages_of
@@ -83,7 +84,7 @@ class Reader:
         stamp = stamp_of(message.message_attributes)
         unkeyed = None
         try:
-            key = keys.usable(self.key(message), self.record_id)
+            key = usable(self.key(message), self.record_id)
             message = replace(message, key=key, record_id=self.record_id(key))
         except UnusableKey as error:
             unkeyed = str(error)

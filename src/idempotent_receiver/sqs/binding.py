@@ -1,0 +1,94 @@
+"""How to call the function for one message: its parameters, found by their annotations."""
+
+import inspect
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+from idempotent_receiver.handler.annotations import body_parser, hints_of
+from idempotent_receiver.handler.attempt import Attempt
+from idempotent_receiver.protocol.transaction import Transaction
+from idempotent_receiver.sqs.message import Message
+
+Source = Callable[[Message, Attempt], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A handler, and where each of its parameters comes from, in their order."""
+
+    function: Callable[..., Any]
+    sources: tuple[Source, ...]
+    asynchronous: bool
+    wants_message: bool
+    transactional: bool
+
+    def run(self, message: Message, attempt: Attempt) -> Any:
+        """Call the handler; a coroutine function's coroutine is the caller's to await. Raises InvalidBody."""
+        return self.function(*self.arguments(message, attempt))
+
+    def arguments(self, message: Message, attempt: Attempt) -> list[Any]:
+        """The handler's arguments. Raises InvalidBody where the body is not what the annotation says."""
+        given = _lent(message, attempt) if self.wants_message else message
+        return [source(given, attempt) for source in self.sources]
+
+
+def bind(function: Callable[..., Any]) -> Binding:
+    """Read a handler's annotations. Raises TypeError, with the remedy, unless they name exactly one body."""
+    name = getattr(function, "__qualname__", repr(function))
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{name} is a generator: its body would never run; return a value instead of yielding")
+    hints = hints_of(function, name)
+    sources = {
+        parameter.name: _source(parameter, hints, name) for parameter in inspect.signature(function).parameters.values()
+    }
+    bodies = [parameter for parameter, source in sources.items() if source not in (_the_message, _the_transaction)]
+    if len(bodies) != 1:
+        found = f"{len(bodies)}: {', '.join(bodies)}" if bodies else "none"
+        raise TypeError(
+            f"{name} must name exactly one body, it names {found}. Annotate one parameter with the body's type "
+            "(dict, str, bytes, or anything pydantic can validate), and the others with Message or Transaction."
+        )
+    return Binding(
+        function,
+        tuple(sources.values()),
+        asynchronous=inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__),
+        wants_message=_the_message in sources.values(),
+        transactional=_the_transaction in sources.values(),
+    )
+
+
+def _source(parameter: inspect.Parameter, hints: dict[str, Any], name: str) -> Source:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY):
+        raise TypeError(f"{name}: parameter {parameter.name!r} must be an ordinary one, not *, ** or keyword-only")
+    if parameter.name not in hints:
+        raise TypeError(f"{name}: parameter {parameter.name!r} has no annotation; annotate it with the body's type")
+    hint = hints[parameter.name]
+    if hint is Message:
+        return _the_message
+    if hint is Transaction:
+        return _the_transaction
+    parse = body_parser(hint, name)
+    return lambda message, attempt: parse(message.body)
+
+
+def _the_message(message: Message, attempt: Attempt) -> Message:
+    return message
+
+
+def _the_transaction(message: Message, attempt: Attempt) -> Transaction:
+    return attempt.transaction
+
+
+def _lent(message: Message, attempt: Attempt) -> Message:
+    """The message for a handler to keep and to change: ours is still needed for its backoff or its dead letter."""
+    return replace(
+        message,
+        attributes=dict(message.attributes),
+        message_attributes=deepcopy(message.message_attributes),
+        key=attempt.key,
+        record_id=attempt.id,
+        attempt=attempt.attempt,
+        remaining_time_ms=attempt.remaining_time_ms,
+    )

@@ -10,9 +10,8 @@ from pydantic import ValidationError
 
 from app.transfer_service import State, TransferService
 from app.transfers import Transfer
-from idempotent_receiver import Transaction, current_claim
-from idempotent_receiver.errors import invalid_body
-from idempotent_receiver.http.request import request_of
+from idempotent_receiver import Transaction, current_claim, invalid_body
+from idempotent_receiver.http import request_of
 
 Response = dict[str, Any]
 Handler = Callable[..., Response]

@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from app.ledger import first_leg
 from app.transfers import Transfer
-from idempotent_receiver import Transaction
-from idempotent_receiver.protocol.store import Unknown
-from idempotent_receiver.sqs.dead_letter import stamped
+from idempotent_receiver import Transaction, stamped
+from idempotent_receiver.protocol import Unknown
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_sqs import SQSClient
 
-    from idempotent_receiver.protocol.record import Record
-    from idempotent_receiver.protocol.store import RecordStore
+    from idempotent_receiver.protocol import Record, RecordStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """An idempotent receiver: messages that are delivered at least once take effect once.
 
 The library is `idempotent_receiver`; the consumer is the deployed function; a worker is one running process of it.
-The names below are the public contract. Those of `_LAZY` are loaded when they are first asked for: a deployed function
-pays at its start for what it imports, and uses one way in.
+
+Public is what `__all__` lists here and in the packages `dynamodb`, `http`, `protocol`, `testing` and `workflow`.
+Everything else is internal and may change with any version. The names of `_LAZY` are loaded when they are first asked
+for: a deployed function pays at its start for what it imports, and uses one way in.
 """
 
 import importlib
@@ -13,6 +15,7 @@ from idempotent_receiver.errors import (
     FingerprintMismatch,
     IdempotencyError,
     InProgress,
+    InvalidBody,
     LostClaim,
     NotStarted,
     PermanentError,
@@ -20,18 +23,21 @@ from idempotent_receiver.errors import (
     ResultUnavailable,
     StoreUnavailable,
     UnusableKey,
+    invalid_body,
 )
+from idempotent_receiver.handler.annotations import field_names
 from idempotent_receiver.handler.attempt import current_claim
+from idempotent_receiver.handler.results import ResultGone, Results, S3Results
 from idempotent_receiver.payload import Payload, payload_key
-from idempotent_receiver.protocol.transaction import Transaction
+from idempotent_receiver.protocol.transaction import ConditionFailed, Transaction
 from idempotent_receiver.sqs.consumer import sqs_consumer
+from idempotent_receiver.sqs.dead_letter import stamped
 from idempotent_receiver.sqs.keys import body_field, event_id, message_attribute, message_id
-from idempotent_receiver.sqs.message import Message
+from idempotent_receiver.sqs.message import InvalidEvent, Message
 from idempotent_receiver.sqs.visibility import Backoff
 
 if typing.TYPE_CHECKING:
     from idempotent_receiver.function import idempotent
-    from idempotent_receiver.handler.results import S3Results
     from idempotent_receiver.http.endpoint import http_endpoint
     from idempotent_receiver.http.request import header
     from idempotent_receiver.powertools import powertools_key
@@ -39,7 +45,6 @@ if typing.TYPE_CHECKING:
 
 _LAZY = {
     "MemoryStore": "testing.memory",
-    "S3Results": "handler.results",
     "header": "http.request",
     "http_endpoint": "http.endpoint",
     "idempotent": "function",
@@ -48,10 +53,13 @@ _LAZY = {
 
 __all__ = [
     "Backoff",
+    "ConditionFailed",
     "DynamoDBStore",
     "FingerprintMismatch",
     "IdempotencyError",
     "InProgress",
+    "InvalidBody",
+    "InvalidEvent",
     "LostClaim",
     "MemoryStore",
     "Message",
@@ -59,7 +67,9 @@ __all__ = [
     "Payload",
     "PermanentError",
     "RecordUnreadable",
+    "ResultGone",
     "ResultUnavailable",
+    "Results",
     "S3Results",
     "StoreUnavailable",
     "Transaction",
@@ -67,14 +77,17 @@ __all__ = [
     "body_field",
     "current_claim",
     "event_id",
+    "field_names",
     "header",
     "http_endpoint",
     "idempotent",
+    "invalid_body",
     "message_attribute",
     "message_id",
     "payload_key",
     "powertools_key",
     "sqs_consumer",
+    "stamped",
 ]
 
 

@@ -1,18 +1,26 @@
 """The errors that users meet, and what is kept of the errors that their handlers raise.
 
 Exception
-├── PermanentError              raised by a handler: trying again cannot help
-│   └── InvalidBody             raised for it: the body is not what the handler's annotation says
-├── ValueError
-│   └── UnusableKey             no key can be made of this call or message
-└── IdempotencyError            raised by a function in `idempotent` instead of its result
-    ├── InProgress              somebody else's call under this key is still running
-    ├── FingerprintMismatch     the key was used for another payload
-    ├── LostClaim               the lease ended while the function ran, and another call took over
-    ├── StoreUnavailable        the record could not be read or written
-    ├── NotStarted              too little time was left to begin
-    ├── RecordUnreadable        what is stored under the key is not a record that this version knows
-    └── ResultUnavailable       the effect is done, but its result was not kept
+├── PermanentError              for handlers to raise: trying again cannot help
+│   └── InvalidBody             the body is not what the handler's annotation says
+├── ConditionFailed             a condition of a transaction did not hold, and named no error of its own
+├── IdempotencyError            raised by a function in `idempotent` instead of its result
+│   ├── InProgress              another call under this key is still running
+│   ├── FingerprintMismatch     the key was used for another payload
+│   ├── LostClaim               the lease ended while the function ran, and another call took over
+│   ├── StoreUnavailable        the record could not be read or written
+│   ├── NotStarted              too little time was left to begin
+│   ├── RecordUnreadable        this version cannot read the record
+│   └── ResultUnavailable       the effect is done, but its result was not kept
+├── ResultGone                  for a `Results` to raise: a result is not where it was put
+└── ValueError
+    ├── UnusableKey             no key can be made of this call or message
+    │   └── MissingKey          the HTTP client has sent none
+    ├── InvalidEvent            the event is not an SQS batch
+    ├── InvalidRequest          the event is not an HTTP request
+    └── ExpressionError         DynamoDB would refuse this expression; raised by `MemoryStore`
+
+Wrong options are a TypeError or ValueError when a function is wrapped, before the first message.
 """
 
 import json
@@ -29,8 +37,7 @@ if TYPE_CHECKING:
 class PermanentError(Exception):
     """Do not retry this message: trying again cannot help.
 
-    Its text is stored, logged and sent to the dead-letter queue as the reason, so leave out what must not be read
-    there.
+    Its text is stored, logged and sent to the dead-letter queue as the reason, so leave out what must not appear there.
     """
 
 
@@ -39,11 +46,11 @@ class InvalidBody(PermanentError):
 
 
 class UnusableKey(ValueError):
-    """No key can be made of this call or message: it is never run unclaimed."""
+    """No key can be made of this call or message, so it never runs: nothing runs unclaimed."""
 
 
 class IdempotencyError(Exception):
-    """A call under a key that has no result to give. `key` is the key."""
+    """A call that has no result to return. `key` is its key."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"{key}: {text}")
@@ -51,7 +58,7 @@ class IdempotencyError(Exception):
 
 
 class InProgress(IdempotencyError):
-    """Somebody else's call under this key is still running; its lease ends at `until_ms` (epoch)."""
+    """Another call under this key is still running; its lease ends at `until_ms` (epoch)."""
 
     def __init__(self, key: str, until_ms: int) -> None:
         super().__init__(key, f"in progress elsewhere, until {until_ms} (epoch ms) at most; ask again after that")
@@ -59,7 +66,7 @@ class InProgress(IdempotencyError):
 
 
 class FingerprintMismatch(IdempotencyError):
-    """The key was used for another payload: `expected` is that one's fingerprint, `found` this one's."""
+    """The key was used for another payload: `expected` is the first payload's fingerprint, `found` this one's."""
 
     def __init__(self, key: str, expected: str, found: str) -> None:
         super().__init__(
@@ -74,7 +81,7 @@ class LostClaim(IdempotencyError):
 
 
 class StoreUnavailable(IdempotencyError):
-    """The record could not be read or written. `ran` says whether the function has been called all the same."""
+    """The record could not be read or written. `ran` says whether the function was called."""
 
     def __init__(self, key: str, text: str, *, ran: bool) -> None:
         super().__init__(key, text)
@@ -86,16 +93,16 @@ class NotStarted(IdempotencyError):
 
 
 class RecordUnreadable(IdempotencyError):
-    """What is stored under the key is not a record that this version knows; it was left untouched, nothing ran."""
+    """The record under the key is one that this version cannot read. It was left untouched, and nothing ran."""
 
 
 class ResultUnavailable(IdempotencyError):
-    """The effect is done and nothing ran again, but the result was not kept, or is gone."""
+    """The effect is done, and nothing ran again, but the result was not kept or is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is stored and logged of an error: never its input, and its text only where somebody chose that text.
+    """What is stored and logged of an error: never its input, and its text only where its author meant it to be.
 
     `type` is the exception's qualified name, `at` the code location that raised it (`module.function:line`).
     `started` says whether the handler had been entered.
@@ -126,7 +133,7 @@ def failure_of(error: BaseException, *, with_text: bool = False) -> Failure:
     keeps_text = permanent or with_text
     return Failure(
         type=type(error).__qualname__,
-        # Where a body was refused is our own code, whoever sent it.
+        # A body is refused in the library's own code, whoever sent it.
         at=None if isinstance(error, InvalidBody) else _location(error.__traceback__),
         text=text_of(error) if keeps_text else None,
         permanent=permanent,
@@ -135,10 +142,10 @@ def failure_of(error: BaseException, *, with_text: bool = False) -> Failure:
 
 
 def invalid_body(error: "ValidationError", names: Collection[str]) -> InvalidBody:
-    """The permanent error for a body that pydantic refused: where and what kind, and none of the values.
+    """The permanent error for a body that pydantic refused: the places and kinds, and none of the values.
 
-    `names` are the field names of the type. Others in a location are the sender's (a mapping's key, a field too many)
-    and are told as `*`.
+    `names` are the field names of the type. Other names in a location are the sender's (a mapping's key, an extra
+    field) and become `*`.
     """
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     places = [f"{_place(problem['loc'], names)}: {problem['type']}" for problem in problems[:_MOST_PLACES]]
@@ -153,11 +160,11 @@ def _place(location: Sequence[int | str], names: Collection[str]) -> str:
 
 _MOST_PLACES = 10
 _MOST_TEXT = 500
-"""Characters of a text that are kept: a record should stay within DynamoDB's 1 KB write unit."""
+"""How many characters of a text are kept: a record should stay within DynamoDB's 1 KB write unit."""
 
 
 def text_of(error: BaseException) -> str:
-    """An error's text, cut to what a record keeps and with nothing in it that AWS would not take. Never raises."""
+    """An error's text, cut to what a record keeps and without what AWS would refuse. Never raises."""
     try:
         # A lone surrogate cannot be sent to any AWS service.
         return str(error)[:_MOST_TEXT].encode("utf-8", "replace").decode("utf-8")
@@ -170,7 +177,7 @@ _CHECKS_OF_ARGUMENTS = ("idempotent_receiver.protocol.transaction", "idempotent_
 
 def _location(traceback: TracebackType | None) -> str | None:
     frames = list(walk_tb(traceback))
-    # The caller's line tells which argument a transaction refused: the text, which names it, is not kept.
+    # The text, which names the argument that a transaction refused, is not kept: give the caller's line instead.
     while len(frames) > 1 and frames[-1][0].f_globals.get("__name__") in _CHECKS_OF_ARGUMENTS:
         frames.pop()
     if not frames:

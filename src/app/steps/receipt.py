@@ -12,7 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from app.steps.wiring import session, step, unavailable
 from app.transfers import Transfer
-from idempotent_receiver.sqs.dead_letter import stamped
+from idempotent_receiver import stamped
 
 _queue_url = os.environ["QUEUE_URL"]
 _sqs = session.client("sqs", config=Config(connect_timeout=1, read_timeout=3, retries={"total_max_attempts": 2}))

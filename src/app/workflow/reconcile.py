@@ -13,13 +13,9 @@ from aws_lambda_powertools.metrics import MetricUnit, single_metric
 
 from app.steps import receipt, refund
 from app.workflow.wiring import logger, workflow
-from idempotent_receiver import FingerprintMismatch, PermanentError
-from idempotent_receiver.clock import Deadline
-from idempotent_receiver.protocol import transitions
-from idempotent_receiver.protocol.record import Record, Status
-from idempotent_receiver.protocol.transaction import ConditionFailed
-from idempotent_receiver.protocol.transitions import ClaimLost
-from idempotent_receiver.workflow import NEVER_STARTED, Closed, Unavailable
+from idempotent_receiver import ConditionFailed, FingerprintMismatch, PermanentError
+from idempotent_receiver.protocol import Record, Status
+from idempotent_receiver.workflow import NEVER_STARTED, ClaimLost, Closed, Deadline, Unavailable, completed, failed
 
 Reconciled = Literal["settled", "completed", "returned", "person", "stranger"]
 
@@ -86,14 +82,14 @@ def _reconciled(closed: Closed, found: Record | None, deadline: Deadline, contex
             _call_a_person()
         if not final:
             raise
-        return _concluded(closed, transitions.failed(_error(NEEDS_A_PERSON, _STUCK)), "person", deadline, revises)
+        return _concluded(closed, failed(_error(NEEDS_A_PERSON, _STUCK)), "person", deadline, revises)
     if not arrived:
-        outcome = transitions.failed(_error(closed.status, "no money was moved, or all of it was refunded"))
+        outcome = failed(_error(closed.status, "no money was moved, or all of it was refunded"))
         return _concluded(closed, outcome, "returned", deadline, revises)
     data = json.dumps(receipt.lambda_handler(transfer, context))
     if found is not None and found.status == Status.COMPLETED:
         return "completed"  # only its receipt was missing; a completed record never changes
-    return _concluded(closed, transitions.completed(data), "completed", deadline, revises)
+    return _concluded(closed, completed(data), "completed", deadline, revises)
 
 
 def _refunded(transfer: dict[str, Any], context: Any) -> dict[str, bool]:

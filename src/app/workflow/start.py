@@ -8,8 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 from app.routes import tenant
 from app.transfers import Transfer
 from app.workflow.wiring import workflow
-from idempotent_receiver.errors import PermanentError, invalid_body
-from idempotent_receiver.handler.annotations import field_names
+from idempotent_receiver import PermanentError, field_names, invalid_body
 from idempotent_receiver.workflow import workflow_endpoint
 
 _transfer = TypeAdapter(Transfer)

@@ -13,9 +13,19 @@ from aws_lambda_powertools.metrics import MetricUnit, single_metric
 
 from app.workflow.reconcile import reconciled
 from app.workflow.wiring import dynamodb, logger, workflow
-from idempotent_receiver.clock import Deadline
-from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed, OtherPayload, Unreadable
-from idempotent_receiver.workflow import Closed, NothingToDo, Running, Started, Unavailable, recover_orphan
+from idempotent_receiver.workflow import (
+    AlreadyCompleted,
+    AlreadyFailed,
+    Closed,
+    Deadline,
+    NothingToDo,
+    OtherPayload,
+    Running,
+    Started,
+    Unavailable,
+    Unreadable,
+    recover_orphan,
+)
 
 _PAGE = 25
 _STOP_SECONDS = 8.0

@@ -1,1 +1,29 @@
-"""What may happen to a key: the record, its transitions, the exchange with a store, and the seam that a store fills."""
+"""What may happen to a key, and the seam to the table that holds its record. Public for other stores than ours."""
+
+from idempotent_receiver.protocol.record import Change, Record, Status
+from idempotent_receiver.protocol.store import (
+    ActionFailed,
+    Applied,
+    Conflict,
+    NotApplied,
+    RecordStore,
+    TransactionalStore,
+    Unknown,
+    Written,
+)
+from idempotent_receiver.protocol.transaction import Action
+
+__all__ = [
+    "Action",
+    "ActionFailed",
+    "Applied",
+    "Change",
+    "Conflict",
+    "NotApplied",
+    "Record",
+    "RecordStore",
+    "Status",
+    "TransactionalStore",
+    "Unknown",
+    "Written",
+]

@@ -6,6 +6,7 @@ is first used, because only the function behind HTTP needs it.
 
 import typing
 
+from idempotent_receiver.clock import Deadline
 from idempotent_receiver.protocol.exchange import Unavailable
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.transitions import (
@@ -26,9 +27,9 @@ if typing.TYPE_CHECKING:
     from idempotent_receiver.workflow.endpoint import workflow_endpoint
 
 __all__ = [
-    "NEVER_STARTED", "AlreadyCompleted", "AlreadyFailed", "ClaimLost", "Closed", "NothingToDo", "OtherPayload",
-    "Record", "Running", "Settled", "Start", "Started", "Status", "Unavailable", "Unreadable", "Workflow", "accept",
-    "completed", "failed", "name_of", "recover_orphan", "workflow_endpoint",
+    "NEVER_STARTED", "AlreadyCompleted", "AlreadyFailed", "ClaimLost", "Closed", "Deadline", "NothingToDo",
+    "OtherPayload", "Record", "Running", "Settled", "Start", "Started", "Status", "Unavailable", "Unreadable",
+    "Workflow", "accept", "completed", "failed", "name_of", "recover_orphan", "workflow_endpoint",
 ]  # fmt: skip
 
 

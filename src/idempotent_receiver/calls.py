@@ -15,8 +15,7 @@ from idempotent_receiver.handler.endings import Ending
 from idempotent_receiver.handler.results import fetched
 from idempotent_receiver.handler.single_call import Call, CallContext, CallSettings
 from idempotent_receiver.payload import Payload, PayloadKey
-from idempotent_receiver.protocol.record import Record
-from idempotent_receiver.protocol.store import record_id, usable
+from idempotent_receiver.protocol.record import Record, record_id, usable
 
 Key = Callable[..., str] | PayloadKey
 
@@ -45,7 +44,7 @@ class Calls:
 
     def usable(self, key: object) -> str:
         """The key, if its record's id fits into DynamoDB. Raises UnusableKey otherwise."""
-        return usable(key, partial(record_id, self.settings.store))
+        return usable(key, partial(record_id, self.settings.store.namespace))
 
     def begin(self, key: str, fingerprint: str | None, context: CallContext) -> Call:
         """A call under a usable key, of which nothing has been done yet."""

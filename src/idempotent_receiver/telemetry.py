@@ -7,6 +7,7 @@ imported only where the default is used: it is a good part of a consumer's cold 
 """
 
 import logging
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -130,7 +131,7 @@ class Telemetry:
                     self._write(line, fields_of(place))
             counts = counted(lines, claimed=claimed, taken_over=taken_over, released=released)
             milliseconds = round(seconds * 1000, 3)
-            summary = {_snake(name): count for name, count in counts.items()}
+            summary = {_FIELDS[name]: count for name, count in counts.items()}
             self._log.info("batch", extra={"messages": len(outcomes), "milliseconds": milliseconds, **summary})
             self._send(counts, milliseconds)
         except Exception as error:  # noqa: BLE001  # a logger or a metrics sink of the user's may raise anything
@@ -256,5 +257,5 @@ def _fields_of(failure: Failure) -> dict[str, Any]:
     return {"error_type": failure.type, "at": failure.at, "reason": failure.reason}
 
 
-def _snake(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+_FIELDS = {name: re.sub("(?<!^)(?=[A-Z])", "_", name).lower() for name in COUNTS}
+"""The names of the metrics as the summary's fields."""

@@ -24,7 +24,8 @@ from idempotent_receiver import (
     message_id,
     payload_key,
 )
-from idempotent_receiver.protocol.store import TransactionalStore, record_id, usable
+from idempotent_receiver.protocol.record import record_id, usable
+from idempotent_receiver.protocol.store import TransactionalStore
 from idempotent_receiver.sqs.keys import KeyStrategy, envelope_opener, fingerprint_by
 from idempotent_receiver.sqs.message import InvalidEvent, messages_of
 from tests.fuzz.hostile import OURS, huge, mostly, nested, values
@@ -280,7 +281,7 @@ def known_messages(setup: Setup, event: object) -> list[tuple[Message, str | Non
         return []
     for message in messages:
         try:
-            id = record_id(store, usable(setup.key(message), lambda key: record_id(store, key)))
+            id = record_id(store.namespace, usable(setup.key(message), lambda key: record_id(store.namespace, key)))
         except Exception:  # noqa: BLE001  # whatever the strategy raises: no key
             id = None
         known[message.id, message.raw_body] = (message, id, fingerprint_by(setup.key, message))

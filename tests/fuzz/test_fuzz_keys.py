@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from idempotent_receiver import body_field, event_id, message_attribute, message_id, payload_key
 from idempotent_receiver.errors import UnusableKey
-from idempotent_receiver.protocol.store import MOST_KEY_BYTES, usable
+from idempotent_receiver.protocol.record import MOST_KEY_BYTES, usable
 from idempotent_receiver.sqs.dead_letter import (
     MOST_ATTRIBUTES,
     MOST_BYTES,

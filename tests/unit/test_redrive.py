@@ -18,7 +18,7 @@ from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.redrive import BEYOND_LIMIT, Redrive, Selection
 from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.dead_letters.triage import Rules, Verdict
-from idempotent_receiver.protocol.store import record_id
+from idempotent_receiver.protocol.record import record_id
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
 from idempotent_receiver.sqs.visibility import Backoff
 from tests.held_clock import HeldClock
@@ -118,7 +118,9 @@ class Bank:
     def session(self, **rules: Any) -> Session:
         return Session(
             queue=DeadLetterQueue(self.sqs, self.dead.url, self.clock, hold_seconds=HOLD_SECONDS),  # type: ignore[arg-type]
-            reader=Reader(queue_arn=self.queue.arn, key=self.key, record_id=lambda key: record_id(self.store, key)),
+            reader=Reader(
+                queue_arn=self.queue.arn, key=self.key, record_id=lambda key: record_id(self.store.namespace, key)
+            ),
             store=self.store,
             rules=Rules(queue_arn=self.queue.arn, **rules),
         )

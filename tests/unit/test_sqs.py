@@ -23,7 +23,7 @@ from idempotent_receiver import (
     message_id,
     sqs_consumer,
 )
-from idempotent_receiver.protocol.store import record_id, usable
+from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.sqs.message import InvalidEvent
 from tests.simulation.world import failed_ids, sqs_record

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver.protocol.record import ATTRIBUTES, Record, from_attributes
+from idempotent_receiver.protocol.record import ATTRIBUTES, MOST_KEY_BYTES, Record, from_attributes
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import UniversalAttributeValueTypeDef
 
-MOST_KEY_BYTES = 2048
 MOST_DIGITS = 38
 _LARGEST_NUMBER = 10**MOST_DIGITS - 1
 

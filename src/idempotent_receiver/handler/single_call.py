@@ -17,7 +17,8 @@ from idempotent_receiver.handler.outcome import NotStarted
 from idempotent_receiver.handler.results import Results, kept
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unavailable, Unread, ask, commit
-from idempotent_receiver.protocol.store import ActionFailed, RecordStore, TransactionalStore, record_id
+from idempotent_receiver.protocol.record import record_id
+from idempotent_receiver.protocol.store import ActionFailed, RecordStore, TransactionalStore
 from idempotent_receiver.protocol.transitions import Claim, Claimed, HeldElsewhere, Refusal, Settlement
 
 _FIRST_WAIT_SECONDS = 0.05
@@ -62,7 +63,7 @@ class Call:
         self._context = context
         self._deadline = context.deadline
         self._claim = Claim(
-            id=record_id(settings.store, key),
+            id=record_id(settings.store.namespace, key),
             fingerprint=fingerprint,
             owner=context.owner,
             lease_until_ms=context.deadline.ends_ms + int(context.lease_margin_seconds * 1000),

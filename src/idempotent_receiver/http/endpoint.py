@@ -44,8 +44,8 @@ from idempotent_receiver.http.request import MissingKey, Request, header, made_b
 from idempotent_receiver.http.response import HttpResponse, in_form_of, json_response, marked_as_replayed
 from idempotent_receiver.payload import EVERYTHING, Payload, PayloadKey
 from idempotent_receiver.protocol import namespaces
-from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record
-from idempotent_receiver.protocol.store import RecordStore, usable
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, usable
+from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.protocol.transitions import AlreadyFailed
 from idempotent_receiver.telemetry import Log, Telemetry
 

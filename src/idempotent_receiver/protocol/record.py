@@ -3,9 +3,11 @@
 `transitions.py` says what may happen to a record, with the theory. No I/O, no clock, no randomness, no environment.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, cast
+
+from idempotent_receiver.errors import UnusableKey
 
 DEFAULT_RETENTION_SECONDS = 30 * 24 * 60 * 60
 """Thirty days: moves to and from a dead-letter queue restart SQS's own retention of at most fourteen."""
@@ -134,3 +136,43 @@ def expiration_of(now_ms: int, retention_seconds: int, lease_until_ms: int | Non
     if lease_until_ms is not None:
         until_ms = max(until_ms, lease_until_ms)
     return -(-until_ms // 1000)
+
+
+MOST_KEY_BYTES = 2048
+"""DynamoDB's limit for a partition key; emulators take more."""
+
+
+def record_id(namespace: str | None, key: str) -> str:
+    """The id of a key's record: the key, or `{namespace}#{key}`. No other namespace and key have the same id.
+
+    Raises UnusableKey for a key with `#` where there is no namespace: it could be the id of another's record.
+    """
+    if namespace is not None:
+        return f"{namespace}#{key}"
+    if "#" in key:
+        raise UnusableKey(
+            "the key has a '#', so it could name another's record: send a key without, or give the store a namespace"
+        )
+    return key
+
+
+def usable_id(key: object, id_of: Callable[[str], str]) -> str:
+    """The id of a key's record, if DynamoDB can hold it. Raises UnusableKey with the reason."""
+    if not isinstance(key, str):
+        raise UnusableKey(f"the key is of type {type(key).__name__}, not a string")
+    if not key:
+        raise UnusableKey("the key is empty")
+    id = id_of(key)
+    try:
+        size = len(id.encode())
+    except UnicodeEncodeError:
+        raise UnusableKey("the key has a lone surrogate, which no AWS service takes") from None
+    if size > MOST_KEY_BYTES:
+        raise UnusableKey(f"the key with its namespace has {size} bytes; DynamoDB takes {MOST_KEY_BYTES}: hash it")
+    return id
+
+
+def usable(key: object, id_of: Callable[[str], str]) -> str:
+    """The key itself, if its `usable_id` can be made. Raises UnusableKey with the reason."""
+    usable_id(key, id_of)
+    return cast(str, key)

@@ -5,11 +5,10 @@ free, claimed or done. One record is a batch of one. If a store cannot tell, it 
 finds out by a consistent read. An exception from a store is a defect, and nothing is retried after it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.transaction import Action
 
@@ -18,9 +17,6 @@ WRITES_A_CALL = 25
 
 READS_A_CALL = 100
 """How many keys go into one consistent read: DynamoDB's limit for BatchGetItem."""
-
-MOST_KEY_BYTES = 2048
-"""DynamoDB's limit for a partition key; emulators take more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,39 +95,3 @@ class TransactionalStore(RecordStore, Protocol):
         """Write the change and all actions, or nothing. The same change again is the same transaction: it takes
         effect once, however often it is sent. Actions that no transaction may hold are `NotApplied`, unsent.
         """
-
-
-def record_id(store: RecordStore, key: str) -> str:
-    """The id of a key's record: the key, or `{namespace}#{key}`. No other namespace and key have the same id.
-
-    Raises UnusableKey for a key with `#` in a store without a namespace: it could be the id of another's record.
-    """
-    if store.namespace is not None:
-        return f"{store.namespace}#{key}"
-    if "#" in key:
-        raise UnusableKey(
-            "the key has a '#', so it could name another's record: send a key without, or give the store a namespace"
-        )
-    return key
-
-
-def usable_id(key: object, id_of: Callable[[str], str]) -> str:
-    """The id of a key's record, if DynamoDB can hold it. Raises UnusableKey with the reason."""
-    if not isinstance(key, str):
-        raise UnusableKey(f"the key is of type {type(key).__name__}, not a string")
-    if not key:
-        raise UnusableKey("the key is empty")
-    id = id_of(key)
-    try:
-        size = len(id.encode())
-    except UnicodeEncodeError:
-        raise UnusableKey("the key has a lone surrogate, which no AWS service takes") from None
-    if size > MOST_KEY_BYTES:
-        raise UnusableKey(f"the key with its namespace has {size} bytes; DynamoDB takes {MOST_KEY_BYTES}: hash it")
-    return id
-
-
-def usable(key: object, id_of: Callable[[str], str]) -> str:
-    """The key itself, if its `usable_id` can be made. Raises UnusableKey with the reason."""
-    usable_id(key, id_of)
-    return cast(str, key)

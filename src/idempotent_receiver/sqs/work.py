@@ -7,7 +7,8 @@ from idempotent_receiver.batch.items import Work
 from idempotent_receiver.errors import Failure, UnusableKey, text_of
 from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handle
 from idempotent_receiver.payload import Payload
-from idempotent_receiver.protocol.store import RecordStore, record_id, usable_id
+from idempotent_receiver.protocol.record import record_id, usable_id
+from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.protocol.transitions import Claim
 from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.sqs.keys import KeyStrategy, fingerprint_by
@@ -28,7 +29,7 @@ class Claims:
         group = message.group_id if message.fifo else None
         try:
             key = self.key(message)
-            id = usable_id(key, partial(record_id, self.store))
+            id = usable_id(key, partial(record_id, self.store.namespace))
             fingerprint = fingerprint_by(self.key, message, self.payload)
         except BaseException as error:  # noqa: BLE001  # the strategy is the user's, its exit too this message's alone
             return Work(key="", claim=_no_key(error), handle=_never, group=group)

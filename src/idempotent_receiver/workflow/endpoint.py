@@ -27,8 +27,7 @@ from idempotent_receiver.http.request import Request, header, made_by, request_o
 from idempotent_receiver.http.response import HttpResponse, in_form_of, json_response, marked_as_replayed
 from idempotent_receiver.payload import EVERYTHING, Payload, PayloadKey
 from idempotent_receiver.protocol.exchange import Unavailable
-from idempotent_receiver.protocol.record import Record, Status
-from idempotent_receiver.protocol.store import usable
+from idempotent_receiver.protocol.record import Record, Status, usable
 from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed, OtherPayload, Unreadable
 from idempotent_receiver.telemetry import Telemetry
 from idempotent_receiver.workflow.executions import Start, Workflow, name_of

@@ -15,8 +15,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unavailable, Unread, ask
-from idempotent_receiver.protocol.record import Record
-from idempotent_receiver.protocol.store import RecordStore, Unknown, record_id
+from idempotent_receiver.protocol.record import Record, record_id
+from idempotent_receiver.protocol.store import RecordStore, Unknown
 from idempotent_receiver.protocol.transitions import Conclusion
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Workflow:
 
     def id_of(self, name: str) -> str:
         """The record's id for an execution's name."""
-        return record_id(self.store, name)
+        return record_id(self.store.namespace, name)
 
     def arn_of(self, name: str) -> str:
         """The ARN for an execution's name, whether it has been started or not."""

@@ -18,8 +18,7 @@ from idempotent_receiver.operations.cli.options import STRATEGIES, Options, flag
 from idempotent_receiver.operations.cli.terminal import Terminal
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.protocol.namespaces import checked
-from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
-from idempotent_receiver.protocol.store import record_id
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, record_id
 from idempotent_receiver.sqs import keys
 
 NO_QUEUE = ("NonExistentQueue", "QueueDoesNotExist", "InvalidAddress")
@@ -120,7 +119,7 @@ class Deployment:
         """The ids that a typed key may mean: that of its record and, where it begins like one, itself."""
         if self.namespace is None:
             return [key]  # perhaps a whole id, of a namespace that was not given
-        own = record_id(self.store, key)
+        own = record_id(self.store.namespace, key)
         return [own, key] if key.startswith(self.prefix) else [own]
 
     @cached_property
@@ -156,7 +155,7 @@ class Deployment:
         return Reader(
             queue_arn=self.queue.arn,
             key=strategy,
-            record_id=lambda key: record_id(self.store, key),
+            record_id=lambda key: record_id(self.store.namespace, key),
             open_envelope=open_envelope,
         )
 

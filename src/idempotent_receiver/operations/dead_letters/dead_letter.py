@@ -8,7 +8,7 @@ from typing import Any
 
 from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.operations.dead_letters.queue import Raw
-from idempotent_receiver.protocol.store import usable
+from idempotent_receiver.protocol.record import usable
 from idempotent_receiver.sqs import keys
 from idempotent_receiver.sqs.dead_letter import Stamp, copy_of, stamp_of
 from idempotent_receiver.sqs.message import Message, messages_of

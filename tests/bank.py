@@ -11,7 +11,7 @@ from app.routes import served, tenant
 from app.transfer_service import TransferService
 from app.transfers import Transfer
 from idempotent_receiver import MemoryStore, Transaction, header, http_endpoint, sqs_consumer
-from tests.held_clock import HeldClock
+from tests.manual_clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ class Bank:
     """API and consumer on one table of records, with a queue between them that a test delivers by hand."""
 
     def __init__(self, queue_url: str = QUEUE, caller: Callable[[Any], str] = tenant) -> None:
-        self.clock = HeldClock()
+        self.clock = ManualClock()
         self.claims = MemoryStore(namespace="transfers", tables={"transfers": "transfer_id"})
         self.records = MemoryStore(tables={"accounts": "account_id", "entries": "entry_id"})
         self.queue: list[dict[str, Any]] = []

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.held_clock import HeldClock
+    from tests.manual_clock import ManualClock
 
 
 @dataclass
 class Context:
     """An invocation that has `seconds` on a held clock, from when the context is made."""
 
-    clock: HeldClock
+    clock: ManualClock
     seconds: float = 30.0
     aws_request_id: str = "invocation-1"
     function_name: str = "function"

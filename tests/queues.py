@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from idempotent_receiver.sqs.dead_letter import size_of
 
 if TYPE_CHECKING:
-    from tests.held_clock import HeldClock
+    from tests.manual_clock import ManualClock
 
 ENDPOINT = "https://sqs.us-east-1.amazonaws.com"
 ACCOUNT = "123456789012"
@@ -73,7 +73,7 @@ class Queue:
 class Queues:
     """A client of SQS. `crash_at` is the number of the request at which the caller dies, and on which side of it."""
 
-    def __init__(self, clock: HeldClock) -> None:
+    def __init__(self, clock: ManualClock) -> None:
         self.meta = SimpleNamespace(endpoint_url=ENDPOINT)
         self.clock = clock
         self.queues: dict[str, Queue] = {}

@@ -20,7 +20,7 @@ from idempotent_receiver import Transaction
 from idempotent_receiver.protocol.record import Change, Record, from_attributes
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied
 from tests.engines.engine import Memory
-from tests.engines.wishes import version
+from tests.engines.sample_records import version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

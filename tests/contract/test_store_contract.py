@@ -17,8 +17,8 @@ from idempotent_receiver import Transaction, sqs_consumer
 from idempotent_receiver.protocol.record import Change, Record, from_attributes
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied, TransactionalStore
 from tests.contexts import Context
-from tests.engines.wishes import claimed, crediting, refused, settled, settling, stored, the_only_winner
-from tests.held_clock import HeldClock
+from tests.engines.sample_records import claimed, credit, insert_all, refused, settled, settling, single_winner
+from tests.manual_clock import ManualClock
 from tests.simulation.world import sqs_record
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def test_a_record_is_inserted_where_there_is_none(engine: Engine) -> None:
 def test_an_insert_leaves_what_is_there(engine: Engine) -> None:
     """Of two inserts under one id the second is refused, brings the first's record, and changes nothing."""
     first = claimed()
-    stored(engine, first)
+    insert_all(engine, first)
 
     written = engine.store.insert([claimed()])
 
@@ -93,7 +93,7 @@ def test_an_insert_leaves_what_is_there(engine: Engine) -> None:
 def test_an_expired_record_is_still_there(engine: Engine) -> None:
     """TTL is not the clock: an insert does not overwrite a record whose expiration is past."""
     old = claimed(expiration=1)
-    stored(engine, old)
+    insert_all(engine, old)
 
     assert engine.store.insert([claimed()]) == [Conflict(old)]
 
@@ -106,7 +106,7 @@ def test_what_is_absent_is_read_as_none(engine: Engine) -> None:
 def test_a_record_is_replaced_whole(engine: Engine) -> None:
     """A replace sets what the new record has, and removes what it has not."""
     old = claimed(error="{}")
-    stored(engine, old)
+    insert_all(engine, old)
     new = settled(old, error=None, owner=None, expiration=0, attempts=0)
 
     written = engine.store.replace([Change(new, old)])
@@ -121,7 +121,7 @@ def test_a_record_is_replaced_whole(engine: Engine) -> None:
 def test_a_replaced_version_fences(engine: Engine) -> None:
     """A replace that names a version which is gone is refused, brings what is there, and changes nothing."""
     old = claimed()
-    stored(engine, old)
+    insert_all(engine, old)
     taken_over = claimed(attempts=2)
     engine.store.replace([Change(taken_over, old)])
 
@@ -134,7 +134,7 @@ def test_a_replaced_version_fences(engine: Engine) -> None:
 def test_the_same_replace_twice_is_recognisable(engine: Engine) -> None:
     """A replace that is sent again finds its own version: this is how a lost answer is told from a lost claim."""
     old = claimed()
-    stored(engine, old)
+    insert_all(engine, old)
     change = settling(old)
 
     assert engine.store.replace([change]) == [Applied()]
@@ -144,7 +144,7 @@ def test_the_same_replace_twice_is_recognisable(engine: Engine) -> None:
 def test_a_vanished_record_is_not_resurrected(engine: Engine) -> None:
     """A replace of a record that is gone is refused, and creates nothing."""
     old = claimed()
-    stored(engine, old)
+    insert_all(engine, old)
     engine.vanish(old.id)
 
     written = engine.store.replace([settling(old)])
@@ -156,7 +156,7 @@ def test_a_vanished_record_is_not_resurrected(engine: Engine) -> None:
 def test_foreign_attributes_are_kept(engine: Engine) -> None:
     """What an item carries beside the record survives a replace."""
     old = claimed()
-    stored(engine, old)
+    insert_all(engine, old)
     item = engine.item(old.id)
     assert item is not None
     engine.put(item | {"tenant": "blue", "tags": ["a", {"b": None}]})
@@ -211,7 +211,7 @@ def test_attributes_of_other_types_are_unreadable(engine: Engine) -> None:
 def test_a_key_is_taken_as_it_is(engine: Engine, key: str) -> None:
     """Quotes, NUL, blanks and any alphabet in keys and values are data: kept, found again, and not interpreted."""
     record = claimed(key, data=key, owner=key, validation=key)
-    stored(engine, record)
+    insert_all(engine, record)
     change = settling(record)
 
     assert engine.store.replace([change]) == [Applied()]
@@ -222,7 +222,7 @@ def test_a_key_is_taken_as_it_is(engine: Engine, key: str) -> None:
 def test_large_numbers_are_exact(engine: Engine) -> None:
     """Times in milliseconds come back as the very integers that they were."""
     record = claimed(in_progress_expiration=2**53 + 1, expiration=10**30)
-    stored(engine, record)
+    insert_all(engine, record)
 
     assert engine.store.read([record.id]) == [record]
 
@@ -247,7 +247,7 @@ def test_any_number_of_records(batching_engine: Engine, count: int) -> None:
 def test_each_insert_is_answered_for_itself(batching_engine: Engine) -> None:
     """Of 60 inserts, those whose ids are taken are refused in their places, and the others applied."""
     there = [claimed(f"key-{number}") for number in range(0, 60, 7)]
-    stored(batching_engine, *there)
+    insert_all(batching_engine, *there)
     taken = {record.id: record for record in there}
     records = [claimed(f"key-{number}") for number in range(60)]
 
@@ -263,7 +263,7 @@ def test_each_replace_is_answered_for_itself(batching_engine: Engine) -> None:
     """Of 60 replaces, some fenced and some vanished, every answer stands at its change's place."""
     store = batching_engine.store
     records = [claimed(f"key-{number}") for number in range(60)]
-    stored(batching_engine, *records)
+    insert_all(batching_engine, *records)
     fenced = {record.id: settled(record) for record in records[::7]}
     assert set(store.replace([Change(fenced[record.id], record) for record in records[::7]])) == {Applied()}
     vanished = {record.id for record in records[3::11] if record.id not in fenced}
@@ -287,7 +287,7 @@ def test_a_batch_holds_records_of_every_shape(batching_engine: Engine) -> None:
     """Records with and without their optional attributes, and Powertools' among them, are replaced in one batch."""
     store = batching_engine.store
     written_by_us = [claimed("a"), claimed("b", owner=None, data="{}"), claimed("c", error="{}", validation=None)]
-    stored(batching_engine, *written_by_us)
+    insert_all(batching_engine, *written_by_us)
     for id, attributes in POWERTOOLS.items():
         batching_engine.put({"id": id, "tenant": "blue"} | attributes)
     seen = store.read([*"abc", *POWERTOOLS])
@@ -325,7 +325,7 @@ def test_awkward_keys_in_one_batch(batching_engine: Engine) -> None:
 def test_a_read_answers_in_the_order_asked(batching_engine: Engine) -> None:
     """What is there and what is not comes in the order of the ids, over several requests."""
     records = {f"key-{number}": claimed(f"key-{number}") for number in range(0, 220, 3)}
-    stored(batching_engine, *records.values())
+    insert_all(batching_engine, *records.values())
     ids = [f"key-{number}" for number in reversed(range(220))]
 
     assert list(batching_engine.store.read(ids)) == [records.get(id) for id in ids]
@@ -335,7 +335,7 @@ def test_a_read_of_large_records_is_complete(batching_engine: Engine) -> None:
     """What exceeds one answer's 16 MB is asked for again: large records are neither absent nor in doubt."""
     records = [claimed(f"key-{number}", data="x" * 390_000) for number in range(50)]
     for start in range(0, 50, 10):
-        stored(batching_engine, *records[start : start + 10])
+        insert_all(batching_engine, *records[start : start + 10])
 
     assert list(batching_engine.store.read([record.id for record in records])) == records
 
@@ -347,7 +347,7 @@ def test_a_read_of_large_records_is_complete(batching_engine: Engine) -> None:
 def held(engine: Engine) -> Record:
     """A record that is claimed, for a transaction to complete."""
     record = claimed()
-    stored(engine, record)
+    insert_all(engine, record)
     return record
 
 
@@ -358,9 +358,9 @@ def failing(engine: Engine, tx: Transaction, account: str) -> None:
 
 def test_a_commit_writes_the_record_and_the_actions(engine: Engine, held: Record) -> None:
     """Put, update, delete and check take effect together with the record."""
-    engine.store.commit(settling_one(engine, "before"), crediting(engine, "old").actions)
+    engine.store.commit(settling_one(engine, "before"), credit(engine, "old").actions)
     change = settling(held)
-    tx = crediting(engine)
+    tx = credit(engine)
     tx.put(TableName=engine.accounts, Item={"account": "bob", "tags": {"a"}, "raw": b"\x00", "nested": [{"x": None}]})
     tx.delete(TableName=engine.accounts, Key={"account": "old"})
     tx.check(TableName=engine.accounts, Key={"account": "x"}, ConditionExpression="attribute_not_exists(account)")
@@ -378,7 +378,7 @@ def test_a_commit_writes_the_record_and_the_actions(engine: Engine, held: Record
 def settling_one(engine: Engine, id: str) -> Change:
     """A change that completes a record just claimed."""
     record = claimed(id)
-    stored(engine, record)
+    insert_all(engine, record)
     return settling(record)
 
 
@@ -408,7 +408,7 @@ def test_a_failed_condition_names_its_action(engine: Engine, held: Record, posit
 
 def test_the_first_of_two_failed_conditions_is_told(engine: Engine, held: Record) -> None:
     """Where several conditions fail, the first in the handler's order is the answer."""
-    tx = crediting(engine)
+    tx = credit(engine)
     failing(engine, tx, "nobody")
     failing(engine, tx, "nobody else")
 
@@ -417,7 +417,7 @@ def test_the_first_of_two_failed_conditions_is_told(engine: Engine, held: Record
 
 def test_the_same_commit_twice_takes_effect_once(engine: Engine, held: Record) -> None:
     """A commit that is sent again has its effects once, and is recognisable as one's own."""
-    change, tx = settling(held), crediting(engine)
+    change, tx = settling(held), credit(engine)
 
     first = engine.store.commit(change, tx.actions)
     second = engine.store.commit(change, tx.actions)
@@ -429,10 +429,10 @@ def test_the_same_commit_twice_takes_effect_once(engine: Engine, held: Record) -
 
 def test_a_commit_may_succeed_after_it_was_refused(engine: Engine, held: Record) -> None:
     """A refused transaction leaves no trace: once its condition holds, the same commit goes through."""
-    change, tx = settling(held), crediting(engine)
+    change, tx = settling(held), credit(engine)
     failing(engine, tx, "bob")
     assert engine.store.commit(change, tx.actions) == ActionFailed(1)
-    engine.store.commit(settling_one(engine, "another"), crediting(engine, "bob").actions)
+    engine.store.commit(settling_one(engine, "another"), credit(engine, "bob").actions)
 
     assert engine.store.commit(change, tx.actions) == Applied()
     assert engine.account("alice") == {"account": "alice", "balance": 5}
@@ -443,7 +443,7 @@ def test_a_commit_after_a_take_over_is_refused(engine: Engine, held: Record) -> 
     taken_over = claimed(attempts=2)
     engine.store.replace([Change(taken_over, held)])
 
-    written = engine.store.commit(settling(held), crediting(engine).actions)
+    written = engine.store.commit(settling(held), credit(engine).actions)
 
     assert refused(written, taken_over)
     assert engine.store.read([held.id]) == [taken_over]
@@ -454,7 +454,7 @@ def test_a_lost_claim_goes_before_a_failed_condition(engine: Engine, held: Recor
     """Where both the record and an action are refused, the answer is the record's: the handler's failure is void."""
     taken_over = claimed(attempts=2)
     engine.store.replace([Change(taken_over, held)])
-    tx = crediting(engine)
+    tx = credit(engine)
     failing(engine, tx, "nobody")
 
     assert refused(engine.store.commit(settling(held), tx.actions), taken_over)
@@ -464,7 +464,7 @@ def test_a_commit_does_not_resurrect(engine: Engine, held: Record) -> None:
     """A commit whose record has vanished writes nothing at all."""
     engine.vanish(held.id)
 
-    written = engine.store.commit(settling(held), crediting(engine).actions)
+    written = engine.store.commit(settling(held), credit(engine).actions)
 
     assert written == Conflict(None)
     assert engine.item(held.id) is None
@@ -477,7 +477,7 @@ def test_a_commit_keeps_foreign_attributes(engine: Engine, held: Record) -> None
     assert item is not None
     engine.put(item | {"tenant": "blue"})
 
-    assert engine.store.commit(settling(held), crediting(engine).actions) == Applied()
+    assert engine.store.commit(settling(held), credit(engine).actions) == Applied()
 
     kept = engine.item(held.id)
     assert kept is not None
@@ -487,7 +487,7 @@ def test_a_commit_keeps_foreign_attributes(engine: Engine, held: Record) -> None
 
 def test_two_actions_on_one_item_are_refused(engine: Engine, held: Record) -> None:
     """DynamoDB takes one action an item: two are refused for good, and nothing is written."""
-    tx = crediting(engine)
+    tx = credit(engine)
     tx.put(TableName=engine.accounts, Item={"account": "alice", "balance": 0})
 
     written = engine.store.commit(settling(held), tx.actions)
@@ -535,7 +535,7 @@ def test_one_template_filled_anew_for_ten_messages_of_a_batch_books_each(batchin
     bodies = [{"account": f"account-{number}", "amount": number} for number in range(10)]
     messages = [sqs_record(f"message-{number}", json.dumps(body)) for number, body in enumerate(bodies)]
 
-    answer = sqs_consumer(batching_engine.store)(book)({"Records": messages}, Context(HeldClock()))
+    answer = sqs_consumer(batching_engine.store)(book)({"Records": messages}, Context(ManualClock()))
 
     assert answer == {"batchItemFailures": []}
     for body in bodies:
@@ -585,7 +585,7 @@ def test_of_many_inserts_one_wins(shared_engine: Engine, count: int) -> None:
 
     answers = at_once(lambda worker: shared_engine.store.insert(wanted[worker]))
 
-    expected = [wanted[the_only_winner(answers, position)][position] for position in range(count)]
+    expected = [wanted[single_winner(answers, position)][position] for position in range(count)]
     assert list(shared_engine.store.read(ids)) == expected
 
 
@@ -593,12 +593,12 @@ def test_of_many_inserts_one_wins(shared_engine: Engine, count: int) -> None:
 def test_of_many_replaces_one_wins(shared_engine: Engine, count: int) -> None:
     """Of 8 workers that take over the same records at once, each record has one winner, and its version stands."""
     old = [claimed(f"key-{number}") for number in range(count)]
-    stored(shared_engine, *old)
+    insert_all(shared_engine, *old)
     wanted = [[Change(settled(record, owner=str(worker)), record) for record in old] for worker in range(8)]
 
     answers = at_once(lambda worker: shared_engine.store.replace(wanted[worker]))
 
-    expected = [wanted[the_only_winner(answers, position)][position].new for position in range(count)]
+    expected = [wanted[single_winner(answers, position)][position].new for position in range(count)]
     assert list(shared_engine.store.read([record.id for record in old])) == expected
 
 
@@ -608,9 +608,9 @@ def test_a_commit_and_take_overs_exclude_each_other(shared_engine: Engine) -> No
     A store may put a contending commit off; it must not do half of it.
     """
     old = claimed()
-    stored(shared_engine, old)
+    insert_all(shared_engine, old)
     changes = [Change(settled(old, owner=str(worker)), old) for worker in range(8)]
-    actions = crediting(shared_engine).actions
+    actions = credit(shared_engine).actions
 
     def write(worker: int) -> Sequence[Written]:
         if worker:

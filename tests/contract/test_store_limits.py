@@ -15,7 +15,7 @@ from idempotent_receiver.dynamodb import transactions
 from idempotent_receiver.protocol.record import Change
 from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL, Applied, Unknown
 from idempotent_receiver.protocol.transaction import MOST_ACTIONS
-from tests.engines.wishes import claimed, crediting, refused_for_good, settled, settling, stored
+from tests.engines.sample_records import claimed, credit, insert_all, refused_permanently, settled, settling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,10 +85,10 @@ def test_a_key_that_does_not_fit_is_refused_alone(limited_engine: DynamoDB, key:
 
     *applied, written = store.insert([*others, claimed(key)])
 
-    assert refused_for_good(written)
+    assert refused_permanently(written)
     assert applied == [Applied()] * neighbours
     assert list(store.read([*(other.id for other in others), key])) == [*others, None]
-    assert refused_for_good(store.replace([settling(claimed(key))])[0])
+    assert refused_permanently(store.replace([settling(claimed(key))])[0])
 
 
 @pytest.mark.parametrize("neighbours", [0, 3])
@@ -97,14 +97,14 @@ def test_a_record_that_is_too_large_is_refused_alone(limited_engine: DynamoDB, n
     store = limited_engine.store
     others = [claimed(f"key-{number}") for number in range(neighbours)]
     there = claimed("there")
-    stored(limited_engine, there)
+    insert_all(limited_engine, there)
 
     *inserted, too_large = store.insert([*others, claimed("large", data=TOO_LARGE)])
     larger = Change(settled(there, data=TOO_LARGE), there)
     *replaced, larger_still = store.replace([*map(settling, others), larger])
 
-    assert refused_for_good(too_large)
-    assert refused_for_good(larger_still)
+    assert refused_permanently(too_large)
+    assert refused_permanently(larger_still)
     assert inserted == replaced == [Applied()] * neighbours
     assert list(store.read(["large", "there"])) == [None, there]
 
@@ -117,13 +117,13 @@ def test_a_record_may_be_as_large_as_an_item(limited_engine: DynamoDB) -> None:
 
     assert largest.size_bytes == 400 * KB
     assert limited_engine.store.insert([largest]) == [Applied()]
-    assert refused_for_good(limited_engine.store.insert([too_large])[0])
+    assert refused_permanently(limited_engine.store.insert([too_large])[0])
     assert limited_engine.store.read([largest.id]) == [largest]
 
 
 def held(engine: Engine, id: str = "key") -> Record:
     record = claimed(id)
-    stored(engine, record)
+    insert_all(engine, record)
     return record
 
 
@@ -164,7 +164,7 @@ def test_a_transaction_over_4_mb_writes_nothing(
 
     written = limited_engine.store.commit(settling(record), puts(limited_engine, 11, 390).actions)
 
-    assert refused_for_good(written)
+    assert refused_permanently(written)
     assert ("the transaction was not sent" in str(written)) == checked
     assert limited_engine.account("0") is None
     assert limited_engine.store.read([record.id]) == [record]
@@ -172,10 +172,10 @@ def test_a_transaction_over_4_mb_writes_nothing(
 
 def test_an_item_that_is_too_large_refuses_its_transaction(limited_engine: DynamoDB) -> None:
     """For good, and whole."""
-    record, tx = held(limited_engine), crediting(limited_engine)
+    record, tx = held(limited_engine), credit(limited_engine)
     tx.put(TableName=limited_engine.accounts, Item={"account": "bob", "data": TOO_LARGE})
 
-    assert refused_for_good(limited_engine.store.commit(settling(record), tx.actions))
+    assert refused_permanently(limited_engine.store.commit(settling(record), tx.actions))
     assert limited_engine.account("alice") is None
     assert limited_engine.store.read([record.id]) == [record]
 
@@ -197,7 +197,7 @@ def test_without_a_table_every_write_is_refused_for_good(lost: DynamoDBStore, co
 
     assert len(answers) == 2 * count
     for answer in answers:
-        assert refused_for_good(answer)
+        assert refused_permanently(answer)
         assert f"table {lost.table_name} does not exist" in str(answer)
 
 
@@ -210,9 +210,9 @@ def test_without_a_table_nothing_is_known(lost: DynamoDBStore) -> None:
 
 def test_a_transaction_with_a_missing_table_writes_nothing(wired_engine: DynamoDB) -> None:
     """Neither the record nor what would have gone elsewhere."""
-    record, tx = held(wired_engine), crediting(wired_engine)
+    record, tx = held(wired_engine), credit(wired_engine)
     tx.put(TableName=f"{wired_engine.accounts}-missing", Item={"account": "bob"})
 
-    assert refused_for_good(wired_engine.store.commit(settling(record), tx.actions))
+    assert refused_permanently(wired_engine.store.commit(settling(record), tx.actions))
     assert wired_engine.account("alice") is None
     assert wired_engine.store.read([record.id]) == [record]

@@ -19,8 +19,8 @@ from idempotent_receiver.protocol.exchange import Operation, ask, commit, run_to
 from idempotent_receiver.protocol.store import Applied, Conflict, Unknown
 from idempotent_receiver.protocol.transitions import Claim, Claimed, Settled, complete
 from tests.engines.engine import client_of
-from tests.engines.wishes import claimed, crediting, settling, stored
-from tests.held_clock import HeldClock
+from tests.engines.sample_records import claimed, credit, insert_all, settling
+from tests.manual_clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +86,7 @@ def claims(count: int) -> list[Claim]:
 @pytest.fixture
 def deadline() -> Deadline:
     """Half a minute of a clock that only sleeping moves."""
-    return Deadline.after(HeldClock(), 30_000)
+    return Deadline.after(ManualClock(), 30_000)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -119,7 +119,7 @@ def test_a_transaction_whose_answer_is_lost_takes_effect_once(
     assert isinstance(held, Claimed)
 
     with losing(wired_engine.client, loss, times=2 if loss == "unsent" else 1):
-        answer = commit(complete(held, "{}"), crediting(wired_engine).actions, wired_engine.store, deadline)
+        answer = commit(complete(held, "{}"), credit(wired_engine).actions, wired_engine.store, deadline)
 
     assert isinstance(answer, Settled)
     assert wired_engine.account("alice") == {"account": "alice", "balance": 5}
@@ -186,7 +186,7 @@ def test_a_statement_that_broke_after_it_was_applied(wired_engine: DynamoDB, dea
 def test_every_read_is_consistent_and_what_was_not_processed_is_asked_for_again(wired_engine: DynamoDB) -> None:
     """An engine may give back less than it was asked for; the rest is neither absent nor in doubt."""
     records = [claimed(f"key-{number}") for number in range(120)]
-    stored(wired_engine, *records)
+    insert_all(wired_engine, *records)
     asked: list[dict[str, Any]] = []
 
     def note(params: dict[str, Any], **_: object) -> None:
@@ -220,7 +220,7 @@ def test_a_read_sees_what_was_just_written(wired_engine: DynamoDB) -> None:
     """By whoever wrote it: another client reads each replacement as soon as it has been answered."""
     reader = client_of(wired_engine.place)
     record = claimed()
-    stored(wired_engine, record)
+    insert_all(wired_engine, record)
     for _ in range(30):
         change = settling(record)
         assert wired_engine.store.replace([change]) == [Applied()]

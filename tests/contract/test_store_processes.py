@@ -9,7 +9,7 @@ import pytest
 from idempotent_receiver.protocol.record import Change
 from idempotent_receiver.protocol.store import ActionFailed, Applied
 from tests.engines.processes import PROCESSES
-from tests.engines.wishes import claimed, crediting, settled, stored, the_only_winner
+from tests.engines.sample_records import claimed, credit, insert_all, settled, single_winner
 
 if TYPE_CHECKING:
     from tests.engines.engine import DynamoDB
@@ -28,7 +28,7 @@ def test_of_many_processes_one_inserts(wired_engine: DynamoDB, processes: Crowd,
 
         answers = processes.at_once(wired_engine.place, "insert", wanted)
 
-        expected = [wanted[the_only_winner(answers, position)][position] for position in range(count)]
+        expected = [wanted[single_winner(answers, position)][position] for position in range(count)]
         assert list(wired_engine.store.read(ids)) == expected
 
 
@@ -37,12 +37,12 @@ def test_of_many_processes_one_replaces(wired_engine: DynamoDB, processes: Crowd
     """Of those that saw one record, one takes it over; the others' version is gone."""
     for turn in range(ROUNDS):
         old = [claimed(f"key-{turn}-{number}") for number in range(count)]
-        stored(wired_engine, *old)
+        insert_all(wired_engine, *old)
         wanted = [[Change(settled(record, owner=str(worker)), record) for record in old] for worker in range(PROCESSES)]
 
         answers = processes.at_once(wired_engine.place, "replace", wanted)
 
-        expected = [wanted[the_only_winner(answers, position)][position].new for position in range(count)]
+        expected = [wanted[single_winner(answers, position)][position].new for position in range(count)]
         assert list(wired_engine.store.read([record.id for record in old])) == expected
 
 
@@ -54,8 +54,8 @@ def test_of_many_processes_one_commits(wired_engine: DynamoDB, processes: Crowd)
     credited = 0
     for turn in range(ROUNDS):
         old = claimed(f"key-{turn}")
-        stored(wired_engine, old)
-        actions = crediting(wired_engine).actions
+        insert_all(wired_engine, old)
+        actions = credit(wired_engine).actions
         changes = [Change(settled(old, owner=str(worker)), old) for worker in range(PROCESSES)]
 
         answers = processes.at_once(wired_engine.place, "commit", [[(change, actions)] for change in changes])

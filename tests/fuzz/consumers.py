@@ -29,7 +29,7 @@ from idempotent_receiver.sqs.keys import KeyStrategy, envelope_opener, fingerpri
 from idempotent_receiver.sqs.message import InvalidEvent, messages_of
 from tests.fuzz.hostile import OURS, huge, mostly, nested, values
 from tests.queues import Queues
-from tests.simulation.world import Context, Worker, World, WorldClock
+from tests.simulation.world import SILENT, Context, Worker, World, WorldClock
 
 if TYPE_CHECKING:
     from tests.queues import Kept
@@ -242,11 +242,6 @@ class Logs:
     debug = info = warning = error = _keep
 
 
-class NoMetrics:
-    def add_metric(self, name: str, **told: Any) -> None: ...
-    def flush_metrics(self) -> None: ...
-
-
 @dataclass(slots=True)
 class Received:
     """What came of an event: the answer, or what was raised, and all traces."""
@@ -317,7 +312,7 @@ def received(
         envelope=setup.envelope,
         concurrency=setup.concurrency,
         logger=seen.logs,
-        metrics=NoMetrics(),
+        metrics=SILENT,
         **options,
     )
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from idempotent_receiver.sqs.message import InvalidEvent
 from tests.fuzz import hostile
 from tests.fuzz.consumers import received, setups
-from tests.fuzz.moody import MUTE, MoodyStore, moods
+from tests.fuzz.flaky_store import MUTE, FlakyStore, fault_sequences
 from tests.fuzz.oracle import judge, judge_safety
 
 if TYPE_CHECKING:
@@ -45,15 +45,15 @@ def test_what_is_no_batch_is_refused_before_anything_happens(setup: Setup, event
 @given(setups, hostile.batches(), tables)
 def test_a_store_that_does_not_say_what_is_there_is_asked(setup: Setup, batch: list[Any], items: list[Any]) -> None:
     """Without what a conflict has found, the answer is as true as with it: a done message is acknowledged."""
-    judge(received(setup, {"Records": batch}, items, lambda store: MoodyStore(store, [MUTE])))
+    judge(received(setup, {"Records": batch}, items, lambda store: FlakyStore(store, [MUTE])))
 
 
-@given(setups, hostile.batches(), tables, moods)
+@given(setups, hostile.batches(), tables, fault_sequences)
 def test_a_store_in_a_mood_makes_no_answer_untrue(
-    setup: Setup, batch: list[Any], items: list[Any], moods: list[str]
+    setup: Setup, batch: list[Any], items: list[Any], fault_sequences: list[str]
 ) -> None:
     """Whatever a store leaves open, refuses or raises: nothing is acknowledged that is not done, nothing runs twice."""
-    judge_safety(received(setup, {"Records": batch}, items, lambda store: MoodyStore(store, moods)))
+    judge_safety(received(setup, {"Records": batch}, items, lambda store: FlakyStore(store, fault_sequences)))
 
 
 @pytest.mark.parametrize(

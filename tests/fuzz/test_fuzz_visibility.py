@@ -21,7 +21,7 @@ from idempotent_receiver.handler.outcome import (
 from idempotent_receiver.sqs.message import Message
 from idempotent_receiver.sqs.visibility import LONGEST_SECONDS, Backoff, in_groups, visibility_seconds
 from tests.fuzz.hostile import NOW_MS
-from tests.held_clock import HeldClock
+from tests.manual_clock import ManualClock
 from tests.simulation.world import FIFO, QUEUE
 
 SQS_LONGEST_SECONDS = 12 * 60 * 60
@@ -47,7 +47,7 @@ def test_a_visibility_is_one_that_sqs_takes(outcome: Outcome, backoff: Backoff, 
     """A whole number of seconds within twelve hours, with room for the time since the receive."""
     failed = message(attributes={"ApproximateReceiveCount": receives})
 
-    seconds = visibility_seconds(failed, outcome, backoff, NOW_MS, HeldClock(fraction))
+    seconds = visibility_seconds(failed, outcome, backoff, NOW_MS, ManualClock(fraction))
 
     assert type(seconds) is int
     assert 0 <= seconds <= LONGEST_SECONDS < SQS_LONGEST_SECONDS
@@ -56,7 +56,7 @@ def test_a_visibility_is_one_that_sqs_takes(outcome: Outcome, backoff: Backoff, 
 @given(st.integers(-(10**6), 4 * 10**7), fractions)
 def test_nobody_comes_back_before_the_lease_is_over(left_ms: int, fraction: float) -> None:
     """Unless SQS cannot wait so long: coming earlier would only use up receives."""
-    seconds = visibility_seconds(message(), HeldElsewhere(NOW_MS + left_ms), Backoff(), NOW_MS, HeldClock(fraction))
+    seconds = visibility_seconds(message(), HeldElsewhere(NOW_MS + left_ms), Backoff(), NOW_MS, ManualClock(fraction))
 
     assert seconds * 1000 >= min(left_ms, LONGEST_SECONDS * 1000)
 
@@ -66,7 +66,7 @@ def test_a_backoff_waits_below_its_bound(receives: int, fraction: float) -> None
     """At least a second, and no more than its first bound doubled at each receive, or its longest."""
     bound = min(900.0, 4.0 * 2 ** (receives - 1))
 
-    assert 1 <= Backoff().seconds(receives, HeldClock(fraction)) <= max(1, bound)
+    assert 1 <= Backoff().seconds(receives, ManualClock(fraction)) <= max(1, bound)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["g", "h", None]), st.sampled_from([QUEUE, FIFO]), st.integers(0, 9))))

@@ -111,10 +111,10 @@ def check_answer(batch: Sequence[str], failed: Sequence[str]) -> None:
 
 
 def check_acknowledged(
-    id: str, worker: str, item: Item | None, now_ms: float, buried: Collection[str], *, failures: bool = False
+    id: str, worker: str, item: Item | None, now_ms: float, dead_lettered: Collection[str], *, failures: bool = False
 ) -> None:
-    """I4, of a message that an answer leaves out. `buried`: the ids whose dead letters SQS has confirmed."""
-    if id not in buried and not completed(item, now_ms, failures=failures):
+    """I4, of a message that an answer leaves out. `dead_lettered`: the ids whose dead letters SQS has confirmed."""
+    if id not in dead_lettered and not completed(item, now_ms, failures=failures):
         raise Violation("I4", f"{worker} acknowledged {id}: {shown(item)}")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from idempotent_receiver.protocol.store import NotApplied
-from tests.simulation.scene import Scene
+from tests.simulation.scenario import Scenario
 from tests.simulation.world import FIFO, Worker, sqs_record
 
 if TYPE_CHECKING:
@@ -19,63 +19,63 @@ if TYPE_CHECKING:
 class HotKey:
     """A store in which every write of one id but its insert is throttled until a moment of virtual time."""
 
-    def __init__(self, scene: Scene, id: str, until_seconds: float) -> None:
+    def __init__(self, scenario: Scenario, id: str, until_seconds: float) -> None:
         self.namespace = None
-        self.scene, self.id, self.until_seconds = scene, id, until_seconds
+        self.scenario, self.id, self.until_seconds = scenario, id, until_seconds
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.scene.store, name)
+        return getattr(self.scenario.store, name)
 
     def replace(self, changes: Sequence[Change]) -> Any:
         cold = [change for change in changes if not self._is_hot(change)]
-        answers = iter(self.scene.store.replace(cold))
+        answers = iter(self.scenario.store.replace(cold))
         return [NotApplied("throttled", retry=True) if self._is_hot(one) else next(answers) for one in changes]
 
     def _is_hot(self, change: Change) -> bool:
-        return change.new.id == self.id and self.scene.world.now < self.until_seconds
+        return change.new.id == self.id and self.scenario.world.now < self.until_seconds
 
 
 @pytest.fixture
-def scene() -> Scene:
-    return Scene()
+def scenario() -> Scenario:
+    return Scenario()
 
 
-def test_a_record_that_stays_throttled_does_not_hold_back_its_neighbours(scene: Scene) -> None:
+def test_a_record_that_stays_throttled_does_not_hold_back_its_neighbours(scenario: Scenario) -> None:
     """The second of a group is handled while another group's record, settled in the same request, is still refused."""
     started: dict[str, float] = {}
 
     def handle(body: dict) -> None:  # type: ignore[type-arg]  # what users write
-        started[body["m"]] = scene.world.now
+        started[body["m"]] = scenario.world.now
 
-    worker = Worker(scene.world, HotKey(scene, "a1", until_seconds=8.0), handle)  # type: ignore[arg-type]
+    worker = Worker(scenario.world, HotKey(scenario, "a1", until_seconds=8.0), handle)  # type: ignore[arg-type]
     worker.deliver(
         sqs_record("a1", '{"m": "a1"}', queue=FIFO, group="a"),
         sqs_record("b1", '{"m": "b1"}', queue=FIFO, group="b"),
         sqs_record("b2", '{"m": "b2"}', queue=FIFO, group="b"),
     )
-    scene.world.run()
+    scenario.world.run()
 
     assert worker.answers == [[]]
     assert started["b2"] < 1.0
-    assert scene.memory.items["a1"]["status"] == "COMPLETED"
+    assert scenario.memory.items["a1"]["status"] == "COMPLETED"
 
 
 def test_a_claim_that_stays_throttled_does_not_hold_back_its_neighbours() -> None:
     """The others of its chunk are run and recorded long before the claim in trouble is given up."""
-    scene = Scene()
+    scenario = Scenario()
     ended: list[tuple[str, float]] = []
 
     class HotInsert(HotKey):
         def insert(self, records: Any) -> Any:
-            answers = iter(scene.store.insert([record for record in records if record.id != self.id]))
+            answers = iter(scenario.store.insert([record for record in records if record.id != self.id]))
             return [NotApplied("hot", retry=True) if record.id == self.id else next(answers) for record in records]
 
     def handle(body: dict) -> None:  # type: ignore[type-arg]  # what users write
-        ended.append((body["m"], scene.world.now))
+        ended.append((body["m"], scenario.world.now))
 
-    worker = Worker(scene.world, HotInsert(scene, "1", until_seconds=1e9), handle)  # type: ignore[arg-type]
+    worker = Worker(scenario.world, HotInsert(scenario, "1", until_seconds=1e9), handle)  # type: ignore[arg-type]
     worker.deliver(*[sqs_record(str(n), f'{{"m": "{n}"}}') for n in range(5)])
-    scene.world.run()
+    scenario.world.run()
 
     assert worker.answers == [["1"]]
     assert [name for name, _ in ended] == ["0", "2", "3", "4"]

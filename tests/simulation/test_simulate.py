@@ -18,7 +18,7 @@ from tests.mutants.catalogue import MUTANTS
 from tests.mutants.planting import ROOT, plant
 from tests.simulation.invariants import Violation
 from tests.simulation.simulate import again, main, played
-from tests.simulation.simulated import CLOCKS_OFF_SECONDS, Simulation
+from tests.simulation.simulation import CLOCKS_OFF_SECONDS, Simulation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def test_a_seed_is_the_same_world_each_time() -> None:
 
     def story(seed: int) -> list[str]:
         lines: list[str] = []
-        Simulation(seed, say=lines.append).run()
+        Simulation(seed, log=lines.append).run()
         return lines
 
     assert story(12) == story(12)
@@ -71,7 +71,7 @@ def test_clocks_further_apart_than_the_lease_margin_let_two_run_at_once() -> Non
         try:
             simulation.run()
         except Violation:
-            broken |= {violation.rule for violation in simulation.watch.violations}
+            broken |= {violation.rule for violation in simulation.monitor.violations}
 
     assert "I1" in broken
 
@@ -111,8 +111,8 @@ def test_a_seed_with_other_clocks_plays_again_with_them() -> None:
     assert again(3, CLOCKS_OFF_SECONDS) == "python -m tests.simulation.simulate --seed 3"
     assert again(3, 15.0) == "python -m tests.simulation.simulate --seed 3 --clocks 15"
     assert again(3, CLOCKS_OFF_SECONDS, small=True) == "python -m tests.simulation.simulate --seed 3 --small"
-    tally, failures = played(0, 2, CLOCKS_OFF_SECONDS)
-    assert (tally.seeds, failures) == (2, [])
+    totals, failures = played(0, 2, CLOCKS_OFF_SECONDS)
+    assert (totals.seeds, failures) == (2, [])
 
 
 @pytest.mark.parametrize("seed", [153106, 163978])

@@ -12,16 +12,16 @@ from pydantic import BaseModel, model_serializer
 from idempotent_receiver import Transaction, current_claim
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler.attempt import Attempt, Raised, Returned, dropped, run, run_async, serialised
-from tests.held_clock import HeldClock
+from tests.manual_clock import ManualClock
 
 
-def attempt(clock: HeldClock | None = None) -> Attempt:
-    return Attempt("n#key", "key", 3, Deadline.after(HeldClock() if clock is None else clock, 10_000))
+def attempt(clock: ManualClock | None = None) -> Attempt:
+    return Attempt("n#key", "key", 3, Deadline.after(ManualClock() if clock is None else clock, 10_000))
 
 
 def test_the_current_claim_is_known_while_a_handler_runs_and_only_then() -> None:
     """Anywhere in its code, without handing it down."""
-    clock = HeldClock()
+    clock = ManualClock()
     seen = []
 
     def handle(it: Attempt) -> None:
@@ -53,7 +53,7 @@ def test_the_current_claim_is_known_in_a_coroutine_and_in_what_it_starts() -> No
 
 def test_time_that_is_over_remains_as_zero() -> None:
     """No handler has to cope with less."""
-    clock = HeldClock()
+    clock = ManualClock()
     late = attempt(clock)
     clock.seconds += 60
 

@@ -16,7 +16,7 @@ from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import InvalidBody
 from idempotent_receiver.handler.annotations import bind
 from idempotent_receiver.handler.attempt import Attempt
-from tests.held_clock import HeldClock
+from tests.manual_clock import ManualClock
 
 
 class Model(BaseModel):
@@ -29,7 +29,7 @@ class Plain:
 
 
 def arguments(function: Any, body: str = "{}") -> list[Any]:
-    attempt = Attempt("k", "k", 1, Deadline.after(HeldClock(), 1000))
+    attempt = Attempt("k", "k", 1, Deadline.after(ManualClock(), 1000))
     return bind(function).arguments(Message(id="1", body=body, raw_body=body), attempt)
 
 

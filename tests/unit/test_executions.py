@@ -27,8 +27,8 @@ from idempotent_receiver.workflow import (
 )
 from idempotent_receiver.workflow.executions import HAND_OVER_MARGIN_SECONDS
 from idempotent_receiver.workflow.orphans import MOST_STARTS
-from tests.held_clock import HeldClock
-from tests.machines import MACHINE, Killed, Machines
+from tests.manual_clock import ManualClock
+from tests.fake_step_functions import MACHINE, Killed, FakeStepFunctions
 
 TIMEOUT_SECONDS = 7200
 NAME = name_of("key")
@@ -39,9 +39,9 @@ class Desk:
     """A workflow, and requests to it."""
 
     def __init__(self) -> None:
-        self.clock = HeldClock()
+        self.clock = ManualClock()
         self.store = MemoryStore(namespace="transfers")
-        self.machines = Machines()
+        self.machines = FakeStepFunctions()
         self.workflow = Workflow(
             self.store,
             client=self.machines,  # type: ignore[arg-type]  # it has the two methods that are called
@@ -372,7 +372,7 @@ def test_what_cannot_work_is_refused_at_set_up(store: MemoryStore, arn: str, ret
     with pytest.raises(ValueError, match=said):
         Workflow(
             store,
-            client=Machines(),  # type: ignore[arg-type]
+            client=FakeStepFunctions(),  # type: ignore[arg-type]
             state_machine_arn=arn,
             timeout_seconds=1,
             retention_seconds=retention_seconds,

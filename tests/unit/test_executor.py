@@ -18,7 +18,7 @@ import pytest
 from idempotent_receiver import MemoryStore, Message, current_claim, sqs_consumer
 from idempotent_receiver.batch.event_loop import MOST_LEFT_BEHIND, LeftBehind, Loops
 from idempotent_receiver.batch.executor import ThreadExecutor, ThreadPool
-from tests.held_clock import HeldClock
+from tests.manual_clock import ManualClock
 from tests.simulation.world import failed_ids, sqs_record
 
 PATIENCE = 10.0
@@ -538,7 +538,7 @@ def test_a_coroutine_that_overruns_is_cancelled_at_the_margin_and_the_answer_is_
 
 def test_coroutines_that_wait_behind_a_suspended_one_are_not_started() -> None:
     """All were let loose together; the machine is suspended in the first, which does not await, and so is its clock."""
-    clock, ran = HeldClock(), []
+    clock, ran = ManualClock(), []
 
     async def handle(body: dict, message: Message) -> None:
         ran.append(message.id)

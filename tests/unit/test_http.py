@@ -28,7 +28,7 @@ from idempotent_receiver import (
 from idempotent_receiver.http.request import InvalidRequest, request_of
 from tests.contexts import Context as Invocation
 from tests.counting_store import CountingStore
-from tests.held_clock import HeldClock
+from tests.manual_clock import ManualClock
 
 WITHOUT_A_QUERY = "c4b77a97d73c9c35f47ab971e3f82956ea62f9d6882ab0427cd6f8ca54324ec1"
 """The fingerprint of `request()`, pinned."""
@@ -118,7 +118,7 @@ ANSWER = {
 class Api:
     """A handler that counts, wrapped."""
 
-    def __init__(self, clock: HeldClock, store: CountingStore, **options: Any) -> None:
+    def __init__(self, clock: ManualClock, store: CountingStore, **options: Any) -> None:
         self.clock = clock
         self.runs: list[dict[str, Any]] = []
         self.does: Any = lambda event: {**ANSWER, "headers": {**ANSWER["headers"], "X-Run": str(len(self.runs))}}  # type: ignore[dict-item]
@@ -135,8 +135,8 @@ class Api:
 
 
 @pytest.fixture
-def clock() -> HeldClock:
-    return HeldClock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def store() -> CountingStore:
 
 
 @pytest.fixture
-def api(clock: HeldClock, store: CountingStore) -> Api:
+def api(clock: ManualClock, store: CountingStore) -> Api:
     return Api(clock, store)
 
 
@@ -212,7 +212,7 @@ def test_every_answer_that_is_returned_is_kept(api: Api, status: int) -> None:
     assert api(request())["body"] == api(request())["body"] == "1"
 
 
-def test_a_policy_says_which_statuses_are_final(clock: HeldClock, store: CountingStore) -> None:
+def test_a_policy_says_which_statuses_are_final(clock: ManualClock, store: CountingStore) -> None:
     api = Api(clock, store, is_final=lambda status: status < 500)
     answers = iter([{"statusCode": "503", "body": "later"}, {"statusCode": 200, "body": "done"}])
     api.does = lambda event: next(answers)
@@ -292,7 +292,7 @@ def test_a_comma_in_another_header_says_nothing_of_the_key(api: Api) -> None:
 
 
 def test_without_a_key_that_is_not_required_the_handler_runs_unprotected(
-    clock: HeldClock, store: CountingStore
+    clock: ManualClock, store: CountingStore
 ) -> None:
     api = Api(clock, store, required=False)
     for _ in range(2):
@@ -429,7 +429,7 @@ def test_a_request_without_a_query_is_answered_by_a_record_of_before_queries_cou
     ],
 )
 def test_with_the_payload_as_the_key_the_query_string_is_part_of_it(
-    clock: HeldClock, store: CountingStore, fields: str | None, without_a_query: str
+    clock: ManualClock, store: CountingStore, fields: str | None, without_a_query: str
 ) -> None:
     """And the key of a request without one is to the byte what it was before queries counted."""
     api = Api(clock, store, key=payload_key(fields))
@@ -443,7 +443,7 @@ def test_with_the_payload_as_the_key_the_query_string_is_part_of_it(
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_parameter_may_be_left_out_of_what_counts(clock: HeldClock, store: CountingStore, form: str) -> None:
+def test_a_parameter_may_be_left_out_of_what_counts(clock: ManualClock, store: CountingStore, form: str) -> None:
     """Such as one that busts caches; with it alone a request is as without a query."""
     api = Api(clock, store, payload=Payload(without_query=["trace", "_"]))
     for query in ("amount=5&trace=1", "trace=2&amount=5", "amount=5&_=7&trace", "amount=5"):
@@ -455,7 +455,9 @@ def test_a_parameter_may_be_left_out_of_what_counts(clock: HeldClock, store: Cou
     assert store.items["tests#k-2"]["validation"] == WITHOUT_A_QUERY
 
 
-def test_a_parameter_that_is_left_out_of_the_key_is_not_compared_either(clock: HeldClock, store: CountingStore) -> None:
+def test_a_parameter_that_is_left_out_of_the_key_is_not_compared_either(
+    clock: ManualClock, store: CountingStore
+) -> None:
     """Or a retry with another trace would be a mismatch. A payload of one's own says for itself what is compared."""
     key = payload_key(without_query=["trace"])
     api = Api(clock, store, key=key)
@@ -468,13 +470,13 @@ def test_a_parameter_that_is_left_out_of_the_key_is_not_compared_either(clock: H
     problem(strict(request(None, query="trace=2")), 422)
 
 
-def test_where_nothing_is_compared_no_query_string_is(clock: HeldClock, store: CountingStore) -> None:
+def test_where_nothing_is_compared_no_query_string_is(clock: ManualClock, store: CountingStore) -> None:
     api = Api(clock, store, payload=None)
     api(request(query="a=1"))
     assert "Idempotency-Replayed" in api(request(query="a=2"))["headers"]
 
 
-def test_fields_of_the_payload_do_not_leave_out_the_query_string(clock: HeldClock, store: CountingStore) -> None:
+def test_fields_of_the_payload_do_not_leave_out_the_query_string(clock: ManualClock, store: CountingStore) -> None:
     api = Api(clock, store, payload=Payload("amount"))
     api(request(query="a=1"))
     problem(api(request(query="a=2")), 422)
@@ -500,7 +502,7 @@ def test_a_payload_that_says_something_twice_is_no_other(api: Api, form: str) ->
     assert len(api.runs) == 1
 
 
-def test_what_counts_of_a_payload_is_for_the_user_to_say(clock: HeldClock, store: CountingStore) -> None:
+def test_what_counts_of_a_payload_is_for_the_user_to_say(clock: ManualClock, store: CountingStore) -> None:
     api = Api(clock, store, payload=Payload(without=["sent_at"]))
     api(request(body={"amount": 5, "sent_at": 1}))
 
@@ -518,7 +520,7 @@ def test_what_counts_of_a_payload_is_for_the_user_to_say(clock: HeldClock, store
     ],
 )
 def test_a_request_that_still_runs_is_a_conflict_that_says_when_to_come_again(
-    clock: HeldClock, store: CountingStore, options: dict[str, int], passed_seconds: float, retry_after: str
+    clock: ManualClock, store: CountingStore, options: dict[str, int], passed_seconds: float, retry_after: str
 ) -> None:
     """In a second, or as the option says; never later than the lease's end, which is 33 seconds after its start."""
     api = Api(clock, store, **options)
@@ -537,7 +539,7 @@ def test_a_request_that_still_runs_is_a_conflict_that_says_when_to_come_again(
     assert len(api.runs) == 1
 
 
-def test_a_request_may_wait_for_the_one_that_runs_and_get_its_answer(clock: HeldClock, store: CountingStore) -> None:
+def test_a_request_may_wait_for_the_one_that_runs_and_get_its_answer(clock: ManualClock, store: CountingStore) -> None:
     api = Api(clock, store, wait_seconds=5)
     first = api(request())
     done = dict(store.items["tests#k-1"])
@@ -554,7 +556,7 @@ def test_a_request_may_wait_for_the_one_that_runs_and_get_its_answer(clock: Held
 
 @pytest.mark.parametrize(("seconds", "waited"), [(30, 5), (4, 3)])
 def test_a_wait_is_bounded_by_the_option_and_by_the_deadline(
-    clock: HeldClock, store: CountingStore, seconds: float, waited: float
+    clock: ManualClock, store: CountingStore, seconds: float, waited: float
 ) -> None:
     api = Api(clock, store, wait_seconds=5)
     api(request())
@@ -564,7 +566,7 @@ def test_a_wait_is_bounded_by_the_option_and_by_the_deadline(
     assert clock.seconds == pytest.approx(waited)
 
 
-def test_who_waits_takes_over_what_becomes_claimable(clock: HeldClock, store: CountingStore) -> None:
+def test_who_waits_takes_over_what_becomes_claimable(clock: ManualClock, store: CountingStore) -> None:
     api = Api(clock, store, wait_seconds=5)
     api(request())
     store.items["tests#k-1"] |= {"status": "INPROGRESS", "in_progress_expiration": clock.epoch_ms() + 2_000}
@@ -591,7 +593,7 @@ def test_an_exception_is_lambdas_and_the_next_request_runs_again(api: Api, store
     assert len(set(keys)) == 1
 
 
-def test_an_exception_may_be_the_last_word_and_tells_nothing(clock: HeldClock, store: CountingStore) -> None:
+def test_an_exception_may_be_the_last_word_and_tells_nothing(clock: ManualClock, store: CountingStore) -> None:
     api = Api(clock, store, on_exception="replay")
 
     def does(event: dict[str, Any]) -> Any:
@@ -606,7 +608,7 @@ def test_an_exception_may_be_the_last_word_and_tells_nothing(clock: HeldClock, s
     assert len(api.runs) == 1
 
 
-def test_an_exception_that_could_not_be_recorded_is_not_the_last_word(clock: HeldClock, store: CountingStore) -> None:
+def test_an_exception_that_could_not_be_recorded_is_not_the_last_word(clock: ManualClock, store: CountingStore) -> None:
     """The next request may succeed."""
     api = Api(clock, store, on_exception="replay")
 
@@ -618,7 +620,7 @@ def test_an_exception_that_could_not_be_recorded_is_not_the_last_word(clock: Hel
     problem(api(request()), 503)
 
 
-def test_a_process_that_is_told_to_end_ends_whatever_the_policy(clock: HeldClock, store: CountingStore) -> None:
+def test_a_process_that_is_told_to_end_ends_whatever_the_policy(clock: ManualClock, store: CountingStore) -> None:
     api = Api(clock, store, on_exception="replay")
 
     def does(event: dict[str, Any]) -> Any:
@@ -629,7 +631,7 @@ def test_a_process_that_is_told_to_end_ends_whatever_the_policy(clock: HeldClock
         api(request())
 
 
-def test_a_lost_claim_is_answered_with_the_winners_answer(api: Api, clock: HeldClock) -> None:
+def test_a_lost_claim_is_answered_with_the_winners_answer(api: Api, clock: ManualClock) -> None:
     def does(event: dict[str, Any]) -> Any:
         if current_claim().attempt == 1:
             clock.seconds += 34
@@ -644,7 +646,7 @@ def test_a_lost_claim_is_answered_with_the_winners_answer(api: Api, clock: HeldC
 
 @pytest.mark.parametrize(("left_ms", "retry_after"), [(60_000, "5"), (1_500, "2"), (0, "1")])
 def test_a_lost_claim_whose_winner_still_runs_is_a_conflict(
-    clock: HeldClock, store: CountingStore, left_ms: int, retry_after: str
+    clock: ManualClock, store: CountingStore, left_ms: int, retry_after: str
 ) -> None:
     api = Api(clock, store, retry_after_seconds=5)
 
@@ -661,7 +663,7 @@ def test_a_lost_claim_whose_winner_still_runs_is_a_conflict(
 
 @pytest.mark.parametrize(("on_exception", "status"), [("retry", 503), ("replay", 500)])
 def test_a_lost_claim_whose_winner_failed_is_no_conflict(
-    clock: HeldClock, store: CountingStore, on_exception: str, status: int
+    clock: ManualClock, store: CountingStore, on_exception: str, status: int
 ) -> None:
     """Nobody is in progress: what there is to say is that it may be asked again, or the winner's failure."""
     api = Api(clock, store, on_exception=on_exception)
@@ -681,7 +683,7 @@ def test_a_lost_claim_whose_winner_failed_is_no_conflict(
     assert store.items["tests#k-1"]["status"] == "FAILED"
 
 
-def test_an_answer_that_is_not_final_is_no_exception_to_replay(clock: HeldClock, store: CountingStore) -> None:
+def test_an_answer_that_is_not_final_is_no_exception_to_replay(clock: ManualClock, store: CountingStore) -> None:
     """An exception may be the last word where an answer is not."""
     api = Api(clock, store, on_exception="replay", is_final=lambda status: status < 500)
     answers = iter([{"statusCode": 503, "body": "later"}, {"statusCode": 200, "body": "done"}])
@@ -699,7 +701,7 @@ def test_an_answer_that_is_not_final_is_no_exception_to_replay(clock: HeldClock,
 
 
 def test_a_transaction_that_the_store_did_not_take_is_no_exception_to_replay(
-    clock: HeldClock, store: CountingStore
+    clock: ManualClock, store: CountingStore
 ) -> None:
     """It is told that it may be asked again, and so it may."""
 
@@ -758,7 +760,7 @@ def test_with_too_little_time_nothing_is_begun(api: Api, store: CountingStore) -
     assert (api.runs, store.asked) == ([], [])
 
 
-def test_one_tenant_never_sees_anothers_answer(clock: HeldClock, store: CountingStore) -> None:
+def test_one_tenant_never_sees_anothers_answer(clock: ManualClock, store: CountingStore) -> None:
     """However their names and keys are written."""
     api = Api(clock, store, scope=lambda event: event["headers"].get("X-Tenant"))
     for tenant, key in (("a", "k"), ("b", "k"), ("a#k", "k"), ("a", "k#k"), ("a%23k", "k")):
@@ -770,7 +772,7 @@ def test_one_tenant_never_sees_anothers_answer(clock: HeldClock, store: Counting
 
 @pytest.mark.parametrize("required", [True, False])
 def test_a_request_of_nobody_is_refused_where_no_key_is_required_as_well(
-    clock: HeldClock, store: CountingStore, required: bool
+    clock: ManualClock, store: CountingStore, required: bool
 ) -> None:
     """A scope may be taken from a header; unprotected runs only what has no key."""
     api = Api(clock, store, scope=header("X-Tenant"), required=required)
@@ -781,7 +783,7 @@ def test_a_request_of_nobody_is_refused_where_no_key_is_required_as_well(
     assert told["detail"] == "the request belongs to nobody: the request has no header X-Tenant"
 
 
-def test_a_tenant_whose_name_is_no_text_is_a_tenant(clock: HeldClock, store: CountingStore) -> None:
+def test_a_tenant_whose_name_is_no_text_is_a_tenant(clock: ManualClock, store: CountingStore) -> None:
     """A client may write a lone surrogate in JSON; it must neither break the answer nor make two tenants one."""
     api = Api(clock, store, scope=lambda event: json.loads(event["body"])["tenant"], payload=None)
     for tenant in ("\ud800", "\ud801", "%ED%A0%80"):
@@ -799,7 +801,7 @@ def raising(error: BaseException) -> Any:
 @pytest.mark.parametrize("option", ["scope", "key"])
 @pytest.mark.parametrize("required", [True, False])
 def test_a_scope_or_a_key_that_raises_is_a_bad_request_and_told_to_the_log_alone(
-    clock: HeldClock, store: CountingStore, option: str, required: bool
+    clock: ManualClock, store: CountingStore, option: str, required: bool
 ) -> None:
     """The client has sent what they do not expect; an error would be Lambda's, and asked again and again."""
     stream = io.StringIO()
@@ -817,7 +819,9 @@ def test_a_scope_or_a_key_that_raises_is_a_bad_request_and_told_to_the_log_alone
     assert "secret" not in stream.getvalue()
 
 
-def test_the_log_has_the_text_of_what_a_scope_raised_where_texts_are_on(clock: HeldClock, store: CountingStore) -> None:
+def test_the_log_has_the_text_of_what_a_scope_raised_where_texts_are_on(
+    clock: ManualClock, store: CountingStore
+) -> None:
     stream = io.StringIO()
     logger = Logger(service="raising-texts", stream=stream)
     api = Api(clock, store, scope=raising(KeyError("tenant")), error_texts=True, logger=logger)
@@ -826,18 +830,18 @@ def test_the_log_has_the_text_of_what_a_scope_raised_where_texts_are_on(clock: H
     assert "tenant" in stream.getvalue()
 
 
-def test_an_exit_in_a_key_is_the_processs(clock: HeldClock, store: CountingStore) -> None:
+def test_an_exit_in_a_key_is_the_processs(clock: ManualClock, store: CountingStore) -> None:
     with pytest.raises(SystemExit):
         Api(clock, store, key=raising(SystemExit()))(request())
 
 
-def test_a_key_may_say_itself_why_it_cannot_be_used(clock: HeldClock, store: CountingStore) -> None:
+def test_a_key_may_say_itself_why_it_cannot_be_used(clock: ManualClock, store: CountingStore) -> None:
     api = Api(clock, store, key=raising(UnusableKey("the order is not numbered")))
 
     assert problem(api(request()), 400)["detail"] == "the order is not numbered"
 
 
-def test_clients_without_keys_are_known_by_their_payload(clock: HeldClock, store: CountingStore) -> None:
+def test_clients_without_keys_are_known_by_their_payload(clock: ManualClock, store: CountingStore) -> None:
     api = Api(clock, store, key=payload_key("[order, amount]"))
     bodies = [
         {"order": 1, "amount": 5, "at": 1},
@@ -852,7 +856,7 @@ def test_clients_without_keys_are_known_by_their_payload(clock: HeldClock, store
     assert "'[order, amount]'" in problem(api(request(None, "text")), 400)["detail"]
 
 
-def test_a_key_may_be_a_callable_of_ones_own(clock: HeldClock, store: CountingStore) -> None:
+def test_a_key_may_be_a_callable_of_ones_own(clock: ManualClock, store: CountingStore) -> None:
     api = Api(clock, store, key=lambda event: json.loads(event["body"])["id"])
     api(request(None, {"id": "7"}))
 
@@ -877,7 +881,7 @@ def test_a_record_of_another_kind_is_left_alone(api: Api, store: CountingStore) 
     assert store.items["tests#k-1"] == {"id": "tests#k-1", "status": "PAUSED"}
 
 
-def test_a_transaction_commits_with_the_answer(clock: HeldClock, store: CountingStore) -> None:
+def test_a_transaction_commits_with_the_answer(clock: ManualClock, store: CountingStore) -> None:
     """And not with one that is not final."""
     answers = iter([503, 201])
 
@@ -904,7 +908,7 @@ def test_what_is_no_http_request_runs_nothing(api: Api, event: Any) -> None:
 )
 @pytest.mark.parametrize("form", ["alb", "alb-multi"])
 def test_a_load_balancer_is_told_problems_in_the_form_that_it_takes(
-    clock: HeldClock, store: CountingStore, form: str, status: int, described: str
+    clock: ManualClock, store: CountingStore, form: str, status: int, described: str
 ) -> None:
     """With a description, and with headers where it looks for them: it ignores the other mapping."""
     api = Api(clock, store)
@@ -928,7 +932,7 @@ def test_others_are_told_nothing_but_what_they_take(api: Api, form: str) -> None
 
 @pytest.mark.parametrize("form", ["alb", "alb-multi"])
 def test_a_failure_that_is_the_last_word_is_replayed_in_the_load_balancers_form(
-    clock: HeldClock, store: CountingStore, form: str
+    clock: ManualClock, store: CountingStore, form: str
 ) -> None:
     api = Api(clock, store, on_exception="replay")
     api.does = raising(ConnectionError())

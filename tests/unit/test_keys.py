@@ -16,7 +16,7 @@ from idempotent_receiver.protocol.store import record_id
 from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.sqs.keys import MOST_KEY_BYTES, envelope_opener, fingerprint_by, raw_fingerprint, usable
 from tests.contexts import Context
-from tests.held_clock import HeldClock
+from tests.manual_clock import ManualClock
 
 
 def message(body: str = "{}", **attributes: Any) -> Message:
@@ -92,7 +92,7 @@ def test_a_number_and_the_string_of_its_digits_are_one_order_and_two_payloads() 
 
     bodies = ['{"id": 42, "sku": "a"}', '{"sku": "a", "id": 42.0}', '{"id": "42", "sku": "a"}']
     answers = [
-        take({"Records": [{"messageId": f"m-{number}", "body": body}]}, Context(HeldClock()))
+        take({"Records": [{"messageId": f"m-{number}", "body": body}]}, Context(ManualClock()))
         for number, body in enumerate(bodies)
     ]
 

@@ -15,7 +15,7 @@ from moto import mock_aws
 from idempotent_receiver import DynamoDBStore, MemoryStore, body_field, http_endpoint, idempotent, sqs_consumer
 from idempotent_receiver.workflow import Workflow
 from tests.contexts import Context
-from tests.held_clock import HeldClock
+from tests.manual_clock import ManualClock
 from tests.simulation.world import sqs_record
 from tests.unit.test_http import request
 
@@ -103,7 +103,7 @@ def test_a_consumer_and_its_step_complete_in_namespaces_of_their_own(store: Stor
         charged.append(step(order))
 
     event = {"Records": [sqs_record("m-1", '{"id": "o-1"}')]}
-    assert take(event, Context(HeldClock())) == {"batchItemFailures": []}
+    assert take(event, Context(ManualClock())) == {"batchItemFailures": []}
     assert charged == ["charged"]
     assert [each.status for each in store.read(["orders#o-1", "orders.charge#o-1"]) if each] == ["COMPLETED"] * 2  # type: ignore[union-attr]
 
@@ -128,7 +128,7 @@ def test_every_way_in_takes_its_namespace(store: Store) -> None:
         Workflow(store, client=None, state_machine_arn=arn, timeout_seconds=60)  # type: ignore[arg-type]
     Workflow(store.named("transfer"), client=None, state_machine_arn=arn, timeout_seconds=60)  # type: ignore[arg-type]
     Workflow(store.named("transfer"), client=None, state_machine_arn=arn, timeout_seconds=60)  # type: ignore[arg-type]
-    assert http_endpoint(store.named("http"))(handler)(request("k"), Context(HeldClock()))["statusCode"] == 200
+    assert http_endpoint(store.named("http"))(handler)(request("k"), Context(ManualClock()))["statusCode"] == 200
 
 
 def made_anew() -> Any:

@@ -33,7 +33,7 @@ from idempotent_receiver import (
     sqs_consumer,
 )
 from tests.contexts import Context
-from tests.held_clock import HeldClock
+from tests.manual_clock import ManualClock
 from tests.unit.test_http import request
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def theirs(dynamodb: DynamoDBClient) -> DynamoDBPersistenceLayer:
 
 def config(context: Context | None = None, **options: Any) -> IdempotencyConfig:
     """Its configuration, with an invocation to end its leases."""
-    context = Context(HeldClock()) if context is None else context
+    context = Context(ManualClock()) if context is None else context
     return IdempotencyConfig(lambda_context=context, **options)  # type: ignore[arg-type]
 
 
@@ -202,12 +202,12 @@ def interrupted(theirs: DynamoDBPersistenceLayer, context: Context) -> None:
 def test_its_live_lease_is_respected_and_taken_over_when_it_is_over(
     store: DynamoDBStore, theirs: DynamoDBPersistenceLayer, dynamodb: DynamoDBClient
 ) -> None:
-    interrupted(theirs, Context(HeldClock(), seconds=20))
+    interrupted(theirs, Context(ManualClock(), seconds=20))
     (item,) = items(dynamodb)
     assert item["status"]["S"] == "INPROGRESS"
     ends_ms = int(item["in_progress_expiration"]["N"])
 
-    class At(HeldClock):
+    class At(ManualClock):
         def epoch_ms(self) -> int:
             return ends_ms + int(self.seconds * 1000) - 1
 
@@ -240,7 +240,7 @@ def test_its_expired_record_counts_as_absent(store: DynamoDBStore, theirs: Dynam
 def test_its_kept_http_answer_is_replayed(store: DynamoDBStore, theirs: DynamoDBPersistenceLayer) -> None:
     answer = {"statusCode": 201, "headers": {"a": "b"}, "body": "made"}
     its = config(event_key_jmespath='headers."Idempotency-Key"')
-    event, context = request("k-1"), Context(HeldClock())
+    event, context = request("k-1"), Context(ManualClock())
     powertools_idempotent(lambda event, context: answer, persistence_store=theirs, config=its, key_prefix=PREFIX)(
         event,
         context,  # type: ignore[arg-type]
@@ -250,7 +250,7 @@ def test_its_kept_http_answer_is_replayed(store: DynamoDBStore, theirs: DynamoDB
     def handler(event: Any, context: Any) -> Any:
         raise AssertionError("it has been answered")
 
-    again = handler(event, Context(HeldClock()))
+    again = handler(event, Context(ManualClock()))
     assert again == {**answer, "headers": {"a": "b", "Idempotency-Replayed": "true"}}
 
 
@@ -282,7 +282,7 @@ def test_its_record_of_a_message_acknowledges_the_message(
     def consumer(body: dict) -> None:  # type: ignore[type-arg]
         raise AssertionError("it has been handled")
 
-    assert consumer({"Records": [record]}, Context(HeldClock())) == {"batchItemFailures": []}
+    assert consumer({"Records": [record]}, Context(ManualClock())) == {"batchItemFailures": []}
 
 
 @pytest.mark.parametrize(
@@ -327,13 +327,13 @@ def test_every_field_of_its_sqs_record_makes_its_key(
 
     processor = BatchProcessor(event_type=EventType.SQS)
     event = {"Records": [record]}
-    process_partial_response(event, partial(_by_keyword, handle), processor, Context(HeldClock()))  # type: ignore[arg-type]
+    process_partial_response(event, partial(_by_keyword, handle), processor, Context(ManualClock()))  # type: ignore[arg-type]
 
     @sqs_consumer(store, key=powertools_key(expression))
     def consumer(body: dict) -> None:  # type: ignore[type-arg]
         raise AssertionError("it has been handled")
 
-    assert consumer(event, Context(HeldClock())) == {"batchItemFailures": []}
+    assert consumer(event, Context(ManualClock())) == {"batchItemFailures": []}
 
 
 def _by_keyword(function: Any, record: SQSRecord) -> Any:
@@ -353,7 +353,7 @@ def test_a_step_makes_the_key_of_its_message_too_whatever_its_handler_did_to_it(
     attributes = {"tenant": {"stringValue": "t-1", "dataType": "String"}}
     record = {"messageId": "m", "body": "{}", "md5OfBody": "99914b932bd37a50b983c5e7c90ae93b"}
     event = {"Records": [{**record, "messageAttributes": attributes}]}
-    assert consumer(event, Context(HeldClock())) == {"batchItemFailures": []}
+    assert consumer(event, Context(ManualClock())) == {"batchItemFailures": []}
 
 
 @pytest.mark.parametrize("given", [None, {}, {"other": 1}, {"id": None}, {"id": ""}])

@@ -33,7 +33,7 @@ from idempotent_receiver.protocol.transitions import (
     Settled,
     Settlement,
 )
-from tests.held_clock import START_MS, HeldClock
+from tests.manual_clock import START_MS, ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -96,8 +96,8 @@ DENIED = NotApplied("access denied", retry=False)
 LOST = Unknown("the answer was lost")
 
 
-def deadline(seconds: float = 30, clock: HeldClock | None = None) -> Deadline:
-    return Deadline.after(HeldClock() if clock is None else clock, int(seconds * SECOND))
+def deadline(seconds: float = 30, clock: ManualClock | None = None) -> Deadline:
+    return Deadline.after(ManualClock() if clock is None else clock, int(seconds * SECOND))
 
 
 def claim(id: str = "k") -> Claim:
@@ -216,7 +216,7 @@ def is_a_defect(answer: Any, error: Exception) -> bool:
 @pytest.mark.parametrize("applied", [False, True])
 def test_what_a_store_raises_ends_its_operations_at_once(error: Exception, assumed: Any, applied: bool) -> None:
     """It is a defect, which no asking mends: nothing is read, nothing sent again, and nothing is thought to be ours."""
-    clock = HeldClock()
+    clock = ManualClock()
     store = Script(after(error) if applied else error)
     if assumed == "replace":
         assumed = existing("FAILED")
@@ -259,7 +259,7 @@ def test_as_many_answers_as_were_asked_for_or_none_is_believed(answers: list[Any
 @pytest.mark.parametrize("applied", [False, True])
 def test_a_commit_that_raises_ends_at_once(error: Exception, applied: bool) -> None:
     """An error of ours or of the arguments would be raised again until the deadline."""
-    clock = HeldClock()
+    clock = ManualClock()
     store = Script()
     mine = claimed(store)
     store.entries = [after(error) if applied else error]
@@ -294,7 +294,7 @@ def test_only_what_was_throttled_is_sent_again() -> None:
 
 def test_what_can_never_be_applied_is_not_tried_again() -> None:
     """Denied access is not mended by asking twice, and nobody waits for it."""
-    clock = HeldClock()
+    clock = ManualClock()
     store = Script([DENIED])
 
     answer = ask_one(store, claim(), by=deadline(clock=clock))
@@ -326,7 +326,7 @@ def test_what_was_not_read_is_neither_free_nor_done() -> None:
 
 def test_a_claim_gives_up_after_a_few_tries() -> None:
     """The message had better come again: nothing has run."""
-    clock = HeldClock()
+    clock = ManualClock()
     store = Script(*[[THROTTLED]] * 100)
 
     answer = ask_one(store, claim(), by=deadline(900, clock))
@@ -338,7 +338,7 @@ def test_a_claim_gives_up_after_a_few_tries() -> None:
 
 def test_pauses_grow_and_are_bounded() -> None:
     """Exponential backoff under full jitter, never more than a second."""
-    clock = HeldClock(fraction=0.999)
+    clock = ManualClock(fraction=0.999)
     store = Script(*[[THROTTLED]] * 200)
 
     ask_one(store, claim(), by=deadline(900, clock), max_retries=SETTLE_RETRIES)
@@ -350,7 +350,7 @@ def test_pauses_grow_and_are_bounded() -> None:
 
 def test_nothing_pauses_past_the_deadline() -> None:
     """Where a pause would not end in time, the answer is given at once."""
-    clock = HeldClock()
+    clock = ManualClock()
     store = Script(*[[THROTTLED]] * 200)
 
     answer = ask_one(store, claim(), by=deadline(2, clock), max_retries=SETTLE_RETRIES)
@@ -424,7 +424,7 @@ def test_a_look_reads_and_writes_nothing() -> None:
 
 def test_an_expired_lease_is_judged_by_the_time_of_each_turn() -> None:
     """A pause may be what the other's lease needed to end."""
-    clock = HeldClock(fraction=0.99)
+    clock = ManualClock(fraction=0.99)
     store = Script([LOST], [LOST])
     there(store, existing("INPROGRESS", in_progress_expiration=START_MS + 40))
 
@@ -568,7 +568,7 @@ def test_a_failed_condition_is_the_answer_and_is_not_tried_again() -> None:
 
 def test_a_commit_that_stays_in_trouble_is_unavailable_and_nothing_of_it_is_visible() -> None:
     """Within the deadline."""
-    clock = HeldClock()
+    clock = ManualClock()
     store = Script()
     mine = claimed(store)
     store.entries = [THROTTLED] * 300
@@ -582,7 +582,7 @@ def test_a_commit_that_stays_in_trouble_is_unavailable_and_nothing_of_it_is_visi
 
 def test_a_read_that_is_refused_for_good_is_not_tried_again() -> None:
     """Want of a permission does not mend by waiting, so the answer comes at once."""
-    store, clock = Script([Unknown("access denied", retry=False)]), HeldClock()
+    store, clock = Script([Unknown("access denied", retry=False)]), ManualClock()
 
     answer = ask_one(store, Peek(claim()), Unread(), by=deadline(clock=clock))
 

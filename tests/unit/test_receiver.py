@@ -25,7 +25,7 @@ from idempotent_receiver.handler.outcome import (
     Unreadable,
 )
 from idempotent_receiver.protocol.transitions import Claim
-from tests.held_clock import START_MS, HeldClock
+from tests.manual_clock import START_MS, ManualClock
 
 
 class AtOnce:
@@ -60,10 +60,10 @@ def work(id: str, handle: Callable[[Attempt], object] = lambda attempt: None, **
 
 
 def process(
-    *works: Work, store: MemoryStore | None = None, clock: HeldClock | None = None, **options: Any
+    *works: Work, store: MemoryStore | None = None, clock: ManualClock | None = None, **options: Any
 ) -> Processed:
     receiver = Receiver(store=MemoryStore() if store is None else store, executor=AtOnce(), **options)
-    return receiver.process(works, Deadline.after(HeldClock() if clock is None else clock, 30_000))
+    return receiver.process(works, Deadline.after(ManualClock() if clock is None else clock, 30_000))
 
 
 def raises(error: Exception) -> Callable[[Attempt], object]:
@@ -103,7 +103,7 @@ def test_outcomes_come_in_the_order_of_their_works() -> None:
 
 def test_what_was_taken_over_and_what_was_given_back_is_counted() -> None:
     """Outcomes do not tell it."""
-    store, clock = MemoryStore(), HeldClock()
+    store, clock = MemoryStore(), ManualClock()
     orphan = {"status": "INPROGRESS", "in_progress_expiration": 1, "version": "x", "owner": "them", "attempts": 1}
     store.items["orphan"] = {"id": "orphan", **orphan}
 
@@ -168,7 +168,7 @@ def test_ten_thousand_works_that_cannot_be_claimed_are_answered_by_two_requests(
 
         read = insert
 
-    store, clock = Down(), HeldClock()
+    store, clock = Down(), ManualClock()
 
     processed = process(*[work(str(number)) for number in range(10_000)], store=store, clock=clock)
 

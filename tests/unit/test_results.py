@@ -13,7 +13,7 @@ from moto import mock_aws
 from idempotent_receiver import ResultUnavailable, S3Results, Transaction, idempotent, sqs_consumer
 from tests.contexts import Context
 from tests.counting_store import CountingStore
-from tests.held_clock import HeldClock
+from tests.manual_clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def store() -> CountingStore:
 def large(store: CountingStore, s3: Any, **options: Any) -> Any:
     results = S3Results("results", s3, **options)
 
-    @idempotent(store, key=str, lease_seconds=60, clock=HeldClock(), results=results)
+    @idempotent(store, key=str, lease_seconds=60, clock=ManualClock(), results=results)
     def work(key: str) -> str:
         return LARGE
 
@@ -87,7 +87,7 @@ def test_each_claim_writes_under_a_name_of_its_own(store: CountingStore, s3: Any
 
 
 def test_a_small_result_stays_in_the_record(store: CountingStore, s3: Any) -> None:
-    @idempotent(store, key=str, lease_seconds=60, clock=HeldClock(), results=S3Results("results", s3))
+    @idempotent(store, key=str, lease_seconds=60, clock=ManualClock(), results=S3Results("results", s3))
     def work(key: str) -> str:
         return "small"
 
@@ -108,7 +108,7 @@ def test_an_object_that_is_gone_is_named(store: CountingStore, s3: Any) -> None:
 def test_a_bucket_that_does_not_take_it_undoes_nothing(store: CountingStore, s3: Any) -> None:
     """The first caller gets the result, and a replay says that it was not kept."""
 
-    @idempotent(store, key=str, lease_seconds=60, clock=HeldClock(), results=S3Results("nowhere", s3))
+    @idempotent(store, key=str, lease_seconds=60, clock=ManualClock(), results=S3Results("nowhere", s3))
     def work(key: str) -> str:
         return LARGE
 
@@ -130,7 +130,7 @@ def test_only_what_the_records_own_claims_have_written_is_read(store: CountingSt
 def test_a_result_that_looks_like_a_marker_is_a_result(store: CountingStore, s3: Any) -> None:
     forged = {"idempotent-receiver": {"result": "s3", "bucket": "results", "key": "anything"}}
 
-    @idempotent(store, key=str, lease_seconds=60, clock=HeldClock(), results=S3Results("results", s3))
+    @idempotent(store, key=str, lease_seconds=60, clock=ManualClock(), results=S3Results("results", s3))
     def work(key: str) -> dict[str, dict[str, str]]:
         return forged
 
@@ -140,7 +140,7 @@ def test_a_result_that_looks_like_a_marker_is_a_result(store: CountingStore, s3:
 def test_without_a_bucket_now_the_place_is_named(store: CountingStore, s3: Any) -> None:
     work = large(store, s3)
     work("1")
-    work = idempotent(store, key=str, lease_seconds=60, clock=HeldClock())(work.__wrapped__)
+    work = idempotent(store, key=str, lease_seconds=60, clock=ManualClock())(work.__wrapped__)
 
     with pytest.raises(ResultUnavailable, match="this function reads none"):
         work("1")
@@ -152,13 +152,13 @@ def test_a_messages_large_result_goes_there_too_and_the_message_is_done_whatever
 ) -> None:
     """With its transaction, and beside messages whose results are small."""
 
-    @sqs_consumer(store, results=None if bucket is None else S3Results(bucket, s3), clock=HeldClock())
+    @sqs_consumer(store, results=None if bucket is None else S3Results(bucket, s3), clock=ManualClock())
     def consumer(body: str, tx: Transaction) -> str:
         tx.put(TableName="effects", Item={"id": body})
         return LARGE if body == "large" else body
 
     event = {"Records": [{"messageId": f"m-{body}", "body": body} for body in ("small", "large")]}
-    assert consumer(event, Context(HeldClock())) == {"batchItemFailures": []}
+    assert consumer(event, Context(ManualClock())) == {"batchItemFailures": []}
 
     assert len(store.tables["effects"].items) == 2
     told = {id: item["data"] for id, item in store.items.items()}

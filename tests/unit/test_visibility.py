@@ -17,7 +17,7 @@ from idempotent_receiver.handler.outcome import (
 )
 from idempotent_receiver.sqs.message import Message
 from idempotent_receiver.sqs.visibility import LONGEST_SECONDS, Backoff, in_groups, visibility_seconds
-from tests.held_clock import START_MS, HeldClock
+from tests.manual_clock import START_MS, ManualClock
 
 
 def message(
@@ -32,16 +32,16 @@ def message(
 )
 def test_a_backoff_doubles_with_each_receive_up_to_its_longest(receives: int, bound: int) -> None:
     """Full jitter below that bound, and a second at least."""
-    assert Backoff().seconds(receives, HeldClock(fraction=0.999_999)) == bound
-    assert Backoff().seconds(receives, HeldClock(fraction=0.0)) == 1
-    assert Backoff().seconds(receives, HeldClock(fraction=0.5)) == max(1, bound // 2)
+    assert Backoff().seconds(receives, ManualClock(fraction=0.999_999)) == bound
+    assert Backoff().seconds(receives, ManualClock(fraction=0.0)) == 1
+    assert Backoff().seconds(receives, ManualClock(fraction=0.5)) == max(1, bound // 2)
 
 
 def test_no_backoff_goes_beyond_what_sqs_takes() -> None:
     """Twelve hours from the receive, of which a window and an invocation may be gone."""
     endless = Backoff(first_seconds=1e9, longest_seconds=1e12)
 
-    assert endless.seconds(100, HeldClock(fraction=0.999_999)) == LONGEST_SECONDS
+    assert endless.seconds(100, ManualClock(fraction=0.999_999)) == LONGEST_SECONDS
     assert LONGEST_SECONDS + 20 * 60 <= 12 * 60 * 60
 
 
@@ -52,7 +52,7 @@ def test_no_backoff_goes_beyond_what_sqs_takes() -> None:
 )
 def test_failures_of_every_kind_back_off(outcome: Outcome) -> None:
     """As a handler's do."""
-    seconds = visibility_seconds(message(receives=3), outcome, Backoff(), START_MS, HeldClock(fraction=0.999_999))
+    seconds = visibility_seconds(message(receives=3), outcome, Backoff(), START_MS, ManualClock(fraction=0.999_999))
 
     assert seconds == 16
 
@@ -63,7 +63,7 @@ FOR_GOOD = Failed(Failure(type="PermanentError", permanent=True))
 @pytest.mark.parametrize(("fraction", "seconds"), [(0.0, 0), (0.34, 1), (0.999, 2)])
 def test_what_failed_for_good_goes_through_its_first_five_receives_at_once(fraction: float, seconds: int) -> None:
     """So that SQS moves it to the dead-letter queue soon, where that is SQS's to do."""
-    clock = HeldClock(fraction=fraction)
+    clock = ManualClock(fraction=fraction)
     waits = [
         visibility_seconds(message(receives=n), FOR_GOOD, Backoff(), START_MS, clock, left_to_sqs=True)
         for n in range(1, 6)
@@ -74,7 +74,7 @@ def test_what_failed_for_good_goes_through_its_first_five_receives_at_once(fract
 
 def test_what_failed_for_good_and_is_not_moved_after_five_receives_backs_off() -> None:
     """The queue may have no redrive policy, or a patient one: nothing goes round at full speed until it expires."""
-    clock = HeldClock(fraction=0.999_999)
+    clock = ManualClock(fraction=0.999_999)
     waits = [
         visibility_seconds(message(receives=n), FOR_GOOD, Backoff(), START_MS, clock, left_to_sqs=True)
         for n in (6, 7, 8, 14, 1000)
@@ -85,13 +85,13 @@ def test_what_failed_for_good_and_is_not_moved_after_five_receives_backs_off() -
 
 def test_what_failed_for_good_backs_off_where_its_dead_letter_could_not_be_sent() -> None:
     """The next receive sends it again."""
-    clock = HeldClock(fraction=0.999_999)
+    clock = ManualClock(fraction=0.999_999)
 
     assert visibility_seconds(message(receives=3), FOR_GOOD, Backoff(), START_MS, clock, left_to_sqs=False) == 16
 
 
 def test_what_may_pass_backs_off_whoever_moves_dead_letters() -> None:
-    clock = HeldClock(fraction=0.999_999)
+    clock = ManualClock(fraction=0.999_999)
     outcome = Failed(Failure(type="Boom"))
 
     assert visibility_seconds(message(receives=3), outcome, Backoff(), START_MS, clock, left_to_sqs=True) == 16
@@ -102,7 +102,7 @@ def test_while_the_store_is_in_trouble_four_waits_outlast_a_quarter_of_an_hour(o
     """Even where each is the shortest that may be drawn; the first is short all the same, for a trouble that passes."""
 
     def waits(fraction: float) -> list[int]:
-        clock = HeldClock(fraction=fraction)
+        clock = ManualClock(fraction=fraction)
         counts = range(1, 5)
         return [visibility_seconds(message(receives=n), outcome, Backoff(), START_MS, clock) for n in counts]
 
@@ -114,7 +114,7 @@ def test_while_the_store_is_in_trouble_four_waits_outlast_a_quarter_of_an_hour(o
 @pytest.mark.parametrize(("left_ms", "fraction", "seconds"), [(10_000, 0.0, 10), (10_001, 0.0, 11), (10_000, 0.9, 11)])
 def test_what_is_in_progress_waits_for_the_leases_end_and_a_jitter(left_ms: int, fraction: float, seconds: int) -> None:
     """Never a moment less."""
-    clock = HeldClock(fraction=fraction)
+    clock = ManualClock(fraction=fraction)
 
     assert visibility_seconds(message(), HeldElsewhere(START_MS + left_ms), Backoff(), START_MS, clock) == seconds
 
@@ -122,13 +122,13 @@ def test_what_is_in_progress_waits_for_the_leases_end_and_a_jitter(left_ms: int,
 @pytest.mark.parametrize(("until", "seconds"), [(START_MS - 60_000, 0), (START_MS + 10**9, LONGEST_SECONDS)])
 def test_a_strange_lease_is_held_within_what_sqs_takes(until: int, seconds: int) -> None:
     """One that is over, and one of somebody else's making."""
-    assert visibility_seconds(message(), HeldElsewhere(until), Backoff(), START_MS, HeldClock()) == seconds
+    assert visibility_seconds(message(), HeldElsewhere(until), Backoff(), START_MS, ManualClock()) == seconds
 
 
 @pytest.mark.parametrize(("fraction", "seconds"), [(0.0, 0), (0.34, 1), (0.999, 2)])
 def test_what_was_not_started_comes_again_at_once_with_jitter(fraction: float, seconds: int) -> None:
     """However often it has been received."""
-    clock = HeldClock(fraction=fraction)
+    clock = ManualClock(fraction=fraction)
 
     assert visibility_seconds(message(receives=9), NotStarted(), Backoff(), START_MS, clock) == seconds
 

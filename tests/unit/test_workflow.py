@@ -13,8 +13,8 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from idempotent_receiver import MemoryStore, PermanentError, header, payload_key
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.workflow import Workflow, name_of, workflow_endpoint
-from tests.held_clock import HeldClock
-from tests.machines import MACHINE, Machines
+from tests.manual_clock import ManualClock
+from tests.fake_step_functions import MACHINE, FakeStepFunctions
 
 CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 10_000, aws_request_id="request")
 NAME = name_of("k1")
@@ -35,9 +35,9 @@ class Api:
     """The endpoint behind API Gateway."""
 
     def __init__(self, running_status: Literal[202, 409] = 202, *, scoped: bool = False) -> None:
-        self.machines = Machines()
+        self.machines = FakeStepFunctions()
         self.query = ""
-        self.clock = HeldClock()
+        self.clock = ManualClock()
         self.workflow = Workflow(
             MemoryStore(namespace="transfers"),
             client=self.machines,  # type: ignore[arg-type]  # it has the two methods that are called

@@ -1,8 +1,8 @@
-"""A world with a table, a queue client and workers in it, and the rules that hold in every scenario, whatever happens.
+"""A scenario: a world with a table, an SQS client and workers, and the rules that hold in every scenario.
 
-Checked of every run of a handler: its record is INPROGRESS and its own, and nobody else's run for that key is under
-way. Checked of every answer: what it leaves out is COMPLETED in the table at that moment, or confirmed as dead letter.
-Checked of the table: nothing changes a completed record within its time.
+- When a handler runs, its record is INPROGRESS and owned by its worker, and no other run for that key is under way.
+- When an invocation answers, each message that it acknowledges is COMPLETED in the table or a confirmed dead letter.
+- A completed record never changes before it expires.
 """
 
 from __future__ import annotations
@@ -17,25 +17,14 @@ from aws_lambda_powertools import Logger
 
 from idempotent_receiver import MemoryStore, current_claim
 from idempotent_receiver.sqs.dead_letter import STAMP
-from tests.simulation.faults import FaultyStore, QueueClient
-from tests.simulation.world import START_EPOCH_SECONDS, Worker, World
+from tests.simulation.faults import FaultyStore
+from tests.simulation.sqs_client import SqsClient
+from tests.simulation.world import SILENT, START_EPOCH_SECONDS, Worker, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-DEAD_LETTERS = "https://sqs.us-east-1.amazonaws.com/123456789012/dead-letters"
-
-_quiet = Logger(service="scene", level="CRITICAL")
-
-
-class NoMetrics:
-    """Metrics that go nowhere."""
-
-    def add_metric(self, name: str, unit: object, value: float) -> None:
-        """Forget it."""
-
-    def flush_metrics(self) -> None:
-        """Nothing to send."""
+_quiet = Logger(service="scenario", level="CRITICAL")
 
 
 @dataclass
@@ -50,57 +39,59 @@ class Run:
 
 
 class Immutable(MemoryStore):
-    """A table that notices when a completed record changes within its time."""
+    """A table that reports a change of a completed record that has not expired."""
 
-    def __init__(self, scene: Scene, namespace: str | None) -> None:
+    def __init__(self, scenario: Scenario, namespace: str | None) -> None:
         super().__init__(namespace)
-        self.scene = scene
+        self.scenario = scenario
 
     def _write(self, change: Any) -> Any:
         before = self.items.get(change.new.id)
         answer = super()._write(change)
         after = self.items.get(change.new.id)
         if before is not None and before != after and before["status"] == "COMPLETED":
-            self.scene.demand(before["expiration"] <= self.scene.epoch_seconds, f"{before} was changed to {after}")
+            self.scenario.require(
+                before["expiration"] <= self.scenario.epoch_seconds, f"{before} was changed to {after}"
+            )
         return answer
 
 
-class Scene:
-    """One world, one table, one queue; any number of workers."""
+class Scenario:
+    """One world, one table, one SQS client; any number of workers."""
 
     def __init__(self, *, namespace: str | None = None, seed: int = 0) -> None:
         self.world = World(seed)
         self.memory = Immutable(self, namespace)
         self.store = FaultyStore(self.memory, self.world)
-        self.sqs = QueueClient(self.world)
+        self.sqs = SqsClient(self.world)
         self.runs: list[Run] = []
         self.workers: list[Worker] = []
         self.dead: set[str] = set()
-        """The workers that were killed, or that a test declares to be zombies: their runs do not count as under way."""
+        """The workers that were killed, or that a test declares dead: their runs do not count as under way."""
         self.keys_of: dict[str, tuple[str, ...]] = {}
-        """The ids of a message's records, where they are not its messageId."""
+        """The ids of a message's records, by its messageId, if they differ from it."""
         self._violations: list[str] = []
 
-    def demand(self, holds: bool, otherwise: str) -> None:
-        """Note what must never happen. Raising would not do: the code under test copes with whatever is raised."""
+    def require(self, holds: bool, otherwise: str) -> None:
+        """Record a violation. Raising it here would not do: the code under test handles any exception."""
         if not holds:
             self._violations.append(otherwise)
 
     def worker(self, function: Callable[..., Any], *, queue_client: bool = False, **options: Any) -> Worker:
-        """One more process; its name is the owner of its claims."""
+        """Add a process; its name is the owner of its claims."""
         options.setdefault("name", f"w{len(self.workers)}")
         options.setdefault("logger", _quiet)
-        options.setdefault("metrics", NoMetrics())
+        options.setdefault("metrics", SILENT)
         store = options.pop("store", self.store)
         if queue_client or "dead_letter_queue" in options:
             options["sqs"] = self.sqs
-        worker = Worker(self.world, store, self._watched(function, options["name"]), **options)
-        worker.handler = self._judged(worker.handler)
+        worker = Worker(self.world, store, self._recorded(function, options["name"]), **options)
+        worker.handler = self._checked(worker.handler)
         self.workers.append(worker)
         return worker
 
     def run(self) -> None:
-        """Until nothing is left to happen."""
+        """Run until nothing is left to happen."""
         self.world.run()
         assert self._violations == []
 
@@ -115,18 +106,18 @@ class Scene:
         return [run.key for run in self.runs]
 
     def status(self, id: str) -> str | None:
-        """What the table says of a record."""
+        """The status of a record in the table."""
         item = self.memory.items.get(id)
         return None if item is None else item["status"]
 
     def live_claims(self) -> list[str]:
-        """The records that somebody holds."""
+        """The records with a live claim."""
         now_ms = self.epoch_seconds * 1000
         items = self.memory.items.items()
         return [id for id, item in items if item["status"] == "INPROGRESS" and item["in_progress_expiration"] > now_ms]
 
     def requests(self) -> list[tuple[str, int]]:
-        """The calls of the store so far, and how many records each was about; then the list starts anew."""
+        """The store's calls since the last time, and the number of records of each."""
         calls, self.store.calls = self.store.calls, []
         return calls
 
@@ -135,15 +126,15 @@ class Scene:
         stamps = [json.loads(sent["MessageAttributes"][STAMP]["StringValue"]) for sent in self.sqs.sent]
         return {stamp["original_id"]: stamp for stamp in stamps}
 
-    def _watched(self, function: Callable[..., Any], worker: str) -> Callable[..., Any]:
+    def _recorded(self, function: Callable[..., Any], worker: str) -> Callable[..., Any]:
         def start() -> Run:
             claim = current_claim()
             item = self.memory.items[claim.id]
             ours = (item["status"], item.get("owner")) == ("INPROGRESS", worker)
-            self.demand(ours, f"{worker} runs without a claim: {item}")
+            self.require(ours, f"{worker} runs without a claim: {item}")
             under_way = [run for run in self.runs if run.ended is None and run.worker not in self.dead]
             overlapping = [run for run in under_way if run.key == claim.key]
-            self.demand(not overlapping, f"{worker} runs {claim.key} while {overlapping} is under way")
+            self.require(not overlapping, f"{worker} runs {claim.key} while {overlapping} is under way")
             self.runs.append(Run(claim.key, worker, claim.attempt, self.world.now))
             return self.runs[-1]
 
@@ -170,16 +161,16 @@ class Scene:
         self.dead.add(worker.name)
         worker.kill()
 
-    def _judged(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        def judged(event: Any, context: Any) -> Any:
+    def _checked(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(event: Any, context: Any) -> Any:
             response = handler(event, context)
             failed = [failure["itemIdentifier"] for failure in response["batchItemFailures"]]
             ids = [record["messageId"] for record in event["Records"]]
-            self.demand(len(set(failed)) == len(failed), f"an id is named twice: {failed}")
-            self.demand(set(failed) <= set(ids), f"an id is not of this event: {failed}")
+            self.require(len(set(failed)) == len(failed), f"an id is named twice: {failed}")
+            self.require(set(failed) <= set(ids), f"an id is not of this event: {failed}")
             for id in set(ids) - set(failed) - set(self.dead_letters()):
                 done = [key for key in self.keys_of.get(id, (id,)) if self.status(key) == "COMPLETED"]
-                self.demand(bool(done), f"{id} was acknowledged, and no record of it is completed")
+                self.require(bool(done), f"{id} was acknowledged, and no record of it is completed")
             return response
 
-        return judged
+        return checked

@@ -22,7 +22,7 @@ class ExecutionDoesNotExist(ClientError):
     """As boto3 makes it."""
 
 
-class Machines:
+class FakeStepFunctions:
     """`executions` by their names. `dies` is "before" or "after": the next start ends the process there."""
 
     exceptions = SimpleNamespace(

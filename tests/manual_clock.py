@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 START_MS = 1_800_000_000_000
 
 
-class HeldClock:
+class ManualClock:
     """A `Clock` whose versions are counted, whose jitter is fixed, and whose sleeps are recorded."""
 
     _versions = count(1)

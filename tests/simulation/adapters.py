@@ -1,7 +1,7 @@
-"""The ways in to the shipped code, as a held worker goes through them: what it runs on, and how its answer reads.
+"""Adapters from a controlled worker to the shipped code: one for each of its entry points.
 
-Each way in calls the shipped code with a store, a clock and whatever else it wants, of which each call is the world's
-to answer, and returns the ids that must come again. Another way in is another entry of `WAYS`.
+An adapter calls the shipped code with a store, a clock and clients that pass every call on to the worker, so that the
+explorer answers it. It returns the ids that must be delivered again.
 """
 
 import json
@@ -25,88 +25,66 @@ from idempotent_receiver import (
     sqs_consumer,
 )
 from idempotent_receiver.errors import NotStarted
-from idempotent_receiver.http.response import REPLAYED
+from idempotent_receiver.http.endpoint import REPLAYED
+from idempotent_receiver.protocol.exchange import Unavailable
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.protocol.transitions import completed, failed
 from idempotent_receiver.sqs.dead_letter import STAMP
-from idempotent_receiver.workflow import Closed, Unavailable, Workflow, accept, recover_orphan
-from tests.simulation.world import FIFO, QUEUE, failed_ids, sqs_record
+from idempotent_receiver.workflow.executions import Closed, Workflow
+from tests.simulation.world import DEAD_LETTERS, FIFO, QUEUE, SILENT, failed_ids, sqs_record
 
 if TYPE_CHECKING:
     from idempotent_receiver.protocol.record import Change, Record
     from idempotent_receiver.protocol.transaction import Action
-    from tests.simulation.held import Held
+    from tests.simulation.controlled_worker import ControlledWorker
 
-DEAD_LETTERS = "https://sqs.us-east-1.amazonaws.com/123456789012/dead-letters"
 BUDGET_SECONDS = 10.0
 ME = "me"
-"""What every worker calls itself: which one it is concerns nobody but the world."""
+"""The name of every worker inside its own process, so that all workers behave alike."""
 LOST = "lost"
-"""The answer to a dead letter of which nobody knows whether it arrived."""
+"""The answer to a dead letter that may or may not have arrived."""
 
 
-class Silent:
-    """A logger and metrics that say nothing."""
-
-    log_level = 100
-
-    def info(self, *arguments: object, **fields: object) -> None:
-        """Nothing."""
-
-    debug = warning = error = append_keys = add_metric = flush_metrics = info
-
-
-SILENT: Any = Silent()
-
-
-@dataclass(frozen=True)
-class Way:
-    """A way in: `prefix` and a number make the id of a message, which is its record's too."""
-
-    prefix: str
-    invoke: "Callable[[Held], list[str]]"
-
-
-def _queue(held: "Held") -> list[str]:
-    """All messages as one batch of a queue."""
-    setup = held.setup
+def _queue(worker: "ControlledWorker") -> list[str]:
+    """Deliver all messages as one batch of a queue."""
+    setup = worker.setup
 
     def handle(body: str, message: Message) -> str:
-        return _handled(held, message.id)
+        return _handle(worker, message.id)
 
     def post(body: str, message: Message, tx: Transaction) -> str:
         _post(tx, message.id)
-        return _handled(held, message.id)
+        return _handle(worker, message.id)
 
     consumer = sqs_consumer(
-        _Store(held),
-        clock=held,
-        executor=lambda: _Executor(held),
-        sqs=_Queue(held) if setup.letters else None,  # type: ignore[arg-type]  # the part of it that is used
-        dead_letter_queue=DEAD_LETTERS if setup.letters else None,
+        _Store(worker),
+        clock=worker,
+        executor=lambda: _Executor(worker),
+        sqs=_Queue(worker) if setup.dead_letters else None,  # type: ignore[arg-type]  # the part of it that is used
+        dead_letter_queue=DEAD_LETTERS if setup.dead_letters else None,
         concurrency=setup.concurrency,
         logger=SILENT,
         metrics=SILENT,
     )
     queue, group = (FIFO, "g") if setup.fifo else (QUEUE, None)
-    records = [sqs_record(id, receives=held.receives, queue=queue, group=group) for id in setup.batch]
+    records = [sqs_record(id, receives=worker.receives, queue=queue, group=group) for id in setup.batch]
     return failed_ids(consumer(post if setup.transactional else handle)({"Records": records}, _context()))
 
 
-def _function(held: "Held") -> list[str]:
-    """One call after the other, claimed, run and settled in one thread."""
+def _function(worker: "ControlledWorker") -> list[str]:
+    """Call an idempotent function once for each message, one after the other."""
 
     def handle(number: str, context: Any) -> str:
-        return _handled(held, f"m#{number}")
+        return _handle(worker, f"m#{number}")
 
     def post(number: str, context: Any, tx: Transaction) -> str:
         _post(tx, f"m#{number}")
-        return _handled(held, f"m#{number}")
+        return _handle(worker, f"m#{number}")
 
-    wrap = idempotent(_Store(held, "m"), key=lambda number, context: str(number), clock=held)
-    call: Callable[..., str] = wrap(post if held.setup.transactional else handle)
+    wrap = idempotent(_Store(worker, "m"), key=lambda number, context: str(number), clock=worker)
+    call: Callable[..., str] = wrap(post if worker.setup.transactional else handle)
     again = []
-    for id in held.setup.batch:
+    for id in worker.setup.batch:
         try:
             call(id.removeprefix("m#"), _context())
         except (Failed, InProgress, LostClaim, NotStarted, StoreUnavailable):
@@ -115,20 +93,20 @@ def _function(held: "Held") -> list[str]:
 
 
 @dataclass(frozen=True)
-class Reply:
-    """What a client over HTTP was answered. `attempt` is whose answer of a handler's it is; None where it is ours.
+class HttpReply:
+    """The reply to an HTTP client. `attempt` is the attempt whose handler made it; None if the library made it.
 
-    `told` is all of it as JSON but for the mark of a replay; `status` is 0 where the handler's exception was raised.
+    `content` is the whole reply as JSON without the replay marker; `status` is 0 if the handler's exception was raised.
     """
 
     status: int
     replayed: bool = False
     attempt: int | None = None
-    told: str = field(default="", repr=False)
+    content: str = field(default="", repr=False)
 
     @property
-    def last(self) -> bool:
-        """Whether the client has its answer, and asks no more."""
+    def final(self) -> bool:
+        """Whether the client has its answer and does not retry."""
         return self.status in (CREATED, FAILED_FOR_GOOD)
 
 
@@ -136,39 +114,39 @@ RAISED, CREATED, CONFLICT, FAILED_FOR_GOOD, AGAIN = 0, 201, 409, 500, 503
 ATTEMPT = "X-Attempt"
 
 
-def _http(held: "Held") -> list[str]:
-    """One request after the other. No two attempts of a key are answered alike, and an answer of 503 is not final."""
+def _http(worker: "ControlledWorker") -> list[str]:
+    """Send one request after the other. Each attempt of a key has its own reply; a 503 is not final."""
 
     def handle(event: Any, context: Any) -> dict[str, Any]:
-        return _replied(held, event)
+        return _respond(worker, event)
 
     def post(event: Any, context: Any, tx: Transaction) -> dict[str, Any]:
         _post(tx, _id(event))
-        return _replied(held, event)
+        return _respond(worker, event)
 
     wrap = http_endpoint(
-        _Store(held, "m"),
-        wait_seconds=held.setup.wait_seconds,
-        on_exception="replay" if held.setup.replay else "retry",
+        _Store(worker, "m"),
+        wait_seconds=worker.setup.wait_seconds,
+        on_exception="replay" if worker.setup.replay else "retry",
         is_final=lambda status: status != AGAIN,
         logger=SILENT,
-        clock=held,
+        clock=worker,
     )
-    endpoint = wrap(post if held.setup.transactional else handle)
-    for id in held.setup.batch:
+    endpoint = wrap(post if worker.setup.transactional else handle)
+    for id in worker.setup.batch:
         headers = {"Idempotency-Key": id.removeprefix("m#")}
         event = {"httpMethod": "POST", "path": "/", "headers": headers, "body": "{}"}
         try:
-            held.replies[id] = reply_of(endpoint(event, _context()))
+            worker.replies[id] = reply_of(endpoint(event, _context()))
         except Failed:
-            held.replies[id] = Reply(RAISED)
-    return [id for id, reply in held.replies.items() if not reply.last]
+            worker.replies[id] = HttpReply(RAISED)
+    return [id for id, reply in worker.replies.items() if not reply.final]
 
 
-def _replied(held: "Held", event: Any) -> dict[str, Any]:
+def _respond(worker: "ControlledWorker", event: Any) -> dict[str, Any]:
     attempt = current_claim().attempt
     try:
-        _handled(held, _id(event))
+        _handle(worker, _id(event))
         status = CREATED
     except PermanentError:
         status = AGAIN
@@ -179,18 +157,18 @@ def _id(event: Any) -> str:
     return f"m#{event['headers']['Idempotency-Key']}"
 
 
-def reply_of(answer: dict[str, Any]) -> Reply:
-    """An answer in the form of API Gateway, as its client reads it."""
+def reply_of(answer: dict[str, Any]) -> HttpReply:
+    """Parse a response in the form that API Gateway expects."""
     headers = dict(answer["headers"])
     replayed = headers.pop(REPLAYED, None) == "true"
     attempt = int(headers[ATTEMPT]) if ATTEMPT in headers else None
-    told = json.dumps({**answer, "headers": headers}, sort_keys=True)
-    return Reply(answer["statusCode"], replayed, attempt, told)
+    content = json.dumps({**answer, "headers": headers}, sort_keys=True)
+    return HttpReply(answer["statusCode"], replayed, attempt, content)
 
 
 MACHINE_ARN = "arn:aws:states:us-east-1:123456789012:stateMachine:transfers"
 EXECUTION_SECONDS = 20
-"""The machine's TimeoutSeconds: longer than a starter's lease."""
+"""The state machine's TimeoutSeconds: longer than the lease of the request that starts it."""
 STARTED, EXISTS = "started", "exists"
 
 
@@ -200,56 +178,56 @@ def arn_of(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a request or a sweep of a workflow was answered: the answer's name, and what its record says."""
+class WorkflowReply:
+    """The reply to a request or a sweep of a workflow: its class name, and what its record says."""
 
     answer: str
     status: str | None = None
-    said: str | None = None
+    recorded: str | None = None
 
 
-def _workflow(held: "Held") -> list[str]:
-    """One execution after the other asked for, or tended as a sweep does."""
-    machines: Any = _Machines(held)
+def _workflow(worker: "ControlledWorker") -> list[str]:
+    """Request one execution after the other, or reconcile them as a sweep does."""
+    step_functions: Any = _StepFunctions(worker)
     workflow = Workflow(
-        _Store(held, "m"),
-        client=machines,
+        _Store(worker, "m"),
+        client=step_functions,
         state_machine_arn=MACHINE_ARN,
         timeout_seconds=EXECUTION_SECONDS,
-        clock=held,
+        clock=worker,
     )
     deadline = workflow.deadline(int(BUDGET_SECONDS * 1000))
-    for id in held.setup.batch:
+    for id in worker.setup.batch:
         name = id.removeprefix("m#")
         answer: Any
-        if held.sweeps:
-            answer = recover_orphan(workflow, name, deadline, ME)
+        if worker.sweeps:
+            answer = workflow.recover_orphan(name, deadline, ME)
             if isinstance(answer, Closed):
                 done = answer.status == "SUCCEEDED"
                 outcome = completed("null") if done else failed(json.dumps({"type": answer.status}))
                 answer = workflow.conclude(answer.execution, outcome, deadline)
         else:
-            answer = accept(workflow, workflow.start_of(name, "f" * 64, "payload"), deadline, ME)
+            answer = workflow.accept(workflow.start_of(name, "f" * 64, "payload"), deadline, ME)
         found = getattr(answer, "record", None)
-        status, said = (None, None) if found is None else (found.status, found.data or found.error)
-        held.replies[id] = Told(type(answer).__name__, status, said)
-    return [id for id, told in held.replies.items() if told == Told(Unavailable.__name__)]
+        status, recorded = (None, None) if found is None else (found.status, found.data or found.error)
+        worker.replies[id] = WorkflowReply(type(answer).__name__, status, recorded)
+    return [id for id, reply in worker.replies.items() if reply == WorkflowReply(Unavailable.__name__)]
 
 
-WAYS = {
-    "queue": Way("m", _queue),
-    "function": Way("m#", _function),
-    "http": Way("m#", _http),
-    "workflow": Way("m#", _workflow),
+ADAPTERS: "dict[str, Callable[[ControlledWorker], list[str]]]" = {
+    "queue": _queue,
+    "function": _function,
+    "http": _http,
+    "workflow": _workflow,
 }
 
 
 class Failed(RuntimeError):
-    """What a handler raises."""
+    """The exception that a handler raises."""
 
 
-def _handled(held: "Held", id: str) -> str:
-    (how,) = held.ask("run", id)
+def _handle(worker: "ControlledWorker", id: str) -> str:
+    (how,) = worker.ask("run", id)
     if how == "returns":
         return "done"
     raise PermanentError("refused") if how == "refuses" else Failed("failed")
@@ -274,21 +252,21 @@ def _context() -> SimpleNamespace:
 
 @dataclass(frozen=True)
 class _Executor:
-    """The executor of a held worker: its jobs are greenlets."""
+    """An executor whose jobs are greenlets of the worker."""
 
-    held: "Held"
+    worker: "ControlledWorker"
 
     def start(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        self.held.spawn(lambda: self.held.finish(then, job()))
+        self.worker.spawn(lambda: self.worker.finish(then, job()))
 
     def start_async(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
         raise NotImplementedError("plain handlers only")
 
-    def report(self, then: Callable[[Any], None], result: object) -> None:
-        self.held.finish(then, result)
+    def tell(self, then: Callable[[Any], None], result: object) -> None:
+        self.worker.finish(then, result)
 
     def step(self, timeout_seconds: float | None) -> None:
-        self.held.wait(timeout_seconds)
+        self.worker.wait(timeout_seconds)
 
     def cancel_async(self) -> None:
         """There is nothing to cancel."""
@@ -299,54 +277,54 @@ class _Executor:
 
 @dataclass(frozen=True)
 class _Store:
-    """The store as a held worker sees it: each method is a call that somebody else answers."""
+    """A store whose calls the explorer answers."""
 
-    held: "Held"
+    worker: "ControlledWorker"
     namespace: str | None = None
 
     def insert(self, records: "Sequence[Record]") -> list[Any]:
-        return list(self.held.ask("insert", *records))
+        return list(self.worker.ask("insert", *records))
 
     def read(self, ids: Sequence[str]) -> list[Any]:
-        return list(self.held.ask("read", *ids))
+        return list(self.worker.ask("read", *ids))
 
     def replace(self, changes: "Sequence[Change]") -> list[Any]:
-        return list(self.held.ask("replace", *changes))
+        return list(self.worker.ask("replace", *changes))
 
     def commit(self, change: "Change", actions: "Sequence[Action]") -> Any:
-        (answer,) = self.held.ask("commit", (change, tuple(actions)))
+        (answer,) = self.worker.ask("commit", (change, tuple(actions)))
         return answer
 
 
 @dataclass(frozen=True)
 class _Queue:
-    """The queue's client as a held worker sees it: dead letters are calls, visibilities concern no invariant."""
+    """An SQS client whose sends the explorer answers. Visibility does not affect any invariant."""
 
-    held: "Held"
+    worker: "ControlledWorker"
     meta = SimpleNamespace(endpoint_url="https://sqs.us-east-1.amazonaws.com")
 
     def change_message_visibility_batch(self, **arguments: object) -> None:
-        """Granted."""
+        """Accepted."""
 
     def send_message(self, **arguments: Any) -> None:
         stamp = json.loads(arguments["MessageAttributes"][STAMP]["StringValue"])
-        if self.held.ask("send", stamp["original_id"]) == (LOST,):
+        if self.worker.ask("send", stamp["original_id"]) == (LOST,):
             raise ConnectionError("the answer was lost")
 
 
 class _Exists(ClientError):
-    """As boto3 makes it: there is an execution of that name."""
+    """boto3's error for an execution that exists."""
 
 
 class _DoesNotExist(ClientError):
-    """As boto3 makes it: there is none."""
+    """boto3's error for an execution that does not exist."""
 
 
 @dataclass(frozen=True)
-class _Machines:
-    """Step Functions' client as a held worker sees it."""
+class _StepFunctions:
+    """A Step Functions client whose calls the explorer answers."""
 
-    held: "Held"
+    worker: "ControlledWorker"
     exceptions = SimpleNamespace(ExecutionAlreadyExists=_Exists, ExecutionDoesNotExist=_DoesNotExist)
 
     def start_execution(self, *, stateMachineArn: str, name: str, input: str) -> None:  # noqa: N803
@@ -360,7 +338,7 @@ class _Machines:
         return dict(zip(("status", "input", "output"), found, strict=True))
 
     def _answer(self, kind: str, part: object) -> Any:
-        (answer,) = self.held.ask(kind, part)
+        (answer,) = self.worker.ask(kind, part)
         if isinstance(answer, NotApplied):
             raise ClientError({"Error": {"Code": "ThrottlingException"}}, kind)
         if isinstance(answer, Unknown):

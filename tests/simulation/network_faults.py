@@ -1,4 +1,4 @@
-"""What may go wrong at a call of the store or of the queue, in the simulated worlds."""
+"""Network faults at calls of the store and of the queue, in the random simulation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from tests.simulation.simulated import Process, Simulation
+    from tests.simulation.process import Process
+    from tests.simulation.simulation import Simulation
 
     Parts = Sequence[Any]
 
@@ -18,8 +19,8 @@ UNKNOWN = Unknown("nobody knows")
 LONGEST_ON_THE_WIRE_SECONDS = 40.0
 
 
-class Wire:
-    """The store as one process sees it: behind a network, statement by statement, in bad weather."""
+class NetworkStore:
+    """The store behind a faulty network, as one process sees it; statements take effect one by one."""
 
     namespace = None
 
@@ -48,16 +49,16 @@ class Wire:
         simulation.world.sleep(self.random.uniform(0.0005, 0.01))
         fault = simulation.fault()
         if fault is None:
-            answers = self._served(kind, parts)
+            answers = self._apply(kind, parts)
         else:
-            sender.troubles += 1
-            simulation.say(f"{sender.name}: {kind} meets: {fault}")
+            sender.fault_count += 1
+            simulation.log(f"{sender.name}: {kind} meets: {fault}")
             answers = FAULTS[fault](self, kind, parts)
         simulation.world.sleep(self.random.uniform(0.0005, 0.01))
         return answers
 
-    def _served(self, kind: str, parts: Parts) -> list[Any]:
-        """Statements are independent of each other: others may come between them."""
+    def _apply(self, kind: str, parts: Parts) -> list[Any]:
+        """Apply the statements one by one: those of other processes may come between."""
         answers = []
         for part in parts:
             answers.append(self._effect(kind, part, alone=len(parts) == 1))
@@ -66,23 +67,21 @@ class Wire:
         return answers
 
     def _effect(self, kind: str, part: Any, *, alone: bool) -> Any:
-        answer = self.simulation.watch.effect(kind, part)
-        # Of an insert among several, DynamoDB says no more than that there is something: `DuplicateItem`.
+        answer = self.simulation.monitor.effect(kind, part)
+        # For one of several inserts DynamoDB answers `DuplicateItem`, without the record that is there.
         return Conflict() if kind == "insert" and isinstance(answer, Conflict) and not alone else answer
 
     def _later(self, kind: str, parts: Parts) -> None:
-        """Requests that are delayed on the wire arrive, whatever has happened meanwhile."""
+        """Let requests arrive late, whatever has happened in the meantime."""
         if kind == "read":
             return
         self.process.invocation.delayed = True
         seconds = self.random.choice([0.02, 0.5, 5.0, LONGEST_ON_THE_WIRE_SECONDS]) * self.random.random()
         for part in parts:
-            self.simulation.watch.delay(seconds, kind, part)
-
-    # The faults.
+            self.simulation.monitor.delay(seconds, kind, part)
 
     def lost_answer(self, kind: str, parts: Parts) -> list[Any]:
-        self._served(kind, parts)
+        self._apply(kind, parts)
         return [UNKNOWN] * len(parts)
 
     def lost_request(self, kind: str, parts: Parts) -> list[Any]:
@@ -93,28 +92,28 @@ class Wire:
         return [UNKNOWN] * len(parts)
 
     def sent_again(self, kind: str, parts: Parts) -> list[Any]:
-        self._served(kind, parts)
-        return [Conflict(None) if isinstance(one, Conflict) else one for one in self._served(kind, parts)]
+        self._apply(kind, parts)
+        return [Conflict(None) if isinstance(one, Conflict) else one for one in self._apply(kind, parts)]
 
     def copied(self, kind: str, parts: Parts) -> list[Any]:
         self._later(kind, parts)
-        return self._served(kind, parts)
+        return self._apply(kind, parts)
 
     def throttled(self, kind: str, parts: Parts) -> list[Any]:
         return self._partly(kind, parts, UNKNOWN if kind == "read" else NotApplied("throttled", retry=True))
 
-    def unsure(self, kind: str, parts: Parts) -> list[Any]:
-        return [UNKNOWN if self.random.random() < 0.5 else answer for answer in self._served(kind, parts)]
+    def unknown_result(self, kind: str, parts: Parts) -> list[Any]:
+        return [UNKNOWN if self.random.random() < 0.5 else answer for answer in self._apply(kind, parts)]
 
     def raises(self, kind: str, parts: Parts) -> list[Any]:
-        """A defect, which does not pass: what was asked for fails at once."""
+        """A defect is not retried: the request fails at once."""
         self.process.invocation.failed = True
         if self.random.random() < 0.5:
-            self._served(kind, parts)
+            self._apply(kind, parts)
         raise RuntimeError("absurd")
 
     def crash(self, kind: str, parts: Parts) -> list[Any]:
-        """The process dies here: after some statements, with others yet to arrive, or never."""
+        """Kill the process after some statements; the others arrive late, or never."""
         served = self.random.randint(0, len(parts))
         for part in parts[:served]:
             self._effect(kind, part, alone=False)
@@ -124,30 +123,30 @@ class Wire:
         return self.simulation.world.stop()
 
     def _partly(self, kind: str, parts: Parts, otherwise: object) -> list[Any]:
-        one_at_least = self.random.randrange(len(parts))
+        first = self.random.randrange(len(parts))
         return [
             otherwise
-            if place == one_at_least or self.random.random() < 0.5
+            if place == first or self.random.random() < 0.5
             else self._effect(kind, part, alone=len(parts) == 1)
             for place, part in enumerate(parts)
         ]
 
 
-FAULTS: dict[str, Callable[[Wire, str, Parts], list[Any]]] = {
-    "lost answer": Wire.lost_answer,
-    "lost request": Wire.lost_request,
-    "delayed on the wire": Wire.delayed,
-    "sent again by the client": Wire.sent_again,
-    "copied by the network": Wire.copied,
-    "throttled": Wire.throttled,
-    "nobody knows": Wire.unsure,
-    "raises": Wire.raises,
-    "crash": Wire.crash,
+FAULTS: dict[str, Callable[[NetworkStore, str, Parts], list[Any]]] = {
+    "lost answer": NetworkStore.lost_answer,
+    "lost request": NetworkStore.lost_request,
+    "delayed on the wire": NetworkStore.delayed,
+    "sent again by the client": NetworkStore.sent_again,
+    "copied by the network": NetworkStore.copied,
+    "throttled": NetworkStore.throttled,
+    "unknown result": NetworkStore.unknown_result,
+    "raises": NetworkStore.raises,
+    "crash": NetworkStore.crash,
 }
 
 
-class Client:
-    """The queue's client as one process sees it."""
+class NetworkQueueClient:
+    """The SQS client behind the same network."""
 
     class meta:  # noqa: N801  # boto3's name
         endpoint_url = "https://sqs.us-east-1.amazonaws.com"
@@ -156,22 +155,22 @@ class Client:
         self.simulation = simulation
 
     def change_message_visibility_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> None:  # noqa: N803
-        self._arrive()
+        self._send()
         for entry in Entries:
-            self.simulation.queue.show_again(
+            self.simulation.queue.change_visibility(
                 entry["ReceiptHandle"], self.simulation.world.now + entry["VisibilityTimeout"]
             )
 
     def send_message(self, **arguments: Any) -> None:
-        confirmed = self._arrive(quietly=True)
+        confirmed = self._send(raises=False)
         if confirmed or self.simulation.random.random() < 0.5:
-            self.simulation.queue.bury(arguments)
+            self.simulation.queue.add_dead_letter(arguments)
         if not confirmed:
             raise ConnectionError("the answer was lost")
 
-    def _arrive(self, *, quietly: bool = False) -> bool:
+    def _send(self, *, raises: bool = True) -> bool:
         self.simulation.world.sleep(self.simulation.random.uniform(0.001, 0.02))
         lost = self.simulation.fault() is not None
-        if lost and not quietly:
+        if lost and raises:
             raise ConnectionError("refused")
         return not lost

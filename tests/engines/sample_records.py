@@ -49,7 +49,7 @@ def settling(record: Record) -> Change:
     return Change(settled(record), record)
 
 
-def stored(engine: Engine, *records: Record) -> None:
+def insert_all(engine: Engine, *records: Record) -> None:
     """Put these records as a worker would."""
     left = list(records)
     for _ in range(MOST_PUT_OFF):
@@ -71,11 +71,11 @@ def refused(written: Written | ActionFailed, there: Record | None) -> bool:
     return isinstance(written, Conflict) and written.found in (None, there)
 
 
-def refused_for_good(written: Written | ActionFailed) -> bool:
+def refused_permanently(written: Written | ActionFailed) -> bool:
     return isinstance(written, NotApplied) and not written.retry
 
 
-def the_only_winner(answers: Sequence[Sequence[Written]], position: int) -> int:
+def single_winner(answers: Sequence[Sequence[Written]], position: int) -> int:
     """Which worker's write at that position was applied; exactly one must have been."""
     winners = [worker for worker, written in enumerate(answers) if written[position] == Applied()]
     losers = [written[position] for worker, written in enumerate(answers) if worker not in winners]
@@ -84,7 +84,7 @@ def the_only_winner(answers: Sequence[Sequence[Written]], position: int) -> int:
     return winners[0]
 
 
-def crediting(engine: Engine, account: str = "alice", **arguments: Any) -> Transaction:
+def credit(engine: Engine, account: str = "alice", **arguments: Any) -> Transaction:
     """A transaction that adds 5 to an account's balance."""
     tx = Transaction()
     tx.update(

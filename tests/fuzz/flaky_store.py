@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from idempotent_receiver.protocol.store import ActionFailed, Written
 
 WELL, MUTE = "well", "mute"
-MOODS = ["lost after", "lost before", "later", "never", MUTE, "gone after", "gone before"]
-moods = st.lists(st.sampled_from([WELL, WELL, *MOODS]), min_size=1, max_size=8)
+FAULTS = ["lost after", "lost before", "later", "never", MUTE, "gone after", "gone before"]
+fault_sequences = st.lists(st.sampled_from([WELL, WELL, *FAULTS]), min_size=1, max_size=8)
 """How it is when it is asked, one mood a record, and from the start again."""
 
 
@@ -27,13 +27,13 @@ class Gone(Exception):
     """A store that keeps its word raises nothing; this one does not."""
 
 
-class MoodyStore:
+class FlakyStore:
     """Over a sound one. What a mood makes of an answer is within what the seam allows, but for raising."""
 
-    def __init__(self, store: MemoryStore, moods: Sequence[str]) -> None:
+    def __init__(self, store: MemoryStore, fault_sequences: Sequence[str]) -> None:
         self.namespace = store.namespace
         self._store = store
-        self._moods = cycle(moods)
+        self._moods = cycle(fault_sequences)
 
     def insert(self, records: Sequence[Record]) -> list[Any]:
         return [self._written(partial(self._first, self._store.insert, record)) for record in records]

@@ -32,7 +32,7 @@ def test_of_an_ordinary_error_type_and_place_are_kept_and_no_text() -> None:
 
     assert failure.type == "ValueError"
     assert failure.at is not None
-    assert failure.at.startswith("test_errors.throw:")
+    assert failure.at.startswith(f"{__name__}.throw:")
     assert failure.text is None
     assert not failure.permanent
     assert "4111" not in failure.to_json() + failure.reason

@@ -197,7 +197,7 @@ def test_a_scope_or_a_key_that_raises_is_a_bad_request_and_told_to_the_log_alone
     assert (answer["statusCode"], answer["body"]["detail"]) == (400, f"no {option} could be made of the request")
     assert (api.machines.executions, api.workflow.store.items) == ({}, {})  # type: ignore[attr-defined]
     (logged,) = [vars(line) for line in caplog.records]
-    assert logged["reason"].startswith("KeyError at test_workflow.raises:")
+    assert logged["reason"].startswith(f"KeyError at {__name__}.raises:")
     assert "secret" not in str(logged)
 
 

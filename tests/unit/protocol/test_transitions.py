@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from itertools import product
 
 import pytest
 
 from idempotent_receiver.protocol import transitions
-from idempotent_receiver.protocol.record import ATTRIBUTES, Change, Record, Status, attributes, from_attributes
+from idempotent_receiver.protocol.record import Change, Record, Status, from_attributes
 from idempotent_receiver.protocol.transitions import (
     AlreadyCompleted,
     AlreadyFailed,
@@ -25,35 +24,12 @@ from idempotent_receiver.protocol.transitions import (
     Unreadable,
     decide,
 )
-
-NOW_MS = 1_800_000_000_000
-NOW = NOW_MS // 1000
-DAY = 24 * 60 * 60
+from tests.unit.protocol.records import DAY, NOW, NOW_MS, by_powertools, existing
 
 
 def claim(**changes: object) -> Claim:
     made = Claim(id="k", fingerprint="ours", owner="me", lease_until_ms=NOW_MS + 30_000, retention_seconds=DAY)
     return made._replace(**changes)  # type: ignore[arg-type]
-
-
-def existing(status: str, **changes: object) -> Record:
-    """A record that somebody else wrote, well within its time, with a lease that is over."""
-    made = Record(
-        id="k",
-        status=status,
-        version="theirs",
-        expiration=NOW + DAY,
-        in_progress_expiration=NOW_MS - 1 if status == Status.INPROGRESS else None,
-        attempts=1,
-        validation="ours",
-        owner="them",
-    )
-    return made._replace(**changes)  # type: ignore[arg-type]
-
-
-def by_powertools(status: str, **changes: object) -> Record:
-    """A record as AWS Lambda Powertools writes it: no version, no count, no fingerprint."""
-    return existing(status, version=None, attempts=None, validation=None, owner=None, **changes)
 
 
 def decided(seen: Record | None, wrote: tuple[str, ...] = (), **changes: object) -> object:
@@ -229,31 +205,6 @@ def test_a_claim_of_powertools_is_taken_over_once_its_lease_is_over() -> None:
 def test_what_powertools_completed_is_done() -> None:
     """Nothing is run again after a migration."""
     assert isinstance(decided(by_powertools(Status.COMPLETED)), AlreadyCompleted)
-
-
-def test_a_record_without_a_version_is_unchanged_if_none_has_appeared_and_its_ends_stand() -> None:
-    """There is no version to name, so everything that a writer would touch is named."""
-    seen = by_powertools(Status.INPROGRESS, in_progress_expiration=5)
-
-    assert Change(existing(Status.INPROGRESS), seen).expected == {
-        "version": None,
-        "status": "INPROGRESS",
-        "expiration": NOW + DAY,
-        "in_progress_expiration": 5,
-    }
-
-
-# What a change expects.
-
-
-def test_an_insert_expects_nothing_to_be_there() -> None:
-    """The id itself must be absent."""
-    assert Change(existing(Status.INPROGRESS), None).expected == {"id": None}
-
-
-def test_a_replacement_names_the_version_that_it_replaces_and_no_more() -> None:
-    """A version says it all."""
-    assert Change(existing(Status.INPROGRESS), existing(Status.FAILED)).expected == {"version": "theirs"}
 
 
 @pytest.mark.parametrize("seen", [None, existing("FAILED"), existing("INPROGRESS"), existing("FAILED", expiration=NOW)])
@@ -570,56 +521,9 @@ def test_a_failure_may_be_revised_by_whoever_names_its_version() -> None:
     assert conclusion(revises="v7").step(done, (), NOW_MS, "fresh") == ClaimLost(done)
 
 
-# The record as the table holds it.
-
-
-def test_attributes_and_back() -> None:
-    """A record survives the table, and absent attributes stay absent."""
-    full = existing(Status.FAILED, data="1", error="{}", in_progress_expiration=5, execution="arn", input="{}")
-    bare = Record(id="k", status="COMPLETED")
-
-    assert from_attributes(attributes(full)) == full
-    assert attributes(bare) == {"id": "k", "status": "COMPLETED"}
-    assert from_attributes(attributes(bare)) == bare
-    assert set(attributes(full)) == set(ATTRIBUTES)
-
-
-def test_numbers_may_come_as_decimals_and_other_attributes_are_let_be() -> None:
-    """boto3's resource interface hands out Decimal; a table may hold more than ours."""
-    item = {"id": "k", "status": "COMPLETED", "expiration": Decimal(5), "attempts": Decimal("2.0"), "note": "theirs"}
-
-    assert from_attributes(item) == Record(id="k", status="COMPLETED", expiration=5, attempts=2)
-
-
-@pytest.mark.parametrize(
-    "attribute",
-    [
-        {"expiration": "5"},
-        {"expiration": Decimal("NaN")},
-        {"expiration": float("inf")},
-        {"attempts": True},
-        {"attempts": Decimal("1.5")},
-        {"version": 7},
-        {"data": None},
-    ],
-)
-def test_an_attribute_of_a_foreign_type_is_named(attribute: dict[str, object]) -> None:
-    """For people who have to mend it."""
-    seen = from_attributes({"id": "k", "status": "COMPLETED"} | attribute)
-
-    assert seen.unreadable == f"unexpected type of {next(iter(attribute))}"
-
-
 def test_an_item_without_a_status_is_unreadable() -> None:
     """It is somebody else's item."""
     assert isinstance(decided(from_attributes({"id": "k"})), Unreadable)
-
-
-def test_the_size_is_dynamodbs() -> None:
-    """Names and values in UTF-8; a number takes a byte for two digits and one more."""
-    seen = Record(id="é", status="FAILED", attempts=123)
-
-    assert seen.size_bytes == len("id") + 2 + len("status") + len("FAILED") + len("attempts") + 3
 
 
 def test_every_combination_has_exactly_the_answer_of_the_first_row_that_fits() -> None:

@@ -815,7 +815,7 @@ def test_a_scope_or_a_key_that_raises_is_a_bad_request_and_told_to_the_log_alone
     assert told["detail"] == f"no {option} could be made of the request"
     (line,) = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert (line["level"], line["error_type"]) == ("WARNING", "KeyError")
-    assert line["at"].startswith("test_http.raises:")
+    assert line["at"].startswith(f"{__name__}.raises:")
     assert "secret" not in stream.getvalue()
 
 

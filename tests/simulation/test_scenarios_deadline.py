@@ -1,4 +1,4 @@
-"""A batch that the clock catches up with: everything is answered in time, or left to Lambda's time-out."""
+"""A batch that runs out of time: everything is answered in time, or left to Lambda's time-out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def batch(count: int, **options: object) -> list[dict[str, object]]:
 
 @pytest.mark.scenario("S37", mutant="the longest run is ignored")
 def test_a_batch_that_would_overrun_returns_in_time_with_the_rest_released() -> None:
-    """Five handlers of two seconds in seven: what finished is acknowledged, the rest is free for anybody at once."""
+    """Five two-second handlers in seven seconds: what finished is acknowledged; anybody may claim the rest."""
     scenario = Scenario()
     worker = scenario.worker(handler(scenario, 2))
     worker.deliver(*batch(5), seconds=7)
@@ -42,7 +42,7 @@ def test_a_batch_that_would_overrun_returns_in_time_with_the_rest_released() -> 
 
 
 def test_no_handler_starts_that_the_longest_run_so_far_says_would_overrun() -> None:
-    """Time left must exceed the margin and the longest run seen in this batch."""
+    """The time left must exceed the margin plus the longest run so far in this batch."""
     scenario = Scenario()
     durations = iter([3.0, 0.1, 0.1, 0.1])
 
@@ -59,7 +59,7 @@ def test_no_handler_starts_that_the_longest_run_so_far_says_would_overrun() -> N
 
 
 def test_released_messages_run_at_their_next_delivery_at_once_and_as_a_first_attempt() -> None:
-    """A release costs no attempt and no waiting."""
+    """A release costs neither an attempt nor any waiting."""
     scenario = Scenario()
     first = scenario.worker(handler(scenario, 2))
     first.deliver(*batch(3), seconds=4)
@@ -77,7 +77,7 @@ def test_released_messages_run_at_their_next_delivery_at_once_and_as_a_first_att
 @pytest.mark.scenario("S11", mutant="the stop margin is ignored")
 @pytest.mark.parametrize("seconds", [0, -3, 0.5, 1.0])
 def test_without_time_nothing_is_claimed_and_everything_comes_again(seconds: float) -> None:
-    """Remaining time at or below the margin: no request, no run, every id."""
+    """With no more time than the margin, there is no request and no run, and every id fails."""
     scenario = Scenario()
     worker = scenario.worker(handler(scenario, 0))
     worker.deliver(*batch(3))
@@ -101,7 +101,7 @@ def test_without_time_nothing_is_claimed_and_everything_comes_again(seconds: flo
 
 @pytest.mark.scenario("S38", mutant="a coroutine that hangs is not cancelled")
 def test_an_async_handler_that_hangs_is_cancelled_and_awaited_and_its_message_fails() -> None:
-    """At the stop margin; what it does on its way out is waited for."""
+    """It is cancelled at the stop margin, and its cleanup is awaited."""
     scenario = Scenario()
     cleaned = []
 
@@ -125,7 +125,7 @@ def test_an_async_handler_that_hangs_is_cancelled_and_awaited_and_its_message_fa
 
 
 def test_all_async_handlers_that_hang_are_cancelled() -> None:
-    """Not only the first of them."""
+    """All of them, not only the first."""
     scenario = Scenario()
 
     async def handle(body: dict) -> None:
@@ -160,7 +160,7 @@ def test_an_async_handler_that_finishes_in_spite_of_its_cancellation_is_complete
 
 @pytest.mark.scenario("S38", mutant="an answer leaves beside a handler that runs")
 def test_beside_a_plain_handler_that_hangs_nothing_is_answered() -> None:
-    """It could wake up in a later invocation: Lambda's time-out has to kill the process; what finished is recorded."""
+    """It could wake up in a later invocation, so Lambda's time-out must kill the process. What finished is recorded."""
     scenario = Scenario()
 
     def handle(body: dict, message: Message) -> None:
@@ -184,7 +184,7 @@ def test_beside_a_plain_handler_that_hangs_nothing_is_answered() -> None:
 
 
 def test_a_claim_lasts_until_the_process_must_be_dead_and_not_a_second_less() -> None:
-    """The deadline and the lease margin: a duplicate that comes a moment before is in progress, and after it runs."""
+    """The lease ends at the deadline plus the margin. A duplicate is in progress just before, and runs after it."""
     scenario = Scenario()
     hanging = scenario.worker(handler(scenario, 1000))
     hanging.deliver(*batch(1), seconds=10)
@@ -204,7 +204,7 @@ def test_a_claim_lasts_until_the_process_must_be_dead_and_not_a_second_less() ->
 @pytest.mark.scenario("S08", mutant="a lease without a margin for clocks that differ")
 @pytest.mark.parametrize("skew", [-2.9, -2.0, 2.0, 2.9])
 def test_clocks_that_are_off_by_less_than_the_lease_margin_let_no_two_run_at_once(skew: float) -> None:
-    """The taker's clock runs ahead or behind: the holder is dead before its lease ends by either clock."""
+    """Whether the second worker's clock is ahead or behind, the first is dead before its lease ends by either clock."""
     scenario = Scenario()
     hanging = scenario.worker(handler(scenario, 1000))
     hanging.deliver(*batch(1), seconds=10)
@@ -222,7 +222,7 @@ def test_clocks_that_are_off_by_less_than_the_lease_margin_let_no_two_run_at_onc
 @pytest.mark.scenario("S09", mutant="a lease by the wall clock, which may step")
 @pytest.mark.parametrize("step", [-3600, -60, 60, 3600])
 def test_a_step_of_the_wall_clock_during_an_invocation_changes_neither_lease_nor_deadline(step: float) -> None:
-    """The wall clock is read once and moved on by the monotonic one. After a step forward nothing starts any more."""
+    """The wall clock is read once and advanced by the monotonic one. After a step forward nothing starts."""
     scenario = Scenario()
     worker = scenario.worker(handler(scenario, 2))
     worker.deliver(*batch(4), seconds=7)
@@ -236,8 +236,8 @@ def test_a_step_of_the_wall_clock_during_an_invocation_changes_neither_lease_nor
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_machine_suspended_in_one_handler_starts_none_of_those_that_another_has_done(asynchronous: bool) -> None:
-    """Its monotonic clock stood still: by that one, an hour later, there would be time for all of the other 19."""
+def test_a_machine_suspended_in_one_handler_starts_none_that_another_worker_has_done(asynchronous: bool) -> None:
+    """By its monotonic clock, which stood still, there would still be time for the other 19."""
     scenario = Scenario()
 
     def plain(body: dict, message: Message) -> str:
@@ -263,7 +263,7 @@ def test_a_machine_suspended_in_one_handler_starts_none_of_those_that_another_ha
 
 
 def test_a_machine_suspended_between_two_claims_sends_no_more_of_them() -> None:
-    """What it holds is given back, and what it has not claimed is not asked for."""
+    """It releases its claims, and does not claim any more messages."""
     scenario = Scenario()
 
     def handle(body: dict, message: Message) -> str:
@@ -283,7 +283,7 @@ def test_a_machine_suspended_between_two_claims_sends_no_more_of_them() -> None:
 
 
 def test_a_claim_is_not_sent_again_by_a_machine_that_was_suspended_meanwhile() -> None:
-    """The store was in trouble, and by the wall clock there is no time left to try once more."""
+    """The store was unavailable, and by the wall clock there is no time left for a retry."""
     scenario = Scenario()
 
     def suspends(call: Call) -> object:
@@ -317,7 +317,7 @@ def test_a_step_of_the_wall_clock_drops_nothing_that_has_run(step: float) -> Non
 
 
 @pytest.mark.parametrize("step", [-3600, 3600])
-def test_a_step_of_the_wall_clock_makes_nobody_elses_lease_look_over(step: float) -> None:
+def test_a_step_of_the_wall_clock_ends_no_other_workers_lease(step: float) -> None:
     """A duplicate that meets a live lease just after the step leaves it alone."""
     scenario = Scenario()
     scenario.worker(handler(scenario, 20)).deliver(*batch(1), seconds=30)
@@ -333,7 +333,7 @@ def test_a_step_of_the_wall_clock_makes_nobody_elses_lease_look_over(step: float
 
 @pytest.mark.scenario("S70", mutant="the most received go last")
 def test_the_most_received_messages_of_a_standard_queue_go_first() -> None:
-    """So that nothing healthy is left over five times in a row and ends as a dead letter."""
+    """So no healthy message is left over five times in a row and becomes a dead letter."""
     scenario = Scenario()
     worker = scenario.worker(handler(scenario, 1))
     records = [sqs_record(f"new-{n}") for n in range(4)] + [
@@ -348,7 +348,7 @@ def test_the_most_received_messages_of_a_standard_queue_go_first() -> None:
 
 
 def test_messages_that_are_left_over_time_and_again_are_all_done_within_five_receives() -> None:
-    """Each invocation manages two of ten: by the fifth nobody has been left."""
+    """Each invocation completes two of ten messages; after the fifth none is left."""
     scenario = Scenario()
     receives = {str(number): 0 for number in range(10)}
     left = list(receives)
@@ -363,8 +363,8 @@ def test_messages_that_are_left_over_time_and_again_are_all_done_within_five_rec
     assert left == []
 
 
-def test_a_look_that_is_answered_after_the_time_to_start_is_over_leaves_nothing_behind() -> None:
-    """The answer leaves at once: what was only looked at is not started, and nothing is claimed."""
+def test_a_peek_that_is_answered_after_the_time_to_start_is_over_leaves_nothing_behind() -> None:
+    """The batch is answered at once: nothing is started or claimed."""
     scenario = Scenario()
     scenario.store.half = 2.0
     worker = scenario.worker(handler(scenario, 0))
@@ -379,7 +379,7 @@ def test_a_look_that_is_answered_after_the_time_to_start_is_over_leaves_nothing_
 
 @pytest.mark.scenario("S07", mutant="the stop margin is ignored")
 def test_a_claim_that_is_answered_after_the_time_to_start_is_over_is_released() -> None:
-    """If the store is still quick enough for it."""
+    """If the store still answers quickly enough."""
     scenario = Scenario()
     worker = scenario.worker(handler(scenario, 0))
     scenario.store.half = 1.5
@@ -394,7 +394,7 @@ def test_a_claim_that_is_answered_after_the_time_to_start_is_over_is_released() 
 
 
 def test_a_store_that_hangs_does_not_keep_the_answer_past_the_deadline() -> None:
-    """What is still under way is nobody's success."""
+    """A message whose request is still under way is not acknowledged."""
     scenario = Scenario()
     scenario.store.half = 100
     worker = scenario.worker(handler(scenario, 0))
@@ -407,7 +407,7 @@ def test_a_store_that_hangs_does_not_keep_the_answer_past_the_deadline() -> None
 
 @pytest.mark.scenario("S45", mutant="an invocation is kept for the next")
 def test_a_second_invocation_of_a_warm_process_knows_nothing_of_the_first() -> None:
-    """Neither deadline, nor owner, nor what was waiting to be settled."""
+    """Not its deadline, its owner or its pending settlements."""
     scenario = Scenario()
     worker = scenario.worker(handler(scenario, 2))
     worker.deliver(*batch(3), seconds=4)

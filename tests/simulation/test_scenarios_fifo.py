@@ -1,4 +1,4 @@
-"""Messages of one group on a FIFO queue take effect in their order, or come again in it."""
+"""Messages of a FIFO group take effect in order, or are delivered again in order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def groups(**sizes: int) -> list[dict[str, object]]:
 
 @pytest.mark.scenario("S56", mutant="a claimed message runs although its group has stopped")
 def test_a_group_stops_at_its_failure_and_other_groups_go_on() -> None:
-    """The second of five fails: it and the three behind it come again, unrun; the other group is done."""
+    """The second of five fails: it and the three behind it are delivered again; the other group is completed."""
     scenario = Scenario()
     worker = scenario.worker(failing(scenario, "g2"))
     worker.deliver(*groups(g=5, h=2))
@@ -50,7 +50,7 @@ def test_a_group_stops_at_its_failure_and_other_groups_go_on() -> None:
 
 @pytest.mark.parametrize("concurrency", [1, 2, 5, 10])
 def test_within_a_group_nothing_ever_overlaps_and_the_order_holds(concurrency: int) -> None:
-    """However many may run at once; other groups run beside."""
+    """Whatever the concurrency; other groups run alongside."""
     scenario = Scenario()
     worker = scenario.worker(failing(scenario, seconds=1), concurrency=concurrency)
     worker.deliver(*groups(g=4, h=3, i=3))
@@ -66,7 +66,7 @@ def test_within_a_group_nothing_ever_overlaps_and_the_order_holds(concurrency: i
 
 
 def test_the_next_of_a_group_starts_only_when_the_one_before_is_recorded() -> None:
-    """A handler that has returned is not done yet: its completion could still fail."""
+    """A message whose handler has returned is not done yet: its completion could still fail."""
     scenario = Scenario()
     scenario.store.half = 0.5
     worker = scenario.worker(failing(scenario))
@@ -78,7 +78,7 @@ def test_the_next_of_a_group_starts_only_when_the_one_before_is_recorded() -> No
 
 
 def test_a_group_whose_completion_was_refused_stops() -> None:
-    """What ran and could not be recorded is a failure too, and what follows must not overtake it."""
+    """A run that cannot be recorded is a failure too, and later messages must not overtake it."""
     scenario = Scenario()
     worker = scenario.worker(failing(scenario, seconds=1))
     worker.deliver(*groups(g=3), seconds=10)
@@ -93,7 +93,7 @@ def test_a_group_whose_completion_was_refused_stops() -> None:
 @pytest.mark.scenario("S57", mutant="behind a failure what is done comes again")
 @pytest.mark.parametrize("known", ["before", "after"])
 def test_a_duplicate_of_a_completed_message_behind_a_failure_is_acknowledged(known: str) -> None:
-    """It is done already, so nothing is overtaken; be that known before the failure, or by an answer after it."""
+    """It is already done, so it overtakes nothing, whether this is known before the failure or only afterwards."""
     scenario = Scenario()
     scenario.worker(failing(scenario)).deliver(*groups(g=1))
     scenario.run()
@@ -110,7 +110,7 @@ def test_a_duplicate_of_a_completed_message_behind_a_failure_is_acknowledged(kno
 
 
 def test_a_message_in_progress_elsewhere_stops_its_group() -> None:
-    """Somebody else is at it, and nobody knows how that ends."""
+    """Another worker runs it, and its outcome is not known yet."""
     scenario = Scenario()
     other = scenario.worker(failing(scenario, seconds=20))
     other.deliver(*groups(g=1))
@@ -124,7 +124,7 @@ def test_a_message_in_progress_elsewhere_stops_its_group() -> None:
 
 
 def test_what_was_claimed_ahead_behind_a_failure_is_released_at_once() -> None:
-    """Not at the deadline: the group comes again soon."""
+    """Not only at the deadline: the group is delivered again soon."""
     scenario = Scenario()
     worker = scenario.worker(failing(scenario, "g1"))
     worker.deliver(*groups(g=3))
@@ -140,8 +140,8 @@ def test_what_was_claimed_ahead_behind_a_failure_is_released_at_once() -> None:
     assert [(run.key, run.attempt) for run in scenario.runs] == [("g1", 1), ("g1", 2), ("g2", 1), ("g3", 1)]
 
 
-def test_a_failed_group_has_one_visibility_so_that_it_comes_again_in_order() -> None:
-    """Its first failure's; other groups have their own."""
+def test_a_failed_group_has_one_visibility_so_that_it_is_delivered_again_in_order() -> None:
+    """It is that of its first failure; other groups have their own."""
     scenario = Scenario()
     worker = scenario.worker(failing(scenario, "g2", "h1"), queue_client=True)
     worker.deliver(*[record(f"{g}{n}", group=g, receives=3) for g in "gh" for n in (1, 2, 3)])
@@ -154,7 +154,7 @@ def test_a_failed_group_has_one_visibility_so_that_it_comes_again_in_order() -> 
 
 
 def test_a_confirmed_dead_letter_does_not_block_its_group() -> None:
-    """What failed for good is out of the way."""
+    """The message that failed for good has left the queue."""
     scenario = Scenario()
     worker = scenario.worker(failing(scenario, "g2", error=PermanentError), dead_letter_queue=DEAD_LETTERS_FIFO)
     worker.deliver(*groups(g=3))
@@ -167,7 +167,7 @@ def test_a_confirmed_dead_letter_does_not_block_its_group() -> None:
 
 
 def test_an_unconfirmed_dead_letter_blocks_its_group() -> None:
-    """It is still in the queue, and comes again."""
+    """It is still in the queue, and is delivered again."""
     scenario = Scenario()
     scenario.sqs.deny.add("send_message")
     worker = scenario.worker(failing(scenario, "g2", error=PermanentError), dead_letter_queue=DEAD_LETTERS_FIFO)
@@ -180,8 +180,8 @@ def test_an_unconfirmed_dead_letter_blocks_its_group() -> None:
 
 
 @pytest.mark.scenario("S68", mutant="a deduplication id that a second send shares")
-def test_a_dead_letter_on_a_fifo_queue_is_not_swallowed_when_it_is_sent_again_within_five_minutes() -> None:
-    """Each send of ours has a deduplication id of its own: message and receive."""
+def test_a_dead_letter_on_a_fifo_queue_is_not_dropped_when_it_is_sent_again_within_five_minutes() -> None:
+    """Each send has its own deduplication id, made of message and receive."""
     scenario = Scenario()
     worker = scenario.worker(failing(scenario, "g1", error=PermanentError), dead_letter_queue=DEAD_LETTERS_FIFO)
     worker.deliver(record("g1", group="g"))
@@ -194,8 +194,8 @@ def test_a_dead_letter_on_a_fifo_queue_is_not_swallowed_when_it_is_sent_again_wi
 
 
 @pytest.mark.scenario("S67", mutant="whoever waits for another of its key is never told")
-def test_a_message_that_waits_for_another_of_its_key_occupies_no_worker() -> None:
-    """The second of one key waits in one group for the first in it, behind another group's: no deadlock."""
+def test_a_message_that_waits_for_another_of_its_key_occupies_no_thread() -> None:
+    """With one thread, the second message of a key waits behind another group's message: no deadlock."""
     scenario = Scenario(namespace="n")
     scenario.keys_of = dict.fromkeys(("1", "3"), ("n#a",)) | {"2": ("n#b",)}
     worker = scenario.worker(failing(scenario, seconds=0.1), key=body_field("k"), concurrency=1)
@@ -211,7 +211,7 @@ def test_a_message_that_waits_for_another_of_its_key_occupies_no_worker() -> Non
 
 
 def test_keys_that_cross_between_groups_do_not_lock_each_other() -> None:
-    """Everybody waits only for earlier ones."""
+    """Each message waits only for earlier ones."""
     scenario = Scenario(namespace="n")
     scenario.keys_of = dict.fromkeys("1234", ("n#a", "n#b"))
     worker = scenario.worker(failing(scenario, seconds=0.1), key=body_field("k"), concurrency=4)
@@ -230,7 +230,7 @@ def test_keys_that_cross_between_groups_do_not_lock_each_other() -> None:
 
 
 def test_messages_without_a_usable_key_fail_one_after_another_without_waiting_for_anything() -> None:
-    """No request is under way that could wake the receiver, and yet it does not sleep until the deadline."""
+    """No request is under way to wake the receiver, but it does not sleep until the deadline."""
     scenario = Scenario(namespace="n")
     worker = scenario.worker(failing(scenario), key=body_field("k"))
     worker.deliver(*groups(g=3), seconds=30)
@@ -241,8 +241,8 @@ def test_messages_without_a_usable_key_fail_one_after_another_without_waiting_fo
     assert scenario.world.now < 0.1
 
 
-def test_a_message_without_a_usable_key_waits_for_its_turn_before_it_is_dead_lettered() -> None:
-    """And goes, as it blocks nobody."""
+def test_a_message_without_a_usable_key_waits_for_those_before_it_before_it_is_dead_lettered() -> None:
+    """Then it is dead-lettered, so it blocks nobody."""
     scenario = Scenario(namespace="n")
     scenario.keys_of = {"1": ("n#a",), "3": ("n#c",)}
     worker = scenario.worker(failing(scenario, seconds=1), key=body_field("k"), dead_letter_queue=DEAD_LETTERS_FIFO)
@@ -258,7 +258,7 @@ def test_a_message_without_a_usable_key_waits_for_its_turn_before_it_is_dead_let
 
 
 def test_redelivered_messages_keep_their_place_among_fresh_ones() -> None:
-    """What is read first is still claimed in the batch's order, however much is claimed ahead."""
+    """They are read first, but claimed in the batch's order, however far claims run ahead."""
     scenario = Scenario()
     worker = scenario.worker(failing(scenario))
     worker.deliver(record("g0", group="g", receives=2), *[record(f"g{n}", group="g") for n in range(1, 80)])
@@ -270,7 +270,7 @@ def test_redelivered_messages_keep_their_place_among_fresh_ones() -> None:
 
 
 def test_a_group_that_the_deadline_cuts_comes_again_from_there() -> None:
-    """In order, with nothing overtaken."""
+    """The rest is delivered again in order, and nothing is overtaken."""
     scenario = Scenario()
     worker = scenario.worker(failing(scenario, seconds=2), concurrency=2)
     worker.deliver(*groups(g=4), seconds=7)
@@ -282,7 +282,7 @@ def test_a_group_that_the_deadline_cuts_comes_again_from_there() -> None:
 
 
 def test_a_group_id_on_a_standard_queue_orders_nothing() -> None:
-    """There it serves SQS's fairness: a failure is that message's alone."""
+    """There it only serves SQS's fair queues: a failure concerns that message alone."""
     scenario = Scenario()
     worker = scenario.worker(failing(scenario, "1"), queue_client=True)
     worker.deliver(*[sqs_record(str(n), group="tenant") for n in range(4)])
@@ -294,7 +294,7 @@ def test_a_group_id_on_a_standard_queue_orders_nothing() -> None:
 
 
 def test_thousands_of_messages_behind_a_failure_are_answered_without_delay() -> None:
-    """Only what was claimed ahead has to be released."""
+    """Only the claims that ran ahead must be released."""
     scenario = Scenario()
     worker = scenario.worker(failing(scenario, "g1"))
     worker.deliver(*groups(g=3000))

@@ -1,4 +1,4 @@
-"""One key, one effect: duplicates in a batch and between batches, forged keys, and what is no key at all."""
+"""One key, one effect: duplicates within and between batches, forged keys, and unusable keys."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_one_message_twice_in_a_batch_runs_once_and_is_named_once(error: Excepti
 
 
 @pytest.mark.scenario("S47", mutant="the longest run is ignored")
-def test_one_message_twice_of_which_the_first_was_cut_short_comes_again_as_one() -> None:
+def test_one_message_twice_of_which_the_first_was_cut_short_is_reported_once() -> None:
     """Neither is acknowledged."""
     scenario = Scenario()
     worker = scenario.worker(counting(scenario, seconds=3))
@@ -78,7 +78,7 @@ def test_ten_thousand_copies_of_one_message_run_once_with_one_claim() -> None:
 
 @pytest.mark.scenario("S53", mutant="every message of a key claims for itself")
 def test_ten_thousand_messages_of_one_key_run_once_with_one_claim() -> None:
-    """All but the first wait for it, at no cost to the table."""
+    """All others wait for the first, without a request to the table."""
     scenario = Scenario(namespace="n")
     scenario.keys_of = dict.fromkeys((f"m{place}" for place in range(10_000)), ("n#a",))
     worker = scenario.worker(counting(scenario), key=body_field("k"))
@@ -98,7 +98,7 @@ def test_ten_thousand_messages_of_one_key_run_once_with_one_claim() -> None:
 @pytest.mark.scenario("S48", mutant="every message of a key claims for itself")
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_two_messages_of_one_key_and_body_run_once_and_both_are_acknowledged(concurrency: int) -> None:
-    """The second waits for the first, and is a success only because the record became completed."""
+    """The second waits for the first, and succeeds only because the record becomes completed."""
     scenario = business(Scenario(namespace="n"), "a")
     worker = scenario.worker(counting(scenario, seconds=1), key=body_field("k"), concurrency=concurrency)
     worker.deliver(under("a", 1), under("a", 2), under("a", 3))
@@ -110,7 +110,7 @@ def test_two_messages_of_one_key_and_body_run_once_and_both_are_acknowledged(con
     assert scenario.requests() == [("insert", 1), ("replace", 1)]
 
 
-def test_a_body_that_is_written_in_another_way_is_the_same_body() -> None:
+def test_a_body_that_is_formatted_differently_is_the_same_body() -> None:
     """White space and the order of names do not matter to a business key."""
     scenario = business(Scenario(namespace="n"), "a")
     worker = scenario.worker(counting(scenario), key=body_field("k"))
@@ -122,8 +122,8 @@ def test_a_body_that_is_written_in_another_way_is_the_same_body() -> None:
     assert scenario.keys_run == ["a"]
 
 
-def test_a_body_that_says_something_twice_is_not_the_body_of_what_a_reader_takes_of_it() -> None:
-    """It is a failure, not a duplicate: nobody knows whether what ran is what it asks for."""
+def test_a_body_with_a_name_twice_is_not_the_body_that_a_parser_makes_of_it() -> None:
+    """It is a failure, not a duplicate: it may ask for something else than what ran."""
     scenario = business(Scenario(namespace="n"), "a")
     worker = scenario.worker(counting(scenario), key=message_attribute("k"))
     named = {"k": {"stringValue": "a", "dataType": "String"}}
@@ -138,7 +138,7 @@ def test_a_body_that_says_something_twice_is_not_the_body_of_what_a_reader_takes
 
 @pytest.mark.parametrize("error", [RuntimeError("boom"), SystemExit(1)])
 def test_the_second_of_a_key_shares_the_failure_of_the_first(error: BaseException) -> None:
-    """Both come again."""
+    """Both are delivered again."""
     scenario = business(Scenario(namespace="n"), "a")
     worker = scenario.worker(counting(scenario, error=error), key=body_field("k"))
     worker.deliver(under("a", 1), under("a", 2))
@@ -150,7 +150,7 @@ def test_the_second_of_a_key_shares_the_failure_of_the_first(error: BaseExceptio
 
 
 def test_the_second_of_a_key_is_not_acknowledged_by_the_dead_letter_of_the_first() -> None:
-    """Only one dead letter was confirmed: the second message comes again and gets its own."""
+    """Only one dead letter was confirmed; the second message is delivered again and gets its own."""
     scenario = business(Scenario(namespace="n"), "a")
     worker = scenario.worker(
         counting(scenario, error=PermanentError("no")), key=body_field("k"), dead_letter_queue=DEAD_LETTERS
@@ -163,7 +163,7 @@ def test_the_second_of_a_key_is_not_acknowledged_by_the_dead_letter_of_the_first
     assert list(scenario.dead_letters()) == ["m1"]
 
 
-def test_the_second_of_a_key_that_is_busy_elsewhere_waits_for_the_lease_too() -> None:
+def test_the_second_of_a_key_that_is_held_elsewhere_waits_for_the_lease_too() -> None:
     """It is a failure like the first."""
     scenario = business(Scenario(namespace="n"), "a")
     other = scenario.worker(counting(scenario, seconds=5), key=body_field("k"))
@@ -179,7 +179,7 @@ def test_the_second_of_a_key_that_is_busy_elsewhere_waits_for_the_lease_too() ->
 
 @pytest.mark.scenario("S66", mutant="another body under the key is mirrored as a success")
 def test_two_messages_of_one_key_and_two_bodies_are_not_copies_of_each_other() -> None:
-    """One takes effect; the other is a mismatch, whatever became of the first, and is not run."""
+    """One takes effect. The other is a mismatch and does not run, however the first ended."""
     scenario = business(Scenario(namespace="n"), "a")
     worker = scenario.worker(counting(scenario), key=body_field("k"))
     worker.deliver(under("a", 1, amount=1), under("a", 2, amount=2), under("a", 3, amount=1))
@@ -191,7 +191,7 @@ def test_two_messages_of_one_key_and_two_bodies_are_not_copies_of_each_other() -
 
 
 def test_a_chain_of_bodies_under_one_key_is_settled_one_by_one() -> None:
-    """Each asks the table for itself; nobody is forgotten."""
+    """Each reads the table for itself, and none is forgotten."""
     scenario = business(Scenario(namespace="n"), "a")
     worker = scenario.worker(counting(scenario), key=body_field("k"))
     worker.deliver(*[under("a", place, amount=place % 3) for place in range(12)])
@@ -234,7 +234,7 @@ def test_another_body_under_a_key_is_a_mismatch_in_any_state_and_is_never_run(en
 
 
 def test_a_mismatch_is_dead_lettered_with_both_fingerprints() -> None:
-    """It fails for good, and people can see why; no payload is in it."""
+    """It fails for good. The dead letter says why, and contains no payload."""
     scenario = business(Scenario(namespace="n"), "a")
     worker = scenario.worker(counting(scenario), key=body_field("k"), dead_letter_queue=DEAD_LETTERS)
     worker.deliver(under("a", 1, secret="one"), under("a", 2, secret="two"))
@@ -249,7 +249,7 @@ def test_a_mismatch_is_dead_lettered_with_both_fingerprints() -> None:
 
 
 def test_a_body_that_did_not_validate_may_be_corrected_under_the_same_key() -> None:
-    """Its handler never started, so the key is bound to no payload."""
+    """Its handler never started, so its key is not bound to a payload."""
     scenario = business(Scenario(namespace="n"), "a")
 
     def handle(body: dict[str, int | str], message: Message) -> None:
@@ -265,8 +265,8 @@ def test_a_body_that_did_not_validate_may_be_corrected_under_the_same_key() -> N
     assert [run.attempt for run in scenario.runs] == [1]
 
 
-def test_a_corrected_body_in_the_same_batch_takes_its_chance_too() -> None:
-    """It asks the table after the first one's end, and finds no fingerprint."""
+def test_a_corrected_body_in_the_same_batch_may_run_too() -> None:
+    """It reads the table after the first one has ended, and finds no fingerprint."""
     scenario = business(Scenario(namespace="n"), "a")
 
     def handle(body: dict[str, int | str]) -> None:
@@ -283,7 +283,7 @@ def test_a_corrected_body_in_the_same_batch_takes_its_chance_too() -> None:
 
 @pytest.mark.scenario("S71", mutant="a body is validated before its claim")
 def test_a_duplicate_of_a_completed_message_is_acknowledged_although_its_body_no_longer_validates() -> None:
-    """A newer model has come meanwhile: what is done is done, whatever it was read as then."""
+    """The model is newer than the completion, which stands."""
     scenario = Scenario()
     scenario.worker(counting(scenario)).deliver(sqs_record("1", '{"amount":"old"}'))
     scenario.run()
@@ -358,7 +358,7 @@ def test_a_message_without_a_usable_key_is_never_run_and_fails_alone(body: str) 
 
 @pytest.mark.parametrize("body", BAD_KEYS.values(), ids=BAD_KEYS)
 def test_a_message_without_a_usable_key_is_dead_lettered_with_that_reason(body: str) -> None:
-    """An empty body cannot be sent, so that message stays."""
+    """SQS accepts no empty body, so a message with one stays in its queue."""
     scenario = Scenario(namespace="n")
     worker = scenario.worker(counting(scenario), key=body_field("k"), dead_letter_queue=DEAD_LETTERS)
     worker.deliver(sqs_record("bad", body))
@@ -386,7 +386,7 @@ def test_every_string_that_dynamodb_can_hold_is_a_key(key: str) -> None:
 
 
 def test_a_key_strategy_that_raises_fails_its_message_alone_and_its_text_goes_nowhere() -> None:
-    """The strategy is the user's."""
+    """The key strategy is the user's code."""
     scenario = Scenario(namespace="n")
     scenario.keys_of = {"2": ("n#2",)}
 
@@ -407,7 +407,7 @@ def test_a_key_strategy_that_raises_fails_its_message_alone_and_its_text_goes_no
 
 @pytest.mark.parametrize("exits", [SystemExit(0), KeyboardInterrupt()])
 def test_an_exit_in_a_key_strategy_fails_its_message_alone_and_not_for_good(exits: BaseException) -> None:
-    """A signal may have come just then: an innocent message comes again, and is no dead letter."""
+    """A signal may have caused it, so the message is delivered again, and is no dead letter."""
     scenario = Scenario(namespace="n")
     scenario.keys_of = {"1": ("n#1",), "2": ("n#2",)}
 
@@ -428,7 +428,7 @@ def test_an_exit_in_a_key_strategy_fails_its_message_alone_and_not_for_good(exit
 
 
 def test_a_key_may_come_from_a_message_attribute() -> None:
-    """A message without it is never run."""
+    """A message without the attribute never runs."""
     scenario = business(Scenario(namespace="n"), "a")
     worker = scenario.worker(counting(scenario), key=message_attribute("order"))
     attribute = {"order": {"stringValue": "a", "dataType": "String"}}
@@ -443,7 +443,7 @@ def test_a_key_may_come_from_a_message_attribute() -> None:
 
 @pytest.mark.scenario("S42", mutant="a handler is lent the event's own attributes")
 def test_mutating_the_body_and_the_message_changes_neither_key_nor_fingerprint() -> None:
-    """They are fixed before the handler sees anything; a duplicate is recognised."""
+    """Both are computed before the handler runs; a duplicate is recognised."""
     scenario = Scenario()
 
     def handle(body: dict, message: Message) -> None:
@@ -473,7 +473,7 @@ def stamped(id: str, key: str, body: str = "{}", **options: object) -> dict[str,
 
 
 def test_a_redriven_message_counts_under_its_original_key() -> None:
-    """It has a new messageId, and is a duplicate of what completed under the old one."""
+    """It has a new messageId, and is a duplicate of the message that completed under the old one."""
     scenario = Scenario()
     scenario.keys_of = {"new": ("old",)}
     worker = scenario.worker(counting(scenario))
@@ -488,7 +488,7 @@ def test_a_redriven_message_counts_under_its_original_key() -> None:
 
 @pytest.mark.scenario("S60", mutant="a failure is an answer to a queue")
 def test_a_redriven_message_that_had_failed_runs_again_at_once() -> None:
-    """A failure is no lease."""
+    """A failed record has no lease to wait for."""
     scenario = Scenario()
     scenario.keys_of = {"new": ("old",)}
     scenario.worker(counting(scenario, error=RuntimeError())).deliver(sqs_record("old", receives=5))
@@ -503,7 +503,7 @@ def test_a_redriven_message_that_had_failed_runs_again_at_once() -> None:
 
 @pytest.mark.scenario("S59", mutant="an answer names keys")
 def test_a_redriven_message_that_fails_again_is_named_by_the_id_that_it_has_now() -> None:
-    """Lambda takes an id that is not of the event for a batch that failed whole."""
+    """If an answer names an id that is not in the event, Lambda counts the whole batch as failed."""
     scenario = Scenario()
     scenario.keys_of = {"new": ("old",)}
     worker = scenario.worker(counting(scenario, error=RuntimeError()))
@@ -516,7 +516,7 @@ def test_a_redriven_message_that_fails_again_is_named_by_the_id_that_it_has_now(
 
 @pytest.mark.scenario("S69", mutant="the fingerprint is not compared")
 def test_a_forged_key_is_a_mismatch_and_never_an_acknowledgement() -> None:
-    """A producer that names another message's key has another body."""
+    """A producer that forges another message's key sends another body."""
     scenario = Scenario()
     worker = scenario.worker(counting(scenario))
     worker.deliver(sqs_record("victim", '{"amount":1}'))
@@ -529,7 +529,7 @@ def test_a_forged_key_is_a_mismatch_and_never_an_acknowledgement() -> None:
 
 
 def test_only_the_message_id_strategy_honours_a_key_that_is_carried() -> None:
-    """Others compute theirs anew."""
+    """The other strategies compute the key anew."""
     scenario = business(Scenario(namespace="n"), "a", "b")
     worker = scenario.worker(counting(scenario), key=body_field("k"))
     worker.deliver(under("a", 1), stamped("m2", "a", '{"k":"b"}'))
@@ -544,8 +544,8 @@ def test_only_the_message_id_strategy_honours_a_key_that_is_carried() -> None:
     "stamp",
     ["", "{", "[]", "null", '{"key":7,"original_id":"x"}', '{"key":"","original_id":"x"}', '{"key":"a"}', "[" * 10**5],
 )
-def test_a_stamp_that_cannot_be_read_is_no_stamp(stamp: str) -> None:
-    """The messageId is the key, as ever."""
+def test_a_stamp_that_cannot_be_read_is_ignored(stamp: str) -> None:
+    """The messageId is the key, as usual."""
     scenario = Scenario()
     worker = scenario.worker(counting(scenario))
     worker.deliver(sqs_record("1", attributes={STAMP: {"stringValue": stamp, "dataType": "String"}}))

@@ -1,6 +1,6 @@
-"""Batches, faults and crashes as a seed has them; the scene's rules hold, and in the end everything took effect once.
+"""Random batches, faults and crashes, by seed: the scenario's rules hold, and everything takes effect once.
 
-`SEED=7 pytest tests/simulation/test_scenarios_random.py` plays one seed alone.
+`SEED=7 pytest tests/simulation/test_scenarios_random.py` runs one seed alone.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def entry_of(scenario: Scenario, id: str) -> int:
 
 
 def posting(scenario: Scenario, random: Random) -> Callable[..., None]:
-    """A handler that adds to an entry, takes its time, and fails at times."""
+    """A handler that adds to an entry, takes some time, and sometimes fails."""
 
     def handle(body: dict, message: Message, tx: Transaction) -> None:
         tx.update(
@@ -103,7 +103,7 @@ def test_whatever_happens_every_message_takes_effect_once(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_groups_and_keys_that_cross_at_random_keep_their_order_and_lock_nobody(seed: int) -> None:
-    """Few groups, few keys, few bodies, handlers that fail at times: answered at once, each group up to its failure."""
+    """Few groups, keys and bodies; handlers sometimes fail. Each group runs up to its failure, without delay."""
     random = Random(seed)
     scenario = Scenario(namespace="n", seed=seed)
     count, keys = random.choice([2, 5, 10, 70]), random.choice(["ab", "abcdef", ascii_lowercase])

@@ -1,6 +1,6 @@
-"""Statements that go over the wire as they are: which ones do, and that nobody else's request is touched.
+"""Raw statements: which statements are sent without botocore's serialiser, and that no other request changes.
 
-What the store sends as a whole is in `test_dynamodb.py`, with a client that validates and one that does not.
+`test_store.py` tests what the store sends, with a client that validates and one that does not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Wire:
-    """A client whose requests end here; `sent` is what they carried, and `bodies` what of it was JSON."""
+    """A client without a network: `sent` has the contents of its requests, and `bodies` those that were JSON."""
 
     def __init__(self, metadata: dict[str, Any] | None = None) -> None:
         core = botocore.session.Session()
@@ -36,7 +36,7 @@ class Wire:
         self.client: DynamoDBClient = session.client("dynamodb")
         self.bodies: list[Any] = []
         self.sent: list[bytes] = []
-        # The stubs know of no handler that answers.
+        # The stubs have no type for a handler that answers.
         self.client.meta.events.register("before-send.dynamodb", cast("Any", self._answer))
 
     def _answer(self, request: AWSPreparedRequest, **_: object) -> AWSResponse:
@@ -52,7 +52,7 @@ class Wire:
 
 
 class Loader:
-    """botocore's loader of service models, which says something else of DynamoDB's."""
+    """botocore's loader, with a changed service model of DynamoDB."""
 
     def __init__(self, loader: Any, metadata: dict[str, Any]) -> None:
         self._loader = loader
@@ -86,8 +86,8 @@ def test_prepared_statements_are_sent_all_and_in_order(wire: Wire, count: int) -
     assert wire.bodies == [{"Statements": statements(count)}]
 
 
-def test_what_is_not_prepared_is_botocores_to_serialise(wire: Wire) -> None:
-    """A handler's own statements may hold bytes, which JSON has not."""
+def test_what_is_not_raw_is_serialised_by_botocore(wire: Wire) -> None:
+    """A handler's own statements may have bytes, which JSON cannot hold."""
     own: list[BatchStatementRequestTypeDef] = [{"Statement": "SELECT 1", "Parameters": [{"B": b"\x00"}]}]
     wire.client.batch_execute_statement(Statements=own)
     assert wire.bodies == [{"Statements": [{"Statement": "SELECT 1", "Parameters": [{"B": "AA=="}]}]}]
@@ -101,7 +101,7 @@ def test_one_request_leaves_nothing_behind_for_the_next(wire: Wire) -> None:
 
 @pytest.mark.parametrize("count", [1, 25])
 def test_a_client_of_another_protocol_serialises_the_statements_itself(count: int) -> None:
-    """JSON in place of what that protocol makes of them would be refused: all, in order, in its own form."""
+    """JSON in place of the protocol's own form would be refused."""
     ours, plain = (Wire({"protocol": "smithy-rpc-v2-cbor", "protocols": ["smithy-rpc-v2-cbor"]}) for _ in "ab")
     accept_raw_statements(ours.client)
 
@@ -114,8 +114,8 @@ def test_a_client_of_another_protocol_serialises_the_statements_itself(count: in
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_a_model_that_states_one_protocol_alone_is_asked_for_it(older: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As models did, and as a botocore did that had nothing to choose from."""
+def test_a_model_that_states_only_one_protocol_is_read(older: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As earlier models and versions of botocore did."""
     wire = Wire({"protocols": None})
     if older:
         monkeypatch.delattr(ServiceModel, "resolved_protocol")
@@ -133,7 +133,7 @@ def test_a_client_that_several_stores_share_learns_it_once(wire: Wire) -> None:
 
 
 def test_a_stubber_is_shown_every_statement(wire: Wire) -> None:
-    """Whoever tests with botocore's Stubber sees what the store asks for."""
+    """A test with botocore's Stubber sees what the store sends."""
     with Stubber(wire.client) as stubber:
         stubber.add_response("batch_execute_statement", {"Responses": []}, {"Statements": statements(3)})
         wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
@@ -141,7 +141,7 @@ def test_a_stubber_is_shown_every_statement(wire: Wire) -> None:
 
 
 def test_without_the_event_that_boto3_does_not_document_all_is_sent_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Serialised as ever: a boto3 that no longer emitted it would cost time, and no statement."""
+    """They are serialised as usual: a boto3 without the event would cost time, but lose nothing."""
     monkeypatch.setattr(raw_statements, "_set_aside", lambda **event: None)
     wire = Wire()
     accept_raw_statements(wire.client)
@@ -149,6 +149,6 @@ def test_without_the_event_that_boto3_does_not_document_all_is_sent_the_same(mon
     assert wire.bodies == [{"Statements": statements(3)}]
 
 
-def test_what_only_acts_like_a_client_is_left_alone() -> None:
-    """A stand-in of somebody's tests, which has no events."""
+def test_a_fake_client_is_left_alone() -> None:
+    """A fake in a user's tests has no events."""
     accept_raw_statements(object())  # type: ignore[arg-type]  # it acts like one, as far as it is asked

@@ -1,4 +1,4 @@
-"""What DynamoDBStore sends, and what it makes of the answers and troubles that no engine on this machine produces.
+"""What DynamoDBStore sends, and how it handles answers and errors that no engine on this machine produces.
 
 A real client talks over a scripted wire: botocore checks and serialises each request, and parses, raises and sends
 again as it does in production; only the network is not there.
@@ -55,7 +55,7 @@ UNREACHED = [
 
 
 class Refusal:
-    """An error for a whole request, as DynamoDB answers it."""
+    """DynamoDB's error for a whole request."""
 
     def __init__(self, code: str, message: str = SECRET, *, status: int = 400, **fields: Any) -> None:
         self.status = status
@@ -63,7 +63,7 @@ class Refusal:
 
 
 class Garbled:
-    """An answer of somebody else's."""
+    """An answer that is not DynamoDB's."""
 
     def __init__(self, content: bytes, status: int = 200, **headers: str) -> None:
         self.content = content
@@ -76,19 +76,19 @@ Reply = dict[str, Any] | Refusal | Garbled | Exception
 
 @cache
 def session() -> boto3.session.Session:
-    """One session, for the service's description to be read once."""
+    """One session, so that the service's description is read only once."""
     return boto3.session.Session(aws_access_key_id="unit", aws_secret_access_key="test", region_name="us-east-1")
 
 
 class Wire:
-    """The way to DynamoDB: it notes what is sent, and gives the replies in order, the last one for ever."""
+    """A scripted network: it records what is sent, and replies in order, repeating the last reply for ever."""
 
     def __init__(self, *replies: Reply, attempts: int = 1) -> None:
         self.replies = list(replies)
         self.sent: list[tuple[str, dict[str, Any]]] = []
         config = Config(retries={"mode": "standard", "total_max_attempts": attempts})
         self.client = session().client("dynamodb", config=config)
-        # The stubs know of no handler that answers.
+        # The stubs have no type for a handler that answers.
         self.client.meta.events.register("before-send.dynamodb", cast("Any", self._answer))
 
     @property
@@ -161,7 +161,7 @@ def adding() -> Transaction:
 
 
 def why(answer: Written | ActionFailed | Record | None) -> str:
-    """What an answer says to people; it tells what went wrong, and none of what records and items hold."""
+    """The reason of an answer. It says what went wrong, and shows nothing of the records and items."""
     assert isinstance(answer, NotApplied | Unknown)
     assert SECRET not in answer.why
     return answer.why
@@ -235,7 +235,7 @@ def test_the_text_of_an_insert() -> None:
 
 
 def test_the_text_of_an_update() -> None:
-    """Every name of an UPDATE stands in double quotes in a clause of its own, and what stands already is left out."""
+    """Every name of an UPDATE stands in double quotes in a clause of its own; unchanged attributes are left out."""
     wire = Wire(statements(None, None))
 
     wire.store.replace(changes(2))
@@ -256,7 +256,7 @@ def test_the_text_of_an_update() -> None:
 
 
 def test_the_text_of_an_update_of_a_record_without_a_version() -> None:
-    """What a record that Powertools wrote must still say, and what it must still lack, is its condition."""
+    """The condition says what a record of Powertools must still have, and what it must still lack."""
     wire = Wire(statements(None, None))
     seen = [record(id, version=None, owner=None) for id in "ab"]
 
@@ -300,7 +300,7 @@ def test_100_reads_are_one_request(count: int, requests: int) -> None:
     assert all(body["RequestItems"][TABLE]["ConsistentRead"] is True for _, body in wire.sent)
 
 
-def test_nothing_is_asked_for_nothing() -> None:
+def test_nothing_to_do_is_no_request() -> None:
     """Empty sequences cost no request."""
     wire = Wire({})
 
@@ -323,7 +323,7 @@ UNSENDABLE = {
 @pytest.mark.scenario("S19", mutant="a key of any length is sent")
 @pytest.mark.parametrize("poison", UNSENDABLE.values(), ids=UNSENDABLE)
 def test_what_dynamodb_cannot_store_sinks_nothing_else(poison: Record) -> None:
-    """A record that would be refused with its whole batch, or mixed up with another, is left out and answered alone."""
+    """A record that would sink its whole batch, or be confused with another, is left out and answered by itself."""
     inserting, replacing = Wire(statements(None, None)), Wire(statements(None, None))
 
     inserted = inserting.store.insert([record("a"), poison, record("b")])
@@ -336,7 +336,7 @@ def test_what_dynamodb_cannot_store_sinks_nothing_else(poison: Record) -> None:
 
 
 def test_what_dynamodb_cannot_store_is_not_there() -> None:
-    """A key that no item can have is absent, and is not asked for: it would sink the other keys of its request."""
+    """A key that no item can have is absent, and is not read: it would sink the other keys of its request."""
     wire = Wire({"Responses": {TABLE: [{"id": {"S": "a"}, "status": {"S": "COMPLETED"}}]}})
 
     assert wire.store.read(["\ud800", "a", ""]) == [None, Record(id="a", status="COMPLETED"), None]
@@ -345,27 +345,27 @@ def test_what_dynamodb_cannot_store_is_not_there() -> None:
 
 @pytest.mark.parametrize("name", ["a b", 'a"b', "arn:aws:dynamodb:us-east-1:123456789012:table/records", "x" * 256])
 def test_a_table_is_named(name: str) -> None:
-    """What is not a table's name is refused at set-up, before it could become part of a statement."""
+    """An invalid table name is refused at set-up, before it becomes part of a statement."""
     with pytest.raises(ValueError, match=r"not a DynamoDB table's name [(]an ARN"):
         DynamoDBStore(name)
 
 
 @pytest.mark.parametrize("name", ["", None])
 def test_a_table_whose_variable_is_not_set_is_refused(name: Any) -> None:
-    """Where the store is made, and not by an error of `re`."""
+    """It is refused when the store is created, and not by an error of `re`."""
     with pytest.raises(ValueError, match="not a DynamoDB table's name: is a variable not set"):
         DynamoDBStore(name)
 
 
-# What a statement may answer
+# The answers to a statement
 
 
 @pytest.mark.scenario("S17", mutant="contention is refused for good")
 @pytest.mark.parametrize(
     "code", ["ThrottlingError", "ProvisionedThroughputExceeded", "RequestLimitExceeded", "TransactionConflict"]
 )
-def test_a_statement_that_was_put_off(code: str) -> None:
-    """A throttled or contending statement certainly took no effect and may be tried again, it alone."""
+def test_a_statement_that_may_be_retried(code: str) -> None:
+    """A throttled or contending statement took no effect and may be retried, on its own."""
     written = Wire(statements(None, code, None)).store.replace(changes(3))
 
     assert [written[0], written[2]] == [Applied(), Applied()]
@@ -375,7 +375,7 @@ def test_a_statement_that_was_put_off(code: str) -> None:
 
 
 def test_a_statement_that_met_a_write_of_another_region() -> None:
-    """In a global table with strong consistency: it took no effect and may be tried again, and it is told apart."""
+    """In a global table with strong consistency: it took no effect and may be retried, with its own reason."""
     written, _ = Wire(statements("ReplicatedWriteConflict", None)).store.replace(changes(2))
 
     assert may_be_tried_again(written)
@@ -402,8 +402,8 @@ def test_a_statement_that_was_refused(code: str, remedy: str) -> None:
 
 @pytest.mark.scenario("S18", mutant="an internal error means that nothing was written")
 @pytest.mark.parametrize("code", ["InternalServerError", "SomethingNew"])
-def test_a_statement_in_doubt(code: str) -> None:
-    """A statement whose error says nothing of its effect is in doubt, and so is one with an unheard-of error."""
+def test_a_statement_with_an_unknown_result(code: str) -> None:
+    """The result is unknown if the error does not say whether the statement took effect, or is itself unknown."""
     written = Wire(statements(None, code)).store.insert(records(2))
 
     assert written[0] == Applied()
@@ -411,8 +411,8 @@ def test_a_statement_in_doubt(code: str) -> None:
     assert code in why(written[1])
 
 
-def test_a_statement_that_was_refused_for_what_is_there() -> None:
-    """An INSERT never tells what is there, an UPDATE does if something is."""
+def test_a_statement_that_met_another_record() -> None:
+    """An INSERT never returns the record that is there; an UPDATE does, if there is one."""
     item = {"id": {"S": "key-0"}, "status": {"S": "FAILED"}, "tenant": {"S": "blue"}}
     told = {
         "Responses": [{"Error": {"Code": "ConditionalCheckFailed", "Item": item}}, {"Error": {"Code": "DuplicateItem"}}]
@@ -421,13 +421,13 @@ def test_a_statement_that_was_refused_for_what_is_there() -> None:
     assert Wire(told).store.replace(changes(2)) == [Conflict(Record(id="key-0", status="FAILED")), Conflict(None)]
 
 
-# What a request may come to
+# The results of a request
 
 
 @pytest.mark.parametrize("trouble", UNREACHED, ids=lambda trouble: type(trouble).__name__)
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_lost_answer_leaves_a_doubt(trouble: Exception, count: int) -> None:
-    """Of a request whose answer did not come nobody knows what became, each record of it."""
+def test_after_a_lost_answer_the_result_is_unknown(trouble: Exception, count: int) -> None:
+    """If the answer to a request does not come, the result of each of its records is unknown."""
     wire = Wire(trouble)
 
     for answers in (wire.store.insert(records(count)), wire.store.replace(changes(count)), wire.store.read(["a", "b"])):
@@ -439,8 +439,8 @@ def test_a_lost_answer_leaves_a_doubt(trouble: Exception, count: int) -> None:
 @pytest.mark.parametrize("status", [200, 400, 500])
 @pytest.mark.parametrize("body", [b"[]", b'"Bad Gateway"', b"\xff"])
 @pytest.mark.parametrize("count", [1, 2])
-def test_an_answer_that_cannot_be_read_leaves_a_doubt(status: int, body: bytes, count: int) -> None:
-    """A proxy may have made it: botocore's parsers then raise AttributeError and the like."""
+def test_after_an_unreadable_answer_the_result_is_unknown(status: int, body: bytes, count: int) -> None:
+    """A proxy may have sent it: botocore's parsers then raise AttributeError and the like."""
     wire = Wire(Garbled(body, status))
 
     for answers in (wire.store.insert(records(count)), wire.store.replace(changes(count)), wire.store.read(["a", "b"])):
@@ -450,8 +450,8 @@ def test_an_answer_that_cannot_be_read_leaves_a_doubt(status: int, body: bytes, 
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"not JSON", b"<html>", b'{"Responses": [{}]}'])
-def test_an_answer_that_does_not_answer_for_each_statement_leaves_a_doubt(body: bytes) -> None:
-    """Nobody can tell which answers are missing."""
+def test_after_an_incomplete_answer_the_result_is_unknown(body: bytes) -> None:
+    """It is unknown which answers are missing."""
     wire = Wire(Garbled(body))
 
     for answers in (wire.store.insert(records(2)), wire.store.replace(changes(2)), wire.store.read(["a", "b"])):
@@ -461,7 +461,7 @@ def test_an_answer_that_does_not_answer_for_each_statement_leaves_a_doubt(body: 
 
 @pytest.mark.parametrize("kind", ["text/html", "text/html; charset=utf-8", "application/json", ""])
 def test_a_web_page_with_status_200_has_written_nothing_that_we_know_of(kind: str) -> None:
-    """Botocore takes it for an empty answer, which is what DynamoDB gives to a write that took effect."""
+    """Botocore reads it as an empty answer, which is DynamoDB's answer to a successful write."""
     wire = Wire(Garbled(b"<html>Sign in to this network</html>", Content_Type=kind))
 
     for answers in (wire.store.insert(records(1)), wire.store.replace(changes(1)), wire.store.read(["a"])):
@@ -478,8 +478,8 @@ def test_dynamodb_s_own_empty_answer_to_a_write_is_one(kind: str) -> None:
     assert wire.store.commit(change(), ()) == Applied()
 
 
-def test_what_a_client_raises_before_it_has_sent_anything_is_let_through() -> None:
-    """That is a defect, and no answer of DynamoDB's."""
+def test_what_a_client_raises_before_it_has_sent_anything_is_raised() -> None:
+    """It is a defect, not an answer of DynamoDB."""
     wire = Wire({})
 
     def broken(**_: object) -> None:
@@ -494,8 +494,8 @@ def test_what_a_client_raises_before_it_has_sent_anything_is_let_through() -> No
 @pytest.mark.scenario("S20", mutant="an internal error means that nothing was written")
 @pytest.mark.parametrize("code", ["InternalServerError", "ServiceUnavailable", "SomethingNew"])
 @pytest.mark.parametrize("count", [1, 2])
-def test_an_internal_error_leaves_a_doubt(code: str, count: int) -> None:
-    """A 5xx says nothing of what was written."""
+def test_after_an_internal_error_the_result_is_unknown(code: str, count: int) -> None:
+    """A 5xx does not say whether anything was written."""
     wire = Wire(Refusal(code, status=500))
 
     for answers in (wire.store.insert(records(count)), wire.store.replace(changes(count)), wire.store.read(["a"])):
@@ -507,8 +507,8 @@ def test_an_internal_error_leaves_a_doubt(code: str, count: int) -> None:
     "code", ["ThrottlingException", "ProvisionedThroughputExceededException", "RequestLimitExceeded"]
 )
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_throttled_request_may_be_tried_again(code: str, count: int) -> None:
-    """A request that was turned away for its rate took no effect; a read of it is in doubt."""
+def test_a_throttled_request_may_be_retried(code: str, count: int) -> None:
+    """A throttled write took no effect; the result of a throttled read is unknown."""
     wire = Wire(Refusal(code))
 
     assert all(may_be_tried_again(written) for written in wire.store.insert(records(count)))
@@ -529,7 +529,7 @@ def test_a_throttled_request_may_be_tried_again(code: str, count: int) -> None:
 )
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_refused_request_is_final(code: str, remedy: str, count: int) -> None:
-    """A request that DynamoDB turned away took no effect and never will; the reason names table, code and remedy."""
+    """A request that DynamoDB refused took no effect and never will; the reason names table, code and remedy."""
     wire = Wire(Refusal(code))
 
     answers = [*wire.store.insert(records(count)), *wire.store.replace(changes(count)), wire.store.commit(change(), ())]
@@ -540,7 +540,7 @@ def test_a_refused_request_is_final(code: str, remedy: str, count: int) -> None:
 
 
 def test_a_missing_permission_is_named() -> None:
-    """Whoever must allow something is told which action, for each way of asking, and who was refused what by AWS."""
+    """For each kind of request, the reason names the action to allow, and whom AWS refused what."""
     message = "User: arn:aws:sts::1:assumed-role/consumer/f is not authorized to perform: dynamodb:X on resource: Y"
     store = Wire(Refusal("AccessDeniedException", message)).store
 
@@ -555,7 +555,7 @@ def test_a_missing_permission_is_named() -> None:
 
 @pytest.mark.scenario("S20", mutant="an invalid batch has written nothing")
 def test_an_invalid_batch_may_have_been_written_in_part() -> None:
-    """A batch that is found invalid at a later statement leaves a doubt; a single write that is invalid is refused."""
+    """If a later statement makes a batch invalid, its result is unknown; a single invalid write is refused."""
     wire = Wire(Refusal("ValidationException"))
 
     assert all(isinstance(written, Unknown) for written in wire.store.insert(records(2)))
@@ -569,7 +569,7 @@ def test_an_invalid_batch_may_have_been_written_in_part() -> None:
 def test_a_refusal_of_the_second_copy_says_nothing_of_the_first(
     first: Reply, second: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The SDK sends again by itself: if the first answer was lost, a refused second copy leaves the doubt."""
+    """The SDK retries by itself: if the first answer was lost and the second copy refused, the result is unknown."""
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
     wire = Wire(first, Refusal(second), attempts=2)
 
@@ -581,7 +581,7 @@ def test_a_refusal_of_the_second_copy_says_nothing_of_the_first(
 
 
 def test_a_resent_write_meets_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A first copy that took effect is what the second is refused for, and is handed back to be recognised."""
+    """If the first copy took effect, the second is refused for it, and returns that record to be recognised."""
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
     ours = {"id": {"S": "key"}, "status": {"S": "INPROGRESS"}, "version": {"S": "v1"}}
     wire = Wire(UNREACHED[-1], Refusal("ConditionalCheckFailedException", Item=ours), attempts=2)
@@ -608,8 +608,8 @@ def found(*ids: str) -> dict[str, Any]:
     return {TABLE: [{"id": {"S": id}, "status": {"S": "COMPLETED"}} for id in ids]}
 
 
-def test_unprocessed_keys_are_asked_for_again() -> None:
-    """Keys that came back unprocessed are asked for again, consistently, and then are there or not."""
+def test_unprocessed_keys_are_read_again() -> None:
+    """Unprocessed keys are read again, consistently, and then are there or not."""
     wire = Wire(
         {"Responses": found("a"), "UnprocessedKeys": unprocessed("b", "c")},
         {"Responses": found("c"), "UnprocessedKeys": {}},
@@ -622,8 +622,8 @@ def test_unprocessed_keys_are_asked_for_again() -> None:
 
 
 @pytest.mark.scenario("S23", mutant="keys left unprocessed count as absent")
-def test_keys_unprocessed_for_ever_are_in_doubt() -> None:
-    """A bounded number of requests later, what was never read is unknown: neither absent nor done."""
+def test_keys_that_stay_unprocessed_are_unknown() -> None:
+    """After a bounded number of requests, a key that was never read is unknown: neither absent nor completed."""
     wire = Wire({"Responses": found("a"), "UnprocessedKeys": unprocessed("b")})
 
     answers = wire.store.read(["a", "b", "c"])
@@ -636,7 +636,7 @@ def test_keys_unprocessed_for_ever_are_in_doubt() -> None:
 
 
 def test_a_read_that_breaks_off_keeps_what_it_has() -> None:
-    """If asking again fails, only the unprocessed keys are in doubt."""
+    """If the second read fails, only the unprocessed keys are unknown."""
     wire = Wire({"Responses": found("a"), "UnprocessedKeys": unprocessed("b")}, UNREACHED[-1])
 
     answers = wire.store.read(["a", "b", "c"])
@@ -671,7 +671,7 @@ def test_a_transaction_is_sent_the_same_each_time() -> None:
 
 @pytest.mark.scenario("S30", mutant="a transaction's token is used again by the next claim")
 def test_another_claim_has_another_token() -> None:
-    """Tokens of two claims differ, be they of one key or of two that drew one version."""
+    """The tokens of two claims differ, whether of one key or of two keys with the same version."""
     wire = Wire({})
     other = Change(record(version="v3"), record(version="v2"))
 
@@ -684,8 +684,8 @@ def test_another_claim_has_another_token() -> None:
 @pytest.mark.scenario("S32", mutant="contention is refused for good")
 @pytest.mark.parametrize("code", ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"])
 @pytest.mark.parametrize("position", [0, 1])
-def test_a_transaction_that_was_put_off(code: str, position: int) -> None:
-    """A transaction that was cancelled for contention or rate took no effect and may be tried again."""
+def test_a_transaction_that_may_be_retried(code: str, position: int) -> None:
+    """A transaction that was cancelled for contention or throttling took no effect and may be retried."""
     reasons = ["None", "None"]
     reasons[position] = code
 
@@ -703,19 +703,19 @@ def test_a_transaction_that_was_put_off(code: str, position: int) -> None:
     ],
 )
 def test_the_reason_that_counts(reasons: tuple[str, ...], answer: Written | ActionFailed) -> None:
-    """The record's own refusal goes before all, a failed condition of the handler's before what might be mended."""
+    """The record's own refusal comes first, then a failed condition of the handler, then what may be retried."""
     assert Wire(cancelled(*reasons)).store.commit(change(), adding().actions * 2) == answer
 
 
 def test_a_failed_condition_waits_for_the_record() -> None:
-    """While the record's own part was put off, nobody knows whose claim it is: the handler's condition must wait."""
+    """While the record's own part may be retried, the claim's owner is unknown: the handler's condition must wait."""
     refused = cancelled("TransactionConflict", "ConditionalCheckFailed")
 
     assert may_be_tried_again(Wire(refused).store.commit(change(), adding().actions))
 
 
 def test_a_transaction_that_was_refused_names_the_action() -> None:
-    """Where an action is invalid, the reason says which one, of which kind and on which table."""
+    """If an action is invalid, the reason names it, its kind and its table."""
     written = Wire(cancelled("None", "ValidationError")).store.commit(change(), adding().actions)
 
     assert is_final(written)
@@ -723,7 +723,7 @@ def test_a_transaction_that_was_refused_names_the_action() -> None:
 
 
 def test_an_invalid_expression_is_shown() -> None:
-    """What AWS says of an expression is the developer's own text, and is passed on."""
+    """AWS's message about an expression shows only the developer's own text, and is passed on."""
     message = "Invalid UpdateExpression: Attribute name is a reserved keyword; reserved keyword: status"
 
     written = Wire(Refusal("ValidationException", message)).store.commit(change(), adding().actions)
@@ -734,12 +734,12 @@ def test_an_invalid_expression_is_shown() -> None:
 
 @pytest.mark.parametrize("code", ["TransactionInProgressException", "IdempotentParameterMismatchException"])
 def test_a_transaction_that_is_under_way_elsewhere(code: str) -> None:
-    """If DynamoDB knows the token already, whether the record was written is for a read to say."""
+    """If DynamoDB knows the token already, a read must show whether the record was written."""
     assert isinstance(Wire(Refusal(code)).store.commit(change(), ()), Unknown)
 
 
-def test_a_cancellation_without_reasons_leaves_a_doubt() -> None:
-    """A cancellation that does not say why is not taken for anything."""
+def test_after_a_cancellation_without_reasons_the_result_is_unknown() -> None:
+    """A cancellation without a reason proves nothing."""
     assert isinstance(Wire(Refusal("TransactionCanceledException")).store.commit(change(), ()), Unknown)
 
 
@@ -772,7 +772,7 @@ REFUSED_ACTIONS = {
 @pytest.mark.scenario("S33", mutant="a handler may write its own record")
 @pytest.mark.parametrize(("actions", "reason"), REFUSED_ACTIONS.values(), ids=REFUSED_ACTIONS)
 def test_actions_that_no_transaction_may_hold(actions: list[Action], reason: str) -> None:
-    """What DynamoDB would refuse, or must not be asked, is refused for good before anything is sent."""
+    """What DynamoDB would refuse, or must not be sent, is refused for good before anything is sent."""
     wire = Wire({})
 
     written = wire.store.commit(change(), actions)
@@ -783,7 +783,7 @@ def test_actions_that_no_transaction_may_hold(actions: list[Action], reason: str
 
 
 def test_actions_at_the_limits() -> None:
-    """99 actions, other records of the same table, and equal keys in two tables are all let through."""
+    """99 actions, other records of the same table, and equal keys in two tables are all allowed."""
     wire = Wire({})
     others = [delete("accounts", id="key"), put("lines", id="key"), delete(TABLE, id="other")]
     actions = [*others, *(put("entries", entry=str(number), blob=b"x" * 42_000) for number in range(96))]
@@ -792,7 +792,7 @@ def test_actions_at_the_limits() -> None:
 
 
 def test_a_record_that_cannot_be_stored_is_not_committed() -> None:
-    """A result that is no text for DynamoDB is refused for good, and the handler's writes with it."""
+    """A result that DynamoDB cannot store as a string is refused for good, with the handler's writes."""
     wire = Wire({})
     unsendable = Change(record(data="\ud800", version="v2"), record())
 
@@ -816,7 +816,7 @@ def test_an_argument_that_boto3_does_not_know_is_final() -> None:
 
 
 def test_a_client_is_built_once_on_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many threads come first, they share one client, with bounds that suit a function."""
+    """However many threads start at once, they share one client, with time-outs that suit a function."""
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     built: list[DynamoDBClient] = []
     session, barrier = boto3.session.Session, Barrier(8)
@@ -848,7 +848,7 @@ def test_a_client_is_built_once_on_first_use(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_trail_shows_whose_requests_these_are() -> None:
-    """The configured name goes out as it is; building boto3's own anew for each request has its price."""
+    """The configured user agent is sent as it is; boto3 would build its own for each request."""
     sent: list[bytes] = []
 
     def end(request: AWSPreparedRequest, **_: object) -> AWSResponse:
@@ -865,7 +865,7 @@ def test_a_trail_shows_whose_requests_these_are() -> None:
 
 
 def test_the_import_is_lean() -> None:
-    """Importing the store brings neither boto3 nor a session's data: whoever needs them pays when they do."""
+    """Importing the store loads neither boto3 nor a session's data; the first use does."""
     code = "import sys, idempotent_receiver.dynamodb.store; print({'boto3', 'botocore.session'} & sys.modules.keys())"
 
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -1,4 +1,4 @@
-"""What a handler asks for is found by its annotations, and what cannot be found is said with its remedy."""
+"""A handler's arguments are found by its annotations; an error about them names the remedy."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def body_of(annotation: Any, body: str) -> Any:
     ],
 )
 def test_a_body_is_what_its_annotation_says(annotation: Any, body: str, value: Any) -> None:
-    """Text as it came, or anything that pydantic can validate, to the last digit."""
+    """The text as it came, or anything that pydantic can validate, exact to the last digit."""
     assert body_of(annotation, body) == value
 
 
@@ -62,7 +62,7 @@ def test_a_body_is_what_its_annotation_says(annotation: Any, body: str, value: A
     ("annotation", "body"), [(dict, "[]"), (Model, "{}"), (list[int], '["a"]'), (dict, ""), (dict, "{")]
 )
 def test_a_body_that_is_not_what_the_annotation_says_is_invalid(annotation: Any, body: str) -> None:
-    """For good: trying again cannot help."""
+    """It fails for good, because a retry cannot help."""
     with pytest.raises(InvalidBody):
         body_of(annotation, body)
 
@@ -82,7 +82,7 @@ def test_message_and_transaction_are_given_where_they_are_asked_for_in_any_order
 
 
 def test_a_handler_that_asks_for_its_body_alone_is_given_no_more() -> None:
-    """Nor is a transaction asked of its store."""
+    """Its store does not need transactions."""
 
     def handle(body: dict) -> None: ...
 
@@ -109,7 +109,7 @@ def impossible(body: Iterator[Clockwork]) -> None: ...
 
 
 class Clockwork:
-    """Pydantic knows no schema for it."""
+    """A class for which pydantic has no schema."""
 
 
 def starred(*bodies: dict) -> None: ...

@@ -1,4 +1,4 @@
-"""One run of a handler: what it may ask for while it runs, and what comes of it."""
+"""One run of a handler: what it may use while it runs, and its result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def attempt(clock: ManualClock | None = None) -> Attempt:
 
 
 def test_the_current_claim_is_known_while_a_handler_runs_and_only_then() -> None:
-    """Anywhere in its code, without handing it down."""
+    """Anywhere in its code, without being passed as an argument."""
     clock = ManualClock()
     seen = []
 
@@ -51,8 +51,8 @@ def test_the_current_claim_is_known_in_a_coroutine_and_in_what_it_starts() -> No
     assert seen == ["key", "key"]
 
 
-def test_time_that_is_over_remains_as_zero() -> None:
-    """No handler has to cope with less."""
+def test_time_that_is_over_counts_as_zero() -> None:
+    """No handler sees a negative time."""
     clock = ManualClock()
     late = attempt(clock)
     clock.seconds += 60
@@ -61,7 +61,7 @@ def test_time_that_is_over_remains_as_zero() -> None:
 
 
 def test_a_handler_that_returns_gives_its_result_and_its_writes() -> None:
-    """As they are at that moment."""
+    """As they are when it returns."""
 
     def handle(it: Attempt) -> dict[str, int]:
         it.transaction.delete(TableName="T", Key={"id": "1"})
@@ -77,7 +77,7 @@ def test_a_handler_that_returns_gives_its_result_and_its_writes() -> None:
 @pytest.mark.parametrize("ending", ["returns", "raises", "has a result that uses it"])
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_once_the_handler_has_ended_its_transaction_is_sealed(ending: str, asynchronous: bool) -> None:
-    """What a thread, a task or a global adds to it later could not be committed, and is told so."""
+    """A later call from a thread, a task or a global raises, because it could not be committed."""
     kept: list[Transaction] = []
 
     class Result(BaseModel):
@@ -116,7 +116,7 @@ ERRORS = [ValueError(), SystemExit(), KeyboardInterrupt(), GeneratorExit(), asyn
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_whatever_is_raised_is_this_keys_failure(error: BaseException, asynchronous: bool) -> None:
-    """Nothing of it comes through, from a plain function or from a coroutine."""
+    """No exception escapes, neither from a plain function nor from a coroutine."""
 
     def handle(it: Attempt) -> None:
         raise error
@@ -134,7 +134,7 @@ def test_whatever_is_raised_is_this_keys_failure(error: BaseException, asynchron
 
 
 def finished(coroutine: Any) -> Any:
-    """What a coroutine that awaits nothing returns."""
+    """The result of a coroutine that awaits nothing."""
     try:
         coroutine.send(None)
     except StopIteration as stopped:
@@ -143,12 +143,12 @@ def finished(coroutine: Any) -> Any:
 
 
 def test_a_marker_says_that_a_result_was_dropped_and_why() -> None:
-    """Nobody takes it for a result."""
+    """It cannot be mistaken for a result."""
     assert json.loads(dropped("too large")) == {"idempotent-receiver": {"result": "dropped", "why": "too large"}}
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "see NaN"])
-def test_a_text_that_reads_like_no_number_is_a_text(text: str) -> None:
-    """Only the number itself is no JSON."""
+def test_a_string_that_reads_like_nan_is_a_string(text: str) -> None:
+    """Only the number is invalid JSON."""
     assert json.loads(serialised({"a": text}) or "") == {"a": text}
     assert "dropped" in (serialised({"a": text, "b": float("nan")}) or "")

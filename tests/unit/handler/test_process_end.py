@@ -1,4 +1,4 @@
-"""A process ends at its invocation's deadline where nobody else ends it, whatever it is at."""
+"""A process ends at its invocation's deadline if Lambda does not end it, whatever it is doing."""
 
 from __future__ import annotations
 
@@ -80,19 +80,19 @@ EVENTS: dict[str, Any] = {"queue": {"Records": [sqs_record("1")]}, "http": REQUE
 
 
 class Ahead(SystemClock):
-    """The machine's clock, so much later."""
+    """The machine's clock, ahead by some time."""
 
     def epoch_ms(self) -> int:
         return super().epoch_ms() + 5_000
 
 
 def context(seconds: float = 600) -> Any:
-    """Time enough for a timer that a bug would leave behind never to end the tests."""
+    """A context with enough time that a timer left behind by a bug does not end the tests."""
     return SimpleNamespace(get_remaining_time_in_millis=lambda: int(seconds * 1000), aws_request_id="r")
 
 
 def armed() -> int:
-    """How many timers of this process there are whose signal is SIGKILL."""
+    """The number of this process's timers whose signal is SIGKILL."""
     return TIMERS.read_text().count(f"signal: {signal.SIGKILL:d}/")
 
 
@@ -110,7 +110,7 @@ def none_before() -> Iterator[None]:
 def test_a_process_that_has_not_answered_by_its_deadline_is_dead_before_another_takes_over(
     way_in: str, what: str, tmp_path: Path
 ) -> None:
-    """Nobody else ends it; with the lease over, another runs the handler, and what it does is there once."""
+    """Once the lease has ended, another worker runs the handler, and its effect is there once."""
     environment = os.environ | {"PYTHONPATH": str(Path(process_end.__file__).parents[2])}
     command = [sys.executable, "-c", CHILD, way_in, what, str(tmp_path)]
     with subprocess.Popen(
@@ -157,7 +157,7 @@ def test_a_process_that_has_not_answered_by_its_deadline_is_dead_before_another_
 @pytest.mark.parametrize("way_in", ["queue", "http"])
 @pytest.mark.parametrize("ends", ["returns", "raises"])
 def test_the_timer_is_armed_before_the_first_claim_and_until_the_answer(way_in: str, ends: str) -> None:
-    """An invocation that has answered in time ends nothing."""
+    """An invocation that answers in time ends no process."""
     store, seen = CountingStore(), []
     store.before = lambda name: seen.append((name, armed()))
 
@@ -184,7 +184,7 @@ def test_the_timer_is_armed_before_the_first_claim_and_until_the_answer(way_in: 
 
 
 def test_invocations_that_overlap_have_timers_of_their_own() -> None:
-    """The end of one disarms no other's."""
+    """The end of one does not disarm another's timer."""
     store, seen = MemoryStore(), []
     together, first_ended = threading.Barrier(2, timeout=PATIENCE), threading.Event()
 
@@ -213,7 +213,7 @@ def test_invocations_that_overlap_have_timers_of_their_own() -> None:
 
 
 def test_by_default_lambda_ends_the_process() -> None:
-    """No timer, where a time-out does what it says."""
+    """There is no timer where Lambda's own time-out works."""
     seen = []
 
     def consume(body: dict) -> None:
@@ -226,7 +226,7 @@ def test_by_default_lambda_ends_the_process() -> None:
 
 @pytest.mark.parametrize("seconds", [0, -5])
 def test_an_invocation_that_comes_too_late_ends_no_process(seconds: float) -> None:
-    """It claims nothing, and says so."""
+    """It claims nothing, and reports it."""
     store = CountingStore(None)  # type: ignore[arg-type]
 
     def consume(body: dict) -> None: ...
@@ -238,7 +238,7 @@ def test_an_invocation_that_comes_too_late_ends_no_process(seconds: float) -> No
 
 
 def test_a_process_that_the_kernel_protects_from_itself_claims_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The signals of its own mean nothing to the first process of a container."""
+    """The first process of a container ignores its own signals."""
     store = CountingStore(None)  # type: ignore[arg-type]
 
     def consume(body: dict) -> None: ...
@@ -251,10 +251,10 @@ def test_a_process_that_the_kernel_protects_from_itself_claims_nothing(monkeypat
     assert store.asked == []
 
 
-def test_a_timer_that_cannot_be_had_stops_the_invocation_before_its_first_claim(
+def test_a_timer_that_cannot_be_created_stops_the_invocation_before_its_first_claim(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The number of a user's pending signals is limited, and each timer takes one."""
+    """A user's pending signals are limited, and each timer takes one."""
     store = CountingStore(None)  # type: ignore[arg-type]
 
     def consume(body: dict) -> None: ...
@@ -269,7 +269,7 @@ def test_a_timer_that_cannot_be_had_stops_the_invocation_before_its_first_claim(
 
 @pytest.mark.parametrize("way_in", [sqs_consumer, http_endpoint])
 def test_a_system_without_such_a_timer_is_refused_at_set_up(way_in: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The promise would be void there, and nobody would notice."""
+    """The promise would silently not hold there."""
     process_end._library.cache_clear()
     monkeypatch.setattr(sys, "platform", "darwin")
 
@@ -280,7 +280,7 @@ def test_a_system_without_such_a_timer_is_refused_at_set_up(way_in: Any, monkeyp
 @pytest.mark.parametrize("way_in", [sqs_consumer, http_endpoint])
 @pytest.mark.parametrize("value", [None, "", "false", "1", 0])
 def test_only_true_and_false_say_whether_the_process_ends(way_in: Any, value: object) -> None:
-    """A variable that is not set, or its text, is neither."""
+    """None, or the text of a variable, is neither."""
     with pytest.raises(TypeError, match="end_process_at_deadline must be True or False"):
         way_in(MemoryStore("orders"), end_process_at_deadline=value)
 
@@ -290,7 +290,7 @@ def test_only_true_and_false_say_whether_the_process_ends(way_in: Any, value: ob
 def test_the_application_ends_its_processes_where_lambda_does_not(
     module: str, managed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The environment shows managed instances by how many invocations it may run at once."""
+    """On managed instances an environment variable gives the number of concurrent invocations."""
     given = []
 
     def spied(way_in: Any) -> Any:

@@ -74,7 +74,7 @@ def test_it_may_be_encrypted_under_a_key_of_ones_own(store: CountingStore, s3: A
 
 
 def test_each_claim_writes_under_a_name_of_its_own(store: CountingStore, s3: Any) -> None:
-    """So that a loser never overwrites the winner's, and what it leaves harms nobody."""
+    """A worker that lost its claim never overwrites the winner's object, and its own does no harm."""
     work = large(store, s3)
     store.down = {"replace", "read"}
     with pytest.raises(Exception, match="could not be recorded"):
@@ -105,7 +105,7 @@ def test_an_object_that_is_gone_is_named(store: CountingStore, s3: Any) -> None:
         work("1")
 
 
-def test_a_bucket_that_does_not_take_it_undoes_nothing(store: CountingStore, s3: Any) -> None:
+def test_a_bucket_that_refuses_a_result_undoes_nothing(store: CountingStore, s3: Any) -> None:
     """The first caller gets the result, and a replay says that it was not kept."""
 
     @idempotent(store, key=str, lease_seconds=60, clock=ManualClock(), results=S3Results("nowhere", s3))

@@ -1,4 +1,4 @@
-"""HTTP: what a client gets that sends a request for the first time, again, at the same time, or another one."""
+"""HTTP: the response to a new request, to a repeated or concurrent one, and to another one under the same key."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def request(
     query: str | None = None,
     headers: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """An event as API Gateway's REST and HTTP APIs, Function URLs, and Application Load Balancers make it of a request
+    """The event that API Gateway's REST and HTTP APIs, Function URLs or Application Load Balancers make of a request
     with this query string.
     """
     asked = parse_qs(query or "", keep_blank_values=True)
@@ -84,7 +84,7 @@ def request(
 def balanced(
     method: str, path: str, query: str, headers: dict[str, str], body: str, *, several: bool
 ) -> dict[str, Any]:
-    """A load balancer's event: its parameters are encoded as they were sent, and either mapping is there, by the target
+    """A load balancer's event: its parameters are encoded as sent, in one of two mappings, according to the target
     group's setting.
     """
     told: dict[str, list[str]] = {}
@@ -116,7 +116,7 @@ ANSWER = {
 
 
 class Api:
-    """A handler that counts, wrapped."""
+    """A wrapped handler that counts its runs."""
 
     def __init__(self, clock: ManualClock, store: CountingStore, **options: Any) -> None:
         self.clock = clock
@@ -150,13 +150,13 @@ def api(clock: ManualClock, store: CountingStore) -> Api:
 
 
 def replayed(response: dict[str, Any]) -> bool:
-    """Whether an answer says that it is a replay, in the mapping where its form has headers."""
+    """Whether a response is marked as a replay, in the mapping where its form has headers."""
     several = response.get("multiValueHeaders", {}).get("Idempotency-Replayed")
     return several == ["true"] or response["headers"].get("Idempotency-Replayed") == "true"
 
 
 def problem(response: dict[str, Any], status: int) -> dict[str, Any]:
-    """The problem that is told, well formed."""
+    """The problem details of a response, checked for their form."""
     assert response["statusCode"] == status
     headers = response.get("headers") or {name: value for name, [value] in response["multiValueHeaders"].items()}
     assert headers["Content-Type"] == "application/problem+json"
@@ -168,7 +168,7 @@ def problem(response: dict[str, Any], status: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_request_sent_again_gets_the_first_answer_byte_for_byte(api: Api, store: CountingStore, form: str) -> None:
-    """Status, headers, cookies and body; said to be a replay. Two requests to the table, then one."""
+    """Status, headers, cookies and body, marked as a replay. Two requests to the table, then one."""
     first = api(request(form=form))
     assert store.asked == ["insert", "replace"]
     store.asked.clear()
@@ -193,8 +193,8 @@ def test_a_binary_body_comes_back_as_it_was(api: Api) -> None:
 
 
 @pytest.mark.parametrize("answer", [{"ok": True}, "text", None, [1]])
-def test_an_answer_without_a_status_is_replayed_as_api_gateway_had_told_it(api: Api, answer: Any) -> None:
-    """Payload format 2.0 makes a 200 of whatever JSON a function returns."""
+def test_an_answer_without_a_status_is_replayed_as_api_gateway_sent_it(api: Api, answer: Any) -> None:
+    """Payload format 2.0 makes a 200 response of any JSON that a function returns."""
     api.does = lambda event: answer
     assert api(request(form="http")) == answer
 
@@ -206,7 +206,7 @@ def test_an_answer_without_a_status_is_replayed_as_api_gateway_had_told_it(api: 
 
 @pytest.mark.parametrize("status", [200, 404, 500])
 def test_every_answer_that_is_returned_is_kept(api: Api, status: int) -> None:
-    """Errors too: a client that asks again must not get another answer."""
+    """Error responses too: a client that asks again must get the same response."""
     api.does = lambda event: {"statusCode": status, "body": str(len(api.runs))}
 
     assert api(request())["body"] == api(request())["body"] == "1"
@@ -265,7 +265,7 @@ def test_two_keys_are_a_bad_request(api: Api) -> None:
 def test_a_key_that_was_sent_twice_and_joined_is_a_bad_request(
     api: Api, store: CountingStore, form: str, name: str
 ) -> None:
-    """Joined by payload format 2.0, or by a proxy before any format, it would be another key, and run again."""
+    """Payload format 2.0, or a proxy, joins the two. That would be another key, and run again."""
     for joined in ("k-1,k-1", "k-1, k-2", '"k-1","k-1"', '"k-1,k-1"', "k-1,", ","):
         event = request(None, form=form, headers={name: joined})
         told = problem(api(event), 400)["detail"]
@@ -276,7 +276,7 @@ def test_a_key_that_was_sent_twice_and_joined_is_a_bad_request(
 
 
 @pytest.mark.parametrize("name", ["idempotency-key", "IDEMPOTENCY-KEY", "Idempotency-Key"])
-def test_the_same_key_sent_twice_is_that_key_where_all_values_are_told(
+def test_the_same_key_sent_twice_is_that_key_if_the_event_has_all_values(
     api: Api, store: CountingStore, name: str
 ) -> None:
     """Payload format 1.0."""
@@ -313,7 +313,7 @@ def test_without_a_key_that_is_not_required_the_handler_runs_unprotected(
 )
 @pytest.mark.parametrize("form", FORMATS)
 def test_another_request_under_the_same_key_is_refused(api: Api, other: dict[str, Any], form: str) -> None:
-    """Its method, its path and its payload count."""
+    """Method, path and payload are compared."""
     api(request(form=form))
 
     problem(api(request(form=form, **other)), 422)
@@ -338,7 +338,7 @@ def test_another_request_under_the_same_key_is_refused(api: Api, other: dict[str
 def test_another_query_string_under_the_same_key_is_refused(
     api: Api, form: str, query: str | None, other: str | None
 ) -> None:
-    """Its names and their values, and the order of one name's values."""
+    """Names and values are compared, and the order of one name's values."""
     api(request(form=form, query=query))
 
     assert "query string" in problem(api(request(form=form, query=other)), 422)["detail"]
@@ -347,14 +347,14 @@ def test_another_query_string_under_the_same_key_is_refused(
 
 @pytest.mark.parametrize("form", TELL_ALL)
 def test_a_parameter_that_is_sent_twice_is_not_that_parameter_once(api: Api, form: str) -> None:
-    """A load balancer that hands over single values tells the last alone."""
+    """A load balancer that passes single values passes only the last one."""
     api(request(form=form, query="amount=5"))
     problem(api(request(form=form, query="amount=5&amount=5")), 422)
 
 
 @pytest.mark.parametrize("form", ["alb", "alb-multi"])
-def test_a_name_that_is_written_in_two_ways_hides_no_value(api: Api, form: str) -> None:
-    """A load balancer has not decoded them, so `to` and `t%6f` are two names to it, of one value each."""
+def test_a_name_that_is_encoded_in_two_ways_hides_no_value(api: Api, form: str) -> None:
+    """A load balancer does not decode names, so it passes `to` and `t%6f` as two names."""
     assert api(request(form=form, query="to=bob&t%6f=eve"))["statusCode"] == 201
     problem(api(request(form=form, query="to=bob&t%6f=alice")), 422)
 
@@ -366,7 +366,7 @@ def test_a_key_that_is_sent_under_two_spellings_of_its_name_is_sent_twice(api: A
 
 
 @pytest.mark.parametrize("form", ["http", "url", "alb", "alb-multi"])
-def test_bytes_that_are_no_text_are_no_others(api: Api, form: str) -> None:
+def test_bytes_that_are_no_text_stay_distinct(api: Api, form: str) -> None:
     """A REST API decodes them itself."""
     assert api(request(form=form, query="a=%ff"))["statusCode"] == 201
     problem(api(request(form=form, query="a=%fe")), 422)
@@ -386,8 +386,8 @@ def test_bytes_that_are_no_text_are_no_others(api: Api, form: str) -> None:
         ("to=%c3%bc", "to=%C3%BC"),
     ],
 )
-def test_a_query_string_may_be_written_in_several_ways(api: Api, form: str, query: str | None, same: str) -> None:
-    """Its names in any order, and encoded as one likes; a name without a value has an empty one."""
+def test_equal_query_strings_may_be_written_differently(api: Api, form: str, query: str | None, same: str) -> None:
+    """The order of names and the encoding do not matter; a name without a value has an empty one."""
     first, again = api(request(form=form, query=query)), api(request(form=form, query=same))
 
     assert first["statusCode"] == 201
@@ -395,8 +395,8 @@ def test_a_query_string_may_be_written_in_several_ways(api: Api, form: str, quer
 
 
 @pytest.mark.parametrize("query", ["b=c+d&a=%C3%BC&a=&b", "a=1&a=2", "x[]=1&x[]=%5B"])
-def test_a_query_string_is_the_same_in_whatever_form_it_comes(query: str) -> None:
-    """A function may be behind several."""
+def test_a_query_string_is_the_same_in_every_event_format(query: str) -> None:
+    """A function may be behind several services."""
     assert len({request_of(request(form=form, query=query)).query for form in TELL_ALL}) == 1
 
 
@@ -409,10 +409,8 @@ def test_an_event_that_was_written_by_hand_may_have_the_short_form_of_a_query_al
         assert request_of(event).query == (("a", "1"), ("b", "2"))
 
 
-def test_a_request_without_a_query_is_answered_by_a_record_of_before_queries_counted(
-    api: Api, store: CountingStore
-) -> None:
-    """As pinned in test_payload.py: an upgrade must neither refuse a client's retry nor run it again."""
+def test_a_request_without_a_query_matches_a_record_from_before_queries_counted(api: Api, store: CountingStore) -> None:
+    """As test_payload.py pins it: an upgrade must neither refuse a client's retry nor run it again."""
     first = api(request())
     assert store.items["tests#k-1"]["validation"] == WITHOUT_A_QUERY
     for form in FORMATS:
@@ -431,7 +429,7 @@ def test_a_request_without_a_query_is_answered_by_a_record_of_before_queries_cou
 def test_with_the_payload_as_the_key_the_query_string_is_part_of_it(
     clock: ManualClock, store: CountingStore, fields: str | None, without_a_query: str
 ) -> None:
-    """And the key of a request without one is to the byte what it was before queries counted."""
+    """The key of a request without one is byte for byte what it was before queries counted."""
     api = Api(clock, store, key=payload_key(fields))
     queries = (None, "amount=5&to=bob", "amount=9000&to=eve", "to=bob&amount=5")
     answers = [api(request(None, query=query)) for query in queries]
@@ -443,8 +441,8 @@ def test_with_the_payload_as_the_key_the_query_string_is_part_of_it(
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_parameter_may_be_left_out_of_what_counts(clock: ManualClock, store: CountingStore, form: str) -> None:
-    """Such as one that busts caches; with it alone a request is as without a query."""
+def test_a_parameter_may_be_excluded(clock: ManualClock, store: CountingStore, form: str) -> None:
+    """Such as one against caching; a request with only this parameter is like one without a query."""
     api = Api(clock, store, payload=Payload(without_query=["trace", "_"]))
     for query in ("amount=5&trace=1", "trace=2&amount=5", "amount=5&_=7&trace", "amount=5"):
         assert api(request(form=form, query=query))["statusCode"] == 201
@@ -455,10 +453,10 @@ def test_a_parameter_may_be_left_out_of_what_counts(clock: ManualClock, store: C
     assert store.items["tests#k-2"]["validation"] == WITHOUT_A_QUERY
 
 
-def test_a_parameter_that_is_left_out_of_the_key_is_not_compared_either(
+def test_a_parameter_that_is_excluded_from_the_key_is_not_compared_either(
     clock: ManualClock, store: CountingStore
 ) -> None:
-    """Or a retry with another trace would be a mismatch. A payload of one's own says for itself what is compared."""
+    """Otherwise a retry with another trace id would be a mismatch. A custom payload defines what is compared."""
     key = payload_key(without_query=["trace"])
     api = Api(clock, store, key=key)
     queries = ("amount=5&trace=1", "amount=5&trace=2", "amount=6")
@@ -482,8 +480,8 @@ def test_fields_of_the_payload_do_not_leave_out_the_query_string(clock: ManualCl
     problem(api(request(query="a=2")), 422)
 
 
-def test_the_same_request_may_be_written_in_several_ways(api: Api) -> None:
-    """White space and the order of names do not count, nor other headers."""
+def test_equal_requests_may_be_written_differently(api: Api) -> None:
+    """White space, the order of names and other headers do not matter."""
     api(request(body={"amount": 5, "to": "a"}))
     event = request(headers={"User-Agent": "another"})
     event["body"] = '{ "to":"a",  "amount": 5 }'
@@ -519,10 +517,10 @@ def test_what_counts_of_a_payload_is_for_the_user_to_say(clock: ManualClock, sto
         ({"retry_after_seconds": 60}, 32.9, "1"),
     ],
 )
-def test_a_request_that_still_runs_is_a_conflict_that_says_when_to_come_again(
+def test_a_request_that_still_runs_is_a_conflict_that_says_when_to_retry(
     clock: ManualClock, store: CountingStore, options: dict[str, int], passed_seconds: float, retry_after: str
 ) -> None:
-    """In a second, or as the option says; never later than the lease's end, which is 33 seconds after its start."""
+    """After a second, or as configured; never after the lease's end, 33 seconds after its start."""
     api = Api(clock, store, **options)
     inside = []
 
@@ -608,7 +606,7 @@ def test_an_exception_may_be_the_last_word_and_tells_nothing(clock: ManualClock,
     assert len(api.runs) == 1
 
 
-def test_an_exception_that_could_not_be_recorded_is_not_the_last_word(clock: ManualClock, store: CountingStore) -> None:
+def test_an_exception_that_could_not_be_recorded_is_not_final(clock: ManualClock, store: CountingStore) -> None:
     """The next request may succeed."""
     api = Api(clock, store, on_exception="replay")
 
@@ -665,7 +663,7 @@ def test_a_lost_claim_whose_winner_still_runs_is_a_conflict(
 def test_a_lost_claim_whose_winner_failed_is_no_conflict(
     clock: ManualClock, store: CountingStore, on_exception: str, status: int
 ) -> None:
-    """Nobody is in progress: what there is to say is that it may be asked again, or the winner's failure."""
+    """Nothing is in progress: the response allows a retry, or is the winner's failure."""
     api = Api(clock, store, on_exception=on_exception)
 
     def does(event: dict[str, Any]) -> Any:
@@ -683,8 +681,8 @@ def test_a_lost_claim_whose_winner_failed_is_no_conflict(
     assert store.items["tests#k-1"]["status"] == "FAILED"
 
 
-def test_an_answer_that_is_not_final_is_no_exception_to_replay(clock: ManualClock, store: CountingStore) -> None:
-    """An exception may be the last word where an answer is not."""
+def test_a_response_that_is_not_final_is_not_replayed_as_an_exception(clock: ManualClock, store: CountingStore) -> None:
+    """An exception may be final where a response is not."""
     api = Api(clock, store, on_exception="replay", is_final=lambda status: status < 500)
     answers = iter([{"statusCode": 503, "body": "later"}, {"statusCode": 200, "body": "done"}])
     attempts = []
@@ -700,10 +698,10 @@ def test_an_answer_that_is_not_final_is_no_exception_to_replay(clock: ManualCloc
     assert attempts == [1, 2]
 
 
-def test_a_transaction_that_the_store_did_not_take_is_no_exception_to_replay(
+def test_a_transaction_that_the_store_did_not_apply_is_not_replayed_as_an_exception(
     clock: ManualClock, store: CountingStore
 ) -> None:
-    """It is told that it may be asked again, and so it may."""
+    """The response says that the client may retry, and a retry succeeds."""
 
     @http_endpoint(store, clock=clock, on_exception="replay")
     def handler(event: dict[str, Any], context: object, tx: Transaction) -> Any:
@@ -728,7 +726,7 @@ def test_a_store_that_is_down_is_said_and_nothing_ran(api: Api, store: CountingS
 
 
 def test_an_answer_that_could_not_be_recorded_is_not_given(api: Api, store: CountingStore) -> None:
-    """Tomorrow's would be another."""
+    """A retry would get another response."""
 
     def does(event: dict[str, Any]) -> Any:
         store.down = {"replace", "read"}
@@ -739,10 +737,10 @@ def test_an_answer_that_could_not_be_recorded_is_not_given(api: Api, store: Coun
 
 
 @pytest.mark.parametrize(("seconds", "down"), [(30, {"insert", "read"}), (1, set())])
-def test_who_is_told_503_is_not_told_that_nothing_was_done(
+def test_a_503_does_not_say_that_nothing_was_done(
     api: Api, store: CountingStore, seconds: float, down: set[str]
 ) -> None:
-    """An earlier request with the key may have done it, without its end being recorded: who believed that nothing was
+    """An earlier request with the key may have done it without being recorded: a client that believed that nothing was
     done, and took a new key, would do it twice.
     """
     api.does = lambda event: store.down.update({"replace", "read"}) or ANSWER
@@ -761,7 +759,7 @@ def test_with_too_little_time_nothing_is_begun(api: Api, store: CountingStore) -
 
 
 def test_one_tenant_never_sees_anothers_answer(clock: ManualClock, store: CountingStore) -> None:
-    """However their names and keys are written."""
+    """Whatever their names and keys."""
     api = Api(clock, store, scope=lambda event: event["headers"].get("X-Tenant"))
     for tenant, key in (("a", "k"), ("b", "k"), ("a#k", "k"), ("a", "k#k"), ("a%23k", "k")):
         assert "Idempotency-Replayed" not in api(request(key, headers={"X-Tenant": tenant}))["headers"]
@@ -771,10 +769,10 @@ def test_one_tenant_never_sees_anothers_answer(clock: ManualClock, store: Counti
 
 
 @pytest.mark.parametrize("required", [True, False])
-def test_a_request_of_nobody_is_refused_where_no_key_is_required_as_well(
+def test_a_request_without_a_scope_is_refused_even_if_no_key_is_required(
     clock: ManualClock, store: CountingStore, required: bool
 ) -> None:
-    """A scope may be taken from a header; unprotected runs only what has no key."""
+    """A scope may come from a header; only a request without a key runs unprotected."""
     api = Api(clock, store, scope=header("X-Tenant"), required=required)
     told = problem(api(request()), 400)
 
@@ -783,8 +781,8 @@ def test_a_request_of_nobody_is_refused_where_no_key_is_required_as_well(
     assert told["detail"] == "the request belongs to nobody: the request has no header X-Tenant"
 
 
-def test_a_tenant_whose_name_is_no_text_is_a_tenant(clock: ManualClock, store: CountingStore) -> None:
-    """A client may write a lone surrogate in JSON; it must neither break the answer nor make two tenants one."""
+def test_a_tenant_whose_name_is_not_valid_text_is_a_tenant(clock: ManualClock, store: CountingStore) -> None:
+    """A client may write a lone surrogate in JSON; it must neither break the response nor merge two tenants."""
     api = Api(clock, store, scope=lambda event: json.loads(event["body"])["tenant"], payload=None)
     for tenant in ("\ud800", "\ud801", "%ED%A0%80"):
         assert api(request(body={"tenant": tenant}))["statusCode"] == 201
@@ -800,10 +798,10 @@ def raising(error: BaseException) -> Any:
 
 @pytest.mark.parametrize("option", ["scope", "key"])
 @pytest.mark.parametrize("required", [True, False])
-def test_a_scope_or_a_key_that_raises_is_a_bad_request_and_told_to_the_log_alone(
+def test_a_scope_or_a_key_that_raises_is_a_bad_request_and_only_logged(
     clock: ManualClock, store: CountingStore, option: str, required: bool
 ) -> None:
-    """The client has sent what they do not expect; an error would be Lambda's, and asked again and again."""
+    """The client sent something unexpected; an exception would become Lambda's error, and be retried."""
     stream = io.StringIO()
     logger = Logger(service=f"raising-{option}-{required}", stream=stream)
     raises = raising(KeyError("secret"))
@@ -865,8 +863,8 @@ def test_a_key_may_be_a_callable_of_ones_own(clock: ManualClock, store: Counting
     assert "no key" in problem(api(request(None, {"id": None})), 400)["detail"]
 
 
-def test_an_answer_that_was_not_kept_is_gone(api: Api) -> None:
-    """The effect is done all the same."""
+def test_a_response_that_was_not_kept_is_gone(api: Api) -> None:
+    """The effect is still done."""
     api.does = lambda event: {"statusCode": 200, "body": "x" * 400_000}
     assert len(api(request())["body"]) == 400_000
 
@@ -882,7 +880,7 @@ def test_a_record_of_another_kind_is_left_alone(api: Api, store: CountingStore) 
 
 
 def test_a_transaction_commits_with_the_answer(clock: ManualClock, store: CountingStore) -> None:
-    """And not with one that is not final."""
+    """But not with one that is not final."""
     answers = iter([503, 201])
 
     @http_endpoint(store, clock=clock, is_final=lambda status: status < 500)
@@ -907,10 +905,10 @@ def test_what_is_no_http_request_runs_nothing(api: Api, event: Any) -> None:
     ("status", "described"), [(400, "400 Bad Request"), (409, "409 Conflict"), (503, "503 Service")]
 )
 @pytest.mark.parametrize("form", ["alb", "alb-multi"])
-def test_a_load_balancer_is_told_problems_in_the_form_that_it_takes(
+def test_a_load_balancer_gets_problems_in_its_form(
     clock: ManualClock, store: CountingStore, form: str, status: int, described: str
 ) -> None:
-    """With a description, and with headers where it looks for them: it ignores the other mapping."""
+    """With a status description, and with headers in the mapping that it reads; it ignores the other one."""
     api = Api(clock, store)
     inside: list[dict[str, Any]] = []
     api.does = lambda event: inside.append(Context().run(api, request(form=form))) or ANSWER
@@ -925,8 +923,8 @@ def test_a_load_balancer_is_told_problems_in_the_form_that_it_takes(
 
 
 @pytest.mark.parametrize("form", ["rest", "http", "url"])
-def test_others_are_told_nothing_but_what_they_take(api: Api, form: str) -> None:
-    """A REST API makes a 502 of a field that it does not know."""
+def test_others_get_only_the_fields_that_they_accept(api: Api, form: str) -> None:
+    """A REST API answers 502 to a field that it does not know."""
     assert set(api(request(None, form=form))) == {"statusCode", "headers", "body", "isBase64Encoded"}
 
 

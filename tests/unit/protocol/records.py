@@ -10,7 +10,7 @@ DAY = 24 * 60 * 60
 
 
 def existing(status: str, **changes: object) -> Record:
-    """A record that somebody else wrote, well within its time, with a lease that is over."""
+    """A record of another worker, far from its expiration, with a lease that has ended."""
     made = Record(
         id="k",
         status=status,
@@ -25,5 +25,5 @@ def existing(status: str, **changes: object) -> Record:
 
 
 def by_powertools(status: str, **changes: object) -> Record:
-    """A record as AWS Lambda Powertools writes it: no version, no count, no fingerprint."""
+    """A record as AWS Lambda Powertools writes it: without version, attempts or fingerprint."""
     return existing(status, version=None, attempts=None, validation=None, owner=None, **changes)

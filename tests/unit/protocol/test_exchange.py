@@ -1,4 +1,4 @@
-"""The loop between a transition and a store: what it makes of answers that are lost, refused, throttled or absurd."""
+"""The loop between a transition and a store: how it handles answers that are lost, refused, throttled or invalid."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SECOND = 1000
 
 
 class Script:
-    """A store in memory whose calls meet what the script says, one entry a call; None: what the memory says.
+    """A store in memory whose calls follow a script, one entry a call; None is the memory's own answer.
 
     An entry is an answer for each record of the call, or an exception to raise; `after(entry)` lets the call take
     effect first.
@@ -85,7 +85,7 @@ class Script:
 
 
 class after:  # noqa: N801  # reads like a word: `after([Unknown("time-out")])`
-    """The call takes effect, and then its answer is this."""
+    """The call takes effect and gets this answer."""
 
     def __init__(self, entry: Any) -> None:
         self.entry = entry
@@ -133,7 +133,7 @@ def claimed(store: Script) -> Claimed:
 
 
 def test_a_fresh_claim_is_one_insert() -> None:
-    """One round trip, and the record is ours."""
+    """It takes one round trip."""
     store = Script()
 
     answer = ask_one(store, claim())
@@ -144,7 +144,7 @@ def test_a_fresh_claim_is_one_insert() -> None:
 
 
 def test_many_claims_share_a_request_and_are_answered_each_for_itself() -> None:
-    """One is free, one is done: in the order of the wishes."""
+    """One key is free, one is completed; the answers are in the order of the claims."""
     store = Script()
     there(store, existing("COMPLETED"))
 
@@ -155,7 +155,7 @@ def test_many_claims_share_a_request_and_are_answered_each_for_itself() -> None:
 
 
 def test_a_conflict_that_says_what_is_there_needs_no_read() -> None:
-    """A single insert asks for the old item: one round trip answers whatever it meets."""
+    """A single insert asks for the old item, so one round trip is enough."""
     store = Script()
     there(store, existing("FAILED"))
 
@@ -167,7 +167,7 @@ def test_a_conflict_that_says_what_is_there_needs_no_read() -> None:
 
 
 def test_a_conflict_that_does_not_say_is_settled_by_a_read() -> None:
-    """Neither free nor done until it has been read."""
+    """The key is neither free nor completed until it has been read."""
     store = Script([Conflict(None)])
     there(store, existing("INPROGRESS", in_progress_expiration=START_MS + 5_000))
 
@@ -176,7 +176,7 @@ def test_a_conflict_that_does_not_say_is_settled_by_a_read() -> None:
 
 
 def test_a_claim_whose_answer_was_lost_is_recognised_by_its_own_version() -> None:
-    """The write had taken effect, so the key is ours, and nothing is written again."""
+    """The write has taken effect, so the claim holds and nothing is written again."""
     store = Script(after([LOST]))
 
     answer = ask_one(store, claim())
@@ -187,7 +187,7 @@ def test_a_claim_whose_answer_was_lost_is_recognised_by_its_own_version() -> Non
 
 
 def test_a_claim_that_the_sdk_sent_twice_is_recognised_by_its_own_version() -> None:
-    """The first sending was applied and its answer lost; the second one meets the first."""
+    """The first request was applied and its answer lost; the second one meets its effect."""
     store = Script(after([Conflict(None)]))
 
     assert isinstance(ask_one(store, claim()), Claimed)
@@ -195,7 +195,7 @@ def test_a_claim_that_the_sdk_sent_twice_is_recognised_by_its_own_version() -> N
 
 
 def test_a_write_that_never_arrived_is_read_and_sent_again() -> None:
-    """A lost answer leaves a doubt, and a consistent read settles it."""
+    """After a lost answer the result is unknown until a consistent read."""
     store = Script([LOST])
 
     assert isinstance(ask_one(store, claim()), Claimed)
@@ -206,7 +206,7 @@ DEFECTS = [AttributeError("secret"), OSError("secret"), PermanentError("secret")
 
 
 def is_a_defect(answer: Any, error: Exception) -> bool:
-    """Whether an answer is final and tells the type and the place of what a store raised, and not its text."""
+    """Whether an answer is final, with the type and the place of what a store raised, but not its text."""
     place = rf"the store raised {type(error).__name__} at {__name__}\._call:\d+"
     return isinstance(answer, Unavailable) and not answer.retry and re.match(place, answer.why) is not None
 
@@ -215,7 +215,7 @@ def is_a_defect(answer: Any, error: Exception) -> bool:
 @pytest.mark.parametrize("assumed", [None, Unread(), "replace"], ids=["insert", "read", "replace"])
 @pytest.mark.parametrize("applied", [False, True])
 def test_what_a_store_raises_ends_its_operations_at_once(error: Exception, assumed: Any, applied: bool) -> None:
-    """It is a defect, which no asking mends: nothing is read, nothing sent again, and nothing is thought to be ours."""
+    """It is a defect, which no retry helps: nothing is read or sent again, and no claim is assumed."""
     clock = ManualClock()
     store = Script(after(error) if applied else error)
     if assumed == "replace":
@@ -230,8 +230,8 @@ def test_what_a_store_raises_ends_its_operations_at_once(error: Exception, assum
     assert clock.sleeps == []
 
 
-def test_what_a_store_raises_ends_those_that_it_was_asked_about_and_no_others() -> None:
-    """The insert of two breaks; the read of a third is answered."""
+def test_what_a_store_raises_ends_the_operations_of_that_request_and_no_others() -> None:
+    """The insert of two keys raises; the read of a third is answered."""
     store = Script([existing("COMPLETED")], ValueError())
     wishes: Any = [(claim("a"), None), (Peek(claim("k")), Unread()), (claim("b"), None)]
 
@@ -245,8 +245,8 @@ def test_what_a_store_raises_ends_those_that_it_was_asked_about_and_no_others() 
 
 @pytest.mark.parametrize("answers", [[], [Applied()], [Applied()] * 3], ids=["none", "too few", "too many"])
 @pytest.mark.parametrize("assumed", [None, Unread()], ids=["insert", "read"])
-def test_as_many_answers_as_were_asked_for_or_none_is_believed(answers: list[Any], assumed: Any) -> None:
-    """Which answer is whose cannot be known, and what a store of one's own does wrong must not end the batch."""
+def test_a_wrong_number_of_answers_is_not_believed(answers: list[Any], assumed: Any) -> None:
+    """The answers cannot be matched to the requests; a faulty custom store must not end the batch."""
     store = Script(answers)
 
     told = run([(claim("a"), assumed), (claim("b"), assumed)], store, deadline())
@@ -258,7 +258,7 @@ def test_as_many_answers_as_were_asked_for_or_none_is_believed(answers: list[Any
 @pytest.mark.parametrize("error", DEFECTS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("applied", [False, True])
 def test_a_commit_that_raises_ends_at_once(error: Exception, applied: bool) -> None:
-    """An error of ours or of the arguments would be raised again until the deadline."""
+    """A defect, or an error in the arguments, would be raised again until the deadline."""
     clock = ManualClock()
     store = Script()
     mine = claimed(store)
@@ -272,7 +272,7 @@ def test_a_commit_that_raises_ends_at_once(error: Exception, applied: bool) -> N
 
 
 def test_a_version_is_drawn_for_each_write() -> None:
-    """A claim that was refused once and tried again puts another version, so that the first can still be refused."""
+    """A claim that is retried has a new version, so that a late first request can still be refused."""
     store = Script([THROTTLED], [THROTTLED])
 
     answer = ask_one(store, claim())
@@ -283,7 +283,7 @@ def test_a_version_is_drawn_for_each_write() -> None:
 
 
 def test_only_what_was_throttled_is_sent_again() -> None:
-    """The other 24 of a request have their answer."""
+    """The other 24 of the request have their answers."""
     store = Script([Applied()] * 24 + [THROTTLED])
 
     answers = run([(claim(str(number)), None) for number in range(25)], store, deadline())
@@ -292,8 +292,8 @@ def test_only_what_was_throttled_is_sent_again() -> None:
     assert [len(argument) for _, argument in store.calls] == [25, 1]
 
 
-def test_what_can_never_be_applied_is_not_tried_again() -> None:
-    """Denied access is not mended by asking twice, and nobody waits for it."""
+def test_what_can_never_be_applied_is_not_retried() -> None:
+    """Retrying does not help against denied access, and nothing waits for it."""
     clock = ManualClock()
     store = Script([DENIED])
 
@@ -314,7 +314,7 @@ def test_a_key_that_cannot_be_written_does_not_hold_up_the_others() -> None:
 
 
 def test_what_was_not_read_is_neither_free_nor_done() -> None:
-    """An unprocessed key is asked for again, and the answer is `Unavailable` if it never comes."""
+    """An unprocessed key is read again; if it is never read, the answer is `Unavailable`."""
     store = Script(*[[LOST]] * 100)
 
     answer = ask_one(store, claim(), Unread())
@@ -324,8 +324,8 @@ def test_what_was_not_read_is_neither_free_nor_done() -> None:
     assert "k" not in store.memory.items
 
 
-def test_a_claim_gives_up_after_a_few_tries() -> None:
-    """The message had better come again: nothing has run."""
+def test_a_claim_gives_up_after_a_few_retries() -> None:
+    """Nothing has run, so the message is better delivered again."""
     clock = ManualClock()
     store = Script(*[[THROTTLED]] * 100)
 
@@ -349,7 +349,7 @@ def test_pauses_grow_and_are_bounded() -> None:
 
 
 def test_nothing_pauses_past_the_deadline() -> None:
-    """Where a pause would not end in time, the answer is given at once."""
+    """If a pause would not end in time, the answer is given at once."""
     clock = ManualClock()
     store = Script(*[[THROTTLED]] * 200)
 
@@ -360,7 +360,7 @@ def test_nothing_pauses_past_the_deadline() -> None:
 
 
 def test_endless_contention_ends() -> None:
-    """A wish that loses every race gives up instead of turning for ever."""
+    """A claim that loses every race gives up instead of retrying for ever."""
 
     class Rival(Script):
         def replace(self, changes: Sequence[Change]) -> Any:
@@ -394,7 +394,7 @@ def test_of_two_workers_that_saw_one_stale_record_one_takes_it_over() -> None:
 
 
 def test_a_wrong_guess_costs_a_round_trip_and_does_no_harm() -> None:
-    """Assumed absent, and in truth completed; assumed failed, and in truth vanished."""
+    """The record is assumed absent but completed, or assumed failed but deleted."""
     store = Script()
     there(store, existing("COMPLETED"))
     assert isinstance(ask_one(store, claim()), AlreadyCompleted)
@@ -412,7 +412,7 @@ def test_a_record_that_ttl_deletes_between_conflict_and_read_is_claimed_by_a_new
     assert store.names == ["insert", "read", "insert"]
 
 
-def test_a_look_reads_and_writes_nothing() -> None:
+def test_a_peek_reads_and_writes_nothing() -> None:
     """It says what a claim would have to replace."""
     store = Script()
     failed = existing("FAILED")
@@ -422,8 +422,8 @@ def test_a_look_reads_and_writes_nothing() -> None:
     assert store.names == ["read"]
 
 
-def test_an_expired_lease_is_judged_by_the_time_of_each_turn() -> None:
-    """A pause may be what the other's lease needed to end."""
+def test_an_expired_lease_is_judged_by_the_time_of_each_retry() -> None:
+    """The other worker's lease may end during a pause."""
     clock = ManualClock(fraction=0.99)
     store = Script([LOST], [LOST])
     there(store, existing("INPROGRESS", in_progress_expiration=START_MS + 40))
@@ -439,7 +439,7 @@ def settlement(mine: Claimed) -> Settlement:
 
 
 def test_a_settlement_whose_answer_was_lost_is_settled() -> None:
-    """Its own new version stands: nothing is written twice."""
+    """Its own new version is there: nothing is written twice."""
     store = Script()
     mine = claimed(store)
     store.entries = [after([LOST])]
@@ -451,7 +451,7 @@ def test_a_settlement_whose_answer_was_lost_is_settled() -> None:
 
 
 def test_a_settlement_that_the_sdk_sent_twice_is_settled() -> None:
-    """The second sending meets the first one's version, and what is there says so."""
+    """The second request meets the version that the first one wrote."""
     store = Script()
     mine = claimed(store)
     store.entries = [after([Conflict(None)])]
@@ -460,7 +460,7 @@ def test_a_settlement_that_the_sdk_sent_twice_is_settled() -> None:
 
 
 def test_a_settlement_that_was_throttled_is_sent_again() -> None:
-    """Inside the deadline, as often as it takes."""
+    """Within the deadline, as often as necessary."""
     store = Script()
     mine = claimed(store)
     store.entries = [[THROTTLED]] * 10
@@ -470,7 +470,7 @@ def test_a_settlement_that_was_throttled_is_sent_again() -> None:
 
 @pytest.mark.parametrize("status", ["INPROGRESS", "COMPLETED", "FAILED"])
 def test_a_settlement_whose_claim_was_taken_over_changes_nothing(status: str) -> None:
-    """Whoever lost its claim names a version that is gone."""
+    """A worker that lost its claim names a version that is gone."""
     store = Script()
     mine = claimed(store)
     there(store, existing(status))
@@ -541,7 +541,7 @@ def test_a_commit_whose_answer_was_lost_is_recognised() -> None:
 
 
 def test_a_commit_after_a_lost_claim_writes_nothing_of_the_handlers() -> None:
-    """Together, or not at all."""
+    """Both are written, or neither."""
     store = Script()
     mine = claimed(store)
     there(store, existing("INPROGRESS"))
@@ -552,7 +552,7 @@ def test_a_commit_after_a_lost_claim_writes_nothing_of_the_handlers() -> None:
     assert store.memory.tables.get("T") is None or not store.memory.tables["T"].items
 
 
-def test_a_failed_condition_is_the_answer_and_is_not_tried_again() -> None:
+def test_a_failed_condition_is_the_answer_and_is_not_retried() -> None:
     """It names the action whose condition did not hold."""
     store = Script()
     mine = claimed(store)
@@ -566,7 +566,7 @@ def test_a_failed_condition_is_the_answer_and_is_not_tried_again() -> None:
     assert store.names == ["insert", "commit"]
 
 
-def test_a_commit_that_stays_in_trouble_is_unavailable_and_nothing_of_it_is_visible() -> None:
+def test_a_commit_that_keeps_failing_is_unavailable_and_nothing_of_it_is_visible() -> None:
     """Within the deadline."""
     clock = ManualClock()
     store = Script()
@@ -580,8 +580,8 @@ def test_a_commit_that_stays_in_trouble_is_unavailable_and_nothing_of_it_is_visi
     assert store.memory.tables == {}
 
 
-def test_a_read_that_is_refused_for_good_is_not_tried_again() -> None:
-    """Want of a permission does not mend by waiting, so the answer comes at once."""
+def test_a_read_that_is_refused_for_good_is_not_retried() -> None:
+    """Waiting does not help against a missing permission, so the answer comes at once."""
     store, clock = Script([Unknown("access denied", retry=False)]), ManualClock()
 
     answer = ask_one(store, Peek(claim()), Unread(), by=deadline(clock=clock))

@@ -1,4 +1,4 @@
-"""One namespace, one function: who shares a table, who may not, and how each gets a namespace of its own."""
+"""One namespace, one function: which functions may share a table, and how each gets a namespace of its own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Store = MemoryStore | DynamoDBStore
 
 @pytest.fixture(params=["memory", "dynamodb"])
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    """A store in the namespace `orders`, of a table that nobody has used."""
+    """A store with the namespace `orders`, of an unused table."""
     if request.param == "memory":
         yield MemoryStore("orders")
         return
@@ -63,7 +63,7 @@ once = partial(idempotent, key=by_id, lease_seconds=60)
 
 
 def test_two_functions_of_one_namespace_are_refused_at_set_up_by_name_and_with_the_remedy(store: Store) -> None:
-    """One would be answered the other's result, and do nothing."""
+    """Otherwise one would return the other's result and do nothing."""
     once(store)(charge_card)
 
     with pytest.raises(ValueError, match="one namespace, one function") as caught:
@@ -108,8 +108,8 @@ def test_a_consumer_and_its_step_complete_in_namespaces_of_their_own(store: Stor
     assert [each.status for each in store.read(["orders#o-1", "orders.charge#o-1"]) if each] == ["COMPLETED"] * 2  # type: ignore[union-attr]
 
 
-def test_one_function_under_two_ways_in_counts_as_two(store: Store) -> None:
-    """Stacked, the inner one would meet the outer one's claim."""
+def test_one_function_under_two_decorators_counts_as_two(store: Store) -> None:
+    """If they are stacked, the inner one would meet the outer one's claim."""
     inner = once(store)(charge_card)
     with pytest.raises(ValueError, match=r"charge_card \(sqs_consumer\)"):
         sqs_consumer(store, key=body_field("id"))(inner)
@@ -132,7 +132,7 @@ def test_every_way_in_takes_its_namespace(store: Store) -> None:
 
 
 def made_anew() -> Any:
-    """A function that is defined anew by each call, as a factory or a reloaded module does."""
+    """A new definition of a function for each call, as by a factory or a reloaded module."""
 
     def work(order: dict[str, Any]) -> str:
         return "worked"
@@ -154,7 +154,7 @@ def _made_of(store: Store) -> tuple[Any, ...]:
 
 
 def loaded(path: Path, name: str) -> Any:
-    """A module of that file under that name, as a test of a Lambda handler loads it."""
+    """Load that file as a module of that name, as a test of a Lambda handler does."""
     spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -164,7 +164,7 @@ def loaded(path: Path, name: str) -> Any:
 
 
 def test_a_file_that_is_loaded_under_another_name_has_the_same_functions(store: Store, tmp_path: Path) -> None:
-    """As a test loads a handler by its path, or a program that is started is imported too."""
+    """A test may load a handler by its path; a program may also be imported."""
     source = "def work(order): return 'worked'\n\nother = lambda order: 'other'\n"
     (tmp_path / "app.py").write_text(source)
     (tmp_path / "copy.py").write_text(source)
@@ -195,7 +195,7 @@ def test_two_tables_in_memory_are_two() -> None:
 
 
 def test_two_lambdas_are_two_functions() -> None:
-    """By their lines: they have one name."""
+    """They have the same name, and are told apart by their lines."""
     store = MemoryStore("orders")
     once(store)(lambda order: "one")
     with pytest.raises(ValueError, match="<lambda>"):
@@ -237,7 +237,7 @@ def test_a_store_without_a_namespace_serves_several_consumers() -> None:
 
 
 class Custom:
-    """A store of one's own, with what a `RecordStore` must have and no more; it can be no dictionary's key."""
+    """A custom store with only what a `RecordStore` requires; it is not hashable."""
 
     __slots__ = ("namespace", "table")
     __hash__ = None  # type: ignore[assignment]
@@ -256,7 +256,7 @@ class Custom:
 
 
 def test_a_store_of_ones_own_needs_nothing_more() -> None:
-    """It goes by itself; the remedy is another of it."""
+    """It is identified by itself; the remedy is another instance."""
     store = Custom("orders")
     charge = once(store)(charge_card)  # type: ignore[arg-type]
     assert charge({"id": "1"}) == charge({"id": "1"}) == "charged"
@@ -265,8 +265,8 @@ def test_a_store_of_ones_own_needs_nothing_more() -> None:
     once(Custom("orders"))(reserve_stock)  # type: ignore[arg-type]
 
 
-def test_a_store_in_memory_is_not_kept_for_its_namespaces() -> None:
-    """Tests make them by the thousand."""
+def test_a_store_in_memory_is_not_kept_alive_by_its_namespaces() -> None:
+    """Tests create thousands of them."""
     store = MemoryStore("orders")
     once(store)(charge_card)
     gone = weakref.ref(store)
@@ -304,7 +304,7 @@ def test_a_named_store_in_memory_has_the_same_items_and_tables() -> None:
 
 
 def test_named_stores_share_one_client_that_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever is asked first."""
+    """Whichever is used first."""
     built: list[object] = []
     monkeypatch.setattr("idempotent_receiver.dynamodb.requests.default_client", lambda: built.append(1) or _client())
     store = DynamoDBStore("records", "orders")
@@ -323,7 +323,7 @@ def _client() -> Any:
     ("name", "error"),
     [("", ValueError), ("a#b", ValueError), (None, TypeError), (7, TypeError), ("\ud800", ValueError)],
 )
-def test_a_name_is_held_to_what_a_namespace_is(store: Store, name: Any, error: type[Exception]) -> None:
-    """None is a variable that is not set: it would be nobody's name."""
+def test_a_name_must_be_a_valid_namespace(store: Store, name: Any, error: type[Exception]) -> None:
+    """None comes from a variable that is not set."""
     with pytest.raises(error, match="name"):
         store.named(name)

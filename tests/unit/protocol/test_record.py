@@ -1,4 +1,4 @@
-"""A record and the items of the table, and what a change of it expects to find there."""
+"""A record, its item in the table, and what a change expects to find there."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def test_an_insert_expects_nothing_to_be_there() -> None:
 
 
 def test_a_replacement_names_the_version_that_it_replaces_and_no_more() -> None:
-    """A version says it all."""
+    """The version alone identifies the record."""
     assert Change(existing(Status.INPROGRESS), existing(Status.FAILED)).expected == {"version": "theirs"}
 
 
-def test_a_record_without_a_version_is_unchanged_if_none_has_appeared_and_its_ends_stand() -> None:
-    """There is no version to name, so everything that a writer would touch is named."""
+def test_a_record_without_a_version_is_unchanged_if_status_lease_and_expiration_are() -> None:
+    """There is no version to name, so the change names everything that a writer would change."""
     seen = by_powertools(Status.INPROGRESS, in_progress_expiration=5)
 
     assert Change(existing(Status.INPROGRESS), seen).expected == {
@@ -33,7 +33,7 @@ def test_a_record_without_a_version_is_unchanged_if_none_has_appeared_and_its_en
 
 
 def test_attributes_and_back() -> None:
-    """A record survives the table, and absent attributes stay absent."""
+    """A record is read as it was written, and absent attributes stay absent."""
     full = existing(Status.FAILED, data="1", error="{}", in_progress_expiration=5, execution="arn", input="{}")
     bare = Record(id="k", status="COMPLETED")
 
@@ -43,8 +43,8 @@ def test_attributes_and_back() -> None:
     assert set(attributes(full)) == set(ATTRIBUTES)
 
 
-def test_numbers_may_come_as_decimals_and_other_attributes_are_let_be() -> None:
-    """boto3's resource interface hands out Decimal; a table may hold more than ours."""
+def test_numbers_may_come_as_decimals_and_other_attributes_are_ignored() -> None:
+    """boto3's resource interface returns Decimal; an item may have other attributes."""
     item = {"id": "k", "status": "COMPLETED", "expiration": Decimal(5), "attempts": Decimal("2.0"), "note": "theirs"}
 
     assert from_attributes(item) == Record(id="k", status="COMPLETED", expiration=5, attempts=2)
@@ -63,14 +63,14 @@ def test_numbers_may_come_as_decimals_and_other_attributes_are_let_be() -> None:
     ],
 )
 def test_an_attribute_of_a_foreign_type_is_named(attribute: dict[str, object]) -> None:
-    """For people who have to mend it."""
+    """The name helps whoever must repair it."""
     seen = from_attributes({"id": "k", "status": "COMPLETED"} | attribute)
 
     assert seen.unreadable == f"unexpected type of {next(iter(attribute))}"
 
 
 def test_the_size_is_dynamodbs() -> None:
-    """Names and values in UTF-8; a number takes a byte for two digits and one more."""
+    """It counts names and values in UTF-8; a number takes one byte for two digits, and one more."""
     seen = Record(id="é", status="FAILED", attempts=123)
 
     assert seen.size_bytes == len("id") + 2 + len("status") + len("FAILED") + len("attempts") + 3

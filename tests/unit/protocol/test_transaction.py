@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def test_each_method_asks_for_one_action_in_order() -> None:
-    """With the arguments of TransactWriteItems, as they are."""
+    """With the arguments of TransactWriteItems, unchanged."""
     tx = Transaction()
     tx.put(TableName="T", Item={"id": "1"}, ConditionExpression="attribute_not_exists(id)")
     tx.update(TableName="T", Key={"id": "2"}, UpdateExpression="SET a = :a", ExpressionAttributeValues={":a": 1})
@@ -41,14 +41,14 @@ def test_each_method_asks_for_one_action_in_order() -> None:
         ("check", {"TableName": "T", "Key": {}}, "ConditionExpression"),
     ],
 )
-def test_what_an_action_needs_is_asked_for_at_once(method: str, arguments: dict[str, Any], missing: str) -> None:
-    """Where the handler's author sees it."""
+def test_a_missing_argument_is_refused_at_once(method: str, arguments: dict[str, Any], missing: str) -> None:
+    """At the call, where the handler's author sees it."""
     with pytest.raises(TypeError, match=missing):
         getattr(Transaction(), method)(**arguments)
 
 
 def test_the_hundredth_action_is_refused() -> None:
-    """DynamoDB takes a hundred, and one is the record's own."""
+    """DynamoDB allows a hundred, and one is the record's own."""
     tx = Transaction()
     for number in range(MOST_ACTIONS):
         tx.delete(TableName="T", Key={"id": str(number)})
@@ -59,7 +59,7 @@ def test_the_hundredth_action_is_refused() -> None:
 
 
 def test_a_failed_condition_is_what_the_handler_says_or_a_retryable_failure() -> None:
-    """It names its table and nothing of its values."""
+    """It names its table and none of its values."""
     said = PermanentError("overdrawn")
     tx = Transaction()
     tx.delete(TableName="T", Key={"id": "secret"}, otherwise=said)
@@ -72,7 +72,7 @@ def test_a_failed_condition_is_what_the_handler_says_or_a_retryable_failure() ->
 
 @pytest.mark.parametrize("otherwise", [PermanentError, "overdrawn", 7])
 def test_otherwise_must_be_an_error(otherwise: Any) -> None:
-    """A class or a text would silently be tried again for ever."""
+    """A class or a string would silently be retried for ever."""
     with pytest.raises(TypeError, match="otherwise"):
         Transaction().delete(TableName="T", Key={"id": "1"}, otherwise=otherwise)
 
@@ -96,14 +96,14 @@ def test_an_argument_that_dynamodb_does_not_know_is_refused_at_once() -> None:
 
 
 def put(**item: Any) -> Any:
-    """The item that a transaction holds once it was given this one."""
+    """The item as a transaction keeps it."""
     tx = Transaction()
     tx.put(TableName="T", Item=item)
     return tx.actions[0].arguments["Item"]
 
 
 def test_a_dict_that_is_filled_anew_for_each_action_is_as_many_values() -> None:
-    """What a handler does to its dicts after the call changes nothing: keys, items, names and values alike."""
+    """Changing a dict after the call has no effect on the keys, items, names or values of the action."""
     tx, key, names, values, item = Transaction(), {"id": ""}, {"#a": ""}, {":a": 0}, {"id": "", "lines": [{"n": 0}]}
     for number, name in enumerate("xy"):
         key["id"], names["#a"], values[":a"], item["id"] = name, name, number, name
@@ -134,7 +134,7 @@ class Size(IntEnum):
 
 
 class Money(Decimal):
-    """A subclass of a user's."""
+    """A user's subclass."""
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ class Money(Decimal):
     ids=lambda value: f"{type(value).__name__}",
 )
 def test_every_plain_value_is_kept_as_the_plain_value_that_it_is(given: object, kept: object) -> None:
-    """And of exactly that type, so that a test reads from memory what DynamoDB would give."""
+    """And of exactly that type, so that the store in memory returns what DynamoDB would."""
     held = put(id="1", value=given)["value"]
 
     assert held == kept
@@ -180,7 +180,7 @@ def types_in(value: Any) -> Any:
 
 
 class Other:
-    """Something of a user's, which tells a secret to whoever prints it."""
+    """A user's object that shows a secret when it is printed."""
 
     def __repr__(self) -> str:
         return "4111-1111"
@@ -209,8 +209,8 @@ class Other:
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
 )
-def test_what_is_no_plain_value_is_refused_at_the_call_with_its_place(value: object, told: str) -> None:
-    """With the action, the argument and the path in it, and never with the value."""
+def test_a_value_that_is_not_plain_is_refused_at_the_call_with_its_place(value: object, told: str) -> None:
+    """With the action, the argument and the path, but never the value."""
     tx = Transaction()
 
     with pytest.raises(TypeError, match=rf"a transaction's Put: {told}") as caught:
@@ -221,7 +221,7 @@ def test_what_is_no_plain_value_is_refused_at_the_call_with_its_place(value: obj
 
 
 class Spelt(str):
-    """A name that knows how often it was put into words."""
+    """A name that counts how often it was formatted."""
 
     __slots__ = ("times",)
     times: int
@@ -231,8 +231,8 @@ class Spelt(str):
         return str.__str__(self)
 
 
-def test_a_value_s_place_is_put_into_words_only_where_it_is_refused() -> None:
-    """Else a long name over a long list, in a sender's body that is stored as it is, would cost their product."""
+def test_a_values_place_is_formatted_only_if_it_is_refused() -> None:
+    """Otherwise a long name over a long list, in a stored body, would cost their product."""
     name = Spelt("n" * 1000)
     name.times = 0
 
@@ -244,8 +244,8 @@ def test_a_value_s_place_is_put_into_words_only_where_it_is_refused() -> None:
     assert name.times == 1
 
 
-def test_a_float_to_compare_with_is_refused_at_the_call_too() -> None:
-    """Every argument is looked at, not items alone."""
+def test_a_float_in_a_condition_is_refused_at_the_call_too() -> None:
+    """Every argument is checked, not only items."""
     with pytest.raises(TypeError, match=r"a transaction's Update: ExpressionAttributeValues\.:x is a float"):
         Transaction().update(
             TableName="T", Key={"id": "1"}, UpdateExpression="SET a = :x", ExpressionAttributeValues={":x": 0.5}
@@ -269,7 +269,7 @@ def holding_itself() -> Any:
     "value", [nested(MOST_LEVELS + 1), nested(100_000), holding_itself()], ids=["33", "many", "cycle"]
 )
 def test_what_nests_too_deep_is_refused_at_the_call(value: object) -> None:
-    """DynamoDB nests 32 levels; what holds itself has no end."""
+    """DynamoDB allows 32 levels; a value that contains itself has no end."""
     with pytest.raises(ValueError, match=r"a transaction's Put: Item\.value.* nests more than 32 levels") as caught:
         put(id="1", value=value)
 
@@ -277,7 +277,7 @@ def test_what_nests_too_deep_is_refused_at_the_call(value: object) -> None:
 
 
 def test_32_levels_are_kept() -> None:
-    """As many as DynamoDB nests."""
+    """DynamoDB's limit."""
     assert put(id="1", value=nested(MOST_LEVELS))["value"] == nested(MOST_LEVELS)
 
 
@@ -307,7 +307,7 @@ def test_all_that_an_action_takes_is_taken() -> None:
 @pytest.mark.parametrize("argument", GOOD)
 @pytest.mark.parametrize("given", [None, 7, ["#a"], b"T", Other()], ids=lambda given: type(given).__name__)
 def test_an_argument_of_another_type_is_refused_at_the_call(argument: str, given: object) -> None:
-    """A variable that is not set is None, and None says neither no table nor no condition."""
+    """None comes from a variable that is not set; it does not mean no table or no condition."""
     kind = "None" if given is None else type(given).__name__
 
     with pytest.raises(TypeError, match=rf"a transaction's Update: {argument} (is|takes) .*{kind}") as caught:
@@ -329,8 +329,8 @@ def test_an_argument_of_another_type_is_refused_at_the_call(argument: str, given
         ("ReturnValuesOnConditionCheckFailure", ""),
     ],
 )
-def test_an_argument_that_is_empty_or_another_word_is_refused_at_the_call(argument: str, given: object) -> None:
-    """An empty condition is none, and an empty name is a variable that was set to nothing."""
+def test_an_argument_that_is_empty_or_invalid_is_refused_at_the_call(argument: str, given: object) -> None:
+    """An empty condition checks nothing, and an empty name comes from an empty variable."""
     with pytest.raises(ValueError, match=rf"a transaction's Update: {argument} takes "):
         update(**{argument: given})
 
@@ -340,8 +340,8 @@ def test_an_empty_item_is_refused_at_the_call() -> None:
         Transaction().put(TableName="T", Item={})
 
 
-def test_a_placeholder_stands_for_a_text() -> None:
-    """ExpressionAttributeNames are names by names, nothing else."""
+def test_a_placeholder_stands_for_a_string() -> None:
+    """ExpressionAttributeNames maps strings to strings."""
     with pytest.raises(TypeError, match=r"ExpressionAttributeNames\.#a takes a str; it is an int"):
         update(ExpressionAttributeNames={"#a": 1})
 
@@ -360,8 +360,8 @@ def test_a_placeholder_stands_for_a_text() -> None:
     ids=repr,
 )
 @pytest.mark.parametrize("method", ["update", "delete", "check"])
-def test_what_can_be_no_key_is_refused_at_the_call(method: str, part: object, error: type[Exception]) -> None:
-    """None is a variable that is not set, and {"S": ...} what boto3's client takes instead."""
+def test_a_value_that_cannot_be_a_key_is_refused_at_the_call(method: str, part: object, error: type[Exception]) -> None:
+    """None comes from a variable that is not set; {"S": ...} is the form of boto3's client."""
     wanted: dict[str, Any] = {"update": {"UpdateExpression": "REMOVE a"}, "check": {"ConditionExpression": "a = b"}}
     tx = Transaction()
 
@@ -380,7 +380,7 @@ def test_a_key_is_a_str_a_number_or_bytes(part: object) -> None:
 
 
 def test_a_sealed_transaction_takes_nothing_more() -> None:
-    """Whoever still holds it is told, each time, and what was committed stays as it was."""
+    """Each call raises, and what was committed does not change."""
     tx = Transaction()
     tx.delete(TableName="T", Key={"id": "1"})
     sealed = tx.seal()
@@ -400,7 +400,7 @@ def test_a_sealed_transaction_takes_nothing_more() -> None:
 
 
 def test_an_action_that_is_under_way_when_its_transaction_is_sealed_is_refused() -> None:
-    """It is in what is committed, or its caller is told: never neither."""
+    """Either it is committed or its call raises."""
     tx = Transaction()
 
     class Late(dict[str, Any]):

@@ -42,23 +42,23 @@ def change_of(transition: Claim | Settlement, seen: Record | None, version: str 
     return change
 
 
-def held(seen: Record | None = None, **changes: object) -> Claimed:
-    """A claim of ours that the store has applied."""
-    wish = claim(**changes)
-    return wish.applied(change_of(wish, seen, "claim-version"))
+def applied_claim(seen: Record | None = None, **changes: object) -> Claimed:
+    """A claim of this worker that the store has applied."""
+    wanted = claim(**changes)
+    return wanted.applied(change_of(wanted, seen, "claim-version"))
 
 
-# The table, row by row.
+# The decision table, row by row.
 
 
 def test_what_is_not_there_may_be_claimed() -> None:
-    """Nothing under the key: an insert."""
+    """There is nothing under the key, so the claim is an insert."""
     assert decided(None) == Claimable(None)
 
 
 @pytest.mark.parametrize("status", [*Status, "SOMETHING_NEWER", ""])
 def test_a_record_past_its_expiration_counts_as_absent_whatever_it_says(status: str) -> None:
-    """DynamoDB deletes days late, so the attribute decides, before anything else is looked at."""
+    """DynamoDB deletes up to days late, so the attribute decides, before anything else."""
     expired = existing(status, expiration=NOW, validation="another's", in_progress_expiration=NOW_MS + 60_000)
 
     assert decided(expired) == Claimable(expired)
@@ -66,14 +66,14 @@ def test_a_record_past_its_expiration_counts_as_absent_whatever_it_says(status: 
 
 @pytest.mark.parametrize(("expiration", "free"), [(NOW - 1, True), (NOW, True), (NOW + 1, False)])
 def test_a_record_expires_at_its_expiration_and_not_before(expiration: int, free: bool) -> None:
-    """At the very second it is over."""
+    """In the second of its expiration it has expired."""
     done = existing(Status.COMPLETED, expiration=expiration)
 
     assert decided(done) == (Claimable(done) if free else AlreadyCompleted(done))
 
 
 def test_a_record_without_an_expiration_never_expires() -> None:
-    """Zero is a time, and absent is not zero."""
+    """Zero is a time, and an absent expiration is not zero."""
     assert decided(existing(Status.COMPLETED, expiration=None)) == AlreadyCompleted(
         existing(Status.COMPLETED, expiration=None)
     )
@@ -82,26 +82,26 @@ def test_a_record_without_an_expiration_never_expires() -> None:
 
 @pytest.mark.parametrize("status", ["EXPIRED", "inprogress", "", "SOMETHING_NEWER"])
 def test_an_unknown_status_is_unreadable(status: str) -> None:
-    """A newer version's record, or an operator's edit, is neither free nor done."""
+    """The record of a newer version, or an operator's edit, is neither free nor completed."""
     assert isinstance(decided(existing(status)), Unreadable)
 
 
 def test_a_claim_without_any_end_is_unreadable() -> None:
-    """Without lease and expiration nobody can say when it is over."""
+    """Without lease and expiration it is not known when it ends."""
     endless = existing(Status.INPROGRESS, in_progress_expiration=None, expiration=None)
 
     assert isinstance(decided(endless), Unreadable)
 
 
 def test_foreign_types_are_unreadable_even_where_the_status_is_known() -> None:
-    """What an operator has written as another type is not guessed at."""
+    """A value of another type, written by an operator, is not guessed."""
     seen = from_attributes({"id": "k", "status": "COMPLETED", "expiration": "soon"})
 
     assert isinstance(decided(seen), Unreadable)
 
 
 def test_unreadable_goes_before_mismatch() -> None:
-    """What cannot be read is not compared either."""
+    """A record that cannot be read is not compared."""
     assert isinstance(decided(existing("SOMETHING_NEWER", validation="another's")), Unreadable)
 
 
@@ -114,7 +114,7 @@ def test_another_payload_under_the_key_is_a_mismatch_in_any_status(status: Statu
 
 
 def test_mismatch_goes_before_ones_own_version() -> None:
-    """Even a version of our own does not make another payload ours."""
+    """The worker's own version does not make another payload its own."""
     seen = existing(Status.INPROGRESS, version="mine", validation="another's")
 
     assert isinstance(decided(seen, wrote=("mine",)), OtherPayload)
@@ -127,14 +127,14 @@ def test_a_payload_is_only_compared_where_both_sides_know_one(stored: str | None
 
 
 def test_what_is_completed_is_done() -> None:
-    """The stored record comes with the answer."""
+    """The answer has the stored record."""
     done = existing(Status.COMPLETED, data='{"receipt":1}')
 
     assert decided(done) == AlreadyCompleted(done)
 
 
 def test_completed_goes_before_ones_own_version() -> None:
-    """A claim never takes a completed record for its own claim."""
+    """A claim never mistakes a completed record for its own claim."""
     done = existing(Status.COMPLETED, version="mine")
 
     assert decided(done, wrote=("mine",)) == AlreadyCompleted(done)
@@ -142,7 +142,7 @@ def test_completed_goes_before_ones_own_version() -> None:
 
 @pytest.mark.parametrize("lease", [NOW_MS - 1, NOW_MS + 60_000])
 def test_the_version_that_this_claim_wrote_is_its_own_claim(lease: int) -> None:
-    """The answer to our write had been lost; its lease does not matter, and it is not in somebody else's progress."""
+    """The answer to its write was lost. Its lease does not matter; it is not held elsewhere."""
     seen = existing(Status.INPROGRESS, version="mine", in_progress_expiration=lease)
 
     answer = decided(seen, wrote=("earlier", "mine"))
@@ -166,8 +166,8 @@ def test_a_lease_of_zero_is_a_lease_that_is_over() -> None:
     assert decided(seen) == Claimable(seen)
 
 
-def test_failures_are_answers_where_the_way_in_says_so() -> None:
-    """And elsewhere they are tried again."""
+def test_failures_are_answers_if_the_claim_says_so() -> None:
+    """Otherwise they are retried."""
     failed = existing(Status.FAILED)
 
     assert decided(failed, failures_are_answers=True) == AlreadyFailed(failed)
@@ -175,7 +175,7 @@ def test_failures_are_answers_where_the_way_in_says_so() -> None:
 
 
 def test_an_orphan_is_claimable_even_where_failures_are_answers() -> None:
-    """Nobody has failed there yet."""
+    """No attempt has failed there."""
     orphan = existing(Status.INPROGRESS)
 
     assert decided(orphan, failures_are_answers=True) == Claimable(orphan)
@@ -185,14 +185,14 @@ def test_an_orphan_is_claimable_even_where_failures_are_answers() -> None:
 
 
 def test_a_claim_of_powertools_without_a_lease_lasts_until_its_expiration() -> None:
-    """Without a context it writes no lease, so the record's own end is the claim's."""
+    """Without a context Powertools writes no lease, so the claim ends at the record's expiration."""
     seen = by_powertools(Status.INPROGRESS, in_progress_expiration=None)
 
     assert decided(seen) == HeldElsewhere((NOW + DAY) * 1000)
 
 
 def test_a_claim_of_powertools_is_taken_over_once_its_lease_is_over() -> None:
-    """And counts as somebody else's start."""
+    """It counts as an earlier attempt."""
     seen = by_powertools(Status.INPROGRESS)
 
     change = change_of(claim(), seen)
@@ -209,13 +209,13 @@ def test_what_powertools_completed_is_done() -> None:
 
 @pytest.mark.parametrize("seen", [None, existing("FAILED"), existing("INPROGRESS"), existing("FAILED", expiration=NOW)])
 def test_every_write_puts_a_fresh_version(seen: Record | None) -> None:
-    """The version given is the one written, never the one seen."""
+    """It writes the version that it is given, never the one that it has seen."""
     assert change_of(claim(), seen, "fresh").new.version == "fresh"
 
 
 @pytest.mark.parametrize("seen", [existing("FAILED"), existing("INPROGRESS"), existing("COMPLETED", expiration=NOW)])
 def test_every_write_but_the_first_replaces_what_was_seen(seen: Record) -> None:
-    """That is the lock of a take-over."""
+    """So two take-overs cannot both succeed."""
     assert change_of(claim(), seen).seen is seen
 
 
@@ -223,7 +223,7 @@ def test_every_write_but_the_first_replaces_what_was_seen(seen: Record) -> None:
 
 
 def test_a_claim_writes_its_lease_its_owner_its_fingerprint_and_the_retention() -> None:
-    """And nothing of what was there before: neither result nor error."""
+    """It keeps neither the result nor the error of an earlier attempt."""
     seen = existing(Status.FAILED, data="1", error="{}", validation=None)
 
     assert change_of(claim(), seen, "fresh").new == Record(
@@ -250,7 +250,7 @@ def test_a_claim_writes_its_lease_its_owner_its_fingerprint_and_the_retention() 
     ],
 )
 def test_attempts_count_how_often_the_handler_may_have_started(seen: Record | None, attempts: int) -> None:
-    """Anew where the old record had expired; a released claim did not count."""
+    """The count starts anew after an expired record, and a released claim does not count."""
     assert change_of(claim(), seen).new.attempts == attempts
 
 
@@ -264,13 +264,13 @@ def test_attempts_count_how_often_the_handler_may_have_started(seen: Record | No
         (by_powertools("INPROGRESS"), True),
     ],
 )
-def test_taken_over_is_what_somebody_held_and_never_settled(over: Record | None, taken: bool) -> None:
-    """A released record has no owner; Powertools names none ever."""
-    assert held(over).taken_over is taken
+def test_a_claim_that_was_never_settled_is_taken_over(over: Record | None, taken: bool) -> None:
+    """A released record has no owner; Powertools never writes one."""
+    assert applied_claim(over).taken_over is taken
 
 
-def test_a_look_decides_and_never_writes() -> None:
-    """It answers what would have to be replaced."""
+def test_a_peek_decides_and_never_writes() -> None:
+    """It returns the record that a claim would replace."""
     seen = existing(Status.FAILED)
     look = Peek(claim())
 
@@ -281,12 +281,12 @@ def test_a_look_decides_and_never_writes() -> None:
         look.applied(Change(seen, None))
 
 
-# Settling.
+# Settlements.
 
 
 def test_completing_keeps_the_result_and_ends_the_lease() -> None:
-    """The fingerprint, the owner and the count stay."""
-    mine = held()
+    """The fingerprint, the owner and the count stay as they are."""
+    mine = applied_claim()
 
     change = change_of(transitions.complete(mine, '{"receipt":1}'), mine.record)
 
@@ -305,7 +305,7 @@ def test_completing_keeps_the_result_and_ends_the_lease() -> None:
 
 def test_failing_keeps_the_error_and_the_fingerprint_of_what_started() -> None:
     """Another payload under this key stays a mismatch."""
-    mine = held(existing(Status.FAILED, attempts=2))
+    mine = applied_claim(existing(Status.FAILED, attempts=2))
 
     new = change_of(transitions.fail(mine, '{"type":"Boom"}'), mine.record).new
 
@@ -315,7 +315,7 @@ def test_failing_keeps_the_error_and_the_fingerprint_of_what_started() -> None:
 
 def test_what_failed_before_its_handler_started_keeps_no_fingerprint_and_does_not_count() -> None:
     """A body that did not validate may be corrected under the same key."""
-    mine = held()
+    mine = applied_claim()
 
     new = change_of(transitions.fail(mine, "{}", started=False), mine.record).new
 
@@ -323,8 +323,8 @@ def test_what_failed_before_its_handler_started_keeps_no_fingerprint_and_does_no
 
 
 def test_releasing_ends_the_lease_now_for_everybody() -> None:
-    """No owner, no fingerprint, no attempt: as if it had not been claimed."""
-    mine = held()
+    """It has no owner, no fingerprint and no attempt, as if it had not been claimed."""
+    mine = applied_claim()
     new = change_of(transitions.release(mine, NOW_MS), mine.record).new
 
     assert (new.status, new.owner, new.validation, new.attempts) == ("INPROGRESS", None, None, 0)
@@ -333,8 +333,8 @@ def test_releasing_ends_the_lease_now_for_everybody() -> None:
 
 @pytest.mark.parametrize("settle", ["release", "fail"])
 def test_not_starting_a_second_attempt_does_not_forget_the_payload_of_the_first(settle: str) -> None:
-    """The first one's handler had started: another payload under its key is a mismatch as long as the record lasts."""
-    mine = held(existing(Status.FAILED, attempts=1))
+    """The first one's handler had started, so another payload stays a mismatch as long as the record exists."""
+    mine = applied_claim(existing(Status.FAILED, attempts=1))
     settlement = (
         transitions.release(mine, NOW_MS) if settle == "release" else transitions.fail(mine, "{}", started=False)
     )
@@ -347,11 +347,15 @@ def test_not_starting_a_second_attempt_does_not_forget_the_payload_of_the_first(
 
 @pytest.mark.parametrize(
     "settlement",
-    [transitions.complete(held(), "1"), transitions.fail(held(), "{}"), transitions.release(held(), NOW_MS)],
+    [
+        transitions.complete(applied_claim(), "1"),
+        transitions.fail(applied_claim(), "{}"),
+        transitions.release(applied_claim(), NOW_MS),
+    ],
     ids=["complete", "fail", "release"],
 )
 def test_every_settlement_renews_the_retention(settlement: Settlement) -> None:
-    """From now on, in whole seconds, as TTL wants it."""
+    """From now on, in whole seconds, as TTL requires."""
     later = NOW_MS + 90_500
 
     change = settlement.step(settlement.held, (), later, "fresh")
@@ -364,10 +368,12 @@ def test_every_settlement_renews_the_retention(settlement: Settlement) -> None:
 @pytest.mark.parametrize("retention", [1, 60, DAY])
 @pytest.mark.parametrize("lease_ms", [1, 999, 1000, 60_001, 900_000])
 def test_a_record_never_expires_before_its_lease(lease_ms: int, retention: int) -> None:
-    """Whoever met it meanwhile would take it for absent: the expiration stands before the lease in the table."""
-    wish = claim(lease_until_ms=NOW_MS + lease_ms, retention_seconds=retention)
-    written = [change_of(wish, seen).new for seen in (None, existing("FAILED"), existing("COMPLETED", expiration=NOW))]
-    mine = held(retention_seconds=retention)
+    """Otherwise it would count as absent, because the expiration is checked before the lease."""
+    wanted = claim(lease_until_ms=NOW_MS + lease_ms, retention_seconds=retention)
+    written = [
+        change_of(wanted, seen).new for seen in (None, existing("FAILED"), existing("COMPLETED", expiration=NOW))
+    ]
+    mine = applied_claim(retention_seconds=retention)
     written.append(change_of(transitions.hand_over(mine, "arn:1", NOW_MS + lease_ms), mine.record).new)
     written.append(change_of(transitions.release(mine, NOW_MS + 1), mine.record).new)
 
@@ -380,8 +386,8 @@ def test_a_record_never_expires_before_its_lease(lease_ms: int, retention: int) 
 
 @pytest.mark.scenario("S10", mutant="a record expires before its lease")
 def test_a_live_lease_is_honoured_to_its_end_however_short_the_retention() -> None:
-    """An answer that is kept for a second, of a call that may run for a quarter of an hour."""
-    seen = held(lease_until_ms=NOW_MS + 900_500, retention_seconds=1).record
+    """A result that is kept for a second, of a call that may run for a quarter of an hour."""
+    seen = applied_claim(lease_until_ms=NOW_MS + 900_500, retention_seconds=1).record
 
     assert decide(seen, claim(), (), NOW_MS + 900_499) == HeldElsewhere(NOW_MS + 900_500)
     assert isinstance(decide(seen, claim(), (), NOW_MS + 900_500), Claimable)
@@ -389,17 +395,17 @@ def test_a_live_lease_is_honoured_to_its_end_however_short_the_retention() -> No
 
 @pytest.mark.parametrize("after_ms", [0, 1, 999])
 def test_a_record_is_kept_for_all_of_its_retention(after_ms: int) -> None:
-    """Expirations are whole seconds: the next one counts, or a second's retention could be a millisecond."""
-    mine = held(retention_seconds=1)
+    """Expirations are whole seconds and round up, or a retention of a second could last a millisecond."""
+    mine = applied_claim(retention_seconds=1)
     done = transitions.complete(mine, "1").change(NOW_MS + after_ms, "fresh").new
 
     assert not done.expired(NOW_MS + after_ms + 999)
     assert done.expired(NOW_MS + after_ms + 2000)
 
 
-def test_a_settlement_whose_own_version_stands_is_settled() -> None:
-    """The answer to its write had been lost."""
-    mine = held()
+def test_a_settlement_whose_own_version_is_there_is_settled() -> None:
+    """The answer to its write was lost."""
+    mine = applied_claim()
     written = change_of(transitions.complete(mine, "1"), mine.record, "written").new
 
     assert transitions.complete(mine, "1").step(written, ("written",), NOW_MS, "next") == Settled(written)
@@ -407,8 +413,10 @@ def test_a_settlement_whose_own_version_stands_is_settled() -> None:
 
 @pytest.mark.parametrize("found", [None, existing("INPROGRESS"), existing("COMPLETED"), by_powertools("COMPLETED")])
 def test_a_settlement_whose_version_is_gone_has_lost_its_claim(found: Record | None) -> None:
-    """Whatever is there instead stays, and what has vanished is not resurrected."""
-    assert transitions.complete(held(), "1").step(found, ("never-written",), NOW_MS, "next") == ClaimLost(found)
+    """It changes no other record, and does not restore a deleted one."""
+    assert transitions.complete(applied_claim(), "1").step(found, ("never-written",), NOW_MS, "next") == ClaimLost(
+        found
+    )
 
 
 @pytest.mark.parametrize(
@@ -421,14 +429,14 @@ def test_a_settlement_whose_version_is_gone_has_lost_its_claim(found: Record | N
         (existing("COMPLETED", unreadable="unexpected type of data"), False),
     ],
 )
-def test_a_lost_claim_knows_whether_the_effect_is_done_all_the_same(found: Record | None, completed: bool) -> None:
-    """Only a readable record that says so counts."""
+def test_a_lost_claim_knows_whether_the_effect_is_done(found: Record | None, completed: bool) -> None:
+    """Only if there is a readable record that is completed."""
     assert ClaimLost(found).completed is completed
 
 
 def test_a_commit_sends_the_very_same_change_each_time() -> None:
     """A transaction's token allows one content, so the version is drawn once."""
-    mine = held()
+    mine = applied_claim()
     drawn = transitions.complete(mine, "1").change(NOW_MS, "drawn")
     transition = Commit(drawn)
 
@@ -447,8 +455,8 @@ def test_a_commit_sends_the_very_same_change_each_time() -> None:
 
 
 def test_a_claim_for_a_workflow_keeps_what_to_start_until_it_is_handed_over() -> None:
-    """Whoever finds it orphaned before that can start it; after that nobody needs to."""
-    mine = held(input='{"amount": 1}')
+    """Until then, whoever finds it orphaned can start the execution; afterwards nobody needs to."""
+    mine = applied_claim(input='{"amount": 1}')
     assert mine.record.input == '{"amount": 1}'
 
     handed = transitions.hand_over(mine, "arn:1", NOW_MS + 7_200_000).change(NOW_MS, "fresh").new
@@ -474,10 +482,10 @@ def conclusion(**changes: object) -> transitions.Conclusion:
 
 @pytest.mark.parametrize("execution", [None, "arn:1"])
 @pytest.mark.parametrize("lease", [NOW_MS - 1, NOW_MS + 1])
-def test_an_execution_concludes_a_record_in_progress_that_is_its_own_or_nobodys(
+def test_an_execution_concludes_a_record_in_progress_that_is_its_own_or_has_no_execution(
     execution: str | None, lease: int
 ) -> None:
-    """Whether its lease is over does not matter: nobody has taken it over."""
+    """Its lease does not matter, because nobody has taken it over."""
     seen = existing(Status.INPROGRESS, in_progress_expiration=lease, execution=execution, input="{}")
     change = conclusion().step(seen, (), NOW_MS, "fresh")
     assert isinstance(change, Change)
@@ -509,7 +517,7 @@ def test_a_conclusion_whose_answer_was_lost_is_recognised() -> None:
 
 
 def test_a_failure_may_be_revised_by_whoever_names_its_version() -> None:
-    """Once a person has put right what it tells of; a completion never."""
+    """Once an operator has corrected its cause. A completion is never revised."""
     failed = existing(Status.FAILED, execution="arn:1", error="{}", version="v7")
     change = conclusion(outcome=transitions.failed('{"type": "ABORTED"}'), revises="v7").step(
         failed, (), NOW_MS, "fresh"
@@ -522,12 +530,12 @@ def test_a_failure_may_be_revised_by_whoever_names_its_version() -> None:
 
 
 def test_an_item_without_a_status_is_unreadable() -> None:
-    """It is somebody else's item."""
+    """It is another program's item."""
     assert isinstance(decided(from_attributes({"id": "k"})), Unreadable)
 
 
 def test_every_combination_has_exactly_the_answer_of_the_first_row_that_fits() -> None:
-    """The whole table against a second telling of it, over every combination of what it looks at."""
+    """Compares the table with a second implementation, over every combination of its inputs."""
     statuses = [*Status, "SOMETHING_NEWER"]
     leases, expirations = [None, NOW_MS - 1, NOW_MS, NOW_MS + 1], [None, NOW, NOW + 1]
     prints, versions = [None, "ours", "another's"], [None, "mine", "theirs"]
@@ -538,10 +546,10 @@ def test_every_combination_has_exactly_the_answer_of_the_first_row_that_fits() -
         ends = {"expiration": expiration, "in_progress_expiration": lease}
         seen = Record(id="k", status=status, version=version, validation=stored, **ends)
         answer = decided(seen, ("mine",), failures_are_answers=answers)
-        assert type(answer) is _second_telling(seen, answers), seen
+        assert type(answer) is _second_implementation(seen, answers), seen
 
 
-def _second_telling(seen: Record, failures_are_answers: bool) -> type:
+def _second_implementation(seen: Record, failures_are_answers: bool) -> type:
     until = seen.in_progress_expiration
     if until is None and seen.expiration is not None:
         until = seen.expiration * 1000
@@ -559,8 +567,8 @@ def _second_telling(seen: Record, failures_are_answers: bool) -> type:
 
 
 @pytest.mark.parametrize("item", [{"id": "k", "expiration": NOW - 1}, {"id": "k", "status": "FAILED", "version": 7}])
-def test_what_is_no_record_at_all_is_unreadable_even_when_expired(item: dict[str, object]) -> None:
-    """No write could name what it replaces, so an expired one is not claimable either."""
+def test_an_item_that_is_no_record_is_unreadable_even_when_expired(item: dict[str, object]) -> None:
+    """No write could name what it replaces, so it is not claimable even when it has expired."""
     seen = from_attributes(item | {"expiration": NOW - 1})
     answer = decide(seen, claim(), [], NOW_MS)
     assert isinstance(answer, Unreadable)

@@ -1,4 +1,4 @@
-"""The way in for SQS: what is refused at set-up, what is no event, and the shape of every answer."""
+"""The SQS consumer: what it refuses at set-up, which events are invalid, and the shape of its answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.simulation.world import failed_ids, sqs_record
 
 @dataclass
 class Context:
-    """Lambda's context, as far as it is asked for."""
+    """The parts of Lambda's context that are used."""
 
     left_ms: int = 30_000
     aws_request_id: str = "request-1"
@@ -53,8 +53,8 @@ def event(*records: Any) -> dict[str, Any]:
 # Set-up.
 
 
-def test_a_key_of_ones_own_needs_a_namespace() -> None:
-    """Else two consumers of one table would silence each other; the error shows how to give one."""
+def test_a_custom_key_needs_a_namespace() -> None:
+    """Otherwise two consumers of one table would suppress each other's messages; the error shows how to set one."""
     with pytest.raises(ValueError, match=r'namespace="payments"'):
         sqs_consumer(MemoryStore(), key=body_field("id"))
     with pytest.raises(ValueError, match="namespace"):
@@ -62,7 +62,7 @@ def test_a_key_of_ones_own_needs_a_namespace() -> None:
 
 
 def test_message_ids_need_no_namespace_and_may_have_one() -> None:
-    """They are unique as they are."""
+    """They are unique anyway."""
     sqs_consumer(MemoryStore())
     sqs_consumer(MemoryStore(), key=message_id)
     sqs_consumer(MemoryStore(namespace="n"))
@@ -78,17 +78,15 @@ def test_a_record_must_not_expire_while_its_message_can_come_again(seconds: int)
 @pytest.mark.parametrize("seconds", [None, 0, -1, 0.5, 300.0, True, "300"])
 @pytest.mark.parametrize("way_in", [sqs_consumer, http_endpoint, partial(idempotent, key=str)])
 def test_a_retention_is_a_whole_number_of_seconds(way_in: Any, seconds: Any) -> None:
-    """An expiration is one; None is a variable that is not set."""
+    """None comes from a variable that is not set."""
     with pytest.raises(ValueError, match="retention_seconds must be a whole number of at least 1"):
         way_in(MemoryStore("n"), retention_seconds=seconds)
 
 
 @pytest.mark.parametrize("namespace", ["", "shop#orders", "#", "\ud800"])
 @pytest.mark.parametrize("made", [MemoryStore, partial(DynamoDBStore, "records")])
-def test_a_namespace_that_ids_could_not_be_told_apart_by_is_refused_where_a_store_is_made(
-    made: Any, namespace: str
-) -> None:
-    """An empty one is a variable that is not set; one with `#` could be another's with a part of its key."""
+def test_an_ambiguous_namespace_is_refused_when_a_store_is_created(made: Any, namespace: str) -> None:
+    """An empty one comes from an empty variable; one with `#` could be another namespace and part of a key."""
     with pytest.raises(ValueError, match="namespace"):
         made(namespace=namespace)
 
@@ -96,15 +94,15 @@ def test_a_namespace_that_ids_could_not_be_told_apart_by_is_refused_where_a_stor
 @pytest.mark.parametrize("namespace", [7, b"orders", ["orders"], True])
 @pytest.mark.parametrize("made", [MemoryStore, partial(DynamoDBStore, "records")])
 def test_a_namespace_is_a_string_or_none(made: Any, namespace: object) -> None:
-    """None stays what it was: no namespace."""
+    """None means no namespace."""
     with pytest.raises(TypeError, match="namespace must be a string"):
         made(namespace=namespace)
     assert made(namespace=None).namespace is None
 
 
 @pytest.mark.parametrize("way_in", [sqs_consumer, http_endpoint, partial(idempotent, key=str)])
-def test_a_store_of_ones_own_is_held_to_the_same_namespaces_at_set_up(way_in: Any) -> None:
-    """Nobody has checked it before."""
+def test_a_custom_stores_namespace_is_checked_at_set_up(way_in: Any) -> None:
+    """The store itself may not have checked it."""
     store = MemoryStore("orders")
     store.namespace = "shop#orders"
     with pytest.raises(ValueError, match="from-powertools"):
@@ -113,7 +111,7 @@ def test_a_store_of_ones_own_is_held_to_the_same_namespaces_at_set_up(way_in: An
 
 @pytest.mark.parametrize("concurrency", [0, -1])
 def test_concurrency_is_at_least_one(concurrency: int) -> None:
-    """Else nothing would ever run."""
+    """Otherwise nothing would ever run."""
     with pytest.raises(ValueError, match="concurrency must be a whole number of at least 1"):
         sqs_consumer(MemoryStore(), concurrency=concurrency)
 
@@ -126,19 +124,19 @@ def test_margins_are_not_negative(margin: str) -> None:
 
 
 def test_a_dead_letter_queue_needs_a_client_to_send_with() -> None:
-    """The library builds none."""
+    """The library creates no client."""
     with pytest.raises(ValueError, match=r"sqs=boto3.client\('sqs'\)"):
         sqs_consumer(MemoryStore(), dead_letter_queue="https://queue")
 
 
 def test_an_envelope_must_be_a_jmespath_expression() -> None:
-    """Known at set-up, so said at set-up."""
+    """It is refused at set-up."""
     with pytest.raises(ValueError, match=r"envelope\('detail\['\) is not a JMESPath"):
         sqs_consumer(MemoryStore(), envelope="detail[")
 
 
 def test_a_transaction_needs_a_store_that_has_them() -> None:
-    """Said when the function is wrapped."""
+    """It is refused when the function is wrapped."""
 
     class Plain:
         namespace = None
@@ -154,8 +152,8 @@ def test_a_transaction_needs_a_store_that_has_them() -> None:
     sqs_consumer(Plain())(handle)
 
 
-def test_the_handler_keeps_its_functions_name_and_words() -> None:
-    """For logs, and for whoever wraps it further."""
+def test_the_handler_keeps_its_functions_name_and_docstring() -> None:
+    """For logs and further decorators."""
     wrapped = sqs_consumer(MemoryStore())(handle)
 
     assert wrapped.__name__ == "handle"
@@ -164,7 +162,7 @@ def test_the_handler_keeps_its_functions_name_and_words() -> None:
 
 @pytest.mark.parametrize("context", [None, object(), {}])
 def test_a_missing_context_is_an_error_that_says_what_to_pass(context: object) -> None:
-    """Its deadline is the lease's end."""
+    """The context's deadline determines the lease."""
     with pytest.raises(TypeError, match=r"get_remaining_time_in_millis\(\), aws_request_id and function_name"):
         sqs_consumer(MemoryStore())(handle)(event(sqs_record("1")), context)
 
@@ -201,8 +199,8 @@ NO_EVENTS: list[Any] = [
 @pytest.mark.scenario("S52", mutant="a malformed record is passed over")
 @pytest.mark.scenario("S59", mutant="an empty messageId is let in")
 @pytest.mark.parametrize("wrong", NO_EVENTS, ids=lambda one: json.dumps(one)[:40])
-def test_what_is_no_batch_raises_before_any_handler_runs(wrong: Any) -> None:
-    """An empty answer would acknowledge everything; an error makes Lambda redeliver all."""
+def test_an_invalid_event_raises_before_any_handler_runs(wrong: Any) -> None:
+    """An empty answer would acknowledge everything; an error makes Lambda retry the batch."""
     store, ran = MemoryStore(), []
 
     def noting(body: dict) -> None:
@@ -233,7 +231,7 @@ def test_an_empty_batch_is_answered_without_any_request() -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError, SystemExit, KeyboardInterrupt])
 def test_a_key_that_ends_in_an_exit_is_its_messages_failure_alone(error: type[BaseException]) -> None:
-    """As a handler that does. So is a reason that cannot be told."""
+    """Like such a handler. So is a reason that cannot be formatted."""
 
     class Unspeakable(UnusableKey):
         def __str__(self) -> str:
@@ -252,8 +250,8 @@ def test_a_key_that_ends_in_an_exit_is_its_messages_failure_alone(error: type[Ba
     assert answer == {"batchItemFailures": [{"itemIdentifier": "1"}, {"itemIdentifier": "2"}]}
 
 
-def test_the_answer_names_exactly_what_must_come_again() -> None:
-    """In the shape that Lambda takes."""
+def test_the_answer_names_exactly_the_failed_messages() -> None:
+    """In the form that Lambda expects."""
 
     def picky(body: dict[str, int]) -> None: ...
 
@@ -263,7 +261,7 @@ def test_the_answer_names_exactly_what_must_come_again() -> None:
 
 
 def test_a_body_is_taken_out_of_its_envelope_and_a_plain_one_stays_as_it_came() -> None:
-    """EventBridge's, SNS's, or none; in one queue."""
+    """EventBridge's, SNS's or none, all in one queue."""
     bodies = []
 
     def noting(body: dict) -> None:
@@ -280,8 +278,8 @@ def test_a_body_is_taken_out_of_its_envelope_and_a_plain_one_stays_as_it_came() 
     assert bodies == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
-def test_what_a_handler_may_know_of_its_message() -> None:
-    """Everything that it may ask for is there."""
+def test_a_handler_gets_everything_of_its_message() -> None:
+    """All documented attributes are there."""
     seen = []
 
     def noting(message: Message, body: str) -> None:
@@ -302,10 +300,10 @@ def test_what_a_handler_may_know_of_its_message() -> None:
     assert store.items["n#key-of-1"]["owner"] == "request-1"
 
 
-def test_a_defect_of_ours_acknowledges_nothing_and_is_said(
+def test_a_defect_of_the_library_acknowledges_nothing_and_is_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody knows what has become of the batch: every id comes again."""
+    """The state of the batch is unknown, so every id fails."""
 
     def broken(*_: object) -> None:
         raise AssertionError
@@ -318,8 +316,8 @@ def test_a_defect_of_ours_acknowledges_nothing_and_is_said(
 
 
 @pytest.mark.parametrize("broken", ["logger", "metrics"])
-def test_what_is_told_never_changes_the_answer(broken: str) -> None:
-    """A logger or a metrics sink may raise anything."""
+def test_logging_and_metrics_never_change_the_answer(broken: str) -> None:
+    """A logger or a metrics sink may raise any exception."""
 
     class Broken:
         log_level = 10
@@ -336,8 +334,8 @@ def test_what_is_told_never_changes_the_answer(broken: str) -> None:
     assert store.items["1"]["status"] == "COMPLETED"
 
 
-def test_what_is_no_option_is_refused_at_set_up_by_its_name() -> None:
-    """Said of every message later, the same would look like the messages' own fault."""
+def test_an_invalid_option_is_refused_at_set_up_by_its_name() -> None:
+    """An error for each message later would look like the messages' own fault."""
     store, client = MemoryStore(namespace="n"), boto3.client("dynamodb", region_name="us-east-1")
     url = "https://sqs.us-east-1.amazonaws.com/123456789012/dead"
     refused: list[tuple[str, dict[str, Any]]] = [
@@ -356,8 +354,8 @@ def test_what_is_no_option_is_refused_at_set_up_by_its_name() -> None:
             sqs_consumer(store, **wrong)
 
 
-def test_what_is_no_store_is_refused_at_set_up() -> None:
-    """The decorator without its call is the usual slip."""
+def test_an_object_that_is_no_store_is_refused_at_set_up() -> None:
+    """Usually the decorator was used without calling it."""
     with pytest.raises(TypeError, match=r"@sqs_consumer\(store\)"):
         sqs_consumer(handle)  # type: ignore[arg-type]  # the slip
     with pytest.raises(TypeError, match="such as DynamoDBStore"):
@@ -373,7 +371,7 @@ ORDER = '{"order_id":"o-1"}'
 
 @pytest.mark.parametrize("forged_first", [True, False])
 def test_a_forged_key_reaches_no_record_of_another_consumer(forged_first: bool) -> None:
-    """A message of a queue without a namespace, stamped with another's id and with the body that goes with it."""
+    """A message of a consumer without a namespace, stamped with another's id and its body."""
     plain, orders = MemoryStore(), MemoryStore("orders")
     orders.items = plain.items
     posted: list[str] = []
@@ -399,7 +397,7 @@ def test_a_forged_key_reaches_no_record_of_another_consumer(forged_first: bool) 
 
 
 def test_a_key_with_a_number_sign_fails_for_good_without_a_namespace_and_says_what_helps() -> None:
-    """It goes to the dead-letter queue with that reason, and nowhere else."""
+    """It goes to the dead-letter queue with that reason, and no request reaches the table."""
     with pytest.raises(UnusableKey, match="give the store a namespace"):
         usable("a#b", partial(record_id, MemoryStore()))
     assert usable("a#b", partial(record_id, MemoryStore("n"))) == "a#b"

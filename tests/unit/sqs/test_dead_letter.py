@@ -1,4 +1,4 @@
-"""Dead letters say why they died, and fit where they are sent."""
+"""Dead letters say why they failed, and stay within SQS's limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def message(body: str = "{}", **changes: Any) -> Message:
 
 @pytest.fixture
 def sqs(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A queue client as boto3 makes it, in front of moto."""
+    """boto3's SQS client with moto."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     with mock_aws():
@@ -71,8 +71,8 @@ def test_a_dead_letter_is_a_copy_with_its_reason(sqs: Any) -> None:
     assert stamp["first_received"] == "2027-01-15T08:00:00+00:00"
 
 
-def test_a_message_that_dies_again_keeps_its_first_identity(sqs: Any) -> None:
-    """The key and the id that it first had, and when it first came."""
+def test_a_message_that_fails_for_good_again_keeps_its_first_identity(sqs: Any) -> None:
+    """Its original key and id, and the time of its first receive."""
     url = queue(sqs)
     before = {"key": "first", "original_id": "0", "reason": "then", "first_received": "2026-01-01T00:00:00+00:00"}
     carried = {STAMP: {"stringValue": json.dumps(before), "dataType": "String"}}
@@ -85,7 +85,7 @@ def test_a_message_that_dies_again_keeps_its_first_identity(sqs: Any) -> None:
 
 
 def test_a_message_without_a_usable_key_counts_under_its_id(sqs: Any) -> None:
-    """When it comes back its messageId has changed, and this has not."""
+    """After a redrive its messageId has changed, but this id has not."""
     url = queue(sqs)
 
     send(sqs, url, message(key=""), FAILURE, "f")
@@ -94,7 +94,7 @@ def test_a_message_without_a_usable_key_counts_under_its_id(sqs: Any) -> None:
 
 
 def test_on_a_fifo_queue_each_send_counts_for_itself(sqs: Any) -> None:
-    """In its group; SQS would swallow a second send under one deduplication id."""
+    """In its group; SQS would drop a second message with the same deduplication id."""
     url = queue(sqs, "dead.fifo", FifoQueue="true")
     for receives in ("1", "2"):
         attributes = {"MessageGroupId": "g", "ApproximateReceiveCount": receives, "MessageDeduplicationId": "old"}
@@ -106,7 +106,7 @@ def test_on_a_fifo_queue_each_send_counts_for_itself(sqs: Any) -> None:
 
 
 def test_the_trace_goes_along(sqs: Any) -> None:
-    """So that X-Ray finds the letter."""
+    """X-Ray then shows the dead letter in the trace."""
     url = queue(sqs)
 
     send(sqs, url, message(attributes={"AWSTraceHeader": "Root=1-2-3"}), FAILURE, "f")
@@ -115,7 +115,7 @@ def test_the_trace_goes_along(sqs: Any) -> None:
 
 
 def test_ten_attributes_leave_no_room_and_nine_do(sqs: Any) -> None:
-    """SQS takes ten."""
+    """SQS's limit is ten."""
     url = queue(sqs)
     ten = {f"a{place}": {"stringValue": "v", "dataType": "String"} for place in range(10)}
 
@@ -129,13 +129,13 @@ def test_ten_attributes_leave_no_room_and_nine_do(sqs: Any) -> None:
 
 
 def test_a_body_that_leaves_no_room_is_not_sent(sqs: Any) -> None:
-    """In bytes, with the stamp."""
+    """The limit is in bytes, stamp included."""
     with pytest.raises(NoRoom, match="1 MiB"):
         send(sqs, queue(sqs), message("é" * (MOST_BYTES // 2)), FAILURE, "f")
 
 
 def test_what_sqs_does_not_confirm_raises(sqs: Any) -> None:
-    """A queue that is not there."""
+    """Here the queue does not exist."""
     with pytest.raises(ClientError):
         send(sqs, "https://sqs.us-east-1.amazonaws.com/123456789012/gone", message(), FAILURE, "f")
 
@@ -164,13 +164,13 @@ def test_any_key_can_be_carried_and_read_again(sqs: Any, key: str) -> None:
         {"binaryValue": "e30="},
     ],
 )
-def test_what_is_no_stamp_is_none(attribute: Any) -> None:
-    """A producer may use the name for anything."""
+def test_an_attribute_that_is_no_stamp_is_ignored(attribute: Any) -> None:
+    """A producer may use the attribute's name for anything."""
     assert stamp_of({STAMP: attribute}) is None
 
 
-def test_of_a_stamp_what_is_no_text_is_left_out() -> None:
-    """It was not written by us."""
+def test_parts_of_a_stamp_that_are_no_strings_are_left_out() -> None:
+    """The library did not write it."""
     found = stamp_of({STAMP: {"stringValue": '{"key":"k","original_id":"1","reason":{},"surplus":1}'}})
 
     assert found is not None

@@ -67,15 +67,15 @@ def test_a_body_field_is_found_by_its_path(path: str, body: str, key: str) -> No
     ],
 )
 def test_a_whole_number_is_a_key_however_it_is_written(number: str, key: str) -> None:
-    """By its digits alone, as RFC 8785 has them; a string of the same digits is the same key."""
+    """By its digits alone, as in RFC 8785; a string of the same digits is the same key."""
     assert body_field("id")(message(f'{{"id": {number}}}')) == key
 
 
 @pytest.mark.parametrize(
     "value", ["4.2", "1e400", "NaN", "-Infinity", "true", "false", "9007199254740992.0", "1e300", "[42]", '{"a":1}']
 )
-def test_what_is_no_whole_number_for_sure_is_no_key(value: str) -> None:
-    """A float beyond 2**53 stands for several numbers. The reason says nothing of the body."""
+def test_a_number_that_may_not_be_whole_is_no_key(value: str) -> None:
+    """A float beyond 2**53 stands for several numbers. The reason does not show the body."""
     with pytest.raises(UnusableKey, match="'id'") as caught:
         body_field("id")(message(f'{{"id": {value}}}'))
 
@@ -83,7 +83,7 @@ def test_what_is_no_whole_number_for_sure_is_no_key(value: str) -> None:
 
 
 def test_a_number_and_the_string_of_its_digits_are_one_order_and_two_payloads() -> None:
-    """Two producers that disagree about the type mean the same order: the second is refused, and not run."""
+    """Two producers that disagree about the type mean the same order: the second is refused and does not run."""
     runs = []
 
     @sqs_consumer(MemoryStore(namespace="orders"), key=body_field("id"))
@@ -100,7 +100,7 @@ def test_a_number_and_the_string_of_its_digits_are_one_order_and_two_payloads() 
     assert runs == [{"id": 42, "sku": "a"}]
 
 
-def test_a_path_that_is_none_is_refused_at_once_with_the_remedy() -> None:
+def test_an_invalid_path_is_refused_at_once_with_the_remedy() -> None:
     """A hyphen is the usual reason."""
     with pytest.raises(ValueError, match="needs quotes inside"):
         body_field("order-id")
@@ -108,34 +108,34 @@ def test_a_path_that_is_none_is_refused_at_once_with_the_remedy() -> None:
 
 @pytest.mark.parametrize("body", ["", "no JSON", "[" * 100_000, '{"other":1}', "null", "7"])
 def test_a_body_without_the_field_has_no_usable_key(body: str) -> None:
-    """The reason names the path, and nothing of the body."""
+    """The reason names the path, but does not show the body."""
     with pytest.raises(UnusableKey, match="'id'"):
         body_field("id")(message(body))
 
 
 @pytest.mark.parametrize("body", ['{"id":"a","id":"b"}', '{"id":"a","id":"a"}', '{"id":"a","meta":{"x":1,"x":2}}'])
-def test_a_body_that_says_something_twice_has_no_usable_key(body: str) -> None:
-    """Another reader may take the other one: the same message would have two keys."""
+def test_a_body_with_a_name_twice_has_no_usable_key(body: str) -> None:
+    """Parsers differ in which one they take, so the same message would have two keys."""
     with pytest.raises(UnusableKey, match=r"no 'id'.* has a name twice"):
         body_field("id")(message(body))
     with pytest.raises(UnusableKey, match="has a name twice"):
         event_id(message(body.replace("{", '{"detail-type":"x",', 1)))
 
 
-def test_an_envelope_that_says_something_twice_stays_closed() -> None:
-    """Opened, what it says twice would be said once."""
+def test_an_envelope_with_a_name_twice_is_not_opened() -> None:
+    """Opening it would drop one of the two."""
     body = '{"detail":{"id":"a","id":"b"}}'
     assert envelope_opener("detail")(body) == body
 
 
 def test_a_function_of_the_path_that_meets_a_foreign_type_has_no_usable_key() -> None:
-    """JMESPath raises there."""
+    """JMESPath raises for it."""
     with pytest.raises(UnusableKey):
         body_field("join('/', a)")(message('{"a":7}'))
 
 
 def test_a_message_attributes_string_is_the_key() -> None:
-    """One without it is named."""
+    """The reason names a missing attribute."""
     assert message_attribute("order")(message(order={"stringValue": "a"})) == "a"
     with pytest.raises(UnusableKey, match="no attribute 'order'"):
         message_attribute("order")(message())
@@ -149,13 +149,13 @@ def test_what_dynamodb_can_hold_is_usable(key: str) -> None:
 
 @pytest.mark.parametrize("key", [None, 7, b"a", ["a"], object(), "", "x" * 2049, "é" * 1025, "\ud800"])
 def test_what_dynamodb_cannot_hold_is_not(key: object) -> None:
-    """Never run unclaimed."""
+    """Such a message never runs unclaimed."""
     with pytest.raises(UnusableKey, match="key"):
         usable(key, as_it_is)
 
 
 def test_a_namespace_counts_towards_the_limit() -> None:
-    """The record's id is what DynamoDB holds."""
+    """DynamoDB stores the record's id, which contains both."""
     store = MemoryStore(namespace="n")
 
     assert usable("x" * 2046, lambda key: record_id(store, key))
@@ -176,7 +176,7 @@ PARTS = st.text("ab#.", min_size=1, max_size=4)
 def test_no_two_namespaces_and_keys_have_one_id(
     one: str | None, one_key: str, other: str | None, other_key: str
 ) -> None:
-    """Whoever chose the key: what could be read in two ways is refused."""
+    """An ambiguous combination is refused, whoever chose the key."""
     try:
         ids = [record_id(MemoryStore(one), one_key), record_id(MemoryStore(other), other_key)]
     except ValueError:  # an UnusableKey is one
@@ -208,7 +208,7 @@ def test_one_payload_written_in_two_ways_has_one_fingerprint(one: str, other: st
     ],
 )
 def test_two_payloads_have_two_fingerprints(one: str, other: str) -> None:
-    """Also beyond the integers that JSON's numbers can tell apart."""
+    """Also beyond the integers that JSON numbers can distinguish."""
     assert fingerprint(one) != fingerprint(other)
 
 
@@ -231,14 +231,14 @@ ANYTHING = st.one_of(
 
 @given(ANYTHING)
 def test_no_body_whatsoever_makes_a_fingerprint_or_an_envelope_raise(body: str) -> None:
-    """They are asked before any handler runs, where one message's trouble would be everybody's."""
+    """They run before any handler, where one message's error would fail the whole batch."""
     assert len(fingerprint(body)) == 64
     assert isinstance(envelope_opener("detail || Message || @")(body), str)
 
 
 @pytest.mark.parametrize("depth", [10, 500, 900, 950, 975, 990, 1000, 5000, 100_000])
 def test_no_depth_of_a_body_makes_a_fingerprint_or_an_envelope_raise(depth: int) -> None:
-    """Parsers differ in where they give up."""
+    """Parsers differ in the depth that they accept."""
     for body in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth, "[" * depth):
         assert len(fingerprint(body)) == 64
         assert isinstance(envelope_opener("a || @")(body), str)
@@ -249,7 +249,7 @@ def test_no_depth_of_a_body_makes_a_fingerprint_or_an_envelope_raise(depth: int)
 )
 @pytest.mark.parametrize("path", ["detail || Message || @", "detail", "@"])
 def test_a_body_in_no_envelope_stays_as_it_came_to_the_byte(path: str, body: str) -> None:
-    """Reading and writing it would change its numbers."""
+    """Parsing and formatting it would change its numbers."""
     assert envelope_opener(path)(body) == body
 
 

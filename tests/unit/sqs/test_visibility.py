@@ -1,4 +1,4 @@
-"""When a failed message comes again."""
+"""When a failed message becomes visible again."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def message(
     ("receives", "bound"), [(0, 2), (1, 4), (2, 8), (5, 64), (8, 512), (9, 900), (31, 900), (10**6, 900)]
 )
 def test_a_backoff_doubles_with_each_receive_up_to_its_longest(receives: int, bound: int) -> None:
-    """Full jitter below that bound, and a second at least."""
+    """With full jitter below that bound, and at least a second."""
     assert Backoff().seconds(receives, ManualClock(fraction=0.999_999)) == bound
     assert Backoff().seconds(receives, ManualClock(fraction=0.0)) == 1
     assert Backoff().seconds(receives, ManualClock(fraction=0.5)) == max(1, bound // 2)
 
 
-def test_no_backoff_goes_beyond_what_sqs_takes() -> None:
-    """Twelve hours from the receive, of which a window and an invocation may be gone."""
+def test_no_backoff_exceeds_sqss_limit() -> None:
+    """The limit is twelve hours from the receive; a batching window and an invocation may already have passed."""
     endless = Backoff(first_seconds=1e9, longest_seconds=1e12)
 
     assert endless.seconds(100, ManualClock(fraction=0.999_999)) == LONGEST_SECONDS
@@ -62,7 +62,7 @@ FOR_GOOD = Failed(Failure(type="PermanentError", permanent=True))
 
 @pytest.mark.parametrize(("fraction", "seconds"), [(0.0, 0), (0.34, 1), (0.999, 2)])
 def test_what_failed_for_good_goes_through_its_first_five_receives_at_once(fraction: float, seconds: int) -> None:
-    """So that SQS moves it to the dead-letter queue soon, where that is SQS's to do."""
+    """So SQS soon moves it to the dead-letter queue, if it has a redrive policy."""
     clock = ManualClock(fraction=fraction)
     waits = [
         visibility_seconds(message(receives=n), FOR_GOOD, Backoff(), START_MS, clock, left_to_sqs=True)
@@ -73,7 +73,7 @@ def test_what_failed_for_good_goes_through_its_first_five_receives_at_once(fract
 
 
 def test_what_failed_for_good_and_is_not_moved_after_five_receives_backs_off() -> None:
-    """The queue may have no redrive policy, or a patient one: nothing goes round at full speed until it expires."""
+    """The queue may have no redrive policy, or one with more receives: nothing loops at full speed until it expires."""
     clock = ManualClock(fraction=0.999_999)
     waits = [
         visibility_seconds(message(receives=n), FOR_GOOD, Backoff(), START_MS, clock, left_to_sqs=True)
@@ -98,8 +98,8 @@ def test_what_may_pass_backs_off_whoever_moves_dead_letters() -> None:
 
 
 @pytest.mark.parametrize("outcome", [SettleFailed("?"), ClaimFailed("?")], ids=lambda outcome: type(outcome).__name__)
-def test_while_the_store_is_in_trouble_four_waits_outlast_a_quarter_of_an_hour(outcome: Outcome) -> None:
-    """Even where each is the shortest that may be drawn; the first is short all the same, for a trouble that passes."""
+def test_while_the_store_is_unavailable_four_waits_outlast_a_quarter_of_an_hour(outcome: Outcome) -> None:
+    """Even with the shortest jitter; the first wait is still short, in case the store is back soon."""
 
     def waits(fraction: float) -> list[int]:
         clock = ManualClock(fraction=fraction)
@@ -113,15 +113,15 @@ def test_while_the_store_is_in_trouble_four_waits_outlast_a_quarter_of_an_hour(o
 
 @pytest.mark.parametrize(("left_ms", "fraction", "seconds"), [(10_000, 0.0, 10), (10_001, 0.0, 11), (10_000, 0.9, 11)])
 def test_what_is_in_progress_waits_for_the_leases_end_and_a_jitter(left_ms: int, fraction: float, seconds: int) -> None:
-    """Never a moment less."""
+    """Never less."""
     clock = ManualClock(fraction=fraction)
 
     assert visibility_seconds(message(), HeldElsewhere(START_MS + left_ms), Backoff(), START_MS, clock) == seconds
 
 
 @pytest.mark.parametrize(("until", "seconds"), [(START_MS - 60_000, 0), (START_MS + 10**9, LONGEST_SECONDS)])
-def test_a_strange_lease_is_held_within_what_sqs_takes(until: int, seconds: int) -> None:
-    """One that is over, and one of somebody else's making."""
+def test_a_strange_lease_is_kept_within_sqss_limit(until: int, seconds: int) -> None:
+    """One that has ended, and one that another program wrote."""
     assert visibility_seconds(message(), HeldElsewhere(until), Backoff(), START_MS, ManualClock()) == seconds
 
 
@@ -134,7 +134,7 @@ def test_what_was_not_started_comes_again_at_once_with_jitter(fraction: float, s
 
 
 def test_a_group_has_one_visibility_its_first_failures() -> None:
-    """On a FIFO queue; elsewhere a group orders nothing."""
+    """On a FIFO queue; on a standard queue a group orders nothing."""
     failed = [message("a", group="g"), message("b", group="h"), message("c", group="g")]
     wanted = {"a": 7, "b": 1, "c": 900}
 

@@ -52,7 +52,7 @@ def is_true(condition: str, item: Item | None, names: Mapping[str, str] | None =
 
 
 def after(expression: str, item: Item, names: Mapping[str, str] | None = None, **values: object) -> Item:
-    """What an update makes of an item, with `a=1` for `:a`."""
+    """The item after an update, with `a=1` for `:a`."""
     return updated(expression, item, names or {}, {f":{name}": value for name, value in values.items()})
 
 
@@ -147,7 +147,7 @@ def test_existence() -> None:
 
 
 def test_begins_with() -> None:
-    """begins_with is for strings and for binaries, each with its own type."""
+    """begins_with takes strings and binaries, each with its own type."""
     assert is_true("begins_with(a, :v)", {"a": "abc"}, v="ab")
     assert is_true("begins_with(a, :v)", {"a": b"abc"}, v=b"ab")
     assert not is_true("begins_with(a, :v)", {"a": "abc"}, v="b")
@@ -157,7 +157,7 @@ def test_begins_with() -> None:
 
 
 def test_contains() -> None:
-    """Contains finds a substring in a string or binary, and an element in a list or set."""
+    """`contains` finds a substring in a string or binary, and an element in a list or set."""
     item: Item = {"s": "abc", "b": b"abc", "l": [1, [2], None], "ns": {1, 2}, "ss": {"abc"}, "m": {"abc": 1}}
     for path, value in (("s", "bc"), ("b", b"bc"), ("l", 1), ("l", [2]), ("l", None), ("ns", 2), ("ss", "abc")):
         assert is_true(f"contains({path}, :v)", item, v=value)
@@ -232,14 +232,14 @@ def test_arithmetic_needs_numbers(item: Item) -> None:
 
 
 def test_if_not_exists() -> None:
-    """if_not_exists is the attribute that is there, or else its second operand, and may be an operand itself."""
+    """if_not_exists is the attribute if it is there, else its second operand; it may be an operand itself."""
     assert after("SET a = if_not_exists(a, :v), b = if_not_exists(b, :v)", {"a": None}, v=1) == {"a": None, "b": 1}
     assert after("SET a = if_not_exists(a, :zero) + :one", {}, zero=0, one=1) == {"a": 1}
     assert after("SET a = if_not_exists(x, if_not_exists(a, :v))", {"a": 2}, v=1) == {"a": 2}
 
 
 def test_list_append() -> None:
-    """list_append joins two lists, in either order, and takes nothing but lists."""
+    """list_append joins two lists, in either order, and takes only lists."""
     assert after("SET a = list_append(a, :v), b = list_append(:v, a)", {"a": [1]}, v=[2]) == {"a": [1, 2], "b": [2, 1]}
     assert after("SET a = list_append(if_not_exists(a, :none), :v)", {}, none=[], v=[1]) == {"a": [1]}
     for item in ({}, {"a": 1}, {"a": {1}}):
@@ -295,7 +295,7 @@ def test_delete() -> None:
 
 @pytest.mark.parametrize("path", ["a.b", "a[0]", "l.b", "m[0]", "l[5].b", "none.b", "none[0]"])
 def test_paths_that_lead_nowhere(path: str) -> None:
-    """An update makes no documents on the way: a path whose parent is not there, or of another kind, is an error."""
+    """An update creates no parent documents: a path whose parent is missing, or of another kind, is an error."""
     item: Item = {"a": 1, "l": [1], "m": {"x": 1}}
     for expression in (f"SET {path} = :v", f"ADD {path} :v"):
         with pytest.raises(ExpressionError, match="document path"):
@@ -361,7 +361,7 @@ def test_the_item_is_never_changed() -> None:
     ],
 )
 def test_bad_conditions(condition: str) -> None:
-    """What the grammar of conditions does not know is refused, whatever the item."""
+    """Text outside the grammar of conditions is refused, whatever the item."""
     values = {":v": "S"} if ":v" in condition else {}
     with pytest.raises(ExpressionError):
         holds(condition, {"a": 1}, {}, values)
@@ -396,7 +396,7 @@ def test_bad_conditions(condition: str) -> None:
     ],
 )
 def test_bad_updates(expression: str) -> None:
-    """What the grammar of updates does not know is refused."""
+    """Text outside the grammar of updates is refused."""
     values = {":v": 1} if ":v" in expression else {}
     with pytest.raises(ExpressionError):
         updated(expression, {"a": 1, "b": 1}, {}, values)

@@ -1,4 +1,4 @@
-"""The store in memory: what its transactions do, beyond the contract that all stores share."""
+"""The store in memory: its transactions, beyond the contract that all stores share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DONE = Change(Record(id="k", status="COMPLETED", version="done"), HELD)
 
 @pytest.fixture
 def store() -> MemoryStore:
-    """With a claim, and with two accounts."""
+    """A store with a claim and two accounts."""
     made = MemoryStore(tables={"Accounts": "id", "Lines": ("order", "line")})
     made.items["k"] = dict(attributes(HELD))
     for id, balance in (("a", 10), ("b", 0)):
@@ -40,7 +40,7 @@ def move(tx: Transaction, id: str, amount: int) -> None:
 
 
 def test_all_writes_take_effect_with_the_record(store: MemoryStore) -> None:
-    """Values that only the update or only the condition uses are both at hand."""
+    """An update and its condition may use different values."""
     tx = Transaction()
     move(tx, "a", -7)
     move(tx, "b", +7)
@@ -54,7 +54,7 @@ def test_all_writes_take_effect_with_the_record(store: MemoryStore) -> None:
 
 
 def test_a_condition_that_fails_leaves_everything_as_it_was(store: MemoryStore) -> None:
-    """The record's claim stands, for its failure to be recorded."""
+    """The record's claim stays, so that its failure can be recorded."""
     tx = Transaction()
     move(tx, "b", +11)
     move(tx, "a", -11)
@@ -65,7 +65,7 @@ def test_a_condition_that_fails_leaves_everything_as_it_was(store: MemoryStore) 
 
 
 def test_a_claim_that_is_gone_goes_before_every_condition(store: MemoryStore) -> None:
-    """And nothing is written."""
+    """Nothing is written."""
     other = Record(id="k", status="INPROGRESS", version="other")
     store.items["k"] = dict(attributes(other))
     tx = Transaction()
@@ -75,8 +75,8 @@ def test_a_claim_that_is_gone_goes_before_every_condition(store: MemoryStore) ->
     assert balances(store) == {"a": 10, "b": 0}
 
 
-def test_what_no_transaction_may_hold_is_refused_before_anything_is_looked_at(store: MemoryStore) -> None:
-    """As DynamoDB does: neither a claim that is gone nor a condition that fails comes before it."""
+def test_an_invalid_transaction_is_refused_before_anything_is_checked(store: MemoryStore) -> None:
+    """As in DynamoDB, this comes before a claim that is gone or a condition that fails."""
     store.items["k"] = dict(attributes(Record(id="k", status="INPROGRESS", version="other")))
     tx = Transaction()
     move(tx, "a", -11)
@@ -87,8 +87,8 @@ def test_what_no_transaction_may_hold_is_refused_before_anything_is_looked_at(st
     assert isinstance(store.commit(DONE, tx.actions), NotApplied)
 
 
-def test_a_failed_condition_goes_before_a_write_that_cannot_be(store: MemoryStore) -> None:
-    """DynamoDB tells both, and the store the condition: it is the handler's to know what that means."""
+def test_a_failed_condition_goes_before_an_impossible_write(store: MemoryStore) -> None:
+    """DynamoDB reports both; the store reports the condition, because the handler defines its meaning."""
     tx = Transaction()
     tx.update(TableName="Accounts", Key={"id": "c"}, UpdateExpression="SET x = y")
     move(tx, "a", -11)
@@ -120,10 +120,10 @@ def wrong_actions() -> list[tuple[str, str, dict[str, Any]]]:
 @pytest.mark.parametrize(
     ("method", "arguments"), [(m, a) for _, m, a in wrong_actions()], ids=[w for w, *_ in wrong_actions()]
 )
-def test_what_no_transaction_may_hold_is_refused_for_good_and_whole(
+def test_an_invalid_transaction_is_refused_for_good_as_a_whole(
     store: MemoryStore, method: str, arguments: dict[str, Any]
 ) -> None:
-    """So that a test finds it before DynamoDB does."""
+    """So a test finds it before DynamoDB does."""
     tx = Transaction()
     move(tx, "a", -5)
     getattr(tx, method)(**arguments)
@@ -160,7 +160,7 @@ def test_once_tables_are_named_another_name_is_refused(store: MemoryStore) -> No
 
 
 def test_a_check_writes_nothing(store: MemoryStore) -> None:
-    """Neither an item that is there nor one that is not."""
+    """Whether its item exists or not."""
     tx = Transaction()
     tx.check(TableName="Accounts", Key={"id": "a"}, ConditionExpression="attribute_exists(id)")
     tx.check(TableName="Accounts", Key={"id": "z"}, ConditionExpression="attribute_not_exists(id)")
@@ -169,7 +169,7 @@ def test_a_check_writes_nothing(store: MemoryStore) -> None:
     assert set(store.tables["Accounts"].items) == {("a",), ("b",)}
 
 
-def test_what_an_item_carries_beside_the_record_is_left_alone(store: MemoryStore) -> None:
+def test_other_attributes_of_an_item_are_left_alone(store: MemoryStore) -> None:
     """By replacements and commits alike."""
     store.items["k"]["note"] = "an operator's"
 

@@ -1,4 +1,4 @@
-"""What a request to a workflow is answered."""
+"""The response to a request to a workflow."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_another_payload_under_the_key_is_refused(api: Api) -> None:
 
 
 def test_another_query_string_under_the_key_is_refused(api: Api) -> None:
-    """It may say what is transferred."""
+    """The query may say what is transferred."""
     api.query = "to=bob&amount=5"
     api.post()
     api.query = "amount=5&to=bob"
@@ -160,8 +160,8 @@ def test_two_tenants_with_one_key_have_two_executions() -> None:
 
 
 @pytest.mark.parametrize("several", [True, False])
-def test_a_load_balancer_is_answered_in_the_form_that_it_takes(api: Api, several: bool) -> None:
-    """Started, asked again when it succeeded, refused, looked for."""
+def test_a_load_balancer_gets_responses_in_its_form(api: Api, several: bool) -> None:
+    """For a start, a repeated request, a refusal and a status request."""
 
     def ask(method: str, path: str, body: str, **headers: str) -> tuple[int, str, dict[str, Any]]:
         told = {name: [value] if several else value for name, value in headers.items()}
@@ -185,7 +185,7 @@ def test_a_load_balancer_is_answered_in_the_form_that_it_takes(api: Api, several
 
 
 @pytest.mark.parametrize("option", ["scope", "key"])
-def test_a_scope_or_a_key_that_raises_is_a_bad_request_and_told_to_the_log_alone(
+def test_a_scope_or_a_key_that_raises_is_a_bad_request_and_only_logged(
     api: Api, option: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def raises(event: Any) -> str:
@@ -225,8 +225,8 @@ def test_what_cannot_be_started_is_to_be_asked_again(api: Api) -> None:
     assert (answer["statusCode"], answer["headers"]["Retry-After"]) == (503, "1")
 
 
-def test_who_is_told_503_is_not_told_that_nothing_was_done(api: Api) -> None:
-    """The answer of a start that took effect may be lost, and a sweep starts what was claimed."""
+def test_a_503_does_not_say_that_nothing_was_done(api: Api) -> None:
+    """The answer to a start may be lost although it took effect, and a sweep starts what was claimed."""
     api.machines.refuses = ReadTimeoutError(endpoint_url="https://states")
     assert "not known whether it is done" in api.post()["body"]["detail"]
 

@@ -1,4 +1,4 @@
-"""Trouble in the middle of a batch: one record's, for which its neighbours need not wait."""
+"""One record of a batch stays throttled: the others do not wait for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class HotKey:
-    """A store in which every write of one id but its insert is throttled until a moment of virtual time."""
+    """A store that throttles every write of one id, except its insert, until a moment of virtual time."""
 
     def __init__(self, scenario: Scenario, id: str, until_seconds: float) -> None:
         self.namespace = None
@@ -41,7 +41,7 @@ def scenario() -> Scenario:
 
 
 def test_a_record_that_stays_throttled_does_not_hold_back_its_neighbours(scenario: Scenario) -> None:
-    """The second of a group is handled while another group's record, settled in the same request, is still refused."""
+    """The second message of a group runs while another group's record, settled in the same request, is throttled."""
     started: dict[str, float] = {}
 
     def handle(body: dict) -> None:  # type: ignore[type-arg]  # what users write
@@ -61,7 +61,7 @@ def test_a_record_that_stays_throttled_does_not_hold_back_its_neighbours(scenari
 
 
 def test_a_claim_that_stays_throttled_does_not_hold_back_its_neighbours() -> None:
-    """The others of its chunk are run and recorded long before the claim in trouble is given up."""
+    """The others of its chunk are run and recorded long before the throttled claim fails."""
     scenario = Scenario()
     ended: list[tuple[str, float]] = []
 

@@ -231,7 +231,10 @@ def test_a_step_of_the_wall_clock_during_an_invocation_changes_neither_lease_nor
     scenario.run()
 
     assert worker.answers == [["1", "2", "3"] if step > 0 else ["2", "3"]]
-    assert scenario.memory.items["0"]["expiration"] == int(scenario.epoch_seconds - scenario.world.now) + 30 * 24 * 3600 + 3
+    assert (
+        scenario.memory.items["0"]["expiration"]
+        == int(scenario.epoch_seconds - scenario.world.now) + 30 * 24 * 3600 + 3
+    )
     assert scenario.live_claims() == []
 
 

@@ -1,4 +1,4 @@
-"""How handlers end, and what follows: results, errors, dead letters, visibilities; the answer itself never suffers."""
+"""How handlers end, and what follows: results, errors, dead letters, visibility. The answer is always valid."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from idempotent_receiver import Message, PermanentError, Transaction
 from idempotent_receiver.sqs.visibility import Backoff
 from tests.simulation.faults import throttled
 from tests.simulation.scenario import Scenario
-from tests.simulation.world import DEAD_LETTERS
-from tests.simulation.world import QUEUE, nap, sqs_record
+from tests.simulation.world import DEAD_LETTERS, QUEUE, nap, sqs_record
 
 
 def batch(count: int, **options: Any) -> list[dict[str, Any]]:
@@ -44,7 +43,7 @@ def raising(error: BaseException, *ids: str) -> Callable[..., Any]:
 
 
 class OurBase(BaseException):
-    """Nobody expects it."""
+    """An error that derives from BaseException."""
 
 
 class Unspeakable(Exception):
@@ -101,7 +100,7 @@ def test_whatever_a_handler_raises_is_that_messages_failure_alone(error: BaseExc
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_whatever_a_coroutine_raises_is_that_messages_failure_alone(error: BaseException) -> None:
-    """As of a plain function."""
+    """As for a plain function."""
     scenario = Scenario()
 
     async def handle(body: dict, message: Message) -> None:
@@ -131,7 +130,7 @@ def test_when_all_fail_all_are_named() -> None:
 
 
 def test_a_failed_message_runs_again_at_its_next_delivery_at_once() -> None:
-    """Its attempts are counted."""
+    """Each attempt is counted."""
     scenario = Scenario()
     worker = scenario.worker(raising(RuntimeError()))
     for receives in (1, 2, 3):
@@ -143,7 +142,7 @@ def test_a_failed_message_runs_again_at_its_next_delivery_at_once() -> None:
 
 
 def test_the_text_of_an_error_is_kept_only_where_its_author_chose_it() -> None:
-    """Type and place are."""
+    """Its type and place are kept."""
     scenario = Scenario()
     worker = scenario.worker(raising(ValueError("card 4111"), "0"))
     chosen = scenario.worker(raising(PermanentError("overdrawn"), "1"))
@@ -174,8 +173,8 @@ class Amount(BaseModel):
 @pytest.mark.scenario("S54", mutant="a failure that is recorded is acknowledged")
 @pytest.mark.scenario("S55", mutant="what never started keeps its claim")
 @pytest.mark.parametrize("body", ['{"amount":"secret"}', "{}", "null", "[]", "", "{", '{"amount":-1}', "[" * 100_000])
-def test_a_body_that_is_not_what_the_handler_says_fails_alone_and_its_values_are_kept_nowhere(body: str) -> None:
-    """No live claim stays behind, even where a validator raises what pydantic does not know."""
+def test_a_body_of_another_type_than_the_handlers_fails_alone_and_its_values_are_kept_nowhere(body: str) -> None:
+    """No live claim stays behind, even if a validator raises an exception that pydantic does not handle."""
     scenario = Scenario()
 
     def handle(body: Amount) -> None:
@@ -192,7 +191,7 @@ def test_a_body_that_is_not_what_the_handler_says_fails_alone_and_its_values_are
 
 
 def test_a_body_of_a_mebibyte_is_a_body() -> None:
-    """SQS's largest; its duplicate is recognised."""
+    """That is SQS's limit; its duplicate is recognised."""
     scenario = Scenario()
     worker = scenario.worker(returning(1))
     largest = json.dumps({"x": "é" * (512 * 1024 - 100)}, ensure_ascii=False)
@@ -254,7 +253,7 @@ def deep() -> Any:
     ids=str,
 )
 def test_a_result_is_kept_as_json(result: Any, data: str | None) -> None:
-    """As pydantic writes it."""
+    """As pydantic serialises it."""
     scenario = Scenario()
     worker = scenario.worker(returning(result))
     worker.deliver(*batch(1))
@@ -301,8 +300,8 @@ def test_a_result_is_kept_as_json(result: Any, data: str | None) -> None:
         "class",
     ],
 )
-def test_a_result_that_cannot_be_kept_completes_all_the_same_with_a_marker(result: Any) -> None:
-    """The effect is done and must not be done again."""
+def test_a_result_that_cannot_be_kept_still_completes_with_a_marker(result: Any) -> None:
+    """The effect is done and must not be repeated."""
     scenario = Scenario()
     worker = scenario.worker(
         returning(result) if not callable(result) or result in (circular, deep) else lambda_of(result)
@@ -325,7 +324,7 @@ def lambda_of(result: Any) -> Callable[..., Any]:
 
 
 async def unawaited() -> None:
-    """Has an effect, if somebody awaits it."""
+    """A coroutine whose effect needs an `await`."""
 
 
 def generator() -> Any:
@@ -370,7 +369,7 @@ def test_a_result_whose_body_nobody_has_run_is_a_failure_and_never_completed(
 
 @pytest.mark.scenario("S32", mutant="a failed condition is a success")
 def test_a_failed_condition_means_what_the_handler_said_it_means() -> None:
-    """A permanent error goes to the dead-letter queue with its reason; by default it is tried again."""
+    """A permanent error goes to the dead-letter queue with its reason; by default the message is retried."""
     scenario = Scenario()
 
     def handle(body: dict, message: Message, tx: Transaction) -> None:
@@ -449,7 +448,7 @@ UNSET: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("wrong", UNSET.values(), ids=UNSET)
 def test_a_wrong_argument_of_a_transaction_fails_its_message_alone_and_at_once(wrong: dict[str, Any]) -> None:
-    """At the call, with nothing asked of the store in vain and no claim left behind."""
+    """At the call, without a request to the store, and no claim is left behind."""
     scenario = Scenario()
 
     def handle(body: dict, message: Message, tx: Transaction) -> None:
@@ -479,7 +478,7 @@ def test_a_wrong_argument_of_a_transaction_fails_its_message_alone_and_at_once(w
 
 
 def test_what_fails_for_good_is_dead_lettered_with_its_reason_and_then_acknowledged() -> None:
-    """A copy, with its attributes, and one more."""
+    """The dead letter is a copy with its attributes and one more."""
     scenario = Scenario()
     worker = scenario.worker(raising(PermanentError("account closed")), dead_letter_queue=DEAD_LETTERS)
     worker.deliver(sqs_record("1", '{"a":1}', attributes={"tenant": {"stringValue": "t", "dataType": "String"}}))
@@ -502,7 +501,7 @@ def test_what_fails_for_good_is_dead_lettered_with_its_reason_and_then_acknowled
 
 
 def test_an_unconfirmed_dead_letter_is_a_failure_and_the_next_delivery_sends_it() -> None:
-    """Nothing is lost while SQS says no."""
+    """Nothing is lost while SQS refuses."""
     scenario = Scenario()
     worker = scenario.worker(raising(PermanentError("no")), dead_letter_queue=DEAD_LETTERS)
     scenario.sqs.deny.add("send_message")
@@ -521,7 +520,7 @@ def test_an_unconfirmed_dead_letter_is_a_failure_and_the_next_delivery_sends_it(
 def test_without_a_dead_letter_queue_what_fails_for_good_is_a_failure_at_each_receive_until_sqs_has_moved_it(
     body: str, reason: str, runs: int
 ) -> None:
-    """Nothing is sent and nothing is acknowledged; its record says why, and it comes again at once."""
+    """Nothing is sent or acknowledged. Its record gives the reason, and it becomes visible at once."""
     scenario = Scenario()
     worker = scenario.worker(raising(PermanentError("account closed")), queue_client=True)
     for receives in range(1, 6):
@@ -538,7 +537,7 @@ def test_without_a_dead_letter_queue_what_fails_for_good_is_a_failure_at_each_re
 
 
 def test_nothing_is_dead_lettered_before_the_failure_is_recorded_nor_after_a_lost_claim() -> None:
-    """Whoever took the claim over decides what becomes of the message."""
+    """The worker that took over the claim decides what happens to the message."""
     scenario = Scenario()
 
     def slow(body: dict) -> None:
@@ -559,7 +558,7 @@ def test_nothing_is_dead_lettered_before_the_failure_is_recorded_nor_after_a_los
 
 
 def test_a_failure_that_could_not_be_recorded_is_not_dead_lettered() -> None:
-    """Else its record would stay a claim, and the message would be gone."""
+    """Otherwise its record would stay a claim while the message is gone."""
     scenario = Scenario()
     worker = scenario.worker(raising(PermanentError("no")), dead_letter_queue=DEAD_LETTERS)
     worker.deliver(*batch(1), seconds=5)
@@ -573,7 +572,7 @@ def test_a_failure_that_could_not_be_recorded_is_not_dead_lettered() -> None:
 
 @pytest.mark.parametrize("full", ["attributes", "bytes"])
 def test_a_message_without_room_for_a_reason_stays_where_it_is(full: str) -> None:
-    """SQS takes ten attributes and 1 MiB."""
+    """SQS allows ten attributes and 1 MiB."""
     scenario = Scenario()
     attributes = {f"a{n}": {"stringValue": "v", "dataType": "String"} for n in range(10 if full == "attributes" else 0)}
     body = json.dumps("x" * (1024 * 1024 - 2)) if full == "bytes" else '"x"'
@@ -591,7 +590,7 @@ def test_a_message_without_room_for_a_reason_stays_where_it_is(full: str) -> Non
 
 
 def test_thousands_of_dead_letters_and_visibilities_never_take_thousands_of_threads() -> None:
-    """Each is a blocking call; Lambda has a thousand threads."""
+    """Each is a blocking call, and Lambda allows about a thousand threads."""
     scenario = Scenario()
     worker = scenario.worker(raising(PermanentError("no")), dead_letter_queue=DEAD_LETTERS, concurrency=50)
     peak = Peak(scenario)
@@ -608,7 +607,7 @@ def test_thousands_of_dead_letters_and_visibilities_never_take_thousands_of_thre
 
 
 class Peak:
-    """Counts how many calls of the queue client are under way at once."""
+    """Counts the most calls of the SQS client that are under way at once."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.most = self.now = 0
@@ -629,7 +628,7 @@ class Peak:
 
 
 def test_a_failed_message_comes_again_after_an_exponential_backoff_with_full_jitter() -> None:
-    """At least a second, at most doubled at each receive, never past the longest."""
+    """At least a second, at most doubled at each receive, and never above the maximum."""
     for receives, bound in [(1, 4), (2, 8), (3, 16), (6, 128), (9, 900), (1000, 900)]:
         scenario = Scenario(seed=receives)
         worker = scenario.worker(raising(RuntimeError()), queue_client=True)
@@ -643,7 +642,7 @@ def test_a_failed_message_comes_again_after_an_exponential_backoff_with_full_jit
 
 
 def test_a_backoff_never_asks_for_more_than_the_twelve_hours_that_sqs_counts_from_the_receive() -> None:
-    """However long a user lets it grow: a batching window and an invocation may already be gone."""
+    """However large its maximum: a batching window and an invocation may already have passed."""
     scenario = Scenario()
     worker = scenario.worker(
         raising(RuntimeError()), queue_client=True, backoff=Backoff(first_seconds=1e6, longest_seconds=1e9)
@@ -655,8 +654,8 @@ def test_a_backoff_never_asks_for_more_than_the_twelve_hours_that_sqs_counts_fro
     assert 40_000 < max(scenario.sqs.visibilities.values()) <= 12 * 3600 - 20 * 60
 
 
-def test_a_message_in_progress_elsewhere_is_not_seen_again_before_the_lease_has_ended() -> None:
-    """Waiting must not burn receives."""
+def test_a_message_in_progress_elsewhere_is_not_visible_before_the_lease_has_ended() -> None:
+    """Waiting must not use up receives."""
     scenario = Scenario()
 
     def slow(body: dict) -> None:
@@ -691,7 +690,7 @@ def test_what_was_not_started_is_visible_again_almost_at_once() -> None:
 
 @pytest.mark.parametrize("trouble", ["denied", "slow", "absurd"])
 def test_visibilities_never_alter_the_answer(trouble: str) -> None:
-    """Best effort, and bounded to a second."""
+    """They are best effort, and bounded to a second."""
     scenario = Scenario()
     worker = scenario.worker(raising(RuntimeError()), queue_client=True)
     if trouble == "denied":
@@ -708,7 +707,7 @@ def test_visibilities_never_alter_the_answer(trouble: str) -> None:
 
 
 def test_slow_visibilities_hold_the_answer_up_for_a_second_at_most() -> None:
-    """And for no more than half of what is left."""
+    """And for at most half of the time left."""
     for seconds, most in [(30, 1.1), (1.5, 0.8)]:
         scenario = Scenario()
         scenario.sqs.round_trip_seconds = 100
@@ -725,7 +724,7 @@ def test_slow_visibilities_hold_the_answer_up_for_a_second_at_most() -> None:
 
 
 def test_without_a_queue_client_visibilities_are_left_alone() -> None:
-    """Then the queue's own visibility timeout holds."""
+    """The queue's own visibility timeout applies."""
     scenario = Scenario()
     worker = scenario.worker(raising(RuntimeError()))
     worker.deliver(*batch(1))
@@ -769,7 +768,7 @@ def requests(count: int, receives: int = 1, before: int = 0) -> dict[str, int]:
 
 @pytest.mark.parametrize("count", [1, 2, 10, 24, 25, 26, 50, 75, 100, 250, 1000])
 def test_fresh_messages_cost_one_claim_and_one_completion_a_chunk(count: int) -> None:
-    """25 records a request, and nothing else."""
+    """25 records a request, and no other requests."""
     chunks = -(-count // 25)
 
     assert requests(count) == {"insert": chunks, "replace": chunks}
@@ -777,18 +776,18 @@ def test_fresh_messages_cost_one_claim_and_one_completion_a_chunk(count: int) ->
 
 @pytest.mark.parametrize("count", [1, 10, 99, 100, 101, 500])
 def test_duplicates_of_completed_messages_cost_one_read_a_hundred_and_no_write(count: int) -> None:
-    """What has been received before is looked at first."""
+    """A message that was received before is read first."""
     assert requests(count, receives=2, before=count) == {"read": -(-count // 100)}
 
 
 def test_what_was_received_before_and_never_claimed_costs_a_read_and_an_insert() -> None:
-    """For example after a time-out of somebody who claimed nothing."""
+    """For example after the time-out of an invocation that claimed nothing."""
     assert requests(25, receives=2) == {"read": 1, "insert": 1, "replace": 1}
 
 
 @pytest.mark.scenario("S53", mutant="a request takes five statements")
 def test_a_batch_of_ten_thousand_is_done_in_linear_requests_and_time() -> None:
-    """At 5 ms a round trip, in the time of four hundred of them."""
+    """With 5 ms a round trip, it takes the time of four hundred of them."""
     scenario = Scenario()
     worker = scenario.worker(returning(1))
     worker.deliver(*batch(10_000), seconds=60)
@@ -801,7 +800,7 @@ def test_a_batch_of_ten_thousand_is_done_in_linear_requests_and_time() -> None:
 
 
 def test_handlers_overlap_up_to_the_concurrency_and_never_more() -> None:
-    """Claims and settles overlap with them."""
+    """Claims and settlements overlap with them."""
     scenario = Scenario()
 
     def slow(body: dict) -> None:
@@ -818,7 +817,7 @@ def test_handlers_overlap_up_to_the_concurrency_and_never_more() -> None:
 
 
 def test_what_becomes_ready_later_gets_lanes_of_its_own() -> None:
-    """The first chunk of claims is throttled once: its handlers run beside those of the second all the same."""
+    """The first chunk of claims is throttled once; its handlers still run beside those of the second."""
     scenario = Scenario()
 
     def slow(body: dict) -> None:
@@ -835,7 +834,7 @@ def test_what_becomes_ready_later_gets_lanes_of_its_own() -> None:
 
 @pytest.mark.scenario("S25", mutant="a settlement waits until its request is full")
 def test_a_finished_handler_is_recorded_within_two_milliseconds_and_a_round_trip() -> None:
-    """Nothing waits for the batch to end."""
+    """It does not wait for the end of the batch."""
     scenario = Scenario()
 
     def slow(body: dict) -> None:

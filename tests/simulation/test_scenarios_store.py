@@ -1,4 +1,4 @@
-"""What becomes of messages while the store loses answers, refuses, delays, or is gone."""
+"""What happens to messages while the store loses answers, refuses or delays requests, or is down."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def batch(count: int, **options: object) -> list[dict[str, object]]:
     return [sqs_record(str(number), f'{{"id":{number}}}', **options) for number in range(count)]  # type: ignore[arg-type]
 
 
-class Told:
-    """What was told of batches: the metrics' counts, and the log's errors with the reasons that they give."""
+class Reported:
+    """The counts of the metrics, and the errors in the log with their reasons."""
 
     log_level = 10
 
@@ -82,7 +82,7 @@ class Told:
 @pytest.mark.parametrize("fault", TRANSIENT)
 @pytest.mark.parametrize("call", ["insert", "replace"])
 @pytest.mark.parametrize("count", [1, 5, 60])
-def test_one_transient_fault_is_mended_within_the_invocation(call: str, fault: faults.Fault, count: int) -> None:
+def test_one_transient_fault_is_overcome_within_the_invocation(call: str, fault: faults.Fault, count: int) -> None:
     """Everything is acknowledged, and every handler ran once."""
     scenario = Scenario()
     scenario.store.next(call, fault)
@@ -96,8 +96,8 @@ def test_one_transient_fault_is_mended_within_the_invocation(call: str, fault: f
 
 
 @pytest.mark.parametrize("fault", [lost_answer, lost_request, throttled])
-def test_one_transient_fault_of_the_first_read_is_mended(fault: faults.Fault) -> None:
-    """What has been received before is looked at until it has been seen."""
+def test_one_transient_fault_of_the_first_read_is_overcome(fault: faults.Fault) -> None:
+    """The read of a message that was received before is retried until it is answered."""
     scenario = Scenario()
     scenario.store.next("read", fault)
     worker = scenario.worker(instant)
@@ -111,8 +111,8 @@ def test_one_transient_fault_of_the_first_read_is_mended(fault: faults.Fault) ->
 @pytest.mark.scenario("S30", mutant="what is in doubt is given up")
 @pytest.mark.scenario("S32", mutant="what may be tried again is given up")
 @pytest.mark.parametrize("fault", [lost_answer, lost_request, throttled])
-def test_one_transient_fault_of_a_commit_is_mended_and_its_items_are_written_once(fault: faults.Fault) -> None:
-    """The transaction is sent again as it was, or recognised as done."""
+def test_one_transient_fault_of_a_commit_is_overcome_and_its_items_are_written_once(fault: faults.Fault) -> None:
+    """The same transaction is sent again, or recognised as done."""
     scenario = Scenario()
     scenario.store.next("commit", fault)
     worker = scenario.worker(posting)
@@ -125,8 +125,8 @@ def test_one_transient_fault_of_a_commit_is_mended_and_its_items_are_written_onc
     assert len(scenario.runs) == 2
 
 
-def test_a_lost_claim_answer_and_a_lost_read_after_it_are_mended_too() -> None:
-    """The read is asked again, and finds our own version."""
+def test_a_lost_claim_answer_and_a_lost_read_after_it_are_overcome_too() -> None:
+    """The read is retried, and finds the worker's own version."""
     scenario = Scenario()
     scenario.store.next("insert", lost_answer)
     scenario.store.next("read", lost_request, throttled)
@@ -141,7 +141,7 @@ def test_a_lost_claim_answer_and_a_lost_read_after_it_are_mended_too() -> None:
 
 @pytest.mark.scenario("S16", mutant="what may be tried again is given up")
 def test_a_throttled_completion_is_sent_again_and_the_handler_is_not() -> None:
-    """Three times, inside the deadline."""
+    """Three times, within the deadline."""
     scenario = Scenario()
     scenario.store.next("replace", throttled, throttled, throttled)
     worker = scenario.worker(instant)
@@ -156,17 +156,17 @@ def test_a_throttled_completion_is_sent_again_and_the_handler_is_not() -> None:
 @pytest.mark.scenario("S15", mutant="one's own settlement is not recognised")
 @pytest.mark.parametrize("fault", [lost_answer, sent_twice])
 def test_a_completion_whose_answer_was_lost_is_recognised_as_ones_own(fault: faults.Fault) -> None:
-    """It is a completion, and not a claim that somebody has taken over."""
+    """It is a completion, not a claim that another worker has taken over."""
     scenario = Scenario()
     scenario.store.next("replace", fault)
-    told = Told()
-    worker = scenario.worker(instant, metrics=told)
+    reported = Reported()
+    worker = scenario.worker(instant, metrics=reported)
     worker.deliver(*batch(1))
 
     scenario.run()
 
     assert worker.answers == [[]]
-    assert (told.counts["Completed"], told.counts["LostClaims"]) == (1, 0)
+    assert (reported.counts["Completed"], reported.counts["LostClaims"]) == (1, 0)
 
 
 @pytest.mark.scenario("S17", mutant="one ok is all ok")
@@ -176,8 +176,8 @@ def test_a_completion_whose_answer_was_lost_is_recognised_as_ones_own(fault: fau
     [NotApplied("throttled", retry=True), Unknown("internal error"), Conflict(None)],
     ids=lambda one: one.why if hasattr(one, "why") else "conflict",
 )
-def test_of_a_batch_only_the_statement_in_trouble_is_asked_again(otherwise: object) -> None:
-    """The 24 others have been claimed; the one that was in truth applied is recognised by its version."""
+def test_of_a_batch_only_the_statement_that_failed_is_sent_again(otherwise: object) -> None:
+    """The 24 others are claimed. If the failed one was applied after all, it is recognised by its version."""
     scenario = Scenario()
     scenario.store.next("insert", partly(*[True] * 24, False, otherwise=otherwise))
     worker = scenario.worker(instant)
@@ -216,14 +216,14 @@ def test_a_statement_that_can_never_be_applied_fails_its_message_alone() -> None
 
 @pytest.mark.parametrize("fault", [raises, raises_late])
 @pytest.mark.parametrize("count", [1, 60])
-def test_a_claim_that_the_store_raises_at_fails_its_message_at_once_and_runs_nothing(
+def test_a_claim_at_which_the_store_raises_fails_its_message_at_once_and_runs_nothing(
     fault: faults.Fault, count: int
 ) -> None:
-    """Though the claim may have been written: nobody knows, and after its lease the message comes to it again."""
+    """The claim may have been written; after its lease the next delivery takes it over."""
     scenario = Scenario()
     scenario.store.next("insert", *[fault] * 3)
-    told = Told()
-    worker = scenario.worker(instant, logger=told)
+    reported = Reported()
+    worker = scenario.worker(instant, logger=reported)
     worker.deliver(*batch(count), seconds=900)
     scenario.run()
 
@@ -231,9 +231,11 @@ def test_a_claim_that_the_store_raises_at_fails_its_message_at_once_and_runs_not
     assert scenario.runs == []
     assert {name for name, _ in scenario.requests()} == {"insert"}
     assert scenario.world.now < 0.1
-    assert {text for text, _ in told.errors} == {"not run: the record could not be claimed"}
-    assert all(why.startswith("the store raised AttributeError at tests.simulation.faults.") for _, why in told.errors)
-    assert "secret" not in str(told.errors)
+    assert {text for text, _ in reported.errors} == {"not run: the record could not be claimed"}
+    assert all(
+        why.startswith("the store raised AttributeError at tests.simulation.faults.") for _, why in reported.errors
+    )
+    assert "secret" not in str(reported.errors)
 
     scenario.store.mended()
     worker.deliver(*batch(count, receives=2), seconds=900, after=904)
@@ -242,8 +244,8 @@ def test_a_claim_that_the_store_raises_at_fails_its_message_at_once_and_runs_not
     assert worker.answers[1:] == [[]]
 
 
-def test_a_read_that_the_store_raises_at_fails_its_messages_at_once() -> None:
-    """And is not asked again."""
+def test_a_read_at_which_the_store_raises_fails_its_messages_at_once() -> None:
+    """The read is not retried."""
     scenario = Scenario()
     scenario.store.next("read", raises)
     worker = scenario.worker(instant)
@@ -255,8 +257,8 @@ def test_a_read_that_the_store_raises_at_fails_its_messages_at_once() -> None:
     assert [name for name, _ in scenario.requests()] == ["read"]
 
 
-def test_a_commit_that_the_store_raises_at_fails_its_message_at_once_and_leaves_no_claim() -> None:
-    """Three requests, no read among them and no pause, where the invocation was used up in consistent reads."""
+def test_a_commit_at_which_the_store_raises_fails_its_message_at_once_and_leaves_no_claim() -> None:
+    """Three requests, without a read or a pause; consistent reads once used up the whole invocation."""
     scenario = Scenario()
     scenario.store.next("commit", *[raises] * 100)
     worker = scenario.worker(posting)
@@ -272,8 +274,8 @@ def test_a_commit_that_the_store_raises_at_fails_its_message_at_once_and_leaves_
     assert error["text"].startswith("the store raised AttributeError at tests.simulation.faults.raises:")
 
 
-def test_a_commit_that_the_store_raises_at_once_it_is_done_is_found_done() -> None:
-    """The failure names the claim's version, which is gone. COMPLETED stands there: the message is a success."""
+def test_a_commit_at_which_the_store_raises_once_it_is_done_is_found_done() -> None:
+    """Recording the failure finds the claim's version gone and the record COMPLETED: the message is a success."""
     scenario = Scenario()
     scenario.store.next("commit", raises_late)
     worker = scenario.worker(posting)
@@ -287,8 +289,8 @@ def test_a_commit_that_the_store_raises_at_once_it_is_done_is_found_done() -> No
 
 
 @pytest.mark.parametrize("fault", [raises, raises_late])
-def test_a_completion_that_the_store_raises_at_is_no_success_at_once(fault: faults.Fault) -> None:
-    """What is known to be recorded is acknowledged, and nothing else."""
+def test_a_completion_at_which_the_store_raises_is_no_success(fault: faults.Fault) -> None:
+    """Only a message whose completion is known to be recorded is acknowledged."""
     scenario = Scenario()
     scenario.store.next("replace", fault)
     worker = scenario.worker(instant)
@@ -307,7 +309,7 @@ def test_a_completion_that_the_store_raises_at_is_no_success_at_once(fault: faul
 @pytest.mark.scenario("S27", mutant="claiming is as patient as settling")
 @pytest.mark.parametrize("receives", [1, 2])
 @pytest.mark.parametrize("count", [1, 30, 1000])
-def test_while_the_store_is_down_nothing_runs_and_every_id_comes_again_fast(count: int, receives: int) -> None:
+def test_while_the_store_is_down_nothing_runs_and_every_id_fails_fast(count: int, receives: int) -> None:
     """Not at the deadline, but at once."""
     scenario = Scenario()
     scenario.store.down()
@@ -321,26 +323,26 @@ def test_while_the_store_is_down_nothing_runs_and_every_id_comes_again_fast(coun
     assert scenario.world.now < 3
 
 
-@pytest.mark.scenario("S27", mutant="what could not be claimed is told to nobody")
-def test_denied_access_is_reported_at_once_without_any_further_try() -> None:
-    """One request for each chunk that was under way, and no pause."""
+@pytest.mark.scenario("S27", mutant="what could not be claimed is reported to nobody")
+def test_denied_access_is_reported_at_once_without_a_retry() -> None:
+    """One request for each chunk that was under way, without a pause."""
     scenario = Scenario()
     scenario.store.next("insert", *[denied] * 50)
-    told = Told()
-    worker = scenario.worker(instant, logger=told)
+    reported = Reported()
+    worker = scenario.worker(instant, logger=reported)
     worker.deliver(*batch(1000), seconds=900)
 
     scenario.run()
 
     assert len(worker.answers[0]) == 1000
-    assert told.errors == [("not run: the record could not be claimed", "access denied")] * 1000
+    assert reported.errors == [("not run: the record could not be claimed", "access denied")] * 1000
     assert scenario.world.now < 0.1
     assert len(scenario.requests()) <= 8
 
 
 @pytest.mark.scenario("S70", mutant="a store's trouble backs off like a handler's")
 def test_a_quarter_of_an_hour_without_a_table_uses_up_nobodys_five_receives() -> None:
-    """Each message comes again when its visibility ends; by the fifth receive the table is back."""
+    """Each message is delivered again when its visibility ends; by the fifth receive the table is back."""
     scenario = Scenario()
     worker = scenario.worker(instant, queue_client=True)
     visible = {str(number): 0.0 for number in range(40)}
@@ -362,8 +364,8 @@ def test_a_quarter_of_an_hour_without_a_table_uses_up_nobodys_five_receives() ->
 
 
 @pytest.mark.scenario("S28", mutant="settling gives up as early as claiming")
-def test_a_store_that_goes_down_after_the_claims_is_told_as_soon_as_it_is_back() -> None:
-    """An effect is done and wants to be recorded: settling goes on to the deadline."""
+def test_a_completion_is_retried_until_a_store_that_went_down_is_back() -> None:
+    """An effect is done and must be recorded, so settling is retried until the deadline."""
     scenario = Scenario()
     worker = scenario.worker(instant)
     worker.deliver(*batch(3), seconds=30)
@@ -397,24 +399,24 @@ def test_a_store_that_stays_down_after_the_claims_leaves_failures_and_an_orphan_
 
 
 @pytest.mark.scenario("S29", mutant="what is refused for good is tried again")
-def test_a_completion_that_is_denied_fails_its_message_and_is_not_tried_for_ever() -> None:
-    """A missing permission is no trouble that passes."""
+def test_a_completion_that_is_denied_fails_its_message_and_is_not_retried() -> None:
+    """A missing permission does not come back by itself."""
     scenario = Scenario()
     scenario.store.next("replace", denied)
-    told = Told()
-    worker = scenario.worker(instant, metrics=told)
+    reported = Reported()
+    worker = scenario.worker(instant, metrics=reported)
     worker.deliver(*batch(1), seconds=900)
 
     scenario.run()
 
     assert worker.answers == [["0"]]
     assert scenario.world.now < 0.1
-    assert told.counts["Unsettled"] == 1
+    assert reported.counts["Unsettled"] == 1
 
 
 @pytest.mark.scenario("S26", mutant="what is in doubt is given up")
 def test_a_release_that_meets_an_internal_error_is_sent_again() -> None:
-    """A message is not locked for a whole lease because of one bad answer."""
+    """One bad answer does not keep a message claimed for a whole lease."""
     scenario = Scenario()
     scenario.store.next("replace", works, lost_request, lost_request)
 
@@ -435,7 +437,7 @@ def test_a_release_that_meets_an_internal_error_is_sent_again() -> None:
 
 @pytest.mark.scenario("S05", mutant="an insert over what is there")
 def test_a_claim_delayed_on_the_wire_changes_nothing_that_came_after_it() -> None:
-    """Its re-send was applied and completed; the old request arrives and is refused."""
+    """The retry was applied and completed; the old request arrives and is refused."""
     scenario = Scenario()
     scenario.store.next("insert", delivered_later(60))
     worker = scenario.worker(instant)
@@ -448,8 +450,8 @@ def test_a_claim_delayed_on_the_wire_changes_nothing_that_came_after_it() -> Non
 
 
 @pytest.mark.scenario("S05", mutant="an insert over what is there")
-def test_a_claim_delayed_on_the_wire_leaves_no_ghost_after_a_release() -> None:
-    """A released record stays where it is, so that the old request finds the key taken."""
+def test_a_claim_delayed_on_the_wire_claims_nothing_after_a_release() -> None:
+    """A release does not delete the record, so the old request finds the key taken."""
     scenario = Scenario()
 
     def slow(body: dict) -> None:
@@ -470,7 +472,7 @@ def test_a_claim_delayed_on_the_wire_leaves_no_ghost_after_a_release() -> None:
 
 @pytest.mark.scenario("S05", mutant="a take-over without compare-and-swap")
 def test_a_take_over_delayed_on_the_wire_does_not_claim_a_failed_record_again() -> None:
-    """Every write names the version that it replaces: no ghost holds the key afterwards."""
+    """Every write names the version that it replaces, so no dead worker holds the key afterwards."""
     scenario = Scenario()
 
     def fails(body: dict) -> None:
@@ -491,7 +493,7 @@ def test_a_take_over_delayed_on_the_wire_does_not_claim_a_failed_record_again() 
 
 
 def test_a_completion_whose_copy_arrives_after_a_redelivery_changes_nothing() -> None:
-    """Neither the record nor anybody's answer."""
+    """It changes neither the record nor any answer."""
     scenario = Scenario()
     scenario.store.next("replace", delivered_again(5))
     first = scenario.worker(instant)
@@ -507,7 +509,7 @@ def test_a_completion_whose_copy_arrives_after_a_redelivery_changes_nothing() ->
 
 @pytest.mark.scenario("S04", mutant="a settlement names no version")
 def test_a_completion_of_a_dead_worker_that_arrives_after_a_take_over_is_refused() -> None:
-    """Killed with its completion on the wire; the record is the new owner's."""
+    """The worker was killed with its completion on the wire. The record belongs to the new owner."""
     scenario = Scenario()
     victim = scenario.worker(instant)
 
@@ -529,7 +531,7 @@ def test_a_completion_of_a_dead_worker_that_arrives_after_a_take_over_is_refused
 
 @pytest.mark.scenario("S12", mutant="a claim's version is its owner")
 def test_a_late_write_of_a_warm_processs_first_invocation_does_not_disturb_its_second() -> None:
-    """The process was frozen with its completion on the wire; the owner is the same, and every version another."""
+    """The process was frozen with its completion on the wire. The owner is the same, but the versions differ."""
     scenario = Scenario()
 
     def hanging(call: faults.Call) -> None:
@@ -556,7 +558,7 @@ def test_a_late_write_of_a_warm_processs_first_invocation_does_not_disturb_its_s
 @pytest.mark.parametrize("applied", [False, True])
 @pytest.mark.parametrize("call", ["insert", "replace"])
 def test_a_worker_that_dies_at_any_store_call_is_recovered_after_its_lease(call: str, applied: bool) -> None:
-    """What was completed is acknowledged without a run; the rest runs again, once its lease is over and not before."""
+    """What was completed is acknowledged without a run. The rest runs again once its lease has ended, not before."""
     scenario = Scenario()
     victim = scenario.worker(instant)
     scenario.store.next(call, crash(partial(scenario.kill, victim), applied=applied))
@@ -578,7 +580,7 @@ def test_a_worker_that_dies_at_any_store_call_is_recovered_after_its_lease(call:
 @pytest.mark.scenario("S36", mutant="an orphan waits for its record's expiration")
 @pytest.mark.parametrize("applied", [False, True])
 def test_a_worker_that_dies_at_its_commit_leaves_all_of_it_or_nothing(applied: bool) -> None:
-    """And the items are written once."""
+    """The items are written once."""
     scenario = Scenario()
     victim = scenario.worker(posting)
     scenario.store.next("commit", crash(partial(scenario.kill, victim), applied=applied))
@@ -595,7 +597,7 @@ def test_a_worker_that_dies_at_its_commit_leaves_all_of_it_or_nothing(applied: b
 
 @pytest.mark.scenario("S24", mutant="a completed record may be claimed")
 def test_a_crash_in_the_middle_of_a_group_commit_keeps_what_was_written() -> None:
-    """Of 25 statements twelve were applied: twelve are acknowledged as duplicates, thirteen run again."""
+    """Twelve of 25 statements were applied: twelve messages are duplicates, and thirteen run again."""
     scenario = Scenario()
     victim = scenario.worker(instant)
 
@@ -625,7 +627,7 @@ def test_a_crash_in_the_middle_of_a_group_commit_keeps_what_was_written() -> Non
 def zombie_and_taker(
     scenario: Scenario, zombie_function: Handler, taker_function: Handler = instant
 ) -> tuple[Worker, Worker]:
-    """A worker at a long run, and one that takes its message over, for its clock is a minute ahead."""
+    """A worker with a long run, and one whose clock is a minute ahead, which takes over its message."""
     zombie, taker = scenario.worker(zombie_function), scenario.worker(taker_function, skew_seconds=60)
     zombie.deliver(*batch(1), seconds=20)
     taker.deliver(*batch(1, receives=2), after=6)
@@ -635,7 +637,7 @@ def zombie_and_taker(
 
 @pytest.mark.scenario("S01", mutant="a settlement names no version")
 def test_a_zombie_that_completes_while_another_holds_its_key_is_refused() -> None:
-    """It does not acknowledge, and the other's claim stands."""
+    """It does not acknowledge, and the other worker's claim stands."""
     scenario = Scenario()
 
     def slow(body: dict) -> None:
@@ -655,7 +657,7 @@ def test_a_zombie_that_completes_while_another_holds_its_key_is_refused() -> Non
 
 @pytest.mark.scenario("S02", mutant="a settlement names no version")
 def test_a_zombie_that_fails_while_another_holds_its_key_changes_nothing() -> None:
-    """Neither does it free the key for a third, and the other completes as if nothing had been."""
+    """It does not free the key for a third worker, and the other one completes undisturbed."""
     scenario = Scenario()
 
     def slow(body: dict) -> None:
@@ -679,7 +681,7 @@ def test_a_zombie_that_fails_while_another_holds_its_key_changes_nothing() -> No
 @pytest.mark.scenario("S03", mutant="a settlement replaces whatever is there")
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_zombie_that_ends_after_another_has_completed_acknowledges_and_changes_nothing(fails: bool) -> None:
-    """The effect is done, and the record says whose."""
+    """The effect is done, and the record keeps its owner."""
     scenario = Scenario()
 
     def slow(body: dict) -> None:
@@ -697,7 +699,7 @@ def test_a_zombie_that_ends_after_another_has_completed_acknowledges_and_changes
 
 @pytest.mark.scenario("S31", mutant="a transaction does not ask whether its claim stands")
 def test_a_zombies_transaction_leaves_nothing_visible() -> None:
-    """Its claim is gone, so none of its writes happens."""
+    """Its claim is gone, so none of its writes is applied."""
     scenario = Scenario()
 
     def slow(body: dict, tx: Transaction) -> None:
@@ -713,7 +715,7 @@ def test_a_zombies_transaction_leaves_nothing_visible() -> None:
 
 @pytest.mark.scenario("S06", mutant="a take-over without compare-and-swap")
 def test_of_three_workers_two_see_one_stale_claim_and_one_takes_it_over() -> None:
-    """The other's take-over was built on what is no longer there."""
+    """The other's take-over names a version that is no longer there."""
     scenario = Scenario()
     dead = scenario.worker(instant)
     scenario.store.next("replace", crash(partial(scenario.kill, dead), applied=False))
@@ -735,7 +737,7 @@ def test_of_three_workers_two_see_one_stale_claim_and_one_takes_it_over() -> Non
 
 @pytest.mark.scenario("S63", mutant="a settlement names no version")
 def test_a_late_completion_beats_a_take_over_that_has_already_read() -> None:
-    """The taker's version is gone: it reads again, finds the record completed, and acknowledges without a run."""
+    """The version that the take-over names is gone. The worker finds the record completed and acknowledges it."""
     scenario = Scenario()
     worker = scenario.worker(instant, lease_margin_seconds=0)
     scenario.store.next("replace", delivered_later(5.0085, crash(lambda: scenario.kill(worker), applied=False)))
@@ -752,7 +754,7 @@ def test_a_late_completion_beats_a_take_over_that_has_already_read() -> None:
 
 @pytest.mark.scenario("S64", mutant="a settlement names no version")
 def test_a_transaction_delayed_on_the_wire_is_refused_once_its_record_has_failed() -> None:
-    """Attempt one's request arrives after the retry was refused as overdrawn: nothing of it becomes visible."""
+    """The first attempt's request arrives after the second was refused as overdrawn: none of it becomes visible."""
     scenario = Scenario()
     scenario.memory.tables.clear()
 
@@ -763,7 +765,9 @@ def test_a_transaction_delayed_on_the_wire_is_refused_once_its_record_has_failed
     scenario.store.next("commit", delivered_later(60))
     worker = scenario.worker(overdrawing)
     worker.deliver(*batch(1))
-    scenario.world.spawn(lambda: scenario.memory.tables["Entries"].items.update({("payer",): {"id": "payer"}}), after=30)
+    scenario.world.spawn(
+        lambda: scenario.memory.tables["Entries"].items.update({("payer",): {"id": "payer"}}), after=30
+    )
 
     scenario.run()
 
@@ -773,8 +777,8 @@ def test_a_transaction_delayed_on_the_wire_is_refused_once_its_record_has_failed
 
 
 @pytest.mark.scenario("S61", mutant="an expired record is honoured")
-def test_an_expired_record_counts_as_absent_although_it_is_still_there() -> None:
-    """TTL deletes days late; the attribute decides."""
+def test_an_expired_record_counts_as_absent_while_it_is_still_there() -> None:
+    """TTL deletes records up to days late, so the attribute decides."""
     scenario = Scenario()
     worker = scenario.worker(instant, retention_seconds=86_400)
     worker.deliver(*batch(1))
@@ -790,7 +794,7 @@ def test_an_expired_record_counts_as_absent_although_it_is_still_there() -> None
 
 @pytest.mark.scenario("S21", mutant="what is in the way is taken for nothing")
 def test_a_record_that_ttl_deletes_between_a_refused_insert_and_the_read_is_inserted_anew() -> None:
-    """It was in the way, and then it was gone: the message is claimed and run in the same invocation."""
+    """It was there, and then it was gone: the message is claimed and run in the same invocation."""
     scenario = Scenario()
     scenario.memory.items["0"] = {"id": "0", "status": "COMPLETED", "version": "old", "expiration": 1}
 
@@ -812,7 +816,7 @@ def test_a_record_that_ttl_deletes_between_a_refused_insert_and_the_read_is_inse
 
 @pytest.mark.scenario("S21", mutant="a wish may lose for ever")
 def test_a_record_that_is_always_in_the_way_and_never_there_fails_its_message_in_bounded_requests() -> None:
-    """Neither acknowledged nor run unclaimed, and long before the deadline."""
+    """The message is not acknowledged and does not run unclaimed; it fails long before the deadline."""
     scenario = Scenario()
     scenario.store.next("insert", *[lambda call: [Conflict(None)]] * 10_000)
     worker = scenario.worker(instant)
@@ -827,7 +831,7 @@ def test_a_record_that_is_always_in_the_way_and_never_there_fails_its_message_in
 
 @pytest.mark.scenario("S22", mutant="a settlement names no version")
 def test_a_take_over_that_is_built_on_a_stale_read_is_refused() -> None:
-    """An old image says that the lease is over; the record has been completed since, and is found so."""
+    """The stale read shows a lease that has ended. The record has been completed since, and is found so."""
     scenario = Scenario()
     worker = scenario.worker(instant, lease_margin_seconds=0)
     old: list[object] = []
@@ -846,7 +850,7 @@ def test_a_take_over_that_is_built_on_a_stale_read_is_refused() -> None:
 
 @pytest.mark.scenario("S23", mutant="unread is free")
 def test_what_a_read_left_out_fails_or_is_read_again_and_is_never_assumed() -> None:
-    """Of three known messages one is never answered: it alone comes again, and nothing is written for it."""
+    """The read of one of three messages is never answered: it alone fails, and nothing is written for it."""
     scenario = Scenario()
     scenario.worker(instant).deliver(*batch(3))
     scenario.run()
@@ -868,7 +872,7 @@ def test_what_a_read_left_out_fails_or_is_read_again_and_is_never_assumed() -> N
 
 
 def test_a_record_that_is_deleted_while_its_handler_runs_is_not_resurrected() -> None:
-    """The message comes again, and runs under a claim of its own."""
+    """The message is delivered again, and runs under a claim of its own."""
     scenario = Scenario()
 
     def forgetting(body: dict, message: Message) -> None:
@@ -887,8 +891,8 @@ def test_a_record_that_is_deleted_while_its_handler_runs_is_not_resurrected() ->
 
 
 @pytest.mark.scenario("S46", mutant="what is done is remembered by the process")
-def test_what_a_process_has_completed_is_asked_of_the_table_all_the_same() -> None:
-    """Nothing is remembered: where an operator has deleted the record, the message is one that has never come."""
+def test_a_process_reads_even_what_it_has_completed_from_the_table() -> None:
+    """A process remembers nothing: once an operator has deleted the record, the message counts as new."""
     scenario = Scenario()
 
     def failing_once_more(body: dict, message: Message) -> None:
@@ -918,8 +922,8 @@ def test_what_a_process_has_completed_is_asked_of_the_table_all_the_same() -> No
     ],
 )
 @pytest.mark.parametrize("receives", [1, 2])
-def test_a_record_that_we_do_not_know_fails_its_message_and_is_left_untouched(item: dict, receives: int) -> None:
-    """Neither run nor acknowledged nor overwritten."""
+def test_a_record_of_an_unknown_format_fails_its_message_and_is_left_untouched(item: dict, receives: int) -> None:
+    """The message is neither run nor acknowledged, and the record is not overwritten."""
     scenario = Scenario()
     scenario.memory.items["0"] = {"id": "0", **item}
     worker = scenario.worker(instant)
@@ -933,12 +937,17 @@ def test_a_record_that_we_do_not_know_fails_its_message_and_is_left_untouched(it
 
 
 def test_a_record_that_powertools_completed_is_acknowledged_without_a_run() -> None:
-    """A migration runs nothing twice; what it left in progress is taken over when its lease ends."""
+    """A migration runs nothing twice; a record in progress is taken over when its lease ends."""
     scenario = Scenario()
     soon = int(scenario.epoch_seconds) + 3600
     scenario.memory.items["0"] = {"id": "0", "status": "COMPLETED", "expiration": soon, "data": "1"}
     lease = int(scenario.epoch_seconds * 1000) + 5000
-    scenario.memory.items["1"] = {"id": "1", "status": "INPROGRESS", "expiration": soon, "in_progress_expiration": lease}
+    scenario.memory.items["1"] = {
+        "id": "1",
+        "status": "INPROGRESS",
+        "expiration": soon,
+        "in_progress_expiration": lease,
+    }
     worker = scenario.worker(instant)
     worker.deliver(*batch(2, receives=2))
     worker.deliver(*batch(2, receives=3), after=5.1)
@@ -949,8 +958,8 @@ def test_a_record_that_powertools_completed_is_acknowledged_without_a_run() -> N
     assert scenario.keys_run == ["1"]
 
 
-def test_powertools_finishing_first_refuses_our_take_over() -> None:
-    """It writes no version, so its status and its ends are what must stand."""
+def test_powertools_finishing_first_prevents_a_take_over() -> None:
+    """It writes no version, so a take-over names its status, lease and expiration."""
     scenario = Scenario()
     soon = int(scenario.epoch_seconds) + 3600
     item = {"id": "0", "status": "INPROGRESS", "expiration": soon, "in_progress_expiration": 1}

@@ -1,4 +1,4 @@
-"""Claim, handle, settle, without a queue: outcomes in their order, and the counts that they do not tell."""
+"""Claim, handle and settle without a queue: the order of outcomes, and the counts that they do not show."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.manual_clock import START_MS, ManualClock
 
 
 class AtOnce:
-    """An executor that does each job where it is started, and tells of it at the next step."""
+    """An executor that runs each job at once, and reports it at the next step."""
 
     def __init__(self) -> None:
         self.finished: list[tuple[Callable[[Any], None], Any]] = []
@@ -73,13 +73,13 @@ def raises(error: Exception) -> Callable[[Attempt], object]:
     return handle
 
 
-def test_nothing_at_all_is_processed_to_nothing() -> None:
+def test_an_empty_batch_has_no_outcomes() -> None:
     """Without waiting for anything."""
     assert process() == Processed([], 0, 0, 0)
 
 
 def test_outcomes_come_in_the_order_of_their_works() -> None:
-    """Whatever order they ended in."""
+    """Whatever the order in which they ended."""
     store = MemoryStore()
     store.items["busy"] = {"id": "busy", "status": "INPROGRESS", "in_progress_expiration": START_MS + 5, "version": "x"}
     store.items["odd"] = {"id": "odd", "status": "ODD", "version": "x"}
@@ -101,8 +101,8 @@ def test_outcomes_come_in_the_order_of_their_works() -> None:
     assert (processed.claimed, processed.taken_over, processed.released) == (3, 0, 0)
 
 
-def test_what_was_taken_over_and_what_was_given_back_is_counted() -> None:
-    """Outcomes do not tell it."""
+def test_take_overs_and_releases_are_counted() -> None:
+    """The outcomes do not show them."""
     store, clock = MemoryStore(), ManualClock()
     orphan = {"status": "INPROGRESS", "in_progress_expiration": 1, "version": "x", "owner": "them", "attempts": 1}
     store.items["orphan"] = {"id": "orphan", **orphan}
@@ -132,7 +132,7 @@ def test_what_fails_for_good_is_sent_and_the_outcome_says_whether_that_is_confir
     assert [isinstance(outcome, SUCCEEDED) for outcome in processed.outcomes] == [True, confirmed]
 
 
-def test_a_result_that_would_make_its_record_too_large_is_dropped_for_a_marker() -> None:
+def test_a_result_that_would_make_its_record_too_large_is_replaced_by_a_marker() -> None:
     """To the byte; a record within 1 KB costs one write unit."""
     store = MemoryStore()
     process(work("k", lambda attempt: "x" * 700), store=store)
@@ -146,7 +146,7 @@ def test_a_result_that_would_make_its_record_too_large_is_dropped_for_a_marker()
 
 
 def test_the_attempt_that_a_handler_sees_is_its_claims() -> None:
-    """Counted on from what was there."""
+    """It continues the count in the record."""
     store = MemoryStore(namespace="n")
     store.items["k"] = {"id": "k", "status": "FAILED", "version": "x", "attempts": 4, "validation": "f"}
     seen = []
@@ -157,7 +157,7 @@ def test_the_attempt_that_a_handler_sees_is_its_claims() -> None:
 
 
 def test_ten_thousand_works_that_cannot_be_claimed_are_answered_by_two_requests() -> None:
-    """Asking for the others would only make them wait."""
+    """Requests for the others would only delay the answer."""
 
     class Down(MemoryStore):
         calls = 0

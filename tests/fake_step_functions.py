@@ -11,19 +11,19 @@ MACHINE = "arn:aws:states:us-east-1:123456789012:stateMachine:transfers"
 
 
 class Killed(BaseException):
-    """The process is gone: nothing after this ran."""
+    """The process has been killed."""
 
 
 class ExecutionAlreadyExists(ClientError):
-    """As boto3 makes it."""
+    """boto3's error of this name."""
 
 
 class ExecutionDoesNotExist(ClientError):
-    """As boto3 makes it."""
+    """boto3's error of this name."""
 
 
 class FakeStepFunctions:
-    """`executions` by their names. `dies` is "before" or "after": the next start ends the process there."""
+    """`executions` by name. `dies` is "before" or "after": the next start kills the process then."""
 
     exceptions = SimpleNamespace(
         ExecutionAlreadyExists=ExecutionAlreadyExists, ExecutionDoesNotExist=ExecutionDoesNotExist
@@ -36,7 +36,7 @@ class FakeStepFunctions:
         self.asked = 0
 
     def start_execution(self, *, stateMachineArn: str, name: str, input: str) -> dict[str, Any]:  # noqa: N803
-        """Idempotent for the same name and input while it runs."""
+        """Idempotent for the same name and input while the execution runs."""
         self.asked += 1
         dies, self.dies = self.dies, None
         if dies == "before":
@@ -52,7 +52,7 @@ class FakeStepFunctions:
         return {"executionArn": f"{stateMachineArn.replace(':stateMachine:', ':execution:')}:{name}"}
 
     def describe_execution(self, *, executionArn: str) -> dict[str, Any]:  # noqa: N803
-        """What is known of an execution."""
+        """The state of an execution."""
         known = self.executions.get(executionArn.rpartition(":")[2])
         if known is None:
             raise ExecutionDoesNotExist({"Error": {"Code": "ExecutionDoesNotExist"}}, "DescribeExecution")

@@ -1,4 +1,4 @@
-"""A clock that a test holds in its hand: it moves only when somebody sleeps, or when the test says so."""
+"""A clock that a test controls: it advances only when code sleeps or the test changes it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ START_MS = 1_800_000_000_000
 
 
 class ManualClock:
-    """A `Clock` whose versions are counted, whose jitter is fixed, and whose sleeps are recorded."""
+    """A `Clock` with numbered versions and fixed jitter that records its sleeps."""
 
     _versions = count(1)
-    """Shared by all: no two clocks draw the same."""
+    """Shared, so that no two clocks draw the same version."""
 
     def __init__(self, fraction: float = 0.5) -> None:
         self.seconds = 0.0
@@ -32,7 +32,7 @@ class ManualClock:
         return self.seconds
 
     def sleep(self, seconds: float) -> None:
-        """Let that much time pass at once."""
+        """Advance the clock at once."""
         self.sleeps.append(seconds)
         self.seconds += seconds
 
@@ -41,5 +41,5 @@ class ManualClock:
         return self._fraction
 
     def versions(self, wanted: int) -> Sequence[str]:
-        """Numbers that nobody ever drew before."""
+        """New numbers."""
         return [f"v{next(self._versions)}" for _ in range(wanted)]

@@ -1,4 +1,4 @@
-"""The six promises, each with a test that bears its name; `make mutants` shows that each can fail."""
+"""The six promises, each with tests of its name; `make mutants` shows that each test can fail."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_promise_2_one_at_a_time_of_many_that_claim_at_once_one_runs() -> None:
 
 
 def test_promise_3_once_done_done_until_the_record_expires() -> None:
-    """Then, and not before, the key is free again."""
+    """After that, and not before, the key is free again."""
     scenario = Scenario()
     worker = scenario.worker(running(scenario), retention_seconds=DAY)
     for after in (0, 1, 3600, DAY - 60, DAY + 60):
@@ -122,12 +122,12 @@ def test_promise_3_once_done_done_until_the_record_expires() -> None:
 
 @pytest.mark.parametrize("ends", ["returns", "raises"])
 def test_promise_4_fenced_a_worker_whose_claim_was_taken_over_changes_nothing(ends: str) -> None:
-    """Neither while the other runs nor after it has completed; nor do its requests that were delayed on the wire."""
+    """Neither while the other worker runs nor after it has completed, and not by requests that arrive late."""
     scenario = Scenario()
     error = RuntimeError() if ends == "raises" else None
     zombie = scenario.worker(running(scenario, 8, error))
-    scenario.store.next("replace", lambda call: call.act())  # the taker's claim
-    scenario.store.next("replace", delivered_later(5))  # the zombie's settlement
+    scenario.store.next("replace", lambda call: call.act())  # the second worker's claim
+    scenario.store.next("replace", delivered_later(5))  # the first worker's settlement
     zombie.deliver(sqs_record("1"), seconds=20)
     scenario.dead.add(zombie.name)
     taker = scenario.worker(running(scenario, 4), skew_seconds=60)
@@ -142,7 +142,7 @@ def test_promise_4_fenced_a_worker_whose_claim_was_taken_over_changes_nothing(en
 
 @pytest.mark.parametrize("moment", ["before", "after", "answer lost", "zombie", "overdrawn", "raises"])
 def test_promise_5_exactly_once_the_transaction_and_the_completion_commit_together_or_not_at_all(moment: str) -> None:
-    """Whenever the process dies, whatever answer is lost: the books are kept once."""
+    """Whenever the process dies and whichever answer is lost: each posting is there once."""
     scenario = Scenario()
 
     def post(body: dict, message: Message, tx: Transaction) -> None:
@@ -178,7 +178,7 @@ def test_promise_5_exactly_once_the_transaction_and_the_completion_commit_togeth
 
 
 def test_promise_5_for_other_effects_every_attempt_has_the_same_idempotency_key() -> None:
-    """Other records have others."""
+    """Other records have other keys."""
     scenario = Scenario()
     keys: list[tuple[str, str]] = []
 

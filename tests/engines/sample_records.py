@@ -1,4 +1,4 @@
-"""Records as a worker would write them, what it would make of them, and what an answer to that may be."""
+"""Records and changes as a worker writes them, and checks of the store's answers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from idempotent_receiver.protocol.store import Written
     from tests.engines.engine import Engine
 
-MOST_PUT_OFF = 50
-"""How often a write is tried again that a table has put off: one that is new and real is throttled at first."""
+MAX_RETRIES = 50
+"""How often a throttled write is retried: a new table on AWS throttles at first."""
 
 
 def version() -> str:
-    """A version that was never drawn before: a transaction's token is made of it, and an engine remembers tokens."""
+    """A new version: a transaction's token is made of it, and an engine remembers tokens."""
     return secrets.token_hex(16)
 
 
@@ -40,7 +40,7 @@ def claimed(id: str = "key", **given: Any) -> Record:
 
 
 def settled(record: Record, **given: Any) -> Record:
-    """What completing makes of a claimed record: attributes come, change and go."""
+    """A claimed record after its completion: attributes are added, changed and removed."""
     usual: dict[str, Any] = {"status": "COMPLETED", "version": version(), "data": "{}", "in_progress_expiration": None}
     return record._replace(**usual | given)
 
@@ -50,24 +50,24 @@ def settling(record: Record) -> Change:
 
 
 def insert_all(engine: Engine, *records: Record) -> None:
-    """Put these records as a worker would."""
+    """Insert these records as a worker would."""
     left = list(records)
-    for _ in range(MOST_PUT_OFF):
+    for _ in range(MAX_RETRIES):
         answers = list(zip(left, engine.store.insert(left), strict=True))
-        left = [record for record, answer in answers if put_off(answer)]
-        assert all(put_off(answer) or isinstance(answer, Applied) for _, answer in answers)
+        left = [record for record, answer in answers if throttled(answer)]
+        assert all(throttled(answer) or isinstance(answer, Applied) for _, answer in answers)
         if not left:
             return
         time.sleep(0.1)
-    raise AssertionError("the table puts off for ever")
+    raise AssertionError("the table throttles for ever")
 
 
-def put_off(answer: Written) -> bool:
+def throttled(answer: Written) -> bool:
     return isinstance(answer, NotApplied) and answer.retry
 
 
 def refused(written: Written | ActionFailed, there: Record | None) -> bool:
-    """Whether a write was refused for what is there; a store that says what that is must say the truth."""
+    """Whether a write was refused because of this record; a store that returns a record must return this one."""
     return isinstance(written, Conflict) and written.found in (None, there)
 
 
@@ -76,7 +76,7 @@ def refused_permanently(written: Written | ActionFailed) -> bool:
 
 
 def single_winner(answers: Sequence[Sequence[Written]], position: int) -> int:
-    """Which worker's write at that position was applied; exactly one must have been."""
+    """The worker whose write at that position was applied; exactly one must have been."""
     winners = [worker for worker, written in enumerate(answers) if written[position] == Applied()]
     losers = [written[position] for worker, written in enumerate(answers) if worker not in winners]
     assert len(winners) == 1

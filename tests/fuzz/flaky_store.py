@@ -1,4 +1,4 @@
-"""A store in a mood: it answers as any store may, and says of some writes and reads less than it knows, or nothing."""
+"""A flaky store: it answers as any store may, but for some writes and reads with less than it knows, or it raises."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from idempotent_receiver.protocol.record import Change, Record
     from idempotent_receiver.protocol.store import ActionFailed, Written
 
-WELL, MUTE = "well", "mute"
-FAULTS = ["lost after", "lost before", "later", "never", MUTE, "gone after", "gone before"]
-fault_sequences = st.lists(st.sampled_from([WELL, WELL, *FAULTS]), min_size=1, max_size=8)
-"""How it is when it is asked, one mood a record, and from the start again."""
+NO_FAULT, NO_RECORD = "none", "no record"
+FAULTS = ["lost after", "lost before", "later", "never", NO_RECORD, "raises after", "raises before"]
+fault_sequences = st.lists(st.sampled_from([NO_FAULT, NO_FAULT, *FAULTS]), min_size=1, max_size=8)
+"""The faults of its calls, one for each record; they repeat from the start."""
 
 
-class Gone(Exception):
-    """A store that keeps its word raises nothing; this one does not."""
+class StoreError(Exception):
+    """A correct store never raises; this one does."""
 
 
 class FlakyStore:
-    """Over a sound one. What a mood makes of an answer is within what the seam allows, but for raising."""
+    """A store over a correct one. Its answers are within the store protocol, except when it raises."""
 
-    def __init__(self, store: MemoryStore, fault_sequences: Sequence[str]) -> None:
+    def __init__(self, store: MemoryStore, faults: Sequence[str]) -> None:
         self.namespace = store.namespace
         self._store = store
-        self._moods = cycle(fault_sequences)
+        self._faults = cycle(faults)
 
     def insert(self, records: Sequence[Record]) -> list[Any]:
         return [self._written(partial(self._first, self._store.insert, record)) for record in records]
@@ -47,13 +47,13 @@ class FlakyStore:
     def read(self, ids: Sequence[str]) -> list[Any]:
         return [self._read(id) for id in ids]
 
-    def _first(self, write: Callable[[list[Any]], Sequence[Written]], wish: Record | Change) -> Written:
-        return write([wish])[0]
+    def _first(self, write: Callable[[list[Any]], Sequence[Written]], written: Record | Change) -> Written:
+        return write([written])[0]
 
     def _read(self, id: str) -> Any:
-        match next(self._moods):
-            case "gone after" | "gone before":
-                raise Gone
+        match next(self._faults):
+            case "raises after" | "raises before":
+                raise StoreError
             case "lost after" | "lost before" | "later":
                 return Unknown("not now")
             case "never":
@@ -62,22 +62,22 @@ class FlakyStore:
                 return self._store.read([id])[0]
 
     def _written(self, write: Callable[[], Written | ActionFailed]) -> Any:
-        match next(self._moods):
-            case "gone before":
-                raise Gone
-            case "gone after":
+        match next(self._faults):
+            case "raises before":
+                raise StoreError
+            case "raises after":
                 write()
-                raise Gone
+                raise StoreError
             case "lost before":
-                return Unknown("nobody knows")
+                return Unknown("unknown result")
             case "lost after":
                 write()
-                return Unknown("nobody knows")
+                return Unknown("unknown result")
             case "later":
                 return NotApplied("not now", retry=True)
             case "never":
                 return NotApplied("not you", retry=False)
-            case "mute":
+            case "no record":
                 answer = write()
                 return Conflict(None) if isinstance(answer, Conflict) else answer
             case _:

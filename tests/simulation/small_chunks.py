@@ -1,4 +1,4 @@
-"""Chunks of one, so that eight messages are many: claims run ahead, and are given back, as in large batches."""
+"""Chunks of one message, so that with eight messages claims run ahead and are released, as in large batches."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ if TYPE_CHECKING:
 
 @contextmanager
 def small_chunks() -> Iterator[None]:
-    """One message a claim, and no more than four of them ahead of the handlers."""
+    """Claim one message at a time, and at most four ahead of the handlers."""
     with patch.object(claims, "WRITES_A_CALL", 1), patch.object(claims, "MOST_CLAIMED_AHEAD", 4):
         yield

@@ -1,4 +1,4 @@
-"""How far claims run ahead of the handlers: eight chunks, always, and what of them a deadline gives back."""
+"""How far claims run ahead of the handlers: always eight chunks; what has not started is released at the deadline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AHEAD = 8 * CHUNK
 
 
 class Handlers:
-    """A worker whose handlers take as long as `seconds` says for the number of their start; it notes who started."""
+    """A worker whose handlers take as long as `seconds` says, by the number of their start; it records the starts."""
 
     def __init__(
         self, scenario: Scenario, seconds: Callable[[int], float] = lambda number: QUICK_SECONDS, **options: Any
@@ -38,7 +38,7 @@ class Handlers:
         self.scenario.world.sleep(self.seconds(len(self.started)))
 
     def deliver(self, name: str, count: int, *, after: float = 0.0, seconds: float = 30.0, groups: int = 0) -> None:
-        """Invoke the worker with so many messages, in FIFO groups if asked for."""
+        """Invoke the worker with that many messages, in FIFO groups if asked."""
         queue = {"queue": FIFO} if groups else {}
         records = [
             sqs_record(f"{name}{n}", f'{{"m": "{name}{n}"}}', **queue, **({"group": str(n % groups)} if groups else {}))
@@ -52,8 +52,8 @@ def scenario() -> Scenario:
     return Scenario()
 
 
-def held_over_time(scenario: Scenario, until_seconds: float) -> list[tuple[float, int]]:
-    """How many records somebody holds, every tenth of a second; to be read once the world has run."""
+def claims_over_time(scenario: Scenario, until_seconds: float) -> list[tuple[float, int]]:
+    """The number of live claims, every tenth of a second; to be read once the world has run."""
     found: list[tuple[float, int]] = []
     start = scenario.world.now
     for tenth in range(1, int(until_seconds * 10)):
@@ -65,10 +65,10 @@ def held_over_time(scenario: Scenario, until_seconds: float) -> list[tuple[float
 
 @pytest.mark.parametrize("seconds", [0.01, 0.1, 100.0])
 def test_claims_run_ahead_of_handlers_by_eight_chunks_at_most(scenario: Scenario, seconds: float) -> None:
-    """What a slow batch gives back at its deadline, and what a crash leaves locked, is bounded."""
+    """That bounds what a slow batch releases at its deadline and what a crash leaves claimed."""
     handlers = Handlers(scenario, lambda number: seconds)
     handlers.deliver("m", 1000)
-    held = held_over_time(scenario, 28)
+    held = claims_over_time(scenario, 28)
 
     scenario.run()
 
@@ -76,10 +76,10 @@ def test_claims_run_ahead_of_handlers_by_eight_chunks_at_most(scenario: Scenario
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.0001, 0.1, 1.0, 100.0])
-def test_what_has_not_started_at_the_deadline_is_given_back_in_eight_requests_at_most(
+def test_what_has_not_started_at_the_deadline_is_released_in_eight_requests_at_most(
     scenario: Scenario, seconds: float
 ) -> None:
-    """Nobody else could have had these messages before."""
+    """No other worker could have received these messages before."""
     handlers = Handlers(scenario, lambda number: seconds)
     handlers.deliver("m", 10_000, seconds=1.5 if seconds < 1 else 8)
 
@@ -95,7 +95,7 @@ def test_what_has_not_started_at_the_deadline_is_given_back_in_eight_requests_at
 
 
 def test_a_hundred_messages_take_two_round_trips(scenario: Scenario) -> None:
-    """Of a worker that knows nothing of its handlers yet."""
+    """Even in a worker's first batch."""
     handlers = Handlers(scenario, lambda number: 0.0)
     handlers.deliver("a", 100)
 
@@ -106,7 +106,7 @@ def test_a_hundred_messages_take_two_round_trips(scenario: Scenario) -> None:
 
 
 def test_messages_before_a_pause_and_behind_it_are_claimed_once(scenario: Scenario) -> None:
-    """Handlers that turn slow cost no further request: what is claimed stays claimed until its turn or the deadline."""
+    """Handlers that become slow cost no further request: claims are kept until their run or the deadline."""
     handlers = Handlers(scenario, lambda number: 2.0 if number == 30 else QUICK_SECONDS)
     handlers.deliver("m", 300)
 
@@ -120,10 +120,10 @@ def test_messages_before_a_pause_and_behind_it_are_claimed_once(scenario: Scenar
 
 
 def test_a_group_keeps_its_order_however_far_claims_run_ahead(scenario: Scenario) -> None:
-    """What waits for its turn counts as claimed ahead."""
+    """A message that waits for those before it counts as claimed ahead."""
     handlers = Handlers(scenario, lambda number: 2.0 if number == 30 else QUICK_SECONDS)
     handlers.deliver("m", 1000, groups=3)
-    held = held_over_time(scenario, 3)
+    held = claims_over_time(scenario, 3)
 
     scenario.run()
 
@@ -135,7 +135,7 @@ def test_a_group_keeps_its_order_however_far_claims_run_ahead(scenario: Scenario
 
 
 def test_messages_without_a_key_do_not_stop_those_before_them_in_their_group() -> None:
-    """They are held for their turn like the others, and whoever they wait for is claimed all the same."""
+    """They wait for those before them like the others, which are claimed as usual."""
 
     def key(message: Message) -> str:
         if int(message.id[1:]) >= 400:
@@ -154,7 +154,7 @@ def test_messages_without_a_key_do_not_stop_those_before_them_in_their_group() -
 
 @pytest.mark.parametrize("seconds", [0.1, 3.0, 100.0])
 def test_sixteen_commits_at_most_are_under_way(scenario: Scenario, seconds: float) -> None:
-    """Each takes a thread and a connection; what is claimed meanwhile is bounded as ever."""
+    """Each takes a thread and a connection. The claims ahead are still bounded."""
     started: list[str] = []
 
     def slow(call: Call) -> Any:
@@ -168,7 +168,7 @@ def test_sixteen_commits_at_most_are_under_way(scenario: Scenario, seconds: floa
     worker = scenario.worker(handle)
     scenario.store.next("commit", *[slow] * 5000)
     worker.deliver(*[sqs_record(f"m{n}", f'{{"m": "m{n}"}}') for n in range(3000)], seconds=12)
-    held = held_over_time(scenario, 12)
+    held = claims_over_time(scenario, 12)
 
     scenario.run()
 

@@ -323,7 +323,7 @@ def test_while_the_store_is_down_nothing_runs_and_every_id_fails_fast(count: int
     assert scenario.world.now < 3
 
 
-@pytest.mark.scenario("S27", mutant="what could not be claimed is reported to nobody")
+@pytest.mark.scenario("S27", mutant="what could not be claimed is told to nobody")
 def test_denied_access_is_reported_at_once_without_a_retry() -> None:
     """One request for each chunk that was under way, without a pause."""
     scenario = Scenario()

@@ -34,7 +34,7 @@ def test_two_thousand_worlds_keep_the_invariants_and_settle(capsys: pytest.Captu
     assert "2,000 seeds" in capsys.readouterr().out
 
 
-def test_worlds_in_which_claims_are_given_back_settle_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worlds_in_which_claims_are_released_settle_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """With chunks of one message, so that a batch of ten has many chunks."""
     answers: list[object] = []
     released = Answers.released

@@ -1,4 +1,4 @@
-"""Any function, called again with the same key: what its callers get, and what runs."""
+"""An idempotent function that is called again with the same key: what its callers get, and what runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.manual_clock import START_MS, ManualClock
 
 
 class Receipt(BaseModel):
-    """What a charge answers."""
+    """The result of a charge."""
 
     order: str
     amount: Decimal
@@ -68,7 +68,7 @@ def record(store: MemoryStore, key: str = "1") -> dict[str, Any]:
 
 
 def test_the_first_result_is_returned_to_every_later_call(store: CountingStore, clock: ManualClock) -> None:
-    """As what the annotation says it is, and the function runs once. The first call is two requests, a replay one."""
+    """As the annotated type, and the function runs once. The first call takes two requests, a replay one."""
     runs = []
 
     @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
@@ -110,7 +110,7 @@ def test_other_keys_run_for_themselves(store: CountingStore, clock: ManualClock)
 def test_a_result_is_kept_for_a_retention_of_minutes_and_a_live_call_for_its_lease(
     store: CountingStore, clock: ManualClock
 ) -> None:
-    """Later the same key is a new call: with a payload as the key, a second purchase that is meant."""
+    """Later the same key is a new call, such as an intended second purchase if the payload is the key."""
     bought: list[Any] = []
 
     @idempotent(store, key=payload_key(), lease_seconds=3600, retention_seconds=300, clock=clock)
@@ -196,7 +196,7 @@ def test_another_payload_under_the_same_key_is_a_mismatch(store: CountingStore, 
         runs.append(order)
 
     work({"id": "1", "amount": 5}, object())
-    work({"amount": 5, "id": "1"}, object())  # what is not JSON does not count
+    work({"amount": 5, "id": "1"}, object())  # what is not JSON is not compared
     with pytest.raises(FingerprintMismatch, match="take a new key"):
         work({"id": "1", "amount": 6})
     assert len(runs) == 1
@@ -232,8 +232,8 @@ def test_the_payload_can_be_the_key(store: CountingStore, clock: ManualClock) ->
     assert work({"id": "1", "x": 1}, 6) != first
 
 
-def test_arguments_that_say_something_twice_in_json_are_no_others(store: CountingStore, clock: ManualClock) -> None:
-    """As a dict does with a number and its text among its names."""
+def test_arguments_with_a_name_twice_in_json_stay_distinct(store: CountingStore, clock: ManualClock) -> None:
+    """Such as a dict with a number and its string as keys."""
 
     @idempotent(store, key=lambda order: "1", lease_seconds=60, clock=clock)
     def work(order: dict[Any, Any]) -> str:
@@ -262,7 +262,7 @@ def test_an_event_is_known_by_its_id_whatever_carries_it(store: CountingStore, c
 
 
 def test_inside_lambda_the_lease_ends_with_the_invocation(store: CountingStore, clock: ManualClock) -> None:
-    """The context is found among the arguments, whatever its place and name."""
+    """The context is found among the arguments, whatever its position and name."""
 
     @idempotent(store, key=by_order, clock=clock)
     def work(order: dict[str, Any], *, lambda_context: Invocation) -> None:
@@ -331,8 +331,8 @@ def test_a_claim_that_took_too_long_is_given_back(store: CountingStore, clock: M
     assert work({"id": "1"}, Invocation(clock)) == 1, "what was never started does not count"
 
 
-def test_by_the_clock_that_is_later_it_may_be_too_late_to_begin(store: CountingStore, clock: ManualClock) -> None:
-    """The machine was suspended while the store answered: its monotonic clock stood still, and the lease is over."""
+def test_by_the_later_clock_it_may_be_too_late_to_start(store: CountingStore, clock: ManualClock) -> None:
+    """The machine was suspended while the store answered: its monotonic clock stood still, and the lease has ended."""
     runs = []
 
     @idempotent(store, key=by_order, clock=clock)
@@ -354,7 +354,7 @@ def test_by_the_clock_that_is_later_it_may_be_too_late_to_begin(store: CountingS
 def test_nothing_is_claimed_by_a_call_that_is_too_late_by_either_clock(
     store: CountingStore, clock: ManualClock
 ) -> None:
-    """An outer call was suspended: what it calls next claims nothing, though it has time by the clock that stood."""
+    """An outer call was suspended: the next inner call claims nothing, although the monotonic clock leaves time."""
 
     @idempotent(store.named("inner"), key=str, clock=clock)
     def inner(name: str) -> None: ...
@@ -373,7 +373,7 @@ def test_nothing_is_claimed_by_a_call_that_is_too_late_by_either_clock(
 
 
 def test_a_wall_clock_that_steps_back_keeps_no_call_from_its_deadline(store: CountingStore, clock: ManualClock) -> None:
-    """Whichever clock says that it is later counts."""
+    """The later of the two clocks counts."""
 
     @idempotent(store.named("inner"), key=str, clock=clock)
     def inner(name: str) -> str:
@@ -406,7 +406,7 @@ def test_a_coroutine_whose_loop_stood_still_after_its_claim_is_not_started(
         asyncio.get_running_loop().set_default_executor(thread)
         task = asyncio.create_task(work({"id": "1"}, Invocation(clock)))
         await asyncio.sleep(0)
-        thread.submit(lambda: None).result()  # it does one after the other, so the claim has been made
+        thread.submit(lambda: None).result()  # it runs one job after the other, so the claim has been made
         clock.stepped_seconds += 3600
         with pytest.raises(NotStarted):
             await task
@@ -449,7 +449,7 @@ def test_a_record_that_is_none_of_ours_is_left_alone(store: CountingStore, clock
 
 
 def test_a_transaction_commits_with_the_completion_or_not_at_all(store: CountingStore, clock: ManualClock) -> None:
-    """It is given by its annotation, not by the caller."""
+    """It is passed because of its annotation, not by the caller."""
 
     @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
     def post(order: dict[str, Any], tx: Transaction, note: str = "") -> str:
@@ -470,7 +470,7 @@ def test_a_transaction_commits_with_the_completion_or_not_at_all(store: Counting
 
 
 def test_a_transaction_is_given_wherever_its_parameter_stands(clock: ManualClock) -> None:
-    """The caller's arguments go by the signature that the caller sees."""
+    """The caller's arguments follow the signature without it."""
     once = partial(idempotent, key=lambda *args, **kwargs: "1", payload=None, lease_seconds=60, clock=clock)
 
     def first(tx: Transaction, order: str, note: str = "") -> str:
@@ -497,7 +497,7 @@ def test_a_transaction_is_given_wherever_its_parameter_stands(clock: ManualClock
 
 
 def test_a_commit_without_an_answer_is_no_success_and_undoes_nothing(store: CountingStore, clock: ManualClock) -> None:
-    """Where it had been committed after all, the stored result is the answer."""
+    """If it was committed after all, the stored result is the answer."""
 
     @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
     def post(order: dict[str, Any], tx: Transaction) -> str:
@@ -513,10 +513,10 @@ def test_a_commit_without_an_answer_is_no_success_and_undoes_nothing(store: Coun
 
 
 @pytest.mark.parametrize("applied", [False, True])
-def test_a_commit_that_the_store_raises_at_is_settled_at_once(
+def test_a_commit_at_which_the_store_raises_is_settled_at_once(
     applied: bool, store: CountingStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As failed, or, where it had been committed after all, with the stored result."""
+    """As failed, or with the stored result if it was committed after all."""
     commit = store.commit
 
     def broken(change: Any, actions: Any) -> Any:
@@ -555,7 +555,7 @@ def test_a_result_that_is_no_json_is_the_first_callers_and_a_replay_says_so(
         work({"id": "1"})
 
 
-def test_a_result_of_another_type_than_now_is_said(store: CountingStore, clock: ManualClock) -> None:
+def test_a_stored_result_of_another_type_is_an_error(store: CountingStore, clock: ManualClock) -> None:
     """The function was changed between two calls."""
 
     def work(order: dict[str, Any]) -> Any:
@@ -603,7 +603,7 @@ def test_a_coroutine_that_is_cancelled_is_recorded_as_failed(store: CountingStor
 
 
 class Gate:
-    """Holds the first request of one name to a store, on its thread, until it is opened."""
+    """Blocks the first request of one name to a store, on its thread, until it is opened."""
 
     def __init__(self, store: CountingStore, name: str) -> None:
         self.reached, self.opened = threading.Event(), threading.Event()
@@ -616,7 +616,7 @@ class Gate:
             assert self.opened.wait(10)
 
     async def cancel_there(self, work: Coroutine[Any, Any, object]) -> None:
-        """Begin some work, and while it is held, cancel whatever runs, twice, as a loop that ends does."""
+        """Start some work and cancel it twice while it is blocked, as a closing loop does."""
         task = asyncio.create_task(work)
         assert await asyncio.to_thread(self.reached.wait, 10)
         for _ in range(2):
@@ -696,7 +696,7 @@ def test_methods_and_static_methods_can_be_wrapped(store: CountingStore, clock: 
 
 @dataclass
 class NoTransactions:
-    """A store that can do no more than the seam asks for."""
+    """A store with only what the protocol requires."""
 
     namespace: str | None = "tests"
 

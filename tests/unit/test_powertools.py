@@ -1,4 +1,4 @@
-"""Coming from Powertools: what the real library has written, in this very run, is understood."""
+"""Migrating from Powertools: records that the real library writes in this run are understood."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def endpoint() -> Iterator[DynamoDBClient]:
 
 @pytest.fixture
 def dynamodb(endpoint: DynamoDBClient) -> Iterator[DynamoDBClient]:
-    """The client of one table, whose name is new: each test has a function of its own in the namespace."""
+    """The client of one table with a new name: each test has its own function in the namespace."""
     name = f"idempotency-{next(NUMBERS)}"
     endpoint.create_table(
         TableName=name,
@@ -72,7 +72,7 @@ def dynamodb(endpoint: DynamoDBClient) -> Iterator[DynamoDBClient]:
 
 
 def table(dynamodb: DynamoDBClient) -> str:
-    """The name of the one table that there is."""
+    """The name of the only table."""
     (name,) = dynamodb.list_tables()["TableNames"]
     return name
 
@@ -88,7 +88,7 @@ def theirs(dynamodb: DynamoDBClient) -> DynamoDBPersistenceLayer:
 
 
 def config(context: Context | None = None, **options: Any) -> IdempotencyConfig:
-    """Its configuration, with an invocation to end its leases."""
+    """Its configuration, with an invocation that determines its leases."""
     context = Context(ManualClock()) if context is None else context
     return IdempotencyConfig(lambda_context=context, **options)  # type: ignore[arg-type]
 
@@ -98,7 +98,7 @@ def items(dynamodb: DynamoDBClient) -> list[dict[str, Any]]:
 
 
 def charged(theirs: DynamoDBPersistenceLayer, order: dict[str, Any], **options: Any) -> Any:
-    """What a function in Powertools' utility returns."""
+    """The result of a function in Powertools' utility."""
 
     @idempotent_function(
         data_keyword_argument="order",
@@ -120,7 +120,7 @@ ORDER = {"id": "o-1", "lines": [{"sku": "ä", "price": 9.5}], "at": None}
 def test_what_it_completed_is_honoured(
     store: DynamoDBStore, theirs: DynamoDBPersistenceLayer, expression: str | None, payload_validation: str
 ) -> None:
-    """Under the same key, with the result that it kept, whether or not it kept a fingerprint of its own kind."""
+    """Under the same key, with its stored result, with or without a fingerprint of its own kind."""
     options = {"event_key_jmespath": expression or "", "payload_validation_jmespath": payload_validation}
     first = charged(theirs, ORDER, **options)
 
@@ -136,7 +136,7 @@ def test_what_it_completed_is_honoured(
 
 
 def test_its_default_prefix_is_a_namespace(dynamodb: DynamoDBClient, theirs: DynamoDBPersistenceLayer) -> None:
-    """It is made of the Lambda function's name, the module and the function's qualified name."""
+    """It consists of the Lambda function's name, the module and the function's qualified name."""
 
     def charge(order: dict[str, Any]) -> str:
         return "charged"
@@ -160,14 +160,14 @@ def test_its_hash_may_be_another(store: DynamoDBStore, theirs: DynamoDBPersisten
 
 
 class Model(BaseModel):
-    """A body by pydantic."""
+    """A pydantic body."""
 
     id: str
 
 
 @dataclass
 class Data:
-    """A body by dataclasses."""
+    """A dataclass body."""
 
     id: str
 
@@ -186,7 +186,7 @@ def test_its_keys_are_made_of_whatever_it_takes(
 
 
 def interrupted(theirs: DynamoDBPersistenceLayer, context: Context) -> None:
-    """A function in its utility that dies half-way: its record stays in progress."""
+    """A function in its utility that dies half-way, so that its record stays in progress."""
 
     class Died(BaseException):
         pass
@@ -300,7 +300,7 @@ def test_its_record_of_a_message_acknowledges_the_message(
 def test_every_field_of_its_sqs_record_makes_its_key(
     store: DynamoDBStore, theirs: DynamoDBPersistenceLayer, expression: str | None
 ) -> None:
-    """All that Lambda's event has of a message, as its batch utility hands it to a function."""
+    """Every field of a message in Lambda's event, as its batch utility passes it to a function."""
     record = {
         "messageId": "m-1",
         "receiptHandle": "r-1",
@@ -341,7 +341,7 @@ def _by_keyword(function: Any, record: SQSRecord) -> Any:
 
 
 def test_a_step_makes_the_key_of_its_message_too_whatever_its_handler_did_to_it(store: DynamoDBStore) -> None:
-    """The handler's message is its own, and says all that ours does."""
+    """The handler's message is its own object, with the same fields."""
     key, made = powertools_key("[md5OfBody, messageAttributes]"), []
 
     @sqs_consumer(store, key=lambda message: made.append(message) or key(message))  # type: ignore[func-returns-value]
@@ -373,8 +373,10 @@ def test_what_cannot_be_meant_is_said_at_set_up() -> None:
         powertools_key(hash_function="none")
 
 
-def test_ours_and_theirs_are_two_keys_unless_asked_for(store: DynamoDBStore, theirs: DynamoDBPersistenceLayer) -> None:
-    """The control: with another strategy its record is not found."""
+def test_the_two_libraries_keys_differ_unless_configured(
+    store: DynamoDBStore, theirs: DynamoDBPersistenceLayer
+) -> None:
+    """As a control: with another strategy its record is not found."""
     charged(theirs, ORDER)
 
     @idempotent(store, key=payload_key(), lease_seconds=60)

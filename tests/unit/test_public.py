@@ -1,4 +1,4 @@
-"""The public contract: its names are there, and no others."""
+"""The public interface: exactly these names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 import idempotent_receiver
 
 
-def test_all_names_what_is_there() -> None:
+def test_all_lists_what_is_there() -> None:
     """Sorted, complete, and importable."""
     public = {
         name
@@ -19,7 +19,7 @@ def test_all_names_what_is_there() -> None:
     assert len(set(idempotent_receiver.__all__)) == len(idempotent_receiver.__all__)
 
 
-def test_every_public_name_says_what_it_promises() -> None:
-    """A docstring each."""
+def test_every_public_name_has_a_docstring() -> None:
+    """Functions, classes and errors alike."""
     for name in idempotent_receiver.__all__:
         assert inspect.getdoc(getattr(idempotent_receiver, name)), f"{name} has no docstring"

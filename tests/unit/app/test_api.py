@@ -1,4 +1,4 @@
-"""What the API answers, and what it does to the queue, on a store in memory."""
+"""The API's responses, and what it sends to the queue, with a store in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bank() -> Bank:
 
 
 def dying(call: Callable[..., Any], *, after: bool) -> Callable[..., Any]:
-    """The call, in which the worker dies: before it, or after it took effect."""
+    """A call in which the worker dies, before it or after it takes effect."""
 
     def die(*given: Any, **named: Any) -> Any:
         if after:
@@ -73,8 +73,8 @@ def test_a_signature_counts_for_more_than_the_environment() -> None:
         {"AWS_SAM_LOCAL": "true"},
     ],
 )
-def test_a_deployed_api_answers_nobody_who_has_not_signed(environment: dict[str, str]) -> None:
-    """By no variable alone, be it set by mistake, and by nothing that a request says of itself."""
+def test_a_deployed_api_refuses_unsigned_requests(environment: dict[str, str]) -> None:
+    """Neither a variable set by mistake nor anything in the request itself changes that."""
     bank = Bank(caller=callers(environment))
     status, _, _ = bank.post(caller=None, LOCAL_CALLER=ALICE, AWS_SAM_LOCAL="true")
     assert status == 400
@@ -116,7 +116,7 @@ def test_a_worker_that_dies_after_it_has_sent_makes_no_second_transfer(
         assert bank.post()[0] == 409
         bank.clock.seconds += 14
 
-    # Written otherwise, and the same request.
+    # The same request, written differently.
     status, headers, told = bank.post(asked=json.dumps(dict(reversed(ASKED.items())), indent=2))
 
     assert (status, headers.get("Idempotency-Replayed")) == (202, "true" if after else None)

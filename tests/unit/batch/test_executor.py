@@ -1,4 +1,4 @@
-"""Threads and the event loop: what runs beside its caller, what comes home, and that nothing stays behind."""
+"""Threads and the event loop: jobs run beside their caller, report their results, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ variable: ContextVar[str] = ContextVar("variable", default="unset")
 
 
 class Context:
-    """Lambda's, with time enough, or with little."""
+    """Lambda's context, with enough time or with little."""
 
     aws_request_id, function_name = "r", "f"
 
@@ -39,8 +39,8 @@ class Context:
         return self.left_ms
 
 
-class Held:
-    """An executor whose jobs' results are collected."""
+class Collecting:
+    """An executor that collects its jobs' results."""
 
     def __init__(self, workers: ThreadPool | None = None, loops: Loops | None = None) -> None:
         self.executor = ThreadExecutor(workers or ThreadPool(), loops or Loops())
@@ -53,7 +53,7 @@ class Held:
         self.executor.start_async(job, self.told.append)
 
     def wait(self, count: int = 1) -> list[Any]:
-        """Step until so many results have come."""
+        """Step until that many results have arrived."""
         while len(self.told) < count:
             before = len(self.told)
             self.executor.step(PATIENCE)
@@ -62,9 +62,9 @@ class Held:
 
 
 @pytest.fixture
-def held() -> Iterator[Held]:
+def collecting() -> Iterator[Collecting]:
     """An executor that is closed at the end."""
-    made = Held()
+    made = Collecting()
     yield made
     made.executor.close(PATIENCE)
 
@@ -76,91 +76,91 @@ def batch(*ids: str) -> dict[str, Any]:
 # Threads.
 
 
-def test_a_job_runs_elsewhere_and_its_result_comes_home(held: Held) -> None:
+def test_a_job_runs_on_another_thread_and_reports_its_result(collecting: Collecting) -> None:
     """`then` is called on the caller's thread, by `step`."""
     here = threading.get_ident()
     homes: list[tuple[int, int]] = []
 
-    held.executor.start(threading.get_ident, lambda there: homes.append((there, threading.get_ident())))
+    collecting.executor.start(threading.get_ident, lambda there: homes.append((there, threading.get_ident())))
     while not homes:
-        held.executor.step(PATIENCE)
+        collecting.executor.step(PATIENCE)
 
     assert homes[0][0] != here
     assert homes[0][1] == here
 
 
-def test_a_step_without_anything_to_do_ends_when_its_time_is_over(held: Held) -> None:
-    """Zero and less are no waiting at all."""
-    held.executor.step(0)
-    held.executor.step(-5)
+def test_a_step_without_anything_to_do_ends_when_its_time_is_over(collecting: Collecting) -> None:
+    """With zero or less it does not wait."""
+    collecting.executor.step(0)
+    collecting.executor.step(-5)
 
-    assert held.told == []
+    assert collecting.told == []
 
 
-def test_threads_are_used_again_by_the_next_invocation() -> None:
-    """Starting one costs more than a job."""
+def test_threads_are_reused_by_the_next_invocation() -> None:
+    """Starting a thread costs more than a job."""
     workers, names = ThreadPool(), set()
     for _ in range(20):
-        held = Held(workers)
-        held.start(lambda: names.add(threading.get_ident()))
-        held.wait()
-        held.executor.close(PATIENCE)
+        collecting = Collecting(workers)
+        collecting.start(lambda: names.add(threading.get_ident()))
+        collecting.wait()
+        collecting.executor.close(PATIENCE)
 
     assert len(names) <= 3
 
 
-def test_jobs_run_at_the_same_time(held: Held) -> None:
+def test_jobs_run_at_the_same_time(collecting: Collecting) -> None:
     """Each waits for the others, so none could end alone."""
     together = threading.Barrier(5, timeout=PATIENCE)
     for _ in range(5):
-        held.start(together.wait)
+        collecting.start(together.wait)
 
-    assert sorted(held.wait(5)) == [0, 1, 2, 3, 4]
+    assert sorted(collecting.wait(5)) == [0, 1, 2, 3, 4]
 
 
-def test_a_job_sees_its_callers_context_and_keeps_its_changes_to_itself(held: Held) -> None:
+def test_a_job_sees_its_callers_context_and_keeps_its_changes_to_itself(collecting: Collecting) -> None:
     """A variable that a handler sets does not reach the next handler."""
     token = variable.set("caller's")
     try:
         for count in (1, 2):
-            held.start(lambda: (variable.get(), variable.set("job's"))[0])
-            held.wait(count)
+            collecting.start(lambda: (variable.get(), variable.set("job's"))[0])
+            collecting.wait(count)
     finally:
         variable.reset(token)
 
-    assert held.told == ["caller's", "caller's"]
+    assert collecting.told == ["caller's", "caller's"]
 
 
-def test_a_job_that_raises_against_the_rule_is_raised_where_it_was_started(held: Held) -> None:
-    """It is a defect, and must not be lost in a thread."""
-    held.start(lambda: 1 // 0)
+def test_an_exception_of_a_job_is_raised_where_the_job_was_started(collecting: Collecting) -> None:
+    """Jobs must not raise, so it is a defect and must not be lost in a thread."""
+    collecting.start(lambda: 1 // 0)
 
     with pytest.raises(ZeroDivisionError):
-        held.executor.step(PATIENCE)
+        collecting.executor.step(PATIENCE)
 
 
-def test_a_thread_that_hangs_does_not_keep_the_process_from_ending(held: Held) -> None:
+def test_a_thread_that_hangs_does_not_keep_the_process_from_ending(collecting: Collecting) -> None:
     """All of them are daemons."""
-    held.start(lambda: threading.current_thread().daemon)
+    collecting.start(lambda: threading.current_thread().daemon)
 
-    assert held.wait() == [True]
+    assert collecting.wait() == [True]
 
 
 # Coroutines.
 
 
-def test_coroutines_run_together_on_one_loop_and_come_home(held: Held) -> None:
-    """On a thread that is not the caller's."""
+def test_coroutines_run_together_on_one_loop_and_report_their_results(collecting: Collecting) -> None:
+    """The loop runs on a thread of its own."""
 
     async def job() -> tuple[int, int]:
         await asyncio.sleep(0)
         return id(asyncio.get_running_loop()), threading.get_ident()
 
     for _ in range(3):
-        held.start_async(job)
+        collecting.start_async(job)
 
-    assert len(set(held.wait(3))) == 1
-    assert held.told[0][1] != threading.get_ident()
+    assert len(set(collecting.wait(3))) == 1
+    assert collecting.told[0][1] != threading.get_ident()
 
 
 def test_the_loop_is_the_same_in_the_next_invocation() -> None:
@@ -171,10 +171,10 @@ def test_the_loop_is_the_same_in_the_next_invocation() -> None:
         loops.append(asyncio.get_running_loop())
 
     for _ in range(3):
-        held = Held(workers, kept)
-        held.start_async(job)
-        held.wait()
-        held.executor.close(PATIENCE)
+        collecting = Collecting(workers, kept)
+        collecting.start_async(job)
+        collecting.wait()
+        collecting.executor.close(PATIENCE)
 
     assert len(loops) == 3
     assert len(set(map(id, loops))) == 1
@@ -192,21 +192,21 @@ def test_what_a_coroutine_leaves_behind_is_cancelled_and_awaited_before_the_invo
             ends.append("cleaned up")
 
     async def job() -> None:
-        held.left = asyncio.create_task(leftover())  # type: ignore[attr-defined]
+        collecting.left = asyncio.create_task(leftover())  # type: ignore[attr-defined]
         await asyncio.sleep(0)
 
-    held = Held()
-    held.start_async(job)
-    held.wait()
+    collecting = Collecting()
+    collecting.start_async(job)
+    collecting.wait()
     assert ends == []
 
-    held.executor.close(PATIENCE)
+    collecting.executor.close(PATIENCE)
 
     assert ends == ["cleaned up"]
 
 
-def test_cancelled_coroutines_still_tell_their_end(held: Held) -> None:
-    """With what they make of it."""
+def test_cancelled_coroutines_still_report_their_end(collecting: Collecting) -> None:
+    """With whatever they return or raise."""
     waiting = threading.Event()
 
     async def job() -> str:
@@ -217,20 +217,20 @@ def test_cancelled_coroutines_still_tell_their_end(held: Held) -> None:
             return "cancelled"
         return "never"
 
-    held.start_async(job)
+    collecting.start_async(job)
     assert waiting.wait(PATIENCE)
-    held.executor.cancel_async()
+    collecting.executor.cancel_async()
 
-    assert held.wait() == ["cancelled"]
+    assert collecting.wait() == ["cancelled"]
 
 
-def test_a_coroutine_that_is_cancelled_before_its_first_step_tells_its_end_too(held: Held) -> None:
-    """Another one was blocking the loop; else the invocation would wait for ever."""
+def test_a_coroutine_that_is_cancelled_before_its_first_step_reports_its_end_too(collecting: Collecting) -> None:
+    """Another one blocks the loop; without a report the invocation would wait for ever."""
     blocking, go_on = threading.Event(), threading.Event()
 
     async def blocker() -> str:
         blocking.set()
-        assert go_on.wait(PATIENCE)  # a handler that blocks its loop, as they do
+        assert go_on.wait(PATIENCE)  # a handler that blocks its loop, as some do
         return "blocker"
 
     async def second() -> str:
@@ -240,17 +240,17 @@ def test_a_coroutine_that_is_cancelled_before_its_first_step_tells_its_end_too(h
             return "cancelled"
         return "never"
 
-    held.start_async(blocker)
+    collecting.start_async(blocker)
     assert blocking.wait(PATIENCE)
-    held.start_async(second)
-    held.executor.cancel_async()
+    collecting.start_async(second)
+    collecting.executor.cancel_async()
     go_on.set()
 
-    assert sorted(held.wait(2)) == ["blocker", "cancelled"]
+    assert sorted(collecting.wait(2)) == ["blocker", "cancelled"]
 
 
-def test_a_coroutine_that_waits_is_not_collected_as_garbage(held: Held) -> None:
-    """An event loop holds its tasks weakly, and this one's future is known to nobody else."""
+def test_a_coroutine_that_waits_is_not_collected_as_garbage(collecting: Collecting) -> None:
+    """An event loop holds its tasks weakly, and nothing else refers to this one's future."""
     waiting = threading.Event()
     futures: list[weakref.ref[Any]] = []
 
@@ -264,19 +264,19 @@ def test_a_coroutine_that_waits_is_not_collected_as_garbage(held: Held) -> None:
             return "cancelled"
         return "never"
 
-    held.start_async(job)
+    collecting.start_async(job)
     assert waiting.wait(PATIENCE)
-    # A turn of the loop later the job stands at its `await`.
-    held.start_async(lambda: asyncio.sleep(0, "turned"))
-    held.wait()
+    # One iteration of the loop later the job waits at its `await`.
+    collecting.start_async(lambda: asyncio.sleep(0, "turned"))
+    collecting.wait()
     gc.collect()
-    held.executor.cancel_async()
+    collecting.executor.cancel_async()
 
-    assert held.wait(2) == ["turned", "cancelled"]
+    assert collecting.wait(2) == ["turned", "cancelled"]
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-def test_a_task_that_would_end_the_loop_ends_nobody_elses(held: Held, error: BaseException) -> None:
+def test_a_task_that_would_end_the_loop_ends_no_other_coroutine(collecting: Collecting, error: BaseException) -> None:
     """A handler's own task calls `sys.exit`: the other coroutines go on."""
     go_on = threading.Event()
 
@@ -284,9 +284,9 @@ def test_a_task_that_would_end_the_loop_ends_nobody_elses(held: Held, error: Bas
         raise error
 
     async def careless() -> str:
-        held.left = asyncio.create_task(exits())  # type: ignore[attr-defined]
-        await asyncio.wait([held.left])  # type: ignore[attr-defined]
-        held.left.exception()  # type: ignore[attr-defined]
+        collecting.left = asyncio.create_task(exits())  # type: ignore[attr-defined]
+        await asyncio.wait([collecting.left])  # type: ignore[attr-defined]
+        collecting.left.exception()  # type: ignore[attr-defined]
         return "careless"
 
     async def other() -> str:
@@ -294,16 +294,16 @@ def test_a_task_that_would_end_the_loop_ends_nobody_elses(held: Held, error: Bas
             await asyncio.sleep(0)
         return "other"
 
-    held.start_async(other)
-    held.start_async(careless)
-    assert held.wait() == ["careless"]
+    collecting.start_async(other)
+    collecting.start_async(careless)
+    assert collecting.wait() == ["careless"]
     go_on.set()
 
-    assert held.wait(2) == ["careless", "other"]
+    assert collecting.wait(2) == ["careless", "other"]
 
 
 @pytest.mark.scenario("S38", mutant="the threads of a cancelled coroutine outlive its invocation")
-def test_the_threads_of_a_cancelled_coroutine_are_waited_for(held: Held) -> None:
+def test_the_threads_of_a_cancelled_coroutine_are_waited_for(collecting: Collecting) -> None:
     """`asyncio.to_thread` cannot be cancelled; its thread must not outlive the invocation."""
     running, go_on, ends = threading.Event(), threading.Event(), []
 
@@ -319,20 +319,20 @@ def test_the_threads_of_a_cancelled_coroutine_are_waited_for(held: Held) -> None
             return "cancelled"
         return "never"
 
-    held.start_async(job)
+    collecting.start_async(job)
     assert running.wait(PATIENCE)
-    held.executor.cancel_async()
-    held.executor.step(0.05)
-    assert held.told == []
+    collecting.executor.cancel_async()
+    collecting.executor.step(0.05)
+    assert collecting.told == []
 
     go_on.set()
 
-    assert held.wait() == ["cancelled"]
+    assert collecting.wait() == ["cancelled"]
     assert ends == ["thread"]
 
 
 def test_the_threads_that_a_coroutine_leaves_behind_are_waited_for_at_the_end() -> None:
-    """Also those of a coroutine that was not cancelled."""
+    """Also for a coroutine that was not cancelled."""
     running, go_on, ends = threading.Event(), threading.Event(), []
 
     def block() -> None:
@@ -343,11 +343,11 @@ def test_the_threads_that_a_coroutine_leaves_behind_are_waited_for_at_the_end() 
     async def job() -> None:
         asyncio.get_running_loop().run_in_executor(None, block)
 
-    held = Held()
-    held.start_async(job)
-    held.wait()
+    collecting = Collecting()
+    collecting.start_async(job)
+    collecting.wait()
     assert running.wait(PATIENCE)
-    closing = threading.Thread(target=held.executor.close, args=[PATIENCE])
+    closing = threading.Thread(target=collecting.executor.close, args=[PATIENCE])
     closing.start()
     assert ends == []
     go_on.set()
@@ -357,13 +357,13 @@ def test_the_threads_that_a_coroutine_leaves_behind_are_waited_for_at_the_end() 
 
 
 def test_threads_can_be_used_again_in_the_next_invocation() -> None:
-    """The pool of one invocation ends with it; the next one has its own."""
+    """An invocation's pool ends with it; the next one has its own."""
     workers, loops = ThreadPool(), Loops()
     for _ in range(2):
-        held = Held(workers, loops)
-        held.start_async(lambda: asyncio.to_thread(lambda: "worked"))
-        assert held.wait() == ["worked"]
-        held.executor.close(PATIENCE)
+        collecting = Collecting(workers, loops)
+        collecting.start_async(lambda: asyncio.to_thread(lambda: "worked"))
+        assert collecting.wait() == ["worked"]
+        collecting.executor.close(PATIENCE)
 
 
 def test_async_generators_are_closed_before_the_invocation_ends() -> None:
@@ -380,34 +380,34 @@ def test_async_generators_are_closed_before_the_invocation_ends() -> None:
         kept.append(generator())
         await anext(kept[0])
 
-    held = Held()
-    held.start_async(job)
-    held.wait()
-    held.executor.close(PATIENCE)
+    collecting = Collecting()
+    collecting.start_async(job)
+    collecting.wait()
+    collecting.executor.close(PATIENCE)
 
     assert ends == ["closed"]
 
 
 def test_an_invocation_without_coroutines_needs_no_loop() -> None:
     """Closing it waits for nothing."""
-    held = Held()
-    held.start(lambda: 1)
-    held.wait()
+    collecting = Collecting()
+    collecting.start(lambda: 1)
+    collecting.wait()
 
-    held.executor.cancel_async()
-    held.executor.close(PATIENCE)
+    collecting.executor.cancel_async()
+    collecting.executor.close(PATIENCE)
 
 
 def test_a_forgotten_loop_is_closed() -> None:
-    """No ResourceWarning in a user's tests."""
+    """There is no ResourceWarning in a user's tests."""
 
     async def job() -> None: ...
 
-    held = Held()
-    held.start_async(job)
-    held.wait()
-    held.executor.close(PATIENCE)
-    del held
+    collecting = Collecting()
+    collecting.start_async(job)
+    collecting.wait()
+    collecting.executor.close(PATIENCE)
+    del collecting
     gc.collect()
 
 
@@ -435,7 +435,7 @@ def test_handlers_really_run_at_the_same_time(asynchronous: bool) -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_the_current_claim_is_each_handlers_own(asynchronous: bool) -> None:
-    """However many run at once, and on whichever thread."""
+    """However many run at once, on whichever thread."""
     seen: list[tuple[str, str]] = []
 
     def plain(body: dict, message: Message) -> None:
@@ -468,7 +468,7 @@ def test_a_context_variable_that_a_handler_sets_does_not_reach_the_next() -> Non
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_what_would_end_a_thread_or_a_process_is_that_messages_failure(error: type[BaseException]) -> None:
-    """On a worker's thread as in a coroutine; warm processes go on."""
+    """In a thread as in a coroutine; the warm process goes on."""
 
     def plain(body: dict, message: Message) -> None:
         if message.id == "b":
@@ -485,10 +485,10 @@ def test_what_would_end_a_thread_or_a_process_is_that_messages_failure(error: ty
 
 @pytest.mark.scenario("S39", mutant="an interrupt leaves everything as it is")
 @pytest.mark.parametrize("signal", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_of_the_process_records_what_has_finished_and_gives_the_rest_back(
+def test_an_interrupt_of_the_process_records_what_has_finished_and_releases_the_rest(
     signal: type[BaseException],
 ) -> None:
-    """The invocation ends by it; claims that never started are free at once."""
+    """The invocation ends; claims that never started are released at once."""
     store, finished = MemoryStore(), threading.Event()
     running, go_on = threading.Event(), threading.Event()
 
@@ -524,7 +524,7 @@ def test_an_interrupt_of_the_process_records_what_has_finished_and_gives_the_res
 
 
 def test_a_coroutine_that_overruns_is_cancelled_at_the_margin_and_the_answer_is_in_time() -> None:
-    """With a second of margin and half a second more: no sleeping, the deadline itself wakes the receiver."""
+    """With a second of margin and half a second more; the deadline itself wakes the receiver."""
     store = MemoryStore()
 
     async def handle(body: dict) -> None:
@@ -537,7 +537,7 @@ def test_a_coroutine_that_overruns_is_cancelled_at_the_margin_and_the_answer_is_
 
 
 def test_coroutines_that_wait_behind_a_suspended_one_are_not_started() -> None:
-    """All were let loose together; the machine is suspended in the first, which does not await, and so is its clock."""
+    """All were started together; the machine, with its clock, is suspended in the first, which does not await."""
     clock, ran = ManualClock(), []
 
     async def handle(body: dict, message: Message) -> None:
@@ -616,10 +616,10 @@ async def generator_left_behind(go_on: threading.Event, loops: list[Any]) -> Non
     ],
 )
 @pytest.mark.parametrize(("left_ms", "within_seconds"), [(700, 0.7), (60_000, 10)])
-def test_what_a_finished_coroutine_leaves_behind_does_not_keep_the_answer(
+def test_what_a_finished_coroutine_leaves_behind_does_not_delay_the_answer(
     leaves: Callable[[threading.Event, list[Any]], Any], named: dict[str, Any], left_ms: int, within_seconds: float
 ) -> None:
-    """It is named in the log, and stays alone on its loop: the next invocations have another until it has ended."""
+    """The log names it, and it keeps its loop for itself: the next invocations use another until it has ended."""
     store, log, go_on, kept, loops = MemoryStore(), Noted(), threading.Event(), [], []
 
     async def handle(body: dict, message: Message) -> None:
@@ -644,8 +644,8 @@ def test_what_a_finished_coroutine_leaves_behind_does_not_keep_the_answer(
     assert [store.items[id]["status"] for id in "abc"] == ["COMPLETED"] * 3
 
 
-def test_what_a_coroutine_that_raised_has_left_behind_holds_the_answer_until_it_has_ended() -> None:
-    """One of two threads that were gathered failed, so the message comes again: nothing may wake up beside that."""
+def test_what_a_coroutine_that_raised_leaves_behind_delays_the_answer_until_it_has_ended() -> None:
+    """One of two gathered threads failed, so the message is retried: nothing may still run beside that."""
     ends = []
 
     async def handle(body: dict) -> None:
@@ -665,21 +665,21 @@ def test_what_a_coroutine_that_raised_has_left_behind_holds_the_answer_until_it_
     assert ends == ["thread", "answer"]
 
 
-def test_a_cancellation_after_the_last_coroutine_has_returned_lets_nothing_hold_the_answer() -> None:
-    """The deadline comes while the last one's end is recorded: nothing that comes again has left that thread behind."""
+def test_a_cancellation_after_the_last_coroutine_has_returned_does_not_delay_the_answer() -> None:
+    """The deadline comes while the last one's end is recorded: no message that is retried left that thread behind."""
     go_on, cancelled, loops = threading.Event(), threading.Event(), []
 
     async def job() -> None:
         loops.append(asyncio.get_running_loop())
         await thread_left_behind(go_on, [])
 
-    held = Held()
-    held.start_async(job)
-    held.wait()
-    held.executor.cancel_async()
+    collecting = Collecting()
+    collecting.start_async(job)
+    collecting.wait()
+    collecting.executor.cancel_async()
     loops[0].call_soon_threadsafe(cancelled.set)
     assert cancelled.wait(PATIENCE)
-    closing = threading.Thread(target=lambda: held.told.append(held.executor.close(0)))
+    closing = threading.Thread(target=lambda: collecting.told.append(collecting.executor.close(0)))
     closing.start()
     closing.join(PATIENCE / 2)
     ended = not closing.is_alive()
@@ -687,11 +687,11 @@ def test_a_cancellation_after_the_last_coroutine_has_returned_lets_nothing_hold_
     closing.join(PATIENCE)
 
     assert ended
-    assert held.told[1] == LeftBehind(tasks=[], generators=[], threads=1)
+    assert collecting.told[1] == LeftBehind(tasks=[], generators=[], threads=1)
 
 
-def test_a_loop_that_came_to_rest_late_is_used_again() -> None:
-    """Once nothing of its invocation is left on it; clients are bound to it."""
+def test_a_loop_that_became_idle_late_is_used_again() -> None:
+    """Once nothing of its invocation is left on it, because clients are bound to it."""
     workers, loops, go_on, used = ThreadPool(), Loops(), threading.Event(), []
 
     async def leaves() -> None:
@@ -701,28 +701,28 @@ def test_a_loop_that_came_to_rest_late_is_used_again() -> None:
     async def uses() -> None:
         used.append(asyncio.get_running_loop())
 
-    late = Held(workers, loops)
+    late = Collecting(workers, loops)
     late.start_async(leaves)
     late.wait()
     assert late.executor.close(0) == LeftBehind(tasks=[], generators=[], threads=1)
     go_on.set()
     while len(used) < 2 or used[-1] is not used[0]:
-        held = Held(workers, loops)
-        held.start_async(uses)
-        held.wait()
-        assert held.executor.close(PATIENCE) is None
+        collecting = Collecting(workers, loops)
+        collecting.start_async(uses)
+        collecting.wait()
+        assert collecting.executor.close(PATIENCE) is None
         assert len(used) < 10_000, "the loop was never used again"
 
 
 def test_once_many_loops_are_left_alone_the_next_invocation_waits_for_what_it_leaves_behind() -> None:
-    """Each costs threads and open files. Without a bound, none would be left for any invocation, and none would end."""
+    """Each costs threads and open files, so their number needs a bound."""
     workers, loops, go_on = ThreadPool(), Loops(), threading.Event()
 
-    def leave() -> Held:
-        held = Held(workers, loops)
-        held.start_async(lambda: thread_left_behind(go_on, []))
-        held.wait()
-        return held
+    def leave() -> Collecting:
+        collecting = Collecting(workers, loops)
+        collecting.start_async(lambda: thread_left_behind(go_on, []))
+        collecting.wait()
+        return collecting
 
     try:
         for _ in range(MOST_LEFT_BEHIND):
@@ -738,8 +738,8 @@ def test_once_many_loops_are_left_alone_the_next_invocation_waits_for_what_it_le
     assert last.told[1:] == [None]
 
 
-def test_what_cleaning_up_has_started_does_not_wake_up_in_the_next_invocation() -> None:
-    """A task that is cancelled at the end starts another one: that is cancelled as well."""
+def test_a_task_started_during_cleanup_does_not_run_in_the_next_invocation() -> None:
+    """A task that is cancelled at the end starts another one, which is cancelled too."""
     workers, loops, ends, kept = ThreadPool(), Loops(), [], []
 
     async def another() -> None:
@@ -759,16 +759,16 @@ def test_what_cleaning_up_has_started_does_not_wake_up_in_the_next_invocation() 
         kept.append(asyncio.create_task(leftover()))
         await asyncio.sleep(0)
 
-    held = Held(workers, loops)
-    held.start_async(job)
-    held.wait()
+    collecting = Collecting(workers, loops)
+    collecting.start_async(job)
+    collecting.wait()
 
-    assert held.executor.close(PATIENCE) is None
+    assert collecting.executor.close(PATIENCE) is None
     assert ends == ["another"]
 
 
 def test_tasks_that_never_stop_starting_others_are_left_with_their_loop() -> None:
-    """The loop is given up: nothing of it turns any more."""
+    """The loop is abandoned and stops."""
     workers, loops, kept, slain = ThreadPool(), Loops(), [], threading.Event()
 
     async def hydra() -> None:
@@ -786,11 +786,11 @@ def test_tasks_that_never_stop_starting_others_are_left_with_their_loop() -> Non
     async def other() -> object:
         return asyncio.get_running_loop()
 
-    held = Held(workers, loops)
-    held.start_async(job)
-    (given_up,) = held.wait()
-    left = held.executor.close(PATIENCE)
-    again = Held(workers, loops)
+    collecting = Collecting(workers, loops)
+    collecting.start_async(job)
+    (given_up,) = collecting.wait()
+    left = collecting.executor.close(PATIENCE)
+    again = Collecting(workers, loops)
     again.start_async(other)
 
     assert left is not None
@@ -806,7 +806,7 @@ def test_tasks_that_never_stop_starting_others_are_left_with_their_loop() -> Non
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
 def test_a_task_that_would_end_its_loop_while_it_is_cancelled_does_not(error: BaseException) -> None:
-    """What else is left is still cancelled and awaited, and the thread lives on."""
+    """The other tasks are still cancelled and awaited, and the thread stays alive."""
     workers, loops, ends, kept = ThreadPool(), Loops(), [], []
 
     async def exits() -> None:
@@ -827,25 +827,25 @@ def test_a_task_that_would_end_its_loop_while_it_is_cancelled_does_not(error: Ba
         kept.extend([asyncio.create_task(exits()), asyncio.create_task(other())])
         await asyncio.sleep(0)
 
-    held = Held(workers, loops)
-    held.start_async(job)
-    held.wait()
+    collecting = Collecting(workers, loops)
+    collecting.start_async(job)
+    collecting.wait()
 
-    assert held.executor.close(PATIENCE) is None
+    assert collecting.executor.close(PATIENCE) is None
     assert ends == ["other"]
     kept[0].exception()
 
 
 @pytest.mark.parametrize("overlapping", [2, 5])
 def test_invocations_of_one_consumer_that_overlap_have_loops_of_their_own(overlapping: int) -> None:
-    """In one process, on several threads: none stops another's."""
+    """In one process, on several threads; none stops another's loop."""
     store, loops = MemoryStore(), []
     together, answers = threading.Barrier(overlapping, timeout=PATIENCE), []
 
     async def handle(body: dict, message: Message) -> None:
         loops.append(asyncio.get_running_loop())
         await asyncio.to_thread(together.wait)
-        # One has ended, its invocation too, while the next one is still at it.
+        # One has ended, with its invocation, while the next one still runs.
         while len(answers) < int(message.id):  # noqa: ASYNC110  # counted by another thread
             await asyncio.sleep(0.001)
 
@@ -889,7 +889,7 @@ def test_many_batches_through_one_warm_process_agree_with_its_table() -> None:
 
 
 def test_the_threads_of_a_consumer_end_with_it() -> None:
-    """A process that makes many consumers, as a suite of tests does, does not gather their threads."""
+    """A process with many consumers, such as a test suite, does not accumulate threads."""
     workers, threads = ThreadPool(), SimpleQueue[threading.Thread]()
     workers.run(lambda: threads.put(threading.current_thread()))
     thread = threads.get(timeout=PATIENCE)

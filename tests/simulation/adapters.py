@@ -25,12 +25,11 @@ from idempotent_receiver import (
     sqs_consumer,
 )
 from idempotent_receiver.errors import NotStarted
-from idempotent_receiver.http.endpoint import REPLAYED
-from idempotent_receiver.protocol.exchange import Unavailable
+from idempotent_receiver.http.response import REPLAYED
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.protocol.transitions import completed, failed
 from idempotent_receiver.sqs.dead_letter import STAMP
-from idempotent_receiver.workflow.executions import Closed, Workflow
+from idempotent_receiver.workflow import Closed, Unavailable, Workflow, accept, recover_orphan
 from tests.simulation.world import DEAD_LETTERS, FIFO, QUEUE, SILENT, failed_ids, sqs_record
 
 if TYPE_CHECKING:
@@ -201,13 +200,13 @@ def _workflow(worker: "ControlledWorker") -> list[str]:
         name = id.removeprefix("m#")
         answer: Any
         if worker.sweeps:
-            answer = workflow.recover_orphan(name, deadline, ME)
+            answer = recover_orphan(workflow, name, deadline, ME)
             if isinstance(answer, Closed):
                 done = answer.status == "SUCCEEDED"
                 outcome = completed("null") if done else failed(json.dumps({"type": answer.status}))
                 answer = workflow.conclude(answer.execution, outcome, deadline)
         else:
-            answer = workflow.accept(workflow.start_of(name, "f" * 64, "payload"), deadline, ME)
+            answer = accept(workflow, workflow.start_of(name, "f" * 64, "payload"), deadline, ME)
         found = getattr(answer, "record", None)
         status, recorded = (None, None) if found is None else (found.status, found.data or found.error)
         worker.replies[id] = WorkflowReply(type(answer).__name__, status, recorded)

@@ -13,8 +13,8 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from idempotent_receiver import MemoryStore, PermanentError, header, payload_key
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.workflow import Workflow, name_of, workflow_endpoint
-from tests.manual_clock import ManualClock
 from tests.fake_step_functions import MACHINE, FakeStepFunctions
+from tests.manual_clock import ManualClock
 
 CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 10_000, aws_request_id="request")
 NAME = name_of("k1")

@@ -1,4 +1,4 @@
-"""API and consumer as they are deployed, on stores in memory; a test delivers what the queue between them holds."""
+"""API and consumer as deployed, with stores in memory; a test delivers the messages of the queue between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.routes import served, tenant
 from app.transfer_service import TransferService
 from app.transfers import Transfer
 from idempotent_receiver import MemoryStore, Transaction, header, http_endpoint, sqs_consumer
-from tests.held_clock import HeldClock
+from tests.manual_clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,10 +22,10 @@ QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/transfers"
 
 
 class Bank:
-    """API and consumer on one table of records, with a queue between them that a test delivers by hand."""
+    """API and consumer with one table of records, and a queue between them whose messages a test delivers."""
 
     def __init__(self, queue_url: str = QUEUE, caller: Callable[[Any], str] = tenant) -> None:
-        self.clock = HeldClock()
+        self.clock = ManualClock()
         self.claims = MemoryStore(namespace="transfers", tables={"transfers": "transfer_id"})
         self.records = MemoryStore(tables={"accounts": "account_id", "entries": "entry_id"})
         self.queue: list[dict[str, Any]] = []
@@ -65,18 +65,18 @@ class Bank:
         found = store.tables[asked["TableName"]].items.get((key["S"],))
         return {} if found is None else {"Item": {name: {"S": str(value)} for name, value in found.items()}}
 
-    # The client.
+    # The API's client.
 
     def post(
         self, key: str | None = "k-1", asked: Any = ASKED, caller: str | None = ALICE, **more: str
     ) -> tuple[int, Any, Any]:
-        """Ask for a transfer, with more headers; status, headers and body of the answer."""
+        """Request a transfer, with more headers; returns status, headers and body of the response."""
         body = asked if isinstance(asked, str) else json.dumps(asked)
         headers = more if key is None else {"idempotency-key": key, **more}
         return self._ask("POST", "/transfers", caller, headers=headers, body=body)
 
     def get(self, transfer_id: str, caller: str | None = ALICE) -> tuple[int, Any, Any]:
-        """Ask how far a transfer is."""
+        """Request the status of a transfer."""
         return self._ask("GET", "/transfers/{transfer_id}", caller, pathParameters={"transfer_id": transfer_id})
 
     def _ask(self, method: str, resource: str, caller: str | None, **event: Any) -> tuple[int, Any, Any]:
@@ -93,7 +93,7 @@ class Bank:
     # Lambda's poller.
 
     def deliver(self) -> list[str]:
-        """Deliver all that was sent; the ids of what comes again."""
+        """Deliver all messages; returns the ids of the failed ones."""
         records = [_record(place, message) for place, message in enumerate(self.queue)]
         return [each["itemIdentifier"] for each in self.consumer({"Records": records}, context())["batchItemFailures"]]
 

@@ -1,5 +1,5 @@
-"""What holds for all tests: how many examples hypothesis tries, how a scenario's tests are selected, and which tests
-must share a process where several run them (`--dist loadgroup`): those that share a server.
+"""Settings for all tests: how many examples hypothesis tries, how a scenario's tests are selected, and which tests
+share a process under `--dist loadgroup`, because they share a server.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, Phase, settings
 TESTS = Path(__file__).parent
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-# The same examples each time, so that a red test is red for everybody; and as they come, for making them small takes
-# minutes, which `make fuzz` has.
+# The same examples each time, so that a test fails for everybody; without shrinking, which takes minutes that only
+# `make fuzz` has.
 settings.register_profile(
     "bounded",
     max_examples=200,
@@ -31,7 +31,7 @@ settings.register_profile(
 settings.load_profile("long" if "EXAMPLES" in os.environ else "bounded")
 
 GROUPS = {
-    "e2e/test_consumer.py": "cloud",  # a cloud each group, since a cloud takes seconds to start
+    "e2e/test_consumer.py": "cloud",  # one cloud for each group, because a cloud takes seconds to start
     "e2e/test_fifo.py": "cloud",
     "e2e/test_moved_by_sqs.py": "cloud",
     "e2e/test_policy.py": "cloud",
@@ -43,7 +43,7 @@ GROUPS = {
     "e2e/test_openapi.py": "api",
     "contract/": "engines",
 }
-"""By file or folder, the first that fits; other tests go to whichever process is free."""
+"""By file or folder, the first that fits; other tests run in any process that is free."""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -53,15 +53,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def group_of(nodeid: str) -> str:
-    """The tests that run in one process with this one: those of its group, or else of its file."""
+    """The tests that run in one process with this one: those of its group, or of its file."""
     path = nodeid.partition("::")[0]
     within = path.removeprefix(f"{TESTS.name}/")
     return next((group for prefix, group in GROUPS.items() if within.startswith(prefix)), path)
 
 
-@pytest.hookimpl(optionalhook=True)  # without xdist nobody calls it
+@pytest.hookimpl(optionalhook=True)  # only xdist calls it
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Share the tests out by those groups. xdist's own (3.8) go by a mark that it cannot set under pytest 9.2."""
+    """Distribute the tests by these groups. xdist's own (3.8) need a mark that it cannot set under pytest 9.2."""
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415
 
     class ByServer(LoadScopeScheduling):

@@ -1,4 +1,4 @@
-"""What AWS would say of the stack that template.yaml makes: the facts for doctor, from the template's own values."""
+"""What AWS would report of the stack of template.yaml: the facts for doctor, from the template's own values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ARN = "arn:aws:{service}:us-east-1:" + ACCOUNT + ":{name}"
 
 
 def facts(**parameters: str) -> Facts:
-    """Of the stack as it is shipped, or with these parameters."""
+    """The facts of the stack with the default parameters, or with these."""
     resources = rendering(**parameters).rendered()["Resources"]
     properties = {name: each.get("Properties", {}) for name, each in resources.items()}
     consumer = properties["Consumer"]
@@ -48,7 +48,7 @@ def _mapping(source: dict[str, Any]) -> dict[str, Any]:
 
 
 def _queue(name: str, properties: dict[str, Any]) -> dict[str, Any]:
-    """A queue's attributes, all of them text, as SQS has them."""
+    """A queue's attributes, all of them strings, as in SQS."""
     attributes = {
         "QueueArn": ARN.format(service="sqs", name=name),
         "VisibilityTimeout": str(properties.get("VisibilityTimeout", 30)),

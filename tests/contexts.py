@@ -1,4 +1,4 @@
-"""Lambda's context, as far as the ways in look at it."""
+"""Lambda's context: the parts that the library uses."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.held_clock import HeldClock
+    from tests.manual_clock import ManualClock
 
 
 @dataclass
 class Context:
-    """An invocation that has `seconds` on a held clock, from when the context is made."""
+    """An invocation with that many seconds on a manual clock, from the creation of the context."""
 
-    clock: HeldClock
+    clock: ManualClock
     seconds: float = 30.0
     aws_request_id: str = "invocation-1"
     function_name: str = "function"
@@ -22,5 +22,5 @@ class Context:
         self.ends = self.clock.seconds + self.seconds
 
     def get_remaining_time_in_millis(self) -> int:
-        """What is left."""
+        """The time left."""
         return int((self.ends - self.clock.seconds) * 1000)

@@ -1,4 +1,4 @@
-"""A store that counts what it is asked, and may be told to fail or to let something happen on the way."""
+"""A store that records its requests, and can fail or run a callback before each."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class CountingStore(MemoryStore):
-    """A `MemoryStore` that says what was asked of it, in order. `before` is called with each request's name first."""
+    """A `MemoryStore` that records the names of its requests, in order. `before` is called with each name first."""
 
     def __init__(self, namespace: str | None = "tests") -> None:
         super().__init__(namespace)
         self.asked: list[str] = []
         self.before: Callable[[str], None] = lambda name: None
         self.down: set[str] = set()
-        """The requests that have no answer now, and no effect."""
+        """The requests that currently get no answer and have no effect."""
 
     def insert(self, records: Sequence[Record]) -> Sequence[Written]:
         """As the store."""

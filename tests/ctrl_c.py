@@ -1,6 +1,6 @@
-"""Programs that a test starts and interrupts, whoever started the tests.
+"""Lets a test start a program and interrupt it, however the tests were started.
 
-What is started in the background of a script, or by `nohup`, ignores Ctrl-C from its parent on, and so do its children.
+A program started in the background of a script, or by `nohup`, inherits that Ctrl-C is ignored, as do its children.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def heeded() -> Iterator[None]:
-    """What is started within this block begins with SIGINT as a terminal gives it: a handler is reset at the start."""
+    """A program that is started within this block handles SIGINT as if a terminal had started it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield

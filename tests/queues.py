@@ -1,6 +1,6 @@
-"""SQS in memory, as far as moving messages goes: what AWS documents of ids, visibility, groups and deduplication.
+"""SQS in memory, for moving messages: ids, visibility, groups and deduplication as AWS documents them.
 
-A test holds its clock, and may let the caller crash before or after any request takes effect.
+A test controls its clock, and may let the caller crash before or after any request takes effect.
 """
 # ruff: noqa: N803  # the arguments' names are boto3's
 
@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from idempotent_receiver.sqs.dead_letter import size_of
 
 if TYPE_CHECKING:
-    from tests.held_clock import HeldClock
+    from tests.manual_clock import ManualClock
 
 ENDPOINT = "https://sqs.us-east-1.amazonaws.com"
 ACCOUNT = "123456789012"
@@ -26,7 +26,7 @@ MOST_BYTES = 1024 * 1024
 
 
 class Crash(BaseException):
-    """The process is gone. Nothing may handle this."""
+    """The process has crashed. Nothing may handle this."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Kept:
 
 @dataclass
 class Queue:
-    """A queue; `dead_letters` takes what was received `most_receives` times."""
+    """A queue; `dead_letters` gets the messages that were received `most_receives` times."""
 
     name: str
     dead_letters: Queue | None = None
@@ -71,9 +71,9 @@ class Queue:
 
 
 class Queues:
-    """A client of SQS. `crash_at` is the number of the request at which the caller dies, and on which side of it."""
+    """An SQS client. `crash_at` is the number of the request at which the caller crashes, and when."""
 
-    def __init__(self, clock: HeldClock) -> None:
+    def __init__(self, clock: ManualClock) -> None:
         self.meta = SimpleNamespace(endpoint_url=ENDPOINT)
         self.clock = clock
         self.queues: dict[str, Queue] = {}
@@ -117,7 +117,7 @@ class Queues:
 
         def receive() -> dict[str, Any]:
             queue = self.queues[QueueUrl]
-            self._bury(queue)
+            self._move_to_dead_letters(queue)
             seconds = asked.get("VisibilityTimeout", 30)
             found = [self._handed_out(queue, kept, seconds) for kept in self._next(queue, MaxNumberOfMessages)]
             return {"Messages": found} if found else {}
@@ -134,7 +134,7 @@ class Queues:
             if body in self.throttled:
                 self.throttled.remove(body)
                 return {"Code": "ThrottlingException", "SenderFault": False}
-            # A standard queue answers an outdated receipt with a success, and may leave the message there.
+            # A standard queue accepts an outdated receipt handle, and may keep the message.
             latest = [kept.id for kept in queue.messages if kept.receipt == entry["ReceiptHandle"]]
             queue.messages = [kept for kept in queue.messages if kept.id != id or kept.id not in latest]
             return {}
@@ -163,10 +163,10 @@ class Queues:
         }
         return {"Attributes": {name: value for name, value in found.items() if name in AttributeNames}}
 
-    # What happens to messages.
+    # Receiving.
 
     def move_natively(self, dead_letters: Queue, queue: Queue) -> None:
-        """REPRODUCED AS DOCUMENTED, for no emulator has it: StartMessageMoveTask run to its end.
+        """StartMessageMoveTask, run to its end. No emulator has it, so this FOLLOWS THE DOCUMENTATION.
 
         "All redriven messages are considered new messages with a new messageID and enqueueTime": the same body and
         attributes, the same group, a new id. Source: Amazon SQS Developer Guide, "Configure a dead-letter queue
@@ -195,8 +195,8 @@ class Queues:
         queue.messages.append(kept)
         return kept
 
-    def _bury(self, queue: Queue) -> None:
-        """SQS's own move: the messageId stays, and on FIFO queues the time of sending does not."""
+    def _move_to_dead_letters(self, queue: Queue) -> None:
+        """SQS's own move to a dead-letter queue: the messageId stays, but on FIFO queues the sent time changes."""
         now = self.clock.monotonic_seconds()
         if queue.dead_letters is None:
             return
@@ -211,7 +211,7 @@ class Queues:
         now = self.clock.monotonic_seconds()
         held = {kept.group for kept in queue.messages if kept.visible_seconds > now} if queue.fifo else set()
         free = [kept for kept in queue.messages if kept.visible_seconds <= now]
-        # One receive may bring several of a group, in order; once they are in flight nothing of it is given out.
+        # One receive may return several messages of a group, in order; while they are in flight the group is blocked.
         return [kept for kept in free if not (queue.fifo and kept.group in held)][:most]
 
     def _handed_out(self, queue: Queue, kept: Kept, seconds: float) -> dict[str, Any]:

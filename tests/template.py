@@ -1,4 +1,4 @@
-"""template.yaml as CloudFormation reads it for given parameters: conditions decided, references filled in."""
+"""template.yaml as CloudFormation evaluates it for given parameters: conditions decided, references resolved."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_VALUE = object()
 
 @cache
 def load(path: Path = TEMPLATE) -> dict[str, Any]:
-    """Return the template with its short forms spelled out and nothing else decided. All share it: it is only read."""
+    """Return the template with its short forms expanded and nothing else evaluated. It is shared: do not change it."""
     return cfn_yaml.load(str(path))
 
 
@@ -33,7 +33,7 @@ class Rendering:
     values: Mapping[str, str]
 
     def rendered(self) -> dict[str, Any]:
-        """Return the template without parameters, conditions, mappings and rules: only what they come to."""
+        """Return the template with parameters, conditions, mappings and rules evaluated and removed."""
         return {
             "AWSTemplateFormatVersion": self.template["AWSTemplateFormatVersion"],
             "Transform": self.template["Transform"],
@@ -68,7 +68,7 @@ class Rendering:
         raise ValueError(f"a condition of an unknown kind: {function}")
 
     def resolve(self, value: Any) -> Any:
-        """Return a value with parameters, choices and mappings filled in; what is only known to AWS stays."""
+        """Return a value with parameters, choices and mappings resolved; what only AWS knows stays."""
         if isinstance(value, list):
             return [each for each in map(self.resolve, value) if each is not NO_VALUE]
         if not isinstance(value, dict):
@@ -100,7 +100,7 @@ class Rendering:
 
 
 def text_of(value: Any) -> str:
-    """Return a resolved value as text in which a name stands for what only AWS knows."""
+    """Return a resolved value as text, with a name in place of each value that only AWS knows."""
     match value:
         case {"Fn::Sub": [text, given]}:
             known = {name: text_of(each) for name, each in given.items()}
@@ -115,7 +115,7 @@ def text_of(value: Any) -> str:
 
 
 def rendering(template: Mapping[str, Any] | None = None, /, **parameters: str) -> Rendering:
-    """Choose these parameters, and of the others what the template says by default."""
+    """Choose these parameters, and the template's defaults for the others."""
     template = load() if template is None else template
     defaults = {name: str(each["Default"]) for name, each in template["Parameters"].items()}
     unknown = parameters.keys() - defaults.keys()

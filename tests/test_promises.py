@@ -1,4 +1,4 @@
-"""The six promises, each with a test that bears its name; `make mutants` shows that each can fail."""
+"""The six promises, each with tests of its name; `make mutants` shows that each test can fail."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 
 from idempotent_receiver import Message, PermanentError, Transaction, current_claim
 from tests.simulation.faults import crash, delivered_later, denied, lost_answer
-from tests.simulation.scene import DEAD_LETTERS, Scene
-from tests.simulation.world import sqs_record
+from tests.simulation.scenario import Scenario
+from tests.simulation.world import DEAD_LETTERS, sqs_record
 
 DAY = 24 * 60 * 60
 
 
-def running(scene: Scene, seconds: float = 0.0, error: Exception | None = None) -> Callable[..., str]:
+def running(scenario: Scenario, seconds: float = 0.0, error: Exception | None = None) -> Callable[..., str]:
     def handle(body: dict) -> str:
-        scene.world.sleep(seconds)
+        scenario.world.sleep(seconds)
         if error is not None:
             raise error
         return "done"
@@ -29,21 +29,21 @@ def running(scene: Scene, seconds: float = 0.0, error: Exception | None = None) 
 @pytest.mark.parametrize("trouble", ["none", "handler", "crash", "store", "denied", "time"])
 def test_promise_1_nothing_lost_what_is_acknowledged_is_completed(trouble: str) -> None:
     """A message is left out of the answer only if its record is COMPLETED."""
-    scene = Scene()
+    scenario = Scenario()
     error = RuntimeError() if trouble == "handler" else None
-    worker = scene.worker(running(scene, 2 if trouble == "time" else 0, error))
+    worker = scenario.worker(running(scenario, 2 if trouble == "time" else 0, error))
     if trouble == "denied":
-        scene.store.next("replace", *[denied] * 4)
+        scenario.store.next("replace", *[denied] * 4)
     if trouble == "crash":
-        scene.store.next("replace", crash(partial(scene.kill, worker), applied=False))
+        scenario.store.next("replace", crash(partial(scenario.kill, worker), applied=False))
     if trouble == "store":
-        scene.world.spawn(scene.store.down, after=0.006)
+        scenario.world.spawn(scenario.store.down, after=0.006)
     worker.deliver(*[sqs_record(str(number)) for number in range(4)], seconds=6)
 
-    scene.run()
+    scenario.run()
 
     acknowledged = set("0123") - set(worker.answers[0]) if worker.answers else set()
-    completed = {id for id in "0123" if scene.status(id) == "COMPLETED"}
+    completed = {id for id in "0123" if scenario.status(id) == "COMPLETED"}
     assert acknowledged <= completed
     assert acknowledged == {"none": set("0123"), "time": set("01")}.get(trouble, set())
 
@@ -51,16 +51,16 @@ def test_promise_1_nothing_lost_what_is_acknowledged_is_completed(trouble: str) 
 @pytest.mark.parametrize("confirms", [True, False])
 def test_promise_1_nothing_lost_what_is_dead_lettered_is_confirmed(confirms: bool) -> None:
     """Or if SQS has confirmed its send to the dead-letter queue."""
-    scene = Scene()
+    scenario = Scenario()
     if not confirms:
-        scene.sqs.deny.add("send_message")
-    worker = scene.worker(running(scene, error=PermanentError("closed")), dead_letter_queue=DEAD_LETTERS)
+        scenario.sqs.deny.add("send_message")
+    worker = scenario.worker(running(scenario, error=PermanentError("closed")), dead_letter_queue=DEAD_LETTERS)
     worker.deliver(sqs_record("1"))
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [[] if confirms else ["1"]]
-    assert list(scene.dead_letters()) == (["1"] if confirms else [])
+    assert list(scenario.dead_letters()) == (["1"] if confirms else [])
 
 
 @pytest.mark.parametrize("queue_client", [True, False])
@@ -68,82 +68,82 @@ def test_promise_1_nothing_lost_what_fails_for_good_is_sqs_to_move_where_nothing
     queue_client: bool,
 ) -> None:
     """Without a dead-letter queue it is a failure like any other."""
-    scene = Scene()
-    worker = scene.worker(running(scene, error=PermanentError("closed")), queue_client=queue_client)
+    scenario = Scenario()
+    worker = scenario.worker(running(scenario, error=PermanentError("closed")), queue_client=queue_client)
     worker.deliver(sqs_record("1"))
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["1"]]
-    assert scene.status("1") == "FAILED"
-    assert json.loads(scene.memory.items["1"]["error"])["permanent"] is True
+    assert scenario.status("1") == "FAILED"
+    assert json.loads(scenario.memory.items["1"]["error"])["permanent"] is True
 
 
 def test_promise_2_one_at_a_time_while_a_lease_is_live_nobody_else_runs() -> None:
     """However often the message is delivered, to however many workers, with clocks that differ by two seconds."""
-    scene = Scene()
-    scene.worker(running(scene, 25)).deliver(sqs_record("1"), seconds=30)
-    others = [scene.worker(running(scene), skew_seconds=skew) for skew in (-2, 0, 2)]
+    scenario = Scenario()
+    scenario.worker(running(scenario, 25)).deliver(sqs_record("1"), seconds=30)
+    others = [scenario.worker(running(scenario), skew_seconds=skew) for skew in (-2, 0, 2)]
     for other in others:
         for after in (0.1, 5, 24.9):
             other.deliver(sqs_record("1", receives=2), after=after)
 
-    scene.run()
+    scenario.run()
 
-    assert [run.worker for run in scene.runs] == ["w0"]
+    assert [run.worker for run in scenario.runs] == ["w0"]
     assert all(answer == ["1"] for other in others for answer in other.answers)
 
 
 def test_promise_2_one_at_a_time_of_many_that_claim_at_once_one_runs() -> None:
     """The same message, at the same moment, to five workers."""
-    scene = Scene()
-    workers = [scene.worker(running(scene, 1)) for _ in range(5)]
+    scenario = Scenario()
+    workers = [scenario.worker(running(scenario, 1)) for _ in range(5)]
     for worker in workers:
         worker.deliver(sqs_record("1"))
 
-    scene.run()
+    scenario.run()
 
-    assert len(scene.runs) == 1
+    assert len(scenario.runs) == 1
     assert sorted(worker.answers for worker in workers) == [[[]]] + [[["1"]]] * 4
 
 
 def test_promise_3_once_done_done_until_the_record_expires() -> None:
-    """Then, and not before, the key is free again."""
-    scene = Scene()
-    worker = scene.worker(running(scene), retention_seconds=DAY)
+    """After that, and not before, the key is free again."""
+    scenario = Scenario()
+    worker = scenario.worker(running(scenario), retention_seconds=DAY)
     for after in (0, 1, 3600, DAY - 60, DAY + 60):
         worker.deliver(sqs_record("1", receives=2), after=after)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [[]] * 5
-    assert [round(run.started / DAY) for run in scene.runs] == [0, 1]
+    assert [round(run.started / DAY) for run in scenario.runs] == [0, 1]
 
 
 @pytest.mark.parametrize("ends", ["returns", "raises"])
 def test_promise_4_fenced_a_worker_whose_claim_was_taken_over_changes_nothing(ends: str) -> None:
-    """Neither while the other runs nor after it has completed; nor do its requests that were delayed on the wire."""
-    scene = Scene()
+    """Neither while the other worker runs nor after it has completed, and not by requests that arrive late."""
+    scenario = Scenario()
     error = RuntimeError() if ends == "raises" else None
-    zombie = scene.worker(running(scene, 8, error))
-    scene.store.next("replace", lambda call: call.act())  # the taker's claim
-    scene.store.next("replace", delivered_later(5))  # the zombie's settlement
+    zombie = scenario.worker(running(scenario, 8, error))
+    scenario.store.next("replace", lambda call: call.act())  # the second worker's claim
+    scenario.store.next("replace", delivered_later(5))  # the first worker's settlement
     zombie.deliver(sqs_record("1"), seconds=20)
-    scene.dead.add(zombie.name)
-    taker = scene.worker(running(scene, 4), skew_seconds=60)
+    scenario.dead.add(zombie.name)
+    taker = scenario.worker(running(scenario, 4), skew_seconds=60)
     taker.deliver(sqs_record("1", receives=2), after=5)
 
-    scene.run()
+    scenario.run()
 
     assert zombie.answers == [["1"]]
     assert taker.answers == [[]]
-    assert (scene.memory.items["1"]["owner"], scene.memory.items["1"]["data"]) == ("w1", '"done"')
+    assert (scenario.memory.items["1"]["owner"], scenario.memory.items["1"]["data"]) == ("w1", '"done"')
 
 
 @pytest.mark.parametrize("moment", ["before", "after", "answer lost", "zombie", "overdrawn", "raises"])
 def test_promise_5_exactly_once_the_transaction_and_the_completion_commit_together_or_not_at_all(moment: str) -> None:
-    """Whenever the process dies, whatever answer is lost: the books are kept once."""
-    scene = Scene()
+    """Whenever the process dies and whichever answer is lost: each posting is there once."""
+    scenario = Scenario()
 
     def post(body: dict, message: Message, tx: Transaction) -> None:
         if moment == "overdrawn" and message.receive_count == 1:
@@ -156,30 +156,30 @@ def test_promise_5_exactly_once_the_transaction_and_the_completion_commit_togeth
         )
         if moment == "raises" and message.receive_count == 1:
             raise RuntimeError
-        scene.world.sleep(8 if moment == "zombie" and message.receive_count == 1 else 0)
+        scenario.world.sleep(8 if moment == "zombie" and message.receive_count == 1 else 0)
 
-    first = scene.worker(post)
+    first = scenario.worker(post)
     if moment in ("before", "after"):
-        scene.store.next("commit", crash(partial(scene.kill, first), applied=moment == "after"))
+        scenario.store.next("commit", crash(partial(scenario.kill, first), applied=moment == "after"))
     if moment == "answer lost":
-        scene.store.next("commit", lost_answer)
+        scenario.store.next("commit", lost_answer)
     if moment == "zombie":
-        scene.dead.add(first.name)
+        scenario.dead.add(first.name)
     first.deliver(sqs_record("1"), seconds=20)
-    second = scene.worker(post, skew_seconds=60 if moment == "zombie" else 0)
+    second = scenario.worker(post, skew_seconds=60 if moment == "zombie" else 0)
     second.deliver(sqs_record("1", receives=2), after=5 if moment == "zombie" else 30)
 
-    scene.run()
+    scenario.run()
 
     assert second.answers == [[]]
-    books = scene.memory.tables.get("Books")
+    books = scenario.memory.tables.get("Books")
     assert books is not None
     assert books.items == {("1",): {"id": "1", "amount": 1}}
 
 
 def test_promise_5_for_other_effects_every_attempt_has_the_same_idempotency_key() -> None:
-    """Other records have others."""
-    scene = Scene()
+    """Other records have other keys."""
+    scenario = Scenario()
     keys: list[tuple[str, str]] = []
 
     def handle(body: dict, message: Message) -> None:
@@ -187,11 +187,11 @@ def test_promise_5_for_other_effects_every_attempt_has_the_same_idempotency_key(
         keys.append((message.id, message.idempotency_key))
         raise RuntimeError
 
-    worker = scene.worker(handle)
+    worker = scenario.worker(handle)
     for after in (0, 1, 2):
         worker.deliver(sqs_record("1", receives=after + 1), sqs_record("2", receives=after + 1), after=after)
 
-    scene.run()
+    scenario.run()
 
     assert len(keys) == 6
     assert len(set(keys)) == 2
@@ -200,15 +200,15 @@ def test_promise_5_for_other_effects_every_attempt_has_the_same_idempotency_key(
 @pytest.mark.scenario("S36", mutant="an orphan waits for its record's expiration")
 def test_promise_6_orphans_recover_by_themselves_once_their_lease_ends_and_without_ttl() -> None:
     """Nobody deletes anything; the next delivery after the lease takes the claim over."""
-    scene = Scene()
-    victim = scene.worker(running(scene, 60))
+    scenario = Scenario()
+    victim = scenario.worker(running(scenario, 60))
     victim.deliver(sqs_record("1"), seconds=10)
-    scene.world.spawn(partial(scene.kill, victim), after=1)
-    worker = scene.worker(running(scene))
+    scenario.world.spawn(partial(scenario.kill, victim), after=1)
+    worker = scenario.worker(running(scenario))
     for after in (2, 9, 12.9, 13.1):
         worker.deliver(sqs_record("1", receives=2), after=after)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["1"], ["1"], ["1"], []]
-    assert [(run.worker, run.attempt) for run in scene.runs] == [("w0", 1), ("w1", 2)]
+    assert [(run.worker, run.attempt) for run in scenario.runs] == [("w0", 1), ("w1", 2)]

@@ -1,8 +1,8 @@
-"""Which engines there are, what each can do, and how a test gets one: `engine`, `batching_engine`, `shared_engine`, and
+"""The engines, what each can do, and the fixtures for tests: `engine`, `batching_engine`, `shared_engine`, and
 `wired_engine`, which is a server of its own; `limited_engine` refuses what AWS refuses.
 
-`CONTRACT_ENDPOINT` names one engine more by its URL, such as https://dynamodb.eu-central-1.amazonaws.com. Credentials
-and region are found as boto3 finds them. Two tables with names that nobody else has are made there, and deleted.
+`CONTRACT_ENDPOINT` names one more engine by its URL, such as https://dynamodb.eu-central-1.amazonaws.com. Credentials
+and region are those that boto3 finds. Two tables with unique names are created there, and deleted.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from benchmarks.endpoint import running_endpoint
 from local.cloud import embedded_cloud
 from tests.engines import dynamodb_local
 from tests.engines.engine import DynamoDB, Engine, Memory, Place, client, create, drop
-from tests.engines.engine import named_client as client_of_the_named
-from tests.engines.processes import Crowd, crowd
+from tests.engines.engine import named_client as client_of_named_endpoint
+from tests.engines.processes import StoreProcesses, store_processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ JARS = Path(__file__).resolve().parents[2] / ".tools" / "dynamodb-local"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What an engine can do beyond one record at a time, from one thread, with conditions that are met or not."""
+    """What an engine can do beyond conditional writes of one record at a time, from one thread."""
 
     batches: bool = True
     """Whether it executes batches of PartiQL."""
@@ -52,10 +52,10 @@ class Capabilities:
 
 ENGINES = {
     "memory": Capabilities(wire=False, limits=False),
-    # Its PartiQL takes no parameters in an INSERT, and it runs in this process under no lock.
+    # Its PartiQL takes no parameters in an INSERT, and it runs in this process without a lock.
     "moto": Capabilities(batches=False, threads=False, wire=False, limits=False),
     "ministack": Capabilities(),
-    # The benchmark's: what is measured against it is worth something only if it keeps DynamoDB's promises.
+    # The benchmark's endpoint: its measurements are meaningful only if it keeps DynamoDB's promises.
     "loopback": Capabilities(limits=False),
     "dynamodb_local": Capabilities(),
 } | ({} if NAMED_ENDPOINT is None else {"named": Capabilities()})
@@ -69,13 +69,13 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 @pytest.fixture(params=[name for name, can in ENGINES.items() if can.batches])
 def batching_engine(request: pytest.FixtureRequest) -> Engine:
-    """Every engine that can do many records at once."""
+    """Every engine that can write many records at once."""
     return brought_up(request)
 
 
 @pytest.fixture(params=[name for name, can in ENGINES.items() if can.batches and can.threads])
 def shared_engine(request: pytest.FixtureRequest) -> Engine:
-    """Every engine that several workers can be at together."""
+    """Every engine that several workers can use together."""
     return brought_up(request)
 
 
@@ -104,10 +104,10 @@ def brought_up(request: pytest.FixtureRequest) -> Engine:
 
 
 @pytest.fixture(scope="session")
-def processes() -> Iterator[Crowd]:
+def processes() -> Iterator[StoreProcesses]:
     """Workers that are processes."""
-    with crowd() as many:
-        yield many
+    with store_processes() as started:
+        yield started
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def dynamodb_local_client() -> Iterator[DynamoDBClient]:
 @pytest.fixture(scope="session")
 def named_client() -> Iterator[DynamoDBClient]:
     assert NAMED_ENDPOINT is not None
-    with closing(client_of_the_named(NAMED_ENDPOINT)) as connected:
+    with closing(client_of_named_endpoint(NAMED_ENDPOINT)) as connected:
         yield connected
 
 

@@ -1,7 +1,7 @@
-"""Memory and a real engine, driven by the same random operations: the same answers, and the same tables afterwards.
+"""The store in memory and a real engine under the same random operations: the same answers, and the same tables.
 
-Hypothesis chooses what is inserted, read, replaced and committed, on which versions, stale ones among them, and what
-somebody else does to the table meanwhile. Each example has ids and accounts of its own, so that one table serves all.
+Hypothesis chooses what is inserted, read, replaced and committed, on which versions (also stale ones), and what
+other writers do to the table. Each example has its own ids and accounts, so that one table serves all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from idempotent_receiver import Transaction
 from idempotent_receiver.protocol.record import Change, Record, from_attributes
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied
 from tests.engines.engine import Memory
-from tests.engines.wishes import version
+from tests.engines.sample_records import version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +75,7 @@ writes = st.lists(st.tuples(kinds, accounts, amounts), max_size=3, unique_by=lam
 
 
 class Twins(RuleBasedStateMachine):
-    """The two engines; what is asked of one is asked of the other."""
+    """The two engines, with the same requests to both."""
 
     def __init__(self, real: DynamoDB) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class Twins(RuleBasedStateMachine):
     def id(self, name: str) -> str:
         return f"{self.run}/{name}"
 
-    # What workers do.
+    # The workers' requests.
 
     @rule(chosen=several, shape=shapes)
     def insert(self, chosen: list[str], shape: dict[str, Any]) -> None:
@@ -119,7 +119,7 @@ class Twins(RuleBasedStateMachine):
 
     @rule(shape=shapes, wanted=writes)
     def claim_and_commit(self, shape: dict[str, Any], wanted: list[tuple[str, str, Any]]) -> None:
-        """What usually happens: nobody comes between."""
+        """The usual case: no other writer comes between."""
         name = f"claimed-{len(self.versions)}"
         self.insert([name], shape)
         self.commit(name, shape, 0, wanted)
@@ -129,8 +129,8 @@ class Twins(RuleBasedStateMachine):
         change = self._change(self.id(name), shape, age)
         assert change.seen is not None
         if change.seen.version is None:
-            return  # a transaction ends a claim, and a claim has a version
-        # One claim has one transaction: sent again, it is the same to the byte.
+            return  # a transaction settles a claim, and a claim has a version
+        # A claim has one transaction; when it is sent again, it is byte for byte the same.
         place = (change.new.id, change.seen.version)
         change, actions = self.commits.setdefault(place, (change, self._actions(wanted)))
 
@@ -142,7 +142,7 @@ class Twins(RuleBasedStateMachine):
             agree([ours], [theirs])
             self._note(change.new, ours)
 
-    # What others do.
+    # Other writers.
 
     @rule(name=names, item=foreign)
     def put(self, name: str, item: dict[str, Any]) -> None:
@@ -157,7 +157,7 @@ class Twins(RuleBasedStateMachine):
         self.real.vanish(self.id(name))
 
     def teardown(self) -> None:
-        """The tables hold the same."""
+        """The tables are equal."""
         ids = {*self.memory.store.items, *self.versions}
         for id in ids:
             assert self.memory.item(id) == self.real.item(id)
@@ -165,14 +165,14 @@ class Twins(RuleBasedStateMachine):
             account = self._account(str(number))
             assert self.memory.account(account) == self.real.account(account)
 
-    # How what is asked for is made.
+    # Helpers.
 
     def _note(self, record: Record, answer: Written | ActionFailed) -> None:
         if answer == Applied():
             self.versions.setdefault(record.id, []).append(record)
 
     def _change(self, id: str, shape: dict[str, Any], age: int) -> Change:
-        """A change of a version that has been there, or, where none has, of one that never was."""
+        """A change of an earlier version, or of one that never existed."""
         seen = self.versions.get(id) or [Record(id=id, status="INPROGRESS", version="never written")]
         old = seen[max(-len(seen), -1 - age)]
         return Change(Record(id=id, version=version(), **shape), old)
@@ -214,7 +214,7 @@ class Twins(RuleBasedStateMachine):
 
 
 def agree(ours: Sequence[Written | ActionFailed], theirs: Sequence[Written | ActionFailed]) -> None:
-    """Whether two stores have answered the same; one of them may keep to itself what a conflict has found."""
+    """Assert that two stores have answered the same; one of them may omit the record that a conflict has found."""
     assert len(ours) == len(theirs)
     for one, other in zip(ours, theirs, strict=True):
         match one, other:
@@ -227,13 +227,13 @@ def agree(ours: Sequence[Written | ActionFailed], theirs: Sequence[Written | Act
 
 
 def test_memory_and_an_engine_are_twins(wired_engine: DynamoDB) -> None:
-    """Whatever is asked of them, in whatever order, on whatever versions."""
+    """Whatever the requests, their order and their versions."""
     few = settings(max_examples=EXAMPLES, stateful_step_count=STEPS)
     run_state_machine_as_test(partial(Twins, wired_engine), settings=few)  # type: ignore[arg-type]  # takes a factory, too
 
 
 def test_twins_that_differ_are_told_apart() -> None:
-    """An answer of another kind, of another record, or of another action is no agreement."""
+    """An answer of another kind, another record or another action is a difference."""
     record = Record(id="k", status="COMPLETED", version="v")
     other = record._replace(version="w")
     different: list[tuple[Written | ActionFailed, Written | ActionFailed]] = [

@@ -1,7 +1,7 @@
-"""What every store promises, held against every engine.
+"""What every store promises, checked on every engine.
 
-A refused write may or may not tell what is there: `Conflict(None)` makes the protocol read. What no store may do is
-answer for another record, or say what is not so.
+A refused write may or may not return the record that is there; after `Conflict(None)` the protocol reads. No store may
+answer for another record, or answer wrongly.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from idempotent_receiver import Transaction, sqs_consumer
 from idempotent_receiver.protocol.record import Change, Record, from_attributes
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied, TransactionalStore
 from tests.contexts import Context
-from tests.engines.wishes import claimed, crediting, refused, settled, settling, stored, the_only_winner
-from tests.held_clock import HeldClock
+from tests.engines.sample_records import claimed, credit, insert_all, refused, settled, settling, single_winner
+from tests.manual_clock import ManualClock
 from tests.simulation.world import sqs_record
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ OTHERWISE: Item = {
 
 
 def changes_to_powertools_records() -> Iterator[Any]:
-    """Each of Powertools' records, and what it becomes when one attribute comes, changes or goes."""
+    """Each of Powertools' records, and what it becomes when one attribute is added, changed or removed."""
     for kind, attributes in POWERTOOLS.items():
         for name, value in OTHERWISE.items():
             yield pytest.param(attributes, attributes | {name: value}, id=f"{kind}, other {name}")
@@ -70,7 +70,7 @@ def changes_to_powertools_records() -> Iterator[Any]:
 
 
 def test_a_record_is_inserted_where_there_is_none(engine: Engine) -> None:
-    """An insert into an empty table is applied, and a read gives back every attribute as it was."""
+    """An insert into an empty table is applied, and a read returns every attribute as it was."""
     record = claimed(data='{"a": "\\u0000"}', error="{}")
 
     written = engine.store.insert([record])
@@ -80,9 +80,9 @@ def test_a_record_is_inserted_where_there_is_none(engine: Engine) -> None:
 
 
 def test_an_insert_leaves_what_is_there(engine: Engine) -> None:
-    """Of two inserts under one id the second is refused, brings the first's record, and changes nothing."""
+    """The second of two inserts under one id is refused, returns the first's record, and changes nothing."""
     first = claimed()
-    stored(engine, first)
+    insert_all(engine, first)
 
     written = engine.store.insert([claimed()])
 
@@ -93,7 +93,7 @@ def test_an_insert_leaves_what_is_there(engine: Engine) -> None:
 def test_an_expired_record_is_still_there(engine: Engine) -> None:
     """TTL is not the clock: an insert does not overwrite a record whose expiration is past."""
     old = claimed(expiration=1)
-    stored(engine, old)
+    insert_all(engine, old)
 
     assert engine.store.insert([claimed()]) == [Conflict(old)]
 
@@ -106,7 +106,7 @@ def test_what_is_absent_is_read_as_none(engine: Engine) -> None:
 def test_a_record_is_replaced_whole(engine: Engine) -> None:
     """A replace sets what the new record has, and removes what it has not."""
     old = claimed(error="{}")
-    stored(engine, old)
+    insert_all(engine, old)
     new = settled(old, error=None, owner=None, expiration=0, attempts=0)
 
     written = engine.store.replace([Change(new, old)])
@@ -119,9 +119,9 @@ def test_a_record_is_replaced_whole(engine: Engine) -> None:
 
 
 def test_a_replaced_version_fences(engine: Engine) -> None:
-    """A replace that names a version which is gone is refused, brings what is there, and changes nothing."""
+    """A replace that names a version which is gone is refused, returns what is there, and changes nothing."""
     old = claimed()
-    stored(engine, old)
+    insert_all(engine, old)
     taken_over = claimed(attempts=2)
     engine.store.replace([Change(taken_over, old)])
 
@@ -132,9 +132,9 @@ def test_a_replaced_version_fences(engine: Engine) -> None:
 
 
 def test_the_same_replace_twice_is_recognisable(engine: Engine) -> None:
-    """A replace that is sent again finds its own version: this is how a lost answer is told from a lost claim."""
+    """A replace that is sent again finds its own version, which distinguishes a lost answer from a lost claim."""
     old = claimed()
-    stored(engine, old)
+    insert_all(engine, old)
     change = settling(old)
 
     assert engine.store.replace([change]) == [Applied()]
@@ -144,7 +144,7 @@ def test_the_same_replace_twice_is_recognisable(engine: Engine) -> None:
 def test_a_vanished_record_is_not_resurrected(engine: Engine) -> None:
     """A replace of a record that is gone is refused, and creates nothing."""
     old = claimed()
-    stored(engine, old)
+    insert_all(engine, old)
     engine.vanish(old.id)
 
     written = engine.store.replace([settling(old)])
@@ -154,9 +154,9 @@ def test_a_vanished_record_is_not_resurrected(engine: Engine) -> None:
 
 
 def test_foreign_attributes_are_kept(engine: Engine) -> None:
-    """What an item carries beside the record survives a replace."""
+    """Other attributes of an item survive a replace."""
     old = claimed()
-    stored(engine, old)
+    insert_all(engine, old)
     item = engine.item(old.id)
     assert item is not None
     engine.put(item | {"tenant": "blue", "tags": ["a", {"b": None}]})
@@ -184,7 +184,7 @@ def test_a_record_without_a_version_is_replaced_while_unchanged(engine: Engine, 
 
 @pytest.mark.parametrize(("attributes", "changed"), [*changes_to_powertools_records()])
 def test_a_record_without_a_version_is_fenced_by_what_it_says(engine: Engine, attributes: Item, changed: Item) -> None:
-    """Of a record without a version, one with a version, another status or another end is another."""
+    """A record without a version has changed if a version has appeared, or its status, lease or expiration differs."""
     seen = from_attributes({"id": "key"} | attributes)
     engine.put({"id": "key"} | changed)
 
@@ -195,7 +195,7 @@ def test_a_record_without_a_version_is_fenced_by_what_it_says(engine: Engine, at
 
 
 def test_attributes_of_other_types_are_unreadable(engine: Engine) -> None:
-    """An item whose attributes are not a record's is told as such by a read and by a refused write."""
+    """A read and a refused write report an item whose attributes are not a record's."""
     engine.put({"id": "key", "status": "COMPLETED", "expiration": "tomorrow", "version": 7, "data": {"paid": True}})
 
     (found,) = engine.store.read(["key"])
@@ -209,9 +209,9 @@ def test_attributes_of_other_types_are_unreadable(engine: Engine) -> None:
 
 @pytest.mark.parametrize("key", AWKWARD_KEYS.values(), ids=AWKWARD_KEYS)
 def test_a_key_is_taken_as_it_is(engine: Engine, key: str) -> None:
-    """Quotes, NUL, blanks and any alphabet in keys and values are data: kept, found again, and not interpreted."""
+    """Quotes, NUL, blanks and any alphabet in keys and values are data, and are not interpreted."""
     record = claimed(key, data=key, owner=key, validation=key)
-    stored(engine, record)
+    insert_all(engine, record)
     change = settling(record)
 
     assert engine.store.replace([change]) == [Applied()]
@@ -220,9 +220,9 @@ def test_a_key_is_taken_as_it_is(engine: Engine, key: str) -> None:
 
 
 def test_large_numbers_are_exact(engine: Engine) -> None:
-    """Times in milliseconds come back as the very integers that they were."""
+    """Times in milliseconds come back as the same integers."""
     record = claimed(in_progress_expiration=2**53 + 1, expiration=10**30)
-    stored(engine, record)
+    insert_all(engine, record)
 
     assert engine.store.read([record.id]) == [record]
 
@@ -244,10 +244,10 @@ def test_any_number_of_records(batching_engine: Engine, count: int) -> None:
     assert list(store.read(ids)) == [change.new for change in changes]
 
 
-def test_each_insert_is_answered_for_itself(batching_engine: Engine) -> None:
-    """Of 60 inserts, those whose ids are taken are refused in their places, and the others applied."""
+def test_each_insert_has_its_own_answer(batching_engine: Engine) -> None:
+    """Of 60 inserts, those with existing ids are refused in their places, and the others are applied."""
     there = [claimed(f"key-{number}") for number in range(0, 60, 7)]
-    stored(batching_engine, *there)
+    insert_all(batching_engine, *there)
     taken = {record.id: record for record in there}
     records = [claimed(f"key-{number}") for number in range(60)]
 
@@ -259,11 +259,11 @@ def test_each_insert_is_answered_for_itself(batching_engine: Engine) -> None:
     assert list(batching_engine.store.read([record.id for record in records])) == expected
 
 
-def test_each_replace_is_answered_for_itself(batching_engine: Engine) -> None:
-    """Of 60 replaces, some fenced and some vanished, every answer stands at its change's place."""
+def test_each_replace_has_its_own_answer(batching_engine: Engine) -> None:
+    """Of 60 replaces, some of them fenced or of deleted records, each answer is at its change's place."""
     store = batching_engine.store
     records = [claimed(f"key-{number}") for number in range(60)]
-    stored(batching_engine, *records)
+    insert_all(batching_engine, *records)
     fenced = {record.id: settled(record) for record in records[::7]}
     assert set(store.replace([Change(fenced[record.id], record) for record in records[::7]])) == {Applied()}
     vanished = {record.id for record in records[3::11] if record.id not in fenced}
@@ -284,10 +284,10 @@ def test_each_replace_is_answered_for_itself(batching_engine: Engine) -> None:
 
 
 def test_a_batch_holds_records_of_every_shape(batching_engine: Engine) -> None:
-    """Records with and without their optional attributes, and Powertools' among them, are replaced in one batch."""
+    """Records with and without optional attributes, Powertools' included, are replaced in one batch."""
     store = batching_engine.store
     written_by_us = [claimed("a"), claimed("b", owner=None, data="{}"), claimed("c", error="{}", validation=None)]
-    stored(batching_engine, *written_by_us)
+    insert_all(batching_engine, *written_by_us)
     for id, attributes in POWERTOOLS.items():
         batching_engine.put({"id": id, "tenant": "blue"} | attributes)
     seen = store.read([*"abc", *POWERTOOLS])
@@ -323,19 +323,19 @@ def test_awkward_keys_in_one_batch(batching_engine: Engine) -> None:
 
 
 def test_a_read_answers_in_the_order_asked(batching_engine: Engine) -> None:
-    """What is there and what is not comes in the order of the ids, over several requests."""
+    """Records and missing records come in the order of the ids, over several requests."""
     records = {f"key-{number}": claimed(f"key-{number}") for number in range(0, 220, 3)}
-    stored(batching_engine, *records.values())
+    insert_all(batching_engine, *records.values())
     ids = [f"key-{number}" for number in reversed(range(220))]
 
     assert list(batching_engine.store.read(ids)) == [records.get(id) for id in ids]
 
 
 def test_a_read_of_large_records_is_complete(batching_engine: Engine) -> None:
-    """What exceeds one answer's 16 MB is asked for again: large records are neither absent nor in doubt."""
+    """What exceeds one answer's 16 MB is read again: large records are neither absent nor unknown."""
     records = [claimed(f"key-{number}", data="x" * 390_000) for number in range(50)]
     for start in range(0, 50, 10):
-        stored(batching_engine, *records[start : start + 10])
+        insert_all(batching_engine, *records[start : start + 10])
 
     assert list(batching_engine.store.read([record.id for record in records])) == records
 
@@ -344,30 +344,30 @@ def test_a_read_of_large_records_is_complete(batching_engine: Engine) -> None:
 
 
 @pytest.fixture
-def held(engine: Engine) -> Record:
+def claimed_record(engine: Engine) -> Record:
     """A record that is claimed, for a transaction to complete."""
     record = claimed()
-    stored(engine, record)
+    insert_all(engine, record)
     return record
 
 
 def failing(engine: Engine, tx: Transaction, account: str) -> None:
-    """Add a condition that does not hold."""
+    """Add a condition that fails."""
     tx.check(TableName=engine.accounts, Key={"account": account}, ConditionExpression="attribute_exists(account)")
 
 
-def test_a_commit_writes_the_record_and_the_actions(engine: Engine, held: Record) -> None:
+def test_a_commit_writes_the_record_and_the_actions(engine: Engine, claimed_record: Record) -> None:
     """Put, update, delete and check take effect together with the record."""
-    engine.store.commit(settling_one(engine, "before"), crediting(engine, "old").actions)
-    change = settling(held)
-    tx = crediting(engine)
+    engine.store.commit(settling_one(engine, "before"), credit(engine, "old").actions)
+    change = settling(claimed_record)
+    tx = credit(engine)
     tx.put(TableName=engine.accounts, Item={"account": "bob", "tags": {"a"}, "raw": b"\x00", "nested": [{"x": None}]})
     tx.delete(TableName=engine.accounts, Key={"account": "old"})
     tx.check(TableName=engine.accounts, Key={"account": "x"}, ConditionExpression="attribute_not_exists(account)")
 
     assert engine.store.commit(change, tx.actions) == Applied()
 
-    assert engine.store.read([held.id]) == [change.new]
+    assert engine.store.read([claimed_record.id]) == [change.new]
     assert engine.account("alice") == {"account": "alice", "balance": 5}
     bob = engine.account("bob")
     assert bob is not None
@@ -378,21 +378,21 @@ def test_a_commit_writes_the_record_and_the_actions(engine: Engine, held: Record
 def settling_one(engine: Engine, id: str) -> Change:
     """A change that completes a record just claimed."""
     record = claimed(id)
-    stored(engine, record)
+    insert_all(engine, record)
     return settling(record)
 
 
-def test_a_commit_without_actions(engine: Engine, held: Record) -> None:
+def test_a_commit_without_actions(engine: Engine, claimed_record: Record) -> None:
     """A transaction in which the handler wrote nothing still completes the record."""
-    change = settling(held)
+    change = settling(claimed_record)
 
     assert engine.store.commit(change, ()) == Applied()
-    assert engine.store.read([held.id]) == [change.new]
+    assert engine.store.read([claimed_record.id]) == [change.new]
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
-def test_a_failed_condition_names_its_action(engine: Engine, held: Record, position: int) -> None:
-    """A transaction whose action number i is refused tells i, and writes neither record nor any action."""
+def test_a_failed_condition_names_its_action(engine: Engine, claimed_record: Record, position: int) -> None:
+    """If action number i of a transaction is refused, the answer is i, and neither record nor actions are written."""
     tx = Transaction()
     for number in range(3):
         if number == position:
@@ -400,24 +400,24 @@ def test_a_failed_condition_names_its_action(engine: Engine, held: Record, posit
         else:
             tx.put(TableName=engine.accounts, Item={"account": f"account-{number}"})
 
-    assert engine.store.commit(settling(held), tx.actions) == ActionFailed(position)
+    assert engine.store.commit(settling(claimed_record), tx.actions) == ActionFailed(position)
 
-    assert engine.store.read([held.id]) == [held]
+    assert engine.store.read([claimed_record.id]) == [claimed_record]
     assert all(engine.account(f"account-{number}") is None for number in range(3))
 
 
-def test_the_first_of_two_failed_conditions_is_told(engine: Engine, held: Record) -> None:
-    """Where several conditions fail, the first in the handler's order is the answer."""
-    tx = crediting(engine)
+def test_the_first_of_two_failed_conditions_is_reported(engine: Engine, claimed_record: Record) -> None:
+    """If several conditions fail, the first in the handler's order is the answer."""
+    tx = credit(engine)
     failing(engine, tx, "nobody")
     failing(engine, tx, "nobody else")
 
-    assert engine.store.commit(settling(held), tx.actions) == ActionFailed(1)
+    assert engine.store.commit(settling(claimed_record), tx.actions) == ActionFailed(1)
 
 
-def test_the_same_commit_twice_takes_effect_once(engine: Engine, held: Record) -> None:
-    """A commit that is sent again has its effects once, and is recognisable as one's own."""
-    change, tx = settling(held), crediting(engine)
+def test_the_same_commit_twice_takes_effect_once(engine: Engine, claimed_record: Record) -> None:
+    """A commit that is sent again has its effects once, and is recognised as its sender's own."""
+    change, tx = settling(claimed_record), credit(engine)
 
     first = engine.store.commit(change, tx.actions)
     second = engine.store.commit(change, tx.actions)
@@ -427,79 +427,81 @@ def test_the_same_commit_twice_takes_effect_once(engine: Engine, held: Record) -
     assert engine.account("alice") == {"account": "alice", "balance": 5}
 
 
-def test_a_commit_may_succeed_after_it_was_refused(engine: Engine, held: Record) -> None:
+def test_a_commit_may_succeed_after_it_was_refused(engine: Engine, claimed_record: Record) -> None:
     """A refused transaction leaves no trace: once its condition holds, the same commit goes through."""
-    change, tx = settling(held), crediting(engine)
+    change, tx = settling(claimed_record), credit(engine)
     failing(engine, tx, "bob")
     assert engine.store.commit(change, tx.actions) == ActionFailed(1)
-    engine.store.commit(settling_one(engine, "another"), crediting(engine, "bob").actions)
+    engine.store.commit(settling_one(engine, "another"), credit(engine, "bob").actions)
 
     assert engine.store.commit(change, tx.actions) == Applied()
     assert engine.account("alice") == {"account": "alice", "balance": 5}
 
 
-def test_a_commit_after_a_take_over_is_refused(engine: Engine, held: Record) -> None:
-    """A worker that has lost its claim writes nothing, and learns who has it."""
+def test_a_commit_after_a_take_over_is_refused(engine: Engine, claimed_record: Record) -> None:
+    """A worker that has lost its claim writes nothing, and learns the new owner."""
     taken_over = claimed(attempts=2)
-    engine.store.replace([Change(taken_over, held)])
+    engine.store.replace([Change(taken_over, claimed_record)])
 
-    written = engine.store.commit(settling(held), crediting(engine).actions)
+    written = engine.store.commit(settling(claimed_record), credit(engine).actions)
 
     assert refused(written, taken_over)
-    assert engine.store.read([held.id]) == [taken_over]
+    assert engine.store.read([claimed_record.id]) == [taken_over]
     assert engine.account("alice") is None
 
 
-def test_a_lost_claim_goes_before_a_failed_condition(engine: Engine, held: Record) -> None:
-    """Where both the record and an action are refused, the answer is the record's: the handler's failure is void."""
+def test_a_lost_claim_goes_before_a_failed_condition(engine: Engine, claimed_record: Record) -> None:
+    """If both the record and an action are refused, the answer is the record's, not the handler's failure."""
     taken_over = claimed(attempts=2)
-    engine.store.replace([Change(taken_over, held)])
-    tx = crediting(engine)
+    engine.store.replace([Change(taken_over, claimed_record)])
+    tx = credit(engine)
     failing(engine, tx, "nobody")
 
-    assert refused(engine.store.commit(settling(held), tx.actions), taken_over)
+    assert refused(engine.store.commit(settling(claimed_record), tx.actions), taken_over)
 
 
-def test_a_commit_does_not_resurrect(engine: Engine, held: Record) -> None:
-    """A commit whose record has vanished writes nothing at all."""
-    engine.vanish(held.id)
+def test_a_commit_does_not_resurrect(engine: Engine, claimed_record: Record) -> None:
+    """A commit whose record was deleted writes nothing."""
+    engine.vanish(claimed_record.id)
 
-    written = engine.store.commit(settling(held), crediting(engine).actions)
+    written = engine.store.commit(settling(claimed_record), credit(engine).actions)
 
     assert written == Conflict(None)
-    assert engine.item(held.id) is None
+    assert engine.item(claimed_record.id) is None
     assert engine.account("alice") is None
 
 
-def test_a_commit_keeps_foreign_attributes(engine: Engine, held: Record) -> None:
-    """What the record's item carries beside the record survives a commit."""
-    item = engine.item(held.id)
+def test_a_commit_keeps_foreign_attributes(engine: Engine, claimed_record: Record) -> None:
+    """Other attributes of the record's item survive a commit."""
+    item = engine.item(claimed_record.id)
     assert item is not None
     engine.put(item | {"tenant": "blue"})
 
-    assert engine.store.commit(settling(held), crediting(engine).actions) == Applied()
+    assert engine.store.commit(settling(claimed_record), credit(engine).actions) == Applied()
 
-    kept = engine.item(held.id)
+    kept = engine.item(claimed_record.id)
     assert kept is not None
     assert kept["tenant"] == "blue"
     assert "in_progress_expiration" not in kept
 
 
-def test_two_actions_on_one_item_are_refused(engine: Engine, held: Record) -> None:
-    """DynamoDB takes one action an item: two are refused for good, and nothing is written."""
-    tx = crediting(engine)
+def test_two_actions_on_one_item_are_refused(engine: Engine, claimed_record: Record) -> None:
+    """DynamoDB allows one action for an item: two are refused for good, and nothing is written."""
+    tx = credit(engine)
     tx.put(TableName=engine.accounts, Item={"account": "alice", "balance": 0})
 
-    written = engine.store.commit(settling(held), tx.actions)
+    written = engine.store.commit(settling(claimed_record), tx.actions)
 
     assert isinstance(written, NotApplied)
     assert not written.retry
-    assert engine.store.read([held.id]) == [held]
+    assert engine.store.read([claimed_record.id]) == [claimed_record]
     assert engine.account("alice") is None
 
 
-def test_one_dict_filled_anew_for_debit_and_credit_is_a_debit_and_a_credit(engine: Engine, held: Record) -> None:
-    """What was given is committed as it was at the call, though its dicts have held other values since."""
+def test_one_dict_filled_anew_for_debit_and_credit_is_a_debit_and_a_credit(
+    engine: Engine, claimed_record: Record
+) -> None:
+    """The arguments are committed as they were at the call, although their dicts have changed since."""
     tx = Transaction()
     key: Item = {}
     values: Item = {}
@@ -513,7 +515,7 @@ def test_one_dict_filled_anew_for_debit_and_credit_is_a_debit_and_a_credit(engin
         )
     key["account"], values[":amount"] = "eve", 1_000_000
 
-    assert engine.store.commit(settling(held), tx.actions) == Applied()
+    assert engine.store.commit(settling(claimed_record), tx.actions) == Applied()
 
     assert engine.account("alice") == {"account": "alice", "balance": -100}
     assert engine.account("bob") == {"account": "bob", "balance": 100}
@@ -535,7 +537,7 @@ def test_one_template_filled_anew_for_ten_messages_of_a_batch_books_each(batchin
     bodies = [{"account": f"account-{number}", "amount": number} for number in range(10)]
     messages = [sqs_record(f"message-{number}", json.dumps(body)) for number, body in enumerate(bodies)]
 
-    answer = sqs_consumer(batching_engine.store)(book)({"Records": messages}, Context(HeldClock()))
+    answer = sqs_consumer(batching_engine.store)(book)({"Records": messages}, Context(ManualClock()))
 
     assert answer == {"batchItemFailures": []}
     for body in bodies:
@@ -544,14 +546,14 @@ def test_one_template_filled_anew_for_ten_messages_of_a_batch_books_each(batchin
         assert batching_engine.account(str(account)) == booked
 
 
-def test_what_a_table_holds_is_not_what_its_action_holds(engine: Engine, held: Record) -> None:
-    """A test that changes an item in its table changes nothing of a transaction that is sent again."""
+def test_what_a_table_holds_is_not_what_its_action_holds(engine: Engine, claimed_record: Record) -> None:
+    """Changing an item in the table does not change a transaction that is sent again."""
     tx = Transaction()
     tx.put(TableName=engine.accounts, Item={"account": "alice", "lines": [{"n": 1}]})
     set_values: Item = {":lines": [{"n": 1}]}
     update: Item = {"UpdateExpression": "SET #l = :lines", "ExpressionAttributeNames": {"#l": "lines"}}
     tx.update(TableName=engine.accounts, Key={"account": "bob"}, **update, ExpressionAttributeValues=set_values)
-    assert engine.store.commit(settling(held), tx.actions) == Applied()
+    assert engine.store.commit(settling(claimed_record), tx.actions) == Applied()
 
     for account in ("alice", "bob"):
         item = engine.account(account)
@@ -566,7 +568,7 @@ def test_what_a_table_holds_is_not_what_its_action_holds(engine: Engine, held: R
 
 
 def at_once(work: Callable[[int], Sequence[Written]], workers: int = 8) -> list[Sequence[Written]]:
-    """The answers of several threads that all start at the same moment."""
+    """The answers to several threads that start at the same moment."""
     barrier = Barrier(workers)
 
     def started(worker: int) -> Sequence[Written]:
@@ -579,38 +581,38 @@ def at_once(work: Callable[[int], Sequence[Written]], workers: int = 8) -> list[
 
 @pytest.mark.parametrize("count", [1, 25])
 def test_of_many_inserts_one_wins(shared_engine: Engine, count: int) -> None:
-    """Of 8 workers that insert under the same ids at once, each id has one winner, and its record stands."""
+    """When 8 workers insert under the same ids at once, each id has one winner, whose record stays."""
     ids = [f"key-{number}" for number in range(count)]
     wanted = [[claimed(id, owner=str(worker)) for id in ids] for worker in range(8)]
 
     answers = at_once(lambda worker: shared_engine.store.insert(wanted[worker]))
 
-    expected = [wanted[the_only_winner(answers, position)][position] for position in range(count)]
+    expected = [wanted[single_winner(answers, position)][position] for position in range(count)]
     assert list(shared_engine.store.read(ids)) == expected
 
 
 @pytest.mark.parametrize("count", [1, 25])
 def test_of_many_replaces_one_wins(shared_engine: Engine, count: int) -> None:
-    """Of 8 workers that take over the same records at once, each record has one winner, and its version stands."""
+    """When 8 workers take over the same records at once, each record has one winner, whose version stays."""
     old = [claimed(f"key-{number}") for number in range(count)]
-    stored(shared_engine, *old)
+    insert_all(shared_engine, *old)
     wanted = [[Change(settled(record, owner=str(worker)), record) for record in old] for worker in range(8)]
 
     answers = at_once(lambda worker: shared_engine.store.replace(wanted[worker]))
 
-    expected = [wanted[the_only_winner(answers, position)][position].new for position in range(count)]
+    expected = [wanted[single_winner(answers, position)][position].new for position in range(count)]
     assert list(shared_engine.store.read([record.id for record in old])) == expected
 
 
 def test_a_commit_and_take_overs_exclude_each_other(shared_engine: Engine) -> None:
     """A commit and 7 take-overs at once: one wins, and the handler's writes are there if and only if it was the commit.
 
-    A store may put a contending commit off; it must not do half of it.
+    A store may throttle a contending commit, but must not apply half of it.
     """
     old = claimed()
-    stored(shared_engine, old)
+    insert_all(shared_engine, old)
     changes = [Change(settled(old, owner=str(worker)), old) for worker in range(8)]
-    actions = crediting(shared_engine).actions
+    actions = credit(shared_engine).actions
 
     def write(worker: int) -> Sequence[Written]:
         if worker:

@@ -1,6 +1,6 @@
-"""Answers that get lost between a real engine and the store: the protocol finds out what became of every write.
+"""Answers that are lost between a real engine and the store: the protocol finds the result of every write.
 
-The request is sent, takes effect (or is not sent at all), and its answer never arrives, or says that something broke.
+The request takes effect, or is not sent at all, and its answer never arrives or is an internal error.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from idempotent_receiver.protocol.exchange import Operation, ask, commit, run_to
 from idempotent_receiver.protocol.store import Applied, Conflict, Unknown
 from idempotent_receiver.protocol.transitions import Claim, Claimed, Settled, complete
 from tests.engines.engine import client_of
-from tests.engines.wishes import claimed, crediting, settling, stored
-from tests.held_clock import HeldClock
+from tests.engines.sample_records import claimed, credit, insert_all, settling
+from tests.manual_clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ LOSSES = ["unsent", "unanswered", "broken"]
 
 
 class Way:
-    """The way to the engine, on which the next answers are lost: so many, and in what manner."""
+    """The network to the engine, on which the next answers are lost: how many, and how."""
 
     def __init__(self, loss: str, times: int) -> None:
         self.loss = loss
@@ -85,16 +85,16 @@ def claims(count: int) -> list[Claim]:
 
 @pytest.fixture
 def deadline() -> Deadline:
-    """Half a minute of a clock that only sleeping moves."""
-    return Deadline.after(HeldClock(), 30_000)
+    """Half a minute of a clock that only sleeping advances."""
+    return Deadline.after(ManualClock(), 30_000)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("count", [1, 3, 60])
-def test_a_lost_answer_leaves_a_doubt_and_a_read_ends_it(
+def test_a_read_resolves_the_unknown_result_of_a_lost_answer(
     wired_engine: DynamoDB, deadline: Deadline, loss: str, count: int
 ) -> None:
-    """Claims and completions whose answers are lost are recognised, or made again: all end as ours, once."""
+    """Claims and completions whose answers are lost are recognised or sent again; each takes effect once."""
     store = wired_engine.store
     with losing(wired_engine.client, loss):
         claimed = run_to_completion([Operation(claim, None) for claim in claims(count)], store, deadline)
@@ -114,12 +114,12 @@ def test_a_lost_answer_leaves_a_doubt_and_a_read_ends_it(
 def test_a_transaction_whose_answer_is_lost_takes_effect_once(
     wired_engine: DynamoDB, deadline: Deadline, loss: str
 ) -> None:
-    """It is recognised by its version, or sent again under its token; the credit is there, and is there once."""
+    """It is recognised by its version, or sent again with its token; the credit is there exactly once."""
     held = ask(claims(1)[0], None, wired_engine.store, deadline)
     assert isinstance(held, Claimed)
 
     with losing(wired_engine.client, loss, times=2 if loss == "unsent" else 1):
-        answer = commit(complete(held, "{}"), crediting(wired_engine).actions, wired_engine.store, deadline)
+        answer = commit(complete(held, "{}"), credit(wired_engine).actions, wired_engine.store, deadline)
 
     assert isinstance(answer, Settled)
     assert wired_engine.account("alice") == {"account": "alice", "balance": 5}
@@ -128,7 +128,7 @@ def test_a_transaction_whose_answer_is_lost_takes_effect_once(
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("count", [1, 3])
 def test_what_the_store_itself_says_of_a_lost_answer(wired_engine: DynamoDB, loss: str, count: int) -> None:
-    """Nobody knows: neither applied nor refused, for any of the request's writes."""
+    """The result of each of the request's writes is unknown: neither applied nor refused."""
     records = [claimed(f"key-{number}") for number in range(count)]
     once = client_of(wired_engine.place, attempts=1)
 
@@ -148,7 +148,7 @@ def test_what_the_store_itself_says_of_a_lost_answer(wired_engine: DynamoDB, los
 def test_the_second_copy_of_a_write_meets_the_first(
     wired_engine: DynamoDB, deadline: Deadline, loss: str, count: int
 ) -> None:
-    """An SDK sends again by itself, and is told of a conflict: with its own write, as the protocol finds out."""
+    """The SDK retries by itself and meets a conflict; the protocol recognises its own write."""
     sdk = client_of(wired_engine.place, attempts=3)
     store = DynamoDBStore(wired_engine.records, client=sdk)
     records = [claimed(f"other-{number}") for number in range(count)]
@@ -164,8 +164,8 @@ def test_the_second_copy_of_a_write_meets_the_first(
     assert list(store.read([record.id for record in records])) == records
 
 
-def test_a_statement_that_broke_after_it_was_applied(wired_engine: DynamoDB, deadline: Deadline) -> None:
-    """Of a batch, one statement's answer is an internal error: that one alone is in doubt, and all are claimed."""
+def test_a_statement_with_an_internal_error_after_it_was_applied(wired_engine: DynamoDB, deadline: Deadline) -> None:
+    """One statement of a batch has an internal error: only its result is unknown, and all are claimed."""
 
     def spoil(parsed: dict[str, Any], **_: object) -> None:
         parsed["Responses"][1] = {"Error": {"Code": "InternalServerError", "Message": "x"}}
@@ -183,17 +183,17 @@ def test_a_statement_that_broke_after_it_was_applied(wired_engine: DynamoDB, dea
     assert all(isinstance(answer, Claimed) for answer in answers)
 
 
-def test_every_read_is_consistent_and_what_was_not_processed_is_asked_for_again(wired_engine: DynamoDB) -> None:
-    """An engine may give back less than it was asked for; the rest is neither absent nor in doubt."""
+def test_every_read_is_consistent_and_unprocessed_keys_are_read_again(wired_engine: DynamoDB) -> None:
+    """An engine may return only some of the keys; the others are neither absent nor unknown."""
     records = [claimed(f"key-{number}") for number in range(120)]
-    stored(wired_engine, *records)
+    insert_all(wired_engine, *records)
     asked: list[dict[str, Any]] = []
 
     def note(params: dict[str, Any], **_: object) -> None:
         asked.append(params["RequestItems"][wired_engine.records])
 
     def keep_back(parsed: dict[str, Any], **_: object) -> None:
-        """Half of what was found."""
+        """Withhold half of what was found."""
         found = parsed["Responses"][wired_engine.records]
         back, parsed["Responses"][wired_engine.records] = found[::2], found[1::2]
         if len(found) > 20:
@@ -217,10 +217,10 @@ def test_every_read_is_consistent_and_what_was_not_processed_is_asked_for_again(
 
 
 def test_a_read_sees_what_was_just_written(wired_engine: DynamoDB) -> None:
-    """By whoever wrote it: another client reads each replacement as soon as it has been answered."""
+    """Also by another client, which reads each replacement as soon as it has been answered."""
     reader = client_of(wired_engine.place)
     record = claimed()
-    stored(wired_engine, record)
+    insert_all(wired_engine, record)
     for _ in range(30):
         change = settling(record)
         assert wired_engine.store.replace([change]) == [Applied()]

@@ -1,1 +1,1 @@
-"""The engines that the store contract is held against, and how each is brought up."""
+"""The engines on which the store contract is tested, and how each is started."""

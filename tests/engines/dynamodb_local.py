@@ -1,7 +1,7 @@
-"""AWS's own DynamoDB Local, as a test engine: fetched by Maven, run on loopback, stopped for certain.
+"""AWS's own DynamoDB Local as a test engine: fetched with Maven, run on loopback, and always stopped.
 
-It is the best stand-in there is for what DynamoDB accepts and answers. It wants Java and Maven, so it may be
-missing on a developer's machine; `why_unavailable` then says so in words, for a skip that is read, not overlooked::
+It is the closest substitute for what DynamoDB accepts and answers. It requires Java and Maven, so it may be
+missing on a developer's machine; `why_unavailable` then gives the reason for a skip::
 
     if reason := dynamodb_local.why_unavailable(cache):
         pytest.skip(reason)
@@ -9,16 +9,16 @@ missing on a developer's machine; `why_unavailable` then says so in words, for a
         boto3.client("dynamodb", endpoint_url=endpoint_url, region_name="us-east-1",
                      aws_access_key_id="alice", aws_secret_access_key="any")
 
-Two properties worth knowing: every access key (letters and digits only) sees tables of its own, so a test that
-draws a fresh one starts from an empty database; and nothing is kept, the database lives in memory.
+Two properties matter: every access key (letters and digits only) has tables of its own, so a test with a
+new one starts with an empty database; and the database is in memory, so nothing is kept.
 
-It is AWS's, under the DynamoDB Local License Agreement that its jar carries: for personal use, with an AWS account, and
-not to be passed on. So whoever runs the tests fetches it for themselves, its folder is ignored by git, nothing that we
-build or ship holds any of it, and everything works without it.
+It has the DynamoDB Local License Agreement, which is in its jar: for personal use, with an AWS account, and not for
+redistribution. So everyone who runs the tests fetches it themselves, its folder is ignored by git, no build or release
+contains any of it, and everything works without it.
 
-The server binds every interface and has no option not to. Java's security manager, switched on here by
-`loopback.policy`, makes it turn away whoever is not on loopback, and keeps it from calling out. That manager is
-gone from Java 24 on, hence the upper limit on the version.
+The server always binds every interface. Java's security manager, enabled here with
+`loopback.policy`, makes it refuse connections from elsewhere than loopback, and keeps it from calling out. It was
+removed in Java 24, hence the upper limit on the version.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ class DynamoDBLocalError(RuntimeError):
 
 
 def why_unavailable(cache: Path) -> str | None:
-    """Why DynamoDB Local cannot run here, in words for a person; None if it can.
+    """Why DynamoDB Local cannot run here, as a sentence; None if it can.
 
-    Asks the machine only, not the network: a Maven that cannot reach its repository shows in `jars`.
+    Checks only the machine, not the network: `jars` raises if Maven cannot reach its repository.
     """
     system, machine = platform.system(), platform.machine()
     if (system, machine) not in {("Linux", "x86_64"), ("Darwin", "x86_64")}:
         return f"DynamoDB Local: Maven Central has no native SQLite for {system} on {machine}"
     if (java := shutil.which("java")) is None:
-        return "DynamoDB Local: no `java` on the PATH (17 to 23 wanted)"
+        return "DynamoDB Local: no `java` on the PATH (17 to 23 required)"
     if (version := _java_version(java)) not in JAVA_VERSIONS:
-        return f"DynamoDB Local: `java` is version {version or 'unknown'}, 17 to 23 wanted"
+        return f"DynamoDB Local: `java` is version {version or 'unknown'}, 17 to 23 required"
     if not _folder(cache).is_dir() and shutil.which("mvn") is None:
         return f"DynamoDB Local: not in {cache} yet, and no `mvn` on the PATH to fetch it"
     return None
@@ -77,8 +77,8 @@ def why_unavailable(cache: Path) -> str | None:
 def jars(cache: Path) -> Path:
     """The folder with DynamoDB Local's jars and native libraries, fetched into `cache` on first use (48 MB).
 
-    The folder is named after the pom's content, so a changed pin fetches anew. It appears whole or not at all,
-    and several test processes may ask at once.
+    The folder is named after the pom's content, so a changed version is fetched anew. It appears complete or not at
+    all, and several test processes may call this at once.
     """
     folder = _folder(cache)
     if folder.is_dir():
@@ -110,7 +110,7 @@ def jars(cache: Path) -> Path:
         try:
             fetched.rename(folder)
         except OSError:
-            if not folder.is_dir():  # else: another process was quicker, and its copy is as good
+            if not folder.is_dir():  # else: another process was faster, and its copy is as good
                 raise
     return folder
 
@@ -119,7 +119,7 @@ def jars(cache: Path) -> Path:
 def start(jars: Path) -> Iterator[str]:
     """Run DynamoDB Local, in memory, for the length of the block; gives its endpoint's URL.
 
-    Ready means that it has listed the tables of an empty database, so its native library has loaded too.
+    It is ready once it has listed the tables of an empty database, so its native library is loaded too.
     """
     java = shutil.which("java")
     if java is None:
@@ -184,7 +184,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], endpoint_url: str, log: 
         if time.monotonic() > deadline:
             raise DynamoDBLocalError(f"DynamoDB Local was not ready after {START_SECONDS} s:\n{_tail(log)}")
         time.sleep(0.05)
-    if process.poll() is not None:  # the port was taken, and what answered is somebody else
+    if process.poll() is not None:  # the port was taken, and another program answered
         raise DynamoDBLocalError(f"DynamoDB Local exited with {process.returncode}:\n{_tail(log)}")
 
 
@@ -209,8 +209,8 @@ def _answers(endpoint_url: str) -> bool:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End the server's whole session: politely, then for certain. It leads a session of its own, so pid = group."""
-    if process.poll() is not None:  # reaped already: its number may be somebody else's by now
+    """End the server's whole session, first with SIGTERM, then with SIGKILL. It leads the session, so pid = group."""
+    if process.poll() is not None:  # already reaped: its pid may belong to another process by now
         return
     for ending in (signal.SIGTERM, signal.SIGKILL):
         try:

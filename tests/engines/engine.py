@@ -1,4 +1,4 @@
-"""One face for every engine: the store under test, and a way round it to prepare and look at the table's items."""
+"""One interface for every engine: the store under test, and direct access to the table's items."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Item = dict[str, Any]
 
 
 class Engine(Protocol):
-    """A store with an empty table of records, and an empty table by whose key `account` a handler's items are found."""
+    """A store with an empty table of records, and an empty table with the key `account` for a handler's items."""
 
     accounts: str
 
@@ -31,10 +31,10 @@ class Engine(Protocol):
         """The store under test."""
 
     def put(self, item: Item) -> None:
-        """Put an item of the records' table as somebody else would: another version of us, or Powertools."""
+        """Put an item into the records' table as another version of the library, or Powertools, would."""
 
     def item(self, id: str) -> Item | None:
-        """The item of the records' table, with everything that it carries."""
+        """The item of the records' table, with all its attributes."""
 
     def vanish(self, id: str) -> None:
         """Delete a record, as TTL does."""
@@ -65,17 +65,17 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where tables are: enough for another process to find them. Without a `url` it is wherever boto3 looks."""
+    """Where the tables are, so that another process can find them. Without a `url`, boto3 chooses the endpoint."""
 
     url: str | None
     records: str
     accounts: str
     named: bool = False
-    """Whether somebody named the endpoint: then credentials and region are theirs, and troubles are tried again."""
+    """Whether it is the endpoint of `CONTRACT_ENDPOINT`: boto3 finds credentials and region, and retries."""
 
 
 class DynamoDB:
-    """Whatever speaks DynamoDB's protocol: with two new tables, or in a place whose tables are emptied."""
+    """An engine with DynamoDB's protocol: with two new tables, or with the emptied tables of a place."""
 
     _numbers = itertools.count()
 
@@ -138,20 +138,20 @@ def drop(client: DynamoDBClient, place: Place) -> None:
 
 @cache
 def _session() -> boto3.session.Session:
-    """One session, for the service's description to be read once."""
+    """One session, so that the service's description is read only once."""
     return boto3.session.Session(
         aws_access_key_id="contract", aws_secret_access_key="unchecked", region_name="us-east-1"
     )
 
 
 def client(endpoint_url: str | None = None, attempts: int = 1) -> DynamoDBClient:
-    """A client that finds nothing in the environment, and waits for nobody's proxy."""
+    """A client that ignores the environment and its proxies."""
     config = Config(proxies={}, **_config(attempts))
     return _session().client("dynamodb", endpoint_url=endpoint_url, config=config)
 
 
 def named_client(endpoint_url: str, attempts: int = 5) -> DynamoDBClient:
-    """A client of the endpoint that somebody named, with the credentials and the region that are theirs."""
+    """A client of the named endpoint, with the credentials and the region that boto3 finds."""
     return boto3.session.Session().client("dynamodb", endpoint_url=endpoint_url, config=Config(**_config(attempts)))
 
 

@@ -1,4 +1,4 @@
-"""Workers that are processes, and write to one table at the same moment."""
+"""Several processes that write to one table at the same moment."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 PROCESSES = 4
 LONGEST_WAIT_SECONDS = 60
 
-_together: Barrier | None = None
+_barrier: Barrier | None = None
 
 
-class Crowd:
-    """So many processes, each with a client of its own."""
+class StoreProcesses:
+    """Processes that each have a store and a client of their own."""
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
 
-    def at_once(self, place: Place, method: str, wishes: Sequence[Any]) -> list[Sequence[Written]]:
-        """Let each process ask its wishes of its own store by that method, all at the same moment."""
-        assert len(wishes) == PROCESSES
-        return list(self._pool.map(_ask, [place] * PROCESSES, [method] * PROCESSES, wishes))
+    def at_once(self, place: Place, method: str, arguments: Sequence[Any]) -> list[Sequence[Written]]:
+        """Let each process call that method of its own store with its arguments, all at the same moment."""
+        assert len(arguments) == PROCESSES
+        return list(self._pool.map(_call, [place] * PROCESSES, [method] * PROCESSES, arguments))
 
 
 @contextmanager
-def crowd() -> Iterator[Crowd]:
-    """The processes, for the length of the block. They are spawned: a fork would take this process's threads along."""
+def store_processes() -> Iterator[StoreProcesses]:
+    """The processes, for the length of the block. They are spawned because a fork would copy this process's threads."""
     context = get_context("spawn")
-    together = context.Barrier(PROCESSES)
-    with ProcessPoolExecutor(PROCESSES, mp_context=context, initializer=_meet, initargs=(together,)) as pool:
-        yield Crowd(pool)
+    barrier = context.Barrier(PROCESSES)
+    with ProcessPoolExecutor(PROCESSES, mp_context=context, initializer=_meet, initargs=(barrier,)) as pool:
+        yield StoreProcesses(pool)
 
 
-def _meet(together: Barrier) -> None:
-    global _together  # noqa: PLW0603  # a process's share of what its pool was given
-    _together = together
+def _meet(barrier: Barrier) -> None:
+    global _barrier  # noqa: PLW0603  # a process's share of what its pool was given
+    _barrier = barrier
 
 
 @cache
@@ -55,12 +55,12 @@ def _store(place: Place) -> DynamoDBStore:
     return DynamoDBStore(place.records, client=client_of(place))
 
 
-def _ask(place: Place, method: str, wishes: Any) -> Sequence[Written]:
+def _call(place: Place, method: str, arguments: Any) -> Sequence[Written]:
     store = _store(place)
-    assert _together is not None
-    # Who waits keeps its process busy, so that each of these runs in another one.
-    _together.wait(LONGEST_WAIT_SECONDS)
+    assert _barrier is not None
+    # A waiting call keeps its process busy, so that each call runs in another one.
+    _barrier.wait(LONGEST_WAIT_SECONDS)
     if method == "commit":
-        return [store.commit(change, actions) for change, actions in wishes]  # type: ignore[misc]  # none fails here
-    answers: Sequence[Written] = getattr(store, method)(wishes)
+        return [store.commit(change, actions) for change, actions in arguments]  # type: ignore[misc]  # none fails here
+    answers: Sequence[Written] = getattr(store, method)(arguments)
     return answers

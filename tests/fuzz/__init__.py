@@ -1,1 +1,1 @@
-"""What nobody would send on purpose, sent to the shipped consumer: hypothesis chooses, an oracle judges the answer."""
+"""Arbitrary input to the shipped consumer: hypothesis chooses it, and an oracle checks the answer."""

@@ -1,4 +1,4 @@
-"""Every way to set a consumer up, and one invocation of it in virtual time, with all that it did to be judged."""
+"""Every way to set up a consumer, and one invocation of it in virtual time, with everything that the oracle checks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from idempotent_receiver.sqs.keys import KeyStrategy, envelope_opener, fingerpri
 from idempotent_receiver.sqs.message import InvalidEvent, messages_of
 from tests.fuzz.hostile import OURS, huge, mostly, nested, values
 from tests.queues import Queues
-from tests.simulation.world import Context, Worker, World, WorldClock
+from tests.simulation.world import SILENT, Context, Worker, World, WorldClock
 
 if TYPE_CHECKING:
     from tests.queues import Kept
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 OWNER = "request"
 PLENTY_MS = 30_000
 
-# What handlers do.
+# Handlers.
 
 
 class Strict(BaseModel):
@@ -52,19 +52,19 @@ class Lax(BaseModel):
     amount: float | None = None
 
 
-class Unspeakable(Exception):
-    """Its text cannot be had."""
+class Unformattable(Exception):
+    """An error whose text cannot be formatted."""
 
     def __str__(self) -> str:
         raise RuntimeError
 
 
 async def never_awaited() -> None:
-    """What a handler may return by mistake."""
+    """A coroutine that a handler may return by mistake."""
 
 
 def unrun() -> Any:
-    """The same in another form."""
+    """A generator that a handler may return by mistake."""
     yield
 
 
@@ -83,7 +83,7 @@ def raising(made: Callable[[], BaseException]) -> Act:
 
 
 def spoiling(message: Message, tx: Transaction | None) -> object:
-    """Changes whatever it was given."""
+    """Changes everything that it was given."""
     message.attributes.clear()  # type: ignore[attr-defined]
     message.message_attributes.clear()  # type: ignore[attr-defined]
     return message.sent_at, message.receive_count, message.group_id, message.remaining_time_ms()
@@ -104,7 +104,7 @@ ENDINGS: dict[str, Act] = {
     "a model": returning(Lax),
     "an error": raising(lambda: ValueError("\ud800")),
     "a permanent error": raising(lambda: PermanentError("\ud800" * 600)),
-    "an unspeakable error": raising(Unspeakable),
+    "an unformattable error": raising(Unformattable),
     "a keyboard's interrupt": raising(KeyboardInterrupt),
     "an exit": raising(lambda: SystemExit(1)),
     "a generator's exit": raising(GeneratorExit),
@@ -149,7 +149,7 @@ WRITES: dict[str, Callable[[Transaction], None]] = {
     "a failed condition, for good": lambda tx: missing(tx, PermanentError("nobody")),
 }
 
-# Where keys come from.
+# Keys.
 
 
 def awkward(key: object) -> KeyStrategy:
@@ -185,7 +185,7 @@ BODIES = [bytes, Strict, dict[str, Any], list[int], int, Decimal]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """One way to set a consumer up. Its handler's n-th run ends, and writes, as the n-th (modulo) entry says."""
+    """One way to set up a consumer. Its handler's n-th run ends and writes as the n-th entry (modulo) says."""
 
     key: KeyStrategy
     namespace: str
@@ -230,7 +230,7 @@ class Run:
 
 
 class Logs:
-    """A logger that keeps what it is told."""
+    """A logger that keeps its messages."""
 
     log_level = logging.DEBUG
 
@@ -243,14 +243,9 @@ class Logs:
     debug = info = warning = error = _keep
 
 
-class NoMetrics:
-    def add_metric(self, name: str, **told: Any) -> None: ...
-    def flush_metrics(self) -> None: ...
-
-
 @dataclass(slots=True)
 class Received:
-    """What came of an event: the answer, or what was raised, and all traces."""
+    """The result of an event: the answer or the exception, and all side effects."""
 
     setup: Setup
     event: Any
@@ -264,14 +259,14 @@ class Received:
 
     @property
     def dead_letters(self) -> list[Kept]:
-        """What has been sent to the dead-letter queue, and confirmed."""
+        """The confirmed messages of the dead-letter queue."""
         return [kept for queue in self.queues.queues.values() if queue.name == "dead" for kept in queue.messages]
 
 
 def known_messages(setup: Setup, event: object) -> list[tuple[Message, str | None, str]]:
-    """The event's messages, each with its record's id (None: it has none) and its fingerprint.
+    """The event's messages, each with its record's id (None if it has none) and its fingerprint.
 
-    What comes twice counts once, as it came last: SQS ties attributes to an id, so that copies cannot differ in them.
+    A repeated message counts once, as it came last: SQS ties attributes to an id, so copies have the same.
     """
     store = MemoryStore(setup.namespace)
     known: dict[tuple[str, str], tuple[Message, str | None, str]] = {}
@@ -294,7 +289,7 @@ def received(
     items: list[dict[str, Any] | None],
     wrapped: Callable[[MemoryStore], TransactionalStore] = lambda store: store,
 ) -> Received:
-    """One invocation. `items` stand in the way of the event's messages, in their order."""
+    """One invocation. `items` are in the table under the keys of the event's messages, in order."""
     world, store = World(setup.seed), MemoryStore(setup.namespace, tables={"Accounts": "account"})
     for (_, id, fingerprint), item in zip(known_messages(setup, event), items, strict=False):
         if id is not None and item is not None:
@@ -318,14 +313,14 @@ def received(
         envelope=setup.envelope,
         concurrency=setup.concurrency,
         logger=seen.logs,
-        metrics=NoMetrics(),
+        metrics=SILENT,
         **options,
     )
 
     def invoke() -> None:
         try:
             seen.answer = worker.handler(event, Context(world, world.now + setup.left_ms / 1000, aws_request_id=OWNER))
-        except BaseException as error:  # noqa: BLE001  # for the oracle to judge
+        except BaseException as error:  # noqa: BLE001  # for the oracle to check
             seen.raised = error
 
     world.spawn(invoke)
@@ -334,7 +329,7 @@ def received(
 
 
 def _function(setup: Setup, seen: Received) -> Callable[..., Any]:
-    """The handler: annotated as the set-up says."""
+    """The handler, with the annotations of the set-up."""
 
     def run(message: Message, tx: Transaction | None = None) -> object:
         number = len(seen.runs)

@@ -1,4 +1,4 @@
-"""What may come in, at its worst: events, messages, attributes, and what the table may hold under their keys."""
+"""Hostile input: events, messages, attributes, and items in the table under their keys."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ NOW = int(START_EPOCH_SECONDS)
 NOW_MS = NOW * 1000
 
 OURS = "the payload's own fingerprint"
-"""Stands in an item for the fingerprint of the message that the item is put in the way of."""
+"""Stands in an item for the fingerprint of the message that meets it."""
 
 KEYS = ["1", "2", "3"]
-"""A few, so that messages meet each other, and what is in the table."""
+"""A few, so that messages meet each other and items in the table."""
 
-# Texts.
+# Strings.
 
 
 def repeated(text: str, times: int) -> str:
-    """A long text, told shortly where an example is printed."""
+    """A long text with a short representation in a printed example."""
     return text * times
 
 
@@ -40,12 +40,12 @@ texts = st.one_of(st.sampled_from(KEYS), nasty, characters)
 
 
 def mostly(usual: st.SearchStrategy[Any], odd: st.SearchStrategy[Any], times: int = 5) -> st.SearchStrategy[Any]:
-    """The usual so many times, and the odd once: where all is odd, all is refused, and nothing is tried behind that."""
-    # Of equal branches `one_of` would keep one.
+    """Usual values most of the time, odd ones sometimes: all odd ones would test only the first check."""
+    # `one_of` would drop equal branches.
     return st.sampled_from([usual] * times + [odd]).flatmap(lambda chosen: chosen)
 
 
-# JSON, and what Python takes for it.
+# JSON, and what Python accepts as JSON.
 
 
 def nested(depth: int) -> list[Any]:
@@ -59,7 +59,7 @@ def nested(depth: int) -> list[Any]:
 
 
 def huge(digits: int) -> int:
-    """A whole number that Python will not print, from 4,301 digits on."""
+    """A whole number; from 4,301 digits on Python does not print it."""
     return int(10**digits)
 
 
@@ -80,11 +80,11 @@ values = st.one_of(
     ),
     st.builds(nested, st.sampled_from([10, 900, 5000])),
 )
-"""Anything that JSON can hold, and more than one should."""
+"""Anything that JSON can hold, and more."""
 
 
 def as_json(value: object) -> str:
-    """The value as JSON text; what is not, as text that is none."""
+    """The value as JSON text, or invalid text if JSON cannot hold it."""
     try:
         return json.dumps(value)
     except (ValueError, RecursionError):
@@ -95,7 +95,7 @@ orders = st.fixed_dictionaries(
     {"id": mostly(st.sampled_from(KEYS), values)},
     optional={"amount": mostly(st.integers(-1, 3), values), "name": texts},
 )
-"""Bodies as the handlers here want them, more or less."""
+"""Bodies that fit the handlers, more or less."""
 
 odd_bodies = st.one_of(
     orders.map(lambda order: as_json({"detail": order})),
@@ -150,7 +150,7 @@ arns = st.sampled_from([QUEUE, QUEUE, FIFO, FIFO, "", "x", "a:b:c.fifo", "arn:aw
 
 
 def messages(ids: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, Any]]:
-    """Messages in the form that Lambda hands over; every part of the right type."""
+    """Messages in Lambda's form, every part of the right type."""
     return st.fixed_dictionaries(
         {"messageId": ids, "body": bodies, "attributes": system_attributes},
         optional={
@@ -167,7 +167,7 @@ deliverable = messages(mostly(st.sampled_from([*KEYS, "4", "5", "6"]), texts.fil
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """What SQS might deliver at once, some of it twice, and some of it twice with another body; often of one queue."""
+    """Batches that SQS might deliver, with some messages twice, also with another body; often of one queue."""
     drawn = draw(st.lists(deliverable, min_size=1, max_size=6))
     if draw(st.booleans()):
         group = {"MessageGroupId": draw(groups)}
@@ -184,7 +184,7 @@ PARTS = ["messageId", "body", "attributes", "messageAttributes", "eventSourceARN
 
 @st.composite
 def broken(draw: st.DrawFn) -> list[Any]:
-    """A batch of which some parts are missing, or of a wrong type."""
+    """A batch in which some parts are missing or have a wrong type."""
     records: list[Any] = [dict(record) for record in draw(batches())]
     for _ in range(draw(st.integers(1, 3))):
         place, what = draw(st.integers(0, len(records) - 1)), draw(st.sampled_from([*PARTS, "all of it"]))
@@ -206,7 +206,7 @@ events = st.one_of(
 )
 """Anything at all."""
 
-# What the table holds.
+# Items of the table.
 
 numbers = st.one_of(
     st.integers(-2, 10**6).map(lambda past: NOW - past),
@@ -229,7 +229,7 @@ foreign = st.one_of(
     st.sets(st.integers(), min_size=1, max_size=2),
     st.sampled_from([Decimal("1.5"), Decimal("1e-130"), 0, -1]),
 )
-"""Values of any of DynamoDB's types, as boto3 hands them out."""
+"""Values of all DynamoDB types, as boto3 returns them."""
 
 statuses = st.sampled_from(["INPROGRESS", "COMPLETED", "FAILED"])
 ours = st.fixed_dictionaries(
@@ -264,4 +264,4 @@ anything = st.dictionaries(
     foreign | statuses | numbers,
 )
 items: st.SearchStrategy[dict[str, Any] | None] = mostly(st.none() | ours, powertools | anything, 2)
-"""What may stand under a key already."""
+"""The items that may already be under a key."""

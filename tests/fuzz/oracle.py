@@ -1,4 +1,4 @@
-"""What must be true of every answer, told once more and from the outside: by the event, the table and the queues."""
+"""What must be true of every answer, derived independently from the event, the table and the queues."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
 
 STRINGS = ("id", "status", "version", "data", "validation", "error", "owner")
 NUMBERS = ("expiration", "in_progress_expiration", "attempts")
-FREE, DONE, HELD, BARRED = "free", "done", "held", "barred"
+FREE, DONE, HELD, UNUSABLE = "free", "done", "held", "unusable"
 
 
-def judge(seen: Received) -> None:
-    """Everything that holds where the store is in order."""
-    judge_safety(seen)
-    judge_what_was_met(seen)
-    judge_groups(seen)
-    judge_leftovers(seen)
+def check(seen: Received) -> None:
+    """Everything that holds with a correct store."""
+    check_safety(seen)
+    check_items_met(seen)
+    check_groups(seen)
+    check_leftovers(seen)
 
 
-def judge_safety(seen: Received) -> None:
+def check_safety(seen: Received) -> None:
     """What holds whatever the store does."""
     assert seen.raised is None, seen.raised
-    judge_form(seen)
-    judge_acknowledgements(seen)
-    judge_requests(seen)
+    check_form(seen)
+    check_acknowledgements(seen)
+    check_requests(seen)
     assert "unexpected error in the receiver" not in seen.logs.texts
     runs = [run.record_id for run in seen.runs]
     assert len(runs) == len(set(runs)), "one run a key"
 
 
-def judge_form(seen: Received) -> None:
-    """A partial batch response that Lambda takes for one: another makes all a failure, or worse, all a success."""
+def check_form(seen: Received) -> None:
+    """The answer is a valid partial batch response: Lambda takes another for a failure, or success, of all."""
     assert seen.answer == json.loads(json.dumps(seen.answer))
     assert list(seen.answer) == ["batchItemFailures"]
     for failure in seen.answer["batchItemFailures"]:
@@ -50,16 +50,16 @@ def judge_form(seen: Received) -> None:
     assert "" not in failed
 
 
-def judge_acknowledgements(seen: Received) -> None:
-    """What is not asked for again is COMPLETED in the table, with its very payload, or SQS has its dead letter."""
+def check_acknowledgements(seen: Received) -> None:
+    """An acknowledged message is COMPLETED in the table, with the same payload, or SQS has its dead letter."""
     failed = set(failed_ids(seen))
     for message, id, fingerprint in known_messages(seen.setup, seen.event):
         if message.id not in failed:
-            assert completed(seen, id, fingerprint) or buried(seen, message), message
+            assert completed(seen, id, fingerprint) or dead_lettered(seen, message), message
 
 
-def judge_requests(seen: Received) -> None:
-    """Nothing is asked of SQS that it would refuse."""
+def check_requests(seen: Received) -> None:
+    """No request exceeds SQS's limits."""
     for name, asked in seen.queues.calls:
         if name == "change_message_visibility_batch":
             assert all(0 <= entry["VisibilityTimeout"] <= 43_200 for entry in asked["Entries"])
@@ -72,18 +72,18 @@ def judge_requests(seen: Received) -> None:
         assert size_of(kept.sent["MessageBody"], attributes) <= MOST_BYTES
 
 
-def judge_what_was_met(seen: Received) -> None:
-    """What is done, held or barred is not run and stays as it was; what is done is acknowledged."""
+def check_items_met(seen: Received) -> None:
+    """A completed, held or unusable item is not run and does not change; a completed one is acknowledged."""
     ran, failed = {(run.record_id, run.message_id, run.body) for run in seen.runs}, set(failed_ids(seen))
     claimable: set[str | None] = set()
     for message, id, fingerprint in known_messages(seen.setup, seen.event):
-        state = BARRED if id is None else met(seen.before.get(id), fingerprint)
+        state = UNUSABLE if id is None else met(seen.before.get(id), fingerprint)
         if state != FREE:
             assert (id, message.id, message.raw_body) not in ran, state
         in_time = seen.setup.left_ms >= PLENTY_MS
         if state == DONE and in_time and not grouped(message) and alone(seen, message):
             assert message.id not in failed
-        if state in (HELD, BARRED) and not buried(seen, message):
+        if state in (HELD, UNUSABLE) and not dead_lettered(seen, message):
             assert message.id in failed
         if state == FREE:
             claimable.add(id)
@@ -91,8 +91,8 @@ def judge_what_was_met(seen: Received) -> None:
         assert id in claimable or seen.store.items[id] == item
 
 
-def judge_groups(seen: Received) -> None:
-    """Behind a failed message of its FIFO group none is run, and none acknowledged that was not done before."""
+def check_groups(seen: Received) -> None:
+    """Behind a failed message of a FIFO group none runs, and only those completed before are acknowledged."""
     failed, ran = set(failed_ids(seen)), {(run.message_id, run.body) for run in seen.runs}
     blocked: set[str | None] = set()
     for message, id, fingerprint in known_messages(seen.setup, seen.event):
@@ -105,8 +105,8 @@ def judge_groups(seen: Received) -> None:
             blocked.add(message.group_id)
 
 
-def judge_leftovers(seen: Received) -> None:
-    """No claim of this invocation is left alive."""
+def check_leftovers(seen: Received) -> None:
+    """The invocation leaves no live claim behind."""
     for id, item in seen.store.items.items():
         if item != seen.before.get(id) and item["status"] == "INPROGRESS":
             assert item.get("owner") != OWNER
@@ -121,15 +121,15 @@ def completed(seen: Received, id: str | None, fingerprint: str) -> bool:
     return id is not None and met(seen.store.items.get(id), fingerprint) == DONE
 
 
-def buried(seen: Received, message: Message) -> bool:
+def dead_lettered(seen: Received, message: Message) -> bool:
     """Whether SQS has a dead letter of this message: its body, and a stamp that names it."""
-    letters = [kept.sent for kept in seen.dead_letters if kept.sent["MessageBody"] == message.raw_body]
-    stamps = [json.loads(letter["MessageAttributes"][STAMP]["StringValue"]) for letter in letters]
+    dead_letters = [kept.sent for kept in seen.dead_letters if kept.sent["MessageBody"] == message.raw_body]
+    stamps = [json.loads(dead_letter["MessageAttributes"][STAMP]["StringValue"]) for dead_letter in dead_letters]
     return any(stamp["original_id"] in (message.id, original_id(message)) and stamp["reason"] for stamp in stamps)
 
 
 def original_id(message: Message) -> str | None:
-    """What the stamp that a message came with says of its id."""
+    """The original id in a message's stamp, if it has one."""
     try:
         return str(json.loads(message.message_attributes[STAMP]["stringValue"])["original_id"])
     except (KeyError, TypeError, ValueError, RecursionError):
@@ -150,15 +150,15 @@ def met(item: dict[str, Any] | None, fingerprint: str) -> str:
     if item is None:
         return FREE
     if not _well_typed(item):
-        return BARRED
+        return UNUSABLE
     expiration, status = item.get("expiration"), item["status"]
     if expiration is not None and expiration <= NOW:
         return FREE
     lease = item.get("in_progress_expiration", None if expiration is None else expiration * 1000)
     if status not in ("INPROGRESS", "COMPLETED", "FAILED") or (status == "INPROGRESS" and lease is None):
-        return BARRED
+        return UNUSABLE
     if item.get("validation", fingerprint) != fingerprint:
-        return BARRED
+        return UNUSABLE
     if status == "COMPLETED":
         return DONE
     live = lease is not None and lease > NOW_MS

@@ -1,4 +1,4 @@
-"""What fuzzing has found in the consumer, each by its name; what was smaller stands in the tests of its own part."""
+"""Bugs that fuzzing has found in the consumer; the tests of each part have the smaller ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.simulation.world import Worker, World, sqs_record
 
 @pytest.mark.parametrize("receives", [1, 2])
 def test_a_payload_between_two_of_another_does_not_make_it_run_twice(receives: int) -> None:
-    """One key, payloads A, B, A: A fails, B is a mismatch, and the second A shares the first one's end."""
+    """One key, payloads A, B, A: A fails, B is a mismatch, and the second A shares the first one's outcome."""
     world, runs = World(), []
 
     def handle(body: dict[str, Any]) -> None:
@@ -34,7 +34,7 @@ def test_a_payload_between_two_of_another_does_not_make_it_run_twice(receives: i
     [("contains(name, id)", '{"name": "1"}'), ("ceil(amount)", '{"amount": 1e400}'), ("to_string(@)", "[" * 900)],
 )
 def test_an_envelopes_function_that_meets_a_foreign_value_stops_no_batch(envelope: str, body: str) -> None:
-    """The body stays as it is, and its neighbours are handled; JMESPath raises TypeError and OverflowError, too."""
+    """The body stays as it is, and other messages are handled; JMESPath also raises TypeError and OverflowError."""
     world, bodies = World(), []
 
     def handle(body: str) -> None:

@@ -1,4 +1,4 @@
-"""Any event, any table, any handler: the answer is well formed, and acknowledges nothing that is not done."""
+"""Any event, any table, any handler: the answer is valid, and acknowledges only what is done."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from hypothesis import strategies as st
 from idempotent_receiver.sqs.message import InvalidEvent
 from tests.fuzz import hostile
 from tests.fuzz.consumers import received, setups
-from tests.fuzz.moody import MUTE, MoodyStore, moods
-from tests.fuzz.oracle import judge, judge_safety
+from tests.fuzz.flaky_store import NO_RECORD, FlakyStore, fault_sequences
+from tests.fuzz.oracle import check, check_safety
 
 if TYPE_CHECKING:
     from tests.fuzz.consumers import Setup
 
-# A failing example may be long; it is still the example.
+# A failing example may be long.
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 
 tables = st.lists(hostile.items, max_size=6)
 
 
 @given(setups, hostile.batches(), tables)
-def test_whatever_sqs_delivers_is_answered_truly(setup: Setup, batch: list[Any], items: list[Any]) -> None:
-    """Messages of the right form, at their worst: none raises, none is acknowledged unless it is done."""
-    judge(received(setup, {"Records": batch}, items))
+def test_whatever_sqs_delivers_is_answered_correctly(setup: Setup, batch: list[Any], items: list[Any]) -> None:
+    """Hostile messages of the right form: none raises, and none is acknowledged unless it is done."""
+    check(received(setup, {"Records": batch}, items))
 
 
 @given(setups, hostile.events, tables)
-def test_what_is_no_batch_is_refused_before_anything_happens(setup: Setup, event: Any, items: list[Any]) -> None:
-    """An event is answered like a batch, or raises InvalidEvent and nothing else, with no trace."""
+def test_an_invalid_event_is_refused_before_anything_happens(setup: Setup, event: Any, items: list[Any]) -> None:
+    """An event is answered like a batch, or raises only InvalidEvent, without side effects."""
     seen = received(setup, event, items)
 
     if isinstance(seen.raised, InvalidEvent):
@@ -39,21 +39,21 @@ def test_what_is_no_batch_is_refused_before_anything_happens(setup: Setup, event
         assert seen.queues.calls == []
         assert seen.store.items == seen.before
     else:
-        judge(seen)
+        check(seen)
 
 
 @given(setups, hostile.batches(), tables)
-def test_a_store_that_does_not_say_what_is_there_is_asked(setup: Setup, batch: list[Any], items: list[Any]) -> None:
-    """Without what a conflict has found, the answer is as true as with it: a done message is acknowledged."""
-    judge(received(setup, {"Records": batch}, items, lambda store: MoodyStore(store, [MUTE])))
+def test_a_store_that_does_not_return_the_record_is_read(setup: Setup, batch: list[Any], items: list[Any]) -> None:
+    """Without the record that a conflict has found, the answer is still correct: what is completed is acknowledged."""
+    check(received(setup, {"Records": batch}, items, lambda store: FlakyStore(store, [NO_RECORD])))
 
 
-@given(setups, hostile.batches(), tables, moods)
-def test_a_store_in_a_mood_makes_no_answer_untrue(
-    setup: Setup, batch: list[Any], items: list[Any], moods: list[str]
+@given(setups, hostile.batches(), tables, fault_sequences)
+def test_a_flaky_store_makes_no_answer_incorrect(
+    setup: Setup, batch: list[Any], items: list[Any], fault_sequences: list[str]
 ) -> None:
-    """Whatever a store leaves open, refuses or raises: nothing is acknowledged that is not done, nothing runs twice."""
-    judge_safety(received(setup, {"Records": batch}, items, lambda store: MoodyStore(store, moods)))
+    """Whatever a store leaves unknown, refuses or raises: only what is done is acknowledged, and nothing runs twice."""
+    check_safety(received(setup, {"Records": batch}, items, lambda store: FlakyStore(store, fault_sequences)))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_store_in_a_mood_makes_no_answer_untrue(
     ],
 )
 def test_the_examples_reach_every_ending(ending: str) -> None:
-    """Where all that is tried were refused at the door, the tests above would say little."""
+    """If all examples were refused at the start, the tests above would prove little."""
     tried = st.tuples(setups, hostile.batches(), tables)
     once = settings(max_examples=500, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 

@@ -1,4 +1,4 @@
-"""Any body, any key, any stamp: they are taken for what they are, or refused, and nothing else is raised."""
+"""Any body, key or stamp is read correctly or refused, and no other exception is raised."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def parsed(part: dict[str, Any]) -> Message | None:
 
 
 @given(hostile.deliverable)
-def test_whatever_a_message_says_of_itself_can_be_asked(part: dict[str, Any]) -> None:
-    """Counts and times that are none are the least, or unknown; asking for them never raises."""
+def test_every_attribute_of_a_message_can_be_read(part: dict[str, Any]) -> None:
+    """Invalid counts are one and invalid times are unknown; reading them never raises."""
     message = parsed(part)
 
     assert message is not None
@@ -69,7 +69,7 @@ def test_whatever_a_message_says_of_itself_can_be_asked(part: dict[str, Any]) ->
 
 @given(st.sampled_from(STRATEGIES), hostile.deliverable)
 def test_a_key_is_usable_or_refused_as_unusable(strategy: Callable[[Message], str], part: dict[str, Any]) -> None:
-    """What comes of a key strategy, and is usable, DynamoDB can hold: 1 to 2,048 bytes of UTF-8, namespace included."""
+    """DynamoDB can store every usable key: 1 to 2,048 bytes of UTF-8, namespace included."""
     message = parsed(part)
     assert message is not None
     try:
@@ -88,8 +88,8 @@ def test_a_key_is_usable_or_refused_as_unusable(strategy: Callable[[Message], st
 
 
 @given(hostile.values | hostile.texts)
-def test_no_object_is_a_key_unless_it_is_a_text_that_fits(found: object) -> None:
-    """And nothing but UnusableKey says so."""
+def test_only_a_string_that_fits_is_a_key(found: object) -> None:
+    """Everything else raises UnusableKey."""
     try:
         key = usable(found, lambda key: key)
     except UnusableKey:
@@ -116,7 +116,7 @@ canonical = st.recursive(
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two values are one in JSON: a number is a number however it is written, and True is none."""
+    """Whether two values are equal in JSON: numbers by their value, and True is not a number."""
     if isinstance(one, bool) or isinstance(other, bool) or one is None or other is None:
         return one is other
     match one, other:
@@ -138,7 +138,7 @@ def fingerprint(body: str) -> str:
 
 @given(canonical, st.sampled_from([None, 1, "\t"]), st.booleans())
 def test_a_fingerprint_does_not_depend_on_how_json_is_written(value: Any, indent: Any, escaped: bool) -> None:
-    """White space, escapes and the order of names make no other payload."""
+    """White space, escapes and the order of names do not matter."""
     turned = dict(reversed(value.items())) if isinstance(value, dict) else value
 
     one, other = json.dumps(value), f" {json.dumps(turned, indent=indent, ensure_ascii=escaped)}\n"
@@ -147,14 +147,14 @@ def test_a_fingerprint_does_not_depend_on_how_json_is_written(value: Any, indent
 
 
 @given(canonical, canonical)
-def test_fingerprints_are_equal_for_equal_payloads_alone(one: Any, other: Any) -> None:
-    """Two values have one fingerprint if and only if they are one value in JSON."""
+def test_fingerprints_are_equal_only_for_equal_payloads(one: Any, other: Any) -> None:
+    """Two values have the same fingerprint if and only if they are equal in JSON."""
     assert (fingerprint(json.dumps(one)) == fingerprint(json.dumps(other))) == same(one, other)
 
 
 @given(hostile.bodies, hostile.bodies)
-def test_every_body_has_a_fingerprint_and_two_texts_that_are_no_json_have_two(one: str, other: str) -> None:
-    """What has no canonical form counts by its bytes."""
+def test_every_body_has_a_fingerprint_and_two_texts_that_are_not_json_have_two(one: str, other: str) -> None:
+    """A body without a canonical form counts by its bytes."""
     assert len(fingerprint(one)) == 64
     if not is_json(one) and not is_json(other):
         assert (fingerprint(one) == fingerprint(other)) == (one == other)
@@ -173,7 +173,7 @@ def is_json(text: str) -> bool:
 
 @given(st.sampled_from(ENVELOPES), hostile.bodies)
 def test_no_body_makes_an_envelope_raise(envelope: str, body: str) -> None:
-    """Whatever the expression meets; what is no JSON is in no envelope."""
+    """Whatever the expression meets; text that is not JSON has no envelope."""
     opened = envelope_opener(envelope)(body)
 
     assert isinstance(opened, str)
@@ -197,13 +197,13 @@ own_stamps = st.builds(
 
 @given(own_stamps)
 def test_a_stamp_comes_back_as_it_was(stamp: Stamp) -> None:
-    """What the dead-letter queue is told is what a redriven message is known by."""
+    """A redriven message is identified by the stamp of its dead letter."""
     assert stamp_of({STAMP: {"stringValue": stamp.to_json(), "dataType": "String"}}) == stamp
 
 
 @given(st.dictionaries(st.just(STAMP), hostile.values | hostile.attribute_values) | hostile.stamped)
-def test_a_forged_stamp_is_read_or_is_none(attributes: dict[str, Any]) -> None:
-    """Never raises; what is read has a key and an id that are texts, and nothing of another type."""
+def test_a_forged_stamp_is_read_or_ignored(attributes: dict[str, Any]) -> None:
+    """Reading it never raises. Its key and its id are strings, and it has no values of another type."""
     stamp = stamp_of(attributes)
 
     if stamp is not None:
@@ -213,17 +213,17 @@ def test_a_forged_stamp_is_read_or_is_none(attributes: dict[str, Any]) -> None:
 
 
 @given(hostile.deliverable, own_stamps, st.none() | st.just("deduplication"))
-def test_a_copy_is_one_that_sqs_takes_or_there_is_no_room(
+def test_a_dead_letter_is_within_sqss_limits_or_there_is_no_room(
     part: dict[str, Any], stamp: Stamp, deduplication_id: str | None
 ) -> None:
-    """A dead letter is the message as it was, with one attribute more, within SQS's limits; else it is not made."""
+    """A dead letter is the message with one more attribute, within SQS's limits; otherwise none is sent."""
     message = parsed(part)
     assert message is not None
     try:
         copy = copy_of(message, stamp, deduplication_id)
     except NoRoom:
         return
-    except (UnicodeEncodeError, ValueError):  # a lone surrogate, or bytes that are no base64: nothing that SQS delivers
+    except (UnicodeEncodeError, ValueError):  # a lone surrogate, or invalid base64: SQS delivers neither
         return
 
     sent = copy["MessageAttributes"]

@@ -1,4 +1,4 @@
-"""Any item of DynamoDB's, any claim, any moment: reading and deciding never raise, and give nothing away."""
+"""Any DynamoDB item, any claim, any moment: reading and deciding never raise, and never break a claim."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from idempotent_receiver.protocol.transitions import (
 )
 from tests.fuzz import hostile
 from tests.fuzz.hostile import NOW_MS, OURS
-from tests.fuzz.oracle import BARRED, DONE, FREE, HELD, met
+from tests.fuzz.oracle import DONE, FREE, HELD, UNUSABLE, met
 
 no_numbers = st.sampled_from([Decimal("NaN"), Decimal("Infinity"), float("nan"), float("-inf"), 1.5, 1 + 2j, object()])
 items = st.one_of(
@@ -53,13 +53,13 @@ ANSWERS = {
     FREE: (Claimable, AlreadyFailed, Claimed),
     DONE: AlreadyCompleted,
     HELD: (HeldElsewhere, Claimed),
-    BARRED: (Unreadable, OtherPayload),
+    UNUSABLE: (Unreadable, OtherPayload),
 }
 
 
 @given(items, claims, versions)
 def test_every_item_has_its_answer(item: dict[str, Any], claim: Claim, wrote: list[str]) -> None:
-    """The decision is the one that the oracle reads off the item, and it never raises."""
+    """The decision is the oracle's, and it never raises."""
     seen = from_attributes(item)
 
     answer = decide(seen, claim, wrote, NOW_MS)
@@ -74,8 +74,10 @@ def test_every_item_has_its_answer(item: dict[str, Any], claim: Claim, wrote: li
 
 
 @given(items, claims, versions, st.integers(-(10**12), 10**15))
-def test_at_no_time_is_a_record_given_away(item: dict[str, Any], claim: Claim, wrote: list[str], now_ms: int) -> None:
-    """A live claim is nobody's, and a completed record is done, until the record's own end and whatever the hour."""
+def test_no_live_claim_or_completed_record_is_claimed(
+    item: dict[str, Any], claim: Claim, wrote: list[str], now_ms: int
+) -> None:
+    """A live claim is not taken over, and a completed record stays completed until it expires, at any time."""
     seen = from_attributes(item)
     lasts = seen.unreadable is None and not seen.expired(now_ms)
 
@@ -91,10 +93,10 @@ def test_at_no_time_is_a_record_given_away(item: dict[str, Any], claim: Claim, w
 
 
 @given(items, claims, st.sampled_from(["complete", "fail", "release"]), hostile.items)
-def test_what_is_claimed_can_be_settled_and_by_nobody_else(
+def test_a_claim_can_be_settled_only_by_its_owner(
     item: dict[str, Any], claim: Claim, ending: str, meanwhile: dict[str, Any] | None
 ) -> None:
-    """A claim names what it replaces, a settlement the claim; where that is gone the answer is a lost claim."""
+    """A claim names what it replaces, and a settlement names the claim; if that is gone, the answer is a lost claim."""
     seen = from_attributes(item)
     change = claim.step(seen, (), NOW_MS, "fresh")
     if not isinstance(change, Change):
@@ -119,7 +121,7 @@ def test_what_is_claimed_can_be_settled_and_by_nobody_else(
 
 @given(items)
 def test_what_is_read_is_written_back_the_same(item: dict[str, Any]) -> None:
-    """A readable record's attributes make the same record again, and what is no attribute of a record is left out."""
+    """A readable record's attributes make the same record again, and other attributes are left out."""
     seen = from_attributes(item)
 
     again = from_attributes(attributes(seen))
@@ -130,7 +132,7 @@ def test_what_is_read_is_written_back_the_same(item: dict[str, Any]) -> None:
 
 @given(hostile.ours | hostile.powertools | hostile.anything)
 def test_an_item_on_the_wire_is_the_same_record(item: dict[str, Any]) -> None:
-    """DynamoDB's typed values of any kind are read as the plain ones are: what is readable is so both ways."""
+    """DynamoDB's typed values are read like plain ones, so an item is readable in both forms or in neither."""
     typed = {name: TypeSerializer().serialize(value) for name, value in {"id": "k", **item}.items()}
 
     read, plain = record_in(typed), from_attributes({"id": "k", **item})

@@ -1,4 +1,4 @@
-"""Any outcome, any count of receives: a visibility is one that SQS takes, and one for all of a group."""
+"""Any outcome, any receive count: a visibility is within SQS's limits, and the same for all of a group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from idempotent_receiver.handler.outcome import (
 from idempotent_receiver.sqs.message import Message
 from idempotent_receiver.sqs.visibility import LONGEST_SECONDS, Backoff, in_groups, visibility_seconds
 from tests.fuzz.hostile import NOW_MS
-from tests.held_clock import HeldClock
+from tests.manual_clock import ManualClock
 from tests.simulation.world import FIFO, QUEUE
 
 SQS_LONGEST_SECONDS = 12 * 60 * 60
@@ -43,35 +43,35 @@ def message(id: str = "1", **given: Any) -> Message:
 
 
 @given(outcomes, backoffs, st.integers(0, 10**18).map(str), fractions)
-def test_a_visibility_is_one_that_sqs_takes(outcome: Outcome, backoff: Backoff, receives: str, fraction: float) -> None:
-    """A whole number of seconds within twelve hours, with room for the time since the receive."""
+def test_a_visibility_is_within_sqss_limits(outcome: Outcome, backoff: Backoff, receives: str, fraction: float) -> None:
+    """It is a whole number of seconds within twelve hours, less the time since the receive."""
     failed = message(attributes={"ApproximateReceiveCount": receives})
 
-    seconds = visibility_seconds(failed, outcome, backoff, NOW_MS, HeldClock(fraction))
+    seconds = visibility_seconds(failed, outcome, backoff, NOW_MS, ManualClock(fraction))
 
     assert type(seconds) is int
     assert 0 <= seconds <= LONGEST_SECONDS < SQS_LONGEST_SECONDS
 
 
 @given(st.integers(-(10**6), 4 * 10**7), fractions)
-def test_nobody_comes_back_before_the_lease_is_over(left_ms: int, fraction: float) -> None:
-    """Unless SQS cannot wait so long: coming earlier would only use up receives."""
-    seconds = visibility_seconds(message(), HeldElsewhere(NOW_MS + left_ms), Backoff(), NOW_MS, HeldClock(fraction))
+def test_no_message_is_visible_before_the_lease_has_ended(left_ms: int, fraction: float) -> None:
+    """Unless SQS cannot wait that long: an earlier delivery would only use up a receive."""
+    seconds = visibility_seconds(message(), HeldElsewhere(NOW_MS + left_ms), Backoff(), NOW_MS, ManualClock(fraction))
 
     assert seconds * 1000 >= min(left_ms, LONGEST_SECONDS * 1000)
 
 
 @given(st.integers(1, 60), fractions)
 def test_a_backoff_waits_below_its_bound(receives: int, fraction: float) -> None:
-    """At least a second, and no more than its first bound doubled at each receive, or its longest."""
+    """At least a second, and at most the first bound doubled at each receive, or the maximum."""
     bound = min(900.0, 4.0 * 2 ** (receives - 1))
 
-    assert 1 <= Backoff().seconds(receives, HeldClock(fraction)) <= max(1, bound)
+    assert 1 <= Backoff().seconds(receives, ManualClock(fraction)) <= max(1, bound)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["g", "h", None]), st.sampled_from([QUEUE, FIFO]), st.integers(0, 9))))
-def test_a_group_comes_back_as_one(drawn: list[tuple[str | None, str, int]]) -> None:
-    """Each message of a FIFO group has its first one's time; all others keep their own."""
+def test_a_group_has_one_visibility(drawn: list[tuple[str | None, str, int]]) -> None:
+    """Each message of a FIFO group has the visibility of its first one; all others keep their own."""
     failed = [
         message(str(place), queue_arn=queue, attributes={} if group is None else {"MessageGroupId": group})
         for place, (group, queue, _) in enumerate(drawn)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.mutants.mutant import UNIT, Mutant
 
-FUNCTION = (UNIT.format("function"),)
-HTTP = (UNIT.format("http"),)
-EXECUTIONS = (UNIT.format("executions"),)
-WORKFLOW = (UNIT.format("workflow"),)
+FUNCTION = (UNIT.format("test_function"),)
+HTTP = (UNIT.format("http/test_endpoint"),)
+EXECUTIONS = (UNIT.format("workflow/test_executions"),)
+WORKFLOW = (UNIT.format("workflow/test_endpoint"),)
 
 MUTANTS = [
     Mutant(
@@ -38,7 +38,7 @@ MUTANTS = [
         "        begun = call.claim(settings.wait_seconds)\n"
         "        call.claim = lambda wait_seconds: begun\n"
         "        with settings.lifetime(context.deadline):\n",
-        where=(UNIT.format("process_end"),),
+        where=(UNIT.format("handler/test_process_end"),),
     ),
     Mutant(
         name="a coroutine is started however long after its claim",
@@ -197,7 +197,7 @@ MUTANTS = [
         file="payload.py",
         old='            digest.update(f"?{len(parameters)}:".encode())\n',
         new="            pass\n",
-        where=(UNIT.format("payload"),),
+        where=(UNIT.format("test_payload"),),
     ),
     Mutant(
         name="a replay is not marked as one",
@@ -272,14 +272,14 @@ MUTANTS = [
         file="payload.py",
         old="        if all(each is None for each in within):\n",
         new="        if found is None:\n",
-        where=(UNIT.format("payload"),),
+        where=(UNIT.format("test_payload"),),
     ),
     Mutant(
         name="integers over 2^53 count as doubles",
         file="payload.py",
         old="            return rfc8785.dumps(part)\n",
         new="            return rfc8785.dumps(json.loads(json.dumps(part), parse_int=float))\n",
-        where=(UNIT.format("payload"),),
+        where=(UNIT.format("test_payload"),),
     ),
     Mutant(
         name="what is said twice counts as the last of it",
@@ -287,14 +287,14 @@ MUTANTS = [
         file="payload.py",
         old="    if len(found) != len(pairs):\n",
         new="    if False:\n",
-        where=(UNIT.format("payload"),),
+        where=(UNIT.format("test_payload"),),
     ),
     Mutant(
         name="two contexts run into each other",
         file="payload.py",
         old='digest.update(f"{len(part)}:".encode() + part.encode("utf-8", "surrogatepass"))',
         new='digest.update(part.encode("utf-8", "surrogatepass"))',
-        where=(UNIT.format("payload"),),
+        where=(UNIT.format("test_payload"),),
     ),
     Mutant(
         name="a large result is written over another claim's",
@@ -302,14 +302,14 @@ MUTANTS = [
         file="handler/results.py",
         old='results.put(f"{_owned(held.record.id)}{held.record.version}", data)',
         new='results.put(f"{_owned(held.record.id)}result", data)',
-        where=(UNIT.format("results"),),
+        where=(UNIT.format("handler/test_results"),),
     ),
     Mutant(
         name="a result is read from wherever a record says",
         file="handler/results.py",
         old='        if place.get("bucket") != self.bucket or not key.startswith(f"{self.prefix}{owned}"):\n',
         new="        if False:\n",
-        where=(UNIT.format("results"),),
+        where=(UNIT.format("handler/test_results"),),
     ),
     Mutant(
         name="a bucket's trouble undoes the effect",
@@ -318,7 +318,7 @@ MUTANTS = [
         old="    except Exception as error:  # noqa: BLE001  # whatever the store of results raises\n"
         '        return dropped(f"{too_large}, and it could not be put elsewhere: {type(error).__name__}")\n',
         new="    except KeyError:\n        raise\n",
-        where=(UNIT.format("results"),),
+        where=(UNIT.format("handler/test_results"),),
     ),
     Mutant(
         name="Powertools' live lease is not respected",
@@ -326,14 +326,14 @@ MUTANTS = [
         file="protocol/transitions.py",
         old="if seen.status == Status.INPROGRESS and seen.lease_until_ms is not None and now_ms < seen.lease_until_ms:",
         new="if seen.version and seen.status == Status.INPROGRESS and now_ms < (seen.lease_until_ms or 0):",
-        where=(UNIT.format("powertools"),),
+        where=(UNIT.format("test_powertools"),),
     ),
     Mutant(
         name="Powertools' fingerprint is taken for ours",
         file="protocol/record.py",
         old="        incomparable = self.version is None and len(self.validation) == 32\n",
         new="        incomparable = False\n",
-        where=(UNIT.format("powertools"),),
+        where=(UNIT.format("test_powertools"),),
     ),
     # Workflows.
     Mutant(
@@ -420,7 +420,7 @@ MUTANTS = [
         file="protocol/transitions.py",
         old="            return self.revises is not None and seen.version == self.revises\n",
         new="            return True\n",
-        where=(UNIT.format("record"),),
+        where=(UNIT.format("protocol/test_transitions"),),
     ),
     Mutant(
         name="an outcome is written into a record that another execution has",
@@ -428,7 +428,7 @@ MUTANTS = [
         file="protocol/transitions.py",
         old="seen.execution in (None, self.execution)",
         new="True",
-        where=(UNIT.format("record"),),
+        where=(UNIT.format("protocol/test_transitions"),),
     ),
     Mutant(
         name="an execution has its key no longer than its starter",

@@ -29,7 +29,7 @@ MUTANTS = [
         file="protocol/exchange.py",
         old="        course.absorb(written)",
         new="        course.absorb(answers[0])",
-        where=(SCENARIOS.format("store"), UNIT.format("protocol")),
+        where=(SCENARIOS.format("store"), UNIT.format("protocol/test_exchange")),
     ),
     Mutant(
         name="a dead letter is acknowledged unconfirmed",
@@ -98,7 +98,7 @@ MUTANTS = [
         file="sqs/message.py",
         old="    if not isinstance(records, list):\n",
         new="    if records is None:\n        return []\n    if not isinstance(records, list):\n",
-        where=(UNIT.format("sqs"),),
+        where=(UNIT.format("sqs/test_consumer"),),
     ),
     Mutant(
         name="the fingerprint is not compared",
@@ -119,7 +119,7 @@ MUTANTS = [
         new="    except Exception as error:\n"
         "        answers = [(course, Unknown(type(error).__name__)) for course in courses]\n"
         "    for course, written",
-        where=(SCENARIOS.format("store"), UNIT.format("protocol")),
+        where=(SCENARIOS.format("store"), UNIT.format("protocol/test_exchange")),
     ),
     Mutant(
         name="a read that the store raises at is tried again",
@@ -131,7 +131,7 @@ MUTANTS = [
         new="    except Exception as error:\n"
         "        found = [(course, Unknown(type(error).__name__)) for course in courses]\n"
         "    for course, record",
-        where=(UNIT.format("protocol"),),
+        where=(UNIT.format("protocol/test_exchange"),),
     ),
     Mutant(
         name="a commit that raised is taken for done",
@@ -147,7 +147,7 @@ MUTANTS = [
         file="dynamodb/requests.py",
         old="            if len(responses) != len(batch):\n                raise UnreadableAnswer\n",
         new="            responses += [{}] * (len(batch) - len(responses))\n",
-        where=("tests/unit/stores/test_dynamodb.py",),
+        where=("tests/unit/dynamodb/test_store.py",),
     ),
     Mutant(
         name="a read without an answer has found nothing",
@@ -155,7 +155,7 @@ MUTANTS = [
         file="dynamodb/requests.py",
         old='                if "Responses" not in response:\n                    raise UnreadableAnswer\n',
         new='                response.setdefault("Responses", {})\n',
-        where=("tests/unit/stores/test_dynamodb.py",),
+        where=("tests/unit/dynamodb/test_store.py",),
     ),
     Mutant(
         name="a store without a namespace takes a key with a number sign",
@@ -163,7 +163,7 @@ MUTANTS = [
         file="protocol/store.py",
         old='    if "#" in key:\n',
         new='    if "#" in key and False:\n',
-        where=(UNIT.format("sqs"),),
+        where=(UNIT.format("sqs/test_consumer"),),
     ),
     Mutant(
         name="the second function of a namespace is let in",
@@ -171,7 +171,7 @@ MUTANTS = [
         file="protocol/namespaces.py",
         old="    if first != user and (",
         new="    if first != user and False and (",
-        where=(UNIT.format("namespaces"),),
+        where=(UNIT.format("protocol/test_namespaces"),),
     ),
     Mutant(
         name="a named store has its first one's namespace",
@@ -179,7 +179,7 @@ MUTANTS = [
         file="protocol/namespaces.py",
         old='    return found if namespace is None else f"{namespace}.{found}"\n',
         new="    return found if namespace is None else namespace\n",
-        where=(UNIT.format("namespaces"),),
+        where=(UNIT.format("protocol/test_namespaces"),),
     ),
     Mutant(
         name="a namespace may have a number sign",
@@ -187,7 +187,7 @@ MUTANTS = [
         file="protocol/namespaces.py",
         old='    if "#" in namespace:\n',
         new='    if "#" in namespace and False:\n',
-        where=(UNIT.format("sqs"),),
+        where=(UNIT.format("sqs/test_consumer"),),
     ),
     # 2. One at a time.
     Mutant(
@@ -223,7 +223,7 @@ MUTANTS = [
         file="protocol/exchange.py",
         old="            course.trouble = record.why\n            course.answer",
         new="            course.seen = None\n            course.answer",
-        where=(UNIT.format("protocol"),),
+        where=(UNIT.format("protocol/test_exchange"),),
     ),
     Mutant(
         name="a lease in seconds where milliseconds are meant",
@@ -246,7 +246,7 @@ MUTANTS = [
         file="sqs/consumer.py",
         old="        with self.lifetime(self.deadline):\n",
         new="        if True:\n",
-        where=(UNIT.format("process_end"),),
+        where=(UNIT.format("handler/test_process_end"),),
     ),
     Mutant(
         name="the timer that ends the process is armed when all is over",
@@ -254,14 +254,14 @@ MUTANTS = [
         file="handler/process_end.py",
         old="        _set(timer, seconds)\n        yield\n",
         new="        yield\n        _set(timer, seconds)\n",
-        where=(UNIT.format("process_end"),),
+        where=(UNIT.format("handler/test_process_end"),),
     ),
     Mutant(
         name="the timer that ends the process is never disarmed",
         file="handler/process_end.py",
         old="        if not exiting:\n            _delete(timer)\n",
         new="        pass\n",
-        where=(UNIT.format("process_end"),),
+        where=(UNIT.format("handler/test_process_end"),),
     ),
     Mutant(
         name="a process that is told to end is trusted to do so by its deadline",
@@ -269,7 +269,7 @@ MUTANTS = [
         file="handler/process_end.py",
         old="        exiting = True\n",
         new="",
-        where=(UNIT.format("process_end"),),
+        where=(UNIT.format("handler/test_process_end"),),
     ),
     Mutant(
         name="the wall clock is not asked before a start",
@@ -285,7 +285,7 @@ MUTANTS = [
         file="batch/runs.py",
         old="            if self._closed or self.forecast.out_of_time():\n",
         new="            if False:\n",
-        where=(UNIT.format("executor"),),
+        where=(UNIT.format("batch/test_executor"),),
     ),
     Mutant(
         name="a claim is sent again however late it is",
@@ -309,7 +309,7 @@ MUTANTS = [
         file="clock.py",
         old="        return self.started_epoch_ms + int(self.elapsed_seconds * 1000)\n",
         new="        return self.clock.epoch_ms()\n",
-        where=(SCENARIOS.format("deadline"), UNIT.format("clock")),
+        where=(SCENARIOS.format("deadline"), UNIT.format("test_clock")),
     ),
     Mutant(
         name="a lease is over a moment too early",
@@ -317,7 +317,7 @@ MUTANTS = [
         file="protocol/transitions.py",
         old="now_ms < seen.lease_until_ms:",
         new="now_ms < seen.lease_until_ms - 1:",
-        where=(UNIT.format("record"),),
+        where=(UNIT.format("protocol/test_transitions"),),
     ),
     Mutant(
         name="a claimed message runs although its group has stopped",
@@ -333,7 +333,7 @@ MUTANTS = [
         file="protocol/record.py",
         old="        until_ms = max(until_ms, lease_until_ms)\n",
         new="        pass\n",
-        where=(UNIT.format("record"), UNIT.format("function")),
+        where=(UNIT.format("protocol/test_transitions"), UNIT.format("test_function")),
     ),
     # 3. Once done, done.
     Mutant(
@@ -349,7 +349,7 @@ MUTANTS = [
         file="sqs/keys.py",
         old="    return str(int(number))\n",
         new="    return str(number)\n",
-        where=(UNIT.format("keys"),),
+        where=(UNIT.format("sqs/test_keys"),),
     ),
     Mutant(
         name="an expired record is honoured",
@@ -364,7 +364,7 @@ MUTANTS = [
         file="protocol/transitions.py",
         old="version=version, expiration=expiration)",
         new="version=version, expiration=self.held.expiration)",
-        where=(UNIT.format("record"),),
+        where=(UNIT.format("protocol/test_transitions"),),
     ),
     Mutant(
         name="an expiration in milliseconds where seconds are meant",
@@ -410,7 +410,7 @@ MUTANTS = [
         file="protocol/transitions.py",
         old="    if seen is None or held is None or seen.version != held.version:\n",
         new="    if seen is not None and held is not None and seen.version != held.version:\n",
-        where=(UNIT.format("record"),),
+        where=(UNIT.format("protocol/test_transitions"),),
     ),
     Mutant(
         name="one's own version is not recognised",
@@ -426,7 +426,7 @@ MUTANTS = [
         file="protocol/exchange.py",
         old="        course.advance(now_ms, version)\n",
         new="        course.advance(now_ms, course.wrote[0] if course.wrote else version)\n",
-        where=(UNIT.format("protocol"),),
+        where=(UNIT.format("protocol/test_exchange"),),
     ),
     # 5. Exactly-once effects.
     Mutant(
@@ -442,7 +442,7 @@ MUTANTS = [
         file="protocol/transaction.py",
         old="    copy = plain_copy(value, place)\n",
         new="    plain_copy(value, place)\n    copy: Any = value\n",
-        where=(UNIT.format("transaction"),),
+        where=(UNIT.format("protocol/test_transaction"),),
     ),
     Mutant(
         name="a copy shares what a list holds",
@@ -450,7 +450,7 @@ MUTANTS = [
         file="protocol/plain_values.py",
         old="    return [plain_copy(held, (place, index), levels - 1) for index, held in enumerate(value)]\n",
         new="    return list(value)\n",
-        where=(UNIT.format("transaction"),),
+        where=(UNIT.format("protocol/test_transaction"),),
     ),
     Mutant(
         name="what is added after the handler has returned is lost in silence",
@@ -458,7 +458,7 @@ MUTANTS = [
         file="protocol/transaction.py",
         old="            if self._sealed:\n",
         new="            if False:\n",
-        where=(UNIT.format("attempt"),),
+        where=(UNIT.format("handler/test_attempt"),),
     ),
     Mutant(
         name="what the handler returned is serialised before its transaction is sealed",
@@ -466,7 +466,7 @@ MUTANTS = [
         file="handler/attempt.py",
         old="    actions = attempt.transaction.seal()  # before",
         new="    serialised(result)\n    actions = attempt.transaction.seal()  # before",
-        where=(UNIT.format("attempt"),),
+        where=(UNIT.format("handler/test_attempt"),),
     ),
     Mutant(
         name="a transaction is drawn anew each time it is sent",
@@ -475,7 +475,7 @@ MUTANTS = [
         old="        return _ended(seen, self.drawn.seen, wrote) or self.drawn\n",
         new="        held = self.drawn.seen\n"
         "        return _ended(seen, held, wrote) or Change(self.drawn.new._replace(version=version), held)\n",
-        where=(UNIT.format("protocol"),),
+        where=(UNIT.format("protocol/test_exchange"),),
     ),
     Mutant(
         name="a failed condition is a success",
@@ -522,7 +522,7 @@ MUTANTS = [
         file="handler/attempt.py",
         old="        return _returned(_finished(handle(attempt)), attempt)\n    except BaseException as error:",
         new="        return _returned(_finished(handle(attempt)), attempt)\n    except Exception as error:",
-        where=(UNIT.format("attempt"),),
+        where=(UNIT.format("handler/test_attempt"),),
     ),
     Mutant(
         name="the stop margin is ignored",
@@ -550,21 +550,21 @@ MUTANTS = [
         file="protocol/transitions.py",
         old='"validation": held.record.validation if before else None',
         new='"validation": None',
-        where=(UNIT.format("record"),),
+        where=(UNIT.format("protocol/test_transitions"),),
     ),
     Mutant(
         name="what is in progress comes again before the lease has ended",
         file="sqs/visibility.py",
         old="math.ceil((until_ms - now_ms) / 1000 + clock.fraction())",
         new="math.floor((until_ms - now_ms) / 1000)",
-        where=(UNIT.format("visibility"),),
+        where=(UNIT.format("sqs/test_visibility"),),
     ),
     Mutant(
         name="a backoff beyond the twelve hours of SQS",
         file="sqs/visibility.py",
         old="min(self.longest_seconds, LONGEST_SECONDS, ",
         new="min(self.longest_seconds, ",
-        where=(UNIT.format("visibility"),),
+        where=(UNIT.format("sqs/test_visibility"),),
     ),
     Mutant(
         name="a deduplication id that a second send shares",
@@ -578,7 +578,7 @@ MUTANTS = [
         file="sqs/dead_letter.py",
         old="original_id=before.original_id",
         new="original_id=message.id",
-        where=(UNIT.format("deadletter"),),
+        where=(UNIT.format("sqs/test_dead_letter"),),
     ),
     Mutant(
         name="an unusable key runs under its messageId",
@@ -732,7 +732,7 @@ MUTANTS = [
         file="batch/event_loop.py",
         old="                loop.call_soon(task.cancel)\n",
         new="                task.cancel()\n",
-        where=(UNIT.format("executor"),),
+        where=(UNIT.format("batch/test_executor"),),
     ),
     Mutant(
         name="what a coroutine leaves behind outlives its invocation",
@@ -740,7 +740,7 @@ MUTANTS = [
         file="batch/event_loop.py",
         old="        for _ in range(MOST_ROUNDS):\n",
         new="        for _ in range(0):\n",
-        where=(UNIT.format("executor"),),
+        where=(UNIT.format("batch/test_executor"),),
     ),
     Mutant(
         name="what cleaning up has started wakes up in the next invocation",
@@ -748,14 +748,14 @@ MUTANTS = [
         file="batch/event_loop.py",
         old="MOST_ROUNDS = 100",
         new="MOST_ROUNDS = 1",
-        where=(UNIT.format("executor"),),
+        where=(UNIT.format("batch/test_executor"),),
     ),
     Mutant(
         name="a finished batch waits without a bound for what it has left behind",
         file="batch/event_loop.py",
         old="bound = None if self._cancelled or self._crowded else within_seconds",
         new="bound = None",
-        where=(UNIT.format("executor"),),
+        where=(UNIT.format("batch/test_executor"),),
     ),
     Mutant(
         name="the answer leaves although what a failed coroutine has left behind still runs",
@@ -763,21 +763,21 @@ MUTANTS = [
         file="sqs/consumer.py",
         old="executor.close(None if self.raised else within_seconds)",
         new="executor.close(within_seconds)",
-        where=(UNIT.format("executor"),),
+        where=(UNIT.format("batch/test_executor"),),
     ),
     Mutant(
         name="loops are left alone until none can be made",
         file="batch/event_loop.py",
         old="bound = None if self._cancelled or self._crowded else within_seconds",
         new="bound = None if self._cancelled else within_seconds",
-        where=(UNIT.format("executor"),),
+        where=(UNIT.format("batch/test_executor"),),
     ),
     Mutant(
         name="a cancellation of nobody waits for what was left behind",
         file="batch/event_loop.py",
         old="self._cancelled = any(not task.done() for task in self._tasks)",
         new="self._cancelled = True",
-        where=(UNIT.format("executor"),),
+        where=(UNIT.format("batch/test_executor"),),
     ),
     Mutant(
         name="a loop is used again although something is left on it",
@@ -785,21 +785,21 @@ MUTANTS = [
         file="batch/event_loop.py",
         old="            self._at_rest = not asyncio.all_tasks(loop)\n",
         new="            self._at_rest = True\n",
-        where=(UNIT.format("executor"),),
+        where=(UNIT.format("batch/test_executor"),),
     ),
     Mutant(
         name="invocations that overlap share a loop",
         file="batch/event_loop.py",
         old="age, loop = self._made, asyncio.new_event_loop()",
         new="age, loop = self._made, self._resting.setdefault(self._made, asyncio.new_event_loop())",
-        where=(UNIT.format("executor"),),
+        where=(UNIT.format("batch/test_executor"),),
     ),
     Mutant(
         name="every invocation has a new loop",
         file="batch/event_loop.py",
         old="            if self._resting:\n",
         new="            if False:\n",
-        where=(UNIT.format("executor"),),
+        where=(UNIT.format("batch/test_executor"),),
     ),
     Mutant(
         name="the threads of a cancelled coroutine outlive its invocation",
@@ -807,14 +807,14 @@ MUTANTS = [
         file="batch/executor.py",
         old="                await loop.threads_of_the_cancelled()\n",
         new="",
-        where=(UNIT.format("executor"),),
+        where=(UNIT.format("batch/test_executor"),),
     ),
     Mutant(
         name="a read that may be stale",
         file="dynamodb/requests.py",
         old='"ConsistentRead": True',
         new='"ConsistentRead": False',
-        where=("tests/unit/stores/test_dynamodb.py",),
+        where=("tests/unit/dynamodb/test_store.py",),
     ),
     # What the scenarios' own tests see: each is named by the mark of at least one.
     Mutant(
@@ -831,7 +831,7 @@ MUTANTS = [
         file="options.py",
         old="SHORTEST_RETENTION_SECONDS = 24 * 60 * 60",
         new="SHORTEST_RETENTION_SECONDS = 0",
-        where=(UNIT.format("sqs"),),
+        where=(UNIT.format("sqs/test_consumer"),),
     ),
     Mutant(
         name="a claim's version is its owner",
@@ -943,7 +943,7 @@ MUTANTS = [
         file="dynamodb/errors.py",
         old='    if not metadata.get("HTTPHeaders"',
         new='    if False and not metadata.get("HTTPHeaders"',
-        where=("tests/unit/stores/test_dynamodb.py",),
+        where=("tests/unit/dynamodb/test_store.py",),
     ),
     Mutant(
         name="an invalid batch has written nothing",
@@ -981,7 +981,7 @@ MUTANTS = [
         file="dynamodb/raw_statements.py",
         old="        context[_SET_ASIDE] = params",
         new="        context[''] = params",
-        where=("tests/unit/stores/test_prepared.py",),
+        where=("tests/unit/dynamodb/test_raw_statements.py",),
     ),
     Mutant(
         name="JSON is sent whatever the client speaks",
@@ -989,7 +989,7 @@ MUTANTS = [
         file="dynamodb/raw_statements.py",
         old=' or _protocol(getattr(meta, "service_model", None)) != "json":\n',
         new=":\n",
-        where=("tests/unit/stores/test_prepared.py",),
+        where=("tests/unit/dynamodb/test_raw_statements.py",),
     ),
     Mutant(
         name="a transaction's token is drawn at each sending",
@@ -1246,7 +1246,7 @@ MUTANTS = [
         file="sqs/visibility.py",
         old="_soon(clock) if beyond <= 0 else",
         new="_soon(clock) if True else",
-        where=(UNIT.format("visibility"),),
+        where=(UNIT.format("sqs/test_visibility"),),
     ),
     Mutant(
         name="a store's trouble backs off like a handler's",
@@ -1270,7 +1270,7 @@ MUTANTS = [
         file="operations/dead_letters/mover.py",
         old='sent = [held[int(each["Id"])] for each in answer.get("Successful", [])]',
         new="sent = list(held)",
-        where=(UNIT.format("redrive"),),
+        where=(UNIT.format("test_redrive"),),
     ),
     Mutant(
         name="a refused deletion is counted as deleted once a neighbour's succeeds",
@@ -1278,7 +1278,7 @@ MUTANTS = [
         file="operations/dead_letters/queue.py",
         old='            failed |= {left[int(each["Id"])]',
         new='            failed = {left[int(each["Id"])]',
-        where=(UNIT.format("redrive"),),
+        where=(UNIT.format("test_redrive"),),
     ),
     Mutant(
         name="a dead letter is dropped as done though nobody knows whose it was",
@@ -1286,7 +1286,7 @@ MUTANTS = [
         file="operations/dead_letters/triage.py",
         old="if dead_letter.source is None or completed.validation is None:",
         new="if completed.validation is None:",
-        where=(UNIT.format("triage"),),
+        where=(UNIT.format("test_triage"),),
     ),
     Mutant(
         name="a dead letter of another queue is brought here",
@@ -1294,7 +1294,7 @@ MUTANTS = [
         file="operations/dead_letters/triage.py",
         old="if dead_letter.source not in (None, rules.queue_arn):",
         new="if False:",
-        where=(UNIT.format("triage"),),
+        where=(UNIT.format("test_triage"),),
     ),
     Mutant(
         name="the second return within five minutes is swallowed",
@@ -1302,7 +1302,7 @@ MUTANTS = [
         file="operations/dead_letters/dead_letter.py",
         old='f"redrive-{self.id}"',
         new='f"redrive-{self.key}"',
-        where=(UNIT.format("redrive"),),
+        where=(UNIT.format("test_redrive"),),
     ),
     Mutant(
         name="a dead letter comes back under a new key",
@@ -1310,7 +1310,7 @@ MUTANTS = [
         file="operations/dead_letters/dead_letter.py",
         old="key=self.key,",
         new="key=self.id,",
-        where=(UNIT.format("redrive"),),
+        where=(UNIT.format("test_redrive"),),
     ),
     Mutant(
         name="an age is counted from the last send",
@@ -1318,14 +1318,14 @@ MUTANTS = [
         file="operations/dead_letters/dead_letter.py",
         old="None if stamp is None else _parsed(stamp.first_received)",
         new="None",
-        where=(UNIT.format("triage"),),
+        where=(UNIT.format("test_triage"),),
     ),
     Mutant(
         name="what was looked at stays hidden",
         file="operations/dead_letters/session.py",
         old="        self.queue.release()\n",
         new="        pass\n",
-        where=(UNIT.format("redrive"),),
+        where=(UNIT.format("test_redrive"),),
     ),
     *calls.MUTANTS,
 ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 PROMISES = "tests/test_promises.py"
 SCENARIOS = "tests/simulation/test_scenarios_{}.py"
-UNIT = "tests/unit/test_{}.py"
+UNIT = "tests/unit/{}.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

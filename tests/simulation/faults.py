@@ -1,27 +1,28 @@
-"""What goes wrong between a worker and its store, at a call of one's choosing; and a queue client that says no.
+"""Faults between a worker and its store, at calls that a test chooses.
 
-A fault is made of the call that it befalls: it may let the call take effect, before or long after the worker has its
-answer, and says what that answer is.
+A fault is a function of the call that it affects. It may let the call take effect, before or long after the worker gets
+its answer, and returns that answer.
 """
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
-from tests.simulation.world import SlowStore, World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
+    from idempotent_receiver.protocol.record import Change, Record
     from idempotent_receiver.protocol.store import TransactionalStore
+    from tests.simulation.world import World
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a store: its name, how many records it is about, and how to let it take effect."""
+    """One call of a store: its name, the number of its records, and the function that applies it."""
 
     name: str
     size: int
@@ -29,38 +30,62 @@ class Call:
     world: World
 
 
-class FaultyStore(SlowStore):
-    """A `SlowStore` whose calls meet the faults that were put in their way, in order; one worker's, or everybody's."""
+Fault = Callable[[Call], Any]
+"""Returns the answer of the call that it affects."""
+
+
+class FaultyStore:
+    """A store behind a network. It records its calls, and they meet the faults that a test has queued, in order."""
 
     def __init__(self, store: TransactionalStore, world: World, round_trip_seconds: float = 0.005) -> None:
-        super().__init__(store, world, round_trip_seconds)
-        self._faults: dict[str, list[Callable[[Call], Any]]] = {}
+        self.namespace = store.namespace
+        self.store = store
+        self.world = world
+        self.half = round_trip_seconds / 2
+        self.calls: list[tuple[str, int]] = []
+        self._faults: dict[str, list[Fault]] = {}
         self._down: Callable[[str], bool] = lambda name: False
 
-    def next(self, name: str, *faults: Callable[[Call], Any]) -> None:
+    def insert(self, records: Sequence[Record]) -> Any:
+        return self._call("insert", len(records), lambda: self.store.insert(records))
+
+    def read(self, ids: Sequence[str]) -> Any:
+        return self._call("read", len(ids), lambda: self.store.read(ids))
+
+    def replace(self, changes: Sequence[Change]) -> Any:
+        return self._call("replace", len(changes), lambda: self.store.replace(changes))
+
+    def commit(self, change: Change, actions: Any) -> Any:
+        return self._call("commit", 1, lambda: self.store.commit(change, actions))
+
+    def next(self, name: str, *faults: Fault) -> None:
         """The next calls of this name meet these faults, one each."""
         self._faults.setdefault(name, []).extend(faults)
 
     def mended(self) -> None:
-        """No call meets a fault any more."""
+        """Remove all queued faults."""
         self._faults.clear()
 
     def down(self, *names: str) -> None:
-        """From now on no call of these names (of any, where none is given) arrives, and nobody can tell."""
+        """From now on calls of these names (of all, if none is given) are lost, with an unknown result."""
         self._down = lambda name: not names or name in names
 
     def up(self) -> None:
-        """Back in order."""
+        """End `down`."""
         self._down = lambda name: False
 
     def _call(self, name: str, size: int, call: Callable[[], Any]) -> Any:
-        def faulty() -> Any:
-            if self._down(name):
-                return lost_request(Call(name, size, call, self.world))
-            faults = self._faults.get(name)
-            return faults.pop(0)(Call(name, size, call, self.world)) if faults else call()
+        self.calls.append((name, size))
+        self.world.sleep(self.half)
+        answer = self._answer(Call(name, size, call, self.world))
+        self.world.sleep(self.half)
+        return answer
 
-        return super()._call(name, size, faulty)
+    def _answer(self, call: Call) -> Any:
+        if self._down(call.name):
+            return lost_request(call)
+        faults = self._faults.get(call.name)
+        return faults.pop(0)(call) if faults else call.act()
 
 
 def each(call: Call, answer: object) -> Any:
@@ -74,45 +99,45 @@ def works(call: Call) -> Any:
 
 
 def lost_answer(call: Call) -> Any:
-    """The call takes effect, and nobody hears of it."""
+    """The call takes effect, but its answer is lost."""
     call.act()
     return each(call, Unknown("the answer was lost"))
 
 
 def lost_request(call: Call) -> Any:
-    """The call never arrives, and nobody can tell."""
+    """The call is lost, and its result is unknown."""
     return each(call, Unknown("the request was lost"))
 
 
 def throttled(call: Call) -> Any:
-    """Refused for now, for every record."""
+    """Every record is throttled."""
     return each(call, Unknown("throttled") if call.name == "read" else NotApplied("throttled", retry=True))
 
 
 def denied(call: Call) -> Any:
-    """Refused for good, for every record."""
+    """Every record is denied for good."""
     return each(call, NotApplied("access denied", retry=False))
 
 
 def raises(call: Call) -> Any:
-    """The store has a defect, and the call no effect."""
+    """The store has a defect and raises; the call has no effect."""
     raise AttributeError("secret")
 
 
 def raises_late(call: Call) -> Any:
-    """The store has a defect, by which it breaks once the call has taken effect."""
+    """The store has a defect and raises after the call has taken effect."""
     call.act()
     raise AttributeError("secret")
 
 
 def sent_twice(call: Call) -> Any:
-    """The client resends after a lost answer, and its second request meets the first one's effect."""
+    """The answer is lost, and the client resends: the second request meets the effect of the first."""
     call.act()
     return [Conflict(None) if isinstance(one, Conflict) else one for one in call.act()]
 
 
-def delivered_later(seconds: float, then: Callable[[Call], Any] = lost_request) -> Callable[[Call], Any]:
-    """The request is delayed on the wire: it arrives that much later, whatever has happened meanwhile."""
+def delivered_later(seconds: float, then: Fault = lost_request) -> Fault:
+    """The request arrives that much later, whatever has happened in the meantime."""
 
     def fault(call: Call) -> Any:
         call.world.spawn(call.act, after=seconds)
@@ -121,8 +146,8 @@ def delivered_later(seconds: float, then: Callable[[Call], Any] = lost_request) 
     return fault
 
 
-def delivered_again(seconds: float) -> Callable[[Call], Any]:
-    """The request works, and a copy of it arrives again that much later."""
+def delivered_again(seconds: float) -> Fault:
+    """The request succeeds, and a copy of it arrives that much later."""
 
     def fault(call: Call) -> Any:
         call.world.spawn(call.act, after=seconds)
@@ -131,8 +156,8 @@ def delivered_again(seconds: float) -> Callable[[Call], Any]:
     return fault
 
 
-def partly(*applied: bool, otherwise: object) -> Callable[[Call], Any]:
-    """Of a batch, only those records for which `applied` says so are written; the others are answered `otherwise`."""
+def partly(*applied: bool, otherwise: object) -> Fault:
+    """Of a batch, only the records whose `applied` is true are written; the others get the answer `otherwise`."""
 
     def fault(call: Call) -> Any:
         answers = call.act()
@@ -141,79 +166,13 @@ def partly(*applied: bool, otherwise: object) -> Callable[[Call], Any]:
     return fault
 
 
-def crash(kill: Callable[[], None], *, applied: bool) -> Callable[[Call], Any]:
-    """The worker dies at this call, before or after it took effect; it never sees an answer."""
+def crash(kill: Callable[[], None], *, applied: bool) -> Fault:
+    """The worker dies at this call, before or after it takes effect, and never sees an answer."""
 
     def fault(call: Call) -> Any:
         if applied:
             call.act()
         kill()
-        call.world._hub.switch()  # and nobody ever wakes it
-        raise AssertionError("a dead worker goes on")
+        return call.world.stop()
 
     return fault
-
-
-class Denied(Exception):
-    """What a queue client raises where SQS says no."""
-
-
-@dataclass
-class QueueClient:
-    """SQS as far as we call it, with its limits: what breaks them is refused, as SQS would.
-
-    `deny` names the methods that fail. `clock` orders sends for the five minutes of FIFO deduplication.
-    """
-
-    world: World
-    round_trip_seconds: float = 0.005
-    deny: set[str] = field(default_factory=set)
-    sent: list[dict[str, Any]] = field(default_factory=list)
-    visibilities: dict[str, int] = field(default_factory=dict)
-    calls: list[str] = field(default_factory=list)
-    _deduplicated: dict[str, float] = field(default_factory=dict)
-    _ids: itertools.count[int] = field(default_factory=itertools.count)
-
-    class meta:  # noqa: N801  # boto3's name
-        endpoint_url: ClassVar[str] = "https://sqs.us-east-1.amazonaws.com"
-
-    def change_message_visibility_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803
-        self._arrive("change_message_visibility_batch")
-        assert QueueUrl.startswith(self.meta.endpoint_url + "/123456789012/transfers")
-        if not 1 <= len(Entries) <= 10:
-            raise Denied("TooManyEntriesInBatchRequest")
-        if len({entry["Id"] for entry in Entries}) < len(Entries):
-            raise Denied("BatchEntryIdsNotDistinct")
-        for entry in Entries:
-            if not 0 <= entry["VisibilityTimeout"] <= 12 * 60 * 60:
-                raise Denied("InvalidParameterValue")
-            assert isinstance(entry["VisibilityTimeout"], int)
-            self.visibilities[entry["ReceiptHandle"].removeprefix("handle-")] = entry["VisibilityTimeout"]
-        return {"Successful": [{"Id": entry["Id"]} for entry in Entries]}
-
-    def send_message(self, **arguments: Any) -> dict[str, Any]:
-        self._arrive("send_message")
-        if len(arguments["MessageAttributes"]) > 10:
-            raise Denied("InvalidParameterValue: more than ten attributes")
-        if not arguments["MessageBody"] or len(arguments["MessageBody"].encode()) > 1024 * 1024:
-            raise Denied("InvalidParameterValue: the body")
-        if arguments["QueueUrl"].endswith(".fifo"):
-            if "MessageGroupId" not in arguments:
-                raise Denied("MissingParameter: MessageGroupId")
-            self._deduplicate(arguments["MessageDeduplicationId"], arguments)
-        else:
-            assert "MessageDeduplicationId" not in arguments
-            self.sent.append(arguments)
-        return {"MessageId": f"sent-{next(self._ids)}"}
-
-    def _deduplicate(self, id: str, arguments: dict[str, Any]) -> None:
-        if self.world.now < self._deduplicated.get(id, -1.0):
-            return  # SQS accepts the send and swallows it
-        self._deduplicated[id] = self.world.now + 300
-        self.sent.append(arguments)
-
-    def _arrive(self, name: str) -> None:
-        self.calls.append(name)
-        self.world.sleep(self.round_trip_seconds)
-        if name in self.deny:
-            raise Denied(f"{name} is denied")

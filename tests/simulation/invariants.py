@@ -1,16 +1,16 @@
-"""The nine invariants, in words and as checks that both the exploration and the random simulation make.
+"""The nine invariants, in words and as checks. The exploration and the random simulation both make them.
 
 I1  No handler starts for a key while another live invocation holds an unexpired lease on it; none starts unclaimed.
 I2  No handler starts for a key whose record is COMPLETED and has not expired.
 I3  A COMPLETED record never changes before it expires.
 I4  A message is acknowledged only if at that moment its record is COMPLETED, or SQS has confirmed its dead letter.
-I5  An invocation that met no fault leaves no live claim of its own behind.
-I6  Once the faults have stopped and a lease has passed, one delivery without faults acknowledges everything.
-I7  While its lease is live, only the invocation that holds a claim changes its record; and no record is written that
-    expires before its lease, for then it would count as nobody's.
+I5  An invocation that met no fault leaves no live claim behind.
+I6  After the faults and one lease, one delivery without faults acknowledges everything.
+I7  While a lease is live, only the invocation that holds the claim changes its record. No record is written that
+    expires before its lease, because it would count as absent.
 I8  COMPLETED is written only after that worker's handler has succeeded for that key.
-I9  An invocation that nobody contends with, and that meets no more than passing troubles of the store, acknowledges
-    everything itself.
+I9  An invocation that nobody contends with, and that meets only transient faults of the store, acknowledges
+    everything.
 
 And of what stands on them: in a FIFO group nothing starts after a failure (FIFO); what a handler writes through its
 transaction is there once if the record is COMPLETED, and else not at all (EFFECT); an answer names ids of its own
@@ -25,7 +25,7 @@ sweeps, or a request and a sweep, leave no record that is not its execution's or
 
 Where failures are answers, FAILED is the last word as COMPLETED is, in I2, I3 and I4.
 
-"Live" allows for clocks: a lease counts as over once some clock within the promised bound may say so.
+"Live" allows for clocks: a lease counts as ended once some clock within the promised bound may say so.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 LEASE_MARGIN_SECONDS = 3.0
 CLOCKS_DIFFER_SECONDS = 2.8
-"""How far apart the clocks of two workers may be: less than the margin that is added to each lease."""
+"""How far apart the clocks of two workers may be: less than the margin of each lease."""
 
 
 class Violation(Exception):
@@ -55,14 +55,14 @@ class Violation(Exception):
 
 
 def live(item: Item | None, now_ms: float) -> bool:
-    """Whether somebody's lease on this record is unexpired by every clock within the bound."""
+    """Whether this record's lease is unexpired by every clock within the bound."""
     if item is None or item["status"] != "INPROGRESS":
         return False
     return bool(item["in_progress_expiration"] - CLOCKS_DIFFER_SECONDS * 1000 > now_ms)
 
 
 def completed(item: Item | None, now_ms: float, *, failures: bool = False) -> bool:
-    """Whether this record is COMPLETED and has not expired; or FAILED, where `failures` are answers as well."""
+    """Whether this record is COMPLETED and has not expired; or FAILED, if `failures` are final."""
     if item is None or item["expiration"] * 1000 <= now_ms:
         return False
     return bool(item["status"] == "COMPLETED" or (failures and item["status"] == "FAILED"))
@@ -77,7 +77,7 @@ def check_write(
     *,
     failures: bool = False,
 ) -> None:
-    """I3, I7 and I8, of a write that took effect. `succeeded`: workers and ids whose handlers have returned."""
+    """I3, I7 and I8, for a write that took effect. `succeeded`: workers and ids whose handlers have returned."""
     if before == after:
         return
     if completed(before, now_ms, failures=failures):
@@ -95,7 +95,7 @@ def check_write(
 def check_start(
     id: str, worker: str, item: Item | None, now_ms: float, running: Iterable[str], *, failures: bool = False
 ) -> None:
-    """I1 and I2, of a handler that starts. `running`: the live workers, within their leases, that run this key."""
+    """I1 and I2, for a handler that starts. `running`: the live workers, within their leases, that run this key."""
     if completed(item, now_ms, failures=failures):
         raise Violation("I2", f"{worker} starts {id}, which is completed: {shown(item)}")
     for other in running:
@@ -105,36 +105,36 @@ def check_start(
 
 
 def check_answer(batch: Sequence[str], failed: Sequence[str]) -> None:
-    """ANSWER, of the ids that an invocation asks for again."""
+    """ANSWER, for the ids that an invocation reports as failed."""
     if len(set(failed)) < len(failed) or not set(failed) <= set(batch):
-        raise Violation("ANSWER", f"of the batch {list(batch)} these are asked for again: {list(failed)}")
+        raise Violation("ANSWER", f"of the batch {list(batch)} these are reported as failed: {list(failed)}")
 
 
 def check_acknowledged(
-    id: str, worker: str, item: Item | None, now_ms: float, buried: Collection[str], *, failures: bool = False
+    id: str, worker: str, item: Item | None, now_ms: float, dead_lettered: Collection[str], *, failures: bool = False
 ) -> None:
-    """I4, of a message that an answer leaves out. `buried`: the ids whose dead letters SQS has confirmed."""
-    if id not in buried and not completed(item, now_ms, failures=failures):
+    """I4, for a message that an answer acknowledges. `dead_lettered`: the ids whose dead letters SQS has confirmed."""
+    if id not in dead_lettered and not completed(item, now_ms, failures=failures):
         raise Violation("I4", f"{worker} acknowledged {id}: {shown(item)}")
 
 
 def check_left_behind(worker: str, items: Iterable[Item | None], now_ms: float) -> None:
-    """I5, of an invocation that met no fault and has answered."""
+    """I5, for an invocation that met no fault and has answered."""
     for item in items:
-        # A record that was given back has no owner, and no live lease either.
+        # A released record has no owner, and no live lease either.
         handed_over = item is not None and item.get("execution") is not None
         if live(item, now_ms) and item is not None and item.get("owner") in (worker, None) and not handed_over:
             raise Violation("I5", f"{worker} met no fault and leaves its claim behind: {shown(item)}")
 
 
 def check_progress(worker: str, failed: Sequence[str]) -> None:
-    """I9, of an invocation that nobody contended with, or I6, of one after all faults."""
+    """I9, for an invocation without contention, or I6, for one after all faults."""
     if failed:
-        raise Violation("I9", f"{worker}, uncontended, asks for {list(failed)} again")
+        raise Violation("I9", f"{worker}, uncontended, reports {list(failed)} as failed")
 
 
 def check_effect(id: str, item: Item | None, times: int) -> None:
-    """EFFECT: how many times a handler's own writes are there."""
+    """EFFECT, for the number of times that a handler's own writes are there."""
     done = 1 if item is not None and item["status"] == "COMPLETED" else 0
     if times != done:
         raise Violation("EFFECT", f"the effect of {id} is there {times} times: {shown(item)}")

@@ -1,4 +1,4 @@
-"""A worker's process in the simulated worlds: the shipped consumer, on a clock of its own, in bad weather."""
+"""A worker's process in the random simulation: the shipped consumer, its own clock and a faulty network."""
 
 from __future__ import annotations
 
@@ -6,40 +6,37 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from idempotent_receiver import Message, Transaction, sqs_consumer
-from tests.simulation.ways import DEAD_LETTERS, SILENT
-from tests.simulation.weather import Client, Wire
-from tests.simulation.world import WorldClock, WorldExecutor
+from tests.simulation.network_faults import NetworkQueueClient, NetworkStore
+from tests.simulation.world import DEAD_LETTERS, SILENT, WorldClock, WorldExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from greenlet import greenlet
 
-    from tests.simulation.simulated import Simulation
-    from tests.simulation.sqs_model import Mail
-
-BUDGET_SECONDS = 10.0
+    from tests.simulation.simulation import Simulation
+    from tests.simulation.sqs_model import QueuedMessage
 
 
 @dataclass
 class Invocation:
-    """One call of a process's handler."""
+    """One invocation of a process's handler, and what happened to it."""
 
     name: str
-    mails: Sequence[Mail]
+    messages: Sequence[QueuedMessage]
     started: float
     contended: bool = False
     delayed: bool = False
     failed: bool = False
     stepped: bool = False
-    """Whether its wall clock has stepped forward, so that it begins nothing more."""
+    """Whether its wall clock has stepped forward, so that it starts nothing more."""
     suspended: bool = False
-    troubles: int = 0
+    fault_count: int = 0
     running: set[str] = field(default_factory=set)
 
 
 class Process:
-    """A worker's process: it lives for one invocation after the other, until it is killed."""
+    """A worker's process. It runs one invocation after the other until it is killed."""
 
     def __init__(self, simulation: Simulation, name: str) -> None:
         self.simulation = simulation
@@ -48,19 +45,19 @@ class Process:
         self._at_work: list[tuple[Invocation, WorldExecutor]] = []
         self.invocation = Invocation("nobody", (), 0.0)
         self.greenlets: list[greenlet] = []
-        wire, client = Wire(simulation, self), Client(simulation)
-        letters: Any = {"dead_letter_queue": DEAD_LETTERS + (".fifo" if simulation.queue.fifo else "")}
+        wire, client = NetworkStore(simulation, self), NetworkQueueClient(simulation)
+        dead_letter_options: Any = {"dead_letter_queue": DEAD_LETTERS + (".fifo" if simulation.queue.fifo else "")}
         consumer = sqs_consumer(
             wire,
             clock=self.clock,
             executor=self._executor,
-            sqs=client,  # type: ignore[arg-type]  # the part of it that is used
-            concurrency=simulation.odds.concurrency,
+            sqs=client,  # type: ignore[arg-type]  # it has the methods that are called
+            concurrency=simulation.plan.concurrency,
             logger=SILENT,
             metrics=SILENT,
-            **(letters if simulation.odds.letters else {}),
+            **(dead_letter_options if simulation.plan.dead_letters else {}),
         )
-        self.handler = consumer(self._post if simulation.odds.transactional else self._handle)
+        self.handler = consumer(self._post if simulation.plan.transactional else self._handle)
 
     def _executor(self) -> WorldExecutor:
         self._at_work = [*self._still_at_work(), (self.invocation, WorldExecutor(self.simulation.world))]
@@ -71,12 +68,12 @@ class Process:
 
     @property
     def executors(self) -> list[WorldExecutor]:
-        """Those of its invocation, and of earlier ones that have left requests behind."""
+        """The executors of its invocation, and of earlier ones whose requests are still under way."""
         return [executor for _, executor in self._at_work]
 
     @property
     def under_way(self) -> list[Invocation]:
-        """Its invocation, and earlier ones that have answered while requests of theirs are still under way."""
+        """Its invocation, and earlier ones that have answered although their requests are still under way."""
         return [self.invocation, *(one for one, _ in self._still_at_work() if one is not self.invocation)]
 
     def _handle(self, body: str, message: Message) -> str:
@@ -94,5 +91,5 @@ class Process:
 
 
 for _handler in (Process._handle, Process._post):
-    # Resolved once: each consumer that is made reads them, and there are millions.
+    # Resolved once, because millions of consumers are made and each of them reads the annotations.
     _handler.__annotations__ = get_type_hints(_handler)

@@ -1,6 +1,6 @@
-"""`python -m tests.simulation.simulate --seeds 10000`: random worlds by seed, held against the invariants.
+"""`python -m tests.simulation.simulate --seeds 10000`: checks random simulations against the invariants, by seed.
 
-A seed that fails is printed with the one command that plays it again. Ends with 0 only if there is none.
+A seed that fails is printed with the one command that replays it. The exit code is 0 only if none fails.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from tests.simulation.invariants import Violation
-from tests.simulation.simulated import CLOCKS_OFF_SECONDS, Simulation
-from tests.simulation.small import small_chunks
+from tests.simulation.simulation import CLOCKS_OFF_SECONDS, Simulation
+from tests.simulation.small_chunks import small_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,27 +27,27 @@ FAILURES = 5
 
 
 @dataclass
-class Tally:
-    """What some seeds came to."""
+class Totals:
+    """What happened in some seeds."""
 
     seeds: int = 0
     invocations: int = 0
     calls: int = 0
     groups: int = 0
     faults: int = 0
-    buried: int = 0
+    dead_lettered: int = 0
     dead: int = 0
 
-    def add(self, other: Tally) -> None:
-        """Count another's."""
+    def add(self, other: Totals) -> None:
+        """Add another's counts."""
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
     def __str__(self) -> str:
         return (
             f"{self.seeds:,} seeds: {self.invocations:,} invocations, {self.calls:,} store calls, {self.groups:,} "
-            f"of them group commits, {self.faults:,} faults; {self.buried:,} messages buried by consumers, "
-            f"{self.dead:,} by the queue"
+            f"of them group commits, {self.faults:,} faults; {self.dead_lettered:,} messages "
+            f"dead-lettered by consumers, {self.dead:,} by the queue"
         )
 
 
@@ -55,29 +55,32 @@ Failure = tuple[int, Violation]
 
 
 def main(arguments: list[str]) -> int:
-    """Play seeds, or tell the story of one."""
+    """Simulate many seeds, or trace one."""
     parser = argparse.ArgumentParser(prog="simulate", description=__doc__)
     parser.add_argument("--seeds", type=int, default=10_000, help="how many (%(default)s)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (%(default)s)")
-    parser.add_argument("--seed", type=int, help="tell what happens with this one")
+    parser.add_argument("--seed", type=int, help="trace this one")
     parser.add_argument(
-        "--clocks", type=float, default=CLOCKS_OFF_SECONDS, help="seconds that a clock may be off (%(default)s)"
+        "--clocks",
+        type=float,
+        default=CLOCKS_OFF_SECONDS,
+        help="the largest error of a clock, in seconds (%(default)s)",
     )
-    parser.add_argument("--small", action="store_true", help="claim one at a time, and be hasty to give back")
-    parser.add_argument("--failures", type=int, default=FAILURES, help="end after so many that fail (%(default)s)")
-    parser.add_argument("--processes", type=int, default=PROCESSES, help="that play at once (%(default)s)")
+    parser.add_argument("--small", action="store_true", help="claim one message at a time, and release claims early")
+    parser.add_argument("--failures", type=int, default=FAILURES, help="stop after this many failures (%(default)s)")
+    parser.add_argument("--processes", type=int, default=PROCESSES, help="how many run at once (%(default)s)")
     chosen = parser.parse_args(arguments)
     if chosen.seed is not None:
-        failures = played(chosen.seed, 1, chosen.clocks, chosen.small, telling=True)[1]
+        failures = played(chosen.seed, 1, chosen.clocks, chosen.small, verbose=True)[1]
         print(f"seed {chosen.seed}: {failures[0][1] if failures else 'every invariant holds, and everything settled'}")
         return 1 if failures else 0
     return _all(chosen)
 
 
 def _all(chosen: argparse.Namespace) -> int:
-    tally, failed, began, last = Tally(), 0, time.monotonic(), time.monotonic()
-    for some, failures in _tallies(chosen):
-        tally.add(some)
+    totals, failed, began, last = Totals(), 0, time.monotonic(), time.monotonic()
+    for some, failures in _totals_by_task(chosen):
+        totals.add(some)
         for seed, violation in failures[: chosen.failures - failed]:
             print(f"seed {seed}: {violation}\n  again: {again(seed, chosen.clocks, small=chosen.small)}", flush=True)
         failed += len(failures)
@@ -85,17 +88,18 @@ def _all(chosen: argparse.Namespace) -> int:
             break
         if time.monotonic() - last > 10:
             last = time.monotonic()
-            rate = tally.seeds / (last - began)
+            rate = totals.seeds / (last - began)
             print(
-                f"{tally.seeds:,} seeds, {rate:.0f} a second; next is --first {chosen.first + tally.seeds}", flush=True
+                f"{totals.seeds:,} seeds, {rate:.0f} a second; next is --first {chosen.first + totals.seeds}",
+                flush=True,
             )
     seconds = time.monotonic() - began
-    print(f"{tally}; {seconds:.0f} s, {tally.seeds / seconds:.0f} seeds a second; {failed} failed")
+    print(f"{totals}; {seconds:.0f} s, {totals.seeds / seconds:.0f} seeds a second; {failed} failed")
     return 1 if failed else 0
 
 
-def _tallies(chosen: argparse.Namespace) -> Iterator[tuple[Tally, list[Failure]]]:
-    """What the seeds come to, some at a time, in their order."""
+def _totals_by_task(chosen: argparse.Namespace) -> Iterator[tuple[Totals, list[Failure]]]:
+    """The totals and failures of the seeds, task by task, in order."""
     end = chosen.first + chosen.seeds
     starts = range(chosen.first, end, SEEDS_A_TASK)
     sizes = [min(SEEDS_A_TASK, end - start) for start in starts]
@@ -110,27 +114,27 @@ def _tallies(chosen: argparse.Namespace) -> Iterator[tuple[Tally, list[Failure]]
 
 
 def played(
-    first: int, count: int, clocks: float, small: bool = False, *, telling: bool = False
-) -> tuple[Tally, list[Failure]]:
-    """Play that many seeds."""
-    tally, failures = Tally(), []
+    first: int, count: int, clocks: float, small: bool = False, *, verbose: bool = False
+) -> tuple[Totals, list[Failure]]:
+    """Simulate that many seeds."""
+    totals, failures = Totals(), []
     for seed in range(first, first + count):
-        simulation = Simulation(seed, clocks, print if telling else None)
+        simulation = Simulation(seed, clocks, print if verbose else None)
         try:
             with small_chunks() if small else nullcontext():
                 simulation.run()
         except Violation as violation:
             failures.append((seed, violation))
-        mails = simulation.queue.mails.values()
-        dead = sum(mail.dead_because is not None for mail in mails)
-        buried = len(simulation.queue.letters)
+        messages = simulation.queue.messages.values()
+        dead = sum(message.dead_because is not None for message in messages)
+        dead_lettered = len(simulation.queue.dead_letters)
         counts = (simulation.invocations, simulation.calls, simulation.groups, simulation.faults)
-        tally.add(Tally(1, *counts, buried, dead))
-    return tally, failures
+        totals.add(Totals(1, *counts, dead_lettered, dead))
+    return totals, failures
 
 
 def again(seed: int, clocks: float, *, small: bool = False) -> str:
-    """The command that plays a seed again, and tells it."""
+    """The command that replays a seed with a trace."""
     off = "" if clocks == CLOCKS_OFF_SECONDS else f" --clocks {clocks:g}"
     return f"python -m tests.simulation.simulate --seed {seed}{off}{' --small' if small else ''}"
 

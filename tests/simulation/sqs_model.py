@@ -1,4 +1,4 @@
-"""A model of an SQS queue and of Lambda's poller in front of it: visibility, receive counts, dead letters, FIFO groups.
+"""A model of an SQS queue and Lambda's poller: visibility, receive counts, dead letters, FIFO groups.
 
 Source: SQS Developer Guide, "Visibility timeout", "Dead-letter queues", "FIFO delivery logic"; Lambda Developer Guide,
 "Handling errors for an SQS event source".
@@ -21,7 +21,7 @@ MAX_RECEIVES = 5
 
 
 @dataclass
-class Mail:
+class QueuedMessage:
     """A message in the queue."""
 
     id: str
@@ -30,7 +30,7 @@ class Mail:
     receives: int = 0
     deleted: bool = False
     dead_because: str | None = None
-    """Why it is in the dead-letter queue by SQS's own doing."""
+    """Why SQS itself has moved it to the dead-letter queue."""
 
     @property
     def gone(self) -> bool:
@@ -44,88 +44,89 @@ class Mail:
 
 
 @dataclass
-class Queue:
-    """A standard or FIFO queue. `duplicates`: how often a standard queue delivers what is already under way.
+class QueueModel:
+    """A standard or FIFO queue. `duplicates` is the probability that a standard queue delivers a message twice.
 
-    AWS wants a `visibility_seconds` of six times the function's time-out; a shorter one delivers what is still at work.
+    AWS recommends a `visibility_seconds` of six times the function's time-out. With a shorter one the queue delivers a
+    message again while it is still being processed.
     """
 
     random: Random
     fifo: bool
     visibility_seconds: float
     duplicates: float = 0.0
-    mails: dict[str, Mail] = field(default_factory=dict)
-    letters: dict[str, dict[str, Any]] = field(default_factory=dict)
+    messages: dict[str, QueuedMessage] = field(default_factory=dict)
+    dead_letters: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The dead letters that consumers have sent: their stamps, by the messages' original ids."""
 
     def send(self, id: str, group: str | None, at: float) -> None:
-        """A producer's message, visible from then on."""
-        self.mails[id] = Mail(id, group, at)
+        """Send a message that becomes visible at that time."""
+        self.messages[id] = QueuedMessage(id, group, at)
 
     @property
     def empty(self) -> bool:
         """Whether everything is deleted or dead."""
-        return all(mail.gone for mail in self.mails.values())
+        return all(message.gone for message in self.messages.values())
 
     def next_visible(self) -> float:
         """When the next message may be received."""
-        there = [mail for mail in self.mails.values() if not mail.gone]
-        busy_until = self._busy_until(there)
-        return min((max(mail.visible_at, busy_until.get(mail.group, 0.0)) for mail in there), default=0.0)
+        present = [message for message in self.messages.values() if not message.gone]
+        busy_until = self._busy_until(present)
+        return min((max(message.visible_at, busy_until.get(message.group, 0.0)) for message in present), default=0.0)
 
-    def _busy_until(self, there: Iterable[Mail]) -> dict[str | None, float]:
-        """While one of its messages is under way, a FIFO group stands still: until when each does."""
+    def _busy_until(self, present: Iterable[QueuedMessage]) -> dict[str | None, float]:
+        """Until when each FIFO group is blocked by a message of its own that is in flight."""
         busy: dict[str | None, float] = {}
-        for mail in there if self.fifo else ():
-            if mail.receives:
-                busy[mail.group] = max(mail.visible_at, busy.get(mail.group, 0.0))
+        for message in present if self.fifo else ():
+            if message.receives:
+                busy[message.group] = max(message.visible_at, busy.get(message.group, 0.0))
         return busy
 
-    def receive(self, now: float, most: int) -> list[Mail]:
-        """Some of what is visible. What was received too often goes to the dead-letter queue instead."""
-        taken = []
-        for mail in self._offered(now):
-            if mail.receives >= MAX_RECEIVES:
-                mail.dead_because = f"received {mail.receives} times"
+    def receive(self, now: float, most: int) -> list[QueuedMessage]:
+        """Receive visible messages. One that was received too often goes to the dead-letter queue instead."""
+        received = []
+        for message in self._offered(now):
+            if message.receives >= MAX_RECEIVES:
+                message.dead_because = f"received {message.receives} times"
                 continue
-            mail.receives += 1
-            mail.visible_at = now + self.visibility_seconds
-            taken.append(mail)
-            if len(taken) == most:
+            message.receives += 1
+            message.visible_at = now + self.visibility_seconds
+            received.append(message)
+            if len(received) == most:
                 break
-        return taken
+        return received
 
-    def _offered(self, now: float) -> Iterable[Mail]:
-        there = [mail for mail in self.mails.values() if not mail.gone]
+    def _offered(self, now: float) -> Iterable[QueuedMessage]:
+        present = [message for message in self.messages.values() if not message.gone]
         if not self.fifo:
-            offered = [mail for mail in there if mail.visible_at <= now or self._twice(mail, now)]
+            offered = [message for message in present if message.visible_at <= now or self._duplicated(message, now)]
             self.random.shuffle(offered)
             return offered
-        busy_until = self._busy_until(there)
-        return [mail for mail in there if max(mail.visible_at, busy_until.get(mail.group, 0.0)) <= now]
+        busy_until = self._busy_until(present)
+        return [message for message in present if max(message.visible_at, busy_until.get(message.group, 0.0)) <= now]
 
-    def _twice(self, mail: Mail, now: float) -> bool:
-        return mail.receives > 0 and self.random.random() < self.duplicates
+    def _duplicated(self, message: QueuedMessage, now: float) -> bool:
+        return message.receives > 0 and self.random.random() < self.duplicates
 
     def delete(self, handles: Iterable[str]) -> None:
-        """The poller deletes what an answer acknowledges; an older handle deletes too, on a standard queue."""
+        """Delete messages as the poller does. On a standard queue an older receipt handle deletes too."""
         for handle in handles:
-            self.mails[handle.partition("/")[0]].deleted = True
+            self.messages[handle.partition("/")[0]].deleted = True
 
-    def show_again(self, handle: str, at: float) -> None:
-        """Change a visibility, if this receive is the last one."""
-        mail = self.mails[handle.partition("/")[0]]
-        if handle == mail.handle and not mail.gone:
-            mail.visible_at = at
+    def change_visibility(self, handle: str, at: float) -> None:
+        """Change a message's visibility if this receive is its latest."""
+        message = self.messages[handle.partition("/")[0]]
+        if handle == message.handle and not message.gone:
+            message.visible_at = at
 
-    def bury(self, arguments: dict[str, Any]) -> None:
-        """Take a dead letter that a consumer sends."""
+    def add_dead_letter(self, arguments: dict[str, Any]) -> None:
+        """Accept a dead letter from a consumer."""
         stamp = json.loads(arguments["MessageAttributes"][STAMP]["StringValue"])
-        self.letters[stamp["original_id"]] = stamp
+        self.dead_letters[stamp["original_id"]] = stamp
 
-    def record(self, mail: Mail) -> dict[str, Any]:
-        """A message as Lambda hands it over."""
+    def record(self, message: QueuedMessage) -> dict[str, Any]:
+        """A message as Lambda delivers it."""
         queue = FIFO if self.fifo else QUEUE
-        made = sqs_record(mail.id, receives=mail.receives, queue=queue, group=mail.group)
-        made["receiptHandle"] = mail.handle
+        made = sqs_record(message.id, receives=message.receives, queue=queue, group=message.group)
+        made["receiptHandle"] = message.handle
         return made

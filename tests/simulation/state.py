@@ -1,11 +1,10 @@
-"""A state of the explored world: table, time, workers, and requests that are still on the wire.
+"""A state of the explored world: table, time, workers, and the requests that are still on the wire.
 
-Two states are the same if nothing that can come differs: the table's contents, the time, what each live worker has been
-told, the answers under way, the requests on the wire and the faults left. What is only a name does not count: versions
-and owners are opaque, and which worker is which does not matter, since all run the same code; so live workers count by
-their places in an order of their own, and all else that is gone by the order in which it appears. Nor does it count
-what the time is, but only how far off leases, deadlines and what was heard are from it; and one moment a month away is
-as good as another.
+Two states are equal if the same can happen from both. That depends on the table's contents, each live worker's history,
+the answers under way, the requests on the wire and the faults left. Names do not matter: versions and owners are
+opaque, and all workers run the same code. So a key names live workers by their places in a canonical order, and other
+writers by the order in which they appear. The absolute time does not matter either, only its distance from leases,
+deadlines and events; and all moments that nobody lives to see are equal.
 """
 
 from __future__ import annotations
@@ -18,63 +17,64 @@ from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol.record import ATTRIBUTES, Change, Record
 from idempotent_receiver.protocol.store import Conflict
-from tests.simulation.ways import ME
+from tests.simulation.adapters import ME
 from tests.simulation.world import START_EPOCH_SECONDS
 
 if TYPE_CHECKING:
-    from tests.simulation.held import Call, Setup
-    from tests.simulation.machines import Execution
-    from tests.simulation.past import Past
+    from tests.simulation.controlled_worker import Call
+    from tests.simulation.history import History
+    from tests.simulation.setups import Setup
+    from tests.simulation.step_functions_model import Execution
 
     Item = dict[str, Any]
 
 ON_THE_WAY = "on the way"
 """Stands for the answer of a statement that has not been applied."""
 FAR = int(START_EPOCH_SECONDS) + 1_000_000
-"""Stands for every `expiration` that nobody lives to see."""
+"""Stands for every `expiration` that no worker lives to see."""
 OVER_MS = 4000
-"""A lease that has been over for so long is over by every clock, and nobody counts as contending for it."""
+"""A lease that ended this long ago has ended by every clock, and causes no contention."""
 NAMED = ("version", "owner", "in_progress_expiration", "expiration")
-"""The attributes of a record that are names or times; all others count as they are."""
+"""The attributes of a record that are names or times; the others are compared as they are."""
 UNNAMED = tuple(name for name in ATTRIBUTES if name not in NAMED)
 _named_of, _unnamed_of = attrgetter(*NAMED), attrgetter(*UNNAMED)
 ANOTHER = "another"
-"""Stands for every owner but the worker itself: owners are for people."""
+"""Stands for every owner but the worker itself: the owner is informational."""
 
 
 @dataclass(slots=True)
-class Worker:
-    """One invocation: not begun, live, or over.
+class WorkerState:
+    """One invocation: not started, live, or over.
 
-    Its process calls itself `ME`, whoever it is, and counts the time from its start, so that workers that have been
-    told the same share their past.
+    Each process calls itself `ME` and counts time from its start, so that workers that have received the same events
+    share their history.
     """
 
     name: str
     receives: int
-    past: Past | None = None
+    history: History | None = None
     over: bool = False
     started: float = 0.0
     wall: float = 0.0
-    """How far off its wall clock is."""
+    """Its wall clock's error."""
     off: float = 0.0
-    """How far off it was in the beginning: clocks that step go forward from there."""
+    """Its wall clock's error at the start; clocks only step forward from there."""
     answers: tuple[tuple[int, tuple[Any, ...]], ...] = ()
-    """Of each call that it waits for, the answers of its statements so far, or that one is still on the way."""
+    """For each call that it waits for, the answers of its statements, or `ON_THE_WAY`."""
     names: tuple[str, ...] = ()
-    """The versions of others that it has seen, in the order in which it saw them."""
+    """The versions of other workers, in the order in which it saw them."""
     slow: tuple[int, ...] = ()
-    """The calls that it waits for whose answers may take longer than anything else."""
-    troubled: bool = False
+    """The calls whose answers may arrive after anything else."""
+    had_fault: bool = False
     contended: bool = False
     overran: bool = False
 
-    def copy(self) -> Worker:
-        """Another one, to go on from here."""
-        return Worker(
+    def copy(self) -> WorkerState:
+        """A copy to continue from."""
+        return WorkerState(
             self.name,
             self.receives,
-            self.past,
+            self.history,
             self.over,
             self.started,
             self.wall,
@@ -82,7 +82,7 @@ class Worker:
             self.answers,
             self.names,
             self.slow,
-            self.troubled,
+            self.had_fault,
             self.contended,
             self.overran,
         )
@@ -90,12 +90,12 @@ class Worker:
     @property
     def live(self) -> bool:
         """Whether it runs."""
-        return self.past is not None and not self.over
+        return self.history is not None and not self.over
 
     def call(self, number: int) -> Call:
         """A call that it waits for."""
-        assert self.past is not None, "a live worker has a past"
-        return self.past.calls[number]
+        assert self.history is not None, "a live worker has a history"
+        return self.history.calls[number]
 
     def since(self, now: float) -> float:
         """How long ago it started."""
@@ -106,18 +106,18 @@ class Worker:
         return [(number, self.call(number), answers) for number, answers in self.answers]
 
     def end(self) -> None:
-        """It neither does nor hears anything any more."""
+        """From now on it neither does nor receives anything."""
         self.over, self.answers, self.names, self.slow = True, (), (), ()
 
     def sent(self, call: Call, place: int) -> Any:
-        """A statement of a call, as everybody knows it."""
+        """A statement of a call, with the names that all workers share."""
         known = (place, self.name, self.started, self.names)
         if known not in call.sent:
             call.sent[known] = self.world_wide(call.parts[place])
         return call.sent[known]
 
     def world_wide(self, part: Any) -> Any:
-        """A statement of this worker's with the names that everybody knows."""
+        """One of this worker's statements, with the names and times that all workers share."""
         if isinstance(part, Change):
             return Change(self.world_wide(part.new), None if part.seen is None else self.world_wide(part.seen))
         if type(part) is tuple:
@@ -136,10 +136,10 @@ class Worker:
         return self.name + version.removeprefix(ME)
 
     def own(self, answer: Any, now: float) -> Any:
-        """An answer as it concerns this worker alone, for its past.
+        """An answer in this worker's own names and times, for its history.
 
-        The versions of others count by the order in which it saw them. A lease that is over by its own clock will be
-        so ever after, since that never goes back, be it stepped or not: so all of these count as one.
+        The versions of others are named by the order in which it saw them. Its own clock never goes back, so a lease
+        that has ended by that clock stays ended: all such leases are equal.
         """
         if isinstance(answer, Conflict) and answer.found is not None:
             return Conflict(self.own(answer.found, now))
@@ -169,13 +169,13 @@ class Worker:
 
 
 def far(expiration: int | None) -> int | None:
-    """When a record expires, where somebody may live to see it."""
+    """When a record expires; the same for all moments that no worker lives to see."""
     return expiration if expiration is None or expiration < FAR else FAR
 
 
 @dataclass(frozen=True, slots=True)
-class Wired:
-    """A write that is still under way, though nobody waits for it any more."""
+class WireRequest:
+    """A write that is still under way although nobody waits for its answer."""
 
     kind: str
     part: Any
@@ -183,7 +183,7 @@ class Wired:
 
     @property
     def change(self) -> Change:
-        """What it changes."""
+        """The change that it makes."""
         part = self.part[0] if self.kind == "commit" else self.part
         return Change(part, None) if self.kind == "insert" else part
 
@@ -193,23 +193,23 @@ class State:
     """The world at one moment."""
 
     setup: Setup
-    workers: list[Worker]
+    workers: list[WorkerState]
     faults: int
     now: float = 0.0
     items: dict[str, Item] = field(default_factory=dict)
     entries: dict[str, int] = field(default_factory=dict)
-    wire: tuple[Wired, ...] = ()
+    wire: tuple[WireRequest, ...] = ()
     succeeded: frozenset[tuple[str, str]] = frozenset()
-    buried: frozenset[str] = frozenset()
+    dead_lettered: frozenset[str] = frozenset()
     gone: frozenset[str] = frozenset()
-    """The versions that were in the table and have been replaced."""
+    """The versions that have been in the table and were replaced."""
     executions: dict[str, Execution] = field(default_factory=dict)
-    """Of a workflow: by their names, which end their records' ids."""
-    stepped: str | None = None
-    """The worker whose wall clock has stepped, and who has not looked at it since."""
+    """Workflow only: by name. A record's id ends with its execution's name."""
+    clock_stepped: str | None = None
+    """The worker whose wall clock has stepped and that has not read it since."""
 
     def copy(self) -> State:
-        """Another state, to go on from here."""
+        """A copy to continue from."""
         return State(
             self.setup,
             [worker.copy() for worker in self.workers],
@@ -219,10 +219,10 @@ class State:
             self.entries,
             self.wire,
             self.succeeded,
-            self.buried,
+            self.dead_lettered,
             self.gone,
             self.executions,
-            self.stepped,
+            self.clock_stepped,
         )
 
     @property
@@ -230,64 +230,63 @@ class State:
         """The true time."""
         return (START_EPOCH_SECONDS + self.now) * 1000
 
-    def item(self, id: str) -> Item | None:
-        """A record as the table holds it."""
-        return self.items.get(id)
-
     def forget_hopeless(self) -> None:
-        """Drop the requests on the wire that will be refused, whenever they arrive.
+        """Drop the requests on the wire that will be refused whenever they arrive.
 
-        Records are never deleted, so an insert has no hope once there is one; and a version that has been replaced
-        never comes back, since no two writes put the same one and a copy of a write names what it replaces.
+        Records are never deleted, so an insert fails once there is a record. A version that was replaced never comes
+        back, since no two writes put the same version and a copy of a write names the version that it replaces.
         """
         if self.wire:
-            self.wire = tuple(wired for wired in self.wire if not self._hopeless(wired))
+            self.wire = tuple(request for request in self.wire if not self._hopeless(request))
 
-    def _hopeless(self, wired: Wired) -> bool:
-        if wired.kind == "start":
-            # What runs or has run under a name is there for good: another start of it changes nothing.
-            return wired.part[0] in self.executions
-        change = wired.change
+    def _hopeless(self, request: WireRequest) -> bool:
+        if request.kind == "start":
+            # An execution is never deleted, so a second start under its name changes nothing.
+            return request.part[0] in self.executions
+        change = request.change
         expected = change.expected
         absent = "id" in expected and expected["id"] is None and change.new.id in self.items
         return absent or expected.get("version") in self.gone
 
     def key(self) -> bytes:
-        """The same for two states from which the same can come."""
+        """Equal for two states from which the same can happen."""
         live = [worker for worker in self.workers if worker.live]
         if len(live) > 1:
             live.sort(key=_order)
         writing = {worker.name for worker in live}
         if self.wire:
-            writing.update(wired.writer for wired in self.wire)
+            writing.update(request.writer for request in self.wire)
         names = _Names({worker.name: f"{place}-" for place, worker in enumerate(live)}, writing, self.now)
         executions = [self.executions[name] for name in sorted(self.executions)]
         whole = (
             self.faults,
-            [worker.receives for worker in self.workers if worker.past is None],
-            [names.shelved(self.items[id]) for id in sorted(self.items)],
-            [names.standing(worker) for worker in live],
-            [names.under_way(one) for one in self.wire],
-            # Their inputs are all the same; how long one has run says when it must end.
-            [(one.status, one.word, one.status == "RUNNING" and round(self.now - one.began, 3)) for one in executions],
+            [worker.receives for worker in self.workers if worker.history is None],
+            [names.stored(self.items[id]) for id in sorted(self.items)],
+            [names.worker(worker) for worker in live],
+            [names.on_the_wire(one) for one in self.wire],
+            # All inputs are equal; an execution's age says when it times out.
+            [
+                (one.status, one.outcome, one.status == "RUNNING" and round(self.now - one.began, 3))
+                for one in executions
+            ],
             sorted(self.entries.items()),
             sorted((names.of(name), id) for name, id in self.succeeded if name in writing),
-            sorted(self.buried),
-            self.stepped is not None,
+            sorted(self.dead_lettered),
+            self.clock_stepped is not None,
         )
         return blake2b(marshal.dumps(whole, 2), digest_size=16).digest()
 
 
-def _order(worker: Worker) -> tuple[Any, ...]:
-    assert worker.past is not None, "it is live"
-    return worker.past.number, worker.started, worker.contended, worker.troubled, worker.wall, worker.overran
+def _order(worker: WorkerState) -> tuple[Any, ...]:
+    assert worker.history is not None, "it is live"
+    return worker.history.number, worker.started, worker.contended, worker.had_fault, worker.wall, worker.overran
 
 
 class _Names:
-    """What things are called in a state's key, where names and times do not count.
+    """Canonical names and relative times for a state's key.
 
-    Workers, and the versions that they drew, are called by the live workers' places, the others' by the order in which
-    they appear. `writing`: who may still write.
+    Live workers, and the versions that they drew, are named by place; others by the order in which they appear.
+    `writing` has the workers that may still write.
     """
 
     def __init__(self, places: dict[str, str], writing: set[str], now: float) -> None:
@@ -298,7 +297,7 @@ class _Names:
         self._others: dict[str, int] = {}
 
     def of(self, name: str | None) -> str | None:
-        """What a worker or a version is called."""
+        """The canonical name of a worker or a version."""
         if name is None:
             return None
         writer, _, number = name.partition("-")
@@ -306,45 +305,45 @@ class _Names:
         return self._others.setdefault(name, str(len(self._others))) if place is None else place + number
 
     def lease(self, until_ms: int | None) -> int | None:
-        """How far off the end of a lease is."""
+        """The time until a lease ends."""
         return None if until_ms is None else max(until_ms - self._now_ms, -OVER_MS)
 
-    def shelved(self, item: Item) -> tuple[Any, ...]:
+    def stored(self, item: Item) -> tuple[Any, ...]:
         """A record as the table holds it."""
         return (*self._shown(*map(item.get, NAMED)), *map(item.get, UNNAMED))
 
     def written(self, record: Record) -> tuple[Any, ...]:
-        """A record under way."""
+        """A record that a request writes."""
         return (*self._shown(*_named_of(record)), *_unnamed_of(record))
 
     def _shown(
         self, version: str | None, owner: str | None, lease: int | None, expiration: int | None
     ) -> tuple[Any, ...]:
-        # Who will neither write nor be judged any more is nobody in particular.
+        # A worker that will neither write nor be checked again needs no name of its own.
         nobody = owner is not None and owner not in self._writing
         return self.of(version), ANOTHER if nobody else self.of(owner), self.lease(lease), far(expiration)
 
-    def under_way(self, wired: Wired) -> tuple[Any, ...]:
-        """A request on the wire. Who asks for a start makes no difference to it."""
-        return (wired.kind, *((None, wired.part[0]) if wired.kind == "start" else self._write(wired)))
+    def on_the_wire(self, request: WireRequest) -> tuple[Any, ...]:
+        """A request on the wire. For a start it makes no difference who sends it."""
+        return (request.kind, *((None, request.part[0]) if request.kind == "start" else self._write(request)))
 
-    def _write(self, wired: Wired) -> tuple[Any, ...]:
-        return self.of(wired.writer), self.changed(wired.change)
+    def _write(self, request: WireRequest) -> tuple[Any, ...]:
+        return self.of(request.writer), self.changed(request.change)
 
     def changed(self, change: Change) -> tuple[Any, ...]:
         """A write."""
         return self.written(change.new), None if change.seen is None else self.of(change.seen.version)
 
-    def standing(self, worker: Worker) -> tuple[Any, ...]:
+    def worker(self, worker: WorkerState) -> tuple[Any, ...]:
         """A live worker."""
-        assert worker.past is not None, "it is live"
+        assert worker.history is not None, "it is live"
         answers = [
             (number, [one if one is ON_THE_WAY else self._answered(one) for one in some])
             for number, some in worker.answers
         ]
-        flags = (worker.troubled, worker.contended, worker.overran, worker.wall, worker.slow)
+        flags = (worker.had_fault, worker.contended, worker.overran, worker.wall, worker.slow)
         versions = [self.of(version) for version in worker.names]
-        return worker.past.number, worker.since(self._now), answers, versions, flags
+        return worker.history.number, worker.since(self._now), answers, versions, flags
 
     def _answered(self, answer: Any) -> Any:
         if isinstance(answer, Conflict):

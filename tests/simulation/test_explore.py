@@ -1,6 +1,6 @@
-"""Every schedule of the smallest worlds, and that the exploration can fail: planted bugs, and clocks beyond the bound.
+"""Explores the smallest worlds. Planted bugs, and clocks beyond the bound, show that the exploration can fail.
 
-`make explore` plays the larger worlds too.
+`make explore` explores the larger worlds too.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import pytest
 
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.planting import ROOT, plant
-from tests.simulation import moves
-from tests.simulation.explore import SETUPS, explored, report
-from tests.simulation.game import Game
+from tests.simulation import scheduler
+from tests.simulation.explore import explored, report
+from tests.simulation.explorer import Explorer
 from tests.simulation.search import Search, shortest
-from tests.simulation.story import numbered, retold
+from tests.simulation.setups import SETUPS
+from tests.simulation.trace import encoded, replayed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_every_schedule_keeps_the_invariants(setup: str, faults: int) -> None:
-    """All orders of all steps of the workers, with every choice of so many faults."""
+    """Every order of the workers' moves, with every choice of up to so many faults."""
     found = explored(setup, faults, seconds=300)
 
     assert found.violation is None
@@ -80,8 +81,8 @@ def test_every_schedule_keeps_the_invariants(setup: str, faults: int) -> None:
         ("a conclusion overwrites a failure", "3x1-workflow-sweeps", 1, "I3"),
     ],
 )
-def test_a_planted_bug_is_found_and_told(bug: str, setup: str, faults: int, rule: str, tmp_path: Path) -> None:
-    """As the shortest schedule to a violation, with the command that plays it again."""
+def test_a_planted_bug_is_found_and_reported(bug: str, setup: str, faults: int, rule: str, tmp_path: Path) -> None:
+    """As the shortest schedule to a violation, with the command that replays it."""
     (mutant,) = [mutant for mutant in MUTANTS if mutant.name == bug]
     environment = os.environ | {"PYTHONPATH": str(plant(mutant, tmp_path))}
 
@@ -91,16 +92,16 @@ def test_a_planted_bug_is_found_and_told(bug: str, setup: str, faults: int, rule
         assert ran.returncode == (0 if arguments else 1), ran.stderr
         return ran.stdout
 
-    first, *story, last = run().splitlines()
+    first, *trace, last = run().splitlines()
 
     assert "VIOLATED after" in first
-    assert f" {rule}" in story[-1]
-    assert run(*last.split()[-2:]).splitlines() == story
+    assert f" {rule}" in trace[-1]
+    assert run(*last.split()[-2:]).splitlines() == trace
 
 
 def test_clocks_beyond_the_bound_break_the_first_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The condition is needed: a worker whose clock is far ahead takes over a lease that is live."""
-    monkeypatch.setattr(moves, "CLOCK_OFF_SECONDS", 14.0)
+    """The condition is necessary: a worker whose clock is far ahead takes over a live lease."""
+    monkeypatch.setattr(scheduler, "CLOCK_OFF_SECONDS", 14.0)
     search = Search(SETUPS["2x1"], faults=1)
 
     found = search.run()
@@ -109,27 +110,27 @@ def test_clocks_beyond_the_bound_break_the_first_invariant(monkeypatch: pytest.M
     assert found.violation.rule == "I7"
     violation, schedule = shortest(found)
     assert len(schedule) <= len(found.schedule)
-    assert str(violation) in list(retold(found.setup, 1, numbered(found.setup, 1, schedule)))[-1]
+    assert str(violation) in list(replayed(found.setup, 1, encoded(found.setup, 1, schedule)))[-1]
 
 
-def wandered(game: Game, random: Random) -> tuple[list[moves.Move], State]:
-    """A schedule at random, to its end."""
-    state, path = game.beginning(faults=2), []
-    while possible := list(moves.moves(state)):
+def random_schedule(explorer: Explorer, random: Random) -> tuple[list[scheduler.Move], State]:
+    """A random schedule to its end."""
+    state, path = explorer.initial_state(faults=2), []
+    while possible := list(scheduler.possible_moves(state)):
         path.append(random.choice(possible))
-        state = game.play(state, path[-1])
+        state = explorer.play(state, path[-1])
     return path, state
 
 
 @pytest.mark.parametrize("setup", list(SETUPS))
-def test_what_is_remembered_of_a_worker_is_what_it_does(setup: str) -> None:
-    """A schedule ends alike, whether its workers are remembered from other schedules or run as it goes."""
-    random, game = Random(1), Game(SETUPS[setup])
+def test_a_cached_history_is_what_the_worker_does(setup: str) -> None:
+    """A schedule ends alike whether its workers' histories are cached or played anew."""
+    random, explorer = Random(1), Explorer(SETUPS[setup])
     for _ in range(20):
-        path, end = wandered(game, random)
-        anew = Game(SETUPS[setup])
-        state = anew.beginning(faults=2)
+        path, end = random_schedule(explorer, random)
+        anew = Explorer(SETUPS[setup])
+        state = anew.initial_state(faults=2)
         for move in path:
             state = anew.play(state, move)
-        assert (state.items, state.entries, state.buried) == (end.items, end.entries, end.buried)
-        assert not list(moves.moves(state))
+        assert (state.items, state.entries, state.dead_lettered) == (end.items, end.entries, end.dead_lettered)
+        assert not list(scheduler.possible_moves(state))

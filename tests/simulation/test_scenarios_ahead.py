@@ -1,4 +1,4 @@
-"""How far claims run ahead of the handlers: eight chunks, always, and what of them a deadline gives back."""
+"""How far claims run ahead of the handlers: always eight chunks; what has not started is released at the deadline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from idempotent_receiver import Message, Transaction
-from tests.simulation.scene import Scene
+from tests.simulation.scenario import Scenario
 from tests.simulation.world import FIFO, Worker, sqs_record
 
 if TYPE_CHECKING:
@@ -23,22 +23,22 @@ AHEAD = 8 * CHUNK
 
 
 class Handlers:
-    """A worker whose handlers take as long as `seconds` says for the number of their start; it notes who started."""
+    """A worker whose handlers take as long as `seconds` says, by the number of their start; it records the starts."""
 
     def __init__(
-        self, scene: Scene, seconds: Callable[[int], float] = lambda number: QUICK_SECONDS, **options: Any
+        self, scenario: Scenario, seconds: Callable[[int], float] = lambda number: QUICK_SECONDS, **options: Any
     ) -> None:
-        self.scene = scene
+        self.scenario = scenario
         self.seconds = seconds
         self.started: list[str] = []
-        self.worker: Worker = scene.worker(self._handle, **options)
+        self.worker: Worker = scenario.worker(self._handle, **options)
 
     def _handle(self, body: dict[str, Any]) -> None:
         self.started.append(body["m"])
-        self.scene.world.sleep(self.seconds(len(self.started)))
+        self.scenario.world.sleep(self.seconds(len(self.started)))
 
     def deliver(self, name: str, count: int, *, after: float = 0.0, seconds: float = 30.0, groups: int = 0) -> None:
-        """Invoke the worker with so many messages, in FIFO groups if asked for."""
+        """Invoke the worker with that many messages, in FIFO groups if asked."""
         queue = {"queue": FIFO} if groups else {}
         records = [
             sqs_record(f"{name}{n}", f'{{"m": "{name}{n}"}}', **queue, **({"group": str(n % groups)} if groups else {}))
@@ -48,82 +48,84 @@ class Handlers:
 
 
 @pytest.fixture
-def scene() -> Scene:
-    return Scene()
+def scenario() -> Scenario:
+    return Scenario()
 
 
-def held_over_time(scene: Scene, until_seconds: float) -> list[tuple[float, int]]:
-    """How many records somebody holds, every tenth of a second; to be read once the world has run."""
+def claims_over_time(scenario: Scenario, until_seconds: float) -> list[tuple[float, int]]:
+    """The number of live claims, every tenth of a second; to be read once the world has run."""
     found: list[tuple[float, int]] = []
-    start = scene.world.now
+    start = scenario.world.now
     for tenth in range(1, int(until_seconds * 10)):
-        scene.world.spawn(lambda: found.append((scene.world.now - start, len(scene.live_claims()))), after=tenth / 10)
+        scenario.world.spawn(
+            lambda: found.append((scenario.world.now - start, len(scenario.live_claims()))), after=tenth / 10
+        )
     return found
 
 
 @pytest.mark.parametrize("seconds", [0.01, 0.1, 100.0])
-def test_claims_run_ahead_of_handlers_by_eight_chunks_at_most(scene: Scene, seconds: float) -> None:
-    """What a slow batch gives back at its deadline, and what a crash leaves locked, is bounded."""
-    handlers = Handlers(scene, lambda number: seconds)
+def test_claims_run_ahead_of_handlers_by_eight_chunks_at_most(scenario: Scenario, seconds: float) -> None:
+    """That bounds what a slow batch releases at its deadline and what a crash leaves claimed."""
+    handlers = Handlers(scenario, lambda number: seconds)
     handlers.deliver("m", 1000)
-    held = held_over_time(scene, 28)
+    held = claims_over_time(scenario, 28)
 
-    scene.run()
+    scenario.run()
 
     assert max(count for _, count in held) <= AHEAD + 2
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.0001, 0.1, 1.0, 100.0])
-def test_what_has_not_started_at_the_deadline_is_given_back_in_eight_requests_at_most(
-    scene: Scene, seconds: float
+def test_what_has_not_started_at_the_deadline_is_released_in_eight_requests_at_most(
+    scenario: Scenario, seconds: float
 ) -> None:
-    """Nobody else could have had these messages before."""
-    handlers = Handlers(scene, lambda number: seconds)
+    """No other worker could have received these messages before."""
+    handlers = Handlers(scenario, lambda number: seconds)
     handlers.deliver("m", 10_000, seconds=1.5 if seconds < 1 else 8)
 
-    scene.run()
+    scenario.run()
 
-    requests = scene.requests()
+    requests = scenario.requests()
     claimed = sum(count for name, count in requests if name == "insert")
-    assert claimed == len(scene.memory.items)
-    released = [item for item in scene.memory.items.values() if item["attempts"] == 0]
+    assert claimed == len(scenario.memory.items)
+    released = [item for item in scenario.memory.items.values() if item["attempts"] == 0]
     assert len(released) <= AHEAD
     assert claimed - len(released) == len(handlers.started) == len(set(handlers.started))
     assert sum(1 for name, count in requests if name == "replace") <= len(handlers.started) + 8
 
 
-def test_a_hundred_messages_take_two_round_trips(scene: Scene) -> None:
-    """Of a worker that knows nothing of its handlers yet."""
-    handlers = Handlers(scene, lambda number: 0.0)
+def test_a_hundred_messages_take_two_round_trips(scenario: Scenario) -> None:
+    """Even in a worker's first batch."""
+    handlers = Handlers(scenario, lambda number: 0.0)
     handlers.deliver("a", 100)
 
-    scene.run()
+    scenario.run()
 
     assert handlers.worker.answers == [[]]
-    assert scene.world.now == pytest.approx(2 * ROUND_TRIP_SECONDS, abs=0.003)
+    assert scenario.world.now == pytest.approx(2 * ROUND_TRIP_SECONDS, abs=0.003)
 
 
-def test_messages_before_a_pause_and_behind_it_are_claimed_once(scene: Scene) -> None:
-    """Handlers that turn slow cost no further request: what is claimed stays claimed until its turn or the deadline."""
-    handlers = Handlers(scene, lambda number: 2.0 if number == 30 else QUICK_SECONDS)
+def test_messages_before_a_pause_and_behind_it_are_claimed_once(scenario: Scenario) -> None:
+    """Handlers that become slow cost no further request: claims are kept until their run or the deadline."""
+    handlers = Handlers(scenario, lambda number: 2.0 if number == 30 else QUICK_SECONDS)
     handlers.deliver("m", 300)
 
-    scene.run()
+    scenario.run()
 
     assert handlers.worker.answers == [[]]
     assert sorted(handlers.started) == sorted(f"m{n}" for n in range(300))
-    requests = scene.requests()
+    requests = scenario.requests()
     assert [count for name, count in requests if name == "insert"] == [CHUNK] * 12
     assert sum(count for name, count in requests if name == "replace") == 300
 
 
-def test_a_group_keeps_its_order_however_far_claims_run_ahead(scene: Scene) -> None:
-    """What waits for its turn counts as claimed ahead."""
-    handlers = Handlers(scene, lambda number: 2.0 if number == 30 else QUICK_SECONDS)
+def test_a_group_keeps_its_order_however_far_claims_run_ahead(scenario: Scenario) -> None:
+    """A message that waits for those before it counts as claimed ahead."""
+    handlers = Handlers(scenario, lambda number: 2.0 if number == 30 else QUICK_SECONDS)
     handlers.deliver("m", 1000, groups=3)
-    held = held_over_time(scene, 3)
+    held = claims_over_time(scenario, 3)
 
-    scene.run()
+    scenario.run()
 
     assert handlers.worker.answers == [[]]
     assert max(count for when, count in held if 0.5 <= when < 1.9) <= AHEAD + 1
@@ -133,26 +135,26 @@ def test_a_group_keeps_its_order_however_far_claims_run_ahead(scene: Scene) -> N
 
 
 def test_messages_without_a_key_do_not_stop_those_before_them_in_their_group() -> None:
-    """They are held for their turn like the others, and whoever they wait for is claimed all the same."""
+    """They wait for those before them like the others, which are claimed as usual."""
 
     def key(message: Message) -> str:
         if int(message.id[1:]) >= 400:
             raise ValueError("no key")
         return message.id
 
-    handlers = Handlers(Scene(namespace="n"), key=key)
+    handlers = Handlers(Scenario(namespace="n"), key=key)
     handlers.deliver("m", 426, groups=1)
 
-    handlers.scene.world.run()
+    handlers.scenario.world.run()
 
     assert handlers.started == [f"m{n}" for n in range(400)]
     assert handlers.worker.answers == [[f"m{n}" for n in range(400, 426)]]
-    assert handlers.scene.world.now < 400 * ROUND_TRIP_SECONDS + 0.1
+    assert handlers.scenario.world.now < 400 * ROUND_TRIP_SECONDS + 0.1
 
 
 @pytest.mark.parametrize("seconds", [0.1, 3.0, 100.0])
-def test_sixteen_commits_at_most_are_under_way(scene: Scene, seconds: float) -> None:
-    """Each takes a thread and a connection; what is claimed meanwhile is bounded as ever."""
+def test_sixteen_commits_at_most_are_under_way(scenario: Scenario, seconds: float) -> None:
+    """Each takes a thread and a connection. The claims ahead are still bounded."""
     started: list[str] = []
 
     def slow(call: Call) -> Any:
@@ -163,12 +165,12 @@ def test_sixteen_commits_at_most_are_under_way(scene: Scene, seconds: float) -> 
         started.append(body["m"])
         tx.put(TableName="t", Item={"id": body["m"]})
 
-    worker = scene.worker(handle)
-    scene.store.next("commit", *[slow] * 5000)
+    worker = scenario.worker(handle)
+    scenario.store.next("commit", *[slow] * 5000)
     worker.deliver(*[sqs_record(f"m{n}", f'{{"m": "m{n}"}}') for n in range(3000)], seconds=12)
-    held = held_over_time(scene, 12)
+    held = claims_over_time(scenario, 12)
 
-    scene.run()
+    scenario.run()
 
     assert max(count for when, count in held if 1 <= when < 10.8) <= AHEAD + 16
     assert len(set(started)) == len(started)

@@ -1,4 +1,4 @@
-"""A batch that the clock catches up with: everything is answered in time, or left to Lambda's time-out."""
+"""A batch that runs out of time: everything is answered in time, or left to Lambda's time-out."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import pytest
 
 from idempotent_receiver import Message
 from tests.simulation.faults import Call, throttled
-from tests.simulation.scene import Scene
+from tests.simulation.scenario import Scenario
 from tests.simulation.world import nap, sqs_record
 
 ANSWER_BY = 0.25
 """At the latest this long before the deadline, an answer leaves."""
 
 
-def handler(scene: Scene, seconds: float):
+def handler(scenario: Scenario, seconds: float):
     def handle(body: dict) -> str:
-        scene.world.sleep(seconds)
+        scenario.world.sleep(seconds)
         return "done"
 
     return handle
@@ -27,62 +27,62 @@ def batch(count: int, **options: object) -> list[dict[str, object]]:
 
 @pytest.mark.scenario("S37", mutant="the longest run is ignored")
 def test_a_batch_that_would_overrun_returns_in_time_with_the_rest_released() -> None:
-    """Five handlers of two seconds in seven: what finished is acknowledged, the rest is free for anybody at once."""
-    scene = Scene()
-    worker = scene.worker(handler(scene, 2))
+    """Five two-second handlers in seven seconds: what finished is acknowledged; anybody may claim the rest."""
+    scenario = Scenario()
+    worker = scenario.worker(handler(scenario, 2))
     worker.deliver(*batch(5), seconds=7)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["2", "3", "4"]]
-    assert scene.keys_run == ["0", "1"]
-    assert scene.world.now < 7 - 1
-    assert scene.live_claims() == []
-    assert [scene.status(str(n)) for n in range(5)] == ["COMPLETED"] * 2 + ["INPROGRESS"] * 3
+    assert scenario.keys_run == ["0", "1"]
+    assert scenario.world.now < 7 - 1
+    assert scenario.live_claims() == []
+    assert [scenario.status(str(n)) for n in range(5)] == ["COMPLETED"] * 2 + ["INPROGRESS"] * 3
 
 
 def test_no_handler_starts_that_the_longest_run_so_far_says_would_overrun() -> None:
-    """Time left must exceed the margin and the longest run seen in this batch."""
-    scene = Scene()
+    """The time left must exceed the margin plus the longest run so far in this batch."""
+    scenario = Scenario()
     durations = iter([3.0, 0.1, 0.1, 0.1])
 
     def handle(body: dict) -> None:
-        scene.world.sleep(next(durations))
+        scenario.world.sleep(next(durations))
 
-    worker = scene.worker(handle)
+    worker = scenario.worker(handle)
     worker.deliver(*batch(4), seconds=7.15)
 
-    scene.run()
+    scenario.run()
 
-    assert [run.started for run in scene.runs] == pytest.approx([0.005, 3.005, 3.105], abs=0.01)
+    assert [run.started for run in scenario.runs] == pytest.approx([0.005, 3.005, 3.105], abs=0.01)
     assert worker.answers == [["3"]]
 
 
 def test_released_messages_run_at_their_next_delivery_at_once_and_as_a_first_attempt() -> None:
-    """A release costs no attempt and no waiting."""
-    scene = Scene()
-    first = scene.worker(handler(scene, 2))
+    """A release costs neither an attempt nor any waiting."""
+    scenario = Scenario()
+    first = scenario.worker(handler(scenario, 2))
     first.deliver(*batch(3), seconds=4)
-    scene.run()
-    assert scene.keys_run == ["0"]
+    scenario.run()
+    assert scenario.keys_run == ["0"]
 
-    second = scene.worker(handler(scene, 0))
+    second = scenario.worker(handler(scenario, 0))
     second.deliver(*batch(3, receives=2))
-    scene.run()
+    scenario.run()
 
     assert second.answers == [[]]
-    assert [(run.key, run.attempt) for run in scene.runs[1:]] == [("1", 1), ("2", 1)]
+    assert [(run.key, run.attempt) for run in scenario.runs[1:]] == [("1", 1), ("2", 1)]
 
 
 @pytest.mark.scenario("S11", mutant="the stop margin is ignored")
 @pytest.mark.parametrize("seconds", [0, -3, 0.5, 1.0])
 def test_without_time_nothing_is_claimed_and_everything_comes_again(seconds: float) -> None:
-    """Remaining time at or below the margin: no request, no run, every id."""
-    scene = Scene()
-    worker = scene.worker(handler(scene, 0))
+    """With no more time than the margin, there is no request and no run, and every id fails."""
+    scenario = Scenario()
+    worker = scenario.worker(handler(scenario, 0))
     worker.deliver(*batch(3))
     worker.answers.clear()
-    scene.world.kill(worker.greenlets.pop())
+    scenario.world.kill(worker.greenlets.pop())
 
     class Context:
         aws_request_id = "w0"
@@ -91,57 +91,57 @@ def test_without_time_nothing_is_claimed_and_everything_comes_again(seconds: flo
             return int(seconds * 1000)
 
     response: list[object] = []
-    scene.world.spawn(lambda: response.append(worker.handler({"Records": batch(3)}, Context())))
-    scene.run()
+    scenario.world.spawn(lambda: response.append(worker.handler({"Records": batch(3)}, Context())))
+    scenario.run()
 
     assert response == [{"batchItemFailures": [{"itemIdentifier": id} for id in "012"]}]
-    assert scene.requests() == []
-    assert scene.runs == []
+    assert scenario.requests() == []
+    assert scenario.runs == []
 
 
 @pytest.mark.scenario("S38", mutant="a coroutine that hangs is not cancelled")
 def test_an_async_handler_that_hangs_is_cancelled_and_awaited_and_its_message_fails() -> None:
-    """At the stop margin; what it does on its way out is waited for."""
-    scene = Scene()
+    """It is cancelled at the stop margin, and its cleanup is awaited."""
+    scenario = Scenario()
     cleaned = []
 
     async def handle(body: dict) -> None:
         try:
             await nap(60)
         finally:
-            cleaned.append(scene.world.now)
+            cleaned.append(scenario.world.now)
 
-    worker = scene.worker(handle)
+    worker = scenario.worker(handle)
     worker.deliver(*batch(2), seconds=5)
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["0", "1"]]
-    assert scene.keys_run == ["0"]
+    assert scenario.keys_run == ["0"]
     assert cleaned == [pytest.approx(4.0, abs=0.01)]
-    assert scene.status("0") == "FAILED"
-    assert "CancelledError" in scene.memory.items["0"]["error"]
-    assert scene.live_claims() == []
-    assert scene.world.now < 5 - ANSWER_BY
+    assert scenario.status("0") == "FAILED"
+    assert "CancelledError" in scenario.memory.items["0"]["error"]
+    assert scenario.live_claims() == []
+    assert scenario.world.now < 5 - ANSWER_BY
 
 
 def test_all_async_handlers_that_hang_are_cancelled() -> None:
-    """Not only the first of them."""
-    scene = Scene()
+    """All of them, not only the first."""
+    scenario = Scenario()
 
     async def handle(body: dict) -> None:
         await nap(60)
 
-    worker = scene.worker(handle, concurrency=3)
+    worker = scenario.worker(handle, concurrency=3)
     worker.deliver(*batch(3), seconds=5)
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["0", "1", "2"]]
-    assert [scene.status(id) for id in "012"] == ["FAILED"] * 3
+    assert [scenario.status(id) for id in "012"] == ["FAILED"] * 3
 
 
 def test_an_async_handler_that_finishes_in_spite_of_its_cancellation_is_completed() -> None:
     """Its effect is done, so it is recorded."""
-    scene = Scene()
+    scenario = Scenario()
 
     async def handle(body: dict) -> str:
         try:
@@ -150,270 +150,273 @@ def test_an_async_handler_that_finishes_in_spite_of_its_cancellation_is_complete
             await nap(0.2)
         return "done"
 
-    worker = scene.worker(handle)
+    worker = scenario.worker(handle)
     worker.deliver(*batch(1), seconds=5)
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [[]]
-    assert scene.status("0") == "COMPLETED"
+    assert scenario.status("0") == "COMPLETED"
 
 
 @pytest.mark.scenario("S38", mutant="an answer leaves beside a handler that runs")
 def test_beside_a_plain_handler_that_hangs_nothing_is_answered() -> None:
-    """It could wake up in a later invocation: Lambda's time-out has to kill the process; what finished is recorded."""
-    scene = Scene()
+    """It could wake up in a later invocation, so Lambda's time-out must kill the process. What finished is recorded."""
+    scenario = Scenario()
 
     def handle(body: dict, message: Message) -> None:
-        scene.world.sleep(1000 if message.id == "1" else 0.1)
+        scenario.world.sleep(1000 if message.id == "1" else 0.1)
 
-    worker = scene.worker(handle)
+    worker = scenario.worker(handle)
     worker.deliver(*batch(4), seconds=5)
-    scene.run()
+    scenario.run()
 
     assert worker.answers == []
-    assert scene.status("0") == "COMPLETED"
-    assert scene.live_claims() == ["1"]
+    assert scenario.status("0") == "COMPLETED"
+    assert scenario.live_claims() == ["1"]
 
-    scene.dead.add("w0")
-    again = scene.worker(handler(scene, 0))
+    scenario.dead.add("w0")
+    again = scenario.worker(handler(scenario, 0))
     again.deliver(*batch(4, receives=2), after=4)
-    scene.run()
+    scenario.run()
 
     assert again.answers == [[]]
-    assert scene.keys_run == ["0", "1", "1", "2", "3"]
+    assert scenario.keys_run == ["0", "1", "1", "2", "3"]
 
 
 def test_a_claim_lasts_until_the_process_must_be_dead_and_not_a_second_less() -> None:
-    """The deadline and the lease margin: a duplicate that comes a moment before is in progress, and after it runs."""
-    scene = Scene()
-    hanging = scene.worker(handler(scene, 1000))
+    """The lease ends at the deadline plus the margin. A duplicate is in progress just before, and runs after it."""
+    scenario = Scenario()
+    hanging = scenario.worker(handler(scenario, 1000))
     hanging.deliver(*batch(1), seconds=10)
-    early = scene.worker(handler(scene, 0))
+    early = scenario.worker(handler(scenario, 0))
     early.deliver(*batch(1, receives=2), after=12.9)
-    late = scene.worker(handler(scene, 0))
+    late = scenario.worker(handler(scenario, 0))
     late.deliver(*batch(1, receives=3), after=13.1)
-    scene.world.spawn(lambda: scene.dead.add("w0"), after=10)
+    scenario.world.spawn(lambda: scenario.dead.add("w0"), after=10)
 
-    scene.run()
+    scenario.run()
 
     assert early.answers == [["0"]]
     assert late.answers == [[]]
-    assert [run.worker for run in scene.runs] == ["w0", "w2"]
+    assert [run.worker for run in scenario.runs] == ["w0", "w2"]
 
 
 @pytest.mark.scenario("S08", mutant="a lease without a margin for clocks that differ")
 @pytest.mark.parametrize("skew", [-2.9, -2.0, 2.0, 2.9])
 def test_clocks_that_are_off_by_less_than_the_lease_margin_let_no_two_run_at_once(skew: float) -> None:
-    """The taker's clock runs ahead or behind: the holder is dead before its lease ends by either clock."""
-    scene = Scene()
-    hanging = scene.worker(handler(scene, 1000))
+    """Whether the second worker's clock is ahead or behind, the first is dead before its lease ends by either clock."""
+    scenario = Scenario()
+    hanging = scenario.worker(handler(scenario, 1000))
     hanging.deliver(*batch(1), seconds=10)
-    scene.world.spawn(lambda: scene.dead.add("w0"), after=10)
-    taker = scene.worker(handler(scene, 0), skew_seconds=skew)
+    scenario.world.spawn(lambda: scenario.dead.add("w0"), after=10)
+    taker = scenario.worker(handler(scenario, 0), skew_seconds=skew)
     for after in range(1, 20):
         taker.deliver(*batch(1, receives=2), after=after)
 
-    scene.run()
+    scenario.run()
 
-    assert [run.worker for run in scene.runs] == ["w0", "w1"]
-    assert scene.runs[1].started > 10
+    assert [run.worker for run in scenario.runs] == ["w0", "w1"]
+    assert scenario.runs[1].started > 10
 
 
 @pytest.mark.scenario("S09", mutant="a lease by the wall clock, which may step")
 @pytest.mark.parametrize("step", [-3600, -60, 60, 3600])
 def test_a_step_of_the_wall_clock_during_an_invocation_changes_neither_lease_nor_deadline(step: float) -> None:
-    """The wall clock is read once and moved on by the monotonic one. After a step forward nothing starts any more."""
-    scene = Scene()
-    worker = scene.worker(handler(scene, 2))
+    """The wall clock is read once and advanced by the monotonic one. After a step forward nothing starts."""
+    scenario = Scenario()
+    worker = scenario.worker(handler(scenario, 2))
     worker.deliver(*batch(4), seconds=7)
-    scene.world.spawn(lambda: setattr(worker.clock, "skew_seconds", step), after=1)
+    scenario.world.spawn(lambda: setattr(worker.clock, "skew_seconds", step), after=1)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["1", "2", "3"] if step > 0 else ["2", "3"]]
-    assert scene.memory.items["0"]["expiration"] == int(scene.epoch_seconds - scene.world.now) + 30 * 24 * 3600 + 3
-    assert scene.live_claims() == []
+    assert (
+        scenario.memory.items["0"]["expiration"]
+        == int(scenario.epoch_seconds - scenario.world.now) + 30 * 24 * 3600 + 3
+    )
+    assert scenario.live_claims() == []
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_machine_suspended_in_one_handler_starts_none_of_those_that_another_has_done(asynchronous: bool) -> None:
-    """Its monotonic clock stood still: by that one, an hour later, there would be time for all of the other 19."""
-    scene = Scene()
+def test_a_machine_suspended_in_one_handler_starts_none_that_another_worker_has_done(asynchronous: bool) -> None:
+    """By its monotonic clock, which stood still, there would still be time for the other 19."""
+    scenario = Scenario()
 
     def plain(body: dict, message: Message) -> str:
         if message.id == "0":
-            scene.dead.add("w0")
+            scenario.dead.add("w0")
             suspended.suspend(3600)
         return "done"
 
     async def coroutine(body: dict, message: Message) -> str:
         return plain(body, message)
 
-    suspended = scene.worker(coroutine if asynchronous else plain)
+    suspended = scenario.worker(coroutine if asynchronous else plain)
     suspended.deliver(*batch(20), seconds=30)
-    other = scene.worker(handler(scene, 0))
+    other = scenario.worker(handler(scenario, 0))
     other.deliver(*batch(20, receives=2), after=60)
 
-    scene.run()
+    scenario.run()
 
     assert other.answers == [[]]
-    assert [run.key for run in scene.runs if run.worker == "w0"] == ["0"]
+    assert [run.key for run in scenario.runs if run.worker == "w0"] == ["0"]
     assert suspended.answers == [[]]
-    assert {item["owner"] for item in scene.memory.items.values()} == {"w1"}
+    assert {item["owner"] for item in scenario.memory.items.values()} == {"w1"}
 
 
 def test_a_machine_suspended_between_two_claims_sends_no_more_of_them() -> None:
-    """What it holds is given back, and what it has not claimed is not asked for."""
-    scene = Scene()
+    """It releases its claims, and does not claim any more messages."""
+    scenario = Scenario()
 
     def handle(body: dict, message: Message) -> str:
         if message.id == "0":
             suspended.suspend(3600)
         return "done"
 
-    suspended = scene.worker(handle)
+    suspended = scenario.worker(handle)
     suspended.deliver(*batch(280), seconds=30)
 
-    scene.run()
+    scenario.run()
 
-    assert scene.keys_run == ["0"]
+    assert scenario.keys_run == ["0"]
     assert suspended.answers == [[str(number) for number in range(1, 280)]]
-    assert len(scene.memory.items) == 200
-    assert scene.live_claims() == []
+    assert len(scenario.memory.items) == 200
+    assert scenario.live_claims() == []
 
 
 def test_a_claim_is_not_sent_again_by_a_machine_that_was_suspended_meanwhile() -> None:
-    """The store was in trouble, and by the wall clock there is no time left to try once more."""
-    scene = Scene()
+    """The store was unavailable, and by the wall clock there is no time left for a retry."""
+    scenario = Scenario()
 
     def suspends(call: Call) -> object:
         suspended.suspend(3600)
         return throttled(call)
 
-    suspended = scene.worker(handler(scene, 0))
-    scene.store.next("insert", suspends)
+    suspended = scenario.worker(handler(scenario, 0))
+    scenario.store.next("insert", suspends)
     suspended.deliver(*batch(2), seconds=30)
 
-    scene.run()
+    scenario.run()
 
-    assert scene.requests() == [("insert", 2)]
+    assert scenario.requests() == [("insert", 2)]
     assert suspended.answers == [["0", "1"]]
-    assert scene.memory.items == {}
+    assert scenario.memory.items == {}
 
 
 @pytest.mark.parametrize("step", [-3600, 3600])
 def test_a_step_of_the_wall_clock_drops_nothing_that_has_run(step: float) -> None:
     """Forward, nothing starts any more, and what runs is recorded; backward changes nothing at all."""
-    scene = Scene()
-    worker = scene.worker(handler(scene, 2), concurrency=2)
+    scenario = Scenario()
+    worker = scenario.worker(handler(scenario, 2), concurrency=2)
     worker.deliver(*batch(6), seconds=30)
-    scene.world.spawn(lambda: setattr(worker.clock, "skew_seconds", step), after=1)
+    scenario.world.spawn(lambda: setattr(worker.clock, "skew_seconds", step), after=1)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["2", "3", "4", "5"] if step > 0 else []]
-    assert [scene.status(id) for id in "01"] == ["COMPLETED"] * 2
-    assert scene.live_claims() == []
+    assert [scenario.status(id) for id in "01"] == ["COMPLETED"] * 2
+    assert scenario.live_claims() == []
 
 
 @pytest.mark.parametrize("step", [-3600, 3600])
-def test_a_step_of_the_wall_clock_makes_nobody_elses_lease_look_over(step: float) -> None:
+def test_a_step_of_the_wall_clock_ends_no_other_workers_lease(step: float) -> None:
     """A duplicate that meets a live lease just after the step leaves it alone."""
-    scene = Scene()
-    scene.worker(handler(scene, 20)).deliver(*batch(1), seconds=30)
-    other = scene.worker(handler(scene, 0))
+    scenario = Scenario()
+    scenario.worker(handler(scenario, 20)).deliver(*batch(1), seconds=30)
+    other = scenario.worker(handler(scenario, 0))
     other.deliver(*batch(1, receives=2), after=1)
-    scene.world.spawn(lambda: setattr(other.clock, "skew_seconds", step), after=1.002)
+    scenario.world.spawn(lambda: setattr(other.clock, "skew_seconds", step), after=1.002)
 
-    scene.run()
+    scenario.run()
 
     assert other.answers == [["0"]]
-    assert [run.worker for run in scene.runs] == ["w0"]
+    assert [run.worker for run in scenario.runs] == ["w0"]
 
 
 @pytest.mark.scenario("S70", mutant="the most received go last")
 def test_the_most_received_messages_of_a_standard_queue_go_first() -> None:
-    """So that nothing healthy is left over five times in a row and ends as a dead letter."""
-    scene = Scene()
-    worker = scene.worker(handler(scene, 1))
+    """So no healthy message is left over five times in a row and becomes a dead letter."""
+    scenario = Scenario()
+    worker = scenario.worker(handler(scenario, 1))
     records = [sqs_record(f"new-{n}") for n in range(4)] + [
         sqs_record("old", receives=4),
         sqs_record("older", receives=5),
     ]
     worker.deliver(*records, seconds=20)
 
-    scene.run()
+    scenario.run()
 
-    assert scene.keys_run[:2] == ["older", "old"]
+    assert scenario.keys_run[:2] == ["older", "old"]
 
 
 def test_messages_that_are_left_over_time_and_again_are_all_done_within_five_receives() -> None:
-    """Each invocation manages two of ten: by the fifth nobody has been left."""
-    scene = Scene()
+    """Each invocation completes two of ten messages; after the fifth none is left."""
+    scenario = Scenario()
     receives = {str(number): 0 for number in range(10)}
     left = list(receives)
     for _ in range(5):
         for id in left:
             receives[id] += 1
-        worker = scene.worker(handler(scene, 2))
+        worker = scenario.worker(handler(scenario, 2))
         worker.deliver(*[sqs_record(id, receives=receives[id]) for id in left], seconds=7.5)
-        scene.run()
+        scenario.run()
         left = worker.answers[0]
 
     assert left == []
 
 
-def test_a_look_that_is_answered_after_the_time_to_start_is_over_leaves_nothing_behind() -> None:
-    """The answer leaves at once: what was only looked at is not started, and nothing is claimed."""
-    scene = Scene()
-    scene.store.half = 2.0
-    worker = scene.worker(handler(scene, 0))
+def test_a_peek_that_is_answered_after_the_time_to_start_is_over_leaves_nothing_behind() -> None:
+    """The batch is answered at once: nothing is started or claimed."""
+    scenario = Scenario()
+    scenario.store.half = 2.0
+    worker = scenario.worker(handler(scenario, 0))
     worker.deliver(*batch(2, receives=2), seconds=4.5)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["0", "1"]]
-    assert scene.world.now == pytest.approx(4.0, abs=0.1)
-    assert scene.memory.items == {}
+    assert scenario.world.now == pytest.approx(4.0, abs=0.1)
+    assert scenario.memory.items == {}
 
 
 @pytest.mark.scenario("S07", mutant="the stop margin is ignored")
 def test_a_claim_that_is_answered_after_the_time_to_start_is_over_is_released() -> None:
-    """If the store is still quick enough for it."""
-    scene = Scene()
-    worker = scene.worker(handler(scene, 0))
-    scene.store.half = 1.5
+    """If the store still answers quickly enough."""
+    scenario = Scenario()
+    worker = scenario.worker(handler(scenario, 0))
+    scenario.store.half = 1.5
     worker.deliver(*batch(2), seconds=3.9)
-    scene.world.spawn(lambda: setattr(scene.store, "half", 0.005), after=2.9)
+    scenario.world.spawn(lambda: setattr(scenario.store, "half", 0.005), after=2.9)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["0", "1"]]
-    assert scene.runs == []
-    assert scene.live_claims() == []
+    assert scenario.runs == []
+    assert scenario.live_claims() == []
 
 
 def test_a_store_that_hangs_does_not_keep_the_answer_past_the_deadline() -> None:
-    """What is still under way is nobody's success."""
-    scene = Scene()
-    scene.store.half = 100
-    worker = scene.worker(handler(scene, 0))
+    """A message whose request is still under way is not acknowledged."""
+    scenario = Scenario()
+    scenario.store.half = 100
+    worker = scenario.worker(handler(scenario, 0))
     worker.deliver(*batch(3), seconds=5)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["0", "1", "2"]]
 
 
 @pytest.mark.scenario("S45", mutant="an invocation is kept for the next")
 def test_a_second_invocation_of_a_warm_process_knows_nothing_of_the_first() -> None:
-    """Neither deadline, nor owner, nor what was waiting to be settled."""
-    scene = Scene()
-    worker = scene.worker(handler(scene, 2))
+    """Not its deadline, its owner or its pending settlements."""
+    scenario = Scenario()
+    worker = scenario.worker(handler(scenario, 2))
     worker.deliver(*batch(3), seconds=4)
     worker.deliver(*batch(3, receives=2), seconds=30, after=10)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["1", "2"], []]
-    assert scene.keys_run == ["0", "1", "2"]
+    assert scenario.keys_run == ["0", "1", "2"]

@@ -1,4 +1,4 @@
-"""How handlers end, and what follows: results, errors, dead letters, visibilities; the answer itself never suffers."""
+"""How handlers end, and what follows: results, errors, dead letters, visibility. The answer is always valid."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pydantic import BaseModel, field_validator, model_serializer
 from idempotent_receiver import Message, PermanentError, Transaction
 from idempotent_receiver.sqs.visibility import Backoff
 from tests.simulation.faults import throttled
-from tests.simulation.scene import DEAD_LETTERS, Scene
-from tests.simulation.world import QUEUE, nap, sqs_record
+from tests.simulation.scenario import Scenario
+from tests.simulation.world import DEAD_LETTERS, QUEUE, nap, sqs_record
 
 
 def batch(count: int, **options: Any) -> list[dict[str, Any]]:
@@ -43,7 +43,7 @@ def raising(error: BaseException, *ids: str) -> Callable[..., Any]:
 
 
 class OurBase(BaseException):
-    """Nobody expects it."""
+    """An error that derives from BaseException."""
 
 
 class Unspeakable(Exception):
@@ -86,73 +86,73 @@ ERRORS: list[BaseException] = [
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_whatever_a_handler_raises_is_that_messages_failure_alone(error: BaseException) -> None:
     """It is recorded; its neighbours are acknowledged."""
-    scene = Scene()
-    worker = scene.worker(raising(error, "1"))
+    scenario = Scenario()
+    worker = scenario.worker(raising(error, "1"))
     worker.deliver(*batch(3))
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["1"]]
-    assert scene.status("1") == "FAILED"
-    assert json.loads(scene.memory.items["1"]["error"])["type"] == type(error).__qualname__
-    assert len(scene.runs) == 3
+    assert scenario.status("1") == "FAILED"
+    assert json.loads(scenario.memory.items["1"]["error"])["type"] == type(error).__qualname__
+    assert len(scenario.runs) == 3
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_whatever_a_coroutine_raises_is_that_messages_failure_alone(error: BaseException) -> None:
-    """As of a plain function."""
-    scene = Scene()
+    """As for a plain function."""
+    scenario = Scenario()
 
     async def handle(body: dict, message: Message) -> None:
         await nap(0.1)
         if message.id == "1":
             raise error
 
-    worker = scene.worker(handle, concurrency=3)
+    worker = scenario.worker(handle, concurrency=3)
     worker.deliver(*batch(3))
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["1"]]
-    assert scene.status("1") == "FAILED"
+    assert scenario.status("1") == "FAILED"
 
 
 @pytest.mark.scenario("S58", mutant="where everything failed nothing is named")
 def test_when_all_fail_all_are_named() -> None:
     """And nothing is raised."""
-    scene = Scene()
-    worker = scene.worker(raising(RuntimeError()))
+    scenario = Scenario()
+    worker = scenario.worker(raising(RuntimeError()))
     worker.deliver(*batch(30))
 
-    scene.run()
+    scenario.run()
 
     assert sorted(worker.answers[0]) == sorted(str(number) for number in range(30))
 
 
 def test_a_failed_message_runs_again_at_its_next_delivery_at_once() -> None:
-    """Its attempts are counted."""
-    scene = Scene()
-    worker = scene.worker(raising(RuntimeError()))
+    """Each attempt is counted."""
+    scenario = Scenario()
+    worker = scenario.worker(raising(RuntimeError()))
     for receives in (1, 2, 3):
         worker.deliver(sqs_record("1", receives=receives), after=receives)
 
-    scene.run()
+    scenario.run()
 
-    assert [run.attempt for run in scene.runs] == [1, 2, 3]
+    assert [run.attempt for run in scenario.runs] == [1, 2, 3]
 
 
 def test_the_text_of_an_error_is_kept_only_where_its_author_chose_it() -> None:
-    """Type and place are."""
-    scene = Scene()
-    worker = scene.worker(raising(ValueError("card 4111"), "0"))
-    chosen = scene.worker(raising(PermanentError("overdrawn"), "1"))
-    texts = scene.worker(raising(ValueError("harmless"), "2"), error_texts=True)
+    """Its type and place are kept."""
+    scenario = Scenario()
+    worker = scenario.worker(raising(ValueError("card 4111"), "0"))
+    chosen = scenario.worker(raising(PermanentError("overdrawn"), "1"))
+    texts = scenario.worker(raising(ValueError("harmless"), "2"), error_texts=True)
     for place, one in enumerate((worker, chosen, texts)):
         one.deliver(sqs_record(str(place)))
 
-    scene.run()
+    scenario.run()
 
-    kept = [json.loads(scene.memory.items[str(place)]["error"]) for place in range(3)]
+    kept = [json.loads(scenario.memory.items[str(place)]["error"]) for place in range(3)]
     assert "text" not in kept[0]
     assert kept[0]["type"] == "ValueError"
     assert kept[0]["at"].startswith("tests.simulation.test_scenarios_endings.handle:")
@@ -173,35 +173,35 @@ class Amount(BaseModel):
 @pytest.mark.scenario("S54", mutant="a failure that is recorded is acknowledged")
 @pytest.mark.scenario("S55", mutant="what never started keeps its claim")
 @pytest.mark.parametrize("body", ['{"amount":"secret"}', "{}", "null", "[]", "", "{", '{"amount":-1}', "[" * 100_000])
-def test_a_body_that_is_not_what_the_handler_says_fails_alone_and_its_values_are_kept_nowhere(body: str) -> None:
-    """No live claim stays behind, even where a validator raises what pydantic does not know."""
-    scene = Scene()
+def test_a_body_of_another_type_than_the_handlers_fails_alone_and_its_values_are_kept_nowhere(body: str) -> None:
+    """No live claim stays behind, even if a validator raises an exception that pydantic does not handle."""
+    scenario = Scenario()
 
     def handle(body: Amount) -> None:
         pass
 
-    worker = scene.worker(handle)
+    worker = scenario.worker(handle)
     worker.deliver(sqs_record("0", '{"amount":1}'), sqs_record("1", body), sqs_record("2", '{"amount":1}'))
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["1"]]
-    assert scene.status("1") == "FAILED"
-    assert "secret" not in scene.memory.items["1"]["error"]
+    assert scenario.status("1") == "FAILED"
+    assert "secret" not in scenario.memory.items["1"]["error"]
 
 
 def test_a_body_of_a_mebibyte_is_a_body() -> None:
-    """SQS's largest; its duplicate is recognised."""
-    scene = Scene()
-    worker = scene.worker(returning(1))
+    """That is SQS's limit; its duplicate is recognised."""
+    scenario = Scenario()
+    worker = scenario.worker(returning(1))
     largest = json.dumps({"x": "é" * (512 * 1024 - 100)}, ensure_ascii=False)
     worker.deliver(sqs_record("1", largest))
     worker.deliver(sqs_record("1", largest, receives=2), after=1)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [[], []]
-    assert scene.keys_run == ["1"]
+    assert scenario.keys_run == ["1"]
 
 
 # Whatever a handler returns.
@@ -253,15 +253,15 @@ def deep() -> Any:
     ids=str,
 )
 def test_a_result_is_kept_as_json(result: Any, data: str | None) -> None:
-    """As pydantic writes it."""
-    scene = Scene()
-    worker = scene.worker(returning(result))
+    """As pydantic serialises it."""
+    scenario = Scenario()
+    worker = scenario.worker(returning(result))
     worker.deliver(*batch(1))
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [[]]
-    assert scene.memory.items["0"].get("data") == data
+    assert scenario.memory.items["0"].get("data") == data
 
 
 @pytest.mark.scenario("S40", "S41", mutant="a result that cannot be kept is a failure")
@@ -281,7 +281,7 @@ def test_a_result_is_kept_as_json(result: Any, data: str | None) -> None:
         Exiting(),
         open,
         lambda: 1,
-        Scene,
+        Scenario,
     ],
     ids=[
         "object",
@@ -300,20 +300,20 @@ def test_a_result_is_kept_as_json(result: Any, data: str | None) -> None:
         "class",
     ],
 )
-def test_a_result_that_cannot_be_kept_completes_all_the_same_with_a_marker(result: Any) -> None:
-    """The effect is done and must not be done again."""
-    scene = Scene()
-    worker = scene.worker(
+def test_a_result_that_cannot_be_kept_still_completes_with_a_marker(result: Any) -> None:
+    """The effect is done and must not be repeated."""
+    scenario = Scenario()
+    worker = scenario.worker(
         returning(result) if not callable(result) or result in (circular, deep) else lambda_of(result)
     )
     worker.deliver(*batch(1))
     worker.deliver(*batch(1, receives=2), after=1)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [[], []]
-    assert len(scene.runs) == 1
-    assert json.loads(scene.memory.items["0"]["data"])["idempotent-receiver"]["result"] == "dropped"
+    assert len(scenario.runs) == 1
+    assert json.loads(scenario.memory.items["0"]["data"])["idempotent-receiver"]["result"] == "dropped"
 
 
 def lambda_of(result: Any) -> Callable[..., Any]:
@@ -324,7 +324,7 @@ def lambda_of(result: Any) -> Callable[..., Any]:
 
 
 async def unawaited() -> None:
-    """Has an effect, if somebody awaits it."""
+    """A coroutine whose effect needs an `await`."""
 
 
 def generator() -> Any:
@@ -347,7 +347,7 @@ def test_a_result_whose_body_nobody_has_run_is_a_failure_and_never_completed(
     make: Callable[[], Any], asynchronous: bool
 ) -> None:
     """An `await` was forgotten: the effect has not happened."""
-    scene = Scene()
+    scenario = Scenario()
 
     def plain(body: dict) -> Any:
         return make()
@@ -355,13 +355,13 @@ def test_a_result_whose_body_nobody_has_run_is_a_failure_and_never_completed(
     async def coroutine(body: dict) -> Any:
         return make()
 
-    worker = scene.worker(coroutine if asynchronous else plain)
+    worker = scenario.worker(coroutine if asynchronous else plain)
     worker.deliver(*batch(1))
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["0"]]
-    assert scene.status("0") == "FAILED"
+    assert scenario.status("0") == "FAILED"
 
 
 # Transactions.
@@ -369,47 +369,47 @@ def test_a_result_whose_body_nobody_has_run_is_a_failure_and_never_completed(
 
 @pytest.mark.scenario("S32", mutant="a failed condition is a success")
 def test_a_failed_condition_means_what_the_handler_said_it_means() -> None:
-    """A permanent error goes to the dead-letter queue with its reason; by default it is tried again."""
-    scene = Scene()
+    """A permanent error goes to the dead-letter queue with its reason; by default the message is retried."""
+    scenario = Scenario()
 
     def handle(body: dict, message: Message, tx: Transaction) -> None:
         otherwise = {"otherwise": PermanentError("overdrawn")} if message.id == "0" else {}
         tx.put(TableName="T", Item={"id": message.id})
         tx.check(TableName="T", Key={"id": "x"}, ConditionExpression="attribute_exists(id)", **otherwise)
 
-    worker = scene.worker(handle, dead_letter_queue=DEAD_LETTERS)
+    worker = scenario.worker(handle, dead_letter_queue=DEAD_LETTERS)
     worker.deliver(*batch(2))
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["1"]]
-    assert scene.dead_letters()["0"]["reason"] == "overdrawn"
-    assert json.loads(scene.memory.items["1"]["error"])["type"] == "ConditionFailed"
-    assert scene.memory.tables["T"].items == {}
+    assert scenario.dead_letters()["0"]["reason"] == "overdrawn"
+    assert json.loads(scenario.memory.items["1"]["error"])["type"] == "ConditionFailed"
+    assert scenario.memory.tables["T"].items == {}
 
 
 def test_a_handler_that_raises_after_filling_its_transaction_writes_nothing() -> None:
     """All or nothing."""
-    scene = Scene()
+    scenario = Scenario()
 
     def handle(body: dict, tx: Transaction) -> None:
         tx.put(TableName="T", Item={"id": "1"})
         raise RuntimeError
 
-    worker = scene.worker(handle)
+    worker = scenario.worker(handle)
     worker.deliver(*batch(1))
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["0"]]
-    assert scene.memory.tables == {}
+    assert scenario.memory.tables == {}
 
 
 @pytest.mark.scenario("S33", mutant="a hundred actions beside the record's own")
 @pytest.mark.parametrize("wrong", ["too many", "one item twice", "the key"])
 def test_a_transaction_that_cannot_be_sent_fails_its_message_alone(wrong: str) -> None:
     """Before any of it is written."""
-    scene = Scene()
+    scenario = Scenario()
 
     def handle(body: dict, message: Message, tx: Transaction) -> None:
         if message.id == "0":
@@ -425,14 +425,14 @@ def test_a_transaction_that_cannot_be_sent_fails_its_message_alone(wrong: str) -
         else:
             tx.put(TableName="T", Item={"id": "good"})
 
-    worker = scene.worker(handle)
+    worker = scenario.worker(handle)
     worker.deliver(*batch(2))
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["0"]]
-    assert scene.status("0") == "FAILED"
-    assert list(scene.memory.tables["T"].items) == [("good",)]
+    assert scenario.status("0") == "FAILED"
+    assert list(scenario.memory.tables["T"].items) == [("good",)]
 
 
 UNSET: dict[str, dict[str, Any]] = {
@@ -448,8 +448,8 @@ UNSET: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("wrong", UNSET.values(), ids=UNSET)
 def test_a_wrong_argument_of_a_transaction_fails_its_message_alone_and_at_once(wrong: dict[str, Any]) -> None:
-    """At the call, with nothing asked of the store in vain and no claim left behind."""
-    scene = Scene()
+    """At the call, without a request to the store, and no claim is left behind."""
+    scenario = Scenario()
 
     def handle(body: dict, message: Message, tx: Transaction) -> None:
         right = {
@@ -460,37 +460,37 @@ def test_a_wrong_argument_of_a_transaction_fails_its_message_alone_and_at_once(w
         }
         tx.update(**right | (wrong if message.id == "0" else {}))
 
-    worker = scene.worker(handle)
+    worker = scenario.worker(handle)
     worker.deliver(*batch(2), seconds=8)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["0"]]
-    assert (scene.status("0"), scene.status("1")) == ("FAILED", "COMPLETED")
-    error = json.loads(scene.memory.items["0"]["error"])
+    assert (scenario.status("0"), scenario.status("1")) == ("FAILED", "COMPLETED")
+    error = json.loads(scenario.memory.items["0"]["error"])
     assert error["type"] in ("TypeError", "ValueError")
     assert error["at"].startswith(f"{__name__}.handle:"), "the line that gave it says which argument it was"
-    assert sorted(name for name, _ in scene.requests()) == ["commit", "insert", "replace"]
-    assert scene.world.now < 0.1
+    assert sorted(name for name, _ in scenario.requests()) == ["commit", "insert", "replace"]
+    assert scenario.world.now < 0.1
 
 
 # Dead letters.
 
 
 def test_what_fails_for_good_is_dead_lettered_with_its_reason_and_then_acknowledged() -> None:
-    """A copy, with its attributes, and one more."""
-    scene = Scene()
-    worker = scene.worker(raising(PermanentError("account closed")), dead_letter_queue=DEAD_LETTERS)
+    """The dead letter is a copy with its attributes and one more."""
+    scenario = Scenario()
+    worker = scenario.worker(raising(PermanentError("account closed")), dead_letter_queue=DEAD_LETTERS)
     worker.deliver(sqs_record("1", '{"a":1}', attributes={"tenant": {"stringValue": "t", "dataType": "String"}}))
 
-    scene.run()
+    scenario.run()
 
-    (sent,) = scene.sqs.sent
+    (sent,) = scenario.sqs.sent
     assert worker.answers == [[]]
-    assert scene.status("1") == "FAILED"
+    assert scenario.status("1") == "FAILED"
     assert (sent["QueueUrl"], sent["MessageBody"]) == (DEAD_LETTERS, '{"a":1}')
     assert sent["MessageAttributes"]["tenant"] == {"DataType": "String", "StringValue": "t"}
-    assert scene.dead_letters()["1"] == {
+    assert scenario.dead_letters()["1"] == {
         "key": "1",
         "original_id": "1",
         "reason": "account closed",
@@ -501,117 +501,117 @@ def test_what_fails_for_good_is_dead_lettered_with_its_reason_and_then_acknowled
 
 
 def test_an_unconfirmed_dead_letter_is_a_failure_and_the_next_delivery_sends_it() -> None:
-    """Nothing is lost while SQS says no."""
-    scene = Scene()
-    worker = scene.worker(raising(PermanentError("no")), dead_letter_queue=DEAD_LETTERS)
-    scene.sqs.deny.add("send_message")
+    """Nothing is lost while SQS refuses."""
+    scenario = Scenario()
+    worker = scenario.worker(raising(PermanentError("no")), dead_letter_queue=DEAD_LETTERS)
+    scenario.sqs.deny.add("send_message")
     worker.deliver(sqs_record("1"))
-    scene.run()
+    scenario.run()
     assert worker.answers == [["1"]]
 
-    scene.sqs.deny.clear()
+    scenario.sqs.deny.clear()
     worker.deliver(sqs_record("1", receives=2))
-    scene.run()
+    scenario.run()
     assert worker.answers[1:] == [[]]
-    assert list(scene.dead_letters()) == ["1"]
+    assert list(scenario.dead_letters()) == ["1"]
 
 
 @pytest.mark.parametrize(("body", "reason", "runs"), [("{}", "account closed", 5), ("{not JSON", "not a dict", 0)])
 def test_without_a_dead_letter_queue_what_fails_for_good_is_a_failure_at_each_receive_until_sqs_has_moved_it(
     body: str, reason: str, runs: int
 ) -> None:
-    """Nothing is sent and nothing is acknowledged; its record says why, and it comes again at once."""
-    scene = Scene()
-    worker = scene.worker(raising(PermanentError("account closed")), queue_client=True)
+    """Nothing is sent or acknowledged. Its record gives the reason, and it becomes visible at once."""
+    scenario = Scenario()
+    worker = scenario.worker(raising(PermanentError("account closed")), queue_client=True)
     for receives in range(1, 6):
         worker.deliver(sqs_record("1", body, receives=receives), after=3 * receives)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["1"]] * 5
-    assert len(scene.runs) == runs
-    assert scene.sqs.calls == ["change_message_visibility_batch"] * 5
-    assert scene.sqs.visibilities["1"] <= 2
-    error = json.loads(scene.memory.items["1"]["error"])
-    assert (scene.status("1"), error["permanent"], reason in error["text"]) == ("FAILED", True, True)
+    assert len(scenario.runs) == runs
+    assert scenario.sqs.calls == ["change_message_visibility_batch"] * 5
+    assert scenario.sqs.visibilities["1"] <= 2
+    error = json.loads(scenario.memory.items["1"]["error"])
+    assert (scenario.status("1"), error["permanent"], reason in error["text"]) == ("FAILED", True, True)
 
 
 def test_nothing_is_dead_lettered_before_the_failure_is_recorded_nor_after_a_lost_claim() -> None:
-    """Whoever took the claim over decides what becomes of the message."""
-    scene = Scene()
+    """The worker that took over the claim decides what happens to the message."""
+    scenario = Scenario()
 
     def slow(body: dict) -> None:
-        scene.world.sleep(8)
+        scenario.world.sleep(8)
         raise PermanentError("no")
 
-    zombie = scene.worker(slow, dead_letter_queue=DEAD_LETTERS)
+    zombie = scenario.worker(slow, dead_letter_queue=DEAD_LETTERS)
     zombie.deliver(*batch(1), seconds=20)
-    scene.dead.add("w0")
-    taker = scene.worker(returning(1), skew_seconds=60)
+    scenario.dead.add("w0")
+    taker = scenario.worker(returning(1), skew_seconds=60)
     taker.deliver(*batch(1, receives=2), after=5)
 
-    scene.run()
+    scenario.run()
 
     assert (zombie.answers, taker.answers) == ([[]], [[]])
-    assert scene.sqs.sent == []
-    assert scene.status("0") == "COMPLETED"
+    assert scenario.sqs.sent == []
+    assert scenario.status("0") == "COMPLETED"
 
 
 def test_a_failure_that_could_not_be_recorded_is_not_dead_lettered() -> None:
-    """Else its record would stay a claim, and the message would be gone."""
-    scene = Scene()
-    worker = scene.worker(raising(PermanentError("no")), dead_letter_queue=DEAD_LETTERS)
+    """Otherwise its record would stay a claim while the message is gone."""
+    scenario = Scenario()
+    worker = scenario.worker(raising(PermanentError("no")), dead_letter_queue=DEAD_LETTERS)
     worker.deliver(*batch(1), seconds=5)
-    scene.world.spawn(partial(scene.store.down, "replace", "read"), after=0.003)
+    scenario.world.spawn(partial(scenario.store.down, "replace", "read"), after=0.003)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["0"]]
-    assert scene.sqs.sent == []
+    assert scenario.sqs.sent == []
 
 
 @pytest.mark.parametrize("full", ["attributes", "bytes"])
 def test_a_message_without_room_for_a_reason_stays_where_it_is(full: str) -> None:
-    """SQS takes ten attributes and 1 MiB."""
-    scene = Scene()
+    """SQS allows ten attributes and 1 MiB."""
+    scenario = Scenario()
     attributes = {f"a{n}": {"stringValue": "v", "dataType": "String"} for n in range(10 if full == "attributes" else 0)}
     body = json.dumps("x" * (1024 * 1024 - 2)) if full == "bytes" else '"x"'
 
     def handle(body: str) -> None:
         raise PermanentError("no")
 
-    worker = scene.worker(handle, dead_letter_queue=DEAD_LETTERS)
+    worker = scenario.worker(handle, dead_letter_queue=DEAD_LETTERS)
     worker.deliver(sqs_record("1", body, attributes=attributes))
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["1"]]
-    assert scene.sqs.sent == []
+    assert scenario.sqs.sent == []
 
 
 def test_thousands_of_dead_letters_and_visibilities_never_take_thousands_of_threads() -> None:
-    """Each is a blocking call; Lambda has a thousand threads."""
-    scene = Scene()
-    worker = scene.worker(raising(PermanentError("no")), dead_letter_queue=DEAD_LETTERS, concurrency=50)
-    peak = Peak(scene)
+    """Each is a blocking call, and Lambda allows about a thousand threads."""
+    scenario = Scenario()
+    worker = scenario.worker(raising(PermanentError("no")), dead_letter_queue=DEAD_LETTERS, concurrency=50)
+    peak = Peak(scenario)
     worker.deliver(*batch(1000), seconds=60)
-    scene.run()
+    scenario.run()
     assert worker.answers == [[]]
     assert peak.most < 100
 
-    scene.store.down()
+    scenario.store.down()
     worker.deliver(*batch(2000, receives=2), seconds=60)
-    scene.run()
+    scenario.run()
     assert len(worker.answers[1]) == 2000
     assert peak.most < 100
 
 
 class Peak:
-    """Counts how many calls of the queue client are under way at once."""
+    """Counts the most calls of the SQS client that are under way at once."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scenario: Scenario) -> None:
         self.most = self.now = 0
-        arrive = scene.sqs._arrive
+        arrive = scenario.sqs._arrive
 
         def counted(name: str) -> None:
             self.now += 1
@@ -621,154 +621,154 @@ class Peak:
             finally:
                 self.now -= 1
 
-        scene.sqs._arrive = counted  # type: ignore[method-assign]
+        scenario.sqs._arrive = counted  # type: ignore[method-assign]
 
 
 # Visibilities.
 
 
 def test_a_failed_message_comes_again_after_an_exponential_backoff_with_full_jitter() -> None:
-    """At least a second, at most doubled at each receive, never past the longest."""
+    """At least a second, at most doubled at each receive, and never above the maximum."""
     for receives, bound in [(1, 4), (2, 8), (3, 16), (6, 128), (9, 900), (1000, 900)]:
-        scene = Scene(seed=receives)
-        worker = scene.worker(raising(RuntimeError()), queue_client=True)
+        scenario = Scenario(seed=receives)
+        worker = scenario.worker(raising(RuntimeError()), queue_client=True)
         worker.deliver(*batch(200, receives=receives))
-        scene.run()
-        seconds = scene.sqs.visibilities.values()
+        scenario.run()
+        seconds = scenario.sqs.visibilities.values()
         assert len(seconds) == 200
         assert min(seconds) >= 1
         assert bound * 0.9 < max(seconds) <= bound
-        assert scene.sqs.calls == ["change_message_visibility_batch"] * 20
+        assert scenario.sqs.calls == ["change_message_visibility_batch"] * 20
 
 
 def test_a_backoff_never_asks_for_more_than_the_twelve_hours_that_sqs_counts_from_the_receive() -> None:
-    """However long a user lets it grow: a batching window and an invocation may already be gone."""
-    scene = Scene()
-    worker = scene.worker(
+    """However large its maximum: a batching window and an invocation may already have passed."""
+    scenario = Scenario()
+    worker = scenario.worker(
         raising(RuntimeError()), queue_client=True, backoff=Backoff(first_seconds=1e6, longest_seconds=1e9)
     )
     worker.deliver(*batch(300, receives=40))
 
-    scene.run()
+    scenario.run()
 
-    assert 40_000 < max(scene.sqs.visibilities.values()) <= 12 * 3600 - 20 * 60
+    assert 40_000 < max(scenario.sqs.visibilities.values()) <= 12 * 3600 - 20 * 60
 
 
-def test_a_message_in_progress_elsewhere_is_not_seen_again_before_the_lease_has_ended() -> None:
-    """Waiting must not burn receives."""
-    scene = Scene()
+def test_a_message_in_progress_elsewhere_is_not_visible_before_the_lease_has_ended() -> None:
+    """Waiting must not use up receives."""
+    scenario = Scenario()
 
     def slow(body: dict) -> None:
-        scene.world.sleep(25)
+        scenario.world.sleep(25)
 
-    scene.worker(slow).deliver(*batch(1))
-    worker = scene.worker(slow, queue_client=True)
+    scenario.worker(slow).deliver(*batch(1))
+    worker = scenario.worker(slow, queue_client=True)
     worker.deliver(*batch(1, receives=2), after=10)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["0"]]
-    assert 30 + 3 - 10 <= scene.sqs.visibilities["0"] <= 30 + 3 - 10 + 2
+    assert 30 + 3 - 10 <= scenario.sqs.visibilities["0"] <= 30 + 3 - 10 + 2
 
 
 @pytest.mark.scenario("S70", mutant="what was not started backs off")
 def test_what_was_not_started_is_visible_again_almost_at_once() -> None:
     """With jitter."""
-    scene = Scene()
+    scenario = Scenario()
 
     def slow(body: dict) -> None:
-        scene.world.sleep(2)
+        scenario.world.sleep(2)
 
-    worker = scene.worker(slow, queue_client=True)
+    worker = scenario.worker(slow, queue_client=True)
     worker.deliver(*batch(100, receives=4), seconds=4)
 
-    scene.run()
+    scenario.run()
 
-    assert len(scene.sqs.visibilities) == 99
-    assert set(scene.sqs.visibilities.values()) == {0, 1, 2}
+    assert len(scenario.sqs.visibilities) == 99
+    assert set(scenario.sqs.visibilities.values()) == {0, 1, 2}
 
 
 @pytest.mark.parametrize("trouble", ["denied", "slow", "absurd"])
 def test_visibilities_never_alter_the_answer(trouble: str) -> None:
-    """Best effort, and bounded to a second."""
-    scene = Scene()
-    worker = scene.worker(raising(RuntimeError()), queue_client=True)
+    """They are best effort, and bounded to a second."""
+    scenario = Scenario()
+    worker = scenario.worker(raising(RuntimeError()), queue_client=True)
     if trouble == "denied":
-        scene.sqs.deny.add("change_message_visibility_batch")
+        scenario.sqs.deny.add("change_message_visibility_batch")
     elif trouble == "slow":
-        scene.sqs.round_trip_seconds = 100
+        scenario.sqs.round_trip_seconds = 100
     else:
-        scene.sqs.change_message_visibility_batch = None  # type: ignore[assignment,method-assign]
+        scenario.sqs.change_message_visibility_batch = None  # type: ignore[assignment,method-assign]
     worker.deliver(*batch(200))
 
-    scene.run()
+    scenario.run()
 
     assert len(worker.answers[0]) == 200
 
 
 def test_slow_visibilities_hold_the_answer_up_for_a_second_at_most() -> None:
-    """And for no more than half of what is left."""
+    """And for at most half of the time left."""
     for seconds, most in [(30, 1.1), (1.5, 0.8)]:
-        scene = Scene()
-        scene.sqs.round_trip_seconds = 100
+        scenario = Scenario()
+        scenario.sqs.round_trip_seconds = 100
         answered: list[float] = []
-        worker = scene.worker(raising(RuntimeError()), queue_client=True)
+        worker = scenario.worker(raising(RuntimeError()), queue_client=True)
         handler = worker.handler
-        worker.handler = lambda event, context, handler=handler, scene=scene, answered=answered: (
+        worker.handler = lambda event, context, handler=handler, scenario=scenario, answered=answered: (
             handler(event, context),
-            answered.append(scene.world.now),
+            answered.append(scenario.world.now),
         )[0]
         worker.deliver(*batch(1), seconds=seconds)
-        scene.run()
+        scenario.run()
         assert answered[0] < most
 
 
 def test_without_a_queue_client_visibilities_are_left_alone() -> None:
-    """Then the queue's own visibility timeout holds."""
-    scene = Scene()
-    worker = scene.worker(raising(RuntimeError()))
+    """The queue's own visibility timeout applies."""
+    scenario = Scenario()
+    worker = scenario.worker(raising(RuntimeError()))
     worker.deliver(*batch(1))
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["0"]]
-    assert scene.sqs.calls == []
+    assert scenario.sqs.calls == []
 
 
 def test_a_record_without_a_receipt_handle_gets_no_visibility() -> None:
     """A recorded event may lack it."""
-    scene = Scene()
-    worker = scene.worker(raising(RuntimeError()), queue_client=True)
+    scenario = Scenario()
+    worker = scenario.worker(raising(RuntimeError()), queue_client=True)
     bare = sqs_record("1")
     del bare["receiptHandle"]
     worker.deliver(bare)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["1"]]
-    assert scene.sqs.calls == []
+    assert scenario.sqs.calls == []
 
 
 # How many requests it takes.
 
 
 def requests(count: int, receives: int = 1, before: int = 0) -> dict[str, int]:
-    scene = Scene()
-    worker = scene.worker(returning(1))
+    scenario = Scenario()
+    worker = scenario.worker(returning(1))
     if before:
         worker.deliver(*batch(before))
-        scene.run()
-        scene.requests()
+        scenario.run()
+        scenario.requests()
     worker.deliver(*batch(count, receives=receives), after=1)
-    scene.run()
+    scenario.run()
     assert worker.answers[-1] == []
-    names = [name for name, _ in scene.requests()]
+    names = [name for name, _ in scenario.requests()]
     return {name: names.count(name) for name in names}
 
 
 @pytest.mark.parametrize("count", [1, 2, 10, 24, 25, 26, 50, 75, 100, 250, 1000])
 def test_fresh_messages_cost_one_claim_and_one_completion_a_chunk(count: int) -> None:
-    """25 records a request, and nothing else."""
+    """25 records a request, and no other requests."""
     chunks = -(-count // 25)
 
     assert requests(count) == {"insert": chunks, "replace": chunks}
@@ -776,75 +776,75 @@ def test_fresh_messages_cost_one_claim_and_one_completion_a_chunk(count: int) ->
 
 @pytest.mark.parametrize("count", [1, 10, 99, 100, 101, 500])
 def test_duplicates_of_completed_messages_cost_one_read_a_hundred_and_no_write(count: int) -> None:
-    """What has been received before is looked at first."""
+    """A message that was received before is read first."""
     assert requests(count, receives=2, before=count) == {"read": -(-count // 100)}
 
 
 def test_what_was_received_before_and_never_claimed_costs_a_read_and_an_insert() -> None:
-    """For example after a time-out of somebody who claimed nothing."""
+    """For example after the time-out of an invocation that claimed nothing."""
     assert requests(25, receives=2) == {"read": 1, "insert": 1, "replace": 1}
 
 
 @pytest.mark.scenario("S53", mutant="a request takes five statements")
 def test_a_batch_of_ten_thousand_is_done_in_linear_requests_and_time() -> None:
-    """At 5 ms a round trip, in the time of four hundred of them."""
-    scene = Scene()
-    worker = scene.worker(returning(1))
+    """With 5 ms a round trip, it takes the time of four hundred of them."""
+    scenario = Scenario()
+    worker = scenario.worker(returning(1))
     worker.deliver(*batch(10_000), seconds=60)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [[]]
-    assert len(scene.requests()) == 800
-    assert scene.world.now < 400 * 0.005 + 0.1
+    assert len(scenario.requests()) == 800
+    assert scenario.world.now < 400 * 0.005 + 0.1
 
 
 def test_handlers_overlap_up_to_the_concurrency_and_never_more() -> None:
-    """Claims and settles overlap with them."""
-    scene = Scene()
+    """Claims and settlements overlap with them."""
+    scenario = Scenario()
 
     def slow(body: dict) -> None:
-        scene.world.sleep(1)
+        scenario.world.sleep(1)
 
-    worker = scene.worker(slow, concurrency=8)
+    worker = scenario.worker(slow, concurrency=8)
     worker.deliver(*batch(40))
 
-    scene.run()
+    scenario.run()
 
-    starts = [run.started for run in scene.runs]
-    assert max(sum(run.started <= at < run.ended for run in scene.runs) for at in starts) == 8
-    assert scene.world.now == pytest.approx(5, abs=0.1)
+    starts = [run.started for run in scenario.runs]
+    assert max(sum(run.started <= at < run.ended for run in scenario.runs) for at in starts) == 8
+    assert scenario.world.now == pytest.approx(5, abs=0.1)
 
 
 def test_what_becomes_ready_later_gets_lanes_of_its_own() -> None:
-    """The first chunk of claims is throttled once: its handlers run beside those of the second all the same."""
-    scene = Scene()
+    """The first chunk of claims is throttled once; its handlers still run beside those of the second."""
+    scenario = Scenario()
 
     def slow(body: dict) -> None:
-        scene.world.sleep(1)
+        scenario.world.sleep(1)
 
-    scene.store.next("insert", throttled)
-    worker = scene.worker(slow, concurrency=50)
+    scenario.store.next("insert", throttled)
+    worker = scenario.worker(slow, concurrency=50)
     worker.deliver(*batch(50))
 
-    scene.run()
+    scenario.run()
 
-    assert scene.world.now < 1.2
+    assert scenario.world.now < 1.2
 
 
 @pytest.mark.scenario("S25", mutant="a settlement waits until its request is full")
 def test_a_finished_handler_is_recorded_within_two_milliseconds_and_a_round_trip() -> None:
-    """Nothing waits for the batch to end."""
-    scene = Scene()
+    """It does not wait for the end of the batch."""
+    scenario = Scenario()
 
     def slow(body: dict) -> None:
-        scene.world.sleep(1)
+        scenario.world.sleep(1)
 
-    worker = scene.worker(slow)
+    worker = scenario.worker(slow)
     worker.deliver(*batch(3))
     seen: list[str | None] = []
-    scene.world.spawn(lambda: seen.append(scene.status("0")), after=0.005 + 1 + 0.002 + 0.0026)
+    scenario.world.spawn(lambda: seen.append(scenario.status("0")), after=0.005 + 1 + 0.002 + 0.0026)
 
-    scene.run()
+    scenario.run()
 
     assert seen == ["COMPLETED"]

@@ -1,4 +1,4 @@
-"""Messages of one group on a FIFO queue take effect in their order, or come again in it."""
+"""Messages of a FIFO group take effect in order, or are delivered again in order."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from idempotent_receiver import Message, PermanentError, body_field
 from tests.simulation.faults import works
-from tests.simulation.scene import DEAD_LETTERS, Scene
-from tests.simulation.world import FIFO, sqs_record
+from tests.simulation.scenario import Scenario
+from tests.simulation.world import DEAD_LETTERS, FIFO, sqs_record
 
 DEAD_LETTERS_FIFO = DEAD_LETTERS + ".fifo"
 
@@ -19,10 +19,10 @@ record = partial(sqs_record, queue=FIFO)
 
 
 def failing(
-    scene: Scene, *ids: str, seconds: float = 0.0, error: type[Exception] = RuntimeError
+    scenario: Scenario, *ids: str, seconds: float = 0.0, error: type[Exception] = RuntimeError
 ) -> Callable[..., None]:
     def handle(body: dict, message: Message) -> None:
-        scene.world.sleep(seconds)
+        scenario.world.sleep(seconds)
         if message.id in ids:
             raise error
 
@@ -36,185 +36,185 @@ def groups(**sizes: int) -> list[dict[str, object]]:
 
 @pytest.mark.scenario("S56", mutant="a claimed message runs although its group has stopped")
 def test_a_group_stops_at_its_failure_and_other_groups_go_on() -> None:
-    """The second of five fails: it and the three behind it come again, unrun; the other group is done."""
-    scene = Scene()
-    worker = scene.worker(failing(scene, "g2"))
+    """The second of five fails: it and the three behind it are delivered again; the other group is completed."""
+    scenario = Scenario()
+    worker = scenario.worker(failing(scenario, "g2"))
     worker.deliver(*groups(g=5, h=2))
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["g2", "g3", "g4", "g5"]]
-    assert sorted(scene.keys_run) == ["g1", "g2", "h1", "h2"]
-    assert scene.live_claims() == []
+    assert sorted(scenario.keys_run) == ["g1", "g2", "h1", "h2"]
+    assert scenario.live_claims() == []
 
 
 @pytest.mark.parametrize("concurrency", [1, 2, 5, 10])
 def test_within_a_group_nothing_ever_overlaps_and_the_order_holds(concurrency: int) -> None:
-    """However many may run at once; other groups run beside."""
-    scene = Scene()
-    worker = scene.worker(failing(scene, seconds=1), concurrency=concurrency)
+    """Whatever the concurrency; other groups run alongside."""
+    scenario = Scenario()
+    worker = scenario.worker(failing(scenario, seconds=1), concurrency=concurrency)
     worker.deliver(*groups(g=4, h=3, i=3))
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [[]]
     for group in "ghi":
-        runs = [run for run in scene.runs if run.key[0] == group]
+        runs = [run for run in scenario.runs if run.key[0] == group]
         assert [run.key for run in runs] == sorted(run.key for run in runs)
         assert all(run.ended <= following.started for run, following in itertools.pairwise(runs))
-    assert scene.world.now == pytest.approx({1: 10, 2: 6, 5: 4, 10: 4}[concurrency], abs=1.1)
+    assert scenario.world.now == pytest.approx({1: 10, 2: 6, 5: 4, 10: 4}[concurrency], abs=1.1)
 
 
 def test_the_next_of_a_group_starts_only_when_the_one_before_is_recorded() -> None:
-    """A handler that has returned is not done yet: its completion could still fail."""
-    scene = Scene()
-    scene.store.half = 0.5
-    worker = scene.worker(failing(scene))
+    """A message whose handler has returned is not done yet: its completion could still fail."""
+    scenario = Scenario()
+    scenario.store.half = 0.5
+    worker = scenario.worker(failing(scenario))
     worker.deliver(*groups(g=2))
 
-    scene.run()
+    scenario.run()
 
-    assert scene.runs[1].started >= scene.runs[0].ended + 1.0
+    assert scenario.runs[1].started >= scenario.runs[0].ended + 1.0
 
 
 def test_a_group_whose_completion_was_refused_stops() -> None:
-    """What ran and could not be recorded is a failure too, and what follows must not overtake it."""
-    scene = Scene()
-    worker = scene.worker(failing(scene, seconds=1))
+    """A run that cannot be recorded is a failure too, and later messages must not overtake it."""
+    scenario = Scenario()
+    worker = scenario.worker(failing(scenario, seconds=1))
     worker.deliver(*groups(g=3), seconds=10)
-    scene.world.spawn(partial(scene.store.down, "replace", "read"), after=0.5)
+    scenario.world.spawn(partial(scenario.store.down, "replace", "read"), after=0.5)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["g1", "g2", "g3"]]
-    assert scene.keys_run == ["g1"]
+    assert scenario.keys_run == ["g1"]
 
 
 @pytest.mark.scenario("S57", mutant="behind a failure what is done comes again")
 @pytest.mark.parametrize("known", ["before", "after"])
 def test_a_duplicate_of_a_completed_message_behind_a_failure_is_acknowledged(known: str) -> None:
-    """It is done already, so nothing is overtaken; be that known before the failure, or by an answer after it."""
-    scene = Scene()
-    scene.worker(failing(scene)).deliver(*groups(g=1))
-    scene.run()
+    """It is already done, so it overtakes nothing, whether this is known before the failure or only afterwards."""
+    scenario = Scenario()
+    scenario.worker(failing(scenario)).deliver(*groups(g=1))
+    scenario.run()
     between = [] if known == "before" else groups(h=24)
     duplicate = record("g1", group="g", receives=2 if known == "before" else 1)
-    worker = scene.worker(failing(scene, "g2"))
-    scene.store.next("insert", works, lambda call: [scene.world.sleep(1), call.act()][1])
+    worker = scenario.worker(failing(scenario, "g2"))
+    scenario.store.next("insert", works, lambda call: [scenario.world.sleep(1), call.act()][1])
     worker.deliver(record("g2", group="g"), *between, duplicate, record("g3", group="g"))
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["g2", "g3"]]
-    assert [key for key in scene.keys_run if key.startswith("g")] == ["g1", "g2"]
+    assert [key for key in scenario.keys_run if key.startswith("g")] == ["g1", "g2"]
 
 
 def test_a_message_in_progress_elsewhere_stops_its_group() -> None:
-    """Somebody else is at it, and nobody knows how that ends."""
-    scene = Scene()
-    other = scene.worker(failing(scene, seconds=20))
+    """Another worker runs it, and its outcome is not known yet."""
+    scenario = Scenario()
+    other = scenario.worker(failing(scenario, seconds=20))
     other.deliver(*groups(g=1))
-    worker = scene.worker(failing(scene))
+    worker = scenario.worker(failing(scenario))
     worker.deliver(*groups(g=3, h=1), after=1)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["g1", "g2", "g3"]]
-    assert sorted(scene.keys_run) == ["g1", "h1"]
+    assert sorted(scenario.keys_run) == ["g1", "h1"]
 
 
 def test_what_was_claimed_ahead_behind_a_failure_is_released_at_once() -> None:
-    """Not at the deadline: the group comes again soon."""
-    scene = Scene()
-    worker = scene.worker(failing(scene, "g1"))
+    """Not only at the deadline: the group is delivered again soon."""
+    scenario = Scenario()
+    worker = scenario.worker(failing(scenario, "g1"))
     worker.deliver(*groups(g=3))
-    scene.run()
+    scenario.run()
     assert worker.answers == [["g1", "g2", "g3"]]
-    assert scene.live_claims() == []
+    assert scenario.live_claims() == []
 
-    again = scene.worker(failing(scene))
+    again = scenario.worker(failing(scenario))
     again.deliver(*[record(f"g{n}", group="g", receives=2) for n in (1, 2, 3)])
-    scene.run()
+    scenario.run()
 
     assert again.answers == [[]]
-    assert [(run.key, run.attempt) for run in scene.runs] == [("g1", 1), ("g1", 2), ("g2", 1), ("g3", 1)]
+    assert [(run.key, run.attempt) for run in scenario.runs] == [("g1", 1), ("g1", 2), ("g2", 1), ("g3", 1)]
 
 
-def test_a_failed_group_has_one_visibility_so_that_it_comes_again_in_order() -> None:
-    """Its first failure's; other groups have their own."""
-    scene = Scene()
-    worker = scene.worker(failing(scene, "g2", "h1"), queue_client=True)
+def test_a_failed_group_has_one_visibility_so_that_it_is_delivered_again_in_order() -> None:
+    """It is that of its first failure; other groups have their own."""
+    scenario = Scenario()
+    worker = scenario.worker(failing(scenario, "g2", "h1"), queue_client=True)
     worker.deliver(*[record(f"{g}{n}", group=g, receives=3) for g in "gh" for n in (1, 2, 3)])
 
-    scene.run()
+    scenario.run()
 
-    assert set(scene.sqs.visibilities) == {"g2", "g3", "h1", "h2", "h3"}
-    assert len({scene.sqs.visibilities[id] for id in ("g2", "g3")}) == 1
-    assert len({scene.sqs.visibilities[id] for id in ("h1", "h2", "h3")}) == 1
+    assert set(scenario.sqs.visibilities) == {"g2", "g3", "h1", "h2", "h3"}
+    assert len({scenario.sqs.visibilities[id] for id in ("g2", "g3")}) == 1
+    assert len({scenario.sqs.visibilities[id] for id in ("h1", "h2", "h3")}) == 1
 
 
 def test_a_confirmed_dead_letter_does_not_block_its_group() -> None:
-    """What failed for good is out of the way."""
-    scene = Scene()
-    worker = scene.worker(failing(scene, "g2", error=PermanentError), dead_letter_queue=DEAD_LETTERS_FIFO)
+    """The message that failed for good has left the queue."""
+    scenario = Scenario()
+    worker = scenario.worker(failing(scenario, "g2", error=PermanentError), dead_letter_queue=DEAD_LETTERS_FIFO)
     worker.deliver(*groups(g=3))
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [[]]
-    assert scene.keys_run == ["g1", "g2", "g3"]
-    assert list(scene.dead_letters()) == ["g2"]
+    assert scenario.keys_run == ["g1", "g2", "g3"]
+    assert list(scenario.dead_letters()) == ["g2"]
 
 
 def test_an_unconfirmed_dead_letter_blocks_its_group() -> None:
-    """It is still in the queue, and comes again."""
-    scene = Scene()
-    scene.sqs.deny.add("send_message")
-    worker = scene.worker(failing(scene, "g2", error=PermanentError), dead_letter_queue=DEAD_LETTERS_FIFO)
+    """It is still in the queue, and is delivered again."""
+    scenario = Scenario()
+    scenario.sqs.deny.add("send_message")
+    worker = scenario.worker(failing(scenario, "g2", error=PermanentError), dead_letter_queue=DEAD_LETTERS_FIFO)
     worker.deliver(*groups(g=3))
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["g2", "g3"]]
-    assert scene.keys_run == ["g1", "g2"]
+    assert scenario.keys_run == ["g1", "g2"]
 
 
 @pytest.mark.scenario("S68", mutant="a deduplication id that a second send shares")
-def test_a_dead_letter_on_a_fifo_queue_is_not_swallowed_when_it_is_sent_again_within_five_minutes() -> None:
-    """Each send of ours has a deduplication id of its own: message and receive."""
-    scene = Scene()
-    worker = scene.worker(failing(scene, "g1", error=PermanentError), dead_letter_queue=DEAD_LETTERS_FIFO)
+def test_a_dead_letter_on_a_fifo_queue_is_not_dropped_when_it_is_sent_again_within_five_minutes() -> None:
+    """Each send has its own deduplication id, made of message and receive."""
+    scenario = Scenario()
+    worker = scenario.worker(failing(scenario, "g1", error=PermanentError), dead_letter_queue=DEAD_LETTERS_FIFO)
     worker.deliver(record("g1", group="g"))
     worker.deliver(record("g1", group="g", receives=2), after=60)
 
-    scene.run()
+    scenario.run()
 
-    assert [sent["MessageDeduplicationId"] for sent in scene.sqs.sent] == ["g1-1", "g1-2"]
-    assert [sent["MessageGroupId"] for sent in scene.sqs.sent] == ["g", "g"]
+    assert [sent["MessageDeduplicationId"] for sent in scenario.sqs.sent] == ["g1-1", "g1-2"]
+    assert [sent["MessageGroupId"] for sent in scenario.sqs.sent] == ["g", "g"]
 
 
 @pytest.mark.scenario("S67", mutant="whoever waits for another of its key is never told")
-def test_a_message_that_waits_for_another_of_its_key_occupies_no_worker() -> None:
-    """The second of one key waits in one group for the first in it, behind another group's: no deadlock."""
-    scene = Scene(namespace="n")
-    scene.keys_of = dict.fromkeys(("1", "3"), ("n#a",)) | {"2": ("n#b",)}
-    worker = scene.worker(failing(scene, seconds=0.1), key=body_field("k"), concurrency=1)
+def test_a_message_that_waits_for_another_of_its_key_occupies_no_thread() -> None:
+    """With one thread, the second message of a key waits behind another group's message: no deadlock."""
+    scenario = Scenario(namespace="n")
+    scenario.keys_of = dict.fromkeys(("1", "3"), ("n#a",)) | {"2": ("n#b",)}
+    worker = scenario.worker(failing(scenario, seconds=0.1), key=body_field("k"), concurrency=1)
     worker.deliver(
         record("1", '{"k":"a"}', group="g1"), record("2", '{"k":"b"}', group="g2"), record("3", '{"k":"a"}', group="g1")
     )
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [[]]
-    assert scene.keys_run == ["a", "b"]
-    assert scene.world.now < 1
+    assert scenario.keys_run == ["a", "b"]
+    assert scenario.world.now < 1
 
 
 def test_keys_that_cross_between_groups_do_not_lock_each_other() -> None:
-    """Everybody waits only for earlier ones."""
-    scene = Scene(namespace="n")
-    scene.keys_of = dict.fromkeys("1234", ("n#a", "n#b"))
-    worker = scene.worker(failing(scene, seconds=0.1), key=body_field("k"), concurrency=4)
+    """Each message waits only for earlier ones."""
+    scenario = Scenario(namespace="n")
+    scenario.keys_of = dict.fromkeys("1234", ("n#a", "n#b"))
+    worker = scenario.worker(failing(scenario, seconds=0.1), key=body_field("k"), concurrency=4)
     worker.deliver(
         record("1", '{"k":"a"}', group="g"),
         record("2", '{"k":"b"}', group="h"),
@@ -222,85 +222,85 @@ def test_keys_that_cross_between_groups_do_not_lock_each_other() -> None:
         record("4", '{"k":"a"}', group="h"),
     )
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [[]]
-    assert sorted(scene.keys_run) == ["a", "b"]
-    assert scene.world.now < 1
+    assert sorted(scenario.keys_run) == ["a", "b"]
+    assert scenario.world.now < 1
 
 
 def test_messages_without_a_usable_key_fail_one_after_another_without_waiting_for_anything() -> None:
-    """No request is under way that could wake the receiver, and yet it does not sleep until the deadline."""
-    scene = Scene(namespace="n")
-    worker = scene.worker(failing(scene), key=body_field("k"))
+    """No request is under way to wake the receiver, but it does not sleep until the deadline."""
+    scenario = Scenario(namespace="n")
+    worker = scenario.worker(failing(scenario), key=body_field("k"))
     worker.deliver(*groups(g=3), seconds=30)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["g1", "g2", "g3"]]
-    assert scene.world.now < 0.1
+    assert scenario.world.now < 0.1
 
 
-def test_a_message_without_a_usable_key_waits_for_its_turn_before_it_is_dead_lettered() -> None:
-    """And goes, as it blocks nobody."""
-    scene = Scene(namespace="n")
-    scene.keys_of = {"1": ("n#a",), "3": ("n#c",)}
-    worker = scene.worker(failing(scene, seconds=1), key=body_field("k"), dead_letter_queue=DEAD_LETTERS_FIFO)
+def test_a_message_without_a_usable_key_waits_for_those_before_it_before_it_is_dead_lettered() -> None:
+    """Then it is dead-lettered, so it blocks nobody."""
+    scenario = Scenario(namespace="n")
+    scenario.keys_of = {"1": ("n#a",), "3": ("n#c",)}
+    worker = scenario.worker(failing(scenario, seconds=1), key=body_field("k"), dead_letter_queue=DEAD_LETTERS_FIFO)
     worker.deliver(
         record("1", '{"k":"a"}', group="g"), record("2", "{}", group="g"), record("3", '{"k":"c"}', group="g")
     )
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [[]]
-    assert scene.keys_run == ["a", "c"]
-    assert list(scene.dead_letters()) == ["2"]
+    assert scenario.keys_run == ["a", "c"]
+    assert list(scenario.dead_letters()) == ["2"]
 
 
 def test_redelivered_messages_keep_their_place_among_fresh_ones() -> None:
-    """What is read first is still claimed in the batch's order, however much is claimed ahead."""
-    scene = Scene()
-    worker = scene.worker(failing(scene))
+    """They are read first, but claimed in the batch's order, however far claims run ahead."""
+    scenario = Scenario()
+    worker = scenario.worker(failing(scenario))
     worker.deliver(record("g0", group="g", receives=2), *[record(f"g{n}", group="g") for n in range(1, 80)])
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [[]]
-    assert scene.keys_run == [f"g{n}" for n in range(80)]
+    assert scenario.keys_run == [f"g{n}" for n in range(80)]
 
 
 def test_a_group_that_the_deadline_cuts_comes_again_from_there() -> None:
-    """In order, with nothing overtaken."""
-    scene = Scene()
-    worker = scene.worker(failing(scene, seconds=2), concurrency=2)
+    """The rest is delivered again in order, and nothing is overtaken."""
+    scenario = Scenario()
+    worker = scenario.worker(failing(scenario, seconds=2), concurrency=2)
     worker.deliver(*groups(g=4), seconds=7)
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["g3", "g4"]]
-    assert scene.keys_run == ["g1", "g2"]
+    assert scenario.keys_run == ["g1", "g2"]
 
 
 def test_a_group_id_on_a_standard_queue_orders_nothing() -> None:
-    """There it serves SQS's fairness: a failure is that message's alone."""
-    scene = Scene()
-    worker = scene.worker(failing(scene, "1"), queue_client=True)
+    """There it only serves SQS's fair queues: a failure concerns that message alone."""
+    scenario = Scenario()
+    worker = scenario.worker(failing(scenario, "1"), queue_client=True)
     worker.deliver(*[sqs_record(str(n), group="tenant") for n in range(4)])
 
-    scene.run()
+    scenario.run()
 
     assert worker.answers == [["1"]]
-    assert len(scene.keys_run) == 4
+    assert len(scenario.keys_run) == 4
 
 
 def test_thousands_of_messages_behind_a_failure_are_answered_without_delay() -> None:
-    """Only what was claimed ahead has to be released."""
-    scene = Scene()
-    worker = scene.worker(failing(scene, "g1"))
+    """Only the claims that ran ahead must be released."""
+    scenario = Scenario()
+    worker = scenario.worker(failing(scenario, "g1"))
     worker.deliver(*groups(g=3000))
 
-    scene.run()
+    scenario.run()
 
     assert len(worker.answers[0]) == 3000
-    assert scene.world.now < 0.2
-    assert scene.live_claims() == []
+    assert scenario.world.now < 0.2
+    assert scenario.live_claims() == []

@@ -1,6 +1,6 @@
-"""Batches, faults and crashes as a seed has them; the scene's rules hold, and in the end everything took effect once.
+"""Random batches, faults and crashes, by seed: the scenario's rules hold, and everything takes effect once.
 
-`SEED=7 pytest tests/simulation/test_scenarios_random.py` plays one seed alone.
+`SEED=7 pytest tests/simulation/test_scenarios_random.py` runs one seed alone.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pytest
 
 from idempotent_receiver import Message, PermanentError, Transaction, body_field
 from tests.simulation import faults
-from tests.simulation.scene import DEAD_LETTERS, Scene
-from tests.simulation.world import FIFO, QUEUE, sqs_record
+from tests.simulation.scenario import Scenario
+from tests.simulation.world import DEAD_LETTERS, FIFO, QUEUE, sqs_record
 
 SEEDS = [int(os.environ["SEED"])] if "SEED" in os.environ else range(100)
 
@@ -39,13 +39,13 @@ FAULTS = [
 CALLS = ["insert", "read", "replace", "commit"]
 
 
-def entry_of(scene: Scene, id: str) -> int:
-    table = scene.memory.tables.get("Entries")
+def entry_of(scenario: Scenario, id: str) -> int:
+    table = scenario.memory.tables.get("Entries")
     return 0 if table is None else table.items.get((id,), {}).get("amount", 0)
 
 
-def posting(scene: Scene, random: Random) -> Callable[..., None]:
-    """A handler that adds to an entry, takes its time, and fails at times."""
+def posting(scenario: Scenario, random: Random) -> Callable[..., None]:
+    """A handler that adds to an entry, takes some time, and sometimes fails."""
 
     def handle(body: dict, message: Message, tx: Transaction) -> None:
         tx.update(
@@ -54,22 +54,22 @@ def posting(scene: Scene, random: Random) -> Callable[..., None]:
             UpdateExpression="ADD amount :one",
             ExpressionAttributeValues={":one": 1},
         )
-        scene.world.sleep(random.choice([0, 0, 0.1, 1, 3]))
+        scenario.world.sleep(random.choice([0, 0, 0.1, 1, 3]))
         if random.random() < 0.2:
             raise RuntimeError
 
     return handle
 
 
-def faultless(scene: Scene) -> Callable[..., None]:
-    return posting(scene, type("Calm", (Random,), {"random": lambda self: 1.0, "choice": lambda self, of: of[0]})())
+def faultless(scenario: Scenario) -> Callable[..., None]:
+    return posting(scenario, type("Calm", (Random,), {"random": lambda self: 1.0, "choice": lambda self, of: of[0]})())
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_happens_every_message_takes_effect_once(seed: int) -> None:
     """After the faults and one lease, one delivery without faults acknowledges everything."""
     random = Random(seed)
-    scene = Scene(seed=seed)
+    scenario = Scenario(seed=seed)
     queue = random.choice([QUEUE, FIFO])
     count = random.choice([1, 3, 10, 40])
     receives = dict.fromkeys(map(str, range(count)), 0)
@@ -81,57 +81,57 @@ def test_whatever_happens_every_message_takes_effect_once(seed: int) -> None:
 
     for number in range(random.randint(1, 6)):
         options = {"dead_letter_queue": DEAD_LETTERS} if queue == QUEUE else {"queue_client": True}
-        worker = scene.worker(posting(scene, random), concurrency=random.choice([1, 1, 4]), **options)
+        worker = scenario.worker(posting(scenario, random), concurrency=random.choice([1, 1, 4]), **options)
         seconds, after = random.choice([3, 6, 15]), number * random.choice([1, 5])
         worker.deliver(*random.sample(records(), count) if queue == QUEUE else records(), seconds=seconds, after=after)
-        scene.world.spawn(partial(scene.dead.add, worker.name), after=after + seconds)
+        scenario.world.spawn(partial(scenario.dead.add, worker.name), after=after + seconds)
         if random.random() < 0.4:
-            scene.world.spawn(partial(scene.kill, worker), after=after + random.random() * seconds)
+            scenario.world.spawn(partial(scenario.kill, worker), after=after + random.random() * seconds)
     for _ in range(random.randint(0, 12)):
-        scene.store.next(random.choice(CALLS), random.choice(FAULTS))
+        scenario.store.next(random.choice(CALLS), random.choice(FAULTS))
 
-    scene.run()
-    scene.store._faults.clear()
-    calm = scene.worker(faultless(scene))
+    scenario.run()
+    scenario.store._faults.clear()
+    calm = scenario.worker(faultless(scenario))
     calm.deliver(*records(), after=30)
-    scene.run()
+    scenario.run()
 
     assert calm.answers == [[]]
-    assert scene.sqs.sent == []
-    assert {id: entry_of(scene, id) for id in receives} == dict.fromkeys(receives, 1)
+    assert scenario.sqs.sent == []
+    assert {id: entry_of(scenario, id) for id in receives} == dict.fromkeys(receives, 1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_groups_and_keys_that_cross_at_random_keep_their_order_and_lock_nobody(seed: int) -> None:
-    """Few groups, few keys, few bodies, handlers that fail at times: answered at once, each group up to its failure."""
+    """Few groups, keys and bodies; handlers sometimes fail. Each group runs up to its failure, without delay."""
     random = Random(seed)
-    scene = Scene(namespace="n", seed=seed)
+    scenario = Scenario(namespace="n", seed=seed)
     count, keys = random.choice([2, 5, 10, 70]), random.choice(["ab", "abcdef", ascii_lowercase])
-    scene.keys_of = {str(place): tuple(f"n#{key}" for key in keys) for place in range(count)}
+    scenario.keys_of = {str(place): tuple(f"n#{key}" for key in keys) for place in range(count)}
     places = {place: (random.choice("gh"), random.choice(keys), random.choice([1, 1, 1, 2])) for place in range(count)}
     receives = random.choice([1, 2])
     started: list[int] = []
 
     def handle(body: dict, message: Message) -> None:
         started.append(int(message.id))
-        scene.world.sleep(random.choice([0, 0.01]))
+        scenario.world.sleep(random.choice([0, 0.01]))
         if random.random() < 0.15:
             raise random.choice([RuntimeError, PermanentError])
 
     options = {"dead_letter_queue": DEAD_LETTERS + ".fifo"} if random.random() < 0.5 else {}
-    worker = scene.worker(handle, key=body_field("k"), concurrency=random.choice([1, 3]), **options)
+    worker = scenario.worker(handle, key=body_field("k"), concurrency=random.choice([1, 3]), **options)
     for name in random.choices(CALLS[:3], k=random.choice([0, 0, 2])):
-        scene.store.next(name, random.choice(PASSING))
+        scenario.store.next(name, random.choice(PASSING))
     records = [
         sqs_record(str(place), json.dumps({"k": key, "v": value}), receives=receives, queue=FIFO, group=group)
         for place, (group, key, value) in places.items()
     ]
     worker.deliver(*records, seconds=60)
-    scene.run()
+    scenario.run()
 
     (failed,) = worker.answers
-    assert scene.world.now < 30
-    assert scene.live_claims() == []
+    assert scenario.world.now < 30
+    assert scenario.live_claims() == []
     for group in "gh":
         line = [place for place in places if places[place][0] == group]
         ran = [place for place in started if place in line]

@@ -1,6 +1,6 @@
-"""Random worlds by seed keep the invariants and settle; and planted bugs, or clocks too far off, make them fail.
+"""Random simulations keep the invariants and settle; planted bugs, or clocks too far apart, make them fail.
 
-`make simulate` plays as many seeds as you like.
+`make simulate` runs as many seeds as you like.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.mutants.catalogue import MUTANTS
 from tests.mutants.planting import ROOT, plant
 from tests.simulation.invariants import Violation
 from tests.simulation.simulate import again, main, played
-from tests.simulation.simulated import CLOCKS_OFF_SECONDS, Simulation
+from tests.simulation.simulation import CLOCKS_OFF_SECONDS, Simulation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 
 def test_two_thousand_worlds_keep_the_invariants_and_settle(capsys: pytest.CaptureFixture[str]) -> None:
-    """Four workers, eight messages, a queue that delivers again, and whatever a seed brings."""
+    """Four workers, eight messages, a queue that delivers again, and the faults of each seed."""
     assert main(["--seeds", "2000"]) == 0
 
     assert "2,000 seeds" in capsys.readouterr().out
 
 
-def test_worlds_in_which_claims_are_given_back_settle_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With chunks so small that a batch of ten has many, whatever goes wrong meanwhile."""
+def test_worlds_in_which_claims_are_released_settle_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With chunks of one message, so that a batch of ten has many chunks."""
     answers: list[object] = []
     released = Answers.released
 
@@ -52,26 +52,26 @@ def test_worlds_in_which_claims_are_given_back_settle_too(monkeypatch: pytest.Mo
 
 
 def test_a_seed_is_the_same_world_each_time() -> None:
-    """Told twice, it is the same story."""
+    """Two runs of a seed have the same trace."""
 
-    def story(seed: int) -> list[str]:
+    def trace(seed: int) -> list[str]:
         lines: list[str] = []
-        Simulation(seed, say=lines.append).run()
+        Simulation(seed, log=lines.append).run()
         return lines
 
-    assert story(12) == story(12)
-    assert story(12) != story(13)
+    assert trace(12) == trace(12)
+    assert trace(12) != trace(13)
 
 
 def test_clocks_further_apart_than_the_lease_margin_let_two_run_at_once() -> None:
-    """The condition of the promise is needed, and it is the lease margin that bounds it."""
+    """The promise needs its condition: clocks differ by less than the lease margin."""
     broken = set()
     for seed in range(200):
         simulation = Simulation(seed, clocks_off_seconds=15.0)
         try:
             simulation.run()
         except Violation:
-            broken |= {violation.rule for violation in simulation.watch.violations}
+            broken |= {violation.rule for violation in simulation.monitor.violations}
 
     assert "I1" in broken
 
@@ -89,8 +89,8 @@ def test_clocks_further_apart_than_the_lease_margin_let_two_run_at_once() -> Non
         ("the wall clock is not asked before a start", "I2", 1200),
     ],
 )
-def test_a_planted_bug_is_found_and_its_seed_plays_again(bug: str, rule: str, first: int, tmp_path: Path) -> None:
-    """With the one command that is printed beside it. `first`: a seed not long before one that finds it."""
+def test_a_planted_bug_is_found_and_its_seed_can_be_replayed(bug: str, rule: str, first: int, tmp_path: Path) -> None:
+    """With the printed command. `first` is a seed shortly before one that finds the bug."""
     (mutant,) = [mutant for mutant in MUTANTS if mutant.name == bug]
     environment = os.environ | {"PYTHONPATH": str(plant(mutant, tmp_path))}
 
@@ -106,16 +106,16 @@ def test_a_planted_bug_is_found_and_its_seed_plays_again(bug: str, rule: str, fi
     assert run(*command.split()[-2:])[-1] == told
 
 
-def test_a_seed_with_other_clocks_plays_again_with_them() -> None:
-    """The command says all that matters."""
+def test_a_seed_with_other_clocks_is_replayed_with_them() -> None:
+    """The printed command has all options that matter."""
     assert again(3, CLOCKS_OFF_SECONDS) == "python -m tests.simulation.simulate --seed 3"
     assert again(3, 15.0) == "python -m tests.simulation.simulate --seed 3 --clocks 15"
     assert again(3, CLOCKS_OFF_SECONDS, small=True) == "python -m tests.simulation.simulate --seed 3 --small"
-    tally, failures = played(0, 2, CLOCKS_OFF_SECONDS)
-    assert (tally.seeds, failures) == (2, [])
+    totals, failures = played(0, 2, CLOCKS_OFF_SECONDS)
+    assert (totals.seeds, failures) == (2, [])
 
 
 @pytest.mark.parametrize("seed", [153106, 163978])
-def test_what_an_invocation_has_left_under_way_contends_with_the_next(seed: int) -> None:
-    """A process that had frozen past its deadline answers, is invoked again, and only then its old release arrives."""
+def test_what_an_invocation_leaves_under_way_contends_with_the_next(seed: int) -> None:
+    """A process that was frozen past its deadline answers and is invoked again; only then its old release arrives."""
     Simulation(seed).run()

@@ -1,7 +1,7 @@
 """A world of virtual time in which the shipped code runs unmodified: greenlets instead of threads, one at a time.
 
-A job gives way to the others only where it asks for time: `World.sleep`, which a `SlowStore` calls around each store
-call. Nothing really sleeps, and what runs next follows from the seed alone.
+A job yields to the others only in `World.sleep`, which the simulated stores and clients call around each request.
+Nothing really sleeps, and the seed alone decides what runs next.
 """
 
 from __future__ import annotations
@@ -13,23 +13,38 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from greenlet import getcurrent, greenlet
+from greenlet import GreenletExit, getcurrent, greenlet
 
 from idempotent_receiver import sqs_consumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Sequence
 
-    from idempotent_receiver.protocol.record import Change, Record
-    from idempotent_receiver.protocol.store import RecordStore, TransactionalStore
+    from idempotent_receiver.protocol.store import RecordStore
 
 START_EPOCH_SECONDS = 1_800_000_000.0
 QUEUE = "arn:aws:sqs:us-east-1:123456789012:transfers"
 FIFO = QUEUE + ".fifo"
+DEAD_LETTERS = "https://sqs.us-east-1.amazonaws.com/123456789012/dead-letters"
+"""The URL of the dead-letter queue."""
+
+
+class Silent:
+    """A logger and metrics that record nothing."""
+
+    log_level = 100
+
+    def info(self, *arguments: object, **fields: object) -> None:
+        """Record nothing."""
+
+    debug = warning = error = append_keys = add_metric = flush_metrics = info
+
+
+SILENT: Any = Silent()
 
 
 class World:
-    """Virtual time, and the greenlets that wait in it."""
+    """Virtual time, and the jobs (greenlets) that wait in it."""
 
     def __init__(self, seed: int = 0) -> None:
         self.now = 0.0
@@ -38,36 +53,55 @@ class World:
         self._order = itertools.count()
         self._agenda: list[tuple[float, int, greenlet, int]] = []
         self._wakes: dict[greenlet, int] = {}
-        """The entry of the agenda that counts for each greenlet: an earlier one has been overtaken."""
+        """The agenda entry that counts for each greenlet; an earlier one is void."""
+        self._spawned: list[greenlet] = []
+        self._ended = False
 
     def spawn(self, job: Callable[[], object], after: float = 0.0) -> greenlet:
-        """Let a job start so much later."""
+        """Start a job after that many seconds."""
         new = greenlet(job, parent=self._hub)
+        self._spawned.append(new)
         self._wake(new, after)
         return new
 
     def sleep(self, seconds: float) -> None:
         """Let the calling job wait."""
+        if self._ended:
+            raise GreenletExit
         self._wake(getcurrent(), seconds)
         self._hub.switch()
 
     def wake(self, sleeper: greenlet) -> None:
-        """End a job's waiting now."""
+        """End a job's wait now."""
         self._wake(sleeper, 0.0)
 
     def delay(self, sleepers: Sequence[greenlet], seconds: float) -> None:
-        """Let these wait so much longer."""
+        """Let these jobs wait longer."""
         due = {sleeper: at for at, turn, sleeper, _ in self._agenda if self._wakes.get(sleeper) == turn}
         for sleeper in sleepers:
             if sleeper in due:
                 self._wake(sleeper, due[sleeper] - self.now + seconds)
 
     def kill(self, victim: greenlet) -> None:
-        """End a job where it stands, as a crash does: none of its code runs any more."""
+        """End a job where it stands, as a crash does: none of its code runs again."""
         self._wakes.pop(victim, None)
 
+    def stop(self) -> Any:
+        """Stop the calling job for good."""
+        if self._ended:
+            raise GreenletExit
+        self._hub.switch()
+        raise AssertionError("a dead job goes on")
+
+    def end(self) -> None:
+        """End every job where it stands."""
+        self._ended = True
+        for one in self._spawned:
+            while not one.dead:
+                one.throw(GreenletExit)
+
     def run(self) -> None:
-        """Until nobody waits for anything any more."""
+        """Run until no job is waiting."""
         while self._agenda:
             at, turn, sleeper, _ = heapq.heappop(self._agenda)
             if self._wakes.get(sleeper) != turn:
@@ -84,7 +118,7 @@ class World:
 
 @dataclass
 class WorldClock:
-    """One worker's clock: the wall clock may be off, and may step; in a suspended machine the other stands still."""
+    """One worker's clock. The wall clock may be off and may step; suspending the machine stops the monotonic one."""
 
     world: World
     skew_seconds: float = 0.0
@@ -131,7 +165,7 @@ class WorldExecutor:
     def step(self, timeout_seconds: float | None) -> None:
         if not self._finished:
             self._waiter = getcurrent()
-            # A microsecond at least: a time-out of a rounding error would not move the time at all.
+            # At least a microsecond: a shorter time-out, from a rounding error, would not advance the time.
             self.world.sleep(1e9 if timeout_seconds is None else max(1e-6, timeout_seconds))
             self._waiter = None
         finished, self._finished = self._finished, []
@@ -147,7 +181,7 @@ class WorldExecutor:
         return
 
     def kill(self) -> None:
-        """Crash: no job goes on."""
+        """Crash: stop all jobs."""
         for job in self.jobs:
             self.world.kill(job)
 
@@ -157,7 +191,7 @@ class WorldExecutor:
             self.world.wake(self._waiter)
 
     def _drive(self, coroutine: Coroutine[Any, Any, Any]) -> object:
-        """Run a coroutine that awaits nothing but `nap`."""
+        """Run a coroutine that awaits only `nap`."""
         try:
             seconds = coroutine.send(None)
             while True:
@@ -174,7 +208,7 @@ class WorldExecutor:
 
 
 class nap:  # noqa: N801  # reads like a function: `await nap(5)`
-    """Virtual seconds, for a coroutine to await."""
+    """Virtual seconds that a coroutine awaits."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -183,39 +217,9 @@ class nap:  # noqa: N801  # reads like a function: `await nap(5)`
         yield self.seconds
 
 
-class SlowStore:
-    """A store behind a network: half a round trip there, half a round trip back; counts its requests."""
-
-    def __init__(self, store: TransactionalStore, world: World, round_trip_seconds: float = 0.005) -> None:
-        self.namespace = store.namespace
-        self.store = store
-        self.world = world
-        self.half = round_trip_seconds / 2
-        self.calls: list[tuple[str, int]] = []
-
-    def insert(self, records: Sequence[Record]) -> Any:
-        return self._call("insert", len(records), lambda: self.store.insert(records))
-
-    def read(self, ids: Sequence[str]) -> Any:
-        return self._call("read", len(ids), lambda: self.store.read(ids))
-
-    def replace(self, changes: Sequence[Change]) -> Any:
-        return self._call("replace", len(changes), lambda: self.store.replace(changes))
-
-    def commit(self, change: Change, actions: Any) -> Any:
-        return self._call("commit", 1, lambda: self.store.commit(change, actions))
-
-    def _call(self, name: str, size: int, call: Callable[[], Any]) -> Any:
-        self.calls.append((name, size))
-        self.world.sleep(self.half)
-        answer = call()
-        self.world.sleep(self.half)
-        return answer
-
-
 @dataclass
 class Context:
-    """Lambda's context for an invocation that must be dead at a moment of virtual time."""
+    """Lambda's context for an invocation whose deadline is at a moment of virtual time."""
 
     world: World
     ends: float
@@ -227,7 +231,7 @@ class Context:
 
 
 class Worker:
-    """One process: runs a consumer on events in virtual time, and can be killed."""
+    """One process. It runs a consumer on events in virtual time, and can be killed."""
 
     def __init__(self, world: World, store: RecordStore, function: Callable[..., Any], **options: Any) -> None:
         self.world = world
@@ -244,9 +248,9 @@ class Worker:
         return self.executors[-1]
 
     def deliver(self, *records: dict[str, Any], seconds: float = 30.0, after: float = 0.0) -> None:
-        """Invoke the handler with a batch, later; its answer (or what it raised) is appended to `answers`.
+        """Invoke the handler with a batch, later, and append its answer or its exception to `answers`.
 
-        Lambda's time-out kills the process at the deadline, if it has not answered by then.
+        Lambda's time-out kills the process at the deadline if it has not answered by then.
         """
 
         def invoke() -> None:
@@ -255,14 +259,14 @@ class Worker:
             self.watchdogs.append(watchdog)
             try:
                 self.answers.append(failed_ids(self.handler({"Records": list(records)}, context)))
-            except Exception as error:  # noqa: BLE001  # for the test to look at
+            except Exception as error:  # noqa: BLE001  # the test checks it
                 self.answers.append(error)
             self.world.kill(watchdog)
 
         self.greenlets.append(self.world.spawn(invoke, after))
 
     def suspend(self, seconds: float) -> None:
-        """From within: let the machine stand still, and with it its monotonic clock and Lambda's time-out."""
+        """Called from a job: suspend the machine, with its monotonic clock and Lambda's time-out."""
         self.clock.suspended_seconds += seconds
         jobs = [job for executor in self.executors for job in executor.jobs]
         self.world.delay([*self.greenlets, *self.watchdogs, *jobs], seconds)
@@ -277,7 +281,7 @@ class Worker:
 
 
 def failed_ids(response: dict[str, list[dict[str, str]]]) -> list[str]:
-    """The messageIds that an answer asks for again."""
+    """The messageIds that an answer reports as failed."""
     assert list(response) == ["batchItemFailures"]
     return [failure["itemIdentifier"] for failure in response["batchItemFailures"]]
 
@@ -291,7 +295,7 @@ def sqs_record(
     group: str | None = None,
     attributes: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A message as Lambda hands it over."""
+    """A message as Lambda delivers it."""
     system = {"ApproximateReceiveCount": str(receives), "SentTimestamp": "1800000000000"}
     if group is not None:
         system["MessageGroupId"] = group

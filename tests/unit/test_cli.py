@@ -44,7 +44,7 @@ from idempotent_receiver.operations.scan import pages as pages_of
 from idempotent_receiver.payload import fingerprint
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp, stamp_of
 from idempotent_receiver.sqs.keys import raw_fingerprint
-from tests.held_clock import HeldClock
+from tests.manual_clock import ManualClock
 from tests.template import load as load_template
 
 if TYPE_CHECKING:
@@ -543,7 +543,7 @@ def test_stuck_tells_scripts_whether_it_was_confirmed(receiver: Receiver, monkey
 def test_stuck_goes_page_by_page_at_its_rate(receiver: Receiver, stack: Stack) -> None:
     for number in range(30):
         stack.record(f"more-{number}", "INPROGRESS", "b", in_progress_expiration=LONG_AGO_MS + number, owner="w")
-    clock = HeldClock()
+    clock = ManualClock()
     pages = list(pages_of(stack.dynamodb, "records", clock, units_a_second=2, page_items=7))
     assert [len(page) for page in pages] == [7, 7, 7, 7, 7]
     assert len(clock.sleeps) == 4

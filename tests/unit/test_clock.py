@@ -1,4 +1,4 @@
-"""Time and chance, and the deadline made of them."""
+"""Time, randomness and the deadline."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import random
 import pytest
 
 from idempotent_receiver.clock import Deadline, SystemClock
-from tests.held_clock import START_MS, HeldClock
+from tests.manual_clock import START_MS, ManualClock
 
 
 @pytest.mark.scenario("S72", mutant="a version of the process's own generator")
 @pytest.mark.scenario("S72", mutant="a version is drawn at import")
 def test_versions_differ_even_between_twins_that_share_their_generators_state() -> None:
-    """A snapshot or a fork copies a process's generator; the system's entropy is drawn at each call."""
+    """A snapshot or a fork copies a process's generator, so each call draws the system's entropy."""
     random.seed(7)
     (first,) = SystemClock().versions(1)
     random.seed(7)
@@ -27,7 +27,7 @@ def test_versions_differ_even_between_twins_that_share_their_generators_state() 
 
 
 def test_fractions_are_in_the_unit_interval_and_differ() -> None:
-    """Jitter."""
+    """They are for jitter."""
     drawn = [SystemClock().fraction() for _ in range(1000)]
 
     assert all(0 <= fraction < 1 for fraction in drawn)
@@ -47,7 +47,7 @@ def test_the_systems_clocks_go_on() -> None:
 @pytest.mark.parametrize("step", [-3600, -60, 60, 3600])
 def test_a_deadline_follows_the_clock_that_never_steps(step: float) -> None:
     """A step of the wall clock changes neither now, nor what is left, nor the end."""
-    clock = HeldClock()
+    clock = ManualClock()
     deadline = Deadline.after(clock, 10_000)
     clock.seconds += 4
     clock.stepped_seconds = step
@@ -59,9 +59,9 @@ def test_a_deadline_follows_the_clock_that_never_steps(step: float) -> None:
 
 
 @pytest.mark.parametrize(("step", "left"), [(-3600, 6), (-1, 6), (0, 6), (1, 5), (5.5, 0.5), (3600, -3594)])
-def test_what_may_still_start_is_judged_by_whichever_clock_says_that_it_is_later(step: float, left: float) -> None:
+def test_the_later_of_two_clocks_decides_what_may_still_start(step: float, left: float) -> None:
     """A suspended machine's monotonic clock stood still; a wall clock that steps back gives no time."""
-    clock = HeldClock()
+    clock = ManualClock()
     deadline = Deadline.after(clock, 10_000)
     clock.seconds += 4
     clock.stepped_seconds = step
@@ -70,8 +70,8 @@ def test_what_may_still_start_is_judged_by_whichever_clock_says_that_it_is_later
 
 
 def test_a_deadline_that_is_over_has_less_than_nothing_left() -> None:
-    """Never an error."""
-    clock = HeldClock()
+    """It is negative, never an error."""
+    clock = ManualClock()
     deadline = Deadline.after(clock, -500)
 
     assert deadline.left_seconds == -0.5

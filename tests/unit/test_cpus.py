@@ -1,4 +1,4 @@
-"""The benchmark's subjects have a CPU of their own, wherever processes can be kept to one."""
+"""The benchmark's subjects have a CPU of their own where processes can be pinned."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ print(keep_off_the_subjects())
 @pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) == 1, reason="there is one CPU to run on"
 )
-def test_the_subjects_cpu_is_nobody_elses() -> None:
-    """All else keeps off it; a subject keeps to it; where there is only one, nobody is kept anywhere."""
+def test_the_subjects_cpu_is_used_by_nothing_else() -> None:
+    """Everything else avoids it, and a subject stays on it. With only one CPU, nothing is pinned."""
     *others, own = every = sorted(os.sched_getaffinity(0))
 
     told = subprocess.run([sys.executable, "-c", PROBE], cwd=ROOT, capture_output=True, text=True, check=True).stdout

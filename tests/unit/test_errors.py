@@ -1,4 +1,4 @@
-"""What is kept of an error: type and place; a text only where somebody chose it; of a body never anything."""
+"""What is kept of an error: type and place, a text only if its author chose it, and never anything of a body."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from idempotent_receiver.handler.annotations import field_names
 
 
 class Overdrawn(PermanentError):
-    """A permanent error of a user's own."""
+    """A user's own permanent error."""
 
 
 def caught(error: Exception) -> Exception:
@@ -27,19 +27,19 @@ def throw(error: Exception) -> None:
 
 
 def test_of_an_ordinary_error_type_and_place_are_kept_and_no_text() -> None:
-    """Texts of libraries quote what they were given."""
+    """The texts of libraries quote their input."""
     failure = failure_of(caught(ValueError("card 4111")))
 
     assert failure.type == "ValueError"
     assert failure.at is not None
-    assert failure.at.startswith("test_errors.throw:")
+    assert failure.at.startswith(f"{__name__}.throw:")
     assert failure.text is None
     assert not failure.permanent
     assert "4111" not in failure.to_json() + failure.reason
 
 
 def test_a_permanent_errors_text_was_chosen_to_be_read() -> None:
-    """A subclass's too."""
+    """That of a subclass too."""
     failure = failure_of(caught(Overdrawn("account closed")))
 
     assert (failure.type, failure.reason, failure.permanent) == ("Overdrawn", "account closed", True)
@@ -51,19 +51,19 @@ def test_a_permanent_errors_text_was_chosen_to_be_read() -> None:
     }
 
 
-def test_texts_are_kept_where_the_user_turns_them_on() -> None:
+def test_texts_are_kept_if_the_user_enables_them() -> None:
     """For errors of every kind."""
     assert failure_of(caught(ValueError("x")), with_text=True).text == "x"
 
 
 def test_a_text_is_cut_to_what_a_small_record_can_hold() -> None:
-    """And nothing of it can keep the record from being sent."""
+    """And no character of it can keep the record from being written."""
     assert len(failure_of(PermanentError("x" * 10_000)).text or "") == 500
     assert failure_of(PermanentError("a\ud800b")).text == "a?b"
 
 
 @pytest.mark.parametrize("error", [RuntimeError, SystemExit, KeyboardInterrupt, GeneratorExit])
-def test_a_text_that_cannot_be_made_does_not_lose_the_failure(error: type[BaseException]) -> None:
+def test_a_text_that_cannot_be_formatted_does_not_lose_the_failure(error: type[BaseException]) -> None:
     """The error's own `__str__` may raise anything."""
 
     class Unspeakable(PermanentError):
@@ -88,7 +88,7 @@ def test_a_text_that_cannot_be_cut_does_not_lose_the_failure() -> None:
 
 
 def test_an_error_that_was_never_raised_has_no_place() -> None:
-    """As the one that a transaction's action names."""
+    """Like the one that a transaction's action names."""
     failure = failure_of(RuntimeError("x"))
 
     assert failure.at is None
@@ -99,7 +99,7 @@ def test_an_error_that_was_never_raised_has_no_place() -> None:
     ("error", "started"), [(InvalidBody("x"), False), (PermanentError("x"), True), (OSError(), True)]
 )
 def test_only_an_invalid_body_means_that_the_handler_had_not_started(error: Exception, started: bool) -> None:
-    """It is raised while the handler's arguments are made."""
+    """It is raised while the handler's arguments are prepared."""
     assert failure_of(error).started is started
 
 
@@ -120,7 +120,7 @@ def refused(body: str, shape: object = Outer) -> InvalidBody:
 
 
 def test_of_a_validation_error_locations_and_types_are_kept_and_never_input() -> None:
-    """Enough to mend it, and nothing to leak."""
+    """Enough to repair the body, without leaking it."""
     text = str(refused('{"inner":{"number":"secret"},"items":[1,"secret"]}'))
 
     assert "inner.number: int_parsing" in text
@@ -129,8 +129,8 @@ def test_of_a_validation_error_locations_and_types_are_kept_and_never_input() ->
     assert "secret" not in text
 
 
-def test_names_that_the_sender_wrote_are_not_told() -> None:
-    """A field too many, and a mapping's key, are input like any other."""
+def test_names_that_the_sender_wrote_are_not_shown() -> None:
+    """An extra field and a mapping's key are input like any other."""
     assert "secret" not in str(refused('{"inner":{"number":1},"items":[],"secret":1}'))
     assert str(refused('{"secret":"x"}', dict[str, int])).endswith("*: int_parsing")
 
@@ -140,8 +140,8 @@ def test_a_body_that_is_no_json_says_so() -> None:
     assert "body: json_invalid" in str(refused("{"))
 
 
-def test_of_many_problems_ten_are_told() -> None:
-    """A record has 1 KB."""
+def test_of_many_problems_ten_are_listed() -> None:
+    """The record should stay within 1 KB."""
     text = str(refused("[" + ",".join(['"x"'] * 50) + "]", list[int]))
 
     assert text.count("int_parsing") == 10
@@ -149,6 +149,6 @@ def test_of_many_problems_ten_are_told() -> None:
 
 
 def test_a_failure_without_text_or_place_still_has_a_reason() -> None:
-    """For people."""
+    """A person must have something to read."""
     assert Failure(type="Odd").reason == "Odd"
     assert Failure(type="Odd", at="m.f:1").reason == "Odd at m.f:1"

@@ -1,4 +1,4 @@
-"""Every event that we ship has an answer, and the shipped business gives it."""
+"""Every example event has an expected answer, and the deployed application gives it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def messages(name: str) -> list[dict[str, Any]]:
 
 
 class Queues:
-    """An SQS client that confirms everything and keeps what is sent."""
+    """An SQS client that confirms everything and records what is sent."""
 
     meta = SimpleNamespace(endpoint_url="https://sqs.us-east-1.amazonaws.com")
 
@@ -46,7 +46,7 @@ class Queues:
 
 
 class Bank:
-    """The shipped business as it is deployed, on a store in memory with the books that the events presuppose.
+    """The deployed application with a store in memory and the accounts that the events need.
 
     `at_once`: with the template's DeadLetterAtOnce.
     """
@@ -75,16 +75,16 @@ class Bank:
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Why messages have failed for good, by their ids, as their records say."""
+        """The reasons of permanent failures in the records, by id."""
         errors = {id: json.loads(item["error"]) for id, item in self.store.items.items() if item["status"] == "FAILED"}
         return {id: error["text"] for id, error in errors.items() if error.get("permanent")}
 
     def answer(self, name: str) -> dict[str, Any]:
-        """What Lambda would answer to an event."""
+        """The application's answer to an event."""
         context = SimpleNamespace(get_remaining_time_in_millis=lambda: 30_000, aws_request_id="1", function_name="bank")
         try:
             return dict(self.handler(read(f"{name}.json"), context))
-        except ValueError as error:  # InvalidEvent is one; anything else is a failure of the test
+        except ValueError as error:  # InvalidEvent is an answer; any other exception fails the test
             return {"errorType": type(error).__name__, "errorMessage": str(error)}
 
 
@@ -133,7 +133,7 @@ def test_after_all_others_and_again_it_is_answered_as_expected() -> None:
 
 
 def test_the_accounts_can_pay_for_all_of_them() -> None:
-    """Else an answer would depend on what had run before; nobody is overdrawn by less than everything there is."""
+    """Otherwise an answer would depend on earlier events; an overdraft takes more than all the money there is."""
     bank = Bank()
     before = sum(account["balance"] for account in read("given", "accounts.json"))
     for name in NAMES:
@@ -173,14 +173,14 @@ def test_a_failed_group_stops_and_the_other_goes_on() -> None:
 def test_what_fails_for_good_is_a_failure_and_its_record_tells_why(name: str) -> None:
     bank = Bank()
     failed = [each["itemIdentifier"] for each in bank.answer(name)["batchItemFailures"]]
-    behind = {"5f2c1d64-0005-4000-8000-000000000004"}  # in fifo.json, and never run
+    behind = {"5f2c1d64-0005-4000-8000-000000000004"}  # in fifo.json; it never runs
     assert set(bank.reasons) == set(failed) - behind != set()
     assert bank.queues.sent == []
 
 
 @pytest.mark.parametrize(("name", "sent"), [("bad-body", 4), ("permanent-failure", 4), ("fifo", 0)])
 def test_with_dead_letters_at_once_what_fails_for_good_is_sent_and_acknowledged(name: str, sent: int) -> None:
-    """But where its dead letter has no room for the reason."""
+    """Unless its dead letter has no room for the reason."""
     bank = Bank(at_once=True)
     failed = bank.answer(name)["batchItemFailures"]
     stamps = [each["MessageAttributes"]["idempotent-receiver"]["StringValue"] for each in bank.queues.sent]
@@ -204,12 +204,12 @@ def test_a_bad_body_dies_with_field_and_kind_of_its_problem() -> None:
     ]
 
 
-# Over HTTP.
+# HTTP events.
 
 
 @pytest.fixture
 def api() -> with_api.Bank:
-    """The API on stores in memory, with the records that the events presuppose."""
+    """The API with stores in memory and the records that the events need."""
     bank = with_api.Bank()
     for record in read("given", "records.json"):
         bank.claims.items[record["id"]] = record

@@ -1,4 +1,4 @@
-"""Any function, called again with the same key: what its callers get, and what runs."""
+"""An idempotent function that is called again with the same key: what its callers get, and what runs."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from idempotent_receiver import (
 )
 from tests.contexts import Context as Invocation
 from tests.counting_store import CountingStore
-from tests.held_clock import START_MS, HeldClock
+from tests.manual_clock import START_MS, ManualClock
 
 
 class Receipt(BaseModel):
-    """What a charge answers."""
+    """The result of a charge."""
 
     order: str
     amount: Decimal
@@ -50,8 +50,8 @@ class Receipt(BaseModel):
 
 
 @pytest.fixture
-def clock() -> HeldClock:
-    return HeldClock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
@@ -67,8 +67,8 @@ def record(store: MemoryStore, key: str = "1") -> dict[str, Any]:
     return store.items[f"tests#{key}"]
 
 
-def test_the_first_result_is_returned_to_every_later_call(store: CountingStore, clock: HeldClock) -> None:
-    """As what the annotation says it is, and the function runs once. The first call is two requests, a replay one."""
+def test_the_first_result_is_returned_to_every_later_call(store: CountingStore, clock: ManualClock) -> None:
+    """As the annotated type, and the function runs once. The first call takes two requests, a replay one."""
     runs = []
 
     @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
@@ -87,7 +87,7 @@ def test_the_first_result_is_returned_to_every_later_call(store: CountingStore, 
 
 
 def test_a_result_without_an_annotation_comes_back_as_json_and_none_as_none(
-    store: CountingStore, clock: HeldClock
+    store: CountingStore, clock: ManualClock
 ) -> None:
     results = {"1": {"a": [1, None]}, "2": None}
 
@@ -99,7 +99,7 @@ def test_a_result_without_an_annotation_comes_back_as_json_and_none_as_none(
         assert [work({"id": id}), work({"id": id})] == [result, result]
 
 
-def test_other_keys_run_for_themselves(store: CountingStore, clock: HeldClock) -> None:
+def test_other_keys_run_for_themselves(store: CountingStore, clock: ManualClock) -> None:
     @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
     def work(order: dict[str, Any]) -> str:
         return f"done {order['id']}"
@@ -108,9 +108,9 @@ def test_other_keys_run_for_themselves(store: CountingStore, clock: HeldClock) -
 
 
 def test_a_result_is_kept_for_a_retention_of_minutes_and_a_live_call_for_its_lease(
-    store: CountingStore, clock: HeldClock
+    store: CountingStore, clock: ManualClock
 ) -> None:
-    """Later the same key is a new call: with a payload as the key, a second purchase that is meant."""
+    """Later the same key is a new call, such as an intended second purchase if the payload is the key."""
     bought: list[Any] = []
 
     @idempotent(store, key=payload_key(), lease_seconds=3600, retention_seconds=300, clock=clock)
@@ -130,7 +130,7 @@ def test_a_result_is_kept_for_a_retention_of_minutes_and_a_live_call_for_its_lea
     assert answers == [1, 1, 1, 2]
 
 
-def test_an_exception_is_the_callers_and_the_next_call_runs_again(store: CountingStore, clock: HeldClock) -> None:
+def test_an_exception_is_the_callers_and_the_next_call_runs_again(store: CountingStore, clock: ManualClock) -> None:
     attempts = []
 
     @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
@@ -150,7 +150,7 @@ def test_an_exception_is_the_callers_and_the_next_call_runs_again(store: Countin
     assert len({key for _, key in attempts}) == 1, "what is passed downstream stays the same"
 
 
-def test_a_call_in_progress_is_named_with_its_end(store: CountingStore, clock: HeldClock) -> None:
+def test_a_call_in_progress_is_named_with_its_end(store: CountingStore, clock: ManualClock) -> None:
     @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
     def work(order: dict[str, Any]) -> None:
         clock.seconds += 10
@@ -163,7 +163,7 @@ def test_a_call_in_progress_is_named_with_its_end(store: CountingStore, clock: H
 
 
 def test_a_lease_that_ends_is_taken_over_and_its_late_holder_gets_the_winners_result(
-    store: CountingStore, clock: HeldClock
+    store: CountingStore, clock: ManualClock
 ) -> None:
     @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
     def work(order: dict[str, Any]) -> str:
@@ -177,7 +177,7 @@ def test_a_lease_that_ends_is_taken_over_and_its_late_holder_gets_the_winners_re
     assert json.loads(record(store)["data"]) == "the winner's"
 
 
-def test_a_claim_that_was_lost_to_one_that_still_runs_is_said(store: CountingStore, clock: HeldClock) -> None:
+def test_a_claim_that_was_lost_to_one_that_still_runs_is_said(store: CountingStore, clock: ManualClock) -> None:
     @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
     def work(order: dict[str, Any]) -> str:
         store.items["tests#1"] |= {"version": "another's"}
@@ -188,7 +188,7 @@ def test_a_claim_that_was_lost_to_one_that_still_runs_is_said(store: CountingSto
     assert record(store)["status"] == "INPROGRESS"
 
 
-def test_another_payload_under_the_same_key_is_a_mismatch(store: CountingStore, clock: HeldClock) -> None:
+def test_another_payload_under_the_same_key_is_a_mismatch(store: CountingStore, clock: ManualClock) -> None:
     runs = []
 
     @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
@@ -196,13 +196,13 @@ def test_another_payload_under_the_same_key_is_a_mismatch(store: CountingStore, 
         runs.append(order)
 
     work({"id": "1", "amount": 5}, object())
-    work({"amount": 5, "id": "1"}, object())  # what is not JSON does not count
+    work({"amount": 5, "id": "1"}, object())  # what is not JSON is not compared
     with pytest.raises(FingerprintMismatch, match="take a new key"):
         work({"id": "1", "amount": 6})
     assert len(runs) == 1
 
 
-def test_what_counts_of_a_payload_is_for_the_user_to_say(store: CountingStore, clock: HeldClock) -> None:
+def test_what_counts_of_a_payload_is_for_the_user_to_say(store: CountingStore, clock: ManualClock) -> None:
     @idempotent(store, key=by_order, lease_seconds=60, clock=clock, payload=Payload(without=("sent_at",)))
     def work(order: dict[str, Any]) -> str:
         return str(order["sent_at"])
@@ -218,7 +218,7 @@ def test_what_counts_of_a_payload_is_for_the_user_to_say(store: CountingStore, c
     assert anything({"id": "1", "amount": 1}) == anything({"id": "1", "amount": 2}) == 1
 
 
-def test_the_payload_can_be_the_key(store: CountingStore, clock: HeldClock) -> None:
+def test_the_payload_can_be_the_key(store: CountingStore, clock: ManualClock) -> None:
     @idempotent(store, key=payload_key("[order.id, amount]"), lease_seconds=60, clock=clock)
     def work(order: dict[str, Any], amount: int) -> float:
         return clock.seconds
@@ -232,8 +232,8 @@ def test_the_payload_can_be_the_key(store: CountingStore, clock: HeldClock) -> N
     assert work({"id": "1", "x": 1}, 6) != first
 
 
-def test_arguments_that_say_something_twice_in_json_are_no_others(store: CountingStore, clock: HeldClock) -> None:
-    """As a dict does with a number and its text among its names."""
+def test_arguments_with_a_name_twice_in_json_stay_distinct(store: CountingStore, clock: ManualClock) -> None:
+    """Such as a dict with a number and its string as keys."""
 
     @idempotent(store, key=lambda order: "1", lease_seconds=60, clock=clock)
     def work(order: dict[Any, Any]) -> str:
@@ -244,7 +244,7 @@ def test_arguments_that_say_something_twice_in_json_are_no_others(store: Countin
         work({"1": "b"})
 
 
-def test_an_event_is_known_by_its_id_whatever_carries_it(store: CountingStore, clock: HeldClock) -> None:
+def test_an_event_is_known_by_its_id_whatever_carries_it(store: CountingStore, clock: ManualClock) -> None:
     runs = []
 
     @idempotent(store, key=event_id, clock=clock)
@@ -261,8 +261,8 @@ def test_an_event_is_known_by_its_id_whatever_carries_it(store: CountingStore, c
         handler({"id": "1"}, Invocation(clock))
 
 
-def test_inside_lambda_the_lease_ends_with_the_invocation(store: CountingStore, clock: HeldClock) -> None:
-    """The context is found among the arguments, whatever its place and name."""
+def test_inside_lambda_the_lease_ends_with_the_invocation(store: CountingStore, clock: ManualClock) -> None:
+    """The context is found among the arguments, whatever its position and name."""
 
     @idempotent(store, key=by_order, clock=clock)
     def work(order: dict[str, Any], *, lambda_context: Invocation) -> None:
@@ -276,7 +276,9 @@ def test_inside_lambda_the_lease_ends_with_the_invocation(store: CountingStore, 
 
 
 @pytest.mark.scenario("S44", mutant="a nested claim stays the current one")
-def test_a_nested_call_has_the_outer_ones_deadline_and_a_key_of_its_own(store: CountingStore, clock: HeldClock) -> None:
+def test_a_nested_call_has_the_outer_ones_deadline_and_a_key_of_its_own(
+    store: CountingStore, clock: ManualClock
+) -> None:
     @idempotent(store.named("inner"), key=str, clock=clock)
     def inner(name: str) -> str:
         return f"{current_claim().key} of {store.items[f'tests.inner#{name}']['owner']}"
@@ -292,7 +294,7 @@ def test_a_nested_call_has_the_outer_ones_deadline_and_a_key_of_its_own(store: C
     assert {item["status"] for item in store.items.values()} == {"COMPLETED"}
 
 
-def test_outside_lambda_without_a_lease_the_remedy_is_named(store: CountingStore, clock: HeldClock) -> None:
+def test_outside_lambda_without_a_lease_the_remedy_is_named(store: CountingStore, clock: ManualClock) -> None:
     @idempotent(store, key=by_order, clock=clock)
     def work(order: dict[str, Any]) -> None:
         raise AssertionError("never run")
@@ -302,7 +304,7 @@ def test_outside_lambda_without_a_lease_the_remedy_is_named(store: CountingStore
     assert store.items == {}
 
 
-def test_with_too_little_time_left_nothing_is_begun(store: CountingStore, clock: HeldClock) -> None:
+def test_with_too_little_time_left_nothing_is_begun(store: CountingStore, clock: ManualClock) -> None:
     @idempotent(store, key=by_order, clock=clock)
     def work(order: dict[str, Any], context: Invocation) -> None:
         raise AssertionError("never run")
@@ -312,7 +314,7 @@ def test_with_too_little_time_left_nothing_is_begun(store: CountingStore, clock:
     assert store.asked == []
 
 
-def test_a_claim_that_took_too_long_is_given_back(store: CountingStore, clock: HeldClock) -> None:
+def test_a_claim_that_took_too_long_is_given_back(store: CountingStore, clock: ManualClock) -> None:
     @idempotent(store, key=by_order, clock=clock)
     def work(order: dict[str, Any], context: Invocation) -> int:
         return current_claim().attempt
@@ -329,8 +331,8 @@ def test_a_claim_that_took_too_long_is_given_back(store: CountingStore, clock: H
     assert work({"id": "1"}, Invocation(clock)) == 1, "what was never started does not count"
 
 
-def test_by_the_clock_that_is_later_it_may_be_too_late_to_begin(store: CountingStore, clock: HeldClock) -> None:
-    """The machine was suspended while the store answered: its monotonic clock stood still, and the lease is over."""
+def test_by_the_later_clock_it_may_be_too_late_to_start(store: CountingStore, clock: ManualClock) -> None:
+    """The machine was suspended while the store answered: its monotonic clock stood still, and the lease has ended."""
     runs = []
 
     @idempotent(store, key=by_order, clock=clock)
@@ -349,8 +351,10 @@ def test_by_the_clock_that_is_later_it_may_be_too_late_to_begin(store: CountingS
     assert record(store)["in_progress_expiration"] <= clock.epoch_ms()
 
 
-def test_nothing_is_claimed_by_a_call_that_is_too_late_by_either_clock(store: CountingStore, clock: HeldClock) -> None:
-    """An outer call was suspended: what it calls next claims nothing, though it has time by the clock that stood."""
+def test_nothing_is_claimed_by_a_call_that_is_too_late_by_either_clock(
+    store: CountingStore, clock: ManualClock
+) -> None:
+    """An outer call was suspended: the next inner call claims nothing, although the monotonic clock leaves time."""
 
     @idempotent(store.named("inner"), key=str, clock=clock)
     def inner(name: str) -> None: ...
@@ -368,8 +372,8 @@ def test_nothing_is_claimed_by_a_call_that_is_too_late_by_either_clock(store: Co
     assert record(store)["status"] == "FAILED"
 
 
-def test_a_wall_clock_that_steps_back_keeps_no_call_from_its_deadline(store: CountingStore, clock: HeldClock) -> None:
-    """Whichever clock says that it is later counts."""
+def test_a_wall_clock_that_steps_back_keeps_no_call_from_its_deadline(store: CountingStore, clock: ManualClock) -> None:
+    """The later of the two clocks counts."""
 
     @idempotent(store.named("inner"), key=str, clock=clock)
     def inner(name: str) -> str:
@@ -388,7 +392,7 @@ def test_a_wall_clock_that_steps_back_keeps_no_call_from_its_deadline(store: Cou
 
 
 def test_a_coroutine_whose_loop_stood_still_after_its_claim_is_not_started(
-    store: CountingStore, clock: HeldClock
+    store: CountingStore, clock: ManualClock
 ) -> None:
     """The machine was suspended in another coroutine of the loop, between this one's claim and its start."""
     runs = []
@@ -402,7 +406,7 @@ def test_a_coroutine_whose_loop_stood_still_after_its_claim_is_not_started(
         asyncio.get_running_loop().set_default_executor(thread)
         task = asyncio.create_task(work({"id": "1"}, Invocation(clock)))
         await asyncio.sleep(0)
-        thread.submit(lambda: None).result()  # it does one after the other, so the claim has been made
+        thread.submit(lambda: None).result()  # it runs one job after the other, so the claim has been made
         clock.stepped_seconds += 3600
         with pytest.raises(NotStarted):
             await task
@@ -413,7 +417,7 @@ def test_a_coroutine_whose_loop_stood_still_after_its_claim_is_not_started(
     assert record(store)["in_progress_expiration"] <= clock.epoch_ms()
 
 
-def test_a_store_that_is_down_is_said_before_and_after_the_run(store: CountingStore, clock: HeldClock) -> None:
+def test_a_store_that_is_down_is_said_before_and_after_the_run(store: CountingStore, clock: ManualClock) -> None:
     runs = []
 
     @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
@@ -432,7 +436,7 @@ def test_a_store_that_is_down_is_said_before_and_after_the_run(store: CountingSt
     assert (after.value.ran, len(runs)) == (True, 1)
 
 
-def test_a_record_that_is_none_of_ours_is_left_alone(store: CountingStore, clock: HeldClock) -> None:
+def test_a_record_that_is_none_of_ours_is_left_alone(store: CountingStore, clock: ManualClock) -> None:
     store.items["tests#1"] = {"id": "tests#1", "status": "PAUSED"}
 
     @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
@@ -444,8 +448,8 @@ def test_a_record_that_is_none_of_ours_is_left_alone(store: CountingStore, clock
     assert record(store) == {"id": "tests#1", "status": "PAUSED"}
 
 
-def test_a_transaction_commits_with_the_completion_or_not_at_all(store: CountingStore, clock: HeldClock) -> None:
-    """It is given by its annotation, not by the caller."""
+def test_a_transaction_commits_with_the_completion_or_not_at_all(store: CountingStore, clock: ManualClock) -> None:
+    """It is passed because of its annotation, not by the caller."""
 
     @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
     def post(order: dict[str, Any], tx: Transaction, note: str = "") -> str:
@@ -465,8 +469,8 @@ def test_a_transaction_commits_with_the_completion_or_not_at_all(store: Counting
     assert store.asked == ["insert", "commit", "insert", "commit", "replace"]
 
 
-def test_a_transaction_is_given_wherever_its_parameter_stands(clock: HeldClock) -> None:
-    """The caller's arguments go by the signature that the caller sees."""
+def test_a_transaction_is_given_wherever_its_parameter_stands(clock: ManualClock) -> None:
+    """The caller's arguments follow the signature without it."""
     once = partial(idempotent, key=lambda *args, **kwargs: "1", payload=None, lease_seconds=60, clock=clock)
 
     def first(tx: Transaction, order: str, note: str = "") -> str:
@@ -492,8 +496,8 @@ def test_a_transaction_is_given_wherever_its_parameter_stands(clock: HeldClock) 
     assert asyncio.run(cast("Any", once(MemoryStore("a"))(awaited))("o", "n")) == "Transaction o n"
 
 
-def test_a_commit_without_an_answer_is_no_success_and_undoes_nothing(store: CountingStore, clock: HeldClock) -> None:
-    """Where it had been committed after all, the stored result is the answer."""
+def test_a_commit_without_an_answer_is_no_success_and_undoes_nothing(store: CountingStore, clock: ManualClock) -> None:
+    """If it was committed after all, the stored result is the answer."""
 
     @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
     def post(order: dict[str, Any], tx: Transaction) -> str:
@@ -509,10 +513,10 @@ def test_a_commit_without_an_answer_is_no_success_and_undoes_nothing(store: Coun
 
 
 @pytest.mark.parametrize("applied", [False, True])
-def test_a_commit_that_the_store_raises_at_is_settled_at_once(
-    applied: bool, store: CountingStore, clock: HeldClock, monkeypatch: pytest.MonkeyPatch
+def test_a_commit_at_which_the_store_raises_is_settled_at_once(
+    applied: bool, store: CountingStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As failed, or, where it had been committed after all, with the stored result."""
+    """As failed, or with the stored result if it was committed after all."""
     commit = store.commit
 
     def broken(change: Any, actions: Any) -> Any:
@@ -538,7 +542,7 @@ def test_a_commit_that_the_store_raises_at_is_settled_at_once(
 
 
 def test_a_result_that_is_no_json_is_the_first_callers_and_a_replay_says_so(
-    store: CountingStore, clock: HeldClock
+    store: CountingStore, clock: ManualClock
 ) -> None:
     result = object()
 
@@ -551,7 +555,7 @@ def test_a_result_that_is_no_json_is_the_first_callers_and_a_replay_says_so(
         work({"id": "1"})
 
 
-def test_a_result_of_another_type_than_now_is_said(store: CountingStore, clock: HeldClock) -> None:
+def test_a_stored_result_of_another_type_is_an_error(store: CountingStore, clock: ManualClock) -> None:
     """The function was changed between two calls."""
 
     def work(order: dict[str, Any]) -> Any:
@@ -564,7 +568,7 @@ def test_a_result_of_another_type_than_now_is_said(store: CountingStore, clock: 
         wrap(work)({"id": "1"})
 
 
-def test_a_coroutine_function_is_awaited_and_runs_once(store: CountingStore, clock: HeldClock) -> None:
+def test_a_coroutine_function_is_awaited_and_runs_once(store: CountingStore, clock: ManualClock) -> None:
     runs = []
 
     @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
@@ -580,7 +584,7 @@ def test_a_coroutine_function_is_awaited_and_runs_once(store: CountingStore, clo
     assert runs == ["1"]
 
 
-def test_a_coroutine_that_is_cancelled_is_recorded_as_failed(store: CountingStore, clock: HeldClock) -> None:
+def test_a_coroutine_that_is_cancelled_is_recorded_as_failed(store: CountingStore, clock: ManualClock) -> None:
     @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
     async def work(order: dict[str, Any], started: asyncio.Event) -> None:
         started.set()
@@ -599,7 +603,7 @@ def test_a_coroutine_that_is_cancelled_is_recorded_as_failed(store: CountingStor
 
 
 class Gate:
-    """Holds the first request of one name to a store, on its thread, until it is opened."""
+    """Blocks the first request of one name to a store, on its thread, until it is opened."""
 
     def __init__(self, store: CountingStore, name: str) -> None:
         self.reached, self.opened = threading.Event(), threading.Event()
@@ -612,7 +616,7 @@ class Gate:
             assert self.opened.wait(10)
 
     async def cancel_there(self, work: Coroutine[Any, Any, object]) -> None:
-        """Begin some work, and while it is held, cancel whatever runs, twice, as a loop that ends does."""
+        """Start some work and cancel it twice while it is blocked, as a closing loop does."""
         task = asyncio.create_task(work)
         assert await asyncio.to_thread(self.reached.wait, 10)
         for _ in range(2):
@@ -627,7 +631,7 @@ class Gate:
         assert not left, "it left a thread at work behind it"
 
 
-def test_a_caller_that_is_cancelled_while_it_claims_leaves_no_claim(store: CountingStore, clock: HeldClock) -> None:
+def test_a_caller_that_is_cancelled_while_it_claims_leaves_no_claim(store: CountingStore, clock: ManualClock) -> None:
     """Nothing has run, so the next call need not wait for the lease's end."""
 
     @idempotent(store, key=by_order, lease_seconds=3600, clock=clock)
@@ -643,7 +647,7 @@ def test_a_caller_that_is_cancelled_while_it_claims_leaves_no_claim(store: Count
 
 
 def test_a_caller_that_is_cancelled_and_has_claimed_nothing_gives_nothing_back(
-    store: CountingStore, clock: HeldClock
+    store: CountingStore, clock: ManualClock
 ) -> None:
     @idempotent(store, key=by_order, lease_seconds=3600, clock=clock)
     async def work(order: dict[str, Any]) -> str:
@@ -657,7 +661,7 @@ def test_a_caller_that_is_cancelled_and_has_claimed_nothing_gives_nothing_back(
     assert (record(store), store.asked) == (done, ["insert"])
 
 
-def test_a_caller_that_is_cancelled_while_it_settles_has_settled(store: CountingStore, clock: HeldClock) -> None:
+def test_a_caller_that_is_cancelled_while_it_settles_has_settled(store: CountingStore, clock: ManualClock) -> None:
     runs = []
 
     @idempotent(store, key=by_order, lease_seconds=3600, clock=clock)
@@ -674,7 +678,7 @@ def test_a_caller_that_is_cancelled_while_it_settles_has_settled(store: Counting
     assert len(runs) == 1
 
 
-def test_methods_and_static_methods_can_be_wrapped(store: CountingStore, clock: HeldClock) -> None:
+def test_methods_and_static_methods_can_be_wrapped(store: CountingStore, clock: ManualClock) -> None:
     class Shop:
         @idempotent(store, key=lambda self, order: f"method-{order}", lease_seconds=60, clock=clock)
         def sell(self, order: str) -> str:
@@ -692,7 +696,7 @@ def test_methods_and_static_methods_can_be_wrapped(store: CountingStore, clock: 
 
 @dataclass
 class NoTransactions:
-    """A store that can do no more than the seam asks for."""
+    """A store with only what the protocol requires."""
 
     namespace: str | None = "tests"
 
@@ -727,7 +731,7 @@ def test_what_can_be_known_at_set_up_is_said_there(wrong: Any, error: type[Excep
         wrong()
 
 
-def test_a_key_that_cannot_be_used_runs_nothing(store: CountingStore, clock: HeldClock) -> None:
+def test_a_key_that_cannot_be_used_runs_nothing(store: CountingStore, clock: ManualClock) -> None:
     @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
     def work(order: dict[str, Any]) -> None:
         raise AssertionError("never run")

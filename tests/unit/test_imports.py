@@ -1,6 +1,6 @@
-"""What a consumer's start may import: a module that is not named here is a cold start made slower by somebody unawares.
+"""What a consumer's start may import: any module that is not listed here would silently slow down cold starts.
 
-Each test starts a fresh interpreter, defines a consumer and makes its client, as a function does before its first
+Each test starts a fresh interpreter, defines a consumer and creates its client, as a function does before its first
 message.
 """
 
@@ -90,12 +90,12 @@ def imported(handler: str, telemetry: str = POWERTOOLS_TELEMETRY) -> set[str]:
 
 
 def of(package: str, modules: set[str]) -> set[str]:
-    """The modules of a package, by their names within it."""
+    """The modules of a package, by their names within the package."""
     return {module.removeprefix(f"{package}.") for module in modules if module.startswith(f"{package}.")}
 
 
 def packages(modules: set[str]) -> set[str]:
-    """The packages that are not Python's own."""
+    """The packages outside the standard library."""
     names = {module.partition(".")[0] for module in modules} - set(sys.stdlib_module_names)
     return {name for name in names if not name.startswith("_")} - {"idempotent_receiver"}
 
@@ -122,7 +122,7 @@ def test_a_consumer_with_a_logger_of_its_own_starts_without_powertools(metrics: 
 
 
 def test_of_powertools_only_logging_and_metrics() -> None:
-    """Of Powertools no more is imported than its logging and its metrics need."""
+    """Of Powertools, only what its logging and its metrics need is imported."""
     found = of("aws_lambda_powertools", imported(PLAIN))
 
     within = {module for module in found if module.partition(".")[0] in POWERTOOLS - {"utilities"}}
@@ -130,14 +130,14 @@ def test_of_powertools_only_logging_and_metrics() -> None:
 
 
 def test_no_event_loop_and_no_memory_store_without_need() -> None:
-    """An event loop is for coroutine handlers, the store in memory for tests, X-Ray's SDK for nobody."""
+    """The event loop is for coroutine handlers, the store in memory for tests, and X-Ray's SDK is not used."""
     modules = imported(PLAIN)
 
     assert not modules & {"asyncio", "idempotent_receiver.testing.memory", "aws_xray_sdk", "typer", "rich"}
 
 
 def test_a_coroutine_handler_brings_its_loop() -> None:
-    """An `async def` costs the event loop, and nothing else of ours."""
+    """An `async def` imports the event loop, and no other module of the library."""
     modules = imported("async def handle(body: dict): pass")
 
     assert of("idempotent_receiver", modules) - OURS == {"batch.event_loop"}
@@ -145,7 +145,7 @@ def test_a_coroutine_handler_brings_its_loop() -> None:
 
 
 def test_a_model_brings_pydantic() -> None:
-    """A body that pydantic validates costs pydantic, and nothing else."""
+    """A body that pydantic validates imports pydantic, and nothing else."""
     modules = imported("def handle(body: list[int]): pass")
 
     brought = {"pydantic", "pydantic_core", "annotated_types", "typing_inspection"}

@@ -1,4 +1,4 @@
-"""Which part of a payload counts, and what is the same payload."""
+"""Which part of a payload counts, and which payloads are equal."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _leaves(value: Any) -> list[Any]:
     return [value, *(leaf for each in inner for leaf in _leaves(each))]
 
 
-def test_integers_that_json_cannot_say_exactly_count_by_their_bytes() -> None:
-    """As doubles these two would be one."""
+def test_integers_that_json_cannot_hold_exactly_count_by_their_bytes() -> None:
+    """As doubles the two would be equal."""
     first, second = (Document.of_text(f'{{"amount": {2**53 + one}}}') for one in (0, 1))
 
     assert Payload().fingerprint(first) != Payload().fingerprint(second)
@@ -64,8 +64,8 @@ TWICE = [
 
 
 @pytest.mark.parametrize("body", TWICE)
-def test_a_payload_that_says_something_twice_counts_by_its_bytes(body: str) -> None:
-    """Which of the two counts is for each reader to say: it is the same payload as no other."""
+def test_a_payload_with_a_name_twice_counts_by_its_bytes(body: str) -> None:
+    """Parsers differ in which of the two they take, so it equals no other payload."""
     twice, taken = Document.of_text(body), Document.of_text(json.dumps(json.loads(body)))
 
     assert Payload().fingerprint(twice) == sha256(body.encode()).hexdigest() != Payload().fingerprint(taken)
@@ -93,7 +93,7 @@ def test_a_text_is_not_the_json_string_of_it() -> None:
 
 
 @pytest.mark.parametrize("depth", [300, 700, 950, 5_000, 100_000])
-def test_a_payload_that_is_nested_too_deep_to_leave_something_out_counts_by_its_bytes(depth: int) -> None:
+def test_a_payload_that_is_nested_too_deep_for_exclusions_counts_by_its_bytes(depth: int) -> None:
     """A client may send one; it must not end the invocation."""
     body = '{"sent_at": 1, "a": ' + "[" * depth + "]" * depth + "}"
     payload = Payload(without=["sent_at"])
@@ -118,7 +118,7 @@ def test_fields_and_paths_that_are_left_out() -> None:
 @pytest.mark.parametrize("body", ['{"b": 1}', "[]", "text", '"text"', "null"])
 @pytest.mark.parametrize("fields", ["a", "[a, c]", "{x: a}", "lines[].a"])
 def test_fields_that_are_not_there_make_no_key(fields: str, body: str) -> None:
-    """Else all payloads without them would be one."""
+    """Otherwise all payloads without them would be equal."""
     with pytest.raises(UnusableKey, match="the payload has no"):
         payload_key(fields)(Message(id="1", body=body, raw_body=body))
 
@@ -158,7 +158,7 @@ def test_a_context_counts_and_none_runs_into_the_next() -> None:
 def test_a_fingerprint_without_a_query_is_for_ever(
     payload: Payload, body: bytes, context: tuple[str, ...], fingerprint: str
 ) -> None:
-    """Records have it, made by the first version: another one would refuse every retry of an upgrade's day."""
+    """Stored records have it: a different one would refuse every retry after an upgrade."""
     assert payload.fingerprint(Document.of_bytes(body), *context) == fingerprint
     assert payload.fingerprint(Document.of_bytes(body), *context, query=()) == fingerprint
 
@@ -170,7 +170,7 @@ REQUEST = st.tuples(METHOD, METHOD, QUERY, RAW)
 
 
 def hashed(method: str, path: str, query: tuple[tuple[str, str], ...], raw: bytes) -> list[bytes]:
-    """What goes into the hash of a request, end to end."""
+    """The bytes that the hash of a request covers."""
     seen: list[bytes] = []
 
     class Hash:
@@ -195,7 +195,7 @@ def test_no_two_requests_are_hashed_alike(one: tuple[Any, ...], other: tuple[Any
 def test_no_body_without_a_query_reads_like_a_request_with_one(
     query: tuple[tuple[str, str], ...], method: str, path: str, raw: bytes, other: str
 ) -> None:
-    """Not even one that is written to: what is hashed of the request, cut anywhere, after any method and path."""
+    """Not even a body crafted for it: the hashed bytes of the request, cut anywhere, after any method and path."""
     (whole,) = hashed(method, path, query, raw)
     for place in range(len(whole) + 1):
         for start in ((method, path), (other, path), *query):
@@ -213,7 +213,7 @@ def test_what_cannot_be_meant_is_said_at_set_up() -> None:
 
 
 def test_a_list_that_changes_later_changes_nothing() -> None:
-    """It was given at set-up; what counts would depend on when."""
+    """It is copied at set-up."""
     names = ["trace"]
     payload = Payload(without=names, without_query=names)
     names.append("amount")

@@ -1,4 +1,4 @@
-"""Coming from Powertools: what the real library has written, in this very run, is understood."""
+"""Migrating from Powertools: records that the real library writes in this run are understood."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from idempotent_receiver import (
     sqs_consumer,
 )
 from tests.contexts import Context
-from tests.held_clock import HeldClock
-from tests.unit.test_http import request
+from tests.manual_clock import ManualClock
+from tests.unit.http.test_endpoint import request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ def endpoint() -> Iterator[DynamoDBClient]:
 
 @pytest.fixture
 def dynamodb(endpoint: DynamoDBClient) -> Iterator[DynamoDBClient]:
-    """The client of one table, whose name is new: each test has a function of its own in the namespace."""
+    """The client of one table with a new name: each test has its own function in the namespace."""
     name = f"idempotency-{next(NUMBERS)}"
     endpoint.create_table(
         TableName=name,
@@ -72,7 +72,7 @@ def dynamodb(endpoint: DynamoDBClient) -> Iterator[DynamoDBClient]:
 
 
 def table(dynamodb: DynamoDBClient) -> str:
-    """The name of the one table that there is."""
+    """The name of the only table."""
     (name,) = dynamodb.list_tables()["TableNames"]
     return name
 
@@ -88,8 +88,8 @@ def theirs(dynamodb: DynamoDBClient) -> DynamoDBPersistenceLayer:
 
 
 def config(context: Context | None = None, **options: Any) -> IdempotencyConfig:
-    """Its configuration, with an invocation to end its leases."""
-    context = Context(HeldClock()) if context is None else context
+    """Its configuration, with an invocation that determines its leases."""
+    context = Context(ManualClock()) if context is None else context
     return IdempotencyConfig(lambda_context=context, **options)  # type: ignore[arg-type]
 
 
@@ -98,7 +98,7 @@ def items(dynamodb: DynamoDBClient) -> list[dict[str, Any]]:
 
 
 def charged(theirs: DynamoDBPersistenceLayer, order: dict[str, Any], **options: Any) -> Any:
-    """What a function in Powertools' utility returns."""
+    """The result of a function in Powertools' utility."""
 
     @idempotent_function(
         data_keyword_argument="order",
@@ -120,7 +120,7 @@ ORDER = {"id": "o-1", "lines": [{"sku": "ä", "price": 9.5}], "at": None}
 def test_what_it_completed_is_honoured(
     store: DynamoDBStore, theirs: DynamoDBPersistenceLayer, expression: str | None, payload_validation: str
 ) -> None:
-    """Under the same key, with the result that it kept, whether or not it kept a fingerprint of its own kind."""
+    """Under the same key, with its stored result, with or without a fingerprint of its own kind."""
     options = {"event_key_jmespath": expression or "", "payload_validation_jmespath": payload_validation}
     first = charged(theirs, ORDER, **options)
 
@@ -136,7 +136,7 @@ def test_what_it_completed_is_honoured(
 
 
 def test_its_default_prefix_is_a_namespace(dynamodb: DynamoDBClient, theirs: DynamoDBPersistenceLayer) -> None:
-    """It is made of the Lambda function's name, the module and the function's qualified name."""
+    """It consists of the Lambda function's name, the module and the function's qualified name."""
 
     def charge(order: dict[str, Any]) -> str:
         return "charged"
@@ -160,14 +160,14 @@ def test_its_hash_may_be_another(store: DynamoDBStore, theirs: DynamoDBPersisten
 
 
 class Model(BaseModel):
-    """A body by pydantic."""
+    """A pydantic body."""
 
     id: str
 
 
 @dataclass
 class Data:
-    """A body by dataclasses."""
+    """A dataclass body."""
 
     id: str
 
@@ -186,7 +186,7 @@ def test_its_keys_are_made_of_whatever_it_takes(
 
 
 def interrupted(theirs: DynamoDBPersistenceLayer, context: Context) -> None:
-    """A function in its utility that dies half-way: its record stays in progress."""
+    """A function in its utility that dies half-way, so that its record stays in progress."""
 
     class Died(BaseException):
         pass
@@ -202,12 +202,12 @@ def interrupted(theirs: DynamoDBPersistenceLayer, context: Context) -> None:
 def test_its_live_lease_is_respected_and_taken_over_when_it_is_over(
     store: DynamoDBStore, theirs: DynamoDBPersistenceLayer, dynamodb: DynamoDBClient
 ) -> None:
-    interrupted(theirs, Context(HeldClock(), seconds=20))
+    interrupted(theirs, Context(ManualClock(), seconds=20))
     (item,) = items(dynamodb)
     assert item["status"]["S"] == "INPROGRESS"
     ends_ms = int(item["in_progress_expiration"]["N"])
 
-    class At(HeldClock):
+    class At(ManualClock):
         def epoch_ms(self) -> int:
             return ends_ms + int(self.seconds * 1000) - 1
 
@@ -240,7 +240,7 @@ def test_its_expired_record_counts_as_absent(store: DynamoDBStore, theirs: Dynam
 def test_its_kept_http_answer_is_replayed(store: DynamoDBStore, theirs: DynamoDBPersistenceLayer) -> None:
     answer = {"statusCode": 201, "headers": {"a": "b"}, "body": "made"}
     its = config(event_key_jmespath='headers."Idempotency-Key"')
-    event, context = request("k-1"), Context(HeldClock())
+    event, context = request("k-1"), Context(ManualClock())
     powertools_idempotent(lambda event, context: answer, persistence_store=theirs, config=its, key_prefix=PREFIX)(
         event,
         context,  # type: ignore[arg-type]
@@ -250,7 +250,7 @@ def test_its_kept_http_answer_is_replayed(store: DynamoDBStore, theirs: DynamoDB
     def handler(event: Any, context: Any) -> Any:
         raise AssertionError("it has been answered")
 
-    again = handler(event, Context(HeldClock()))
+    again = handler(event, Context(ManualClock()))
     assert again == {**answer, "headers": {"a": "b", "Idempotency-Replayed": "true"}}
 
 
@@ -282,7 +282,7 @@ def test_its_record_of_a_message_acknowledges_the_message(
     def consumer(body: dict) -> None:  # type: ignore[type-arg]
         raise AssertionError("it has been handled")
 
-    assert consumer({"Records": [record]}, Context(HeldClock())) == {"batchItemFailures": []}
+    assert consumer({"Records": [record]}, Context(ManualClock())) == {"batchItemFailures": []}
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_its_record_of_a_message_acknowledges_the_message(
 def test_every_field_of_its_sqs_record_makes_its_key(
     store: DynamoDBStore, theirs: DynamoDBPersistenceLayer, expression: str | None
 ) -> None:
-    """All that Lambda's event has of a message, as its batch utility hands it to a function."""
+    """Every field of a message in Lambda's event, as its batch utility passes it to a function."""
     record = {
         "messageId": "m-1",
         "receiptHandle": "r-1",
@@ -327,13 +327,13 @@ def test_every_field_of_its_sqs_record_makes_its_key(
 
     processor = BatchProcessor(event_type=EventType.SQS)
     event = {"Records": [record]}
-    process_partial_response(event, partial(_by_keyword, handle), processor, Context(HeldClock()))  # type: ignore[arg-type]
+    process_partial_response(event, partial(_by_keyword, handle), processor, Context(ManualClock()))  # type: ignore[arg-type]
 
     @sqs_consumer(store, key=powertools_key(expression))
     def consumer(body: dict) -> None:  # type: ignore[type-arg]
         raise AssertionError("it has been handled")
 
-    assert consumer(event, Context(HeldClock())) == {"batchItemFailures": []}
+    assert consumer(event, Context(ManualClock())) == {"batchItemFailures": []}
 
 
 def _by_keyword(function: Any, record: SQSRecord) -> Any:
@@ -341,7 +341,7 @@ def _by_keyword(function: Any, record: SQSRecord) -> Any:
 
 
 def test_a_step_makes_the_key_of_its_message_too_whatever_its_handler_did_to_it(store: DynamoDBStore) -> None:
-    """The handler's message is its own, and says all that ours does."""
+    """The handler's message is its own object, with the same fields."""
     key, made = powertools_key("[md5OfBody, messageAttributes]"), []
 
     @sqs_consumer(store, key=lambda message: made.append(message) or key(message))  # type: ignore[func-returns-value]
@@ -353,7 +353,7 @@ def test_a_step_makes_the_key_of_its_message_too_whatever_its_handler_did_to_it(
     attributes = {"tenant": {"stringValue": "t-1", "dataType": "String"}}
     record = {"messageId": "m", "body": "{}", "md5OfBody": "99914b932bd37a50b983c5e7c90ae93b"}
     event = {"Records": [{**record, "messageAttributes": attributes}]}
-    assert consumer(event, Context(HeldClock())) == {"batchItemFailures": []}
+    assert consumer(event, Context(ManualClock())) == {"batchItemFailures": []}
 
 
 @pytest.mark.parametrize("given", [None, {}, {"other": 1}, {"id": None}, {"id": ""}])
@@ -373,8 +373,10 @@ def test_what_cannot_be_meant_is_said_at_set_up() -> None:
         powertools_key(hash_function="none")
 
 
-def test_ours_and_theirs_are_two_keys_unless_asked_for(store: DynamoDBStore, theirs: DynamoDBPersistenceLayer) -> None:
-    """The control: with another strategy its record is not found."""
+def test_the_two_libraries_keys_differ_unless_configured(
+    store: DynamoDBStore, theirs: DynamoDBPersistenceLayer
+) -> None:
+    """As a control: with another strategy its record is not found."""
     charged(theirs, ORDER)
 
     @idempotent(store, key=payload_key(), lease_seconds=60)

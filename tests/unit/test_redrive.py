@@ -21,7 +21,7 @@ from idempotent_receiver.operations.dead_letters.triage import Rules, Verdict
 from idempotent_receiver.protocol.record import record_id
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
 from idempotent_receiver.sqs.visibility import Backoff
-from tests.held_clock import HeldClock
+from tests.manual_clock import ManualClock
 from tests.queues import DEDUPLICATION_SECONDS, Crash, Queue, Queues
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Bank:
     fifo: bool = False
     at_once: bool = True
     key: KeyStrategy = message_id
-    clock: HeldClock = field(default_factory=HeldClock)
+    clock: ManualClock = field(default_factory=ManualClock)
     done: Counter[str] = field(default_factory=Counter)
     mended: bool = False
 

@@ -1,4 +1,4 @@
-"""What a batch asks of DynamoDB, exactly: requests, write units and read units, on the virtual clock.
+"""What a batch costs in DynamoDB, exactly: requests, write units and read units, on the virtual clock.
 
 The shipped store and a real client run against the benchmark's tables, which bill by AWS's rule; half a round trip
 passes before each request takes effect, and half after.
@@ -48,7 +48,7 @@ class Body:
 
 @cache
 def session() -> boto3.session.Session:
-    """One session, for the service's description to be read once."""
+    """One session, so that the service's description is read only once."""
     return boto3.session.Session(
         aws_access_key_id="counted", aws_secret_access_key="unchecked", region_name="us-east-1"
     )
@@ -76,7 +76,7 @@ class Network:
         return sum(self.bill.requests.values()), self.bill.write_units, self.bill.read_units
 
     def forget(self) -> None:
-        """Start a new bill."""
+        """Reset the counts."""
         self.tables.bill = type(self.tables.bill)()
 
     def _send(self, request: Any, **kwargs: object) -> AWSResponse:
@@ -92,7 +92,7 @@ class Network:
 
 
 class Consumer:
-    """Ours, in a world of virtual time."""
+    """The library's consumer, in a world of virtual time."""
 
     def __init__(self, function: Callable[..., Any] | None = None, **options: Any) -> None:
         self.world = World()
@@ -102,7 +102,7 @@ class Consumer:
         )
 
     def receive(self, batch: Event) -> tuple[int, float, float]:
-        """Handle a batch to its end; what was asked for it."""
+        """Handle a batch to its end, and return its requests and units."""
         self.network.forget()
         self.worker.deliver(*batch["Records"], seconds=900.0)
         self.world.run()
@@ -125,7 +125,7 @@ post_with_entry.__annotations__["tx"] = Transaction
 
 
 class Powertools:
-    """The peer, on tables of its own."""
+    """Powertools, with tables of its own."""
 
     def __init__(self) -> None:
         self.network = Network()
@@ -187,7 +187,7 @@ def test_no_more_writes_than_powertools(known: int, asked: tuple[int, float, flo
 
 @pytest.mark.parametrize("known", [50, 100])
 def test_a_duplicate_that_looks_new_costs_no_more_writes_than_powertools(known: int) -> None:
-    """Messages that are there already although SQS counts one receipt cost a refused insert, billed as a write."""
+    """A completed message that SQS counts as a first receive costs a refused insert, billed as a write."""
     first, fresh = event(known), event(100 - known)
     batch = {"Records": first["Records"] + fresh["Records"]}
     ours, theirs = Consumer(), Powertools()
@@ -208,7 +208,7 @@ def test_a_transaction_costs_a_request_of_its_own_and_double_units() -> None:
 
 
 def test_a_large_result_costs_no_more() -> None:
-    """A result that would take the record past its first kilobyte leaves a mark instead, and costs one unit."""
+    """A result that would take the record past its first kilobyte is replaced by a marker and costs one unit."""
 
     def report(transfer: dict) -> str:  # type: ignore[type-arg]  # the library asks for `dict` as such
         return "x" * 5_000
@@ -219,7 +219,7 @@ def test_a_large_result_costs_no_more() -> None:
 
 
 def test_slow_handlers_share_what_ends_together() -> None:
-    """Eight handlers at once that end together are settled together: 40 messages take no more than 2 + 5 requests."""
+    """Eight handlers that end together are settled together: 40 messages take no more than 2 + 5 requests."""
     consumer: Consumer
 
     def wait(transfer: dict) -> None:  # type: ignore[type-arg]  # the library asks for `dict` as such

@@ -1,5 +1,5 @@
-"""What must not be read elsewhere is not written elsewhere: secrets are planted wherever they come from, and looked for
-wherever they could go.
+"""Secrets are not written where they can be read: they are planted in every input, and searched for
+in every output.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Unserialisable:
 
 
 class Sqs:
-    """Takes everything, and keeps it; a send fails where it is told to."""
+    """Accepts and records everything; a send fails if told to."""
 
     def __init__(self, *, failing: bool = False) -> None:
         self.sent: list[dict[str, Any]] = []
@@ -76,7 +76,7 @@ class Sqs:
 
 
 class Failing(MemoryStore):
-    """Its errors say what was asked of it."""
+    """Its errors show its arguments."""
 
     def insert(self, records: Sequence[Any]) -> Any:
         raise RuntimeError(f"could not put {SECRET}")
@@ -165,7 +165,7 @@ BODIES: dict[str, str] = {
 
 
 class Run:
-    """One event, with secrets in it, and everything that was written on its account."""
+    """One event with secrets, and everything that was written for it."""
 
     _numbers = count(1)
 
@@ -193,7 +193,7 @@ class Run:
             self.answer = consume({"Records": [record("m-1", body, receives), record("m-2", body, receives)]}, CONTEXT)
 
     def written(self) -> str:
-        """Logs, metrics, records, visibilities, the answer, and of dead letters all but what the sender wrote."""
+        """Logs, metrics, records, visibilities, the answer, and dead letters except what the sender wrote."""
         out, err = self._capfd.readouterr()
         stamps = [each["MessageAttributes"].get(STAMP) for each in self.sqs.sent]
         others = [
@@ -285,15 +285,15 @@ def test_nothing_is_told_of_what_aws_said(
 
 
 def test_a_dead_letter_keeps_what_its_sender_wrote(run: Run) -> None:
-    """It is the message, and must be able to come back as it was."""
+    """The dead letter is the message, and a redrive must restore it."""
     run(card, SECRET)
     for sent in run.sqs.sent:
         assert sent["MessageBody"] == SECRET
         assert sent["MessageAttributes"]["card"]["StringValue"] == SECRET
 
 
-def test_what_somebody_chose_to_tell_is_told(run: Run) -> None:
-    """Or all of the above could be true of a log that says nothing."""
+def test_what_an_author_chose_to_show_is_shown(run: Run) -> None:
+    """Otherwise a log that says nothing would pass all tests above."""
     run(raising(lambda: PermanentError(SECRET)), "{}", key=message_id)
     assert told(run.written())
     run(raising(lambda: ValueError(SECRET)), "{}", error_texts=True, key=message_id)

@@ -59,13 +59,13 @@ QUEUES = ("Queue", "DeadLetterQueue")
 
 
 class Absent:
-    """What `AWS::NoValue` becomes: nothing at all."""
+    """What `AWS::NoValue` becomes: nothing."""
 
 
 class Rendering:
-    """The template for certain parameters, as CloudFormation sees it once conditions and mappings are decided.
+    """The template with these parameters, as CloudFormation sees it after conditions and mappings.
 
-    References among resources stay as they are.
+    References between resources stay as they are.
     """
 
     def __init__(self, template: dict[str, Any], parameters: dict[str, str]) -> None:
@@ -153,14 +153,14 @@ def mapping(variant: str) -> dict[str, Any]:
 
 
 def statements(variant: str) -> list[dict[str, Any]]:
-    """What the function's role is allowed."""
+    """The statements of the function's role."""
     documents = [policy["PolicyDocument"] for policy in properties(variant, "ConsumerRole")["Policies"]]
     documents.append(properties(variant, "LedgerPolicy")["PolicyDocument"])
     return [statement for document in documents for statement in document["Statement"]]
 
 
 def api_statements(variant: str) -> list[dict[str, Any]]:
-    """What the API's function is allowed, where there is one."""
+    """The statements of the API function's role, if there is one."""
     if variant == "no api":
         return []
     return [
@@ -169,12 +169,12 @@ def api_statements(variant: str) -> list[dict[str, Any]]:
 
 
 def operators_statements(variant: str) -> list[dict[str, Any]]:
-    """What an operator is allowed."""
+    """The statements of an operator's policy."""
     return list(properties(variant, "OperatorPolicy")["PolicyDocument"]["Statement"])
 
 
 def of_type(variant: str, type: str) -> dict[str, dict[str, Any]]:
-    """The properties of all resources of a type, by their name."""
+    """The properties of all resources of a type, by name."""
     resources = rendered(variant)["Resources"].items()
     return {name: each["Properties"] for name, each in resources if each["Type"] == type}
 
@@ -194,7 +194,7 @@ def problems(text: str) -> list[str]:
     return [f"{match.rule.id} {match.message} at {match.path}" for match in matches]
 
 
-# All of it.
+# The whole template.
 
 
 @every_variant
@@ -203,8 +203,8 @@ def test_every_variant_is_clean_once_it_is_rendered(variant: str) -> None:
 
 
 @every_variant
-def test_every_reference_names_something_that_is_there(variant: str) -> None:
-    """Conditions may take away what another part still refers to; and cfn-lint looks at no reference in a function."""
+def test_every_reference_names_something_that_exists(variant: str) -> None:
+    """Conditions may remove what another part refers to, and cfn-lint checks no reference within a function."""
     named = {name.partition(".")[0] for name in references({**rendered(variant), "Transform": None})}
     functions = of_type(variant, "AWS::Serverless::Function").items()
     made_by_sam = {f"{name}{event}" for name, each in functions for event in each["Events"]}
@@ -229,7 +229,7 @@ def references(node: Any) -> Iterator[str]:
 
 
 def without(marked: str, text: str) -> tuple[str, int]:
-    """The template without what is marked, and how many pieces that was."""
+    """The template without the marked parts, and their number."""
     return re.subn(rf"(?ms)^ *# ---- {marked}: .*?^ *# ---- \.\.\. to here\..*?$\n", "", text)
 
 
@@ -392,7 +392,7 @@ def test_every_variable_that_is_read_is_set_and_every_one_that_is_set_is_read(va
 
 
 def variables_read(handler: str) -> tuple[set[str], set[str]]:
-    """The names that a composition root takes from its environment: those it needs, and those it asks for."""
+    """The variables that a composition root reads: the required ones and the optional ones."""
     needed, wanted = set(), set()
     path = ROOT / "src" / Path(*handler.split(".")[:-1]).with_suffix(".py")
     for node in ast.walk(ast.parse(path.read_text())):
@@ -436,8 +436,8 @@ def test_dead_letters_are_sent_where_the_role_may_send_them(variant: str) -> Non
         ),
     ],
 )
-def test_what_a_deployment_says_is_said_beside_samconfigs_parameters(said: tuple[str, ...], passed: list[str]) -> None:
-    """Alone it would take their place."""
+def test_a_deployments_parameters_are_added_to_samconfigs(said: tuple[str, ...], passed: list[str]) -> None:
+    """On their own they would replace them."""
     assert told_to("sam deploy", *said) == passed
     assert told_to("sam build", *said) == [each for each in passed if each != "$consumers"], "it is built as deployed"
 
@@ -466,10 +466,8 @@ def told_to(command: str, *said: str, folder: Path = ROOT) -> list[str]:
 
 @pytest.mark.parametrize("environment", ["default", "staging", "prod"])
 @pytest.mark.parametrize("file", ["samconfig.toml", "samconfig.workflow.toml"])
-def test_every_environment_says_to_build_and_deployment_alike_what_a_function_runs_on(
-    file: str, environment: str
-) -> None:
-    """A parameter that a deployment leaves out stays as it was, whatever was built. What runs here, was built here."""
+def test_every_environment_names_the_same_runtime_for_build_and_deployment(file: str, environment: str) -> None:
+    """A parameter that a deployment omits keeps its old value, whatever was built."""
     tables = tomllib.loads((ROOT / file).read_text())[environment]
     assert set(ON) <= set(tables["global"]["parameters"]["parameter_overrides"])
     assert not [
@@ -481,7 +479,7 @@ def test_every_environment_says_to_build_and_deployment_alike_what_a_function_ru
 
 @pytest.mark.parametrize("path", [TEMPLATE, ROOT / "workflow.yaml"], ids=lambda path: path.stem)
 def test_every_runtime_and_architecture_has_its_makefile(path: Path) -> None:
-    """SAM tells a makefile nothing of a function's parameters but which Makefile it is."""
+    """SAM passes a makefile none of a function's parameters; it only chooses the Makefile."""
     template = cfn_yaml.load(str(path))
     parameters = template["Parameters"]
     for function in (each for each in template["Resources"].values() if each["Type"] == "AWS::Serverless::Function"):
@@ -536,7 +534,7 @@ def test_no_update_of_the_stack_drops_records_ledger_or_messages(variant: str) -
         assert (each.get("DeletionPolicy"), each.get("UpdateReplacePolicy")) == ("Retain", "Retain")
 
 
-# Permissions. Whether they are the right ones is asked end to end; here, that they are narrow.
+# Permissions. End-to-end tests check that they suffice; these check that they are narrow.
 
 
 @every_variant
@@ -614,7 +612,7 @@ def test_alarms_and_dashboard_show_metrics_that_the_consumer_sends(variant: str)
 
 
 def text_of(node: Any) -> str:
-    """What text it is, with a name in the place of each value that only a deployment knows."""
+    """Its text, with a name in place of each value that only a deployment knows."""
     match node:
         case {"Fn::Sub": [text, dict(given)]}:
             return re.sub(r"\$\{([^}]+)\}", lambda found: text_of(given.get(found[1], found[1])), text)
@@ -625,8 +623,8 @@ def text_of(node: Any) -> str:
     return str(node)
 
 
-def test_the_api_that_is_deployed_takes_no_request_to_be_anybodys_by_default() -> None:
-    """LOCAL_CALLER is declared, for `sam local` passes on nothing else; its value is the local cloud's to give."""
+def test_the_deployed_api_has_no_default_caller() -> None:
+    """LOCAL_CALLER is declared because `sam local` passes only declared variables; only the local cloud sets it."""
     assert [line.strip() for line in (ROOT / "template.yaml").read_text().splitlines() if "LOCAL_CALLER" in line] == [
         "LOCAL_CALLER: !Ref AWS::NoValue"
     ]

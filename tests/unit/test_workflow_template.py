@@ -1,4 +1,4 @@
-"""What workflow.yaml promises, and that it, the definition, the code and the documents speak of the same."""
+"""What workflow.yaml promises, and that it agrees with the definition, the code and the documents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALARMS = {id: each for id, each in RESOURCES.items() if each["Type"] == "AWS::Cl
 
 
 def statements(role: str) -> dict[str, dict[str, Any]]:
-    """A role's own statements, by their names; those for tracing alone left out."""
+    """A role's own statements, by name, without those for tracing."""
     (policy,) = RESOURCES[role]["Properties"]["Policies"]
     return {each["Sid"]: each for each in policy["PolicyDocument"]["Statement"] if "Sid" in each}
 
@@ -57,7 +57,7 @@ def test_each_function_has_its_handler_and_its_target(id: str) -> None:
 
 
 def variables_read(module: str) -> set[str]:
-    """The variables without which a module's functions cannot start, its own modules' included."""
+    """The variables that a module's functions require, including those of its own imports."""
     tree = ast.parse((ROOT / "src" / f"{module.replace('.', '/')}.py").read_text())
     found = {
         node.slice.value
@@ -102,7 +102,7 @@ def test_no_permission_reaches_further_than_its_resource() -> None:
         for sid, statement in statements(role).items():
             actions, resource = statement["Action"], statement["Resource"]
             assert "*" not in str(actions), (role, sid)
-            # An execution's name is the key's, and a role knows none of them beforehand.
+            # An execution's name is derived from the key, so a role cannot name it in advance.
             assert "*" not in json.dumps(resource) or sid == "FindExecutions", (role, sid)
 
 
@@ -118,8 +118,8 @@ def test_each_alarm_names_the_paragraph_that_says_what_to_do(id: str) -> None:
     assert f"**{named[1]}.**" in HANDBOOK
 
 
-def test_a_step_that_died_is_tried_until_its_lease_is_over() -> None:
-    """Its claim outlives it by the margin; the tries must outlast both, however the jitter falls on average."""
+def test_a_step_that_died_is_retried_until_its_lease_has_ended() -> None:
+    """Its claim outlives it by the margin; the retries must outlast both, with average jitter."""
     for name in ("debit", "credit", "receipt", "refund"):
         (again,) = DEFINITION["States"][name]["Retry"]
         waits = [min(again["MaxDelaySeconds"], again["IntervalSeconds"] * 2**n) for n in range(again["MaxAttempts"])]

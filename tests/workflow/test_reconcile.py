@@ -12,7 +12,7 @@ import pytest
 
 from idempotent_receiver import errors
 from local.cloud import ROOT
-from tests.machines import Machines
+from tests.fake_step_functions import FakeStepFunctions
 from tests.template import load
 from tests.workflow.conftest import FINGERPRINT, TRANSFER
 
@@ -212,7 +212,7 @@ def test_a_debit_that_comes_between_question_and_posting_is_given_back(
 
 def test_an_input_too_long_for_an_event_is_asked_for(handed_over: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     wiring, told = import_module("app.workflow.wiring"), event("ABORTED")
-    machines = Machines()
+    machines = FakeStepFunctions()
     machines.executions[NAME] = {"status": "ABORTED", "input": told["detail"]["input"]}
     monkeypatch.setattr(wiring.workflow, "client", machines)
     told["detail"] |= {"input": None, "inputDetails": {"included": False}}
@@ -222,7 +222,7 @@ def test_an_input_too_long_for_an_event_is_asked_for(handed_over: Bank, monkeypa
 # The sweep.
 
 
-def sweep(bank: Bank, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+def sweep(bank: Bank, machines: FakeStepFunctions, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     monkeypatch.setattr(import_module("app.workflow.wiring").workflow, "client", machines)
     found: dict[str, int] = import_module("app.workflow.sweep").lambda_handler({}, CONTEXT)
     return found
@@ -235,7 +235,7 @@ def orphan(bank: Bank, name: str, arn: str | None, **attributes: Any) -> None:
 def test_a_sweep_starts_what_was_never_started_and_reconciles_what_died(
     bank: Bank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machines = Machines()
+    machines = FakeStepFunctions()
     told = event("ABORTED")["detail"]["input"]
     orphan(bank, "never-started", None, input='{"payload": 1}')
     orphan(bank, NAME, ARN)
@@ -264,7 +264,7 @@ def test_a_sweep_begins_with_the_longest_forsaken_and_ends_with_its_time(
 ) -> None:
     """Those that are left are found by the next one."""
     forsaken(bank, "orphan-0", "orphan-1", "orphan-2")
-    machines = Machines()
+    machines = FakeStepFunctions()
     start = machines.start_execution
 
     def slow(**asked: Any) -> Any:
@@ -280,7 +280,7 @@ def test_orphans_that_cannot_be_tended_do_not_keep_others_waiting(bank: Bank, mo
     monkeypatch.setattr(import_module("app.workflow.sweep"), "_PAGE", 2)
     forsaken(bank, "sound")
     forsaken(bank, "broken-1", "broken-2", "broken-3", arn=ARN)
-    machines = Machines()
+    machines = FakeStepFunctions()
     for name in ("broken-1", "broken-2", "broken-3"):
         machines.executions[name] = {"status": "ABORTED", "input": "not JSON"}
     assert sweep(bank, machines, monkeypatch) == {"failed": 3, "started": 1}
@@ -324,7 +324,7 @@ def test_a_stranger_is_told_to_a_person(handed_over: Bank, capsys: pytest.Captur
 def test_one_orphans_trouble_is_not_anothers(
     bank: Bank, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    machines = Machines()
+    machines = FakeStepFunctions()
     orphan(bank, "broken", ARN.replace(NAME, "broken"))
     machines.executions["broken"] = {"status": "ABORTED", "input": "not JSON"}
     orphan(bank, "sound", None, input='{"payload": 1}')
@@ -334,5 +334,5 @@ def test_one_orphans_trouble_is_not_anothers(
 
 def test_a_fingerprint_stays_the_keys_own(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     orphan(bank, NAME, None, input='{"payload": 1}')
-    sweep(bank, Machines(), monkeypatch)
+    sweep(bank, FakeStepFunctions(), monkeypatch)
     assert record(bank)["validation"] == FINGERPRINT

@@ -1,0 +1,344 @@
+"""Plays the moves of the explored world, and checks each against the invariants."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from idempotent_receiver import MemoryStore
+from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
+from idempotent_receiver.testing.memory import Table
+from tests.simulation import invariants, oracle, scheduler, step_functions_model
+from tests.simulation.adapters import LOST
+from tests.simulation.history import Histories
+from tests.simulation.invariants import Violation
+from tests.simulation.setups import LAST, SWEEP
+from tests.simulation.state import ON_THE_WAY, State, WireRequest, WorkerState
+from tests.simulation.world import START_EPOCH_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.simulation.controlled_worker import Call, Event
+    from tests.simulation.history import History
+    from tests.simulation.scheduler import Move
+    from tests.simulation.setups import Setup
+
+CONFIRMED = "confirmed"
+STEP_SECONDS = 3600.0
+THROTTLED = NotApplied("throttled", retry=True)
+NOBODY_KNOWS = Unknown("nobody knows")
+LAST_WORKER = "q"
+"""The name of the worker that gets the last delivery."""
+
+
+class Explorer:
+    """Plays the moves of a setup. Its `histories` cache what the workers do."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.histories = Histories(setup)
+        self._memory = MemoryStore()
+
+    def initial_state(self, faults: int) -> State:
+        """The state before anything has happened."""
+        workers = [WorkerState(f"w{number}", self.setup.receives(number)) for number in range(self.setup.workers)]
+        return State(self.setup, workers, faults)
+
+    def play(self, before: State, move: Move) -> State:
+        """The state after a move. Raises Violation."""
+        state = before.copy()
+        kind, *where = move
+        if kind in scheduler.FAULT_KINDS or (kind == "start" and where[1]) or (kind == "time" and where[0]):
+            state.faults -= 1
+        getattr(self, f"_{kind}")(state, *where)
+        return state
+
+    def deliver_last(self, before: State) -> None:
+        """After all faults and leases, deliver everything once more: it must be acknowledged. Raises Violation.
+
+        A workflow must be reconciled by two sweeps (the first one may only find that an execution has died), or by a
+        request and a sweep.
+        """
+        if self.setup.adapter != "workflow":
+            self._deliver(before, LAST)
+            return
+        for last in ((SWEEP, SWEEP), (LAST, SWEEP)):
+            state = before
+            for receives in last:
+                state = self._deliver(state, receives)
+            for id in self.setup.batch:
+                oracle.reconciled(state, id)
+
+    def _deliver(self, before: State, receives: int) -> State:
+        state = before.copy()
+        leases = [item.get("in_progress_expiration", 0) / 1000 - START_EPOCH_SECONDS for item in state.items.values()]
+        state.now = round(max([state.now, *leases]) + 5, 3)
+        state.wire, state.faults = (), 0
+        state.executions = step_functions_model.timed_out(state.executions, state.now)
+        name = f"{LAST_WORKER}{len(state.workers)}"
+        state.workers.append(WorkerState(name, receives))
+        try:
+            self._start(state, name, 0.0)
+            while state.workers[-1].live:
+                state = self.play(state, _first_move(state.workers[-1], state.now))
+        except Violation as violation:
+            raise Violation("I6", f"after all faults, at {state.now} s, {violation}") from None
+        return state
+
+    # Moves that cost no fault.
+
+    def _start(self, state: State, name: str, off: float) -> None:
+        worker = _named(state, name)
+        worker.started, worker.wall, worker.off = state.now, off, off
+        # A lease that has just expired may still be live by this worker's clock.
+        earliest_ms = state.now_ms - scheduler.CLOCK_OFF_SECONDS * 4000
+        claimed = any(invariants.live(item, earliest_ms) for item in state.items.values())
+        others = [other for other in state.workers if other.live]
+        for other in others:
+            other.contended = True
+        worker.contended = bool(others) or claimed or bool(state.wire)
+        history = self.histories.started(worker.receives, ("start", 0.0, off))
+        self._advance(state, worker, history)
+
+    def _apply(self, state: State, name: str, number: int, place: int) -> None:
+        worker = _named(state, name)
+        call = worker.call(number)
+        answer = self._effect(state, call.kind, worker.sent(call, place), name)
+        if call.kind == "insert" and len(call.parts) > 1 and isinstance(answer, Conflict):
+            # For one of several inserts DynamoDB answers `DuplicateItem`, without the record that is there.
+            answer = Conflict()
+        self._put(state, worker, number, place, answer)
+
+    def _answer(self, state: State, name: str, number: int) -> None:
+        worker = _named(state, name)
+        answers = dict(worker.answers)[number]
+        call = worker.call(number)
+        if call.kind == "send" and answers == (CONFIRMED,):
+            state.dead_lettered |= {call.parts[0]}
+        sure = number not in worker.slow and not any(isinstance(answer, (Unknown, NotApplied)) for answer in answers)
+        own = tuple(worker.own(answer, state.now) for answer in answers)
+        self._resume(state, worker, "answer", number, own, sure=sure)
+
+    def _return(self, state: State, name: str, number: int) -> None:
+        worker = _named(state, name)
+        (id,) = worker.call(number).parts
+        state.succeeded |= {(name, id)}
+        self._resume(state, worker, "answer", number, ("returns",))
+
+    def _slept(self, state: State, name: str, number: int) -> None:
+        self._resume(state, _named(state, name), "answer", number, ())
+
+    def _wake(self, state: State, name: str) -> None:
+        self._resume(state, _named(state, name), "wake")
+
+    def _timer(self, state: State, name: str) -> None:
+        self._resume(state, _named(state, name), "timer")
+
+    def _time(self, state: State, overrun: bool) -> None:
+        moment = scheduler.next_moment(state)
+        assert moment is not None, "nothing changes with time"
+        for worker in scheduler.dying(state, moment):
+            if overrun:
+                worker.overran = True
+            else:
+                self._die(state, worker)
+        for worker in [worker for worker in state.workers if worker.live]:
+            worker.contended = True
+            # A worker that is still at work has run out of time, for its store or for its handler.
+            worker.had_fault |= worker.since(moment) >= scheduler.TOO_LATE
+        state.now = moment
+        state.executions = step_functions_model.timed_out(state.executions, moment)
+        for worker in [worker for worker in state.workers if worker.live and not worker.overran]:
+            if scheduler.overdue(worker, moment):
+                self._wake(state, worker.name)
+
+    def _arrive(self, state: State, place: int) -> None:
+        request = state.wire[place]
+        state.wire = state.wire[:place] + state.wire[place + 1 :]
+        self._effect(state, request.kind, request.part, request.writer)
+
+    def _outcome(self, state: State, name: str, status: str) -> None:
+        (id,) = [id for id in self.setup.batch if id.endswith(f"#{name}")]
+        change = step_functions_model.outcome_of(name, id, state.items.get(id), status, state.now_ms)
+        if change is None:
+            shown = invariants.shown(state.items.get(id))
+            raise Violation("WORKFLOW", f"the outcome {status} of a running execution is refused: {shown}")
+        state.executions = {**state.executions, name: replace(state.executions[name], outcome=status)}
+        self._effect(state, "replace", change, step_functions_model.MACHINE)
+
+    def _finish(self, state: State, name: str) -> None:
+        state.executions = step_functions_model.ended(state.executions, name)
+
+    # Moves that cost a fault.
+
+    def _abort(self, state: State, name: str) -> None:
+        state.executions = step_functions_model.ended(state.executions, name, "ABORTED")
+
+    def _crash(self, state: State, name: str) -> None:
+        self._die(state, _named(state, name))
+
+    def _clock_step(self, state: State, name: str) -> None:
+        worker = _named(state, name)
+        worker.wall += STEP_SECONDS
+        # By that clock its deadline is over, so it begins nothing more.
+        worker.contended = True
+        state.clock_stepped = name
+
+    def _lose(self, state: State, name: str, number: int) -> None:
+        worker = _faulted(state, name)
+        call, answers = worker.call(number), dict(worker.answers)[number]
+        self._leave_on_wire(state, worker, call, answers)
+        lost = LOST if call.kind == "send" else NOBODY_KNOWS
+        self._resume(state, worker, "answer", number, (lost,) * len(answers))
+
+    def _throttle(self, state: State, name: str, number: int, place: int) -> None:
+        worker = _faulted(state, name)
+        self._put(state, worker, number, place, THROTTLED)
+
+    def _applied_unknown(self, state: State, name: str, number: int, place: int) -> None:
+        worker = _faulted(state, name)
+        call = worker.call(number)
+        self._effect(state, call.kind, worker.sent(call, place), name)
+        self._put(state, worker, number, place, LOST if call.kind == "send" else NOBODY_KNOWS)
+
+    def _unapplied_unknown(self, state: State, name: str, number: int, place: int) -> None:
+        worker = _faulted(state, name)
+        self._put(state, worker, number, place, NOBODY_KNOWS)
+
+    def _slow(self, state: State, name: str, number: int) -> None:
+        worker = _faulted(state, name)
+        worker.slow += (number,)
+
+    def _copy(self, state: State, name: str, number: int, place: int) -> None:
+        worker = _faulted(state, name)
+        call = worker.call(number)
+        self._leave_on_wire(state, worker, call, [ON_THE_WAY if at == place else None for at in range(len(call.parts))])
+
+    def _resend(self, state: State, name: str, number: int, place: int) -> None:
+        worker = _faulted(state, name)
+        call = worker.call(number)
+        self._effect(state, call.kind, worker.sent(call, place), name)
+
+    def _raise(self, state: State, name: str, number: int) -> None:
+        worker = _named(state, name)
+        worker.contended = True
+        self._resume(state, worker, "answer", number, ("raises",))
+
+    def _refuse(self, state: State, name: str, number: int) -> None:
+        worker = _named(state, name)
+        worker.contended = True
+        self._resume(state, worker, "answer", number, ("refuses",))
+
+    # Consequences of a move.
+
+    def _die(self, state: State, worker: WorkerState) -> None:
+        for _, call, answers in worker.waits():
+            self._leave_on_wire(state, worker, call, answers)
+        worker.end()
+
+    def _leave_on_wire(self, state: State, worker: WorkerState, call: Call, answers: Sequence[Any]) -> None:
+        if call.kind not in ("insert", "replace", "commit", "start"):
+            return
+        before = len(state.wire)
+        sent = [worker.sent(call, place) for place, answer in enumerate(answers) if answer is ON_THE_WAY]
+        state.wire += tuple(WireRequest(call.kind, part, worker.name) for part in sent)
+        state.forget_hopeless()
+        for other in state.workers:
+            other.contended |= other.live and other is not worker and len(state.wire) > before
+
+    def _effect(self, state: State, kind: str, part: Any, writer: str) -> Any:
+        """Apply a statement, and check the change against the invariants."""
+        if kind == "send":
+            return CONFIRMED
+        if kind == "start":
+            return self._start_execution(state, *part)
+        if kind == "describe":
+            return step_functions_model.describe(state.executions, part)
+        memory = self._memory
+        if kind == "read":
+            memory.items = state.items
+            return memory.read([part])[0]
+        memory.items = dict(state.items)
+        id = part[0].new.id if kind == "commit" else part.new.id if kind == "replace" else part.id
+        before = memory.items.get(id)
+        if kind == "commit":
+            answer = self._commit(state, *part)
+        else:
+            answer = (memory.insert if kind == "insert" else memory.replace)([part])[0]
+        after = memory.items.get(id)
+        if after is before:
+            return answer
+        state.items = memory.items
+        if before is not None and "version" in before:
+            state.gone |= {before["version"]}
+        state.forget_hopeless()
+        if self.setup.adapter == "workflow":
+            oracle.workflow_written(state, before, after, writer)
+        else:
+            invariants.check_write(before, after, writer, state.now_ms, state.succeeded, failures=self.setup.failures)
+        if self.setup.transactional:
+            invariants.check_effect(id, after, state.entries.get(id, 0))
+        return answer
+
+    def _start_execution(self, state: State, name: str, input: str) -> str:
+        before = state.executions
+        state.executions, answer = step_functions_model.start(before, name, input, state.now)
+        if state.executions is not before:
+            oracle.execution_started(state, name)
+            state.forget_hopeless()
+        return answer
+
+    def _commit(self, state: State, change: Any, actions: Any) -> Any:
+        table = self._memory.tables["Entries"] = Table(("id",))
+        table.items = {(id,): {"id": id, "times": times} for id, times in state.entries.items()}
+        answer = self._memory.commit(change, actions)
+        state.entries = {item["id"]: item["times"] for item in table.items.values()}
+        return answer
+
+    def _put(self, state: State, worker: WorkerState, number: int, place: int, answer: Any) -> None:
+        """Record a statement's answer; a call's last answer is delivered at once, unless the call is slow."""
+        changed = {at: (*some[:place], answer, *some[place + 1 :]) for at, some in worker.answers if at == number}
+        worker.answers = tuple((at, changed.get(at, some)) for at, some in worker.answers)
+        if ON_THE_WAY not in changed[number] and number not in worker.slow:
+            self._answer(state, worker.name, number)
+
+    def _resume(self, state: State, worker: WorkerState, kind: str, *rest: Any, sure: bool = False) -> None:
+        """Send a worker an event. `sure`: the store has just answered for certain."""
+        assert worker.history is not None, "a live worker has a history"
+        event: Event = (kind, worker.since(state.now), worker.wall, *rest)
+        state.clock_stepped = None
+        if kind == "answer":
+            worker.answers = tuple(one for one in worker.answers if one[0] != rest[0])
+            worker.slow = tuple(number for number in worker.slow if number != rest[0])
+        self._advance(state, worker, self.histories.extended(worker.history, event), sure=sure)
+
+    def _advance(self, state: State, worker: WorkerState, history: History, *, sure: bool = False) -> None:
+        """Move a worker on to this history, and check what it did against the invariants."""
+        worker.history = history
+        for number in history.opened:
+            call = history.calls[number]
+            worker.answers += ((number, (ON_THE_WAY,) * len(call.parts)),)
+            if call.kind == "run":
+                oracle.started(state, worker, call.parts[0])
+        if history.response is not None:
+            oracle.answered(state, worker, history.response)
+            for id, reply in history.replies.items():
+                oracle.replied(state, worker, id, reply, sure=sure)
+            worker.end()
+
+
+def _first_move(worker: WorkerState, now: float) -> Move:
+    for move in scheduler.moves_of_worker(worker, now):
+        return move
+    raise Violation("I6", f"{worker.name} waits for ever")
+
+
+def _faulted(state: State, name: str) -> WorkerState:
+    worker = _named(state, name)
+    worker.had_fault = True
+    return worker
+
+
+def _named(state: State, name: str) -> WorkerState:
+    return next(worker for worker in state.workers if worker.name == name)

@@ -1,0 +1,176 @@
+"""Network faults at calls of the store and of the queue, in the random simulation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from tests.simulation.process import Process
+    from tests.simulation.simulation import Simulation
+
+    Parts = Sequence[Any]
+
+UNKNOWN = Unknown("nobody knows")
+LONGEST_ON_THE_WIRE_SECONDS = 40.0
+
+
+class NetworkStore:
+    """The store behind a faulty network, as one process sees it; statements take effect one by one."""
+
+    namespace = None
+
+    def __init__(self, simulation: Simulation, process: Process) -> None:
+        self.simulation = simulation
+        self.process = process
+        self.random: Random = simulation.random
+
+    def insert(self, records: Parts) -> list[Any]:
+        return self._send("insert", records)
+
+    def read(self, ids: Parts) -> list[Any]:
+        return self._send("read", ids)
+
+    def replace(self, changes: Parts) -> list[Any]:
+        return self._send("replace", changes)
+
+    def commit(self, change: Any, actions: Any) -> Any:
+        (answer,) = self._send("commit", [(change, actions)])
+        return answer
+
+    def _send(self, kind: str, parts: Parts) -> list[Any]:
+        simulation, sender = self.simulation, self.process.invocation
+        simulation.calls += 1
+        simulation.groups += kind == "replace" and sum(change.new.status == "COMPLETED" for change in parts) > 1
+        simulation.world.sleep(self.random.uniform(0.0005, 0.01))
+        fault = simulation.fault()
+        if fault is None:
+            answers = self._apply(kind, parts)
+        else:
+            sender.fault_count += 1
+            simulation.log(f"{sender.name}: {kind} meets: {fault}")
+            answers = FAULTS[fault](self, kind, parts)
+        simulation.world.sleep(self.random.uniform(0.0005, 0.01))
+        return answers
+
+    def _apply(self, kind: str, parts: Parts) -> list[Any]:
+        """Apply the statements one by one: those of other processes may come between."""
+        answers = []
+        for part in parts:
+            answers.append(self._effect(kind, part, alone=len(parts) == 1))
+            if len(parts) > 1 and self.random.random() < 0.1:
+                self.simulation.world.sleep(self.random.choice([0.0, 0.001, 0.02]))
+        return answers
+
+    def _effect(self, kind: str, part: Any, *, alone: bool) -> Any:
+        answer = self.simulation.monitor.effect(kind, part)
+        # For one of several inserts DynamoDB answers `DuplicateItem`, without the record that is there.
+        return Conflict() if kind == "insert" and isinstance(answer, Conflict) and not alone else answer
+
+    def _later(self, kind: str, parts: Parts) -> None:
+        """Let requests arrive late, whatever has happened in the meantime."""
+        if kind == "read":
+            return
+        self.process.invocation.delayed = True
+        seconds = self.random.choice([0.02, 0.5, 5.0, LONGEST_ON_THE_WIRE_SECONDS]) * self.random.random()
+        for part in parts:
+            self.simulation.monitor.delay(seconds, kind, part)
+
+    def lost_answer(self, kind: str, parts: Parts) -> list[Any]:
+        self._apply(kind, parts)
+        return [UNKNOWN] * len(parts)
+
+    def lost_request(self, kind: str, parts: Parts) -> list[Any]:
+        return [UNKNOWN] * len(parts)
+
+    def delayed(self, kind: str, parts: Parts) -> list[Any]:
+        self._later(kind, parts)
+        return [UNKNOWN] * len(parts)
+
+    def sent_again(self, kind: str, parts: Parts) -> list[Any]:
+        self._apply(kind, parts)
+        return [Conflict(None) if isinstance(one, Conflict) else one for one in self._apply(kind, parts)]
+
+    def copied(self, kind: str, parts: Parts) -> list[Any]:
+        self._later(kind, parts)
+        return self._apply(kind, parts)
+
+    def throttled(self, kind: str, parts: Parts) -> list[Any]:
+        return self._partly(kind, parts, UNKNOWN if kind == "read" else NotApplied("throttled", retry=True))
+
+    def unknown_result(self, kind: str, parts: Parts) -> list[Any]:
+        return [UNKNOWN if self.random.random() < 0.5 else answer for answer in self._apply(kind, parts)]
+
+    def raises(self, kind: str, parts: Parts) -> list[Any]:
+        """A defect is not retried: the request fails at once."""
+        self.process.invocation.failed = True
+        if self.random.random() < 0.5:
+            self._apply(kind, parts)
+        raise RuntimeError("absurd")
+
+    def crash(self, kind: str, parts: Parts) -> list[Any]:
+        """Kill the process after some statements; the others arrive late, or never."""
+        served = self.random.randint(0, len(parts))
+        for part in parts[:served]:
+            self._effect(kind, part, alone=False)
+        if self.random.random() < 0.5:
+            self._later(kind, parts[served:])
+        self.simulation.kill(self.process)
+        return self.simulation.world.stop()
+
+    def _partly(self, kind: str, parts: Parts, otherwise: object) -> list[Any]:
+        first = self.random.randrange(len(parts))
+        return [
+            otherwise
+            if place == first or self.random.random() < 0.5
+            else self._effect(kind, part, alone=len(parts) == 1)
+            for place, part in enumerate(parts)
+        ]
+
+
+FAULTS: dict[str, Callable[[NetworkStore, str, Parts], list[Any]]] = {
+    "lost answer": NetworkStore.lost_answer,
+    "lost request": NetworkStore.lost_request,
+    "delayed on the wire": NetworkStore.delayed,
+    "sent again by the client": NetworkStore.sent_again,
+    "copied by the network": NetworkStore.copied,
+    "throttled": NetworkStore.throttled,
+    "unknown result": NetworkStore.unknown_result,
+    "raises": NetworkStore.raises,
+    "crash": NetworkStore.crash,
+}
+
+
+class NetworkQueueClient:
+    """The SQS client behind the same network."""
+
+    class meta:  # noqa: N801  # boto3's name
+        endpoint_url = "https://sqs.us-east-1.amazonaws.com"
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+
+    def change_message_visibility_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> None:  # noqa: N803
+        self._send()
+        for entry in Entries:
+            self.simulation.queue.change_visibility(
+                entry["ReceiptHandle"], self.simulation.world.now + entry["VisibilityTimeout"]
+            )
+
+    def send_message(self, **arguments: Any) -> None:
+        confirmed = self._send(raises=False)
+        if confirmed or self.simulation.random.random() < 0.5:
+            self.simulation.queue.add_dead_letter(arguments)
+        if not confirmed:
+            raise ConnectionError("the answer was lost")
+
+    def _send(self, *, raises: bool = True) -> bool:
+        self.simulation.world.sleep(self.simulation.random.uniform(0.001, 0.02))
+        lost = self.simulation.fault() is not None
+        if lost and raises:
+            raise ConnectionError("refused")
+        return not lost

@@ -1,0 +1,169 @@
+"""Checks what a worker of the explored world does against the invariants."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from tests.simulation import adapters, invariants
+from tests.simulation.adapters import BUDGET_SECONDS, Failed, HttpReply, WorkflowReply
+from tests.simulation.invariants import Violation
+from tests.simulation.scheduler import STOPS
+from tests.simulation.step_functions_model import MACHINE, RUNNING
+
+if TYPE_CHECKING:
+    from tests.simulation.state import Item, State, WorkerState
+    from tests.simulation.step_functions_model import Execution
+
+
+def started(state: State, worker: WorkerState, id: str) -> None:
+    """Check the start of a handler."""
+    running = [
+        other.name
+        for other in state.workers
+        if other.live and other is not worker and other.since(state.now) < BUDGET_SECONDS and _runs(other, id)
+    ]
+    item, failures = state.items.get(id), state.setup.failures
+    invariants.check_start(id, worker.name, item, state.now_ms, running, failures=failures)
+    if state.setup.fifo:
+        _in_order(state, worker, id)
+
+
+def _runs(worker: WorkerState, id: str) -> bool:
+    return any(call.kind == "run" and call.parts == (id,) for _, call, _ in worker.waits())
+
+
+def _in_order(state: State, worker: WorkerState, id: str) -> None:
+    batch = state.setup.batch
+    for earlier in batch[: batch.index(id)]:
+        if earlier not in state.dead_lettered and not invariants.completed(state.items.get(earlier), state.now_ms):
+            raise Violation("FIFO", f"{worker.name} starts {id} although {earlier} of its group has not ended well")
+
+
+def answered(state: State, worker: WorkerState, response: list[str] | BaseException) -> None:
+    """Check the answer of an invocation."""
+    if isinstance(response, BaseException):
+        raise Violation("ANSWER", f"{worker.name} raised {response!r}")
+    batch = state.setup.batch
+    invariants.check_answer(batch, response)
+    for id in batch:
+        # A workflow's replies are checked one by one, in `replied`.
+        if id not in response and state.setup.adapter != "workflow":
+            item, failures = state.items.get(id), state.setup.failures
+            invariants.check_acknowledged(id, worker.name, item, state.now_ms, state.dead_lettered, failures=failures)
+    if not (worker.had_fault or worker.overran):
+        invariants.check_left_behind(worker.name, state.items.values(), state.now_ms)
+    # Nothing retries a request to Step Functions that failed: the client gets the error and asks again.
+    if not worker.contended and not (state.setup.adapter == "workflow" and worker.had_fault):
+        invariants.check_progress(worker.name, response)
+
+
+def replied(state: State, worker: WorkerState, id: str, reply: HttpReply | WorkflowReply, *, sure: bool) -> None:
+    """Check the reply to a client. `sure`: the store has just answered for certain."""
+    item = state.items.get(id)
+    if isinstance(reply, WorkflowReply):
+        rule, true = "WORKFLOW", _true_of_workflow(state, worker, id, reply, sure=sure)
+    else:
+        rule, true = "HTTP", _true_over_http(state, worker, item, reply, sure=sure)
+    if not true:
+        raise Violation(rule, f"{worker.name} answers {reply} to {id}: {invariants.shown(item)}")
+
+
+def execution_started(state: State, name: str) -> None:
+    """Check the start of an execution."""
+    for id, item in state.items.items():
+        if id.endswith(f"#{name}") and invariants.completed(item, state.now_ms, failures=True):
+            raise Violation("I2", f"an execution starts for {id}, which has ended: {invariants.shown(item)}")
+
+
+def workflow_written(state: State, before: Item | None, after: Item | None, writer: str) -> None:
+    """Check a change of a workflow's record."""
+    assert after is not None, "records are never deleted"
+    id, execution = after["id"], _execution(state, after["id"])
+    handed_over = before is not None and before.get("execution") is not None
+    over = execution is not None and execution.status != RUNNING and after["status"] != "INPROGRESS"
+    if writer == MACHINE or over:
+        # An execution, or a worker that finds it over, writes the outcome on behalf of the claim's owner.
+        writer = str((before or {}).get("owner"))
+    elif handed_over and invariants.live(before, state.now_ms):
+        raise Violation("I7", f"{writer} changed {invariants.shown(before)}, which an execution holds, to {after}")
+    done = {(writer, id)} if execution is not None and execution.done else set()
+    invariants.check_write(before, after, writer, state.now_ms, done, failures=True)
+    if after["status"] == "FAILED" and (execution is None or not execution.dead):
+        raise Violation("WORKFLOW", f"{writer} records that {id} has failed: {execution}")
+
+
+def reconciled(state: State, id: str) -> None:
+    """Check a record after all faults: its execution holds it, or it says how its execution ended."""
+    item, execution = state.items.get(id), _execution(state, id)
+    match None if item is None else item["status"]:
+        case None:
+            agrees = execution is None
+        case "INPROGRESS":
+            handed_over = (item or {}).get("execution") is not None
+            agrees = handed_over and execution is not None and execution.status == RUNNING
+        case "COMPLETED":
+            agrees = execution is not None and execution.done
+        case _:
+            agrees = execution is not None and execution.dead
+    if not agrees:
+        raise Violation("I6", f"after all faults {id} is left as {invariants.shown(item)}: {execution}")
+
+
+def _execution(state: State, id: str) -> Execution | None:
+    return state.executions.get(id.rpartition("#")[2])
+
+
+def _true_of_workflow(state: State, worker: WorkerState, id: str, reply: WorkflowReply, *, sure: bool) -> bool:
+    item, execution = state.items.get(id), _execution(state, id)
+    status = None if item is None else item["status"]
+    match reply.answer:
+        case "Started":
+            return execution is not None and (status == "INPROGRESS" or not sure)
+        case "Running":
+            another = status == "INPROGRESS" and (execution is not None or (item or {})["owner"] != worker.name)
+            return another or not sure
+        case "AlreadyCompleted" | "AlreadyFailed" | "Settled":
+            recorded = (item or {}).get("data") or (item or {}).get("error")
+            return (reply.status, reply.recorded) == (status, recorded) and status != "INPROGRESS"
+        case "NothingToDo" | "ClaimLost":
+            return True
+        case "Unavailable":
+            return worker.had_fault or _late(state, worker)
+    return False
+
+
+def _late(state: State, worker: WorkerState) -> bool:
+    """Whether its time may be over by whichever of its clocks is ahead."""
+    return worker.since(state.now) + worker.wall - worker.off >= STOPS[0]
+
+
+def _true_over_http(state: State, worker: WorkerState, item: Item | None, reply: HttpReply, *, sure: bool) -> bool:
+    status, owner = (None, None) if item is None else (item["status"], item.get("owner"))
+    mine, late = owner == worker.name, _late(state, worker)
+    failed_by_me = status == "FAILED" and mine
+    match reply:
+        case HttpReply(status=adapters.CREATED):
+            # A worker that does not know whether the commit was its own marks it as a replay too.
+            marked = reply.replayed is not mine or (reply.replayed and worker.had_fault)
+            return status == "COMPLETED" and reply.content == _stored(item) and marked
+        case HttpReply(status=adapters.CONFLICT, replayed=False):
+            return not sure or (status == "INPROGRESS" and not mine)
+        case HttpReply(status=adapters.FAILED_FOR_GOOD, attempt=None):
+            return state.setup.replay and _raised(item) and reply.replayed is not mine
+        case HttpReply(status=adapters.RAISED):
+            return not state.setup.replay and (not sure or (failed_by_me and _raised(item)))
+        case HttpReply(status=adapters.AGAIN, replayed=False, attempt=None):
+            return late or worker.had_fault
+        case HttpReply(status=adapters.AGAIN, replayed=False):
+            # A worker that knows that it has lost its claim never gives its own answer.
+            return status != "COMPLETED" or not sure
+    return False
+
+
+def _stored(item: Item | None) -> str:
+    return adapters.reply_of(json.loads((item or {}).get("data", "null") or "null")).content
+
+
+def _raised(item: Item | None) -> bool:
+    return item is not None and item["status"] == "FAILED" and json.loads(item["error"])["type"] == Failed.__qualname__

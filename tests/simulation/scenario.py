@@ -1,0 +1,176 @@
+"""A scenario: a world with a table, an SQS client and workers, and the rules that hold in every scenario.
+
+- When a handler runs, its record is INPROGRESS and owned by its worker, and no other run for that key is under way.
+- When an invocation answers, each message that it acknowledges is COMPLETED in the table or a confirmed dead letter.
+- A completed record never changes before it expires.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any
+
+from aws_lambda_powertools import Logger
+
+from idempotent_receiver import MemoryStore, current_claim
+from idempotent_receiver.sqs.dead_letter import STAMP
+from tests.simulation.faults import FaultyStore
+from tests.simulation.sqs_client import SqsClient
+from tests.simulation.world import SILENT, START_EPOCH_SECONDS, Worker, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_quiet = Logger(service="scenario", level="CRITICAL")
+
+
+@dataclass
+class Run:
+    """One run of a handler."""
+
+    key: str
+    worker: str
+    attempt: int
+    started: float
+    ended: float | None = None
+
+
+class Immutable(MemoryStore):
+    """A table that reports a change of a completed record that has not expired."""
+
+    def __init__(self, scenario: Scenario, namespace: str | None) -> None:
+        super().__init__(namespace)
+        self.scenario = scenario
+
+    def _write(self, change: Any) -> Any:
+        before = self.items.get(change.new.id)
+        answer = super()._write(change)
+        after = self.items.get(change.new.id)
+        if before is not None and before != after and before["status"] == "COMPLETED":
+            self.scenario.require(
+                before["expiration"] <= self.scenario.epoch_seconds, f"{before} was changed to {after}"
+            )
+        return answer
+
+
+class Scenario:
+    """One world, one table, one SQS client; any number of workers."""
+
+    def __init__(self, *, namespace: str | None = None, seed: int = 0) -> None:
+        self.world = World(seed)
+        self.memory = Immutable(self, namespace)
+        self.store = FaultyStore(self.memory, self.world)
+        self.sqs = SqsClient(self.world)
+        self.runs: list[Run] = []
+        self.workers: list[Worker] = []
+        self.dead: set[str] = set()
+        """The workers that were killed, or that a test declares dead: their runs do not count as under way."""
+        self.keys_of: dict[str, tuple[str, ...]] = {}
+        """The ids of a message's records, by its messageId, if they differ from it."""
+        self._violations: list[str] = []
+
+    def require(self, holds: bool, otherwise: str) -> None:
+        """Record a violation. Raising it here would not do: the code under test handles any exception."""
+        if not holds:
+            self._violations.append(otherwise)
+
+    def worker(self, function: Callable[..., Any], *, queue_client: bool = False, **options: Any) -> Worker:
+        """Add a process; its name is the owner of its claims."""
+        options.setdefault("name", f"w{len(self.workers)}")
+        options.setdefault("logger", _quiet)
+        options.setdefault("metrics", SILENT)
+        store = options.pop("store", self.store)
+        if queue_client or "dead_letter_queue" in options:
+            options["sqs"] = self.sqs
+        worker = Worker(self.world, store, self._recorded(function, options["name"]), **options)
+        worker.handler = self._checked(worker.handler)
+        self.workers.append(worker)
+        return worker
+
+    def run(self) -> None:
+        """Run until nothing is left to happen."""
+        self.world.run()
+        assert self._violations == []
+
+    @property
+    def epoch_seconds(self) -> float:
+        """The true time."""
+        return START_EPOCH_SECONDS + self.world.now
+
+    @property
+    def keys_run(self) -> list[str]:
+        """The keys whose handlers were started, in order."""
+        return [run.key for run in self.runs]
+
+    def status(self, id: str) -> str | None:
+        """The status of a record in the table."""
+        item = self.memory.items.get(id)
+        return None if item is None else item["status"]
+
+    def live_claims(self) -> list[str]:
+        """The records with a live claim."""
+        now_ms = self.epoch_seconds * 1000
+        items = self.memory.items.items()
+        return [id for id, item in items if item["status"] == "INPROGRESS" and item["in_progress_expiration"] > now_ms]
+
+    def requests(self) -> list[tuple[str, int]]:
+        """The store's calls since the last time, and the number of records of each."""
+        calls, self.store.calls = self.store.calls, []
+        return calls
+
+    def dead_letters(self) -> dict[str, dict[str, Any]]:
+        """The stamps of the dead letters, by their messages' original ids."""
+        stamps = [json.loads(sent["MessageAttributes"][STAMP]["StringValue"]) for sent in self.sqs.sent]
+        return {stamp["original_id"]: stamp for stamp in stamps}
+
+    def _recorded(self, function: Callable[..., Any], worker: str) -> Callable[..., Any]:
+        def start() -> Run:
+            claim = current_claim()
+            item = self.memory.items[claim.id]
+            ours = (item["status"], item.get("owner")) == ("INPROGRESS", worker)
+            self.require(ours, f"{worker} runs without a claim: {item}")
+            under_way = [run for run in self.runs if run.ended is None and run.worker not in self.dead]
+            overlapping = [run for run in under_way if run.key == claim.key]
+            self.require(not overlapping, f"{worker} runs {claim.key} while {overlapping} is under way")
+            self.runs.append(Run(claim.key, worker, claim.attempt, self.world.now))
+            return self.runs[-1]
+
+        @wraps(function)
+        def plain(*arguments: Any) -> Any:
+            run = start()
+            try:
+                return function(*arguments)
+            finally:
+                run.ended = self.world.now
+
+        @wraps(function)
+        async def coroutine(*arguments: Any) -> Any:
+            run = start()
+            try:
+                return await function(*arguments)
+            finally:
+                run.ended = self.world.now
+
+        return coroutine if iscoroutinefunction(function) else plain
+
+    def kill(self, worker: Worker) -> None:
+        """Crash a process."""
+        self.dead.add(worker.name)
+        worker.kill()
+
+    def _checked(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(event: Any, context: Any) -> Any:
+            response = handler(event, context)
+            failed = [failure["itemIdentifier"] for failure in response["batchItemFailures"]]
+            ids = [record["messageId"] for record in event["Records"]]
+            self.require(len(set(failed)) == len(failed), f"an id is named twice: {failed}")
+            self.require(set(failed) <= set(ids), f"an id is not of this event: {failed}")
+            for id in set(ids) - set(failed) - set(self.dead_letters()):
+                done = [key for key in self.keys_of.get(id, (id,)) if self.status(key) == "COMPLETED"]
+                self.require(bool(done), f"{id} was acknowledged, and no record of it is completed")
+            return response
+
+        return checked

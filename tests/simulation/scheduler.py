@@ -1,0 +1,195 @@
+"""The moves that are possible next in the explored world.
+
+These cost no fault:
+- A worker starts.
+- A statement is applied; after a call's last statement, the call's answer is delivered.
+- A handler returns, or a pause ends.
+- The coordinating thread wakes, or its short wait is over.
+- Time passes to the next moment that matters, which kills the workers that are past their deadlines.
+- A request arrives late, after its worker has died or given up on it.
+- An execution writes its outcome, and then ends.
+
+These cost a fault:
+- A worker crashes, or outlives its deadline.
+- An answer is lost, whether its request was applied, will be, or never is; or it is so slow that time may pass first.
+- A statement is throttled, or the store cannot say whether it was applied.
+- The client sends a request twice, or the network delivers it again.
+- A handler raises, with or without PermanentError.
+- A wall clock is off from the start, or steps.
+- Somebody stops an execution.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation import step_functions_model
+from tests.simulation.adapters import BUDGET_SECONDS, EXECUTION_SECONDS
+from tests.simulation.state import ON_THE_WAY
+from tests.simulation.world import START_EPOCH_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.simulation.state import State, WorkerState
+
+Move = tuple[Any, ...]
+
+FAULT_KINDS = frozenset(
+    {
+        "crash",
+        "clock_step",
+        "lose",
+        "slow",
+        "throttle",
+        "applied_unknown",
+        "unapplied_unknown",
+        "copy",
+        "resend",
+        "raise",
+        "refuse",
+        "abort",
+    }
+)
+TOO_LATE = 9.8
+STOPS = (9.1, TOO_LATE, 10.3)
+"""Moments of an invocation: within the stop margin, too late to settle, and past the deadline."""
+SHORT_WAIT_SECONDS = 0.1
+CLOCK_OFF_SECONDS = 1.4
+"""Two clocks with this error, in opposite directions, still differ by less than the lease margin."""
+
+
+def possible_moves(state: State) -> Iterator[Move]:
+    """All possible moves, always in the same order, those without a fault first."""
+    if state.clock_stepped is not None:
+        yield from _moves_after_clock_step(state)
+        return
+    live = [worker for worker in state.workers if worker.live]
+    not_started = [worker.name for worker in state.workers if worker.history is None]
+    moment = next_moment(state)
+    for worker in live:
+        yield from moves_of_worker(worker, state.now)
+    if not_started:
+        yield ("start", not_started[0], 0.0)
+    if moment is not None:
+        yield ("time", False)
+    for place in range(len(state.wire)):
+        yield ("arrive", place)
+    yield from step_functions_model.moves_of(state.executions)
+    if state.faults:
+        yield from (("abort", name) for name in step_functions_model.running(state.executions))
+        for off in (-CLOCK_OFF_SECONDS, CLOCK_OFF_SECONDS) if not_started else ():
+            yield ("start", not_started[0], off)
+        if moment is not None and dying(state, moment):
+            yield ("time", True)
+        for worker in live:
+            yield from _faults_of(worker, state.now, refuses=state.setup.refuses)
+
+
+def moves_of_worker(worker: WorkerState, now: float) -> Iterator[Move]:
+    for number, call, answers in worker.waits():
+        if call.kind == "run":
+            yield ("return", worker.name, number)
+        elif call.kind == "sleep":
+            yield ("slept", worker.name, number)
+        elif ON_THE_WAY not in answers:
+            yield ("answer", worker.name, number)
+        else:
+            yield from (("apply", worker.name, number, place) for place, one in enumerate(answers) if one is ON_THE_WAY)
+    history = worker.history
+    assert history is not None
+    if history.woken or overdue(worker, now):
+        yield ("wake", worker.name)
+    elif history.timeout is not None and history.timeout - worker.since(now) - history.local < SHORT_WAIT_SECONDS:
+        yield ("timer", worker.name)
+
+
+def _moves_after_clock_step(state: State) -> Iterator[Move]:
+    """The moves that resume the worker whose clock has stepped. Nobody else sees the step, so nothing comes between."""
+    for worker in state.workers:
+        if worker.name == state.clock_stepped:
+            yield from (move for move in moves_of_worker(worker, state.now) if _resumes(worker, move))
+            if state.faults:
+                faults = _faults_of(worker, state.now, refuses=state.setup.refuses)
+                yield from (move for move in faults if _resumes(worker, move))
+
+
+def _resumes(worker: WorkerState, move: Move) -> bool:
+    """Whether the worker runs on with this move."""
+    kind, _, *where = move
+    if kind in ("crash", "clock_step", "slow", "copy", "resend"):
+        return False
+    if kind not in ("apply", "throttle", "applied_unknown", "unapplied_unknown"):
+        return True
+    number = where[0]
+    answers = dict(worker.answers)[number]
+    return number not in worker.slow and sum(answer is ON_THE_WAY for answer in answers) == 1
+
+
+def _faults_of(worker: WorkerState, now: float, *, refuses: bool) -> Iterator[Move]:
+    yield ("crash", worker.name)
+    if worker.wall == 0 and any(_resumes(worker, move) for move in moves_of_worker(worker, now)):
+        yield ("clock_step", worker.name)
+    for number, call, answers in worker.waits():
+        if call.kind == "run":
+            yield ("raise", worker.name, number)
+            if refuses:
+                yield ("refuse", worker.name, number)
+            continue
+        if call.kind == "sleep":
+            continue
+        yield ("lose", worker.name, number)
+        if number not in worker.slow:
+            yield ("slow", worker.name, number)
+        for place in [place for place, answer in enumerate(answers) if answer is ON_THE_WAY]:
+            for kind in _faults_of_statement(call.kind, alone=len(answers) == 1):
+                yield (kind, worker.name, number, place)
+
+
+def _faults_of_statement(kind: str, *, alone: bool) -> tuple[str, ...]:
+    if kind in ("read", "describe"):
+        return () if alone else ("unapplied_unknown",)
+    if kind == "send":
+        return ("applied_unknown",)
+    return ("throttle", "applied_unknown", "copy", "resend", *(() if alone else ("unapplied_unknown",)))
+
+
+def next_moment(state: State) -> float | None:
+    """The next moment at which time alone changes what is possible.
+
+    None if no worker is left, or while a worker waits for an answer that is not slow: that answer comes first.
+    """
+    awake = [worker for worker in state.workers if worker.live and not worker.overran]
+    if any(_busy(worker, state.now) for worker in awake) or all(worker.over for worker in state.workers):
+        return None
+    moments = [round(worker.started + stop, 3) for worker in awake for stop in STOPS]
+    off = (0.1, CLOCK_OFF_SECONDS + 0.1) if state.faults or any(worker.wall for worker in state.workers) else (0.1,)
+    for item in state.items.values():
+        if item["status"] == "INPROGRESS" and item.get("owner") is not None:
+            ends = item["in_progress_expiration"] / 1000 - START_EPOCH_SECONDS
+            moments += [round(ends + more, 3) for more in off]
+    moments += [
+        state.executions[name].began + EXECUTION_SECONDS for name in step_functions_model.running(state.executions)
+    ]
+    return min((moment for moment in moments if moment > state.now), default=None)
+
+
+def _busy(worker: WorkerState, now: float) -> bool:
+    """Whether the worker can run on, or waits for an answer that is not slow."""
+    history = worker.history
+    assert history is not None
+    waiting = any(
+        call.kind not in ("run", "sleep") and number not in worker.slow for number, call in history.calls.items()
+    )
+    return waiting or history.woken or overdue(worker, now)
+
+
+def overdue(worker: WorkerState, now: float) -> bool:
+    history = worker.history
+    return history is not None and history.timeout is not None and history.timeout <= worker.since(now) + history.local
+
+
+def dying(state: State, moment: float) -> list[WorkerState]:
+    """The workers that are past their deadlines at that moment."""
+    live = [worker for worker in state.workers if worker.live and not worker.overran]
+    return [worker for worker in live if worker.since(moment) > BUDGET_SECONDS]

@@ -1,0 +1,81 @@
+"""The setups that the exploration plays: how many workers receive which messages, and how their consumer is set up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FIRST, AGAIN, LAST, SWEEP = 1, 2, 3, 4
+"""Which receive of its messages a worker handles. The last one comes after all faults; a sweep is a workflow's."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One setup. `adapter` is one of `adapters.ADAPTERS`: how the messages reach the shipped code."""
+
+    name: str
+    workers: int
+    messages: int
+    transactional: bool = False
+    dead_letters: bool = False
+    fifo: bool = False
+    concurrency: int = 1
+    adapter: str = "queue"
+    sweeps: int = 0
+    """Workflow only: how many of the workers, the last ones, are sweeps."""
+    replay: bool = False
+    """HTTP only: whether the error response of a handler that raised is final and replayed."""
+    wait_seconds: float = 0
+    """HTTP only: how long a request waits for another one with its key."""
+    faults: int = 2
+    """The most faults in one schedule, unless the command line says otherwise."""
+
+    @property
+    def failures(self) -> bool:
+        """Whether a failure is final, as a completion is."""
+        return self.replay or self.adapter == "workflow"
+
+    @property
+    def refuses(self) -> bool:
+        """Whether a handler may raise PermanentError: with dead letters for good, over HTTP for now."""
+        return self.dead_letters or self.adapter == "http"
+
+    @property
+    def batch(self) -> list[str]:
+        """The ids of the messages. Their records have the same ids."""
+        prefix = "m" if self.adapter == "queue" else "m#"
+        return [f"{prefix}{number}" for number in range(self.messages)]
+
+    def receives(self, number: int) -> int:
+        """Which receive of its messages the worker with this number handles."""
+        if number >= self.workers - self.sweeps:
+            return SWEEP
+        return AGAIN if number else FIRST
+
+
+SETUPS = {
+    setup.name: setup
+    for setup in (
+        Setup("2x1", workers=2, messages=1),
+        Setup("2x1-transaction", workers=2, messages=1, transactional=True),
+        Setup("2x1-letters", workers=2, messages=1, dead_letters=True),
+        Setup("2x1-function", workers=2, messages=1, adapter="function"),
+        Setup("2x1-function-transaction", workers=2, messages=1, adapter="function", transactional=True),
+        Setup("2x1-http", workers=2, messages=1, adapter="http"),
+        Setup("2x1-http-replay", workers=2, messages=1, adapter="http", transactional=True, replay=True),
+        Setup("2x1-http-wait", workers=2, messages=1, adapter="http", wait_seconds=0.1),
+        Setup("2x1-workflow", workers=2, messages=1, adapter="workflow"),
+        Setup("2x1-workflow-sweep", workers=2, messages=1, adapter="workflow", sweeps=1),
+        Setup("3x1-workflow", workers=3, messages=1, adapter="workflow", sweeps=1),
+        Setup("3x1-workflow-sweeps", workers=3, messages=1, adapter="workflow", sweeps=2),
+        Setup("3x1-function", workers=3, messages=1, adapter="function"),
+        Setup("3x1", workers=3, messages=1),
+        Setup("2x2-fifo", workers=2, messages=2, fifo=True),
+        Setup("2x2", workers=2, messages=2),
+        # Running both messages at once multiplies the schedules: with two faults the search takes hours.
+        Setup("2x2-parallel", workers=2, messages=2, concurrency=2, faults=1),
+    )
+}
+"""Each worker receives all messages. The name says workers x messages, then what is special.
+
+The heaviest setups come last, so that the others report first.
+"""

@@ -1,0 +1,264 @@
+"""One random simulation: four workers, eight messages, a queue, a table, and a seed that decides what goes wrong.
+
+Faults occur for a while. Then a quiet phase follows, in which everything must settle: every message is COMPLETED and
+deleted, or dead for a reason; its effect is there exactly once; and one more delivery of everything is acknowledged.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from greenlet import getcurrent, greenlet
+
+from idempotent_receiver import PermanentError
+from tests.simulation import invariants
+from tests.simulation.adapters import BUDGET_SECONDS
+from tests.simulation.invariants import Violation
+from tests.simulation.monitor import Monitor
+from tests.simulation.network_faults import FAULTS
+from tests.simulation.process import Invocation, Process
+from tests.simulation.sqs_model import QueuedMessage, QueueModel
+from tests.simulation.world import Context, World, failed_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+WORKERS = 4
+MESSAGES = 8
+QUIET_FROM_SECONDS = 60.0
+LATEST_SECONDS = 4 * 60 * 60.0
+"""Backoffs, leases and visibility timeouts may add up, but not to more than this."""
+OUTAGE_SECONDS = 12.0
+CLOCKS_OFF_SECONDS = 1.4
+"""Two clocks with this error, in opposite directions, still differ by less than the lease margin."""
+
+
+class Plan:
+    """A seed's workload and faults: which ones occur, and how often."""
+
+    def __init__(self, random: Random, seed: int) -> None:
+        self.fifo = random.random() < 0.4
+        self.transactional = random.random() < 0.5
+        self.dead_letters = random.random() < 0.5
+        self.concurrency = random.choice([1, 1, 2, 4, 8])
+        self.visibility_seconds = random.choice([5.0, 15.0, 60.0])
+        self.duplicates = 0.0 if self.fifo else random.choice([0.0, 0.02, 0.2])
+        self.faults = random.choice([0.0, 0.02, 0.1, 0.1, 0.3])
+        self.kinds = random.sample(list(FAULTS), random.randint(1, len(FAULTS)))
+        self.crashes = self.faults / 2
+        self.lost_deletes = self.faults / 2
+        self.fails = random.choice([0.0, 0.05, 0.2])
+        # Handlers that take no time finish together, and are settled together.
+        self.takes_seconds = random.choice([[0.0], [0.0, 0.0, 0.005, 0.3, 2.0, 5.0]])
+        self.freezes = random.choice([0.0, 0.0, 0.1])
+        self.outage_from = random.choice([None, None, 1.0, 30.0])
+        # A random source of its own, so that suspensions change nothing else in a seed's world.
+        self.suspended = Random(f"suspended {seed}")
+        self.suspensions = self.suspended.choice([0.0, 0.0, 0.0, 0.1])
+
+    @property
+    def flawless(self) -> bool:
+        """Whether nothing at all goes wrong."""
+        wrong = self.faults or self.fails or self.freezes or self.suspensions or self.duplicates or self.outage_from
+        return not wrong
+
+
+class Simulation:
+    """The simulation of a seed. `clocks_off_seconds` is the largest error of a clock, in either direction."""
+
+    def __init__(
+        self, seed: int, clocks_off_seconds: float = CLOCKS_OFF_SECONDS, log: Callable[[str], None] | None = None
+    ) -> None:
+        self.random = random = Random(seed)
+        self.world = World(seed)
+        self.plan = plan = Plan(random, seed)
+        self.clocks_off_seconds = clocks_off_seconds
+        self.queue = QueueModel(random, plan.fifo, plan.visibility_seconds, plan.duplicates)
+        for number, at in enumerate(sorted(random.choices([0.0, 0.0, 1.0, 10.0, 40.0], k=MESSAGES))):
+            self.queue.send(f"m{number}", random.choice("gh") if plan.fifo else None, at)
+        self._log = log
+        self.monitor = Monitor(self.world, self.queue, self.log, effects=plan.transactional)
+        self.live: list[Process] = []
+        self.ending = False
+        self.calls = self.groups = self.faults = self.invocations = 0
+
+    def run(self) -> None:
+        """Run to the end. Raises Violation."""
+        try:
+            for slot in range(WORKERS):
+                self.world.spawn(partial(self._poll, slot), after=self.random.random())
+            self.world.run()
+            self.monitor.settled(flawless=self.plan.flawless)
+            self.world.spawn(self._deliver_last)
+            self.world.run()
+        finally:
+            self.world.end()
+        if self.monitor.violations:
+            raise self.monitor.violations[0]
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the faults have stopped."""
+        return self.ending or self.world.now >= QUIET_FROM_SECONDS
+
+    def log(self, what: str) -> None:
+        """Report an event, if there is a log."""
+        if self._log is not None:
+            self._log(f"{self.world.now:10.4f}  {what}")
+
+    def fault(self) -> str | None:
+        """The fault of the next call, if any."""
+        plan, out = self.plan, self.plan.outage_from
+        if self.quiet:
+            return None
+        if out is not None and out <= self.world.now < out + OUTAGE_SECONDS:
+            fault: str | None = "lost request"
+        else:
+            fault = self.random.choice(plan.kinds) if self.random.random() < plan.faults else None
+        self.faults += fault is not None
+        return fault
+
+    def _poll(self, slot: int) -> None:
+        """Run one slot of the poller: one process after the other."""
+        process = None
+        number = 0
+        while not self.queue.empty and not self.monitor.violations:
+            if self.world.now > LATEST_SECONDS:
+                left = [message.id for message in self.queue.messages.values() if not message.gone]
+                return self.monitor.violated(Violation("I6", f"{left} have not settled after {LATEST_SECONDS} seconds"))
+            messages = self.queue.receive(self.world.now, self.random.choice([1, 2, 5, 10]))
+            if not messages:
+                wait = max(0.2, self.queue.next_visible() - self.world.now)
+                self.world.sleep(wait + self.random.random() * 0.5)
+                continue
+            if process not in self.live:
+                process = Process(self, f"w{slot}.{number}")
+            number += 1
+            assert process is not None, "there is one now"
+            self._invoke(process, f"{process.name}/{number}", messages)
+        return None
+
+    def _invoke(self, process: Process, name: str, messages: Sequence[QueuedMessage]) -> list[str]:
+        """Invoke a process, wait until it has answered or died, and delete what it acknowledges."""
+        self.invocations += 1
+        handles = {message.id: message.handle for message in messages}
+        process.clock.skew_seconds = self.random.uniform(-1, 1) * self.clocks_off_seconds
+        self.log(f"{name} starts: {', '.join(handles.values())}, clock {process.clock.skew_seconds:+.1f} s")
+        mine = process.invocation = Invocation(name, messages, self.world.now)
+        others = [other for one in self.live for other in one.under_way if other is not mine]
+        self.live = [one for one in self.live if one is not process] + [process]
+        self.monitor.invocation_started(mine, others)
+        answers: list[list[str]] = []
+        process.greenlets = [self.world.spawn(partial(self._answer, process, mine, answers, getcurrent()))]
+        self._disturb(process, mine)
+        self.world.sleep(BUDGET_SECONDS)
+        if not answers:
+            self.kill(process)
+            return list(handles)
+        self.monitor.answered(mine, answers[0])
+        # If the delete is lost, the queue delivers the message again.
+        if self.quiet or self.random.random() >= self.plan.lost_deletes:
+            self.queue.delete(handle for id, handle in handles.items() if id not in answers[0])
+        process.invocation = Invocation("nobody", (), 0.0)
+        return answers[0]
+
+    def _answer(self, process: Process, mine: Invocation, answers: list[list[str]], poller: greenlet) -> None:
+        context = Context(self.world, mine.started + BUDGET_SECONDS, aws_request_id=mine.name)
+        records = [self.queue.record(message) for message in mine.messages]
+        try:
+            answers.append(failed_ids(process.handler({"Records": records}, context)))
+        except Exception as error:  # noqa: BLE001  # checked like any other answer
+            self.monitor.violated(Violation("ANSWER", f"{mine.name} raised {error!r}"))
+        self.world.wake(poller)
+
+    def _disturb(self, process: Process, mine: Invocation) -> None:
+        """Let the process die or freeze, or its clock step, at some time."""
+        if self.quiet:
+            return
+        plan, poller = self.plan, getcurrent()
+        disturbances: list[tuple[float, Callable[[], None]]] = [
+            (plan.crashes, partial(self.kill, process)),
+            (plan.freezes, partial(self._freeze, process, mine, poller)),
+            (0.1, partial(self._step_clock, process, mine)),
+        ]
+        for often, disturb in disturbances:
+            if self.random.random() < often:
+                self.world.spawn(disturb, after=self.random.random() * BUDGET_SECONDS)
+        if plan.suspended.random() < plan.suspensions:
+            suspend = partial(self._suspend, process, mine, poller)
+            self.world.spawn(suspend, after=plan.suspended.random() * BUDGET_SECONDS)
+
+    def _step_clock(self, process: Process, invocation: Invocation) -> None:
+        if process.invocation is invocation:
+            step = self.random.choice([-3600, -60, 60, 3600])
+            # With one clock suspended and the other set back, neither shows that time has passed.
+            process.clock.skew_seconds += 0 if invocation.suspended else step
+            invocation.stepped |= step > 0
+
+    def _freeze(self, process: Process, invocation: Invocation, poller: greenlet) -> None:
+        """Freeze a process, perhaps past its deadline; then it goes on as if nothing had happened."""
+        if process not in self.live or process.invocation is not invocation:
+            return
+        seconds = self.random.uniform(0, 3 * BUDGET_SECONDS)
+        self.log(f"{invocation.name} freezes for {seconds:.1f} s")
+        self._delay(process, invocation, poller, seconds)
+
+    def _suspend(self, process: Process, invocation: Invocation, poller: greenlet) -> None:
+        """Suspend the machine of a process, its monotonic clock included; then it goes on."""
+        if (
+            process not in self.live
+            or process.invocation is not invocation
+            or process.clock.skew_seconds < -CLOCKS_OFF_SECONDS
+        ):
+            return
+        seconds = self.plan.suspended.choice([2.0, 20.0, 3600.0])
+        self.log(f"{invocation.name} is suspended for {seconds:.0f} s")
+        invocation.suspended = True
+        process.clock.suspended_seconds += seconds
+        self._delay(process, invocation, poller, seconds)
+
+    def _delay(self, process: Process, invocation: Invocation, poller: greenlet, seconds: float) -> None:
+        invocation.fault_count += 2
+        self.world.delay([poller, *process.greenlets, *(job for one in process.executors for job in one.jobs)], seconds)
+
+    def kill(self, process: Process) -> None:
+        """Kill a process, as a crash or Lambda's time-out does."""
+        if process not in self.live:
+            return
+        self.log(f"{process.invocation.name} is dead")
+        self.live.remove(process)
+        for executor in process.executors:
+            executor.kill()
+        for one in process.greenlets:
+            if one is not getcurrent():
+                self.world.kill(one)
+
+    def handle(self, invocation: Invocation, id: str) -> None:
+        """Run the handler: it takes some time, and sometimes fails."""
+        self.log(f"{invocation.name}: the handler starts {id}")
+        self.monitor.handler_started(invocation, id, [other.invocation for other in self.live])
+        invocation.running.add(id)
+        how, quiet = self.random.random(), self.quiet
+        try:
+            self.world.sleep(0.001 if quiet else self.random.choice(self.plan.takes_seconds))
+            if how < self.plan.fails and not quiet:
+                invocation.failed = True
+                if how < self.plan.fails / 20:
+                    self.world.sleep(2 * BUDGET_SECONDS)
+                raise PermanentError("refused") if how < self.plan.fails / 4 else RuntimeError("failed")
+            self.monitor.succeeded.add((invocation.name, id))
+        finally:
+            invocation.running.discard(id)
+
+    def _deliver_last(self) -> None:
+        """A lease later, deliver every message once more, dead letters included: all must be acknowledged."""
+        if self.monitor.violations:
+            return
+        self.ending = True
+        self.world.sleep(BUDGET_SECONDS + 2 * invariants.LEASE_MARGIN_SECONDS)
+        failed = self._invoke(Process(self, "last"), "last", list(self.queue.messages.values()))
+        if failed:
+            self.monitor.violated(Violation("I6", f"after all faults, {failed} are asked for again"))
+        self.monitor.settled(flawless=False)

@@ -1,0 +1,177 @@
+"""Claim, handle and settle without a queue: the order of outcomes, and the counts that they do not show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from idempotent_receiver import MemoryStore
+from idempotent_receiver.batch.items import Work
+from idempotent_receiver.batch.receiver import Processed, Receiver
+from idempotent_receiver.clock import Deadline
+from idempotent_receiver.errors import Failure, PermanentError
+from idempotent_receiver.handler.attempt import Attempt
+from idempotent_receiver.handler.outcome import (
+    SUCCEEDED,
+    ClaimFailed,
+    Completed,
+    DeadLettered,
+    Duplicate,
+    Failed,
+    HeldElsewhere,
+    NotStarted,
+    Unreadable,
+)
+from idempotent_receiver.protocol.transitions import Claim
+from tests.manual_clock import START_MS, ManualClock
+
+
+class AtOnce:
+    """An executor that runs each job at once, and reports it at the next step."""
+
+    def __init__(self) -> None:
+        self.finished: list[tuple[Callable[[Any], None], Any]] = []
+
+    def start(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        self.finished.append((then, job()))
+
+    def start_async(self, job: Any, then: Any) -> None:
+        raise NotImplementedError
+
+    def report(self, then: Callable[[Any], None], result: Any) -> None:
+        self.finished.append((then, result))
+
+    def step(self, timeout_seconds: float | None) -> None:
+        finished, self.finished = self.finished, []
+        assert finished, "the receiver waits, and nothing is under way"
+        for then, result in finished:
+            then(result)
+
+    def cancel_async(self) -> None: ...
+
+    def close(self, within_seconds: float | None) -> None: ...
+
+
+def work(id: str, handle: Callable[[Attempt], object] = lambda attempt: None, **changes: Any) -> Work:
+    claim = Claim(id=id, fingerprint=changes.pop("fingerprint", "f"), owner="me", lease_until_ms=START_MS + 33_000)
+    return Work(key=id, claim=changes.pop("claim", claim), handle=handle, **changes)
+
+
+def process(
+    *works: Work, store: MemoryStore | None = None, clock: ManualClock | None = None, **options: Any
+) -> Processed:
+    receiver = Receiver(store=MemoryStore() if store is None else store, executor=AtOnce(), **options)
+    return receiver.process(works, Deadline.after(ManualClock() if clock is None else clock, 30_000))
+
+
+def raises(error: Exception) -> Callable[[Attempt], object]:
+    def handle(attempt: Attempt) -> None:
+        raise error
+
+    return handle
+
+
+def test_an_empty_batch_has_no_outcomes() -> None:
+    """Without waiting for anything."""
+    assert process() == Processed([], 0, 0, 0)
+
+
+def test_outcomes_come_in_the_order_of_their_works() -> None:
+    """Whatever the order in which they ended."""
+    store = MemoryStore()
+    store.items["busy"] = {"id": "busy", "status": "INPROGRESS", "in_progress_expiration": START_MS + 5, "version": "x"}
+    store.items["odd"] = {"id": "odd", "status": "ODD", "version": "x"}
+    store.items["done"] = {"id": "done", "status": "COMPLETED", "version": "x"}
+
+    processed = process(
+        work("busy"),
+        work("new"),
+        work("done", seen_before=True),
+        work("bad", raises(ValueError())),
+        work("odd"),
+        work("none", claim=Failure(type="UnusableKey", permanent=True, started=False)),
+        work("mismatch", fingerprint="g"),
+        store=store,
+    )
+
+    kinds = [HeldElsewhere, Completed, Duplicate, Failed, Unreadable, Failed, Completed]
+    assert [type(outcome) for outcome in processed.outcomes] == kinds
+    assert (processed.claimed, processed.taken_over, processed.released) == (3, 0, 0)
+
+
+def test_take_overs_and_releases_are_counted() -> None:
+    """The outcomes do not show them."""
+    store, clock = MemoryStore(), ManualClock()
+    orphan = {"status": "INPROGRESS", "in_progress_expiration": 1, "version": "x", "owner": "them", "attempts": 1}
+    store.items["orphan"] = {"id": "orphan", **orphan}
+
+    def long(attempt: Attempt) -> None:
+        clock.seconds += 20
+
+    processed = process(work("orphan", long), work("left"), store=store, clock=clock)
+
+    assert [type(outcome) for outcome in processed.outcomes] == [Completed, NotStarted]
+    assert (processed.claimed, processed.taken_over, processed.released) == (2, 1, 1)
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_what_fails_for_good_is_sent_and_the_outcome_says_whether_that_is_confirmed(confirmed: bool) -> None:
+    """By the index of its work."""
+    sent = []
+
+    def send(index: int, failure: Failure) -> bool:
+        sent.append((index, failure.reason))
+        return confirmed
+
+    processed = process(work("a"), work("b", raises(PermanentError("closed"))), send_dead_letter=send)
+
+    assert sent == [(1, "closed")]
+    assert type(processed.outcomes[1]) is (DeadLettered if confirmed else Failed)
+    assert [isinstance(outcome, SUCCEEDED) for outcome in processed.outcomes] == [True, confirmed]
+
+
+def test_a_result_that_would_make_its_record_too_large_is_replaced_by_a_marker() -> None:
+    """To the byte; a record within 1 KB costs one write unit."""
+    store = MemoryStore()
+    process(work("k", lambda attempt: "x" * 700), store=store)
+    fits = len(store.items["k"]["data"])
+    store.items.clear()
+    process(work("k", lambda attempt: "x" * 700), store=store, largest_record_bytes=700)
+
+    assert fits == 702
+    assert "dropped" in store.items["k"]["data"]
+    assert store.items["k"]["status"] == "COMPLETED"
+
+
+def test_the_attempt_that_a_handler_sees_is_its_claims() -> None:
+    """It continues the count in the record."""
+    store = MemoryStore(namespace="n")
+    store.items["k"] = {"id": "k", "status": "FAILED", "version": "x", "attempts": 4, "validation": "f"}
+    seen = []
+
+    process(work("k", seen.append), store=store)
+
+    assert [(attempt.id, attempt.key, attempt.attempt) for attempt in seen] == [("k", "k", 5)]
+
+
+def test_ten_thousand_works_that_cannot_be_claimed_are_answered_by_two_requests() -> None:
+    """Requests for the others would only delay the answer."""
+
+    class Down(MemoryStore):
+        calls = 0
+
+        def insert(self, records: Any) -> Any:
+            self.calls += 1
+            raise ConnectionError
+
+        read = insert
+
+    store, clock = Down(), ManualClock()
+
+    processed = process(*[work(str(number)) for number in range(10_000)], store=store, clock=clock)
+
+    assert {type(outcome) for outcome in processed.outcomes} == {ClaimFailed}
+    assert store.calls < 20
+    assert clock.seconds < 3

@@ -1,0 +1,154 @@
+"""Raw statements: which statements are sent without botocore's serialiser, and that no other request changes.
+
+`test_store.py` tests what the store sends, with a client that validates and one that does not.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+import boto3
+import botocore.session
+import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
+from botocore.model import ServiceModel
+from botocore.stub import Stubber
+
+from idempotent_receiver.dynamodb import raw_statements
+from idempotent_receiver.dynamodb.raw_statements import RawStatements, accept_raw_statements
+
+if TYPE_CHECKING:
+    from botocore.awsrequest import AWSPreparedRequest
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.type_defs import BatchStatementRequestTypeDef
+
+
+class Wire:
+    """A client without a network: `sent` has the contents of its requests, and `bodies` those that were JSON."""
+
+    def __init__(self, metadata: dict[str, Any] | None = None) -> None:
+        core = botocore.session.Session()
+        if metadata is not None:
+            core.register_component("data_loader", Loader(core.get_component("data_loader"), metadata))
+        session = boto3.session.Session("unit", "test", region_name="us-east-1", botocore_session=core)
+        self.client: DynamoDBClient = session.client("dynamodb")
+        self.bodies: list[Any] = []
+        self.sent: list[bytes] = []
+        # The stubs have no type for a handler that answers.
+        self.client.meta.events.register("before-send.dynamodb", cast("Any", self._answer))
+
+    def _answer(self, request: AWSPreparedRequest, **_: object) -> AWSResponse:
+        assert isinstance(request.body, bytes)
+        assert request.headers["Content-Length"] == str(len(request.body))
+        self.sent.append(request.body)
+        cbor = request.headers["Content-Type"] == b"application/cbor"
+        if not cbor:
+            self.bodies.append(json.loads(request.body))
+        answer: Any = AWSResponse(request.url, 200, HTTPHeaders(), None)
+        answer._content = b"\xa0" if cbor else b'{"Responses": []}'
+        return cast("AWSResponse", answer)
+
+
+class Loader:
+    """botocore's loader, with a changed service model of DynamoDB."""
+
+    def __init__(self, loader: Any, metadata: dict[str, Any]) -> None:
+        self._loader = loader
+        self._metadata = metadata
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def load_service_model(self, service_name: str, type_name: str, api_version: str | None = None) -> Any:
+        model = self._loader.load_service_model(service_name, type_name, api_version)
+        if (service_name, type_name) != ("dynamodb", "service-2"):
+            return model
+        stated = {name: value for name, value in (model["metadata"] | self._metadata).items() if value is not None}
+        return model | {"metadata": stated}
+
+
+def statements(count: int) -> list[BatchStatementRequestTypeDef]:
+    return [{"Statement": f"SELECT {number}", "Parameters": [{"S": "é"}]} for number in range(count)]
+
+
+@pytest.fixture
+def wire() -> Wire:
+    made = Wire()
+    accept_raw_statements(made.client)
+    return made
+
+
+@pytest.mark.parametrize("count", [1, 2, 25])
+def test_prepared_statements_are_sent_all_and_in_order(wire: Wire, count: int) -> None:
+    wire.client.batch_execute_statement(Statements=RawStatements(statements(count)))
+    assert wire.bodies == [{"Statements": statements(count)}]
+
+
+def test_what_is_not_raw_is_serialised_by_botocore(wire: Wire) -> None:
+    """A handler's own statements may have bytes, which JSON cannot hold."""
+    own: list[BatchStatementRequestTypeDef] = [{"Statement": "SELECT 1", "Parameters": [{"B": b"\x00"}]}]
+    wire.client.batch_execute_statement(Statements=own)
+    assert wire.bodies == [{"Statements": [{"Statement": "SELECT 1", "Parameters": [{"B": "AA=="}]}]}]
+
+
+def test_one_request_leaves_nothing_behind_for_the_next(wire: Wire) -> None:
+    wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
+    wire.client.batch_execute_statement(Statements=statements(2))
+    assert [len(body["Statements"]) for body in wire.bodies] == [3, 2]
+
+
+@pytest.mark.parametrize("count", [1, 25])
+def test_a_client_of_another_protocol_serialises_the_statements_itself(count: int) -> None:
+    """JSON in place of the protocol's own form would be refused."""
+    ours, plain = (Wire({"protocol": "smithy-rpc-v2-cbor", "protocols": ["smithy-rpc-v2-cbor"]}) for _ in "ab")
+    accept_raw_statements(ours.client)
+
+    ours.client.batch_execute_statement(Statements=RawStatements(statements(count)))
+    plain.client.batch_execute_statement(Statements=statements(count))
+
+    assert ours.sent == plain.sent
+    assert ours.bodies == []
+    assert ours.sent[0].count(b"SELECT ") == count
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_model_that_states_only_one_protocol_is_read(older: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As earlier models and versions of botocore did."""
+    wire = Wire({"protocols": None})
+    if older:
+        monkeypatch.delattr(ServiceModel, "resolved_protocol")
+    accept_raw_statements(wire.client)
+
+    wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
+
+    assert wire.sent == [json.dumps({"Statements": statements(3)}, separators=(",", ":")).encode()]
+
+
+def test_a_client_that_several_stores_share_learns_it_once(wire: Wire) -> None:
+    accept_raw_statements(wire.client)
+    wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
+    assert wire.bodies == [{"Statements": statements(3)}]
+
+
+def test_a_stubber_is_shown_every_statement(wire: Wire) -> None:
+    """A test with botocore's Stubber sees what the store sends."""
+    with Stubber(wire.client) as stubber:
+        stubber.add_response("batch_execute_statement", {"Responses": []}, {"Statements": statements(3)})
+        wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
+        stubber.assert_no_pending_responses()
+
+
+def test_without_the_event_that_boto3_does_not_document_all_is_sent_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are serialised as usual: a boto3 without the event would cost time, but lose nothing."""
+    monkeypatch.setattr(raw_statements, "_set_aside", lambda **event: None)
+    wire = Wire()
+    accept_raw_statements(wire.client)
+    wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
+    assert wire.bodies == [{"Statements": statements(3)}]
+
+
+def test_a_fake_client_is_left_alone() -> None:
+    """A fake in a user's tests has no events."""
+    accept_raw_statements(object())  # type: ignore[arg-type]  # it acts like one, as far as it is asked

@@ -1,0 +1,172 @@
+"""A handler's arguments are found by its annotations; an error about them names the remedy."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from idempotent_receiver import Message, Transaction
+from idempotent_receiver.clock import Deadline
+from idempotent_receiver.errors import InvalidBody
+from idempotent_receiver.handler.attempt import Attempt
+from idempotent_receiver.sqs.binding import bind
+from tests.manual_clock import ManualClock
+
+
+class Model(BaseModel):
+    amount: Decimal
+
+
+@dataclass
+class Plain:
+    amount: int
+
+
+def arguments(function: Any, body: str = "{}") -> list[Any]:
+    attempt = Attempt("k", "k", 1, Deadline.after(ManualClock(), 1000))
+    return bind(function).arguments(Message(id="1", body=body, raw_body=body), attempt)
+
+
+def body_of(annotation: Any, body: str) -> Any:
+    def handle(it: Any) -> None: ...
+
+    handle.__annotations__ = {"it": annotation, "return": None}
+    return arguments(handle, body)[0]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "body", "value"),
+    [
+        (dict, '{"a":1}', {"a": 1}),
+        (str, '{"a":1}', '{"a":1}'),
+        (bytes, "é", "é".encode()),
+        (list[int], "[1,2]", [1, 2]),
+        (Any, "null", None),
+        (int | None, "null", None),
+        (Plain, '{"amount":1}', Plain(1)),
+        (Model, '{"amount":"0.12345678901234567890123"}', Model(amount=Decimal("0.12345678901234567890123"))),
+    ],
+)
+def test_a_body_is_what_its_annotation_says(annotation: Any, body: str, value: Any) -> None:
+    """The text as it came, or anything that pydantic can validate, exact to the last digit."""
+    assert body_of(annotation, body) == value
+
+
+@pytest.mark.parametrize(
+    ("annotation", "body"), [(dict, "[]"), (Model, "{}"), (list[int], '["a"]'), (dict, ""), (dict, "{")]
+)
+def test_a_body_that_is_not_what_the_annotation_says_is_invalid(annotation: Any, body: str) -> None:
+    """It fails for good, because a retry cannot help."""
+    with pytest.raises(InvalidBody):
+        body_of(annotation, body)
+
+
+def test_message_and_transaction_are_given_where_they_are_asked_for_in_any_order() -> None:
+    """By their annotations, not by their names."""
+
+    def handle(tx: Transaction, body: dict, message: Message) -> None: ...
+
+    transaction, body, message = arguments(handle, '{"a":1}')
+
+    assert isinstance(transaction, Transaction)
+    assert body == {"a": 1}
+    assert isinstance(message, Message)
+    assert bind(handle).transactional
+    assert bind(handle).wants_message
+
+
+def test_a_handler_that_asks_for_its_body_alone_is_given_no_more() -> None:
+    """Its store does not need transactions."""
+
+    def handle(body: dict) -> None: ...
+
+    assert not bind(handle).transactional
+    assert not bind(handle).wants_message
+
+
+def none_at_all(message: Message) -> None: ...
+
+
+def no_parameter() -> None: ...
+
+
+def two(one: dict, other: str) -> None: ...
+
+
+def unannotated(body) -> None: ...  # type: ignore[no-untyped-def]
+
+
+def unresolved(body: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+def impossible(body: Iterator[Clockwork]) -> None: ...
+
+
+class Clockwork:
+    """A class for which pydantic has no schema."""
+
+
+def starred(*bodies: dict) -> None: ...
+
+
+def keywords(**bodies: dict) -> None: ...
+
+
+def keyword_only(*, body: dict) -> None: ...
+
+
+def generator(body: dict) -> Iterator[int]:
+    yield 1
+
+
+async def async_generator(body: dict) -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (none_at_all, r"names none. Annotate one parameter with the body's type"),
+        (no_parameter, "names none"),
+        (two, "names 2: one, other"),
+        (unannotated, "'body' has no annotation; annotate it"),
+        (unresolved, "move the type to module level"),
+        (impossible, "pydantic cannot validate"),
+        (starred, "must be an ordinary one"),
+        (keywords, "must be an ordinary one"),
+        (keyword_only, "must be an ordinary one"),
+        (generator, "is a generator"),
+        (async_generator, "is a generator"),
+    ],
+)
+def test_a_handler_that_cannot_be_called_is_refused_at_set_up_with_the_remedy(function: Any, says: str) -> None:
+    """And named."""
+    with pytest.raises(TypeError, match=says) as refused:
+        bind(function)
+    assert function.__name__ in str(refused.value)
+
+
+def test_coroutine_functions_are_recognised_in_their_usual_disguises() -> None:
+    """Declared, decorated, partial, or an object that is called."""
+
+    async def declared(body: dict) -> None: ...
+
+    @functools.wraps(declared)
+    async def decorated(*arguments: Any) -> None: ...
+
+    class Called:
+        async def __call__(self, body: dict) -> None: ...
+
+    class CalledPlainly:
+        def __call__(self, body: dict) -> None: ...
+
+    assert bind(declared).asynchronous
+    assert bind(decorated).asynchronous
+    assert bind(Called()).asynchronous
+    assert not bind(CalledPlainly()).asynchronous

@@ -1,0 +1,168 @@
+"""Large results in S3: kept before the completion, read back as if they had been in the record."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from idempotent_receiver import ResultUnavailable, S3Results, Transaction, idempotent, sqs_consumer
+from tests.contexts import Context
+from tests.counting_store import CountingStore
+from tests.manual_clock import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LARGE = "ü" * 300_000
+"""600,000 bytes."""
+
+
+@pytest.fixture
+def s3() -> Iterator[Any]:
+    with mock_aws():
+        client = boto3.client(
+            "s3", region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing"
+        )
+        client.create_bucket(Bucket="results")
+        yield client
+        client.close()
+
+
+@pytest.fixture
+def store() -> CountingStore:
+    return CountingStore()
+
+
+def large(store: CountingStore, s3: Any, **options: Any) -> Any:
+    results = S3Results("results", s3, **options)
+
+    @idempotent(store, key=str, lease_seconds=60, clock=ManualClock(), results=results)
+    def work(key: str) -> str:
+        return LARGE
+
+    return work
+
+
+def objects(s3: Any) -> list[str]:
+    return [each["Key"] for each in s3.list_objects_v2(Bucket="results").get("Contents", [])]
+
+
+def test_a_large_result_is_kept_compressed_and_encrypted_and_read_back(store: CountingStore, s3: Any) -> None:
+    work = large(store, s3)
+
+    assert work("1") == work("1") == LARGE
+    (key,) = objects(s3)
+    held = s3.get_object(Bucket="results", Key=key)
+    assert held["ServerSideEncryption"] == "AES256"
+    assert len(body := held["Body"].read()) < 10_000
+    assert json.loads(gzip.decompress(body)) == LARGE
+    assert len(json.dumps(store.items)) < 1_000
+
+
+def test_it_may_be_encrypted_under_a_key_of_ones_own(store: CountingStore, s3: Any) -> None:
+    large(store, s3, kms_key_id="alias/results", prefix="kept/")("1")
+
+    (key,) = objects(s3)
+    assert key.startswith("kept/")
+    held = s3.head_object(Bucket="results", Key=key)
+    assert (held["ServerSideEncryption"], held["SSEKMSKeyId"]) == ("aws:kms", "alias/results")
+
+
+def test_each_claim_writes_under_a_name_of_its_own(store: CountingStore, s3: Any) -> None:
+    """A worker that lost its claim never overwrites the winner's object, and its own does no harm."""
+    work = large(store, s3)
+    store.down = {"replace", "read"}
+    with pytest.raises(Exception, match="could not be recorded"):
+        work("1")
+    store.down = set()
+    store.items["tests#1"] |= {"in_progress_expiration": 0}
+
+    assert work("1") == LARGE
+    assert len(objects(s3)) == 2
+
+
+def test_a_small_result_stays_in_the_record(store: CountingStore, s3: Any) -> None:
+    @idempotent(store, key=str, lease_seconds=60, clock=ManualClock(), results=S3Results("results", s3))
+    def work(key: str) -> str:
+        return "small"
+
+    assert work("1") == work("1") == "small"
+    assert objects(s3) == []
+
+
+def test_an_object_that_is_gone_is_named(store: CountingStore, s3: Any) -> None:
+    work = large(store, s3)
+    work("1")
+    (key,) = objects(s3)
+    s3.delete_object(Bucket="results", Key=key)
+
+    with pytest.raises(ResultUnavailable, match=f"s3://results/{key}, and S3 answers NoSuchKey"):
+        work("1")
+
+
+def test_a_bucket_that_refuses_a_result_undoes_nothing(store: CountingStore, s3: Any) -> None:
+    """The first caller gets the result, and a replay says that it was not kept."""
+
+    @idempotent(store, key=str, lease_seconds=60, clock=ManualClock(), results=S3Results("nowhere", s3))
+    def work(key: str) -> str:
+        return LARGE
+
+    assert work("1") == LARGE
+    with pytest.raises(ResultUnavailable, match="could not be put elsewhere"):
+        work("1")
+
+
+def test_only_what_the_records_own_claims_have_written_is_read(store: CountingStore, s3: Any) -> None:
+    work = large(store, s3)
+    work("1")
+    work("2")
+    store.items["tests#1"]["data"] = store.items["tests#2"]["data"]
+
+    with pytest.raises(ResultUnavailable, match="not where this function keeps"):
+        work("1")
+
+
+def test_a_result_that_looks_like_a_marker_is_a_result(store: CountingStore, s3: Any) -> None:
+    forged = {"idempotent-receiver": {"result": "s3", "bucket": "results", "key": "anything"}}
+
+    @idempotent(store, key=str, lease_seconds=60, clock=ManualClock(), results=S3Results("results", s3))
+    def work(key: str) -> dict[str, dict[str, str]]:
+        return forged
+
+    assert work("1") == work("1") == forged
+
+
+def test_without_a_bucket_now_the_place_is_named(store: CountingStore, s3: Any) -> None:
+    work = large(store, s3)
+    work("1")
+    work = idempotent(store, key=str, lease_seconds=60, clock=ManualClock())(work.__wrapped__)
+
+    with pytest.raises(ResultUnavailable, match="this function reads none"):
+        work("1")
+
+
+@pytest.mark.parametrize("bucket", ["results", "nowhere", None])
+def test_a_messages_large_result_goes_there_too_and_the_message_is_done_whatever_comes_of_it(
+    store: CountingStore, s3: Any, bucket: str | None
+) -> None:
+    """With its transaction, and beside messages whose results are small."""
+
+    @sqs_consumer(store, results=None if bucket is None else S3Results(bucket, s3), clock=ManualClock())
+    def consumer(body: str, tx: Transaction) -> str:
+        tx.put(TableName="effects", Item={"id": body})
+        return LARGE if body == "large" else body
+
+    event = {"Records": [{"messageId": f"m-{body}", "body": body} for body in ("small", "large")]}
+    assert consumer(event, Context(ManualClock())) == {"batchItemFailures": []}
+
+    assert len(store.tables["effects"].items) == 2
+    told = {id: item["data"] for id, item in store.items.items()}
+    assert told["tests#m-small"] == '"small"'
+    (marker,) = json.loads(told["tests#m-large"]).values()
+    assert marker["result"] == ("s3" if bucket == "results" else "dropped")
+    assert len(objects(s3)) == (bucket == "results")

@@ -1,0 +1,413 @@
+"""What a handler may ask to be committed with its completion."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from decimal import Decimal
+from enum import Enum, IntEnum, StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from boto3.dynamodb.types import Binary
+
+from idempotent_receiver import PermanentError, Transaction
+from idempotent_receiver.protocol.plain_values import MOST_LEVELS
+from idempotent_receiver.protocol.transaction import MOST_ACTIONS, ConditionFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def test_each_method_asks_for_one_action_in_order() -> None:
+    """With the arguments of TransactWriteItems, unchanged."""
+    tx = Transaction()
+    tx.put(TableName="T", Item={"id": "1"}, ConditionExpression="attribute_not_exists(id)")
+    tx.update(TableName="T", Key={"id": "2"}, UpdateExpression="SET a = :a", ExpressionAttributeValues={":a": 1})
+    tx.delete(TableName="T", Key={"id": "3"})
+    tx.check(TableName="T", Key={"id": "4"}, ConditionExpression="attribute_exists(id)")
+
+    assert [action.kind for action in tx.actions] == ["Put", "Update", "Delete", "ConditionCheck"]
+    assert tx.actions[0].arguments["Item"] == {"id": "1"}
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "missing"),
+    [
+        ("put", {"TableName": "T"}, "Item"),
+        ("put", {"Item": {}}, "TableName"),
+        ("update", {"TableName": "T", "Key": {}}, "UpdateExpression"),
+        ("delete", {"TableName": "T"}, "Key"),
+        ("check", {"TableName": "T", "Key": {}}, "ConditionExpression"),
+    ],
+)
+def test_a_missing_argument_is_refused_at_once(method: str, arguments: dict[str, Any], missing: str) -> None:
+    """At the call, where the handler's author sees it."""
+    with pytest.raises(TypeError, match=missing):
+        getattr(Transaction(), method)(**arguments)
+
+
+def test_the_hundredth_action_is_refused() -> None:
+    """DynamoDB allows a hundred, and one is the record's own."""
+    tx = Transaction()
+    for number in range(MOST_ACTIONS):
+        tx.delete(TableName="T", Key={"id": str(number)})
+
+    with pytest.raises(ValueError, match="at most 99 actions"):
+        tx.delete(TableName="T", Key={"id": "one more"})
+    assert len(tx.actions) == 99
+
+
+def test_a_failed_condition_is_what_the_handler_says_or_a_retryable_failure() -> None:
+    """It names its table and none of its values."""
+    said = PermanentError("overdrawn")
+    tx = Transaction()
+    tx.delete(TableName="T", Key={"id": "secret"}, otherwise=said)
+    tx.delete(TableName="T", Key={"id": "secret"})
+
+    assert tx.actions[0].error is said
+    assert isinstance(tx.actions[1].error, ConditionFailed)
+    assert str(tx.actions[1].error) == "Delete on T: its condition did not hold"
+
+
+@pytest.mark.parametrize("otherwise", [PermanentError, "overdrawn", 7])
+def test_otherwise_must_be_an_error(otherwise: Any) -> None:
+    """A class or a string would silently be retried for ever."""
+    with pytest.raises(TypeError, match="otherwise"):
+        Transaction().delete(TableName="T", Key={"id": "1"}, otherwise=otherwise)
+
+
+def test_what_is_added_after_the_actions_were_taken_does_not_count() -> None:
+    """A handler that has returned may still hold its transaction."""
+    tx = Transaction()
+    taken = tx.actions
+    tx.delete(TableName="T", Key={"id": "1"})
+
+    assert taken == ()
+
+
+def test_an_argument_that_dynamodb_does_not_know_is_refused_at_once() -> None:
+    """A misspelt condition would otherwise be sent as no condition at all."""
+    with pytest.raises(TypeError, match="Put takes no ConditionExpresion"):
+        Transaction().put(TableName="t", Item={"id": "1"}, ConditionExpresion="attribute_not_exists(id)")
+
+
+# What is given is copied at the call.
+
+
+def put(**item: Any) -> Any:
+    """The item as a transaction keeps it."""
+    tx = Transaction()
+    tx.put(TableName="T", Item=item)
+    return tx.actions[0].arguments["Item"]
+
+
+def test_a_dict_that_is_filled_anew_for_each_action_is_as_many_values() -> None:
+    """Changing a dict after the call has no effect on the keys, items, names or values of the action."""
+    tx, key, names, values, item = Transaction(), {"id": ""}, {"#a": ""}, {":a": 0}, {"id": "", "lines": [{"n": 0}]}
+    for number, name in enumerate("xy"):
+        key["id"], names["#a"], values[":a"], item["id"] = name, name, number, name
+        item["lines"][0]["n"] = number  # type: ignore[index]  # a list of dicts
+        more: dict[str, Any] = {"ExpressionAttributeNames": names, "ExpressionAttributeValues": values}
+        tx.update(TableName="T", Key=key, UpdateExpression="SET #a = :a", **more)
+        tx.put(TableName="U", Item=item)
+
+    assert [action.arguments.get("Key") for action in tx.actions[::2]] == [{"id": "x"}, {"id": "y"}]
+    assert [action.arguments["ExpressionAttributeNames"] for action in tx.actions[::2]] == [{"#a": "x"}, {"#a": "y"}]
+    assert [action.arguments["ExpressionAttributeValues"] for action in tx.actions[::2]] == [{":a": 0}, {":a": 1}]
+    assert [action.arguments["Item"] for action in tx.actions[1::2]] == [
+        {"id": "x", "lines": [{"n": 0}]},
+        {"id": "y", "lines": [{"n": 1}]},
+    ]
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Shade(str, Enum):  # noqa: UP042  # what people still write: its str() is not its value
+    DARK = "dark"
+
+
+class Size(IntEnum):
+    LARGE = 3
+
+
+class Money(Decimal):
+    """A user's subclass."""
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("a", "a"),
+        (1, 1),
+        (True, True),
+        (None, None),
+        (Decimal("1.50"), Decimal("1.50")),
+        (b"raw", b"raw"),
+        (bytearray(b"raw"), b"raw"),
+        (Binary(b"raw"), b"raw"),
+        ((1, (2,)), [1, [2]]),
+        (OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
+        (MappingProxyType({"a": [1]}), {"a": [1]}),
+        (frozenset({"a", "b"}), {"a", "b"}),
+        ({"a": 1, "b": 2}.keys(), {"a", "b"}),
+        ({1, Decimal("2.5")}, {1, Decimal("2.5")}),
+        ({b"raw", Binary(b"more")}, {b"raw", b"more"}),
+        ({"a": {"b": [{"c"}]}}, {"a": {"b": [{"c"}]}}),
+        (Colour.RED, "red"),
+        (Shade.DARK, "dark"),
+        (Size.LARGE, 3),
+        (Money("7"), Decimal(7)),
+    ],
+    ids=lambda value: f"{type(value).__name__}",
+)
+def test_every_plain_value_is_kept_as_the_plain_value_that_it_is(given: object, kept: object) -> None:
+    """And of exactly that type, so that the store in memory returns what DynamoDB would."""
+    held = put(id="1", value=given)["value"]
+
+    assert held == kept
+    assert types_in(held) == types_in(kept)
+
+
+def types_in(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: types_in(held) for name, held in value.items()}
+    if isinstance(value, list):
+        return [types_in(held) for held in value]
+    return sorted(type(held).__name__ for held in value) if isinstance(value, set) else type(value)
+
+
+class Other:
+    """A user's object that shows a secret when it is printed."""
+
+    def __repr__(self) -> str:
+        return "4111-1111"
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (0.5, r"Item\.value is a float: write Decimal\(str\(x\)\)"),
+        ([{"price": 0.5}], r"Item\.value\[0\]\.price is a float"),
+        ({"a": (1, [0.5])}, r"Item\.value\.a\[1\]\[0\] is a float"),
+        ({0.5}, r"Item\.value holds a float"),
+        (Other(), r"Item\.value is an Other: plain values are "),
+        (memoryview(b"raw"), r"Item\.value is a memoryview"),
+        (iter([1]), r"Item\.value is a list_iterator"),
+        (complex(1), r"Item\.value is a complex"),
+        (Decimal("NaN"), r"Item\.value is a Decimal that is not finite"),
+        (Decimal("sNaN"), r"Item\.value is a Decimal that is not finite"),
+        (Decimal("-Infinity"), r"Item\.value is a Decimal that is not finite"),
+        ({1: "a"}, r"Item\.value has a name that is an int: names are str"),
+        ({"a": {None: 1}}, r"Item\.value\.a has a name that is None"),
+        (set(), r"Item\.value is an empty set, which DynamoDB cannot store: leave the attribute out"),
+        ({"a", 1}, r"Item\.value mixes numbers and str"),
+        ({True}, r"Item\.value holds a bool: a set is of "),
+        ({("a",)}, r"Item\.value holds a tuple"),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
+)
+def test_a_value_that_is_not_plain_is_refused_at_the_call_with_its_place(value: object, told: str) -> None:
+    """With the action, the argument and the path, but never the value."""
+    tx = Transaction()
+
+    with pytest.raises(TypeError, match=rf"a transaction's Put: {told}") as caught:
+        tx.put(TableName="T", Item={"id": "1", "value": value})
+
+    assert "4111" not in str(caught.value)
+    assert tx.actions == ()
+
+
+class Spelt(str):
+    """A name that counts how often it was formatted."""
+
+    __slots__ = ("times",)
+    times: int
+
+    def __format__(self, spec: str) -> str:
+        self.times += 1
+        return str.__str__(self)
+
+
+def test_a_values_place_is_formatted_only_if_it_is_refused() -> None:
+    """Otherwise a long name over a long list, in a stored body, would cost their product."""
+    name = Spelt("n" * 1000)
+    name.times = 0
+
+    put(id="1", value={name: [{"a": 1}] * 1000})
+    assert name.times == 0
+
+    with pytest.raises(TypeError, match=r"Item\.value\.n+\[1\]\.a is a float"):
+        put(id="1", value={name: [{"a": 1}, {"a": 0.5}]})
+    assert name.times == 1
+
+
+def test_a_float_in_a_condition_is_refused_at_the_call_too() -> None:
+    """Every argument is checked, not only items."""
+    with pytest.raises(TypeError, match=r"a transaction's Update: ExpressionAttributeValues\.:x is a float"):
+        Transaction().update(
+            TableName="T", Key={"id": "1"}, UpdateExpression="SET a = :x", ExpressionAttributeValues={":x": 0.5}
+        )
+
+
+def nested(levels: int, innermost: object = "x") -> Any:
+    value = innermost
+    for level in range(levels):
+        value = [value] if level % 2 else {"a": value}
+    return value
+
+
+def holding_itself() -> Any:
+    value: list[Any] = []
+    value.append({"a": value})
+    return value
+
+
+@pytest.mark.parametrize(
+    "value", [nested(MOST_LEVELS + 1), nested(100_000), holding_itself()], ids=["33", "many", "cycle"]
+)
+def test_what_nests_too_deep_is_refused_at_the_call(value: object) -> None:
+    """DynamoDB allows 32 levels; a value that contains itself has no end."""
+    with pytest.raises(ValueError, match=r"a transaction's Put: Item\.value.* nests more than 32 levels") as caught:
+        put(id="1", value=value)
+
+    assert len(str(caught.value)) < 500
+
+
+def test_32_levels_are_kept() -> None:
+    """DynamoDB's limit."""
+    assert put(id="1", value=nested(MOST_LEVELS))["value"] == nested(MOST_LEVELS)
+
+
+# Every argument is what TransactWriteItems takes, at the call.
+
+GOOD: dict[str, Any] = {
+    "TableName": "T",
+    "Key": {"id": "1"},
+    "UpdateExpression": "SET #a = :a",
+    "ConditionExpression": "attribute_exists(id)",
+    "ExpressionAttributeNames": {"#a": "a"},
+    "ExpressionAttributeValues": {":a": 1},
+    "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+}
+"""All that an update takes."""
+
+
+def update(**arguments: Any) -> None:
+    Transaction().update(**GOOD | arguments)
+
+
+def test_all_that_an_action_takes_is_taken() -> None:
+    update()
+    update(ReturnValuesOnConditionCheckFailure="NONE")
+
+
+@pytest.mark.parametrize("argument", GOOD)
+@pytest.mark.parametrize("given", [None, 7, ["#a"], b"T", Other()], ids=lambda given: type(given).__name__)
+def test_an_argument_of_another_type_is_refused_at_the_call(argument: str, given: object) -> None:
+    """None comes from a variable that is not set; it does not mean no table or no condition."""
+    kind = "None" if given is None else type(given).__name__
+
+    with pytest.raises(TypeError, match=rf"a transaction's Update: {argument} (is|takes) .*{kind}") as caught:
+        update(**{argument: given})
+
+    assert "4111" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("argument", "given"),
+    [
+        ("TableName", ""),
+        ("UpdateExpression", ""),
+        ("ConditionExpression", ""),
+        ("Key", {}),
+        ("ExpressionAttributeNames", {}),
+        ("ExpressionAttributeValues", {}),
+        ("ReturnValuesOnConditionCheckFailure", "ALL_NEW"),
+        ("ReturnValuesOnConditionCheckFailure", ""),
+    ],
+)
+def test_an_argument_that_is_empty_or_invalid_is_refused_at_the_call(argument: str, given: object) -> None:
+    """An empty condition checks nothing, and an empty name comes from an empty variable."""
+    with pytest.raises(ValueError, match=rf"a transaction's Update: {argument} takes "):
+        update(**{argument: given})
+
+
+def test_an_empty_item_is_refused_at_the_call() -> None:
+    with pytest.raises(ValueError, match=r"a transaction's Put: Item takes a mapping that is not empty"):
+        Transaction().put(TableName="T", Item={})
+
+
+def test_a_placeholder_stands_for_a_string() -> None:
+    """ExpressionAttributeNames maps strings to strings."""
+    with pytest.raises(TypeError, match=r"ExpressionAttributeNames\.#a takes a str; it is an int"):
+        update(ExpressionAttributeNames={"#a": 1})
+
+
+@pytest.mark.parametrize(
+    ("part", "error"),
+    [
+        (None, TypeError),
+        (True, TypeError),
+        ({"S": "1"}, TypeError),
+        (["1"], TypeError),
+        ({"1"}, TypeError),
+        ("", ValueError),
+        (b"", ValueError),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("method", ["update", "delete", "check"])
+def test_a_value_that_cannot_be_a_key_is_refused_at_the_call(method: str, part: object, error: type[Exception]) -> None:
+    """None comes from a variable that is not set; {"S": ...} is the form of boto3's client."""
+    wanted: dict[str, Any] = {"update": {"UpdateExpression": "REMOVE a"}, "check": {"ConditionExpression": "a = b"}}
+    tx = Transaction()
+
+    with pytest.raises(error, match=r"Key\.id takes a plain str, number or bytes, and not an empty one"):
+        getattr(tx, method)(TableName="T", Key={"id": part}, **wanted.get(method, {}))
+
+    assert tx.actions == ()
+
+
+@pytest.mark.parametrize("part", ["1", 0, Decimal(7), b"1", Binary(b"1"), Colour.RED], ids=repr)
+def test_a_key_is_a_str_a_number_or_bytes(part: object) -> None:
+    Transaction().delete(TableName="T", Key={"id": part})
+
+
+# Once the handler has returned.
+
+
+def test_a_sealed_transaction_takes_nothing_more() -> None:
+    """Each call raises, and what was committed does not change."""
+    tx = Transaction()
+    tx.delete(TableName="T", Key={"id": "1"})
+    sealed = tx.seal()
+
+    late: list[Callable[[], None]] = [
+        lambda: tx.put(TableName="T", Item={"id": "2"}),
+        lambda: tx.update(TableName="T", Key={"id": "2"}, UpdateExpression="REMOVE a"),
+        lambda: tx.delete(TableName="T", Key={"id": "2"}),
+        lambda: tx.check(TableName="T", Key={"id": "2"}, ConditionExpression="attribute_exists(id)"),
+    ]
+    for call in late:
+        with pytest.raises(RuntimeError, match="the handler has returned"):
+            call()
+
+    assert tx.seal() == tx.actions == sealed
+    assert [action.kind for action in sealed] == ["Delete"]
+
+
+def test_an_action_that_is_under_way_when_its_transaction_is_sealed_is_refused() -> None:
+    """Either it is committed or its call raises."""
+    tx = Transaction()
+
+    class Late(dict[str, Any]):
+        def items(self) -> Any:
+            assert tx.seal() == ()
+            return super().items()
+
+    with pytest.raises(RuntimeError, match="the handler has returned"):
+        tx.put(TableName="T", Item=Late(id="1"))
+    assert tx.actions == ()

@@ -1,0 +1,402 @@
+"""The SQS consumer: what it refuses at set-up, which events are invalid, and the shape of its answers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import boto3
+import pytest
+
+from idempotent_receiver import (
+    DynamoDBStore,
+    MemoryStore,
+    Message,
+    Transaction,
+    UnusableKey,
+    body_field,
+    http_endpoint,
+    idempotent,
+    message_attribute,
+    message_id,
+    sqs_consumer,
+)
+from idempotent_receiver.protocol.record import record_id, usable
+from idempotent_receiver.sqs.dead_letter import STAMP
+from idempotent_receiver.sqs.message import InvalidEvent
+from tests.simulation.world import failed_ids, sqs_record
+
+
+@dataclass
+class Context:
+    """The parts of Lambda's context that are used."""
+
+    left_ms: int = 30_000
+    aws_request_id: str = "request-1"
+    function_name: str = "consumer"
+
+    def get_remaining_time_in_millis(self) -> int:
+        return self.left_ms
+
+
+def handle(body: dict) -> str:
+    return "done"
+
+
+def event(*records: Any) -> dict[str, Any]:
+    return {"Records": list(records)}
+
+
+# Set-up.
+
+
+def test_a_custom_key_needs_a_namespace() -> None:
+    """Otherwise two consumers of one table would suppress each other's messages; the error shows how to set one."""
+    with pytest.raises(ValueError, match=r'namespace="payments"'):
+        sqs_consumer(MemoryStore(), key=body_field("id"))
+    with pytest.raises(ValueError, match="namespace"):
+        sqs_consumer(MemoryStore(), key=lambda message: message.id)
+
+
+def test_message_ids_need_no_namespace_and_may_have_one() -> None:
+    """They are unique anyway."""
+    sqs_consumer(MemoryStore())
+    sqs_consumer(MemoryStore(), key=message_id)
+    sqs_consumer(MemoryStore(namespace="n"))
+
+
+@pytest.mark.parametrize("seconds", [1, 3600, 86_399])
+def test_a_record_must_not_expire_while_its_message_can_come_again(seconds: int) -> None:
+    """A retention below a day is refused: SQS delivers again for days."""
+    with pytest.raises(ValueError, match="retention_seconds must be at least 86400"):
+        sqs_consumer(MemoryStore(), retention_seconds=seconds)
+
+
+@pytest.mark.parametrize("seconds", [None, 0, -1, 0.5, 300.0, True, "300"])
+@pytest.mark.parametrize("way_in", [sqs_consumer, http_endpoint, partial(idempotent, key=str)])
+def test_a_retention_is_a_whole_number_of_seconds(way_in: Any, seconds: Any) -> None:
+    """None comes from a variable that is not set."""
+    with pytest.raises(ValueError, match="retention_seconds must be a whole number of at least 1"):
+        way_in(MemoryStore("n"), retention_seconds=seconds)
+
+
+@pytest.mark.parametrize("namespace", ["", "shop#orders", "#", "\ud800"])
+@pytest.mark.parametrize("made", [MemoryStore, partial(DynamoDBStore, "records")])
+def test_an_ambiguous_namespace_is_refused_when_a_store_is_created(made: Any, namespace: str) -> None:
+    """An empty one comes from an empty variable; one with `#` could be another namespace and part of a key."""
+    with pytest.raises(ValueError, match="namespace"):
+        made(namespace=namespace)
+
+
+@pytest.mark.parametrize("namespace", [7, b"orders", ["orders"], True])
+@pytest.mark.parametrize("made", [MemoryStore, partial(DynamoDBStore, "records")])
+def test_a_namespace_is_a_string_or_none(made: Any, namespace: object) -> None:
+    """None means no namespace."""
+    with pytest.raises(TypeError, match="namespace must be a string"):
+        made(namespace=namespace)
+    assert made(namespace=None).namespace is None
+
+
+@pytest.mark.parametrize("way_in", [sqs_consumer, http_endpoint, partial(idempotent, key=str)])
+def test_a_custom_stores_namespace_is_checked_at_set_up(way_in: Any) -> None:
+    """The store itself may not have checked it."""
+    store = MemoryStore("orders")
+    store.namespace = "shop#orders"
+    with pytest.raises(ValueError, match="from-powertools"):
+        way_in(store)
+
+
+@pytest.mark.parametrize("concurrency", [0, -1])
+def test_concurrency_is_at_least_one(concurrency: int) -> None:
+    """Otherwise nothing would ever run."""
+    with pytest.raises(ValueError, match="concurrency must be a whole number of at least 1"):
+        sqs_consumer(MemoryStore(), concurrency=concurrency)
+
+
+@pytest.mark.parametrize("margin", ["lease_margin_seconds", "stop_margin_seconds"])
+def test_margins_are_not_negative(margin: str) -> None:
+    """A lease must outlast the process."""
+    with pytest.raises(ValueError, match=f"{margin} must be a number of seconds, and not negative"):
+        sqs_consumer(MemoryStore(), **{margin: -0.1})  # type: ignore[arg-type]
+
+
+def test_a_dead_letter_queue_needs_a_client_to_send_with() -> None:
+    """The library creates no client."""
+    with pytest.raises(ValueError, match=r"sqs=boto3.client\('sqs'\)"):
+        sqs_consumer(MemoryStore(), dead_letter_queue="https://queue")
+
+
+def test_an_envelope_must_be_a_jmespath_expression() -> None:
+    """It is refused at set-up."""
+    with pytest.raises(ValueError, match=r"envelope\('detail\['\) is not a JMESPath"):
+        sqs_consumer(MemoryStore(), envelope="detail[")
+
+
+def test_a_transaction_needs_a_store_that_has_them() -> None:
+    """It is refused when the function is wrapped."""
+
+    class Plain:
+        namespace = None
+
+        def insert(self, records: Any) -> Any: ...
+        def read(self, ids: Any) -> Any: ...
+        def replace(self, changes: Any) -> Any: ...
+
+    def transfer(body: dict, tx: Transaction) -> None: ...
+
+    with pytest.raises(TypeError, match="asks for a Transaction, and Plain has none"):
+        sqs_consumer(Plain())(transfer)
+    sqs_consumer(Plain())(handle)
+
+
+def test_the_handler_keeps_its_functions_name_and_docstring() -> None:
+    """For logs and further decorators."""
+    wrapped = sqs_consumer(MemoryStore())(handle)
+
+    assert wrapped.__name__ == "handle"
+    assert wrapped.__wrapped__ is handle  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("context", [None, object(), {}])
+def test_a_missing_context_is_an_error_that_says_what_to_pass(context: object) -> None:
+    """The context's deadline determines the lease."""
+    with pytest.raises(TypeError, match=r"get_remaining_time_in_millis\(\), aws_request_id and function_name"):
+        sqs_consumer(MemoryStore())(handle)(event(sqs_record("1")), context)
+
+
+# Events.
+
+NO_EVENTS: list[Any] = [
+    None,
+    {},
+    [],
+    "Records",
+    7,
+    {"records": []},
+    {"Records": None},
+    {"Records": {}},
+    {"Records": "[]"},
+    {"detail": {}},
+    event(None),
+    event("x"),
+    event([]),
+    event({}),
+    event({"messageId": "1"}),
+    event({"body": "{}"}),
+    event({"messageId": "", "body": "{}"}),
+    event({"messageId": None, "body": "{}"}),
+    event({"messageId": 7, "body": "{}"}),
+    event({"messageId": "1", "body": None}),
+    event({"messageId": "1", "body": {"a": 1}}),
+    event(sqs_record("1"), {"messageId": "2"}, sqs_record("3")),
+]
+
+
+@pytest.mark.scenario("S51", mutant="what is no batch is an empty batch")
+@pytest.mark.scenario("S52", mutant="a malformed record is passed over")
+@pytest.mark.scenario("S59", mutant="an empty messageId is let in")
+@pytest.mark.parametrize("wrong", NO_EVENTS, ids=lambda one: json.dumps(one)[:40])
+def test_an_invalid_event_raises_before_any_handler_runs(wrong: Any) -> None:
+    """An empty answer would acknowledge everything; an error makes Lambda retry the batch."""
+    store, ran = MemoryStore(), []
+
+    def noting(body: dict) -> None:
+        ran.append(body)
+
+    with pytest.raises(InvalidEvent, match="not an SQS event"):
+        sqs_consumer(store)(noting)(wrong, Context())
+    assert ran == []
+    assert store.items == {}
+
+
+@pytest.mark.scenario("S51", mutant="an empty batch is received like any other")
+def test_an_empty_batch_is_answered_without_any_request() -> None:
+    """Not even one to the store, and no thread is started."""
+
+    class Untouchable:
+        namespace = None
+
+        def touch(self, *arguments: Any) -> Any:
+            raise AssertionError("the store was asked")
+
+        insert = read = replace = touch
+
+    wrapped = sqs_consumer(Untouchable(), executor=lambda: pytest.fail("no executor is needed"))(handle)
+
+    assert wrapped(event(), Context()) == {"batchItemFailures": []}
+
+
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, KeyboardInterrupt])
+def test_a_key_that_ends_in_an_exit_is_its_messages_failure_alone(error: type[BaseException]) -> None:
+    """Like such a handler. So is a reason that cannot be formatted."""
+
+    class Unspeakable(UnusableKey):
+        def __str__(self) -> str:
+            raise error
+
+    def exiting(message: Message) -> str:
+        if message.id == "1":
+            raise error
+        if message.id == "2":
+            raise Unspeakable
+        return message.id
+
+    wrapped = sqs_consumer(MemoryStore(namespace="n"), key=exiting)(handle)
+    answer = wrapped(event(*(sqs_record(id) for id in "123")), Context())
+
+    assert answer == {"batchItemFailures": [{"itemIdentifier": "1"}, {"itemIdentifier": "2"}]}
+
+
+def test_the_answer_names_exactly_the_failed_messages() -> None:
+    """In the form that Lambda expects."""
+
+    def picky(body: dict[str, int]) -> None: ...
+
+    answer = sqs_consumer(MemoryStore())(picky)(event(sqs_record("1"), sqs_record("2", "no JSON")), Context())
+
+    assert answer == {"batchItemFailures": [{"itemIdentifier": "2"}]}
+
+
+def test_a_body_is_taken_out_of_its_envelope_and_a_plain_one_stays_as_it_came() -> None:
+    """EventBridge's, SNS's or none, all in one queue."""
+    bodies = []
+
+    def noting(body: dict) -> None:
+        bodies.append(body)
+
+    wrapped = sqs_consumer(MemoryStore(), envelope="detail || Message")(noting)
+    records = [
+        sqs_record("1", json.dumps({"detail": {"n": 1}, "detail-type": "x"})),
+        sqs_record("2", json.dumps({"Type": "Notification", "Message": '{"n": 2}'})),
+        sqs_record("3", '{"n": 3}'),
+    ]
+
+    assert failed_ids(wrapped(event(*records), Context())) == []
+    assert bodies == [{"n": 1}, {"n": 2}, {"n": 3}]
+
+
+def test_a_handler_gets_everything_of_its_message() -> None:
+    """All documented attributes are there."""
+    seen = []
+
+    def noting(message: Message, body: str) -> None:
+        seen.append((message, message.remaining_time_ms()))
+
+    store = MemoryStore(namespace="n")
+    sqs_consumer(store, key=lambda message: f"key-of-{message.id}")(noting)(
+        event(sqs_record("1", "text", receives=3, group="g")), Context(left_ms=20_000)
+    )
+
+    ((message, left_ms),) = seen
+    assert (message.id, message.key, message.body, message.receive_count) == ("1", "key-of-1", "text", 3)
+    assert (message.group_id, message.attempt, message.record_id) == ("g", 1, "n#key-of-1")
+    assert message.sent_at is not None
+    assert message.sent_at.year == 2027
+    assert len(message.idempotency_key) == 64
+    assert 15_000 < left_ms <= 20_000
+    assert store.items["n#key-of-1"]["owner"] == "request-1"
+
+
+def test_a_defect_of_the_library_acknowledges_nothing_and_is_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state of the batch is unknown, so every id fails."""
+
+    def broken(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("idempotent_receiver.sqs.consumer.Receiver.process", broken)
+    answer = sqs_consumer(MemoryStore())(handle)(event(sqs_record("1"), sqs_record("2")), Context())
+
+    assert sorted(failed_ids(answer)) == ["1", "2"]
+    assert "unexpected error in the receiver" in caplog.text
+
+
+@pytest.mark.parametrize("broken", ["logger", "metrics"])
+def test_logging_and_metrics_never_change_the_answer(broken: str) -> None:
+    """A logger or a metrics sink may raise any exception."""
+
+    class Broken:
+        log_level = 10
+
+        def fail(self, *arguments: Any, **fields: Any) -> Any:
+            raise RuntimeError("the sink is broken")
+
+        info = error = warning = debug = add_metric = flush_metrics = fail
+
+    store = MemoryStore()
+    wrapped = sqs_consumer(store, **{broken: Broken()})(handle)  # type: ignore[arg-type]
+
+    assert failed_ids(wrapped(event(sqs_record("1")), Context())) == []
+    assert store.items["1"]["status"] == "COMPLETED"
+
+
+def test_an_invalid_option_is_refused_at_set_up_by_its_name() -> None:
+    """An error for each message later would look like the messages' own fault."""
+    store, client = MemoryStore(namespace="n"), boto3.client("dynamodb", region_name="us-east-1")
+    url = "https://sqs.us-east-1.amazonaws.com/123456789012/dead"
+    refused: list[tuple[str, dict[str, Any]]] = [
+        ("key must be message_id", {"key": "order_id"}),
+        ("wants to be called with a name", {"key": message_attribute}),
+        ("wants to be called with a name", {"key": body_field}),
+        ("sqs must be a boto3 client of sqs", {"sqs": client}),
+        ("a queue's URL, not its name or ARN", {"sqs": object(), "dead_letter_queue": url.replace("https://", "arn:")}),
+        ("backoff must be a Backoff", {"backoff": {"first_seconds": 1}}),
+        ("logger must be a Powertools Logger", {"logger": 3}),
+        ("metrics must be Powertools Metrics", {"metrics": 3}),
+        ("concurrency must be a whole number", {"concurrency": 2.5}),
+    ]
+    for told, wrong in refused:
+        with pytest.raises((TypeError, ValueError), match=told):
+            sqs_consumer(store, **wrong)
+
+
+def test_an_object_that_is_no_store_is_refused_at_set_up() -> None:
+    """Usually the decorator was used without calling it."""
+    with pytest.raises(TypeError, match=r"@sqs_consumer\(store\)"):
+        sqs_consumer(handle)  # type: ignore[arg-type]  # the slip
+    with pytest.raises(TypeError, match="such as DynamoDBStore"):
+        sqs_consumer("records")  # type: ignore[arg-type]  # a table's name is no store
+    with pytest.raises(TypeError, match="client must be a boto3 client of dynamodb"):
+        DynamoDBStore("records", client=boto3.client("sqs", region_name="us-east-1"))  # type: ignore[arg-type]
+
+
+# Keys that somebody else chose.
+
+ORDER = '{"order_id":"o-1"}'
+
+
+@pytest.mark.parametrize("forged_first", [True, False])
+def test_a_forged_key_reaches_no_record_of_another_consumer(forged_first: bool) -> None:
+    """A message of a consumer without a namespace, stamped with another's id and its body."""
+    plain, orders = MemoryStore(), MemoryStore("orders")
+    orders.items = plain.items
+    posted: list[str] = []
+    taken: list[str] = []
+
+    @sqs_consumer(plain)
+    def post(body: str) -> None:
+        posted.append(body)
+
+    @sqs_consumer(orders, key=body_field("order_id"))
+    def take(body: str) -> None:
+        taken.append(body)
+
+    stamp = {"stringValue": json.dumps({"key": "orders#o-1", "original_id": "o-1"}), "dataType": "String"}
+    forged = event(sqs_record("forged", ORDER, attributes={STAMP: stamp}))
+    real = event(sqs_record("real", ORDER))
+    for way_in, sent in [(post, forged), (take, real)] if forged_first else [(take, real), (post, forged)]:
+        answer = way_in(sent, Context())
+        assert failed_ids(answer) == (["forged"] if sent is forged else [])
+
+    assert (posted, taken) == ([], [ORDER])
+    assert list(plain.items) == ["orders#o-1"]
+
+
+def test_a_key_with_a_number_sign_fails_for_good_without_a_namespace_and_says_what_helps() -> None:
+    """It goes to the dead-letter queue with that reason, and no request reaches the table."""
+    with pytest.raises(UnusableKey, match="give the store a namespace"):
+        usable("a#b", partial(record_id, MemoryStore()))
+    assert usable("a#b", partial(record_id, MemoryStore("n"))) == "a#b"

@@ -1,0 +1,264 @@
+"""Keys and fingerprints: where they come from, what is refused, and what counts as one payload."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from idempotent_receiver import MemoryStore, Message, body_field, event_id, message_attribute, message_id, sqs_consumer
+from idempotent_receiver.errors import UnusableKey
+from idempotent_receiver.payload import fingerprint
+from idempotent_receiver.protocol.record import MOST_KEY_BYTES, record_id, usable
+from idempotent_receiver.sqs.dead_letter import STAMP
+from idempotent_receiver.sqs.keys import envelope_opener, fingerprint_by, raw_fingerprint
+from tests.contexts import Context
+from tests.manual_clock import ManualClock
+
+
+def message(body: str = "{}", **attributes: Any) -> Message:
+    return Message(id="id-1", body=body, raw_body=body, message_attributes=attributes)
+
+
+def as_it_is(key: str) -> str:
+    return key
+
+
+def test_the_message_id_is_the_key_unless_the_message_carries_its_original_one() -> None:
+    """A redriven message has a new id."""
+    stamp = {"stringValue": json.dumps({"key": "original", "original_id": "id-0"})}
+
+    assert message_id(message()) == "id-1"
+    assert message_id(message(**{STAMP: stamp})) == "original"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "key"),
+    [
+        ("id", '{"id":"a"}', "a"),
+        ("detail.order.id", '{"detail":{"order":{"id":"b"}}}', "b"),
+        ('"order-id"', '{"order-id":"c"}', "c"),
+        ("items[0].id", '{"items":[{"id":"d"}]}', "d"),
+        ("join('/', [a, b])", '{"a":"e","b":"f"}', "e/f"),
+    ],
+)
+def test_a_body_field_is_found_by_its_path(path: str, body: str, key: str) -> None:
+    """JMESPath, as elsewhere at AWS."""
+    assert body_field(path)(message(body)) == key
+
+
+@pytest.mark.parametrize(
+    ("number", "key"),
+    [
+        ("42", "42"),
+        ("42.0", "42"),
+        ("4.2e1", "42"),
+        ('"42"', "42"),
+        ("0", "0"),
+        ("-0", "0"),
+        ("-0.0", "0"),
+        ("-7", "-7"),
+        ("9007199254740991.0", "9007199254740991"),
+        ("9007199254740993", "9007199254740993"),
+        ("123456789012345678901234567890", "123456789012345678901234567890"),
+    ],
+)
+def test_a_whole_number_is_a_key_however_it_is_written(number: str, key: str) -> None:
+    """By its digits alone, as in RFC 8785; a string of the same digits is the same key."""
+    assert body_field("id")(message(f'{{"id": {number}}}')) == key
+
+
+@pytest.mark.parametrize(
+    "value", ["4.2", "1e400", "NaN", "-Infinity", "true", "false", "9007199254740992.0", "1e300", "[42]", '{"a":1}']
+)
+def test_a_number_that_may_not_be_whole_is_no_key(value: str) -> None:
+    """A float beyond 2**53 stands for several numbers. The reason does not show the body."""
+    with pytest.raises(UnusableKey, match="'id'") as caught:
+        body_field("id")(message(f'{{"id": {value}}}'))
+
+    assert value not in str(caught.value)
+
+
+def test_a_number_and_the_string_of_its_digits_are_one_order_and_two_payloads() -> None:
+    """Two producers that disagree about the type mean the same order: the second is refused and does not run."""
+    runs = []
+
+    @sqs_consumer(MemoryStore(namespace="orders"), key=body_field("id"))
+    def take(order: dict[str, Any]) -> None:
+        runs.append(order)
+
+    bodies = ['{"id": 42, "sku": "a"}', '{"sku": "a", "id": 42.0}', '{"id": "42", "sku": "a"}']
+    answers = [
+        take({"Records": [{"messageId": f"m-{number}", "body": body}]}, Context(ManualClock()))
+        for number, body in enumerate(bodies)
+    ]
+
+    assert [len(answer["batchItemFailures"]) for answer in answers] == [0, 0, 1]
+    assert runs == [{"id": 42, "sku": "a"}]
+
+
+def test_an_invalid_path_is_refused_at_once_with_the_remedy() -> None:
+    """A hyphen is the usual reason."""
+    with pytest.raises(ValueError, match="needs quotes inside"):
+        body_field("order-id")
+
+
+@pytest.mark.parametrize("body", ["", "no JSON", "[" * 100_000, '{"other":1}', "null", "7"])
+def test_a_body_without_the_field_has_no_usable_key(body: str) -> None:
+    """The reason names the path, but does not show the body."""
+    with pytest.raises(UnusableKey, match="'id'"):
+        body_field("id")(message(body))
+
+
+@pytest.mark.parametrize("body", ['{"id":"a","id":"b"}', '{"id":"a","id":"a"}', '{"id":"a","meta":{"x":1,"x":2}}'])
+def test_a_body_with_a_name_twice_has_no_usable_key(body: str) -> None:
+    """Parsers differ in which one they take, so the same message would have two keys."""
+    with pytest.raises(UnusableKey, match=r"no 'id'.* has a name twice"):
+        body_field("id")(message(body))
+    with pytest.raises(UnusableKey, match="has a name twice"):
+        event_id(message(body.replace("{", '{"detail-type":"x",', 1)))
+
+
+def test_an_envelope_with_a_name_twice_is_not_opened() -> None:
+    """Opening it would drop one of the two."""
+    body = '{"detail":{"id":"a","id":"b"}}'
+    assert envelope_opener("detail")(body) == body
+
+
+def test_a_function_of_the_path_that_meets_a_foreign_type_has_no_usable_key() -> None:
+    """JMESPath raises for it."""
+    with pytest.raises(UnusableKey):
+        body_field("join('/', a)")(message('{"a":7}'))
+
+
+def test_a_message_attributes_string_is_the_key() -> None:
+    """The reason names a missing attribute."""
+    assert message_attribute("order")(message(order={"stringValue": "a"})) == "a"
+    with pytest.raises(UnusableKey, match="no attribute 'order'"):
+        message_attribute("order")(message())
+
+
+@pytest.mark.parametrize("key", ["a", "x" * MOST_KEY_BYTES, "é" * (MOST_KEY_BYTES // 2), "\x00", "😀", " "])
+def test_what_dynamodb_can_hold_is_usable(key: str) -> None:
+    """To the byte."""
+    assert usable(key, as_it_is) == key
+
+
+@pytest.mark.parametrize("key", [None, 7, b"a", ["a"], object(), "", "x" * 2049, "é" * 1025, "\ud800"])
+def test_what_dynamodb_cannot_hold_is_not(key: object) -> None:
+    """Such a message never runs unclaimed."""
+    with pytest.raises(UnusableKey, match="key"):
+        usable(key, as_it_is)
+
+
+def test_a_namespace_counts_towards_the_limit() -> None:
+    """DynamoDB stores the record's id, which contains both."""
+    store = MemoryStore(namespace="n")
+
+    assert usable("x" * 2046, lambda key: record_id(store.namespace, key))
+    with pytest.raises(UnusableKey, match="2049 bytes"):
+        usable("x" * 2047, lambda key: record_id(store.namespace, key))
+
+
+def test_a_records_id_is_the_key_or_the_key_in_its_namespace() -> None:
+    """`{namespace}#{key}`."""
+    assert record_id(MemoryStore().namespace, "a") == "a"
+    assert record_id(MemoryStore(namespace="n").namespace, "a") == "n#a"
+
+
+PARTS = st.text("ab#.", min_size=1, max_size=4)
+
+
+@given(st.none() | PARTS, PARTS, st.none() | PARTS, PARTS)
+def test_no_two_namespaces_and_keys_have_one_id(
+    one: str | None, one_key: str, other: str | None, other_key: str
+) -> None:
+    """An ambiguous combination is refused, whoever chose the key."""
+    try:
+        ids = [record_id(MemoryStore(one).namespace, one_key), record_id(MemoryStore(other).namespace, other_key)]
+    except ValueError:  # an UnusableKey is one
+        assert "#" in f"{one}{other}" or any(
+            "#" in key for key, of in ((one_key, one), (other_key, other)) if of is None
+        )
+        return
+
+    assert (ids[0] == ids[1]) == ((one, one_key) == (other, other_key))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [('{"a":1,"b":2}', '{ "b": 2, "a": 1 }'), ("1.0", "1"), (r'"\u00e9"', '"é"'), ("[1 , 2]", "[1,2]"), ("1e2", "100")],
+)
+def test_one_payload_written_in_two_ways_has_one_fingerprint(one: str, other: str) -> None:
+    """Canonical JSON decides."""
+    assert fingerprint(one) == fingerprint(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ('{"a":1}', '{"a":2}'),
+        ("[1,2]", "[2,1]"),
+        ('"1"', "1"),
+        ("null", "{}"),
+        ("9007199254740993", "9007199254740992"),
+    ],
+)
+def test_two_payloads_have_two_fingerprints(one: str, other: str) -> None:
+    """Also beyond the integers that JSON numbers can distinguish."""
+    assert fingerprint(one) != fingerprint(other)
+
+
+def test_a_message_ids_fingerprint_is_of_the_very_bytes_and_of_the_envelope_too() -> None:
+    """SQS ties the two together."""
+    sent = Message(id="1", body="inner", raw_body="outer")
+
+    assert fingerprint_by(message_id, sent) == raw_fingerprint("outer")
+    assert fingerprint_by(body_field("id"), sent) == raw_fingerprint("inner")
+
+
+ANYTHING = st.one_of(
+    st.text(),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters()), inner),
+    ).map(json.dumps),
+)
+
+
+@given(ANYTHING)
+def test_no_body_whatsoever_makes_a_fingerprint_or_an_envelope_raise(body: str) -> None:
+    """They run before any handler, where one message's error would fail the whole batch."""
+    assert len(fingerprint(body)) == 64
+    assert isinstance(envelope_opener("detail || Message || @")(body), str)
+
+
+@pytest.mark.parametrize("depth", [10, 500, 900, 950, 975, 990, 1000, 5000, 100_000])
+def test_no_depth_of_a_body_makes_a_fingerprint_or_an_envelope_raise(depth: int) -> None:
+    """Parsers differ in the depth that they accept."""
+    for body in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth, "[" * depth):
+        assert len(fingerprint(body)) == 64
+        assert isinstance(envelope_opener("a || @")(body), str)
+
+
+@pytest.mark.parametrize(
+    "body", ['{"amount": 0.12345678901234567890123, "x": 1e400}', '{"a":1, "a":2}', " [1 ]", "7", "no JSON", ""]
+)
+@pytest.mark.parametrize("path", ["detail || Message || @", "detail", "@"])
+def test_a_body_in_no_envelope_stays_as_it_came_to_the_byte(path: str, body: str) -> None:
+    """Parsing and formatting it would change its numbers."""
+    assert envelope_opener(path)(body) == body
+
+
+def test_without_an_envelope_every_body_stays() -> None:
+    """It is not even parsed."""
+    assert envelope_opener(None)('{"detail":1}') == '{"detail":1}'
+
+
+def test_an_envelope_gives_its_text_as_it_is_and_its_object_as_json() -> None:
+    """SNS holds text, EventBridge an object."""
+    assert envelope_opener("Message")('{"Message":"{\\"a\\": 1}"}') == '{"a": 1}'
+    assert json.loads(envelope_opener("detail")('{"detail":{"a":1}}')) == {"a": 1}

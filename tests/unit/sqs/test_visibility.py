@@ -1,0 +1,143 @@
+"""When a failed message becomes visible again."""
+
+from __future__ import annotations
+
+import pytest
+
+from idempotent_receiver.errors import Failure
+from idempotent_receiver.handler.outcome import (
+    ClaimFailed,
+    ClaimLost,
+    Failed,
+    HeldElsewhere,
+    NotStarted,
+    Outcome,
+    SettleFailed,
+    Unreadable,
+)
+from idempotent_receiver.sqs.message import Message
+from idempotent_receiver.sqs.visibility import LONGEST_SECONDS, Backoff, in_groups, visibility_seconds
+from tests.manual_clock import START_MS, ManualClock
+
+
+def message(
+    id: str = "1", receives: int = 1, group: str | None = None, queue: str = "arn:aws:sqs:r:1:q.fifo"
+) -> Message:
+    attributes = {"ApproximateReceiveCount": str(receives)} | ({} if group is None else {"MessageGroupId": group})
+    return Message(id=id, body="", raw_body="", attributes=attributes, queue_arn=queue)
+
+
+@pytest.mark.parametrize(
+    ("receives", "bound"), [(0, 2), (1, 4), (2, 8), (5, 64), (8, 512), (9, 900), (31, 900), (10**6, 900)]
+)
+def test_a_backoff_doubles_with_each_receive_up_to_its_longest(receives: int, bound: int) -> None:
+    """With full jitter below that bound, and at least a second."""
+    assert Backoff().seconds(receives, ManualClock(fraction=0.999_999)) == bound
+    assert Backoff().seconds(receives, ManualClock(fraction=0.0)) == 1
+    assert Backoff().seconds(receives, ManualClock(fraction=0.5)) == max(1, bound // 2)
+
+
+def test_no_backoff_exceeds_sqss_limit() -> None:
+    """The limit is twelve hours from the receive; a batching window and an invocation may already have passed."""
+    endless = Backoff(first_seconds=1e9, longest_seconds=1e12)
+
+    assert endless.seconds(100, ManualClock(fraction=0.999_999)) == LONGEST_SECONDS
+    assert LONGEST_SECONDS + 20 * 60 <= 12 * 60 * 60
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [Failed(Failure(type="Boom")), Unreadable("?"), ClaimLost(None)],
+    ids=lambda outcome: type(outcome).__name__,
+)
+def test_failures_of_every_kind_back_off(outcome: Outcome) -> None:
+    """As a handler's do."""
+    seconds = visibility_seconds(message(receives=3), outcome, Backoff(), START_MS, ManualClock(fraction=0.999_999))
+
+    assert seconds == 16
+
+
+FOR_GOOD = Failed(Failure(type="PermanentError", permanent=True))
+
+
+@pytest.mark.parametrize(("fraction", "seconds"), [(0.0, 0), (0.34, 1), (0.999, 2)])
+def test_what_failed_for_good_goes_through_its_first_five_receives_at_once(fraction: float, seconds: int) -> None:
+    """So SQS soon moves it to the dead-letter queue, if it has a redrive policy."""
+    clock = ManualClock(fraction=fraction)
+    waits = [
+        visibility_seconds(message(receives=n), FOR_GOOD, Backoff(), START_MS, clock, left_to_sqs=True)
+        for n in range(1, 6)
+    ]
+
+    assert waits == [seconds] * 5
+
+
+def test_what_failed_for_good_and_is_not_moved_after_five_receives_backs_off() -> None:
+    """The queue may have no redrive policy, or one with more receives: nothing loops at full speed until it expires."""
+    clock = ManualClock(fraction=0.999_999)
+    waits = [
+        visibility_seconds(message(receives=n), FOR_GOOD, Backoff(), START_MS, clock, left_to_sqs=True)
+        for n in (6, 7, 8, 14, 1000)
+    ]
+
+    assert waits == [4, 8, 16, 900, 900]
+
+
+def test_what_failed_for_good_backs_off_where_its_dead_letter_could_not_be_sent() -> None:
+    """The next receive sends it again."""
+    clock = ManualClock(fraction=0.999_999)
+
+    assert visibility_seconds(message(receives=3), FOR_GOOD, Backoff(), START_MS, clock, left_to_sqs=False) == 16
+
+
+def test_what_may_pass_backs_off_whoever_moves_dead_letters() -> None:
+    clock = ManualClock(fraction=0.999_999)
+    outcome = Failed(Failure(type="Boom"))
+
+    assert visibility_seconds(message(receives=3), outcome, Backoff(), START_MS, clock, left_to_sqs=True) == 16
+
+
+@pytest.mark.parametrize("outcome", [SettleFailed("?"), ClaimFailed("?")], ids=lambda outcome: type(outcome).__name__)
+def test_while_the_store_is_unavailable_four_waits_outlast_a_quarter_of_an_hour(outcome: Outcome) -> None:
+    """Even with the shortest jitter; the first wait is still short, in case the store is back soon."""
+
+    def waits(fraction: float) -> list[int]:
+        clock = ManualClock(fraction=fraction)
+        counts = range(1, 5)
+        return [visibility_seconds(message(receives=n), outcome, Backoff(), START_MS, clock) for n in counts]
+
+    assert waits(0.0) == [3, 27, 243, 675]
+    assert waits(0.999_999) == [4, 36, 324, 900]
+    assert sum(waits(0.0)) > 15 * 60
+
+
+@pytest.mark.parametrize(("left_ms", "fraction", "seconds"), [(10_000, 0.0, 10), (10_001, 0.0, 11), (10_000, 0.9, 11)])
+def test_what_is_in_progress_waits_for_the_leases_end_and_a_jitter(left_ms: int, fraction: float, seconds: int) -> None:
+    """Never less."""
+    clock = ManualClock(fraction=fraction)
+
+    assert visibility_seconds(message(), HeldElsewhere(START_MS + left_ms), Backoff(), START_MS, clock) == seconds
+
+
+@pytest.mark.parametrize(("until", "seconds"), [(START_MS - 60_000, 0), (START_MS + 10**9, LONGEST_SECONDS)])
+def test_a_strange_lease_is_kept_within_sqss_limit(until: int, seconds: int) -> None:
+    """One that has ended, and one that another program wrote."""
+    assert visibility_seconds(message(), HeldElsewhere(until), Backoff(), START_MS, ManualClock()) == seconds
+
+
+@pytest.mark.parametrize(("fraction", "seconds"), [(0.0, 0), (0.34, 1), (0.999, 2)])
+def test_what_was_not_started_comes_again_at_once_with_jitter(fraction: float, seconds: int) -> None:
+    """However often it has been received."""
+    clock = ManualClock(fraction=fraction)
+
+    assert visibility_seconds(message(receives=9), NotStarted(), Backoff(), START_MS, clock) == seconds
+
+
+def test_a_group_has_one_visibility_its_first_failures() -> None:
+    """On a FIFO queue; on a standard queue a group orders nothing."""
+    failed = [message("a", group="g"), message("b", group="h"), message("c", group="g")]
+    wanted = {"a": 7, "b": 1, "c": 900}
+
+    assert in_groups(failed, wanted) == {"a": 7, "b": 1, "c": 7}
+    standard = [message(one.id, group="g", queue="arn:aws:sqs:r:1:q") for one in failed]
+    assert in_groups(standard, wanted) == wanted

@@ -1,0 +1,626 @@
+"""Expressions mean in memory what they mean in DynamoDB.
+
+The last two tests compare with moto, an independent evaluator. They leave out where moto differs from DynamoDB's
+documentation or from the service; those cases are tested here by name:
+
+- an absent attribute equals NULL, and another absent one; `True` equals 1;
+- internal errors: ordering two types, BETWEEN an absent bound, `size` of what has none or inside a function, NOT NOT,
+  `list_append` of a list and an absent attribute, REMOVE of a path through a string (SET of one does nothing);
+- `begins_with` and `contains` know no binary;
+- let through: a `:value` of a type that `<`, `begins_with` or `attribute_type` cannot take, swapped bounds, and a path
+  compared with itself;
+- list elements are changed one after the other: ADD finds another element after a REMOVE, REMOVE and ADD find what SET
+  has just appended, what ADD appends is in the order of the expression, and REMOVE may leave an element that equals one
+  which SET has put beside it;
+- a copied document or set is shared: `SET m.s = m` makes a document that contains itself.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from decimal import Decimal
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from moto import mock_aws
+
+from idempotent_receiver.testing.expressions import ExpressionError, holds, updated
+
+Item = dict[str, Any]
+
+EVERY_TYPE: dict[str, object] = {
+    "S": "text",
+    "N": 1,
+    "B": b"octets",
+    "BOOL": True,
+    "NULL": None,
+    "L": [1],
+    "M": {"a": 1},
+    "SS": {"text"},
+    "NS": {1},
+    "BS": {b"octets"},
+}
+
+
+def is_true(condition: str, item: Item | None, names: Mapping[str, str] | None = None, **values: object) -> bool:
+    """Whether a condition holds, with `a=1` for `:a`."""
+    return holds(condition, item, names or {}, {f":{name}": value for name, value in values.items()})
+
+
+def after(expression: str, item: Item, names: Mapping[str, str] | None = None, **values: object) -> Item:
+    """The item after an update, with `a=1` for `:a`."""
+    return updated(expression, item, names or {}, {f":{name}": value for name, value in values.items()})
+
+
+# Comparisons
+
+
+@pytest.mark.parametrize(("small", "large"), [(1, Decimal("1.5")), ("a", "b"), (b"a", b"ab"), ("\uffff", "\U00010000")])
+@pytest.mark.parametrize(
+    ("comparator", "expected"),
+    [
+        ("=", (False, True, False)),
+        ("<>", (True, False, True)),
+        ("<", (True, False, False)),
+        ("<=", (True, True, False)),
+        (">", (False, False, True)),
+        (">=", (False, True, True)),
+    ],
+)
+def test_comparators(comparator: str, expected: tuple[bool, bool, bool], small: object, large: object) -> None:
+    """Numbers, strings (by their UTF-8 octets) and binaries are ordered within their type."""
+    condition = f"a {comparator} :v"
+    actual = [
+        is_true(condition, {"a": left}, v=right) for left, right in ((small, large), (small, small), (large, small))
+    ]
+    assert tuple(actual) == expected
+
+
+@pytest.mark.parametrize("left", EVERY_TYPE)
+@pytest.mark.parametrize("right", EVERY_TYPE)
+def test_equality_is_within_a_type(left: str, right: str) -> None:
+    """A value equals one of its own type only: above all, a bool is not a number."""
+    assert is_true("a = :v", {"a": EVERY_TYPE[left]}, v=EVERY_TYPE[right]) is (left == right)
+    assert is_true("a <> :v", {"a": EVERY_TYPE[left]}, v=EVERY_TYPE[right]) is (left != right)
+
+
+def test_equality_is_deep() -> None:
+    """Documents are equal if their parts are, type by type, whatever a number's notation and a set's order."""
+    document = {"l": [1, {"n": Decimal("2.50")}], "s": {1, 2}}
+    assert is_true("a = :v", {"a": document}, v={"s": {Decimal(2), Decimal(1)}, "l": [1, {"n": Decimal("2.5")}]})
+    assert not is_true("a = :v", {"a": document}, v={"l": [True, {"n": Decimal("2.5")}], "s": {1, 2}})
+    assert not is_true("a = :v", {"a": [1]}, v=[1, 2])
+
+
+@pytest.mark.parametrize("item", [None, {}, {"other": 1}])
+def test_absent_operands(item: Item | None) -> None:
+    """An absent attribute is not equal to anything, so only `<>` is true of it, even of two absent ones."""
+    for comparator in ("=", "<", "<=", ">", ">="):
+        assert not is_true(f"a {comparator} :v", item, v=1)
+        assert not is_true(f":v {comparator} a", item, v=1)
+        assert not is_true(f"a {comparator} b", item)
+    assert is_true("a <> :v", item, v=1)
+    assert is_true("a <> b", item)
+    assert not is_true("a BETWEEN :low AND :high", item, low=1, high=2)
+    assert not is_true(":v BETWEEN a AND b", item, v=1)
+    assert not is_true("a IN (:v, b)", item, v=1)
+    assert not is_true("a = :null", item, null=None)
+
+
+def test_ordering_types() -> None:
+    """Two types have no order: the comparison is false both ways."""
+    for value in (True, None, [1], {"a": 1}, {1}, "1", b"1"):
+        assert not is_true("a < :v OR a > :v OR a <= :v OR a >= :v", {"a": value}, v=1)
+
+
+def test_between_and_in() -> None:
+    """BETWEEN includes its bounds, and IN takes values of any type."""
+    for number, expected in ((0, False), (1, True), (2, True), (3, True), (4, False)):
+        assert is_true("a BETWEEN :low AND :high", {"a": number}, low=1, high=3) is expected
+    assert is_true("a between low and high AND b = :v", {"a": 2, "low": 1, "high": 3, "b": "x"}, v="x")
+    assert is_true("a IN (:x, :y, b)", {"a": [1], "b": [1]}, x="1", y=1)
+    assert not is_true("a IN (:x, :y)", {"a": True}, x="1", y=1)
+
+
+# Functions
+
+
+@pytest.mark.parametrize("descriptor", EVERY_TYPE)
+def test_attribute_type(descriptor: str) -> None:
+    """attribute_type tells all ten types apart, and is false of an absent attribute."""
+    for name, value in EVERY_TYPE.items():
+        assert is_true("attribute_type(a, :t)", {"a": value}, t=descriptor) is (name == descriptor)
+    assert not is_true("attribute_type(a, :t)", None, t=descriptor)
+
+
+def test_existence() -> None:
+    """An attribute exists if its path leads somewhere, were it to NULL."""
+    item = {"a": {"b": [None]}}
+    for path, expected in (("a", True), ("a.b[0]", True), ("a.b[1]", False), ("a[0]", False), ("a.b.c", False)):
+        assert is_true(f"attribute_exists({path})", item) is expected
+        assert is_true(f"attribute_not_exists({path})", item) is not expected
+    assert is_true("attribute_not_exists(a)", None)
+
+
+def test_begins_with() -> None:
+    """begins_with takes strings and binaries, each with its own type."""
+    assert is_true("begins_with(a, :v)", {"a": "abc"}, v="ab")
+    assert is_true("begins_with(a, :v)", {"a": b"abc"}, v=b"ab")
+    assert not is_true("begins_with(a, :v)", {"a": "abc"}, v="b")
+    assert not is_true("begins_with(a, :v)", {"a": "abc"}, v=b"ab")
+    assert not is_true("begins_with(a, :v)", {"a": 1}, v="1")
+    assert not is_true("begins_with(a, :v)", {}, v="")
+
+
+def test_contains() -> None:
+    """`contains` finds a substring in a string or binary, and an element in a list or set."""
+    item: Item = {"s": "abc", "b": b"abc", "l": [1, [2], None], "ns": {1, 2}, "ss": {"abc"}, "m": {"abc": 1}}
+    for path, value in (("s", "bc"), ("b", b"bc"), ("l", 1), ("l", [2]), ("l", None), ("ns", 2), ("ss", "abc")):
+        assert is_true(f"contains({path}, :v)", item, v=value)
+    for path, value in (("s", "x"), ("s", b"a"), ("l", True), ("ns", "1"), ("ss", "ab"), ("m", "abc"), ("x", "x")):
+        assert not is_true(f"contains({path}, :v)", item, v=value)
+
+
+def test_size() -> None:
+    """Size counts characters, octets or elements, and is a number; what has no size compares as if absent."""
+    for value in ("abc", b"abc", [1, 2, 3], {1, 2, 3}, {"a": 1, "b": 2, "c": 3}):
+        assert is_true("size(a) = :n AND size(a) BETWEEN :n AND :n", {"a": value}, n=3)
+    for item in ({}, {"a": 3}, {"a": True}, {"a": None}):
+        assert not is_true("size(a) = :n OR size(a) < :n OR size(a) >= :n", item, n=3)
+
+
+# Logical evaluations
+
+
+def test_precedence() -> None:
+    """NOT binds before AND, and AND before OR; parentheses come first; keywords may be in any case."""
+    item = {"t": 1}
+    true, false = "attribute_exists(t)", "attribute_exists(f)"
+    assert is_true(f"{true} OR {true} AND {false}", item)
+    assert not is_true(f"({true} OR {true}) AND {false}", item)
+    assert not is_true(f"NOT {true} AND {false}", item)
+    assert is_true(f"not ({true} and {false})", item)
+    assert is_true(f"NOT NOT {true}", item)
+    assert is_true(f"NOT t < :v aNd {true}", item, v=1)
+
+
+def test_document_paths() -> None:
+    """A path goes through maps and lists, and a #name in it is one name, dots and all."""
+    item = {"a": {"b.c": [{"d": 1}]}, "e": [[1, 2]]}
+    assert is_true("a.#bc[0].d = e[0][0]", item, {"#bc": "b.c"})
+    assert is_true("attribute_not_exists(#abc)", item, {"#abc": "a.b.c"})
+
+
+# SET
+
+
+def test_set() -> None:
+    """SET puts values and copies, and leaves the rest alone."""
+    assert after("SET a = :v, b = c", {"c": 1, "d": 2}, v="x") == {"a": "x", "b": 1, "c": 1, "d": 2}
+    assert after("SET a.b[0].#c = :v", {"a": {"b": [{}]}}, {"#c": "c.d"}, v=1) == {"a": {"b": [{"c.d": 1}]}}
+
+
+def test_operands_are_read_before_anything_is_written() -> None:
+    """Every operand is that of the old item, whatever the order of clauses."""
+    assert after("REMOVE a SET b = a, c = b", {"a": 1, "b": 2}) == {"b": 1, "c": 2}
+    with pytest.raises(ExpressionError, match="does not exist"):
+        after("SET a = :v, b = a", {}, v=1)
+
+
+def test_arithmetic() -> None:
+    """Plus and minus are exact to 38 digits, and refuse what would need more."""
+    assert after("SET a = a + :v, b = :v - a", {"a": 3}, v=Decimal("0.1")) == {
+        "a": Decimal("3.1"),
+        "b": Decimal("-2.9"),
+    }
+    assert after("SET a = a + :v", {"a": 10**37}, v=1) == {"a": 10**37 + 1}
+    assert type(after("SET a = a - :v", {"a": 3}, v=1)["a"]) is int
+    for number, other in ((10**38, 1), (Decimal("9E+125"), Decimal("9E+125"))):
+        with pytest.raises(ExpressionError, match="38 digits"):
+            after("SET a = a + :v", {"a": number}, v=other)
+
+
+@pytest.mark.parametrize("item", [{}, {"a": "1"}, {"a": True}, {"a": None}, {"a": [1]}])
+def test_arithmetic_needs_numbers(item: Item) -> None:
+    """Arithmetic on an absent attribute, or on another type than a number, is an error, not a zero."""
+    with pytest.raises(ExpressionError):
+        after("SET a = a + :v", item, v=1)
+
+
+def test_if_not_exists() -> None:
+    """if_not_exists is the attribute if it is there, else its second operand; it may be an operand itself."""
+    assert after("SET a = if_not_exists(a, :v), b = if_not_exists(b, :v)", {"a": None}, v=1) == {"a": None, "b": 1}
+    assert after("SET a = if_not_exists(a, :zero) + :one", {}, zero=0, one=1) == {"a": 1}
+    assert after("SET a = if_not_exists(x, if_not_exists(a, :v))", {"a": 2}, v=1) == {"a": 2}
+
+
+def test_list_append() -> None:
+    """list_append joins two lists, in either order, and takes only lists."""
+    assert after("SET a = list_append(a, :v), b = list_append(:v, a)", {"a": [1]}, v=[2]) == {"a": [1, 2], "b": [2, 1]}
+    assert after("SET a = list_append(if_not_exists(a, :none), :v)", {}, none=[], v=[1]) == {"a": [1]}
+    for item in ({}, {"a": 1}, {"a": {1}}):
+        with pytest.raises(ExpressionError):
+            after("SET a = list_append(a, :v)", item, v=[2])
+
+
+def test_set_past_the_end_of_a_list() -> None:
+    """Elements set past the end are appended, in the order of their indexes."""
+    assert after("SET a[9] = :x, a[7] = :y, a[0] = :z", {"a": [0, 1]}, x="x", y="y", z="z") == {"a": ["z", 1, "y", "x"]}
+
+
+# REMOVE, ADD, DELETE
+
+
+def test_remove() -> None:
+    """REMOVE takes away attributes and elements, does nothing for one that is not there, and leaves empty documents."""
+    item = {"a": 1, "m": {"x": 1}, "l": [0, 1, 2, 3]}
+    assert after("REMOVE a, m.x, l[1], l[3], l[9], z, m.y", item) == {"m": {}, "l": [0, 2]}
+
+
+def test_indexes_are_those_of_the_old_list() -> None:
+    """An index means the element that had it before: removals move nothing that SET or REMOVE still looks for."""
+    assert after("REMOVE a[1] SET a[3] = :v", {"a": [0, 1, 2, 3, 4]}, v="x") == {"a": [0, 2, "x", 4]}
+    assert after("SET a[7] = :v REMOVE a[1], a[2]", {"a": [0, 1]}, v="x") == {"a": [0, "x"]}
+    assert after("REMOVE a[0], a[1].b", {"a": [0, {"b": 1}]}) == {"a": [{}]}
+
+
+def test_add() -> None:
+    """ADD adds to a number or a set, makes one that is not there, and refuses other types."""
+    assert after("ADD n :one, s :set", {"n": 2, "s": {1}}, one=1, set={1, 2}) == {"n": 3, "s": {1, 2}}
+    assert after("ADD n :one, s :set, m.n :one", {"m": {}}, one=1, set={1}) == {"n": 1, "s": {1}, "m": {"n": 1}}
+    for item, value in (
+        ({"a": "x"}, 1),
+        ({"a": True}, 1),
+        ({"a": {"x"}}, {1}),
+        ({"a": [1]}, {1}),
+        ({}, "x"),
+        ({}, [1]),
+    ):
+        with pytest.raises(ExpressionError):
+            after("ADD a :v", item, v=value)
+
+
+def test_delete() -> None:
+    """DELETE takes elements from a set, and the attribute with its last element; it refuses other types."""
+    assert after("DELETE a :v", {"a": {1, 2}}, v={2, 3}) == {"a": {1}}
+    assert after("DELETE a :v, b :v", {"a": {1}}, v={1}) == {}
+    for item, value in (({"a": {"x"}}, {1}), ({"a": [1]}, {1}), ({"a": 1}, {1}), ({}, 1), ({}, set())):
+        with pytest.raises(ExpressionError):
+            after("DELETE a :v", item, v=value)
+
+
+@pytest.mark.parametrize("path", ["a.b", "a[0]", "l.b", "m[0]", "l[5].b", "none.b", "none[0]"])
+def test_paths_that_lead_nowhere(path: str) -> None:
+    """An update creates no parent documents: a path whose parent is missing, or of another kind, is an error."""
+    item: Item = {"a": 1, "l": [1], "m": {"x": 1}}
+    for expression in (f"SET {path} = :v", f"ADD {path} :v"):
+        with pytest.raises(ExpressionError, match="document path"):
+            after(expression, item, v=1)
+    with pytest.raises(ExpressionError, match="document path"):
+        after(f"REMOVE {path}", item)
+
+
+def test_the_item_is_never_changed() -> None:
+    """The new item shares nothing that can change with the old one, with the values, or with itself."""
+    item: Item = {"a": [[1]], "s": {1}, "m": {"x": {"y": 1}}}
+    before, values = deepcopy(item), {":v": [[2]], ":s": {2}}
+    new = updated("SET b = a, c = :v, a[0][0] = if_not_exists(z, :v), m.x.y = s ADD s :s", item, {}, values)
+    for changed in (new["a"], new["b"], new["c"]):
+        changed[0].append("changed")
+    new["m"]["x"]["z"] = 0
+    assert (item, values) == (before, {":v": [[2]], ":s": {2}})
+    assert new["b"] == [[1, "changed"]]
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "",
+        "a",
+        "a =",
+        "a = :v extra",
+        "a == :v",
+        "a = :v AND",
+        "(a = :v",
+        "a = :v)",
+        "a IN ()",
+        "a BETWEEN :v",
+        "NOT",
+        ":v",
+        "size(a)",
+        "attribute_exists(a) = :v",
+        "attribute_exists(:v)",
+        "attribute_exists(a, b)",
+        "ATTRIBUTE_EXISTS(a)",
+        "begins_with(a)",
+        "unknown(a)",
+        "if_not_exists(a, :v) = :v",
+        "attribute_type(a, b)",
+        "a[:v] = :v",
+        "a[b] = :v",
+        "a. = :v",
+        "_a = :v",
+        "a-b = :v",
+        "a = 1",
+        "a = 'x'",
+        "a = :",
+        "# = :v",
+        "a = a",
+        "((a = :v))",
+        "a = :v OR ((a = :v) )",
+        "contains(a, a)",
+        f"a IN ({', '.join([':v'] * 101)})",
+        f"a = :v OR {'a' * 4096} = :v",
+    ],
+)
+def test_bad_conditions(condition: str) -> None:
+    """Text outside the grammar of conditions is refused, whatever the item."""
+    values = {":v": "S"} if ":v" in condition else {}
+    with pytest.raises(ExpressionError):
+        holds(condition, {"a": 1}, {}, values)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "",
+        "a = :v",
+        "SET",
+        "SET a",
+        "SET a = ",
+        "SET a = :v,",
+        "SET a = :v SET b = :v",
+        "SET :v = :v",
+        "SET a = :v + :v + :v",
+        "SET a = if_not_exists(a, :v + :v)",
+        "SET a = if_not_exists(:v, :v)",
+        "SET a = if_not_exists(a)",
+        "SET a = list_append(list_append(:v, :v), :v)",
+        "SET a = LIST_APPEND(:v, :v)",
+        "SET a = size(a)",
+        "SET a = (:v)",
+        "REMOVE",
+        "REMOVE :v",
+        "REMOVE a = :v",
+        "ADD a b",
+        "ADD a = :v",
+        "DELETE a",
+        "UPSERT a = :v",
+    ],
+)
+def test_bad_updates(expression: str) -> None:
+    """Text outside the grammar of updates is refused."""
+    values = {":v": 1} if ":v" in expression else {}
+    with pytest.raises(ExpressionError):
+        updated(expression, {"a": 1, "b": 1}, {}, values)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("a", "a"), ("a", "a.b"), ("a[1]", "a"), ("a.b", "a.b.c.d"), ("#a", "a"), ("a.b", "a[1]")]
+)
+def test_overlapping_paths(one: str, other: str) -> None:
+    """Two actions on one attribute, on a document and its part, or on a map and a list of one name are refused."""
+    names = {"#a": "a"} if "#a" in one else {}
+    for expression in (f"SET {one} = :v, {other} = :v", f"SET {other} = :v REMOVE {one}"):
+        with pytest.raises(ExpressionError, match=r"overlap|conflict"):
+            updated(expression, {}, names, {":v": 1})
+
+
+@pytest.mark.parametrize(
+    ("names", "values"),
+    [
+        ({}, {":v": 1}),
+        ({"#a": "a"}, {}),
+        ({"#a": "a", "#b": "b"}, {":v": 1}),
+        ({"#a": "a"}, {":v": 1, ":w": 1}),
+        ({"#a": "a", "b": "c"}, {":v": 1}),
+    ],
+)
+def test_names_and_values_are_defined_and_used(names: Mapping[str, str], values: Mapping[str, object]) -> None:
+    """A #name or :value that is not defined, or not used, is refused, even where its operand would not be looked at."""
+    with pytest.raises(ExpressionError, match=r"defined|unused"):
+        holds("attribute_exists(t) OR #a = :v", {"t": 1}, names, values)
+    with pytest.raises(ExpressionError, match=r"defined|unused"):
+        updated("SET #a = if_not_exists(t, :v)", {"t": 1}, names, values)
+
+
+def test_two_expressions_of_one_request() -> None:
+    """A condition and an update of one request share their names and values: used by either is used."""
+    condition, update = "#balance >= :amount", "SET #balance = #balance - :amount, paid = :now"
+    names, values = {"#balance": "balance"}, {":amount": 5, ":now": 1}
+    assert holds(condition, {"balance": 7}, names, values, shared_with=update)
+    assert updated(update, {"balance": 7}, names, values, shared_with=condition) == {"balance": 2, "paid": 1}
+    with pytest.raises(ExpressionError, match="unused in expressions: :never"):
+        holds(condition, {}, names, {**values, ":never": 1}, shared_with=update)
+
+
+@pytest.mark.parametrize(
+    ("condition", "value"),
+    [
+        ("t = :one OR a < :v", [1]),
+        ("t = :one OR :v >= a", True),
+        ("t = :one OR a BETWEEN :v AND :one", 2),
+        ("t = :one OR a BETWEEN :v AND :one", "0"),
+        ("t = :one OR begins_with(a, :v)", 1),
+        ("t = :one OR attribute_type(a, :v)", "STRING"),
+        ("t = :one OR size(:v) = :one", 1),
+    ],
+)
+def test_values_of_a_wrong_type(condition: str, value: object) -> None:
+    """A :value that its operator cannot take is an error, not a false condition, even where nothing depends on it."""
+    with pytest.raises(ExpressionError):
+        is_true(condition, {"t": 1}, one=1, v=value)
+
+
+@pytest.mark.parametrize("value", [1.5, set(), {1, "a"}, {None}, object(), (1,)])
+def test_values_that_dynamodb_does_not_have(value: object) -> None:
+    """A float, an empty or mixed set, or some other object is no DynamoDB value."""
+    with pytest.raises(ExpressionError, match="no DynamoDB value"):
+        after("SET a = :v", {}, v=value)
+
+
+# Compared with moto
+
+VALUES: dict[str, object] = {
+    ":two": 2,
+    ":five": Decimal(5),
+    ":half": Decimal("2.5"),
+    ":ab": "ab",
+    ":b": "b",
+    ":yes": True,
+    ":list": [2, "b"],
+    ":map": {"n": 2},
+    ":numbers": {2, 5},
+    ":strings": {"ab"},
+    **{f":type{name}": name for name in EVERY_TYPE},
+}
+NAMES = {"#n": "a.n"}
+
+numbers = st.sampled_from([2, 3, Decimal("2.5"), 5])
+strings = st.sampled_from(["", "a", "ab", "abc", "b"])
+items = st.fixed_dictionaries(
+    {
+        "l": st.lists(numbers, min_size=2, max_size=4),
+        "m": st.fixed_dictionaries({}, optional={"n": numbers, "s": strings}),
+    },
+    optional={
+        "n": numbers,
+        "a.n": numbers,
+        "s": strings,
+        "t": strings,
+        "yes": st.booleans(),
+        "numbers": st.sets(numbers, min_size=1),
+        "strings": st.sets(strings.filter(bool), min_size=1),
+    },
+)
+
+
+def one_of(*texts: str) -> st.SearchStrategy[str]:
+    return st.sampled_from(texts)
+
+
+def words(*parts: str | st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    strategies = [st.just(part) if isinstance(part, str) else part for part in parts]
+    return st.tuples(*strategies).map(" ".join)
+
+
+number_path = one_of("n", "#n", "m.n", "l[0]", "l[3]", "size(l)", "size(m)")
+string_path = one_of("s", "t", "m.s")
+path = one_of("n", "#n", "m.n", "l[0]", "l[3]", "s", "m.s", "yes", "numbers", "strings", "l", "m", "absent", "s.n")
+number = one_of(":two", ":five", ":half")
+value = one_of(*(name for name in VALUES if not name.startswith(":type")))
+order = one_of("<", "<=", ">", ">=")
+predicates = st.one_of(
+    words(path, one_of("=", "<>"), value),
+    words(number_path, order, st.one_of(number, one_of("a", "l[1]"))),
+    words(string_path, order, one_of(":ab", ":b")),
+    words(number_path, "BETWEEN", one_of(":two AND :half", ":two AND :five")),
+    words(path, "IN (", value, ",", value, ")"),
+    words(one_of("attribute_exists(", "attribute_not_exists("), path, ")"),
+    words("attribute_type(", path, ",", one_of(*(name for name in VALUES if name.startswith(":type"))), ")"),
+    words("begins_with(", path, ",", one_of(":ab", ":b"), ")"),
+    words("contains(", path, ",", value, ")"),
+)
+conditions = st.recursive(
+    st.one_of(predicates, words("NOT", predicates), words("NOT (", predicates, ")")),
+    lambda inner: st.one_of(
+        words(inner, one_of("AND", "OR"), inner),
+        words(one_of("(", "NOT ("), inner, one_of("AND", "OR"), inner, ")"),
+    ),
+    max_leaves=5,
+)
+
+scalar_path = path.filter(lambda text: text not in {"l", "m", "numbers", "strings"})
+operand = st.one_of(
+    scalar_path,
+    value,
+    words("if_not_exists(", scalar_path, ",", value, ")"),
+    words("list_append(", one_of("l", ":list", "n"), ",", one_of("l", ":list"), ")"),
+)
+new_value = st.one_of(
+    operand, words(operand, one_of("+", "-"), st.one_of(number_path.filter(lambda p: "size" not in p), number))
+)
+targets = ["n", "#n", "m.n", "m.s", "l[0]", "l[1]", "l[3]", "s", "numbers", "strings", "absent", "absent.n"]
+
+
+@st.composite
+def updates(draw: st.DrawFn) -> str:
+    """An update expression on distinct attributes, one element of the list at most: moto takes no more."""
+    clauses: dict[str, list[str]] = {}
+    for target in draw(
+        st.lists(st.sampled_from(targets), min_size=1, max_size=4, unique_by=lambda path: re.split(r"[.[]", path)[0])
+    ):
+        keyword = draw(one_of("SET", "REMOVE") if "[" in target else one_of("SET", "REMOVE", "ADD", "DELETE"))
+        rest = {
+            "SET": words("=", new_value),
+            "REMOVE": st.just(""),
+            "ADD": one_of(":two", ":half", ":numbers", ":strings"),
+            "DELETE": one_of(":numbers", ":strings"),
+        }
+        clauses.setdefault(keyword, []).append(f"{target} {draw(rest[keyword])}")
+    return " ".join(f"{keyword} {', '.join(actions)}" for keyword, actions in clauses.items())
+
+
+def request(**expression: str) -> dict[str, Any]:
+    """The arguments of a request with one expression: itself, and the names and values that it uses."""
+    (text,) = expression.values()
+    names = {name: NAMES[name] for name in re.findall(r"#\w+", text)}
+    values = {name: VALUES[name] for name in re.findall(r":\w+", text)}
+    defined = {"ExpressionAttributeNames": names, "ExpressionAttributeValues": values}
+    return {**expression, **{argument: given for argument, given in defined.items() if given}}
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[Any]:
+    with mock_aws():
+        yield boto3.resource("dynamodb", region_name="eu-west-1").create_table(
+            TableName="compared",
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+
+
+compared = settings(max_examples=300, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@compared
+@given(item=items, condition=conditions)
+def test_conditions_hold_as_in_moto(table: Any, item: Item, condition: str) -> None:
+    """A put is let through by the same conditions."""
+    item = {"id": "it", **item}
+    arguments = request(ConditionExpression=condition)
+    table.put_item(Item=item)
+    try:
+        table.put_item(Item=item, **arguments)
+        let_through = True
+    except table.meta.client.exceptions.ConditionalCheckFailedException:
+        let_through = False
+    names, values = arguments.get("ExpressionAttributeNames", {}), arguments.get("ExpressionAttributeValues", {})
+    assert holds(condition, item, names, values) is let_through
+
+
+@compared
+@given(item=items, expression=updates())
+def test_updates_make_what_moto_makes(table: Any, item: Item, expression: str) -> None:
+    """An update makes the same item, or is refused by both."""
+    item = {"id": "it", **item}
+    arguments = request(UpdateExpression=expression)
+    table.put_item(Item=item)
+    try:
+        theirs = table.update_item(Key={"id": "it"}, ReturnValues="ALL_NEW", **arguments)["Attributes"]
+    except ClientError as error:
+        theirs = error.response["Error"]["Code"]
+    names, values = arguments.get("ExpressionAttributeNames", {}), arguments.get("ExpressionAttributeValues", {})
+    try:
+        ours: object = updated(expression, item, names, values)
+    except ExpressionError:
+        ours = "ValidationException"
+    assert ours == theirs

@@ -1,0 +1,178 @@
+"""The store in memory: its transactions, beyond the contract that all stores share."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from idempotent_receiver import MemoryStore, Transaction
+from idempotent_receiver.protocol.record import Change, Record, attributes
+from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied
+
+HELD = Record(id="k", status="INPROGRESS", version="held")
+DONE = Change(Record(id="k", status="COMPLETED", version="done"), HELD)
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """A store with a claim and two accounts."""
+    made = MemoryStore(tables={"Accounts": "id", "Lines": ("order", "line")})
+    made.items["k"] = dict(attributes(HELD))
+    for id, balance in (("a", 10), ("b", 0)):
+        made.tables["Accounts"].items[id,] = {"id": id, "balance": balance}
+    return made
+
+
+def balances(store: MemoryStore) -> dict[str, int]:
+    return {item["id"]: item["balance"] for item in store.tables["Accounts"].items.values()}
+
+
+def move(tx: Transaction, id: str, amount: int) -> None:
+    tx.update(
+        TableName="Accounts",
+        Key={"id": id},
+        UpdateExpression="SET balance = balance + :amount",
+        ConditionExpression="balance >= :least",
+        ExpressionAttributeValues={":amount": amount, ":least": max(0, -amount)},
+    )
+
+
+def test_all_writes_take_effect_with_the_record(store: MemoryStore) -> None:
+    """An update and its condition may use different values."""
+    tx = Transaction()
+    move(tx, "a", -7)
+    move(tx, "b", +7)
+    tx.put(TableName="Lines", Item={"order": "o", "line": 1, "amount": Decimal("0.5")})
+    tx.delete(TableName="Lines", Key={"order": "o", "line": 2})
+
+    assert store.commit(DONE, tx.actions) == Applied()
+    assert balances(store) == {"a": 3, "b": 7}
+    assert store.items["k"]["status"] == "COMPLETED"
+    assert list(store.tables["Lines"].items) == [("o", 1)]
+
+
+def test_a_condition_that_fails_leaves_everything_as_it_was(store: MemoryStore) -> None:
+    """The record's claim stays, so that its failure can be recorded."""
+    tx = Transaction()
+    move(tx, "b", +11)
+    move(tx, "a", -11)
+
+    assert store.commit(DONE, tx.actions) == ActionFailed(1)
+    assert balances(store) == {"a": 10, "b": 0}
+    assert store.items["k"] == attributes(HELD)
+
+
+def test_a_claim_that_is_gone_goes_before_every_condition(store: MemoryStore) -> None:
+    """Nothing is written."""
+    other = Record(id="k", status="INPROGRESS", version="other")
+    store.items["k"] = dict(attributes(other))
+    tx = Transaction()
+    move(tx, "a", -11)
+
+    assert store.commit(DONE, tx.actions) == Conflict(other)
+    assert balances(store) == {"a": 10, "b": 0}
+
+
+def test_an_invalid_transaction_is_refused_before_anything_is_checked(store: MemoryStore) -> None:
+    """As in DynamoDB, this comes before a claim that is gone or a condition that fails."""
+    store.items["k"] = dict(attributes(Record(id="k", status="INPROGRESS", version="other")))
+    tx = Transaction()
+    move(tx, "a", -11)
+    move(tx, "a", -11)
+
+    assert isinstance(store.commit(DONE, tx.actions), NotApplied)
+    store.items["k"] = dict(attributes(HELD))
+    assert isinstance(store.commit(DONE, tx.actions), NotApplied)
+
+
+def test_a_failed_condition_goes_before_an_impossible_write(store: MemoryStore) -> None:
+    """DynamoDB reports both; the store reports the condition, because the handler defines its meaning."""
+    tx = Transaction()
+    tx.update(TableName="Accounts", Key={"id": "c"}, UpdateExpression="SET x = y")
+    move(tx, "a", -11)
+
+    assert store.commit(DONE, tx.actions) == ActionFailed(1)
+
+
+def test_the_same_change_again_is_refused_as_one_that_was_made(store: MemoryStore) -> None:
+    """Its items are written once."""
+    tx = Transaction()
+    move(tx, "a", -5)
+    store.commit(DONE, tx.actions)
+
+    assert store.commit(DONE, tx.actions) == Conflict(DONE.new)
+    assert balances(store) == {"a": 5, "b": 0}
+
+
+def wrong_actions() -> list[tuple[str, str, dict[str, Any]]]:
+    return [
+        ("two on one item", "put", {"TableName": "Accounts", "Item": {"id": "a"}}),
+        ("no key", "put", {"TableName": "Lines", "Item": {"order": "o"}}),
+        ("half a key", "delete", {"TableName": "Lines", "Key": {"order": "o"}}),
+        ("bad syntax", "check", {"TableName": "Accounts", "Key": {"id": "b"}, "ConditionExpression": "balance >"}),
+        ("its key", "update", {"TableName": "Accounts", "Key": {"id": "b"}, "UpdateExpression": "REMOVE id"}),
+        ("undefined", "update", {"TableName": "Accounts", "Key": {"id": "b"}, "UpdateExpression": "SET x = :x"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"), [(m, a) for _, m, a in wrong_actions()], ids=[w for w, *_ in wrong_actions()]
+)
+def test_an_invalid_transaction_is_refused_for_good_as_a_whole(
+    store: MemoryStore, method: str, arguments: dict[str, Any]
+) -> None:
+    """So a test finds it before DynamoDB does."""
+    tx = Transaction()
+    move(tx, "a", -5)
+    getattr(tx, method)(**arguments)
+
+    answer = store.commit(DONE, tx.actions)
+
+    assert isinstance(answer, NotApplied)
+    assert not answer.retry
+    assert balances(store) == {"a": 10, "b": 0}
+    assert store.items["k"] == attributes(HELD)
+
+
+def test_without_names_a_table_takes_its_key_from_the_first_action_on_it() -> None:
+    """Enough for most tests."""
+    store = MemoryStore()
+    assert store.insert([HELD]) == [Applied()]
+    tx = Transaction()
+    tx.put(TableName="New", Item={"id": "1", "x": 1})
+    tx.put(TableName="New", Item={"id": "2", "x": 1})
+
+    assert store.commit(DONE, tx.actions) == Applied()
+    assert list(store.tables["New"].items) == [("1",), ("2",)]
+
+
+def test_once_tables_are_named_another_name_is_refused(store: MemoryStore) -> None:
+    """DynamoDB would refuse a misspelt one too."""
+    tx = Transaction()
+    tx.put(TableName="Acounts", Item={"id": "1"})
+
+    answer = store.commit(DONE, tx.actions)
+
+    assert isinstance(answer, NotApplied)
+    assert "no table 'Acounts'" in answer.why
+
+
+def test_a_check_writes_nothing(store: MemoryStore) -> None:
+    """Whether its item exists or not."""
+    tx = Transaction()
+    tx.check(TableName="Accounts", Key={"id": "a"}, ConditionExpression="attribute_exists(id)")
+    tx.check(TableName="Accounts", Key={"id": "z"}, ConditionExpression="attribute_not_exists(id)")
+
+    assert store.commit(DONE, tx.actions) == Applied()
+    assert set(store.tables["Accounts"].items) == {("a",), ("b",)}
+
+
+def test_other_attributes_of_an_item_are_left_alone(store: MemoryStore) -> None:
+    """By replacements and commits alike."""
+    store.items["k"]["note"] = "an operator's"
+
+    store.commit(DONE, ())
+
+    assert store.items["k"] == {"id": "k", "status": "COMPLETED", "version": "done", "note": "an operator's"}

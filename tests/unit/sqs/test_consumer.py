@@ -398,5 +398,5 @@ def test_a_forged_key_reaches_no_record_of_another_consumer(forged_first: bool) 
 def test_a_key_with_a_number_sign_fails_for_good_without_a_namespace_and_says_what_helps() -> None:
     """It goes to the dead-letter queue with that reason, and no request reaches the table."""
     with pytest.raises(UnusableKey, match="give the store a namespace"):
-        usable("a#b", partial(record_id, MemoryStore()))
-    assert usable("a#b", partial(record_id, MemoryStore("n"))) == "a#b"
+        usable("a#b", partial(record_id, MemoryStore().namespace))
+    assert usable("a#b", partial(record_id, MemoryStore("n").namespace)) == "a#b"

@@ -128,16 +128,6 @@ class Change(NamedTuple):
         return {name: getattr(seen, name) for name in names}
 
 
-def expiration_of(now_ms: int, retention_seconds: int, lease_until_ms: int | None) -> int:
-    """The record's end, in whole seconds: not before its retention is over, and never before its lease is, because an
-    expired record counts as absent even if its lease is live.
-    """
-    until_ms = now_ms + retention_seconds * 1000
-    if lease_until_ms is not None:
-        until_ms = max(until_ms, lease_until_ms)
-    return -(-until_ms // 1000)
-
-
 MOST_KEY_BYTES = 2048
 """DynamoDB's limit for a partition key; emulators take more."""
 

@@ -49,7 +49,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Change, Record, Status, expiration_of
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Change, Record, Status
 
 Outcome = Mapping[str, str | int | None]
 
@@ -164,7 +164,7 @@ class Claim(NamedTuple):
             id=self.id,
             status=Status.INPROGRESS.value,
             version=version,
-            expiration=expiration_of(now_ms, self.retention_seconds, self.lease_until_ms),
+            expiration=_expiration(now_ms, self.retention_seconds, self.lease_until_ms),
             in_progress_expiration=self.lease_until_ms,
             attempts=before + 1,
             validation=self.fingerprint,
@@ -216,7 +216,7 @@ class Settlement(NamedTuple):
     def change(self, now_ms: int, version: str) -> Change:
         """The write that ends the claim."""
         ended: dict[str, Any] = {"in_progress_expiration": None, "error": None, "input": None, **self.outcome}
-        expiration = expiration_of(now_ms, self.retention_seconds, ended["in_progress_expiration"])
+        expiration = _expiration(now_ms, self.retention_seconds, ended["in_progress_expiration"])
         return Change(self.held._replace(**ended, version=version, expiration=expiration), self.held)
 
     def applied(self, change: Change) -> Settled:
@@ -347,3 +347,13 @@ def _without_attempt(held: Claimed) -> Outcome:
     """The record without this attempt. If an earlier one had started, the key is used: its fingerprint stays."""
     before = max(0, (held.record.attempts or 1) - 1)
     return {"validation": held.record.validation if before else None, "attempts": before}
+
+
+def _expiration(now_ms: int, retention_seconds: int, lease_until_ms: int | None) -> int:
+    """The record's end, in whole seconds: not before its retention is over, and never before its lease is, because an
+    expired record counts as absent even if its lease is live.
+    """
+    until_ms = now_ms + retention_seconds * 1000
+    if lease_until_ms is not None:
+        until_ms = max(until_ms, lease_until_ms)
+    return -(-until_ms // 1000)

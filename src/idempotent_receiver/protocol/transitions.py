@@ -12,8 +12,8 @@ it replaces. That rule is at once
 * the lock of a take-over: of two workers that saw one stale record, one replaces it, and the other's version is gone;
 * the guard against delay: a request that was sent against an older version is refused, however late it arrives.
 
-A writer whose answer was lost recognises its write by its own new version in the record. Any other doubt is settled by
-a consistent read: what was not read is never "free" and never "done".
+A writer whose answer was lost recognises its own new version in the record. Any other doubt is settled by a consistent
+read: what was not read is never "free" and never "done".
 
 **The one decision.** `decide` says what a claim may do with what it meets; the first match wins:
 
@@ -51,7 +51,7 @@ from typing import Any, NamedTuple
 
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Change, Record, Status
 
-Outcome = Mapping[str, str | int | None]
+Attributes = Mapping[str, str | int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +127,6 @@ class ClaimLost:
 
     found: Record | None
 
-    @property
-    def completed(self) -> bool:
-        """Whether the effect is done all the same, by a worker that took the claim over."""
-        return self.found is not None and self.found.unreadable is None and self.found.status == Status.COMPLETED
-
 
 Refusal = AlreadyCompleted | AlreadyFailed | HeldElsewhere | OtherPayload | Unreadable
 Decision = Claimed | Refusal
@@ -201,7 +196,7 @@ class Settlement(NamedTuple):
     """Ends the claim that wrote `held`, with the attributes of `outcome`."""
 
     held: Record
-    outcome: Outcome
+    outcome: Attributes
     retention_seconds: int
 
     @property
@@ -252,7 +247,7 @@ class Conclusion(NamedTuple):
 
     id: str
     execution: str
-    outcome: Outcome
+    outcome: Attributes
     retention_seconds: int = DEFAULT_RETENTION_SECONDS
     revises: str | None = None
 
@@ -316,34 +311,33 @@ def fail(held: Claimed, error: str, *, started: bool = True) -> Settlement:
     """The handler failed, or never `started`: FAILED with the error as JSON text. If it never started, the record keeps
     no fingerprint, so that a corrected payload may come under the same key.
     """
-    kept = {} if started else _without_attempt(held)
-    return Settlement(held.record, {**failed(error), **kept}, held.claim.retention_seconds)
+    outcome = {**failed(error), **({} if started else _without_attempt(held))}
+    return Settlement(held.record, outcome, held.claim.retention_seconds)
 
 
 def release(held: Claimed, now_ms: int, *, started: bool = False) -> Settlement:
     """The lease ends now, and the record has no owner. An attempt whose handler never `started` does not count."""
-    kept = {} if started else _without_attempt(held)
-    outcome = {"in_progress_expiration": now_ms, "owner": None, **kept}
+    outcome = {"in_progress_expiration": now_ms, "owner": None, **({} if started else _without_attempt(held))}
     return Settlement(held.record, outcome, held.claim.retention_seconds)
 
 
 def hand_over(held: Claimed, execution: str, lease_until_ms: int) -> Settlement:
     """From now on a workflow's execution has the key, until `lease_until_ms` (epoch)."""
-    outcome: Outcome = {"execution": execution, "in_progress_expiration": lease_until_ms}
-    return Settlement(held.record, outcome, held.claim.retention_seconds)
+    lease: Attributes = {"execution": execution, "in_progress_expiration": lease_until_ms}
+    return Settlement(held.record, lease, held.claim.retention_seconds)
 
 
-def completed(data: str | None) -> Outcome:
+def completed(data: str | None) -> Attributes:
     """The outcome of a success, with its result as JSON text."""
     return {"status": Status.COMPLETED.value, "data": data}
 
 
-def failed(error: str) -> Outcome:
+def failed(error: str) -> Attributes:
     """The outcome of a failure, with its error as JSON text."""
     return {"status": Status.FAILED.value, "error": error}
 
 
-def _without_attempt(held: Claimed) -> Outcome:
+def _without_attempt(held: Claimed) -> Attributes:
     """The record without this attempt. If an earlier one had started, the key is used: its fingerprint stays."""
     before = max(0, (held.record.attempts or 1) - 1)
     return {"validation": held.record.validation if before else None, "attempts": before}
@@ -353,7 +347,5 @@ def _expiration(now_ms: int, retention_seconds: int, lease_until_ms: int | None)
     """The record's end, in whole seconds: not before its retention is over, and never before its lease is, because an
     expired record counts as absent even if its lease is live.
     """
-    until_ms = now_ms + retention_seconds * 1000
-    if lease_until_ms is not None:
-        until_ms = max(until_ms, lease_until_ms)
+    until_ms = max(now_ms + retention_seconds * 1000, lease_until_ms or 0)
     return -(-until_ms // 1000)

@@ -478,7 +478,7 @@ def test_a_settlement_whose_claim_was_taken_over_changes_nothing(status: str) ->
     answer = ask_one(store, settlement(mine), mine.record)
 
     assert isinstance(answer, ClaimLost)
-    assert answer.completed is (status == "COMPLETED")
+    assert answer.found == existing(status)
     assert store.memory.items["k"] == attributes(existing(status))
 
 

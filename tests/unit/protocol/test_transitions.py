@@ -419,21 +419,6 @@ def test_a_settlement_whose_version_is_gone_has_lost_its_claim(found: Record | N
     )
 
 
-@pytest.mark.parametrize(
-    ("found", "completed"),
-    [
-        (None, False),
-        (existing("COMPLETED"), True),
-        (existing("INPROGRESS"), False),
-        (existing("FAILED"), False),
-        (existing("COMPLETED", unreadable="unexpected type of data"), False),
-    ],
-)
-def test_a_lost_claim_knows_whether_the_effect_is_done(found: Record | None, completed: bool) -> None:
-    """Only if there is a readable record that is completed."""
-    assert ClaimLost(found).completed is completed
-
-
 def test_a_commit_sends_the_very_same_change_each_time() -> None:
     """A transaction's token allows one content, so the version is drawn once."""
     mine = applied_claim()

@@ -1,0 +1,124 @@
+"""What a store's answer means: once for all ways in, each answer with its ending."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from idempotent_receiver import PermanentError
+from idempotent_receiver.clock import Deadline
+from idempotent_receiver.errors import Failure
+from idempotent_receiver.handler import endings
+from idempotent_receiver.handler.outcome import (
+    ClaimFailed,
+    Completed,
+    Duplicate,
+    Failed,
+    NotStarted,
+    SettleFailed,
+)
+from idempotent_receiver.protocol.exchange import Unavailable
+from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.protocol.store import ActionFailed
+from idempotent_receiver.protocol.transaction import Transaction
+from idempotent_receiver.protocol.transitions import (
+    AlreadyCompleted,
+    AlreadyFailed,
+    Claim,
+    ClaimLost,
+    HeldElsewhere,
+    OtherPayload,
+    Settled,
+    Unreadable,
+)
+from tests.manual_clock import START_MS, ManualClock
+
+FAILURE = Failure(type="ValueError", at="here")
+RECORD = Record(id="k", status="COMPLETED", version="theirs", validation="f")
+
+
+def claim(**changes: Any) -> Claim:
+    return Claim(id="k", fingerprint="f", owner="me", lease_until_ms=START_MS + 33_000, **changes)
+
+
+def deadline() -> Deadline:
+    return Deadline.after(ManualClock(), 30_000)
+
+
+@pytest.mark.parametrize(
+    ("answer", "ending"),
+    [
+        (AlreadyCompleted(RECORD), Duplicate(RECORD)),
+        (HeldElsewhere(5), HeldElsewhere(5)),
+        (Unreadable("odd"), Unreadable("odd")),
+        (Unavailable("down"), ClaimFailed("down")),
+        (AlreadyFailed(RECORD), AlreadyFailed(RECORD)),
+        (OtherPayload("a", "b"), OtherPayload("a", "b")),
+    ],
+)
+def test_a_claim_that_is_not_granted(answer: Any, ending: object) -> None:
+    """No handler has run."""
+    assert endings.of_claim(answer) == ending
+
+
+@pytest.mark.parametrize(
+    ("answer", "completion", "failure", "release"),
+    [
+        (Settled(RECORD), Completed(RECORD), Failed(FAILURE), NotStarted()),
+        (Unavailable("down"), SettleFailed("down"), Failed(FAILURE, recorded=False), NotStarted()),
+        (ClaimLost(RECORD), *[Duplicate(RECORD, lost=True)] * 3),
+        (ClaimLost(None), *[ClaimLost(None)] * 3),
+    ],
+)
+def test_a_settlement(answer: Any, completion: object, failure: object, release: object) -> None:
+    """By what was to be recorded."""
+    assert endings.of_completion(answer, claim(), deadline()) == completion
+    assert endings.of_failure(answer, FAILURE, claim(), deadline()) == failure
+    assert endings.of_release(answer, claim(), deadline()) == release
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        None,
+        RECORD._replace(status="INPROGRESS", in_progress_expiration=START_MS + 1_000),
+        RECORD._replace(status="INPROGRESS", in_progress_expiration=START_MS - 1_000),
+        RECORD._replace(status="FAILED"),
+        RECORD._replace(unreadable="unexpected type of data"),
+        RECORD._replace(validation="another payload's"),
+        RECORD._replace(expiration=START_MS // 1000 - 1),
+    ],
+)
+def test_a_lost_claim_is_a_success_only_if_its_own_effect_is_done(found: Record | None) -> None:
+    """Anything else that the winner has left is a failure: the message comes again."""
+    assert endings.of_loss(ClaimLost(found), claim(), deadline()) == ClaimLost(found)
+
+
+def test_a_lost_claim_may_find_a_failure_that_is_an_answer() -> None:
+    """For a way in that takes failures so."""
+    found = RECORD._replace(status="FAILED")
+    assert endings.of_loss(ClaimLost(found), claim(failures_are_answers=True), deadline()) == AlreadyFailed(found)
+
+
+def test_a_commit_that_was_refused_or_not_answered_is_a_failure() -> None:
+    """The error that goes with the condition, or that nobody knows; a settled or lost claim is none."""
+    tx, refused = Transaction(), PermanentError("overdrawn")
+    tx.delete(TableName="t", Key={"id": "1"})
+    tx.delete(TableName="t", Key={"id": "2"}, otherwise=refused)
+
+    failure, error = endings.uncommitted(ActionFailed(1), tx.actions, with_text=False) or (None, None)
+    assert failure is not None
+    assert (failure.type, failure.permanent, error) == ("PermanentError", True, refused)
+    failure, error = endings.uncommitted(Unavailable("down"), tx.actions, with_text=False) or (None, None)
+    assert (failure, error) == (Failure(type="TransactionNotCommitted", text="down"), None)
+    assert endings.uncommitted(Settled(RECORD), tx.actions, with_text=False) is None
+    assert endings.uncommitted(ClaimLost(None), tx.actions, with_text=False) is None
+
+
+def test_a_mismatch_names_both_fingerprints() -> None:
+    """For good, since no retry changes the payload."""
+    failure = endings.mismatch(OtherPayload(expected="then", found="now"))
+    assert (failure.type, failure.permanent, failure.started) == ("FingerprintMismatch", True, False)
+    assert "then" in failure.reason
+    assert "now" in failure.reason

@@ -1,9 +1,8 @@
 """Every transition that the record of a key can make. No I/O, no clock, no randomness, no environment.
 
 **The state.** A key has no record, or one that is INPROGRESS (a worker holds a claim with a lease), COMPLETED (its
-effect is done) or FAILED (the handler raised). A record ends when its retention is over, but never before its lease,
-because a call may run longer than the retention; an expired record counts as absent. Attribute names follow the table
-layout of AWS Lambda Powertools.
+effect is done) or FAILED (the handler raised). A record ends with its retention, but never before its lease, since a
+retention may be shorter than a call; an expired record counts as absent. The names are those of Powertools' tables.
 
 **The one rule of writing.** Every write puts a fresh version, and every write but the first names the version that
 it replaces. That rule is at once

@@ -13,11 +13,25 @@ from tests.mutants.catalogue import (
     http,
     operations,
     protocol,
+    single_call,
     sqs,
     top_level,
     workflow,
 )
 
-_FILES = (protocol, exchange, handler, batch, event_loop, sqs, http, top_level, workflow, dynamodb, operations)
+_FILES = (
+    protocol,
+    exchange,
+    handler,
+    single_call,
+    batch,
+    event_loop,
+    sqs,
+    http,
+    top_level,
+    workflow,
+    dynamodb,
+    operations,
+)
 
 MUTANTS = [replace(mutant, name=name) for file in _FILES for name, mutant in file.MUTANTS.items()]

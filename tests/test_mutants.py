@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import os
+import random
 import re
 from functools import cache
 
@@ -20,13 +23,18 @@ SHORT = [
     "a settlement names no version",
     "an orphan waits for its record's expiration",
 ]
-BUILT_IN = {name for kind in (str, bytes, dict, list, set, type) for name in dir(kind)}
+BUILT_IN = {name for each in (str, bytes, dict, list, set, type, contextlib, os, random) for name in dir(each)}
 
 every_mutant = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 
 
 def source_of(mutant: Mutant) -> str:
     return (ROOT / file_of(mutant)).read_text(encoding="utf-8")
+
+
+@cache
+def planted(mutant: Mutant) -> str:
+    return mutated(mutant, source_of(mutant))
 
 
 @cache
@@ -38,13 +46,12 @@ def words_of_the_library() -> frozenset[str]:
 @every_mutant
 def test_every_planted_bug_fits_the_code(mutant: Mutant) -> None:
     """What it changes is there, the result compiles and uses no attribute that is gone, and its tests are there."""
-    tree = ast.parse(mutated(mutant, source_of(mutant)))
+    tree = ast.parse(planted(mutant))
 
     compile(tree, mutant.at, "exec")
 
-    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
-    names = {node.attr for node in attributes if "__import__" not in ast.unparse(node.value)}
-    assert names - words_of_the_library() - BUILT_IN == set()
+    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert attributes - words_of_the_library() - BUILT_IN == set()
     assert [where for where in mutant.where if not (ROOT / where).is_file()] == []
 
 
@@ -53,9 +60,7 @@ def test_renamed_variables_and_other_layout_comments_and_docstrings_leave_every_
     mutant: Mutant,
 ) -> None:
     """The bug in the rewritten code is the rewritten bug."""
-    source = source_of(mutant)
-
-    assert rewritten(mutated(mutant, rewritten(source))) == rewritten(mutated(mutant, source))
+    assert rewritten(mutated(mutant, rewritten(source_of(mutant)))) == rewritten(planted(mutant))
 
 
 @every_mutant

@@ -19,19 +19,20 @@ _SUFFIX = "_renamed"
 def rewritten(source: str) -> str:
     """Every local variable has another name, and every docstring another text; comments and layout are gone."""
     tree = ast.parse(source)
-    globals_ = set(_set_in(*(node for node in tree.body if not isinstance(node, (*_FUNCTIONS, ast.ClassDef)))))
+    outside = [node for node in tree.body if not isinstance(node, (*_FUNCTIONS, ast.ClassDef))]
+    globals_ = {name for statement in outside for node in ast.walk(statement) for name in _set_by(node)}
     for node in ast.walk(tree):
         if isinstance(node, (*_FUNCTIONS, ast.ClassDef, ast.Module)) and ast.get_docstring(node) is not None:
             node.body[0] = ast.Expr(ast.Constant("Another text."))
     for function in _outermost(tree):
-        parameters = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
-        declared = {
-            name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names
-        }
-        _Renaming(set(_set_in(*ast.iter_child_nodes(function))) - parameters - declared - globals_).visit(function)
+        nodes = list(ast.walk(function))
+        kept = {node.arg for node in nodes if isinstance(node, ast.arg)} | globals_
+        kept.update(name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names)
+        _rename(nodes, {name for node in nodes for name in _set_by(node)} - kept)
     return ast.unparse(tree)
 
 
+@cache
 def without(source: str, name: str) -> str:
     """The source without the function or constant of this qualified name."""
     tree = ast.parse(source)
@@ -51,25 +52,21 @@ def _outermost(tree: ast.AST) -> Iterator[ast.AST]:
             yield from _outermost(node)
 
 
-def _set_in(*nodes: ast.AST) -> Iterator[str]:
-    """The names that are set here: assigned, imported, defined or captured."""
-    for each in (each for node in nodes for each in ast.walk(node)):
-        match each:
-            case ast.Name(id=name, ctx=ast.Store()) | ast.ExceptHandler(name=str(name)):
-                yield name
-            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-                yield name
+def _set_by(node: ast.AST) -> list[str]:
+    """The name that a node sets: by an assignment, a loop, an `except … as`, a `case`."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store()):
+            return [name]
+        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            return [name]
+        case _:
+            return []
 
 
-class _Renaming(ast.NodeTransformer):
-    def __init__(self, names: set[str]) -> None:
-        self.names = names
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        """Wherever a variable's name stands: in an expression, after `except … as`, in a `case`."""
-        for field in ("id", "name"):
-            name = getattr(node, field, None)
-            variable = isinstance(node, ast.Name | ast.ExceptHandler | ast.MatchAs | ast.MatchStar)
-            if variable and name in self.names and not name.endswith(_SUFFIX):
+def _rename(nodes: list[ast.AST], names: set[str]) -> None:
+    for node in nodes:
+        field = "id" if isinstance(node, ast.Name) else "name"
+        if isinstance(node, ast.Name | ast.ExceptHandler | ast.MatchAs | ast.MatchStar):
+            name = getattr(node, field)
+            if name in names and not name.endswith(_SUFFIX):
                 setattr(node, field, name + _SUFFIX)
-        return super().generic_visit(node)

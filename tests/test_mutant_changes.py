@@ -97,6 +97,7 @@ def test_a_constant_becomes_another() -> None:
         ("x = 1", never("a"), "a condition with a is there 0 times, not once"),
         ("if a: f()\nif a: g()", always("a"), "a condition with a is there 2 times, not once"),
         ("if a: f()\nif a: g()", always("a", nth=3), "a condition with a is there 2 times, not 3 or more"),
+        ("if not a.b: f()", never(".b"), "the condition is not .b but its negation"),
         ("f(a); f(b)", replace("f($A)", "$A"), "f($A) is there 2 times, not once"),
         ("f(a)\nf(a)", drop("f"), "f is there 2 times, not once"),
         ("x = a", leave_out("a"), "a is there 0 times, not once"),

@@ -157,7 +157,10 @@ def inside(head: str, change: Change, *, nth: int | None = None) -> Change:
 
 def _condition(text: str, nth: int | None, *, held: bool) -> Change:
     def change(tree: ast.AST) -> None:
-        _only(conditions_with(tree, pattern(text)), f"a condition with {text}", nth).put(ast.Constant(held))
+        slot = _only(conditions_with(tree, pattern(text)), f"a condition with {text}", nth)
+        if isinstance(slot.node, ast.UnaryOp) and pattern(text).match(slot.node.operand) is not None:
+            raise NotThere(f"the condition is not {text} but its negation")
+        slot.put(ast.Constant(held))
 
     return change
 

@@ -17,20 +17,20 @@ MUTANTS = {
     ),
     "an error that the store raises is tried again": Mutant(
         "protocol.exchange:_write",
-        replace("_end($ALL, $ERROR)", "[one.absorb(Unknown(type($ERROR).__name__)) for one in $ALL]"),
+        replace("_end($ALL, $ERROR)", "[one.apply(Unknown(type($ERROR).__name__)) for one in $ALL]"),
         promise=1,
         where=STORE + EXCHANGE,
     ),
     "a read that the store raises at is tried again": Mutant(
         "protocol.exchange:_read",
-        replace("_end($ALL, $ERROR)", "[setattr(one, 'trouble', type($ERROR).__name__) for one in $ALL]"),
+        instead_of("_end($ALL, $ERROR)", "for one in $ALL: one.error = type($ERROR).__name__"),
         where=EXCHANGE,
     ),
     "unread is free": Mutant(
-        "protocol.exchange:_read", instead_of("$ONE.trouble = $WHY", "$ONE.seen = None"), promise=2, where=EXCHANGE
+        "protocol.exchange:_read", instead_of("$ONE.error = $WHY", "$ONE.seen = None"), promise=2, where=EXCHANGE
     ),
     "a time-out is a claim": Mutant(
-        "protocol.exchange:Operation.absorb", redirect("Unknown", to="Applied"), promise=2, where=STORE
+        "protocol.exchange:Operation.apply", redirect("Unknown", to="Applied"), promise=2, where=STORE
     ),
     "what raised may have worked, and is a claim": Mutant(
         "protocol.exchange:_end",
@@ -42,34 +42,34 @@ MUTANTS = {
         where=STORE,
     ),
     "a claim is sent again however late it is": Mutant(
-        "protocol.exchange:_too_late",
-        replace("$DEADLINE.left_to_start_seconds", "$DEADLINE.left_seconds"),
+        "protocol.exchange:exchange",
+        replace("$NOW.left_to_start_seconds", "$NOW.left_seconds"),
         promise=2,
         where=simulated("deadline"),
     ),
     "the version is drawn once and not for each write": Mutant(
-        "protocol.exchange:_turn",
+        "protocol.exchange:_round",
         replace("$ONE.advance($NOW, $VERSION)", "$ONE.advance($NOW, $ONE.wrote[0] if $ONE.wrote else $VERSION)"),
         promise=4,
         where=EXCHANGE,
     ),
     "what may be tried again is given up": Mutant(
-        "protocol.exchange:Operation.absorb",
+        "protocol.exchange:Operation.apply",
         inside("NotApplied", replace("None if $RETRY else $ANSWER", "$ANSWER")),
         where=(),
     ),
     "what is refused for good is tried again": Mutant(
-        "protocol.exchange:Operation.absorb",
+        "protocol.exchange:Operation.apply",
         inside("NotApplied", replace("None if $RETRY else $ANSWER", "None")),
         where=(),
     ),
     "what is in doubt is given up": Mutant(
-        "protocol.exchange:Operation.absorb",
-        inside("Unknown", instead_of("$SEEN, $TROUBLE = Unread(), $WHY", "self.answer = Unavailable($WHY)")),
+        "protocol.exchange:Operation.apply",
+        inside("Unknown", instead_of("$SEEN, $ERROR = Unread(), $WHY", "self.answer = Unavailable($WHY)")),
         where=(),
     ),
     "what is in the way is taken for nothing": Mutant(
-        "protocol.exchange:Operation.absorb",
+        "protocol.exchange:Operation.apply",
         inside("Conflict", replace("Unread() if $FOUND is None else $FOUND", "$FOUND")),
         promise=2,
         where=(),
@@ -77,6 +77,6 @@ MUTANTS = {
     "a wish may lose for ever": Mutant(  # the bound that its test knows: 16 turns of two requests each
         "protocol.exchange:MOST_CONFLICTS", becomes("100_000"), where=()
     ),
-    "claiming is as patient as settling": Mutant("protocol.exchange:CLAIM_PATIENCE", becomes("100"), where=()),
-    "settling gives up as early as claiming": Mutant("protocol.exchange:SETTLE_PATIENCE", becomes("4"), where=STORE),
+    "claiming is as patient as settling": Mutant("protocol.exchange:CLAIM_RETRIES", becomes("99"), where=()),
+    "settling gives up as early as claiming": Mutant("protocol.exchange:SETTLE_RETRIES", becomes("3"), where=STORE),
 }

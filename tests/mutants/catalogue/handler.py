@@ -15,10 +15,10 @@ MUTANTS = {
     ),
     "a nested claim stays the current one": Mutant("handler.attempt:run", drop(".reset"), where=()),
     "a coroutine that nobody awaited is a result": Mutant(
-        "handler.attempt:run_async", replace("_finished($RESULT)", "$RESULT"), promise=5, where=ENDINGS
+        "handler.attempt:_returned", drop("_refuse_unrun"), promise=5, where=ENDINGS
     ),
     "what the handler returned is serialised before its transaction is sealed": Mutant(
-        "handler.attempt:_returned", before(".seal", "serialised(result)"), promise=5, where=ATTEMPT
+        "handler.attempt:_returned", before(".end", "serialised(result)"), promise=5, where=ATTEMPT
     ),
     "a result that cannot be kept is a failure": Mutant(
         "handler.attempt:serialised", instead_of("dropped", "raise"), promise=3, where=ENDINGS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.change import always, argument, before, drop, inside, never, replace
+from tests.mutants.change import always, argument, drop, inside, replace, returns
 from tests.mutants.mutant import Mutant, unit
 
 FUNCTION = unit("function")
@@ -11,14 +11,11 @@ CALLS = FUNCTION + HTTP
 
 MUTANTS = {
     "a call in progress elsewhere runs as well": Mutant(
-        "handler.single_call:Call._claimed",
-        inside(
-            "HeldElsewhere",
-            before(
-                "return $ANSWER",
-                "if isinstance($ANSWER, HeldElsewhere):"
-                " return Attempt(self._claim.id, self._key, 1, self._deadline, self._claim.owner)",
-            ),
+        "handler.single_call:Call.claim",
+        replace(
+            "endings.of_claim($ANSWER)",
+            "Attempt(self._claim.id, self._key, 1, self._deadline, self._claim.owner)"
+            " if isinstance($ANSWER, HeldElsewhere) else $0",
         ),
         promise=2,
         where=CALLS,
@@ -27,10 +24,10 @@ MUTANTS = {
         "handler.single_call:Call.__init__", argument("lease_until_ms", "self._deadline.now_ms"), promise=2, where=CALLS
     ),
     "a claim that came too late is kept": Mutant(
-        "handler.single_call:Call._claimed", drop(".release"), promise=6, where=FUNCTION
+        "handler.single_call:Call._attempt", drop("self.release"), promise=6, where=FUNCTION
     ),
     "a caller that is cancelled while it claims keeps its claim": Mutant(
-        "handler.single_call:Call.give_back", drop(".release"), promise=6, where=FUNCTION
+        "handler.single_call:Call.release", drop("transitions.release"), promise=6, where=FUNCTION
     ),
     "a wait has no end": Mutant(  # its bound: ten minutes of the test's clock
         "handler.single_call:Call._waited",
@@ -41,15 +38,15 @@ MUTANTS = {
         "handler.single_call:Call.settle", always("keep"), promise=5, where=HTTP
     ),
     "an answer is given that was not recorded": Mutant(
-        "handler.single_call:Call._complete",
-        replace("SettleFailed($WHY)", "Completed(held.record)"),
-        promise=3,
-        where=CALLS,
+        "handler.endings:of_completion", inside("Unavailable", returns("Completed(None)")), promise=3, where=CALLS
     ),
     "a call's transaction is left out of its completion": Mutant(
-        "handler.single_call:Call._complete", never("actions", nth=1), promise=5, where=FUNCTION
+        "handler.single_call:Call._complete", always("not actions"), promise=5, where=FUNCTION
     ),
     "a passing failure is answered for ever": Mutant(
-        "handler.single_call:Call._again", always(".failures_are_answers"), promise=1, where=HTTP
+        "handler.single_call:Call._allow_retry",
+        always("not self._settings.failures_are_answers"),
+        promise=1,
+        where=HTTP,
     ),
 }

@@ -12,7 +12,7 @@ VISIBILITY = unit("visibility")
 MUTANTS = {
     # An event, and the answer to it.
     "an empty batch is received like any other": Mutant(
-        "sqs.consumer:_Invocation.receive", never("self.messages"), where=()
+        "sqs.consumer:_Invocation.receive", never("not self.messages"), where=()
     ),
     "a consumer's process outlives its deadline": Mutant(
         "sqs.consumer:_Invocation.receive",
@@ -28,11 +28,10 @@ MUTANTS = {
     "what is done is remembered by the process": Mutant(
         "sqs.consumer:_Invocation._answer",
         replace(
-            "[(self._keyed($PLACE), $OUTCOME) for $PLACE, $OUTCOME in $ENDED if not succeeded($OUTCOME)]",
+            "[(self._keyed($PLACE), $OUTCOME) for $PLACE, $OUTCOME in $ENDED if $FAILED]",
             "[(self._keyed($PLACE), $OUTCOME)"
             " for done in [_failures.__dict__.setdefault('done', set())] for $PLACE, $OUTCOME in $ENDED"
-            " if self._keyed($PLACE).id not in done"
-            " if not succeeded($OUTCOME) or done.add(self._keyed($PLACE).id)]",
+            " if self._keyed($PLACE).id not in done if $FAILED or done.add(self._keyed($PLACE).id)]",
         ),
         promise=1,
         where=(),
@@ -73,9 +72,6 @@ MUTANTS = {
     "a lease without a margin for clocks that differ": Mutant(
         "sqs.consumer:_Invocation._work", leave_out(".lease_margin_ms"), promise=2, where=DEADLINE
     ),
-    "what a batch has shown of its handlers is forgotten with it": Mutant(
-        "sqs.consumer:_Invocation._receiver", leave_out("self.pace"), where=simulated("pace")
-    ),
     "a handler is lent the event's own attributes": Mutant(
         "sqs.consumer:_lent", replace("deepcopy($ATTRIBUTES)", "$ATTRIBUTES"), where=()
     ),
@@ -98,7 +94,7 @@ MUTANTS = {
     ),
     # Dead letters.
     "a dead letter is confirmed by an error": Mutant(
-        "sqs.consumer:_Invocation._bury", replace("False", "True"), promise=1
+        "sqs.consumer:_Invocation._send_dead_letter", replace("False", "True"), promise=1
     ),
     "a deduplication id that a second send shares": Mutant(
         "sqs.dead_letter:send", replace("f'{$ID}-{$COUNT}'", "$ID"), where=simulated("fifo")

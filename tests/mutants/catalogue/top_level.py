@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.change import becomes, drop, inside, instead_of, leave_out, never, replace, returns
+from tests.mutants.change import becomes, drop, inside, instead_of, leave_out, never, replace
 from tests.mutants.mutant import Mutant, simulated, unit
 
 DEADLINE = simulated("deadline")
@@ -11,10 +11,13 @@ PAYLOAD = unit("payload")
 
 MUTANTS = {
     "the wall clock is not asked before a start": Mutant(
-        "clock:Deadline.left_to_start_seconds", returns("self.left_seconds"), promise=2, where=DEADLINE
+        "clock:Deadline.moment", replace("min($LEFT, $BY_WALL_CLOCK)", "$LEFT"), promise=2, where=DEADLINE
     ),
     "a lease by the wall clock, which may step": Mutant(
-        "clock:Deadline.now_ms", returns("self.clock.epoch_ms()"), promise=2, where=DEADLINE + unit("clock")
+        "clock:Deadline.moment",
+        replace("self.started_epoch_ms + int($ELAPSED * 1000)", "self.clock.epoch_ms()"),
+        promise=2,
+        where=DEADLINE + unit("clock"),
     ),
     "a version is drawn at import": Mutant(
         "clock:SystemClock.versions",

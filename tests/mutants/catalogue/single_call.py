@@ -41,7 +41,7 @@ MUTANTS = {
         "handler.endings:of_completion", inside("Unavailable", returns("Completed(None)")), promise=3, where=CALLS
     ),
     "a call's transaction is left out of its completion": Mutant(
-        "handler.single_call:Call._complete", always("not actions"), promise=5, where=FUNCTION
+        "handler.single_call:Call._complete", always("not $ACTIONS"), promise=5, where=FUNCTION
     ),
     "a passing failure is answered for ever": Mutant(
         "handler.single_call:Call._allow_retry",

@@ -93,7 +93,7 @@ MUTANTS = {
     # Who waits for whom.
     "another body under the key is mirrored as a success": Mutant(
         "batch.progress:Order._shared",
-        replace("$OUTCOMES.get(_fingerprint($FOLLOWER))", "ended.outcome"),
+        replace("$OUTCOMES.get($FOLLOWER.claim.fingerprint)", "ended.outcome"),
         promise=1,
         where=KEYS,
     ),
@@ -148,7 +148,7 @@ MUTANTS = {
         where=KEYS + AHEAD,
     ),
     "the last settlements are not flushed": Mutant(
-        "batch.settlements:Settlements.due_in_seconds", instead_of("LONGEST_WAIT_SECONDS", "return 1e9"), promise=1
+        "batch.settlements:Settlements.flush", replace("hurry or $DUE", "len(self.waiting) >= WRITES_A_CALL"), promise=1
     ),
     "a settlement waits until its request is full": Mutant(
         "batch.settlements:LONGEST_WAIT_SECONDS", becomes("60.0"), where=()

@@ -14,6 +14,7 @@ from tests.mutants.change import (
     argument,
     becomes,
     before,
+    both,
     drop,
     inside,
     instead_of,
@@ -74,6 +75,7 @@ def changed(source: str, change: Change) -> str:
         (MATCH, redirect("B", to="A"), "match x:\n case A(): f()\n case B() if y: f()"),
         (MATCH, inside("B", replace("g", "f")), "match x:\n case A(): f()\n case B() if y: f()"),
         ("try: f()\nexcept E: f()", inside("E", replace("f", "g")), "try: f()\nexcept E: g()"),
+        ("f(a)\ng(a)", both(replace("f", "h"), drop("g")), "h(a)\npass"),
         ("if a: f()\nelse: f()", inside("a", drop("f")), "if a: pass\nelse: f()"),
     ],
 )

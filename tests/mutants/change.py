@@ -155,6 +155,16 @@ def inside(head: str, change: Change, *, nth: int | None = None) -> Change:
     return change_block
 
 
+def both(first: Change, second: Change) -> Change:
+    """Two changes at one address, such as that of a class: what is missing in one place happens in another."""
+
+    def change(tree: ast.AST) -> None:
+        first(tree)
+        second(tree)
+
+    return change
+
+
 def _condition(text: str, nth: int | None, *, held: bool) -> Change:
     def change(tree: ast.AST) -> None:
         slot = _only(conditions_with(tree, pattern(text)), f"a condition with {text}", nth)

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from tests.mutants.change import always, argument, instead_of, leave_out, never, replace, returns
+from tests.mutants.change import always, argument, both, instead_of, leave_out, never, replace, returns
 from tests.mutants.mutant import Mutant, unit
 
 HTTP = unit("http")
 
 MUTANTS = {
     "the timer that ends the process is armed after the claim": Mutant(
-        "http.endpoint:_Invocation.answer",
-        instead_of(
-            "with $SETTINGS.lifetime($DEADLINE): return self._called($CALL, $KEY, $FUNCTION, $TRANSACTION)",
-            "call = $CALL; begun = call.claim($SETTINGS.wait_seconds); call.claim = lambda wait_seconds: begun\n"
-            "with $SETTINGS.lifetime($DEADLINE): return self._called(call, $KEY, $FUNCTION, $TRANSACTION)",
+        "http.endpoint:_Invocation",
+        both(
+            replace("$SETTINGS.lifetime($DEADLINE)", "__import__('contextlib').nullcontext()"),
+            instead_of(
+                "return self.function($EVENT, $CONTEXT, **$EXTRA)",
+                "with self.settings.lifetime(attempt.deadline): return self.function($EVENT, $CONTEXT, **$EXTRA)",
+            ),
         ),
         promise=2,
         where=unit("process_end"),
     ),
     "a request without a key runs unprotected": Mutant(
-        "http.endpoint:_Invocation.answer", always("not $SETTINGS.required"), promise=3, where=HTTP
+        "http.endpoint:_Invocation.response", leave_out("not $SETTINGS.required"), promise=3, where=HTTP
     ),
     "a failure is an answer although it may be tried again": Mutant(
         "http.endpoint:http_endpoint", argument("failures_are_answers", "True"), where=HTTP
@@ -28,31 +30,35 @@ MUTANTS = {
         "http.endpoint:_Settings.key_of", replace("quote($SCOPE, ...)", "$SCOPE"), where=HTTP
     ),
     "the loser's answer is given": Mutant(
-        "http.endpoint:_Invocation._told",
-        replace("self._replayed($RECORD)", "$0 if handled is None else _returned(handled)"),
+        "http.endpoint:_Invocation._response_to",
+        replace("self._replayed($RECORD)", "$0 if handled is None else handled.result"),
         promise=4,
         where=HTTP,
     ),
     "an answer is given whose transaction was not committed": Mutant(
-        "http.endpoint:_Invocation._told", never("self._keeps"), promise=3, where=HTTP
+        "http.endpoint:_Invocation._response_to", never("self._is_final"), promise=3, where=HTTP
     ),
     "an exception's text is answered": Mutant(
-        "http.endpoint:_Invocation._raised",
-        replace("problem.generic_failure()", "problem.bad_request('failed', str(error))"),
+        "http.endpoint:_Invocation._response_to",
+        replace(
+            "problem.generic_failure() if $RECORDED else $NOT",
+            "problem.problem(HTTPStatus.BAD_REQUEST, 'failed', str(ended.error)) if $RECORDED else $NOT",
+        ),
         where=HTTP,
     ),
     "a failure that was not recorded is the last word": Mutant(
-        "http.endpoint:_Invocation._raised", always("recorded"), promise=1, where=HTTP
+        "http.endpoint:_Invocation._response_to",
+        replace("problem.generic_failure() if $RECORDED else $NOT", "problem.generic_failure()"),
+        promise=1,
+        where=HTTP,
     ),
     "an answer that is not final is kept": Mutant(
-        "http.endpoint:_Invocation._keeps", returns("True"), promise=1, where=HTTP
+        "http.endpoint:_Invocation._is_final", returns("True"), promise=1, where=HTTP
     ),
-    "a replay is not marked as one": Mutant(
-        "http.endpoint:_Invocation._replay_marked", leave_out("REPLAYED"), where=HTTP
-    ),
+    "a replay is not marked as one": Mutant("http.response:marked_as_replayed", leave_out("REPLAYED"), where=HTTP),
     "an answer that was not kept is an empty one": Mutant(
         "http.endpoint:_Invocation._replayed",
-        replace("self._ours(problem.gone())", "self._replay_marked(None)"),
+        replace("self._ours(problem.gone())", "self._marked(self._ours(json_response(200, '', {})))"),
         where=HTTP,
     ),
     "a winner that has failed is waited for": Mutant("http.problem:of", always("Status.INPROGRESS"), where=HTTP),
@@ -76,6 +82,6 @@ MUTANTS = {
         "http.request:_sorted", leave_out("itemgetter(0)"), promise=3, where=HTTP
     ),
     "a load balancer's parameters count as they were encoded": Mutant(
-        "http.request:request_of", leave_out("_decoded"), promise=3, where=HTTP
+        "http.request:request_of", leave_out("partial(unquote_plus, ...)"), promise=3, where=HTTP
     ),
 }

@@ -37,14 +37,16 @@ MUTANTS = {
         "function:_Wrapped.coroutine.called", never(".too_late"), promise=2, where=FUNCTION
     ),
     "a call without a lease holds its key for ever": Mutant(
-        "function:_Lease.begin",
-        instead_of("TypeError", "return self._within(Deadline.after(self.clock, 10**12), 'anybody')"),
+        "function:_Wrapped._context",
+        instead_of(
+            "TypeError", "return self.calls.until(Deadline.after(self.calls.settings.clock, 10**12), 'anybody')"
+        ),
         promise=6,
         where=FUNCTION,
     ),
     "the loser's result is returned": Mutant(
-        "function:_Wrapped._ended",
-        replace("isinstance($ENDED, Completed)", "hasattr(handled, 'result')"),
+        "function:_Wrapped._result",
+        replace("self._replayed($RECORD, key)", "$0 if handled is None else handled.result"),
         promise=4,
         where=FUNCTION,
     ),

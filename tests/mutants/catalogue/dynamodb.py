@@ -10,7 +10,7 @@ RAW_STATEMENTS = ("tests/unit/stores/test_prepared.py",)
 
 MUTANTS = {
     "a short answer is the answer of all": Mutant(
-        "dynamodb.store:DynamoDBStore._execute",
+        "dynamodb.requests:Requests._execute",
         instead_of(
             "if len($ANSWERS) != len($STATEMENTS): raise UnreadableAnswer",
             "$ANSWERS += [{}] * (len($STATEMENTS) - len($ANSWERS))",
@@ -19,31 +19,31 @@ MUTANTS = {
         where=DYNAMODB,
     ),
     "a read without an answer has found nothing": Mutant(
-        "dynamodb.store:DynamoDBStore._get",
+        "dynamodb.requests:Requests.get",
         instead_of("if 'Responses' not in $ANSWER: raise UnreadableAnswer", "$ANSWER.setdefault('Responses', {})"),
         promise=2,
         where=DYNAMODB,
     ),
     "a read that may be stale": Mutant(
-        "dynamodb.store:DynamoDBStore._get", argument("ConsistentRead", "False"), where=DYNAMODB
+        "dynamodb.requests:Requests.get", argument("ConsistentRead", "False"), where=DYNAMODB
     ),
     "keys left unprocessed count as absent": Mutant(
-        "dynamodb.store:DynamoDBStore._get", leave_out("{$ID: $DOUBT for $KEY in $KEYS}"), promise=1, where=()
+        "dynamodb.requests:Requests.get", leave_out("{$ID: $DOUBT for $KEY in $KEYS}"), promise=1, where=()
     ),
     "a transaction's token is drawn at each sending": Mutant(
-        "dynamodb.store:_token",
+        "dynamodb.transactions:token_of",
         replace("hashlib.sha256($CLAIM)", "hashlib.sha256(__import__('os').urandom(16))"),
         promise=5,
         where=(),
     ),
     "a transaction's token is used again by the next claim": Mutant(
-        "dynamodb.store:_token",
+        "dynamodb.transactions:token_of",
         replace("hashlib.sha256($CLAIM)", "hashlib.sha256(change.new.id.encode())"),
         promise=5,
         where=(),
     ),
     "a transaction's lost claim is a condition like any other": Mutant(
-        "dynamodb.store:_cancelled", never("$CODES[0] == 'ConditionalCheckFailed'"), promise=5, where=()
+        "dynamodb.transactions:cancelled", never("$CODES[0] == 'ConditionalCheckFailed'"), promise=5, where=()
     ),
     "of a request's statements only the first is sent": Mutant(
         "dynamodb.raw_statements:_set_aside", replace("_SET_ASIDE", "''"), promise=1, where=RAW_STATEMENTS
@@ -54,22 +54,24 @@ MUTANTS = {
         promise=1,
         where=RAW_STATEMENTS,
     ),
-    "a handler may write its own record": Mutant("dynamodb.transactions:_clash", never("_bare"), promise=5, where=()),
+    "a handler may write its own record": Mutant(
+        "dynamodb.transactions:_clash", never("$SOURCE.get('id') == id"), promise=5, where=()
+    ),
     "a key of any length is sent": Mutant(
         "dynamodb.values:unsendable", replace("0 < $SIZE <= MOST_KEY_BYTES", "0 < $SIZE"), where=()
     ),
     # What an error means.
     "an internal error means that nothing was written": Mutant(
-        "dynamodb.errors:_OTHERWISE", replace("Effect.DOUBTFUL", "Effect.DELAYED"), promise=1, where=()
+        "dynamodb.errors:_OTHERWISE", replace("Effect.UNKNOWN", "Effect.DELAYED"), promise=1, where=()
     ),
     "a web page is DynamoDB's answer to a write": Mutant(
-        "dynamodb.errors:answered", never("_DYNAMODBS"), promise=1, where=DYNAMODB
+        "dynamodb.errors:receive", never("not $TYPE.startswith(_CONTENT_TYPES)"), promise=1, where=DYNAMODB
     ),
     "an invalid batch has written nothing": Mutant(
         "dynamodb.errors:request_failed", leave_out("$REQUEST.partial and $INVALID"), promise=1, where=()
     ),
     "contention is refused for good": Mutant(
-        "dynamodb.errors:_TROUBLES", argument("TransactionConflict", "(Effect.REFUSED, _CONTENTION)"), where=()
+        "dynamodb.errors:_ERRORS", argument("TransactionConflict", "(Effect.REFUSED, _CONTENTION)"), where=()
     ),
     # In memory.
     "a transaction does not ask whether its claim stands": Mutant(

@@ -6,38 +6,40 @@ from tests.mutants.change import always, argument, drop, instead_of, leave_out, 
 from tests.mutants.mutant import Mutant, unit
 
 REDRIVE = unit("redrive")
-VERDICT = unit("verdict")
+TRIAGE = unit("triage")
 
 MUTANTS = {
     "a table in two regions is as good as one": Mutant(
-        "operations.doctor:global_table", never("'MultiRegionConsistency'"), promise=2, where=()
+        "operations.doctor.checks:global_table", never("'MultiRegionConsistency'"), promise=2, where=()
     ),
-    "a letter is deleted although SQS refused its copy": Mutant(
-        "operations.redrive:Redrive._send",
+    "a dead letter is deleted although SQS refused its copy": Mutant(
+        "operations.dead_letters.mover:Mover._send",
         replace("[$HELD[$PLACE] for $EACH in $ANSWER.get('Successful', $NONE)]", "list($HELD)"),
         promise=1,
         where=REDRIVE,
     ),
-    "what was looked at stays hidden": Mutant("operations.redrive:Redrive.close", drop(".give_back"), where=REDRIVE),
     "a refused deletion is counted as deleted once a neighbour's succeeds": Mutant(
-        "operations.letters:DeadLetterQueue.delete",
+        "operations.dead_letters.queue:DeadLetterQueue.delete",
         instead_of("$FAILED |= $REFUSED", "$FAILED = $REFUSED"),
         promise=1,
         where=REDRIVE,
     ),
-    "the second return within five minutes is swallowed": Mutant(
-        "operations.letters:Letter.deduplication_id", replace("self.id", "self.message.key"), promise=1, where=REDRIVE
+    "what was looked at stays hidden": Mutant(
+        "operations.dead_letters.session:Session.__exit__", drop("self.queue.release"), where=REDRIVE
     ),
-    "a letter comes back under a new key": Mutant(
-        "operations.letters:Letter.returning", argument("key", "self.id"), promise=3, where=REDRIVE
+    "the second return within five minutes is swallowed": Mutant(
+        "operations.dead_letters.dead_letter:DeadLetter.copy", replace("self.id", "self.key"), promise=1, where=REDRIVE
+    ),
+    "a dead letter comes back under a new key": Mutant(
+        "operations.dead_letters.dead_letter:DeadLetter.returning", argument("key", "self.id"), promise=3, where=REDRIVE
     ),
     "an age is counted from the last send": Mutant(
-        "operations.letters:_since_ms", always("stamp is None"), promise=3, where=VERDICT
+        "operations.dead_letters.dead_letter:_since_ms", always("stamp is None"), promise=3, where=TRIAGE
     ),
-    "a letter is dropped as done though nobody knows whose it was": Mutant(
-        "operations.verdict:_completed", leave_out("letter.source is None"), promise=1, where=VERDICT
+    "a dead letter is dropped as done though nobody knows whose it was": Mutant(
+        "operations.dead_letters.triage:_completed", leave_out("dead_letter.source is None"), promise=1, where=TRIAGE
     ),
-    "a letter of another queue is brought here": Mutant(
-        "operations.verdict:_judge", never(".queue_arn"), promise=1, where=VERDICT
+    "a dead letter of another queue is brought here": Mutant(
+        "operations.dead_letters.triage:_verdict", never(".queue_arn"), promise=1, where=TRIAGE
     ),
 }

@@ -11,7 +11,7 @@ STORE = simulated("store")
 
 MUTANTS = {
     "the fingerprint is not compared": Mutant(
-        "protocol.transitions:decide", never("_differs"), promise=1, where=simulated("keys")
+        "protocol.transitions:decide", never(".differs"), promise=1, where=simulated("keys")
     ),
     "a lease is over a moment too early": Mutant(
         "protocol.transitions:decide",
@@ -21,7 +21,7 @@ MUTANTS = {
     ),
     "Powertools' live lease is not respected": Mutant(
         "protocol.transitions:decide",
-        replace("$SEEN.status == Status.INPROGRESS", "$SEEN.version and $0"),
+        replace("now_ms < $SEEN.lease_until_ms", "$SEEN.version and $0"),
         promise=2,
         where=unit("powertools"),
     ),
@@ -32,10 +32,7 @@ MUTANTS = {
     ),
     "an expired record is honoured": Mutant("protocol.transitions:decide", leave_out(".expired"), promise=3),
     "what is unreadable is overwritten": Mutant(
-        "protocol.transitions:decide",
-        replace("($WHY := _unreadable($SEEN)) is not None", "$0 and False"),
-        promise=3,
-        where=STORE,
+        "protocol.transitions:decide", never("Status.__members__"), promise=3, where=STORE
     ),
     "one's own version is not recognised": Mutant(
         "protocol.transitions:decide", never("$SEEN.version in wrote"), promise=4, where=STORE
@@ -44,10 +41,10 @@ MUTANTS = {
         "protocol.transitions:decide", leave_out(".failures_are_answers"), where=()
     ),
     "Powertools' fingerprint is taken for ours": Mutant(
-        "protocol.transitions:_differs", replace("$SEEN.version is None and $MD5", "False"), where=unit("powertools")
+        "protocol.record:Record.differs", replace("self.version is None and $MD5", "False"), where=unit("powertools")
     ),
     "a claim's version is its owner": Mutant(
-        "protocol.transitions:_claimed", argument("version", "claim.owner"), promise=4, where=()
+        "protocol.transitions:Claim.step", argument("version", "self.owner"), promise=4, where=()
     ),
     # Settling.
     "the retention is not renewed": Mutant(
@@ -60,13 +57,13 @@ MUTANTS = {
         "protocol.transitions:Settlement.step", returns("Change(self.change(now_ms, version).new, seen)"), promise=4
     ),
     "a record that has vanished is settled all the same": Mutant(
-        "protocol.transitions:_settling",
-        replace("seen is None or $OTHER", "seen is not None and $OTHER"),
+        "protocol.transitions:_ended",
+        replace("seen is None or held is None or $OTHER", "seen is not None and held is not None and $OTHER"),
         promise=4,
         where=RECORD,
     ),
     "one's own settlement is not recognised": Mutant(
-        "protocol.transitions:_settling", never("$SEEN.version in wrote"), promise=4, where=()
+        "protocol.transitions:_ended", never("$SEEN.version in wrote"), promise=4, where=()
     ),
     "a transaction is drawn anew each time it is sent": Mutant(
         "protocol.transitions:Commit.step",
@@ -83,10 +80,10 @@ MUTANTS = {
         where=simulated("deadline"),
     ),
     "a release forgets the payload of an earlier attempt": Mutant(
-        "protocol.transitions:_trace", argument("validation", "None"), where=RECORD
+        "protocol.transitions:_without_attempt", argument("validation", "None"), where=RECORD
     ),
     "a release counts as a run": Mutant(
-        "protocol.transitions:_trace", replace("max(0, $BEFORE - 1)", "$BEFORE"), where=simulated("deadline")
+        "protocol.transitions:_without_attempt", replace("max(0, $BEFORE - 1)", "$BEFORE"), where=simulated("deadline")
     ),
     "a conclusion overwrites a failure": Mutant(
         "protocol.transitions:Conclusion._open",

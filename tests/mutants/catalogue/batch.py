@@ -148,7 +148,7 @@ MUTANTS = {
         where=KEYS + AHEAD,
     ),
     "the last settlements are not flushed": Mutant(
-        "batch.settlements:Settlements.flush", replace("hurry or $DUE", "len(self.waiting) >= WRITES_A_CALL"), promise=1
+        "batch.settlements:Settlements.flush", replace("hurry or $OVERDUE or $FULL", "$FULL"), promise=1
     ),
     "a settlement waits until its request is full": Mutant(
         "batch.settlements:LONGEST_WAIT_SECONDS", becomes("60.0"), where=()

@@ -120,10 +120,10 @@ MUTANTS = {
     "a request takes 26 statements": Mutant("protocol.store:WRITES_A_CALL", becomes("26"), where=()),
     "a request takes five statements": Mutant("protocol.store:WRITES_A_CALL", becomes("5"), where=()),
     "a store without a namespace takes a key with a number sign": Mutant(
-        "protocol.store:record_id", never("'#'"), promise=1, where=unit("sqs")
+        "protocol.record:record_id", never("'#'"), promise=1, where=unit("sqs")
     ),
     "a namespace is left out of the id": Mutant(
-        "protocol.store:record_id", replace("f'{$NAME}#{key}'", "key"), promise=1, where=()
+        "protocol.record:record_id", replace("f'{$NAME}#{key}'", "key"), promise=1, where=()
     ),
     "a namespace may have a number sign": Mutant(
         "protocol.namespaces:checked", never("'#'"), promise=1, where=unit("sqs")

@@ -16,13 +16,16 @@ MUTANTS = {
     ),
     "a consumer's process outlives its deadline": Mutant(
         "sqs.consumer:_Invocation.receive",
-        replace("self.settings.lifetime($DEADLINE)", "__import__('contextlib').nullcontext()"),
+        replace("self.lifetime($DEADLINE)", "__import__('contextlib').nullcontext()"),
         promise=2,
         where=unit("process_end"),
     ),
     "an invocation is kept for the next": Mutant(
         "sqs.consumer:sqs_consumer.wrap.lambda_handler",
-        replace("_Invocation(...)", "lambda_handler.__dict__.setdefault('kept', $0)"),
+        replace(
+            "$INVOCATION.receive($EVENT, $EXECUTOR)",
+            "lambda_handler.__dict__.setdefault('kept', $INVOCATION).receive($EVENT, $EXECUTOR)",
+        ),
         where=(),
     ),
     "what is done is remembered by the process": Mutant(
@@ -46,34 +49,38 @@ MUTANTS = {
         "sqs.consumer:_failures", replace("$ONE.id", "$ONE.key or $ONE.id"), promise=1, where=()
     ),
     "two messages with one body are taken for one": Mutant(
-        "sqs.consumer:_Invocation._lined_up", replace("($ONE.id, $ONE.raw_body)", "$ONE.raw_body"), promise=1, where=()
+        "sqs.message:lined_up", replace("($ONE.id, $ONE.raw_body)", "$ONE.raw_body"), promise=1, where=()
     ),
     "the most received go last": Mutant(
-        "sqs.consumer:_Invocation._lined_up", replace("-$ONE.receive_count", "$ONE.receive_count"), where=DEADLINE
+        "sqs.message:lined_up", replace("-$ONE.receive_count", "$ONE.receive_count"), where=DEADLINE
     ),
     "the answer leaves although what a failed coroutine has left behind still runs": Mutant(
         "sqs.consumer:_Invocation._close", never("self.raised"), promise=2, where=unit("executor")
     ),
     # A message's key, claim and handler.
     "an exit in a key strategy fails for good": Mutant(
-        "sqs.consumer:_Invocation._work", argument("permanent", "True"), promise=1, where=KEYS
+        "sqs.work:_no_key", argument("permanent", "True"), promise=1, where=KEYS
     ),
     "an unusable key runs under its messageId": Mutant(
-        "sqs.consumer:_Invocation._work", replace("keys.usable($KEY, ...)", "str($KEY or message.id)"), where=KEYS
+        "sqs.work:Claims.work", replace("self.key(message)", "str($0 or message.id)"), where=KEYS
     ),
     "a body is validated before its claim": Mutant(
-        "sqs.consumer:_Invocation._work",
-        before("keys.usable", "self.binding.arguments(message, Attempt('', '', 1, self.deadline))"),
+        "sqs.consumer:_Invocation._answer",
+        before(
+            "self.works.append(self.claims.work($MESSAGE, ...))",
+            "from idempotent_receiver.handler.attempt import Attempt\n"
+            "self.binding.arguments($MESSAGE, Attempt('', '', 1, self.deadline))",
+        ),
         where=(),
     ),
     "a lease in seconds where milliseconds are meant": Mutant(
-        "sqs.consumer:_Invocation._work", replace("self.deadline.ends_ms", "self.deadline.ends_ms // 1000"), promise=2
+        "sqs.consumer:_Invocation._answer", replace("self.deadline.ends_ms", "self.deadline.ends_ms // 1000"), promise=2
     ),
     "a lease without a margin for clocks that differ": Mutant(
-        "sqs.consumer:_Invocation._work", leave_out(".lease_margin_ms"), promise=2, where=DEADLINE
+        "sqs.consumer:_Invocation._answer", leave_out("self.lease_margin_ms"), promise=2, where=DEADLINE
     ),
     "a handler is lent the event's own attributes": Mutant(
-        "sqs.consumer:_lent", replace("deepcopy($ATTRIBUTES)", "$ATTRIBUTES"), where=()
+        "sqs.binding:_lent", replace("deepcopy($ATTRIBUTES)", "$ATTRIBUTES"), where=()
     ),
     "a number's key depends on how it is written": Mutant(
         "sqs.keys:_digits", replace("int($NUMBER)", "$NUMBER"), promise=3, where=unit("keys")
@@ -100,7 +107,7 @@ MUTANTS = {
         "sqs.dead_letter:send", replace("f'{$ID}-{$COUNT}'", "$ID"), where=simulated("fifo")
     ),
     "a dead letter under the new id of a message that was sent again": Mutant(
-        "sqs.dead_letter:_stamp", argument("original_id", "message.id"), where=unit("deadletter")
+        "sqs.dead_letter:_stamp", replace(".original_id", "message.id"), where=unit("deadletter")
     ),
     # When a message comes again.
     "what is in progress comes again before the lease has ended": Mutant(

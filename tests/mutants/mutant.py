@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,8 +29,9 @@ class Mutant:
 
 
 def unit(*names: str) -> tuple[str, ...]:
-    """Files of unit tests."""
-    return tuple(f"tests/unit/test_{name}.py" for name in names)
+    """Files of unit tests, by what they test: "clock", "batch/executor"."""
+    paths = [PurePosixPath("tests/unit", name) for name in names]
+    return tuple(str(path.with_name(f"test_{path.name}.py")) for path in paths)
 
 
 def simulated(*names: str) -> tuple[str, ...]:

@@ -127,7 +127,7 @@ MUTANTS = {
         "batch.receiver:Receiver.process", drop(".abandon"), promise=6, where=()
     ),
     "a coroutine that has waited for its loop starts however late it is": Mutant(
-        "batch.runs:Runs._start_coroutine.started", never("self._stopped"), promise=2, where=unit("executor")
+        "batch.runs:Runs._start_coroutine.started", never("self._stopped"), promise=2, where=unit("batch/executor")
     ),
     "a handler waits for the one before it, however many may run": Mutant(
         "batch.runs:Runs.start", replace("self._concurrency", "1"), where=ENDINGS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.mutants.change import argument, instead_of, leave_out, never, replace
 from tests.mutants.mutant import Mutant
 
-DYNAMODB = ("tests/unit/stores/test_dynamodb.py",)
-RAW_STATEMENTS = ("tests/unit/stores/test_prepared.py",)
+DYNAMODB = ("tests/unit/dynamodb/test_store.py",)
+RAW_STATEMENTS = ("tests/unit/dynamodb/test_raw_statements.py",)
 
 MUTANTS = {
     "a short answer is the answer of all": Mutant(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.mutants.change import always, becomes, drop, leave_out, never, postpone, replace
 from tests.mutants.mutant import Mutant, unit
 
-EXECUTOR = unit("executor")
-PROCESS_END = unit("process_end")
+EXECUTOR = unit("batch/executor")
+PROCESS_END = unit("handler/process_end")
 
 MUTANTS = {
     "a coroutine cancelled before its first step never tells its end": Mutant(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.change import becomes, inside, instead_of, redirect, replace
 from tests.mutants.mutant import Mutant, simulated, unit
 
-EXCHANGE = unit("protocol")
+EXCHANGE = unit("protocol/exchange")
 STORE = simulated("store")
 
 MUTANTS = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.mutants.change import before, drop, instead_of, never, replace
 from tests.mutants.mutant import Mutant, simulated, unit
 
-ATTEMPT = unit("attempt")
+ATTEMPT = unit("handler/attempt")
 ENDINGS = simulated("endings")
-RESULTS = unit("results")
+RESULTS = unit("handler/results")
 
 MUTANTS = {
     "`Exception` around a handler, where `BaseException` is meant": Mutant(

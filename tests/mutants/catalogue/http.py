@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.change import always, argument, both, instead_of, leave_out, never, replace, returns
 from tests.mutants.mutant import Mutant, unit
 
-HTTP = unit("http")
+HTTP = unit("http/endpoint")
 
 MUTANTS = {
     "the timer that ends the process is armed after the claim": Mutant(
@@ -18,7 +18,7 @@ MUTANTS = {
             ),
         ),
         promise=2,
-        where=unit("process_end"),
+        where=unit("handler/process_end"),
     ),
     "a request without a key runs unprotected": Mutant(
         "http.endpoint:_Invocation.response", leave_out("not $SETTINGS.required"), promise=3, where=HTTP
@@ -73,7 +73,7 @@ MUTANTS = {
     ),
     "the path does not count": Mutant("http.request:Request.fingerprint", leave_out("self.path"), where=HTTP),
     "the query string does not count": Mutant(
-        "http.request:Request.fingerprint", leave_out("self.query"), promise=3, where=HTTP + unit("workflow")
+        "http.request:Request.fingerprint", leave_out("self.query"), promise=3, where=HTTP + unit("workflow/endpoint")
     ),
     "the order of a query string's names counts": Mutant(
         "http.request:_sorted", replace("sorted($PAIRS, ...)", "$PAIRS"), promise=3, where=HTTP

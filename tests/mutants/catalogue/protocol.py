@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.mutants.change import argument, becomes, drop, leave_out, never, replace, returns
 from tests.mutants.mutant import Mutant, simulated, unit
 
-RECORD = unit("record")
-TRANSACTION = unit("transaction")
+RECORD = unit("protocol/transitions")
+TRANSACTION = unit("protocol/transaction")
 STORE = simulated("store")
 
 MUTANTS = {
@@ -71,7 +71,7 @@ MUTANTS = {
             "$SETTLED or self.drawn", "$SETTLED or Change(self.drawn.new._replace(version=version), self.drawn.seen)"
         ),
         promise=5,
-        where=unit("protocol"),
+        where=unit("protocol/exchange"),
     ),
     "a release keeps the lease": Mutant(
         "protocol.transitions:release",
@@ -120,19 +120,22 @@ MUTANTS = {
     "a request takes 26 statements": Mutant("protocol.store:WRITES_A_CALL", becomes("26"), where=()),
     "a request takes five statements": Mutant("protocol.store:WRITES_A_CALL", becomes("5"), where=()),
     "a store without a namespace takes a key with a number sign": Mutant(
-        "protocol.record:record_id", never("'#'"), promise=1, where=unit("sqs")
+        "protocol.record:record_id", never("'#'"), promise=1, where=unit("sqs/consumer")
     ),
     "a namespace is left out of the id": Mutant(
         "protocol.record:record_id", replace("f'{$NAME}#{key}'", "key"), promise=1, where=()
     ),
     "a namespace may have a number sign": Mutant(
-        "protocol.namespaces:checked", never("'#'"), promise=1, where=unit("sqs")
+        "protocol.namespaces:checked", never("'#'"), promise=1, where=unit("sqs/consumer")
     ),
     "the second function of a namespace is let in": Mutant(
-        "protocol.namespaces:take", never("source is None"), promise=1, where=unit("namespaces")
+        "protocol.namespaces:take", never("source is None"), promise=1, where=unit("protocol/namespaces")
     ),
     "a named store has its first one's namespace": Mutant(
-        "protocol.namespaces:joined", replace("f'{$FIRST}.{$OWN}'", "$FIRST"), promise=1, where=unit("namespaces")
+        "protocol.namespaces:joined",
+        replace("f'{$FIRST}.{$OWN}'", "$FIRST"),
+        promise=1,
+        where=unit("protocol/namespaces"),
     ),
     # Transactions.
     "a transaction keeps the caller's dicts": Mutant(
@@ -142,7 +145,7 @@ MUTANTS = {
         where=TRANSACTION,
     ),
     "what is added after the handler has returned is lost in silence": Mutant(
-        "protocol.transaction:Transaction._add", never("._sealed"), promise=5, where=unit("attempt")
+        "protocol.transaction:Transaction._add", never("._sealed"), promise=5, where=unit("handler/attempt")
     ),
     "a hundred actions beside the record's own": Mutant(
         "protocol.transaction:MOST_ACTIONS", becomes("100"), promise=5, where=()

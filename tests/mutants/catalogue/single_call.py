@@ -6,7 +6,7 @@ from tests.mutants.change import always, argument, drop, inside, replace, return
 from tests.mutants.mutant import Mutant, unit
 
 FUNCTION = unit("function")
-HTTP = unit("http")
+HTTP = unit("http/endpoint")
 CALLS = FUNCTION + HTTP
 
 MUTANTS = {

@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant, simulated, unit
 
 DEADLINE = simulated("deadline")
 KEYS = simulated("keys")
-VISIBILITY = unit("visibility")
+VISIBILITY = unit("sqs/visibility")
 
 MUTANTS = {
     # An event, and the answer to it.
@@ -18,7 +18,7 @@ MUTANTS = {
         "sqs.consumer:_Invocation.receive",
         replace("self.lifetime($DEADLINE)", "__import__('contextlib').nullcontext()"),
         promise=2,
-        where=unit("process_end"),
+        where=unit("handler/process_end"),
     ),
     "an invocation is kept for the next": Mutant(
         "sqs.consumer:sqs_consumer.wrap.lambda_handler",
@@ -55,7 +55,7 @@ MUTANTS = {
         "sqs.message:lined_up", replace("-$ONE.receive_count", "$ONE.receive_count"), where=DEADLINE
     ),
     "the answer leaves although what a failed coroutine has left behind still runs": Mutant(
-        "sqs.consumer:_Invocation._close", never("self.raised"), promise=2, where=unit("executor")
+        "sqs.consumer:_Invocation._close", never("self.raised"), promise=2, where=unit("batch/executor")
     ),
     # A message's key, claim and handler.
     "an exit in a key strategy fails for good": Mutant(
@@ -83,11 +83,11 @@ MUTANTS = {
         "sqs.binding:_lent", replace("deepcopy($ATTRIBUTES)", "$ATTRIBUTES"), where=()
     ),
     "a number's key depends on how it is written": Mutant(
-        "sqs.keys:_digits", replace("int($NUMBER)", "$NUMBER"), promise=3, where=unit("keys")
+        "sqs.keys:_digits", replace("int($NUMBER)", "$NUMBER"), promise=3, where=unit("sqs/keys")
     ),
     # Messages.
     "what is no batch is an empty batch": Mutant(
-        "sqs.message:messages_of", instead_of("InvalidEvent", "return []"), promise=1, where=unit("sqs")
+        "sqs.message:messages_of", instead_of("InvalidEvent", "return []"), promise=1, where=unit("sqs/consumer")
     ),
     "a malformed record is passed over": Mutant(
         "sqs.message:messages_of",
@@ -107,7 +107,7 @@ MUTANTS = {
         "sqs.dead_letter:send", replace("f'{$ID}-{$COUNT}'", "$ID"), where=simulated("fifo")
     ),
     "a dead letter under the new id of a message that was sent again": Mutant(
-        "sqs.dead_letter:_stamp", replace(".original_id", "message.id"), where=unit("deadletter")
+        "sqs.dead_letter:_stamp", replace(".original_id", "message.id"), where=unit("sqs/dead_letter")
     ),
     # When a message comes again.
     "what is in progress comes again before the lease has ended": Mutant(

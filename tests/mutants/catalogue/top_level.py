@@ -51,7 +51,7 @@ MUTANTS = {
         where=FUNCTION,
     ),
     "a queue's record may expire while its message can come again": Mutant(
-        "options:SHORTEST_RETENTION_SECONDS", becomes("0"), promise=3, where=unit("sqs")
+        "options:SHORTEST_RETENTION_SECONDS", becomes("0"), promise=3, where=unit("sqs/consumer")
     ),
     "what could not be claimed is told to nobody": Mutant(
         "telemetry:line_of", inside("ClaimFailed", replace("logging.ERROR", "logging.DEBUG")), where=()

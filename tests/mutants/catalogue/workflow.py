@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.mutants.change import argument, instead_of, leave_out, never, replace, returns
 from tests.mutants.mutant import Mutant, unit
 
-EXECUTIONS = unit("executions")
-WORKFLOW = unit("workflow")
+EXECUTIONS = unit("workflow/executions")
+WORKFLOW = unit("workflow/endpoint")
 
 MUTANTS = {
     "an execution of another payload is taken for ours": Mutant(

@@ -108,10 +108,10 @@ MUTANTS = {
         "protocol.record:Change.expected", replace("{'id': None}", "{}"), promise=3, where=()
     ),
     "a record expires before its lease": Mutant(
-        "protocol.record:expiration_of", drop("max"), promise=2, where=RECORD + unit("function")
+        "protocol.transitions:_expiration", drop("max"), promise=2, where=RECORD + unit("function")
     ),
     "an expiration in milliseconds where seconds are meant": Mutant(
-        "protocol.record:expiration_of", replace("-(-$MS // 1000)", "$MS"), promise=3
+        "protocol.transitions:_expiration", replace("-(-$MS // 1000)", "$MS"), promise=3
     ),
     "an orphan waits for its record's expiration": Mutant(
         "protocol.record:Record.lease_until_ms", never(".in_progress_expiration"), promise=6

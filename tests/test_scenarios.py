@@ -1,4 +1,4 @@
-"""The 72 scenarios are all tests, and each names the planted bug that turns it red; `make mutants` shows that."""
+"""The 72 scenarios are all tests, and each names the planted bug that makes it fail; see `make mutants`."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.mutants.catalogue import MUTANTS
-from tests.mutants.scenarios import NUMBERS, ROOT, told, witnesses
+from tests.mutants.scenarios import NUMBERS, ROOT, scenario_marks, scenario_tests
 
 if TYPE_CHECKING:
-    from tests.mutants.scenarios import Told
+    from tests.mutants.scenarios import ScenarioMark
 
 
 @pytest.fixture(scope="module")
-def marks() -> list[Told]:
-    return told()
+def marks() -> list[ScenarioMark]:
+    return scenario_marks()
 
 
-def test_every_scenario_is_a_test_and_no_other_number_is_one(marks: list[Told]) -> None:
+def test_every_scenario_is_a_test_and_no_other_number_is_one(marks: list[ScenarioMark]) -> None:
     """From S01 to S72."""
     assert sorted({each.scenario for each in marks}) == NUMBERS
 
 
-def test_every_scenarios_test_names_a_bug_of_the_catalogue_or_says_why_none_can_turn_it_red(marks: list[Told]) -> None:
+def test_every_scenarios_test_names_a_bug_of_the_catalogue_or_says_why_none_can_make_it_fail(
+    marks: list[ScenarioMark],
+) -> None:
     """One of the two, and by the bug's very name."""
     names = {mutant.name for mutant in MUTANTS}
 
@@ -33,12 +35,12 @@ def test_every_scenarios_test_names_a_bug_of_the_catalogue_or_says_why_none_can_
     assert {each.mutant for each in marks if each.mutant is not None} - names == set()
 
 
-def test_every_bug_is_looked_for_somewhere(marks: list[Told]) -> None:
-    """In files of its own choice, or by the scenarios' tests that name it."""
-    assert [mutant.name for mutant in MUTANTS if not mutant.where and not witnesses(mutant.name, marks)] == []
+def test_every_bug_has_a_test_that_should_fail(marks: list[ScenarioMark]) -> None:
+    """Files of its own, or the scenarios' tests that name it."""
+    assert [mutant.name for mutant in MUTANTS if not mutant.where and not scenario_tests(mutant.name, marks)] == []
 
 
-def test_a_scenario_is_selected_by_its_number(marks: list[Told]) -> None:
+def test_a_scenario_is_selected_by_its_number(marks: list[ScenarioMark]) -> None:
     """As `pytest -k S17` does."""
     files = sorted({each.test.partition("::")[0] for each in marks if each.scenario == "S17"})
     command = [sys.executable, "-m", "pytest", "-k", "S17", "--collect-only", "-q", "-p", "no:cacheprovider", *files]

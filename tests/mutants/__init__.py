@@ -1,4 +1,5 @@
-"""Bugs that are planted one at a time into a copy of the code, to see that a test turns red by what it asserts.
+"""Bugs that are planted one at a time into a copy of the code, to see that an assertion of a test fails.
 
-`python -m tests.mutants` plants them all; with words, those whose names hold one of them.
+A bug is an address in the library and a change of the syntax tree there; `catalogue` has them all, `change` the ways to
+change a tree. `python -m tests.mutants` plants them all; with words, those whose names contain one of the words.
 """

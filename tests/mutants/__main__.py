@@ -1,4 +1,4 @@
-"""`python -m tests.mutants [word …]`: plants the bugs, two at a time, and ends with 0 only if every one was killed: by
+"""`python -m tests.mutants [word …]`: plants the bugs, two at a time, and exits with 0 only if every one was killed: by
 the tests that it names, and by each scenario's test that names it.
 """
 
@@ -14,26 +14,28 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
+from tests.mutants.address import DoesNotApply
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import Mutant
-from tests.mutants.planting import Gone, Killed, Survived, judge
-from tests.mutants.scenarios import Told, told, witnesses
+from tests.mutants.planting import Killed, Survived, run_mutant
+from tests.mutants.scenarios import ScenarioMark, scenario_marks, scenario_tests
 
-AT_ONCE = 2
+WORKERS = 2
+
+Result = Killed | Survived
 
 
 def main(words: list[str]) -> int:
-    """Plant those whose names, or whose scenarios' numbers, hold one of the words; all, where there is none."""
-    began, marks, console = time.monotonic(), told(), Console()
-    chosen = [mutant for mutant in MUTANTS if not words or any(word in about(mutant, marks) for word in words)]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        judging = track(
-            pool.map(partial(judged, marks), chosen), "planting", len(chosen), console=console, transient=True
-        )
-        verdicts = [said(console, mutant, verdict) for mutant, verdict in zip(chosen, judging, strict=True)]
-    console.print(table_of(chosen, verdicts, marks))
-    killed = sum(isinstance(verdict, Killed) for verdict in verdicts)
-    pairs = sum(len(witnesses(mutant.name, marks)) for mutant in chosen)
+    """Plant those whose names, or whose scenarios' numbers, contain one of the words; all, if there are no words."""
+    began, marks, console = time.monotonic(), scenario_marks(), Console()
+    chosen = [mutant for mutant in MUTANTS if not words or any(word in _searched(mutant, marks) for word in words)]
+    with ThreadPoolExecutor(WORKERS) as pool:
+        running = pool.map(partial(_run, marks), chosen)
+        tracked = track(running, "planting", len(chosen), console=console, transient=True)
+        results = [_reported(console, mutant, result) for mutant, result in zip(chosen, tracked, strict=True)]
+    console.print(_table(chosen, results, marks))
+    killed = sum(isinstance(result, Killed) for result in results)
+    pairs = sum(len(scenario_tests(mutant.name, marks)) for mutant in chosen)
     console.print(
         f"{killed} of {len(chosen)} planted bugs were killed; scenarios' tests name them {pairs} times; "
         f"{time.monotonic() - began:.0f} s"
@@ -41,37 +43,36 @@ def main(words: list[str]) -> int:
     return 0 if chosen and killed == len(chosen) else 1
 
 
-def judged(marks: list[Told], mutant: Mutant) -> Killed | Survived:
-    """A mutant whose text is gone counts as one that survived: either way somebody has to look."""
+def _run(marks: list[ScenarioMark], mutant: Mutant) -> Result:
+    """A mutant that does not apply counts as one that survived: somebody has to look at either."""
     try:
-        return judge(mutant, witnesses(mutant.name, marks))
-    except Gone as gone:
-        return Survived(str(gone))
+        return run_mutant(mutant, scenario_tests(mutant.name, marks))
+    except DoesNotApply as error:
+        return Survived(str(error))
 
 
-def said(console: Console, mutant: Mutant, verdict: Killed | Survived) -> Killed | Survived:
-    """Say at once what has survived: the table comes at the end, minutes later."""
-    if isinstance(verdict, Survived):
-        console.print(f"[bold red]SURVIVED[/] {mutant.name}: {escape(verdict.why)}", highlight=False)
-    return verdict
+def _reported(console: Console, mutant: Mutant, result: Result) -> Result:
+    """Report a survivor at once: the table comes at the end, minutes later."""
+    if isinstance(result, Survived):
+        console.print(f"[bold red]SURVIVED[/] {mutant.name}: {escape(result.why)}", highlight=False)
+    return result
 
 
-def numbers(mutant: Mutant, marks: list[Told]) -> str:
+def _numbers(mutant: Mutant, marks: list[ScenarioMark]) -> str:
     """The scenarios whose tests name this bug."""
     return " ".join(sorted({each.scenario for each in marks if each.mutant == mutant.name}))
 
 
-def about(mutant: Mutant, marks: list[Told]) -> str:
-    """What a word is looked for in."""
-    return f"{mutant.name} {numbers(mutant, marks)}"
+def _searched(mutant: Mutant, marks: list[ScenarioMark]) -> str:
+    return f"{mutant.name} {_numbers(mutant, marks)}"
 
 
-def table_of(mutants: list[Mutant], verdicts: list[Killed | Survived], marks: list[Told]) -> Table:
-    """Which promise each bug breaks, which scenarios name it, and the test that saw it."""
+def _table(mutants: list[Mutant], results: list[Result], marks: list[ScenarioMark]) -> Table:
+    """Which promise each bug breaks, which scenarios name it, and the test that failed."""
     table = Table("promise", "planted bug", "scenarios", "killed by")
-    for mutant, verdict in zip(mutants, verdicts, strict=True):
-        seen = escape(verdict.test) if isinstance(verdict, Killed) else f"[bold red]SURVIVED[/] {escape(verdict.why)}"
-        table.add_row(str(mutant.promise or ""), mutant.name, numbers(mutant, marks), seen)
+    for mutant, result in zip(mutants, results, strict=True):
+        by = escape(result.test) if isinstance(result, Killed) else f"[bold red]SURVIVED[/] {escape(result.why)}"
+        table.add_row(str(mutant.promise or ""), mutant.name, _numbers(mutant, marks), by)
     return table
 
 

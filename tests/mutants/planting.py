@@ -12,18 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.mutants.address import ROOT, file_of, mutated
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.mutants.mutant import Mutant
 
-ROOT = Path(__file__).resolve().parents[2]
-LIBRARY = Path("src") / "idempotent_receiver"
 LONGEST_SECONDS = 120
-
-
-class Gone(Exception):
-    """A mutant's text is not in its file exactly once: the code has moved on, and the catalogue has not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,60 +37,51 @@ class Survived:
     why: str
 
 
-def mutated(mutant: Mutant, source: str) -> str:
-    """The source with the bug in it. Raises Gone."""
-    found = source.count(mutant.old)
-    if found != 1:
-        raise Gone(f"{mutant.name}: its text occurs {found} times in {mutant.file}, not once")
-    return source.replace(mutant.old, mutant.new)
-
-
 def plant(mutant: Mutant, folder: Path) -> Path:
-    """A copy of the code in `folder`, with the bug in it. Raises Gone, and SyntaxError for a bug that is no Python."""
+    """A copy of the code in `folder`, with the bug in it. Raises DoesNotApply."""
+    file = file_of(mutant)
+    text = mutated(mutant, (ROOT / file).read_text(encoding="utf-8"))
     copy = folder / "src"
     shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
-    file = copy / "idempotent_receiver" / mutant.file
-    text = mutated(mutant, file.read_text(encoding="utf-8"))
-    compile(text, mutant.file, "exec")
-    file.write_text(text, encoding="utf-8")
+    (folder / file).write_text(text, encoding="utf-8")
     return copy
 
 
-def judge(mutant: Mutant, scenarios: Sequence[str] = ()) -> Killed | Survived:
-    """Plant a bug, and run its tests until an assertion fails in one of them, and in each of the `scenarios`' tests.
-    Raises Gone.
+def run_mutant(mutant: Mutant, by_scenarios: Sequence[str] = ()) -> Killed | Survived:
+    """Plant a bug and run tests against it. It is killed if an assertion fails in one of the mutant's own tests, where
+    it has any, and in every one of `by_scenarios`. Raises DoesNotApply.
     """
     with tempfile.TemporaryDirectory(prefix="mutant-") as name:
         folder = Path(name)
         plant(mutant, folder)
-        verdicts = [_run(folder, mutant.where, wanted=1)] if mutant.where else []
-        if scenarios:
-            verdicts.append(_run(folder, scenarios, wanted=len(scenarios)))
-    survived = [verdict for verdict in verdicts if isinstance(verdict, Survived)]
-    return next(iter([*survived, *verdicts]), Survived("no test is named that should see it"))
+        results = [_run(folder, mutant.where, failures=1)] if mutant.where else []
+        if by_scenarios:
+            results.append(_run(folder, by_scenarios, failures=len(by_scenarios)))
+    survived = [result for result in results if isinstance(result, Survived)]
+    return next(iter([*survived, *results]), Survived("no test is named that should fail"))
 
 
-def _run(folder: Path, tests: Sequence[str], *, wanted: int) -> Killed | Survived:
-    """Run the tests against the copy in `folder` until so many of them have seen the bug; the first that did."""
-    verdict = folder / "verdict.json"
-    verdict.unlink(missing_ok=True)
+def _run(folder: Path, tests: Sequence[str], *, failures: int) -> Killed | Survived:
+    """Run tests against the copy in `folder` until so many of them have failed; the first that did."""
+    file = folder / "failures.json"
+    file.unlink(missing_ok=True)
     environment = os.environ | {
         "PYTHONPATH": str(folder / "src"),
-        "MUTANT_VERDICT": str(verdict),
         "MUTANT_SOURCE": str(folder),
-        "MUTANT_WITNESSES": str(wanted),
+        "MUTANT_FAILURES": str(file),
+        "MUTANT_FAILURES_WANTED": str(failures),
     }
-    quiet = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "-p", "tests.mutants.witness"]
+    quiet = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "-p", "tests.mutants.failures"]
     command = [sys.executable, "-m", "pytest", *quiet, *tests]
     try:
-        ran = subprocess.run(
+        completed = subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        return Survived(f"no verdict within {LONGEST_SECONDS} seconds")
-    seen = json.loads(verdict.read_text(encoding="utf-8")) if verdict.exists() else {}
-    if len(seen) == wanted:
-        return Killed(**next(iter(seen.values())))
-    unseen = [test for test in tests if test not in seen] if wanted > 1 or seen else []
-    last = (ran.stdout + ran.stderr).strip().splitlines()[-1:]
-    return Survived(f"{' '.join([*unseen, 'pytest'])} ended with {ran.returncode}: {''.join(last)}")
+        return Survived(f"the tests did not end within {LONGEST_SECONDS} seconds")
+    failed = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    if len(failed) == failures:
+        return Killed(**next(iter(failed.values())))
+    passed = [test for test in tests if test not in failed] if failures > 1 or failed else []
+    last = (completed.stdout + completed.stderr).strip().splitlines()[-1:]
+    return Survived(f"{' '.join([*passed, 'pytest'])} ended with {completed.returncode}: {''.join(last)}")

@@ -1,0 +1,37 @@
+"""The planted bugs, by the package that they are planted in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.mutants.catalogue import (
+    batch,
+    dynamodb,
+    event_loop,
+    exchange,
+    handler,
+    http,
+    operations,
+    protocol,
+    single_call,
+    sqs,
+    top_level,
+    workflow,
+)
+
+_FILES = (
+    protocol,
+    exchange,
+    handler,
+    single_call,
+    batch,
+    event_loop,
+    sqs,
+    http,
+    top_level,
+    workflow,
+    dynamodb,
+    operations,
+)
+
+MUTANTS = [replace(mutant, name=name) for file in _FILES for name, mutant in file.MUTANTS.items()]

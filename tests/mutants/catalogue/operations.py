@@ -1,0 +1,45 @@
+"""Bugs on the operator's side."""
+
+from __future__ import annotations
+
+from tests.mutants.change import always, argument, drop, instead_of, leave_out, never, replace
+from tests.mutants.mutant import Mutant, unit
+
+REDRIVE = unit("redrive")
+TRIAGE = unit("triage")
+
+MUTANTS = {
+    "a table in two regions is as good as one": Mutant(
+        "operations.doctor.checks:global_table", never("'MultiRegionConsistency'"), promise=2, where=()
+    ),
+    "a dead letter is deleted although SQS refused its copy": Mutant(
+        "operations.dead_letters.mover:Mover._send",
+        replace("[$HELD[$PLACE] for $EACH in $ANSWER.get('Successful', $NONE)]", "list($HELD)"),
+        promise=1,
+        where=REDRIVE,
+    ),
+    "a refused deletion is counted as deleted once a neighbour's succeeds": Mutant(
+        "operations.dead_letters.queue:DeadLetterQueue.delete",
+        instead_of("$FAILED |= $REFUSED", "$FAILED = $REFUSED"),
+        promise=1,
+        where=REDRIVE,
+    ),
+    "what was looked at stays hidden": Mutant(
+        "operations.dead_letters.session:Session.__exit__", drop("self.queue.release"), where=REDRIVE
+    ),
+    "the second return within five minutes is swallowed": Mutant(
+        "operations.dead_letters.dead_letter:DeadLetter.copy", replace("self.id", "self.key"), promise=1, where=REDRIVE
+    ),
+    "a dead letter comes back under a new key": Mutant(
+        "operations.dead_letters.dead_letter:DeadLetter.returning", argument("key", "self.id"), promise=3, where=REDRIVE
+    ),
+    "an age is counted from the last send": Mutant(
+        "operations.dead_letters.dead_letter:_since_ms", always("stamp is None"), promise=3, where=TRIAGE
+    ),
+    "a dead letter is dropped as done though nobody knows whose it was": Mutant(
+        "operations.dead_letters.triage:_completed", leave_out("dead_letter.source is None"), promise=1, where=TRIAGE
+    ),
+    "a dead letter of another queue is brought here": Mutant(
+        "operations.dead_letters.triage:_verdict", never(".queue_arn"), promise=1, where=TRIAGE
+    ),
+}

@@ -108,7 +108,7 @@ MUTANTS = {
         "protocol.record:Change.expected", replace("{'id': None}", "{}"), promise=3, where=()
     ),
     "a record expires before its lease": Mutant(
-        "protocol.transitions:_expiration", drop("max"), promise=2, where=RECORD + unit("function")
+        "protocol.transitions:_expiration", replace("max($A, $B)", "$A"), promise=2, where=RECORD + unit("function")
     ),
     "an expiration in milliseconds where seconds are meant": Mutant(
         "protocol.transitions:_expiration", replace("-(-$MS // 1000)", "$MS"), promise=3

@@ -106,7 +106,7 @@ def rows(costs: Mapping[str, Any]) -> Iterator[str]:
     """Costs and needs as two tables in Markdown."""
     yield f"Dollars a million messages, us-east-1, prices of {costs['priced']}, {costs['memory_mb']:,} MB:"
     yield ""
-    yield "| batch | | Lambda | DynamoDB | together |"
+    yield "| batch | | Lambda | DynamoDB | total |"
     yield "|---|---|---:|---:|---:|"
     for one in costs["dollars_a_million"]:
         compute = one["lambda_time"] + one["lambda_invocations"]
@@ -114,7 +114,7 @@ def rows(costs: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield "What a day's fresh messages need, spread evenly, in batches of 100 with instant handlers:"
     yield ""
-    yield "| a day | | invocations at once | minutes to get there | pollers | write units/s | partitions | limit |"
+    yield "| a day | | invocations at once | minutes to scale up | pollers | write units/s | partitions | limit |"
     yield "|---|---|---:|---:|---:|---:|---:|---|"
     for need in costs["needs"]:
         numbers = (

@@ -32,7 +32,7 @@ def _measured(results: Mapping[str, Any]) -> Iterator[str]:
     versions = ", ".join(f"{name} {host[name]}" for name in ("aws-lambda-powertools", "idemkit", "botocore"))
     yield (
         f"Measured {results['measured']} on {host['cpus']} CPUs at load {host['load_average'][0]:.1f}, Python"
-        f" {host['python']}, {versions}, round trips of 5 ms. Medians, with the least and the most:"
+        f" {host['python']}, {versions}, round trips of 5 ms. Medians, with minimum and maximum:"
     )
     yield ""
     yield "| batch | | milliseconds | CPU ms a message | requests | write units | read units |"
@@ -46,9 +46,9 @@ def _measured(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _accepted(results: Mapping[str, Any]) -> Iterator[str]:
-    yield "What is promised, and what this run showed:"
+    yield "The targets, and what this run measured:"
     yield ""
-    yield "| what | wanted | measured | |"
+    yield "| what | target | measured | |"
     yield "|---|---|---|---|"
     for line in results["acceptance"]:
         yield f"| {line['what']} | {line['wanted']} | {line['measured']} | {'met' if line['met'] else '**not met**'} |"

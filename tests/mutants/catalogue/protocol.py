@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.change import argument, becomes, drop, leave_out, never, replace, returns
+from tests.mutants.change import argument, becomes, leave_out, never, replace, returns
 from tests.mutants.mutant import Mutant, simulated, unit
 
 RECORD = unit("protocol/transitions")

@@ -17,7 +17,7 @@ with no room for our stamp                                                   NO_
 any other                                                                    MOVE
 ============================================================================ =============================
 
-What a claim would meet is for `record.decide` to say, as for the consumer itself.
+What a claim would meet is for `transitions.decide` to say, as for the consumer itself.
 """
 
 from dataclasses import dataclass

@@ -23,7 +23,7 @@ CONTRACTS: list[dict[str, Any]] = [
 ]
 
 
-TYPES_ALONE = {"idempotent_receiver.batch.steps -> idempotent_receiver.batch.receiver"}
+TYPES_ALONE = {"idempotent_receiver.batch.actions -> idempotent_receiver.batch.receiver"}
 """The imports that may run upwards, since they are for annotations: nothing is imported when the program runs."""
 
 

@@ -12,7 +12,7 @@ from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL
 from idempotent_receiver.protocol.transitions import Peek
 
 MOST_CLAIMED_AHEAD = 8 * WRITES_A_CALL
-"""How many claims may be held or under way without having started: what a deadline gives back, in eight requests."""
+"""How many claims may be held or under way without having started: a deadline releases so many, in eight requests."""
 
 MOST_PEEKED = 8 * READS_A_CALL
 """How many items may be read at once: each request takes a thread and a connection."""
@@ -36,7 +36,7 @@ class Claims:
         """For how many items answers are on their way."""
         return self._peeking + self._claiming
 
-    def want(self, item: Item) -> None:
+    def line_up(self, item: Item) -> None:
         """Line an item up, in the batch's order, to be read or claimed as soon as it may be."""
         line = self.unread if isinstance(item.assumed, Unread) else self.unclaimed
         heappush(line, (item.index, item))
@@ -48,13 +48,14 @@ class Claims:
             operations = [Operation(Peek(item.claim), Unread(), item) for item in chunk]
             self._exchange(operations, self._peeked, CLAIM_RETRIES)
 
-    def claim(self, held: int) -> None:
-        """Claim what is next, in the batch's order, unless too much is `held` or asked for. What has been received
-        most goes first, so nothing is claimed while peeks are out. Whoever waits for another item waits for an earlier
-        one, so what is held never keeps what it waits for from being claimed.
+    def claim(self, ahead: int) -> None:
+        """Claim what is next, in the batch's order, unless too much is claimed `ahead` or asked for.
+
+        Nothing is claimed while peeks are out: on a standard queue what has been received most goes first. An item
+        waits for earlier ones only, so what is claimed ahead never keeps what it waits for from being claimed.
         """
         while self.unclaimed and not self.unread and self._peeking == 0:
-            if MOST_CLAIMED_AHEAD - held - self._claiming < min(WRITES_A_CALL, len(self.unclaimed)):
+            if MOST_CLAIMED_AHEAD - ahead - self._claiming < min(WRITES_A_CALL, len(self.unclaimed)):
                 return
             if chunk := _take(self.unclaimed, WRITES_A_CALL):
                 self.claim_now(chunk)
@@ -93,6 +94,7 @@ def _take(line: list[tuple[int, Item]], most: int) -> list[Item]:
     while line and len(taken) < most:
         _, item = heappop(line)
         if item.stage is Stage.WAITING:
+            # The one event that asks for no action, so it need not happen by way of `Progress`.
             item.stage, _ = TABLE[item.stage, Event.ASKS]
             taken.append(item)
     return taken

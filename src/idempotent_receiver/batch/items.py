@@ -1,7 +1,7 @@
 """One message's way through a batch, as a table: what may happen at each stage, what stage follows, and what is done.
 
-Whatever is not in the table cannot happen, and is refused. What is done is in `steps.py`; this decides nothing else and
-knows neither a store nor a thread.
+Whatever is not in the table cannot happen, and is refused. What is done is in `actions.py`; this decides nothing else
+and knows neither a store nor a thread.
 """
 
 from collections import deque
@@ -39,12 +39,12 @@ class Stage(StrEnum):
     KEYLESS = auto()  # nothing can be claimed for it: it waits for its turn to fail
     ASKED = auto()  # the store is being asked
     HELD = auto()  # claimed, and kept until its turn in its group
-    READY = auto()  # its handler may start, runs, or has run
+    READY = auto()  # its handler may start, runs, or has run: only `Runs` knows which
     STORING = auto()  # its large result is on its way to where such results go
     COMPLETING = auto()  # its completion is being recorded, with its transaction if it has one
     FAILING = auto()  # its failure is being recorded
     RELEASING = auto()  # its claim is being released
-    SENDING = auto()  # its dead letter is on its way
+    SENDING = auto()  # its dead letter is on its way, or turns out to have nowhere to go
     ENDED = auto()  # it has its outcome
 
 
@@ -72,13 +72,13 @@ class Event(StrEnum):
 
 
 class Do(StrEnum):
-    """What is done about it: a method of `steps.Steps` each."""
+    """What is done about it: `Actions` has these, and `Progress` the end. Without an action there is nothing to do."""
 
     NOTHING = auto()
     ASK = auto()
-    CLAIM = auto()
+    LINE_UP = auto()
     AWAIT_TURN = auto()
-    RUN = auto()
+    MAKE_READY = auto()
     STORE = auto()
     COMPLETE = auto()
     FAIL = auto()
@@ -95,38 +95,45 @@ class Step(NamedTuple):
 
 
 class Table(dict[tuple[Stage, Event], Step]):
-    """What follows what. A pair that is not in it is refused: it would be a defect of ours."""
+    """What follows what. A pair that is not in it is refused: it would be a defect here."""
 
     def __missing__(self, pair: tuple[Stage, Event]) -> Step:
         raise AssertionError(f"{pair[1]} cannot happen to an item that is {pair[0]}")
 
 
+_UNANSWERED = (Stage.ASKED, Stage.STORING, Stage.COMPLETING, Stage.FAILING, Stage.RELEASING, Stage.SENDING)
+"""All that an item can be when the time is over: what had not started was stopped before, and no handler runs."""
+
 _ROWS: dict[tuple[Stage, Event], Step] = {
+    # An item begins here, with a key or without one.
     (Stage.WAITING, Event.ASKS): Step(Stage.ASKED, Do.NOTHING),
     (Stage.WAITING, Event.DIFFERS): Step(Stage.ASKED, Do.ASK),
-    (Stage.WAITING, Event.SHARES): Step(Stage.ENDED, Do.END),
-    (Stage.WAITING, Event.STOPPED): Step(Stage.ENDED, Do.END),
+    (Stage.WAITING, Event.SHARES): Step(Stage.ENDED, Do.END),  # as the first of its key, but Duplicate for Completed
+    (Stage.WAITING, Event.STOPPED): Step(Stage.ENDED, Do.END),  # NotStarted
     (Stage.KEYLESS, Event.TURN): Step(Stage.SENDING, Do.SEND),
-    (Stage.KEYLESS, Event.STOPPED): Step(Stage.ENDED, Do.END),
-    (Stage.ASKED, Event.FREE): Step(Stage.WAITING, Do.CLAIM),
+    (Stage.KEYLESS, Event.STOPPED): Step(Stage.ENDED, Do.END),  # NotStarted
+    # The store answers a peek or a claim.
+    (Stage.ASKED, Event.FREE): Step(Stage.WAITING, Do.LINE_UP),
     (Stage.ASKED, Event.CLAIMED): Step(Stage.HELD, Do.AWAIT_TURN),
     (Stage.ASKED, Event.CLAIMED_LATE): Step(Stage.RELEASING, Do.RELEASE),
-    (Stage.ASKED, Event.ANSWERED): Step(Stage.ENDED, Do.END),
+    (Stage.ASKED, Event.ANSWERED): Step(Stage.ENDED, Do.END),  # Duplicate, HeldElsewhere, Unreadable, ClaimFailed
     (Stage.ASKED, Event.FAILED_FOR_GOOD): Step(Stage.SENDING, Do.SEND),
-    (Stage.HELD, Event.TURN): Step(Stage.READY, Do.RUN),
+    # It is claimed, and has its turn.
+    (Stage.HELD, Event.TURN): Step(Stage.READY, Do.MAKE_READY),
     (Stage.HELD, Event.STOPPED): Step(Stage.RELEASING, Do.RELEASE),
     (Stage.READY, Event.STOPPED): Step(Stage.RELEASING, Do.RELEASE),
     (Stage.READY, Event.RETURNED): Step(Stage.COMPLETING, Do.COMPLETE),
     (Stage.READY, Event.RETURNED_LARGE): Step(Stage.STORING, Do.STORE),
     (Stage.READY, Event.RAISED): Step(Stage.FAILING, Do.FAIL),
     (Stage.STORING, Event.STORED): Step(Stage.COMPLETING, Do.COMPLETE),
-    (Stage.COMPLETING, Event.SETTLED): Step(Stage.ENDED, Do.END),
+    # The store answers a settlement: Duplicate or ClaimLost, wherever another worker has taken the key over.
+    (Stage.COMPLETING, Event.SETTLED): Step(Stage.ENDED, Do.END),  # Completed, SettleFailed
     (Stage.COMPLETING, Event.NOT_COMMITTED): Step(Stage.FAILING, Do.FAIL),
-    (Stage.FAILING, Event.SETTLED): Step(Stage.ENDED, Do.END),
+    (Stage.FAILING, Event.SETTLED): Step(Stage.ENDED, Do.END),  # Failed
     (Stage.FAILING, Event.FAILED_FOR_GOOD): Step(Stage.SENDING, Do.SEND),
-    (Stage.RELEASING, Event.SETTLED): Step(Stage.ENDED, Do.END),
-    (Stage.SENDING, Event.SENT): Step(Stage.ENDED, Do.END),
-    **{(stage, Event.TIME_OVER): Step(Stage.ENDED, Do.END) for stage in Stage if stage is not Stage.ENDED},
+    (Stage.RELEASING, Event.SETTLED): Step(Stage.ENDED, Do.END),  # NotStarted
+    (Stage.SENDING, Event.SENT): Step(Stage.ENDED, Do.END),  # DeadLettered, Failed
+    **{(stage, Event.TIME_OVER): Step(Stage.ENDED, Do.END) for stage in _UNANSWERED},
 }
 
 TABLE = Table(_ROWS)
@@ -137,6 +144,8 @@ TABLE = Table(_ROWS)
 class Item:
     """One work on its way, with a `claim` unless it is keyless, `claimed` once it was, a `failure` once it has failed.
 
+    `assumed` is what the table is taken to hold before it is asked: None for nothing, so that a first delivery is
+    inserted at once; Unread for what is not known, to be read first; or the record that a peek saw.
     `followers` have the same key and wait for this one's end; `outcomes` are those of earlier works of its key, by
     their payloads' fingerprints. `data` and `actions` are what its handler returned and wants committed; `recorded`
     says that the record tells of its failure.

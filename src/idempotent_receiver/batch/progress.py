@@ -1,8 +1,7 @@
-"""How far a batch's items are, and who waits for whom: in a group each for the one before it, of one key all for the
-first.
+"""How far a batch's items are, and which of them wait for which.
 
-Each event is taken in, the table in `items.py` is asked, and those are told that waited. Everybody waits only for
-earlier items of the batch, so nobody waits in a circle.
+Each event is taken in, the table in `items.py` is asked, and those that waited go on. Items of a group each wait for
+the one before; items of one key all wait for the first. So everybody waits for earlier items, and nobody in a circle.
 """
 
 from collections import deque
@@ -23,7 +22,7 @@ from idempotent_receiver.handler.outcome import (
     SettleFailed,
 )
 
-NOT_STARTED = (Stage.WAITING, Stage.KEYLESS, Stage.HELD)
+LETS_GO = (Stage.WAITING, Stage.KEYLESS, Stage.HELD)
 """The stages in which an item that has to stop may be let go."""
 
 OVER = "the store had not answered when the time was over"
@@ -117,7 +116,7 @@ class Order:
 
 
 class Progress:
-    """How far a batch's items are. `actions` are what the table may ask for, most of them added by `steps.Steps`."""
+    """How far a batch's items are. `actions` are what the table may ask for, most of them added by `Actions`."""
 
     def __init__(self, order: Order) -> None:
         self.order = order
@@ -147,7 +146,7 @@ class Progress:
         """Let go of what has not started, and of whatever comes."""
         self.stopped = True
         for item in self.order.items:
-            if item.stage in NOT_STARTED:
+            if item.stage in LETS_GO:
                 self.happens(item, Event.STOPPED, NotStarted())
 
     def pass_on(self) -> None:
@@ -158,8 +157,8 @@ class Progress:
                 continue  # nobody waited, as is usual
             for item, event, outcome in self.order.consequences(ended):
                 if event is Event.TURN and item.stage not in (Stage.KEYLESS, Stage.HELD):
-                    continue  # it asks when its claim is there
-                if event is Event.STOPPED and item.stage not in NOT_STARTED:
+                    continue  # it takes its turn when it is claimed
+                if event is Event.STOPPED and item.stage not in LETS_GO:
                     continue  # the answer that it waits for finds its group blocked
                 if event is Event.DIFFERS and self.stopped:
                     self.happens(item, Event.STOPPED, NotStarted())
@@ -179,12 +178,16 @@ class Progress:
 
 
 def _over(item: Item) -> Outcome:
-    """How it ends for an item that is under way when the time is over."""
-    if item.stage in (Stage.KEYLESS, Stage.FAILING, Stage.SENDING):
-        return Failed(item.failure, recorded=False)
-    if item.stage in (Stage.STORING, Stage.COMPLETING, Stage.RELEASING):
-        return SettleFailed(OVER)
-    return ClaimFailed(OVER)
+    """How it ends for an item that is under way when the time is over: as if the store had not answered."""
+    match item.stage:
+        case Stage.FAILING | Stage.SENDING:
+            return Failed(item.failure, recorded=False)
+        case Stage.STORING | Stage.COMPLETING:
+            return SettleFailed(OVER)
+        case Stage.RELEASING:
+            return NotStarted()
+        case _:
+            return ClaimFailed(OVER)
 
 
 def _mirrored(outcome: Outcome) -> Outcome:

@@ -5,17 +5,18 @@ that it is given and takes in their results, so that all state belongs to one th
 sake, and it answers before the deadline, unless a handler still runs: that one is left to Lambda's time-out, which
 kills the process, because nothing may outlive its invocation.
 
-What may happen to a message, and what follows, is the table in `items.py`; what is then done is in `steps.py`.
+What may happen to a message, and what follows, is the table in `items.py`; what is then done is in `actions.py`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from idempotent_receiver.batch.actions import Actions, Answers
+from idempotent_receiver.batch.dead_letters import SendDeadLetter
 from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.batch.items import Work
 from idempotent_receiver.batch.progress import Order, Progress
-from idempotent_receiver.batch.steps import Answers, SendDeadLetter, Steps
-from idempotent_receiver.clock import Deadline, Moment
+from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler.outcome import Outcome
 from idempotent_receiver.handler.results import Results
 from idempotent_receiver.protocol.store import RecordStore
@@ -47,7 +48,7 @@ class Receiver:
         try:
             batch.run()
         except (KeyboardInterrupt, SystemExit):
-            # The process was told to end: record what has finished, give back what has not started.
+            # The process is to end: record what has finished, release what has not started.
             batch.abandon()
             raise
         return batch.processed()
@@ -56,13 +57,18 @@ class Receiver:
 @dataclass(frozen=True, slots=True)
 class Processed:
     """What became of a batch: an outcome for each work, in their order, and how many claims were made, how many of
-    them over a worker that had never settled, and how many given back unused.
+    them over a worker that had never settled, and how many were released unused.
     """
 
     outcomes: Sequence[Outcome]
     claimed: int
     taken_over: int
     released: int
+
+
+LAST_DEAD_LETTER = 1 / 2
+ANSWER = 1 / 4
+"""How much of the stop margin is left when no more dead letters are sent, and when the answer must leave."""
 
 
 class Batch:
@@ -74,39 +80,37 @@ class Batch:
         self._deadline = deadline
         self._progress = Progress(Order(works))
         self._answers = Answers(self._progress, receiver, deadline)
-        self._steps = Steps(receiver, self._progress, self._answers, deadline)
+        self._actions = Actions(receiver, self._progress, self._answers, deadline)
         self._cancelled = False
-        self._flush_in_seconds: float | None = None
 
     def run(self) -> None:
-        """Take turns until everything has its outcome, or until the time to answer has come."""
-        self._steps.line_up()
-        while self._turn(moment := self._deadline.moment()):
-            if self._steps.runs.running == 0 and moment.left_seconds <= self._margin_seconds / 4:
-                break
-            self._executor.step(self._timeout_seconds(moment))
+        """Go on until everything has its outcome, or until the time to answer has come and no handler runs."""
+        self._actions.line_up()
+        while self._step() and (self._actions.runs.running > 0 or not self._late(ANSWER)):
+            self._executor.step(self._timeout_seconds())
 
     def abandon(self) -> None:
         """Settle what has finished, release what has not started, and wait for no handler."""
-        self._steps.stop()
-        while self._turn(moment := self._deadline.moment()):
-            others = self._progress.unresolved - self._steps.runs.running
-            if others <= 0 or moment.left_seconds <= self._margin_seconds / 4:
-                break
-            self._executor.step(self._timeout_seconds(moment))
+        self._actions.stop()
+        while self._step() and self._progress.unresolved > self._actions.runs.running and not self._late(ANSWER):
+            self._executor.step(self._timeout_seconds())
 
     def processed(self) -> Processed:
         """Every work's outcome, and the counts that outcomes do not tell."""
         answers = self._answers
         return Processed(self._progress.outcomes(), answers.claims, answers.taken_over, answers.releases)
 
-    def _turn(self, moment: Moment) -> bool:
-        """Peek, claim, run, settle: start whatever can start. False once nothing is left to wait for."""
-        progress, steps = self._progress, self._steps
-        claims, runs, settlements = steps.claims, steps.runs, steps.settlements
+    def _step(self) -> bool:
+        """Stop what is late, pass on what has ended, then peek, claim, run, settle and send: whatever can start.
+
+        Returns False once nothing is left to wait for.
+        """
+        progress, actions = self._progress, self._actions
+        claims, runs, settlements = actions.claims, actions.runs, actions.settlements
+        self._moment = moment = self._deadline.moment()
         if progress.stopped or moment.left_to_start_seconds <= runs.needed_seconds:
-            steps.stop()
-        if not self._cancelled and moment.left_seconds <= self._margin_seconds:
+            actions.stop()  # each time: a coroutine that came too late is handed back
+        if not self._cancelled and self._late(1):
             self._cancelled = True
             self._executor.cancel_async()
         if progress.ended:
@@ -115,21 +119,25 @@ class Batch:
             if claims.unread:
                 claims.peek()
             if claims.unclaimed:
-                claims.claim(progress.held + len(runs.ready))
+                claims.claim(ahead=progress.held + len(runs.ready))
             if runs.ready:
                 runs.start(moment)
-        self._flush_in_seconds = None
         if settlements.waiting:
             may_grow = runs.running > 0 or claims.asking > 0 or len(runs.ready) > 0
-            self._flush_in_seconds = settlements.flush(moment.elapsed_seconds, hurry=not may_grow)
-        if steps.dead_letters is not None:
-            steps.dead_letters.send(late=moment.left_seconds <= self._margin_seconds / 2)
+            settlements.flush(moment.elapsed_seconds, hurry=not may_grow)
+        if actions.dead_letters is not None:
+            actions.dead_letters.send(late=self._late(LAST_DEAD_LETTER))
         return progress.unresolved > 0
 
-    def _timeout_seconds(self, moment: Moment) -> float | None:
+    def _late(self, margins: float) -> bool:
+        """Whether no more was left at this step than so many stop margins."""
+        return self._moment.left_seconds <= margins * self._margin_seconds
+
+    def _timeout_seconds(self) -> float | None:
         """Until when there is nothing to do but wait for a job."""
-        left, margin = moment.left_seconds, self._margin_seconds
-        times = [left - self._steps.runs.needed_seconds, left - margin, left - margin / 4]
+        moment, margin = self._moment, self._margin_seconds
+        left = moment.left_seconds
+        times = [left - self._actions.runs.needed_seconds, left - margin, left - ANSWER * margin]
         ahead = [time for time in times if time > 0]
-        due = self._flush_in_seconds
+        due = self._actions.settlements.due_in_seconds(moment.elapsed_seconds)
         return min(ahead if due is None else [*ahead, due], default=None)

@@ -24,7 +24,8 @@ class Runs:
     """The items whose turn has come. `on_handled` is called, on the caller's thread, with how each was handled.
 
     Worker loops share three things with their caller: `ready` (whoever takes an item out of it has it), the places of
-    the runs whose transactions are under way, and the longest run so far. Two that end at once may lose the longer.
+    the runs whose transactions are under way, and the longest run so far. Two loops may overwrite each other's longest
+    run; then the shorter one counts until the next run ends.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Runs:
             if self._asynchronous:
                 self._start_coroutine(self.ready.popleft(), moment)
             else:
-                # One that finds everything taken ends at once.
+                # A loop that finds everything taken ends at once.
                 self._executor.start(self._work, self._work_ended)
 
     def committed(self, item: Item) -> None:

@@ -19,7 +19,7 @@ class Waiting(NamedTuple):
 
 
 class Settlements:
-    """The settlements that wait for a flush: at 25, 2 ms after the oldest, or when told to hurry."""
+    """The settlements that wait for a flush: at 25, 2 ms after the oldest, or in a hurry."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -30,11 +30,8 @@ class Settlements:
         """Let a settlement wait."""
         self.waiting.append(Waiting(settlement, on_answer))
 
-    def flush(self, elapsed_seconds: float, *, hurry: bool) -> float | None:
-        """Send the requests whose time has come; everything in a `hurry`: nothing that could join is under way.
-
-        Returns how many seconds after `elapsed_seconds` the next flush must leave; None while nothing waits.
-        """
+    def flush(self, elapsed_seconds: float, *, hurry: bool) -> None:
+        """Send the requests whose time has come; everything in a `hurry`: nothing that could join is under way."""
         oldest = elapsed_seconds if self._oldest_seconds is None else self._oldest_seconds
         overdue = elapsed_seconds - oldest >= LONGEST_WAIT_SECONDS
         while self.waiting and (hurry or overdue or len(self.waiting) >= WRITES_A_CALL):
@@ -43,7 +40,11 @@ class Settlements:
             self._exchange(operations, _answered, SETTLE_RETRIES)
             oldest = elapsed_seconds
         self._oldest_seconds = oldest if self.waiting else None
-        return oldest + LONGEST_WAIT_SECONDS - elapsed_seconds if self.waiting else None
+
+    def due_in_seconds(self, elapsed_seconds: float) -> float | None:
+        """How long after `elapsed_seconds`, when the last flush was, the next must leave; None while nothing waits."""
+        oldest = self._oldest_seconds
+        return None if oldest is None else oldest + LONGEST_WAIT_SECONDS - elapsed_seconds
 
 
 def _answered(operations: Operations) -> None:

@@ -21,7 +21,7 @@ STORE = simulated("store")
 MUTANTS = {
     # What a store's answer means.
     "acknowledged before it is recorded": Mutant(
-        "batch.steps:Steps._complete",
+        "batch.actions:Actions._complete",
         instead_of(
             "self.settlements.add($SETTLEMENT, partial(self._answers.completed, $ITEM))",
             "self.settlements.add($SETTLEMENT, lambda answer: None);"
@@ -30,7 +30,7 @@ MUTANTS = {
         promise=1,
     ),
     "acknowledged although it could not be recorded": Mutant(
-        "batch.steps:Answers.completed",
+        "batch.actions:Answers.completed",
         replace(
             "endings.of_completion($ANSWER, ...)",
             "endings.Completed(item.claimed.record) if isinstance($ANSWER, Unavailable) else $0",
@@ -44,25 +44,25 @@ MUTANTS = {
         where=PROMISES + STORE,
     ),
     "a commit that raised is taken for done": Mutant(
-        "batch.steps:Answers.committed",
+        "batch.actions:Answers.committed",
         before("endings.uncommitted", answer_is_success("Unavailable")),
         promise=1,
         where=STORE,
     ),
     "a failed condition is a success": Mutant(
-        "batch.steps:Answers.committed",
+        "batch.actions:Answers.committed",
         before("endings.uncommitted", answer_is_success("ActionFailed")),
         promise=5,
         where=ENDINGS,
     ),
     "a failure that is recorded is acknowledged": Mutant(
-        "batch.steps:Answers.failed",
+        "batch.actions:Answers.failed",
         before("isinstance(answer, Settled)", answer_is_success("Settled")),
         promise=1,
         where=(),
     ),
     "behind a failure what is done comes again": Mutant(
-        "batch.steps:Answers.claimed",
+        "batch.actions:Answers.claimed",
         replace(
             "endings.of_message(endings.of_claim($ANSWER))",
             "$0 if self._progress.may_start(item) or not isinstance($ANSWER, transitions.AlreadyCompleted)"
@@ -72,10 +72,10 @@ MUTANTS = {
     ),
     # What is done.
     "the handler's own writes are forgotten": Mutant(
-        "batch.steps:Steps._complete", always("not $ITEM.actions"), promise=5
+        "batch.actions:Actions._complete", always("not $ITEM.actions"), promise=5
     ),
     "what never started keeps its claim": Mutant(
-        "batch.steps:Steps._fail",
+        "batch.actions:Actions._fail",
         before(
             "transitions.fail",
             "if not item.failure.started:"
@@ -84,9 +84,9 @@ MUTANTS = {
         promise=6,
         where=(),
     ),
-    "a dead letter is acknowledged unconfirmed": Mutant("batch.steps:Answers.sent", always("confirmed"), promise=1),
+    "a dead letter is acknowledged unconfirmed": Mutant("batch.actions:Answers.sent", always("confirmed"), promise=1),
     "what fails for good is acknowledged although nothing was sent": Mutant(
-        "batch.steps:Steps._send",
+        "batch.actions:Actions._send",
         replace("self._answers.sent($ITEM, False)", "self._answers.sent($ITEM, $ITEM.failure.permanent)"),
         promise=1,
     ),
@@ -114,14 +114,14 @@ MUTANTS = {
     ),
     # Time.
     "a wall clock that steps forward drops what has run": Mutant(
-        "batch.receiver:Batch.run",
+        "batch.receiver:Batch._late",
         replace("$NOW.left_seconds", "$NOW.left_to_start_seconds"),
         promise=1,
         where=DEADLINE,
     ),
-    "a coroutine that hangs is not cancelled": Mutant("batch.receiver:Batch._turn", drop(".cancel_async"), where=()),
+    "a coroutine that hangs is not cancelled": Mutant("batch.receiver:Batch._step", drop(".cancel_async"), where=()),
     "an answer leaves beside a handler that runs": Mutant(
-        "batch.receiver:Batch.run", leave_out(".running == 0"), promise=2, where=()
+        "batch.receiver:Batch.run", leave_out(".running > 0"), promise=2, where=()
     ),
     "an interrupt leaves everything as it is": Mutant(
         "batch.receiver:Receiver.process", drop(".abandon"), promise=6, where=()
@@ -143,7 +143,7 @@ MUTANTS = {
         "batch.claims:MOST_CLAIMED_AHEAD", becomes("1000 * WRITES_A_CALL"), where=AHEAD
     ),
     "nothing is claimed while what is held waits for it": Mutant(
-        "batch.steps:Steps._ask",
+        "batch.actions:Actions._ask",
         replace("self.claims.claim_now([$ITEM])", "self.claims.want($ITEM)"),
         where=KEYS + AHEAD,
     ),

@@ -46,9 +46,10 @@ def test_every_stage_is_reached_and_left_towards_an_end() -> None:
     assert ending == set(Stage)
 
 
-def test_time_over_ends_whatever_has_not_ended() -> None:
-    """The answer leaves before the deadline, whatever is under way."""
-    assert {stage for stage in Stage if (stage, Event.TIME_OVER) in TABLE} == set(Stage) - {Stage.ENDED}
+def test_time_over_ends_what_waits_for_an_answer() -> None:
+    """The answer leaves before the deadline. What had not started was stopped before, and no handler runs then."""
+    over = {stage for stage in Stage if (stage, Event.TIME_OVER) in TABLE}
+    assert over == set(Stage) - {Stage.WAITING, Stage.KEYLESS, Stage.HELD, Stage.READY, Stage.ENDED}
 
 
 def test_every_event_and_every_action_has_its_place() -> None:

@@ -1,22 +1,20 @@
-"""What is done at each step of the table in `items.py`, and which event its answer is.
+"""What is done when the table in `items.py` asks for it, and which event each answer is.
 
-An action starts something on the executor; the answer becomes an event, by way of `handler/endings.py` where it ends
-the item. All of this runs on the thread that receives the batch.
+Round and round: an event happens, the table names an action, the action starts something on the executor, its answer
+becomes the next event, by way of `handler/endings.py` where it ends the item. It all runs on the receiving thread.
 """
 
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from idempotent_receiver.batch.claims import Claims
-from idempotent_receiver.batch.executor import Executor
+from idempotent_receiver.batch.dead_letters import DeadLetters
 from idempotent_receiver.batch.items import Do, Event, Item, Stage
 from idempotent_receiver.batch.progress import Progress
 from idempotent_receiver.batch.runs import Runs
 from idempotent_receiver.batch.settlements import Settlements
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler import endings
 from idempotent_receiver.handler.attempt import Handled, Returned
 from idempotent_receiver.handler.outcome import DeadLettered, Failed, NotStarted
@@ -28,12 +26,6 @@ from idempotent_receiver.protocol.transitions import Claimable, Claimed, OtherPa
 
 if TYPE_CHECKING:
     from idempotent_receiver.batch.receiver import Receiver
-
-SendDeadLetter = Callable[[int, Failure], bool]
-"""Sends a dead letter for the work of an index, and says whether it is confirmed."""
-
-MOST_SENDING = 16
-"""How many dead letters may be on their way at once: each takes a thread and a connection."""
 
 
 class Answers:
@@ -110,42 +102,13 @@ class Answers:
         ending = endings.of_release(answer, item.claim, self._deadline)
         self._happens(item, Event.SETTLED, endings.of_message(ending))
 
-    def sent(self, item: Item, confirmed: bool) -> None:  # what the job returned
+    def sent(self, item: Item, confirmed: bool) -> None:  # positional: the executor passes what the job returned
         """A dead letter is confirmed, or will not be."""
         failed = Failed(item.failure, recorded=item.recorded)
         self._happens(item, Event.SENT, DeadLettered(item.failure) if confirmed else failed)
 
 
-class DeadLetters:
-    """The dead letters that wait to be sent: a few at once, and none that could not be confirmed in time."""
-
-    def __init__(self, executor: Executor, send: SendDeadLetter, on_sent: Callable[[Item, bool], None]) -> None:
-        self._executor = executor
-        self._send = send
-        self._on_sent = on_sent
-        self._waiting: deque[tuple[Item, Failure]] = deque()
-        self._sending = 0
-
-    def add(self, item: Item, failure: Failure) -> None:
-        """Let an item's dead letter wait."""
-        self._waiting.append((item, failure))
-
-    def send(self, *, late: bool) -> None:
-        """Send what waits, unless it is too late for that."""
-        while self._waiting and self._sending < MOST_SENDING:
-            item, failure = self._waiting.popleft()
-            if late:
-                self._on_sent(item, False)
-                continue
-            self._sending += 1
-            self._executor.start(partial(self._send, item.index, failure), partial(self._sent, item))
-
-    def _sent(self, item: Item, confirmed: bool) -> None:  # what the job returned
-        self._sending -= 1
-        self._on_sent(item, confirmed)
-
-
-class Steps:
+class Actions:
     """The actions of one batch, and what they work with. A batch that sends no `dead_letters` has none."""
 
     def __init__(self, receiver: "Receiver", progress: Progress, answers: Answers, deadline: Deadline) -> None:
@@ -169,9 +132,9 @@ class Steps:
         )
         progress.actions |= {
             Do.ASK: self._ask,
-            Do.CLAIM: self.claims.want,
+            Do.LINE_UP: self.claims.line_up,
             Do.AWAIT_TURN: self._await_turn,
-            Do.RUN: self.runs.ready.append,
+            Do.MAKE_READY: self.runs.ready.append,
             Do.STORE: self._store,
             Do.COMPLETE: self._complete,
             Do.FAIL: self._fail,
@@ -186,7 +149,7 @@ class Steps:
                 self._await_turn(item)
             else:
                 item.assumed = Unread() if item.work.seen_before else None
-                self.claims.want(item)
+                self.claims.line_up(item)
 
     def stop(self) -> None:
         """Start nothing more. What coroutines have handed back without starting is let go of each time."""

@@ -1,0 +1,50 @@
+"""How far the items of a batch are: what ends when the time is over, and who goes on when another has ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from idempotent_receiver.batch.items import Do, Event, Item, Work
+from idempotent_receiver.batch.progress import Order, Progress
+from idempotent_receiver.errors import Failure
+from idempotent_receiver.handler.outcome import ClaimFailed, Failed, NotStarted, Outcome, SettleFailed
+from idempotent_receiver.protocol.transitions import Claim
+
+FAILURE = Failure(type="ValueError", at="here")
+
+
+def progress_of(*works: Work) -> tuple[Progress, list[Item]]:
+    """A batch in which every action is only noted by the stage that it leaves an item in."""
+    progress = Progress(Order(works))
+    progress.actions |= {do: lambda item: None for do in Do if do is not Do.END}
+    return progress, progress.order.items
+
+
+def work(key: str = "k") -> Work:
+    claim = Claim(id=key, fingerprint="f", owner="me", lease_until_ms=33_000)
+    return Work(key=key, claim=claim, handle=lambda attempt: None)
+
+
+@pytest.mark.parametrize(
+    ("events", "kind"),
+    [
+        ([Event.ASKS], ClaimFailed),
+        ([Event.ASKS, Event.CLAIMED, Event.STOPPED], NotStarted),
+        ([Event.ASKS, Event.CLAIMED, Event.TURN, Event.STOPPED], NotStarted),
+        ([Event.ASKS, Event.CLAIMED, Event.TURN, Event.RETURNED_LARGE], SettleFailed),
+        ([Event.ASKS, Event.CLAIMED, Event.TURN, Event.RETURNED], SettleFailed),
+        ([Event.ASKS, Event.CLAIMED, Event.TURN, Event.RAISED], Failed),
+        ([Event.ASKS, Event.FAILED_FOR_GOOD], Failed),
+    ],
+)
+def test_what_is_under_way_when_the_time_is_over_is_nobodys_success(events: list[Event], kind: type[Outcome]) -> None:
+    """It ends as if the store had not answered; what was being released has not started all the same."""
+    progress, (item,) = progress_of(work())
+    item.failure = FAILURE
+    for event in events:
+        progress.happens(item, event)
+
+    (outcome,) = progress.outcomes()
+
+    assert type(outcome) is kind
+    assert progress.unresolved == 0

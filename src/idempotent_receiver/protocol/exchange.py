@@ -86,7 +86,7 @@ class Operation(Generic[Answer]):
     answer: Answer | Unavailable | None = None
     error: str | None = None
     rounds: int = 0
-    errors: int = 0
+    error_count: int = 0
 
     def advance(self, now_ms: int, version: str) -> None:
         """Decide by what was seen: an answer, or the next change, with the version that was drawn for it."""
@@ -116,11 +116,11 @@ class Operation(Generic[Answer]):
                 # Only a commit's replace answers so, and `commit` has it among its answers.
                 self.answer = cast(Answer, written)
 
-    def count(self, max_retries: int) -> None:
+    def count_round(self, max_retries: int) -> None:
         """Count a round that has not brought the answer, up to the bound."""
         self.rounds += 1
-        self.errors += self.error is not None
-        if self.errors > max_retries or self.rounds > MOST_CONFLICTS + max_retries:
+        self.error_count += self.error is not None
+        if self.error_count > max_retries or self.rounds > MOST_CONFLICTS + max_retries:
             self.give_up()
 
     def give_up(self, why: str = "too many workers contend for this key") -> None:
@@ -130,7 +130,7 @@ class Operation(Generic[Answer]):
 
 Operations = Sequence[Operation[Any]]
 Exchange = Callable[[Operations, Callable[[Operations], None], int], None]
-"""`exchange`, elsewhere, until all have their answers: the operations, what takes the answered, and `max_retries`."""
+"""Hands operations to another thread, calls back with those that have answers, and goes on with the rest."""
 
 Replace = Callable[[Sequence[Change]], Sequence[Written | ActionFailed]]
 
@@ -148,6 +148,19 @@ def ask(
     operation = Operation(transition, assumed)
     (answer,) = run_to_completion([operation], store, deadline, max_retries=max_retries, replace=replace)
     return answer
+
+
+def commit(
+    settlement: Settlement, actions: Sequence[Action], store: TransactionalStore, deadline: Deadline
+) -> SettleAnswer | ActionFailed:
+    """Settle a claim together with a handler's own actions, or neither."""
+    (version,) = deadline.clock.versions(1)
+    transition: Transition[Settled | ClaimLost | ActionFailed] = Commit(settlement.change(deadline.now_ms, version))
+
+    def replace(changes: Sequence[Change]) -> Sequence[Written | ActionFailed]:
+        return [store.commit(change, actions) for change in changes]
+
+    return ask(transition, settlement.held, store, deadline, max_retries=SETTLE_RETRIES, replace=replace)
 
 
 def run_to_completion(
@@ -176,31 +189,31 @@ def exchange(
     max_retries: int,
     replace: Replace | None = None,
 ) -> list[Operation[Answer]]:
-    """Bring the operations on until each has its answer, or until some have while others met an error: returns those
-    others, to be brought on after their neighbours' answers have been used.
+    """Go round until each has its answer. Returns early with those that met an error if others have theirs: the answers
+    of these need not wait for a pause.
     """
     replace = store.replace if replace is None else replace
     pending = list(operations)
     while True:
-        errors = [operation.errors for operation in pending if operation.error is not None]
-        in_time = not errors or _backed_off(max(errors), deadline)
+        errors = [operation.error_count for operation in pending if operation.error is not None]
+        in_time = not errors or _paused(max(errors), deadline)
         moment = deadline.moment()
         if not in_time or (moment.left_to_start_seconds <= 0 and _claims_any(pending)):
             for operation in pending:
-                operation.give_up("the time to begin is over")
+                operation.give_up("no time was left to ask it")
             return []
         _round(pending, store, replace, deadline, moment)
         unanswered = [operation for operation in pending if operation.answer is None]
         for operation in unanswered:
-            operation.count(max_retries)
+            operation.count_round(max_retries)
         still = [operation for operation in unanswered if operation.answer is None]
         if not still or (len(still) < len(pending) and any(operation.error for operation in still)):
             return still
         pending = still
 
 
-def _backed_off(errors: int, deadline: Deadline) -> bool:
-    """After so many errors, wait: exponential backoff with full jitter. False where there is no time for that."""
+def _paused(errors: int, deadline: Deadline) -> bool:
+    """Pause after so many errors: exponential backoff with full jitter. False, at once, if no time is left for it."""
     longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(errors, 10))
     pause = longest * deadline.clock.fraction()
     if pause >= deadline.left_seconds:
@@ -266,16 +279,3 @@ def _end(operations: Operations, error: Exception) -> None:
     for operation in operations:
         operation.change = None
         operation.answer = Unavailable(f"the store raised {failure.type} at {failure.at}", retry=False)
-
-
-def commit(
-    settlement: Settlement, actions: Sequence[Action], store: TransactionalStore, deadline: Deadline
-) -> SettleAnswer | ActionFailed:
-    """Settle a claim together with a handler's own actions, or neither."""
-    (version,) = deadline.clock.versions(1)
-    transition: Transition[Settled | ClaimLost | ActionFailed] = Commit(settlement.change(deadline.now_ms, version))
-
-    def replace(changes: Sequence[Change]) -> Sequence[Written | ActionFailed]:
-        return [store.commit(change, actions) for change in changes]
-
-    return ask(transition, settlement.held, store, deadline, max_retries=SETTLE_RETRIES, replace=replace)

@@ -21,7 +21,6 @@ class Account:
     """The AWS account that the caller's environment names."""
 
     def client(self, service: Any) -> Any:
-        """Return a client of this service."""
         # A function may take its fifteen minutes to answer.
         patient = Config(read_timeout=910, retries={"mode": "standard", "total_max_attempts": 5})
         return boto3.client(service, config=patient)

@@ -33,7 +33,6 @@ class Answer:
 
     @property
     def replayed(self) -> bool:
-        """Whether it had been given before."""
         return self.headers.get("idempotency-replayed") == "true"
 
 
@@ -46,12 +45,10 @@ class Caller:
     region: str
 
     def post(self, transfer: Mapping[str, Any], key: str) -> Answer:
-        """Ask for a transfer."""
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         return self._ask("POST", "transfers", headers, json.dumps(transfer).encode())
 
     def get(self, transfer_id: str) -> Answer:
-        """Ask how far it is."""
         return self._ask("GET", f"transfers/{transfer_id}", {}, None)
 
     def _ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:

@@ -68,7 +68,6 @@ class Ministack:
         return [python, "-m", "hypercorn", "ministack.app:app", "--workers=0", "--log-level=WARNING", *binds]
 
     def environment(self, port: int) -> Mapping[str, str]:
-        """Return its settings; its functions inherit them."""
         return {
             "GATEWAY_PORT": str(port),
             "BIND_HOST": LOOPBACK,  # its default is every interface
@@ -80,7 +79,6 @@ class Ministack:
         }
 
     def ready(self, port: int) -> bool:
-        """Say whether all its services have started."""
         return _is_ministack(f"http://{LOOPBACK}:{port}")
 
 
@@ -152,7 +150,6 @@ class Cloud:
         return "" if self._server is None else self._server.log()
 
     def close(self) -> None:
-        """Close the clients; the server is ended by who started it."""
         for client in self._clients.values():
             client.close()
 

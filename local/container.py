@@ -33,14 +33,11 @@ SAMCONFIG = ROOT / "samconfig.toml"
 
 @dataclass(frozen=True)
 class Engine:
-    """A container engine that answers."""
-
     address: str
     """Where a server on this machine must listen for containers to find it at `HOST`."""
 
 
 def engine() -> Engine | None:
-    """Return the container engine, or None if there is none that answers."""
     if shutil.which("docker") is None:
         return None
     try:

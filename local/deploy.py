@@ -42,8 +42,7 @@ class DeployError(Exception):
 class Clients(Protocol):
     """Whatever hands out AWS clients: the local cloud does, or an account."""
 
-    def client(self, service: Literal["cloudformation"], /) -> CloudFormationClient:
-        """Return the client of CloudFormation."""
+    def client(self, service: Literal["cloudformation"], /) -> CloudFormationClient: ...
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,6 @@ def _source(path: Path) -> Path:
 
 
 def describe(cloud: Clients, name: str) -> Stack:
-    """Return what is known of a deployed stack."""
     (found,) = cloud.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
     resources = cloud.client("cloudformation").describe_stack_resources(StackName=name)["StackResources"]
     return Stack(

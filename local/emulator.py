@@ -44,7 +44,6 @@ class RuntimeInterfaceEmulator:
         self._timeout_seconds = timeout_seconds
 
     def command(self, port: int) -> Sequence[str]:
-        """Return the command line: the emulator's, and behind it the function's."""
         return [
             str(_binary()),
             *("--runtime-interface-emulator-address", f"127.0.0.1:{port}"),
@@ -73,8 +72,6 @@ class RuntimeInterfaceEmulator:
 
 
 class Function:
-    """A function under the emulator."""
-
     def __init__(self, server: Server, timeout_seconds: int) -> None:
         self._url = f"http://127.0.0.1:{server.port}/2015-03-31/functions/function/invocations"
         self._patience_seconds = timeout_seconds + GRACE_SECONDS
@@ -94,7 +91,6 @@ class Function:
         return _parsed(body)
 
     def log(self) -> str:
-        """Return what the function and the emulator have written so far."""
         return self._server.log()
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How it ended for one message."""
-
     message_id: str
     acknowledged: bool
     what: str

@@ -82,7 +82,6 @@ def _failed(line: str) -> Sequence[str]:
 
 
 def measured(number: int, seed: int) -> Figures:
-    """Run the workload of `make run` on a cloud of its own, and take the figures."""
     workload, service = generate(seed, number), FakeService()
     depths: list[tuple[float, int, int, int]] = []
     with deployed(service, Report()) as (cloud, client):
@@ -106,7 +105,6 @@ def measured(number: int, seed: int) -> Figures:
 
 
 def main() -> int:
-    """Run, and keep the figures in the file that is named."""
     (file,) = sys.argv[1:]
     figures = measured(NUMBER, SEED)
     Path(file).parent.mkdir(parents=True, exist_ok=True)

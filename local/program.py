@@ -30,8 +30,6 @@ CLEARING_UP = b"\nclearing up; it takes up to half a minute\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What was asked for."""
-
     number: int
     seed: int
     protected: bool

@@ -76,12 +76,10 @@ class Redeliveries:
 
     @property
     def at_rest(self) -> bool:
-        """Whether every redelivery is over."""
         return not self._waiting and not self._under_way
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many deliveries were made here."""
         return {"redelivered": self.delivered_again}
 
 
@@ -98,11 +96,9 @@ class _Redelivery:
 
     @property
     def over(self) -> bool:
-        """Whether all deliveries were answered."""
         return not any(thread.is_alive() for thread in self._threads)
 
     def raise_failure(self) -> None:
-        """Raise what went wrong, if anything did."""
         if self._failure is not None:
             raise self._failure
 
@@ -132,7 +128,6 @@ class ServiceTrigger:
             self._service.let_go(message.name)
 
     def check(self) -> None:
-        """Raise what the fake service could not answer."""
         if self._service.failure is not None:
             raise StackError("the fake service could not read the ledger") from self._service.failure
         if time.monotonic() - self._begun > SILENCE_SECONDS and not self._service.lines():

@@ -154,7 +154,6 @@ def _messages(found: Reconciliation) -> list[Row]:
 
 
 def perform(report: Report) -> int:
-    """Run what the environment asks for; return the exit status."""
     options = options_of(os.environ)
     handler = "the shipped consumer" if options.protected else "a plain partial-batch handler, the control"
     what = f"{options.number} transfers, seed {options.seed}"
@@ -166,7 +165,6 @@ def perform(report: Report) -> int:
 
 
 def main() -> int:
-    """Run, whatever comes between; return the exit status."""
     return run_to_its_end(perform)
 
 

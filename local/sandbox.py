@@ -101,7 +101,6 @@ def _leave(options: Options, client: StackClient, service: FakeService, report: 
 
 
 def _late(options: Options, kind: Kind, place: int) -> TransferMessage:
-    """A transfer that is not of the workload."""
     return message_of(f"{options.seed}-late-{kind.name.lower()}-{place}", kind, PAYER, PAYEE, 1)
 
 
@@ -217,7 +216,6 @@ def _written(texts: Mapping[Path, str]) -> Iterator[None]:
 
 
 def perform(report: Report) -> int:
-    """Stay until the end; return the exit status."""
     options = options_of({name: os.environ.get(name, "") for name in ("N", "SEED")}, number=NUMBER)
     port = whole(os.environ, "PORT", 0)
     if port > HIGHEST_PORT:
@@ -228,7 +226,6 @@ def perform(report: Report) -> int:
 
 
 def main() -> int:
-    """Stay, whatever comes between; return the exit status."""
     return run_to_its_end(perform)
 
 

@@ -43,8 +43,6 @@ class Program(Protocol):
 
 
 class Server:
-    """A running server."""
-
     def __init__(self, program: Program, port: int, folder: Path) -> None:
         self.port = port
         self._program = program

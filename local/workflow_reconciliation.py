@@ -94,7 +94,6 @@ class WorkflowReconciliation(Reconciliation):
 
     @property
     def must_be_zero(self) -> dict[str, int]:
-        """What must not happen."""
         dying = sum(message.kind in DEATHS for message in self.workload.messages)
         aborted = bool(self.workload.of_kind(Kind.ABORTED))
         return {
@@ -109,7 +108,6 @@ class WorkflowReconciliation(Reconciliation):
 
     @cached_property
     def complaints(self) -> list[str]:
-        """What is not as promised, or did not happen; nothing, if all is well."""
         wrong = sorted(frozenset(self.sent) - self.as_expected)
         found = [f"{name} is {count}, not 0" for name, count in self.must_be_zero.items() if count]
         found += [f"not as expected: {', '.join(wrong[:5])}"] if wrong else []
@@ -127,7 +125,6 @@ class WorkflowReconciliation(Reconciliation):
         return sum(each.status == "ABORTED" for each in self.executions)
 
     def line(self) -> dict[str, Any]:
-        """What the last line of output says."""
         return {
             "asked": len(self.sent),
             "completed": len(self.done),

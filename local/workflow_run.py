@@ -155,7 +155,6 @@ def _poll(over: Callable[[], bool]) -> None:
 
 
 def perform(report: Report) -> int:
-    """Run what the environment asks for; return the exit status."""
     options = options_of(os.environ, number=NUMBER)
     if options.stack is not None or options.number == 0:
         raise ValueError("WORKFLOW=1 runs one transfer or more on the local cloud: raise N, and leave out STACK")
@@ -217,7 +216,6 @@ def _run(
 
 
 def main() -> int:
-    """Run, whatever comes between; return the exit status."""
     return run_to_its_end(perform)
 
 

@@ -34,8 +34,6 @@ LEASE_MARGIN_MS = 3_000
 
 
 class Ledger(Protocol):
-    """Reads the ledger."""
-
     def __call__(self, names: Sequence[str], /) -> frozenset[str]:
         """Return those of the transfers that are posted now."""
 
@@ -67,7 +65,6 @@ class FakeService:
         self._reached[name, HOLDS[kind_of(name)]].set()
 
     def lines(self) -> list[Line]:
-        """What has been heard so far, in order."""
         with self._lock:
             return list(self._log)
 
@@ -77,7 +74,6 @@ class FakeService:
         return frozenset(line.name for line in self.lines() if isinstance(line, End) and line.ok)
 
     def respond(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
-        """Answer one HTTP request."""
         try:
             return 200, json.dumps(self.answer(path, json.loads(body))).encode()
         except Exception as error:  # noqa: BLE001  # kept for the driver to raise
@@ -85,7 +81,6 @@ class FakeService:
             return 500, b"{}"
 
     def answer(self, path: str, said: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer one request."""
         match path:
             case "/deliveries":
                 return self._delivered(**said)

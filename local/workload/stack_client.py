@@ -47,7 +47,6 @@ class Backlog:
 
     @property
     def total(self) -> int:
-        """All of them."""
         return self.waiting + self.in_flight
 
 
@@ -65,7 +64,6 @@ class StackClient:
     """The way to the stack's API, if it has one."""
 
     def check(self) -> None:
-        """Raise StackError if the stack has not what a workload needs."""
         needed = {"QueueUrl", "QueueArn", "DeadLetterQueueUrl", "ConsumerLogGroup"} - set(self.stack.outputs)
         needed |= {"Accounts", "Entries", "Records", "Consumer"} - set(self.stack.resources)
         if needed:
@@ -76,12 +74,10 @@ class StackClient:
 
     @property
     def queue(self) -> str:
-        """The queue's URL."""
         return self.stack.outputs["QueueUrl"]
 
     @property
     def dead_letter_queue(self) -> str:
-        """The dead-letter queue's URL."""
         return self.stack.outputs["DeadLetterQueueUrl"]
 
     def shorten_visibility(self, seconds: int) -> int:
@@ -91,14 +87,12 @@ class StackClient:
         return int(found["VisibilityTimeout"])
 
     def open_accounts(self, balances: Mapping[str, int], currency: str) -> None:
-        """Put the accounts with what is on them."""
         table = self.stack.resources["Accounts"]
         for account, balance in balances.items():
             item = {"account_id": {"S": account}, "balance": {"N": str(balance)}, "currency": {"S": currency}}
             self.dynamodb.put_item(TableName=table, Item=item)
 
     def balances(self, accounts: Sequence[str]) -> dict[str, int]:
-        """What is on these accounts now."""
         found = self._read(self.stack.resources["Accounts"], "account_id", accounts)
         return {item["account_id"]["S"]: int(item["balance"]["N"]) for item in found}
 
@@ -132,7 +126,6 @@ class StackClient:
         return {"MessageGroupId": message.name, "MessageDeduplicationId": message.name} if fifo else {}
 
     def backlog(self, queue: str) -> Backlog:
-        """How many messages the queue has."""
         found = self._attributes(queue)
         counts = [int(found.get(f"ApproximateNumberOfMessages{which}", 0)) for which in ("", "Delayed", "NotVisible")]
         return Backlog(waiting=counts[0] + counts[1], in_flight=counts[2])
@@ -163,12 +156,10 @@ class StackClient:
         }
 
     def entries_of(self, transfers: Iterable[str]) -> list[Entry]:
-        """The ledger's entries for these transfers."""
         ids = dict.fromkeys(f"{name}{leg}" for name in transfers for leg in LEGS)
         return [_entry(item) for item in self._read(self.stack.resources["Entries"], "entry_id", list(ids))]
 
     def posted(self, transfers: Iterable[str]) -> frozenset[str]:
-        """Which of these transfers are in the ledger."""
         return frozenset(entry.transfer for entry in self.entries_of(transfers))
 
     def all_entries(self) -> list[Entry]:
@@ -203,7 +194,6 @@ class StackClient:
         return list(found.values())
 
     def delete_dead_letters(self, dead_letters: Sequence[DeadLetter]) -> None:
-        """Delete these dead letters."""
         for each in dead_letters:
             self.sqs.delete_message(QueueUrl=self.dead_letter_queue, ReceiptHandle=each.receipt_handle)
 

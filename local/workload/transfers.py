@@ -121,18 +121,15 @@ class TransferMessage:
 
     @property
     def transfer(self) -> dict[str, Any]:
-        """The transfer, as the application reads it from the body."""
         return transfer_of(self.name, self.payer, self.payee, self.amount)
 
 
 def transfer_of(name: str, payer: str, payee: str, amount: int) -> dict[str, Any]:
-    """A transfer as the application expects it."""
     ends = {"from_account": payer, "to_account": payee}
     return {"transfer_id": name, **ends, "amount": amount, "currency": CURRENCY}
 
 
 def message_of(name: str, kind: Kind, payer: str, payee: str, amount: int) -> TransferMessage:
-    """The message that asks for this transfer."""
     body = json.dumps(transfer_of(name, payer, payee, amount))
     return TransferMessage(name=name, kind=kind, payer=payer, payee=payee, amount=amount, body=body)
 
@@ -152,21 +149,17 @@ class Workload:
 
     @cached_property
     def by_name(self) -> Mapping[str, TransferMessage]:
-        """Each message, by its transfer's id."""
         return {message.name: message for message in self.messages}
 
     @cached_property
     def completed(self) -> frozenset[str]:
-        """What must be completed in the end."""
         return frozenset(self.by_name) - self.dead_lettered
 
     @cached_property
     def dead_lettered(self) -> frozenset[str]:
-        """What must be in the dead-letter queue in the end."""
         return frozenset(message.name for message in self.messages if message.kind in FAILING)
 
     def of_kind(self, kind: Kind) -> list[str]:
-        """The names of the messages of this kind."""
         return [message.name for message in self.messages if message.kind is kind]
 
 

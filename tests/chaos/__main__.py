@@ -42,7 +42,6 @@ PACE = Pace(poll_seconds=0.25, stall_seconds=60.0, limit_seconds=120.0, limit_se
 
 
 def run(options: Options, slots: int, evidence: Path, report: Report) -> ChaosReconciliation:
-    """Send the workload, and collect all evidence."""
     workload = generate(options.seed, options.number, CHAOS)
     shutil.rmtree(evidence, ignore_errors=True)
     evidence.mkdir(parents=True)
@@ -125,7 +124,6 @@ def _workers(found: ChaosReconciliation) -> list[Row]:
 
 
 def perform(report: Report) -> int:
-    """Run what the environment asks for; return the exit status."""
     options, slots = options_of(os.environ, number=20_000), whole(os.environ, "SEATS", 4, least=1)
     evidence, begun = Path(os.environ.get("EVIDENCE") or EVIDENCE), time.monotonic()
     handler = "the shipped consumer" if options.protected else "a plain partial-batch handler, the control"
@@ -145,7 +143,6 @@ def perform(report: Report) -> int:
 
 
 def main() -> int:
-    """Run, whatever comes between; return the exit status."""
     return run_to_its_end(perform)
 
 

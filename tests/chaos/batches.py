@@ -26,7 +26,6 @@ class Batch:
 
     @property
     def keys(self) -> list[str]:
-        """The messages' ids."""
         return [record["messageId"] for record in self.event["Records"]]
 
 
@@ -55,12 +54,10 @@ class Batches:
         return batch
 
     def finished(self) -> None:
-        """A batch is over."""
         with self._lock:
             self._under_way -= 1
 
     def give_out_again(self, batch: Batch) -> None:
-        """Give this batch to whoever asks next when it is due."""
         with self._lock:
             self._again.append(batch)
 
@@ -71,7 +68,6 @@ class Batches:
             return not self._under_way and not self._again
 
     def delete(self, records: Sequence[dict[str, Any]]) -> None:
-        """Acknowledge messages."""
         entries: Any = [{"Id": str(n), "ReceiptHandle": record["receiptHandle"]} for n, record in enumerate(records)]
         if entries:
             self._client.sqs.delete_message_batch(QueueUrl=self._client.queue, Entries=entries)

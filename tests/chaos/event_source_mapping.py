@@ -74,7 +74,6 @@ class EventSourceMapping:
             worker.close()
 
     def send(self, messages: Sequence[TransferMessage]) -> dict[str, str]:
-        """Send up to ten messages; return their keys by their names."""
         return self._client.send(messages)
 
     def act(self, sent: Mapping[str, str], *, all_sent: bool) -> None:
@@ -86,13 +85,11 @@ class EventSourceMapping:
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing is under way, and nothing will be that is not in the queue."""
         with self._lock:
             return self.batches.at_rest and all(zombie.done() for zombie in self._zombies)
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """What was done to the workers so far."""
         with self._lock:
             return {shown: self._counts[name] for name, shown in SHOWN.items()}
 
@@ -105,7 +102,6 @@ class EventSourceMapping:
                 self._failure = error
 
     def start_worker(self) -> WorkerProcess:
-        """A new process."""
         with self._lock:
             self._started += 1
             name = f"w{self._started:04}"
@@ -115,7 +111,6 @@ class EventSourceMapping:
         return worker
 
     def end(self, worker: WorkerProcess) -> None:
-        """End a process."""
         worker.close()
         with self._lock:
             self._workers.discard(worker)
@@ -125,14 +120,12 @@ class EventSourceMapping:
             return list(self._workers)
 
     def invoked(self, worker: WorkerProcess, batch: Batch) -> None:
-        """Log that a worker is given a batch."""
         for key in batch.keys:
             self.note(Delivery(at_ms=now_ms(), worker=worker.name, name=key, again=batch.again))
         with self._lock:
             self._counts["Invocation"] += 1
 
     def note(self, line: Line) -> None:
-        """Log what was done."""
         self._log.write(line)
         with self._lock:
             self._counts[type(line).__name__] += 1

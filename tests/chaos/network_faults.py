@@ -154,15 +154,12 @@ OF_AN_OPERATION_IN = 20
 
 
 class NetworkFaults:
-    """Chooses faults for requests, by a seed."""
-
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(f"{seed} faults")
         self._general: ShuffleBag[str] = ShuffleBag(self._chance, EVERY_REQUEST, EVERY_REQUEST_IN)
         self._own = {name: ShuffleBag(self._chance, each, OF_AN_OPERATION_IN) for name, each in OF_AN_OPERATION.items()}
 
     def choose(self, operation: str, request: Json) -> NetworkFault | None:
-        """What happens to this request."""
         own = self._own.get(operation)
         token = self._general.draw() or (None if own is None else own.draw())
         return None if token is None else self._made(token, request)

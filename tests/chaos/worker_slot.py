@@ -42,22 +42,16 @@ FORGOTTEN_IN = 100
 
 
 class WorkerFault(Enum):
-    """What is done to a worker in the middle of an invocation."""
-
     KILL = auto()
     FREEZE = auto()
 
 
 class Repetition(Enum):
-    """How a batch is given out a second time."""
-
     AT_ONCE = auto()
     LATER = auto()
 
 
 class WorkerSlot:
-    """One worker after the other."""
-
     def __init__(self, mapping: EventSourceMapping, number: int, seed: int, fault_in: int) -> None:
         self._mapping = mapping
         self._batches = mapping.batches
@@ -67,7 +61,6 @@ class WorkerSlot:
         self._worker: WorkerProcess | None = None
 
     def work(self) -> None:
-        """Until the mapping is over."""
         while not self._mapping.over.is_set():
             worker = self._worker = self._worker or self._mapping.start_worker()
             batch = self._batches.next()

@@ -16,7 +16,7 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import boto3
@@ -28,15 +28,6 @@ from local.server import Server, ServerError, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from mypy_boto3_apigateway import APIGatewayClient
-    from mypy_boto3_cloudformation import CloudFormationClient
-    from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_lambda import LambdaClient
-    from mypy_boto3_logs import CloudWatchLogsClient
-    from mypy_boto3_s3 import S3Client
-    from mypy_boto3_sqs import SQSClient
-    from mypy_boto3_stepfunctions import SFNClient
 
 ROOT = Path(__file__).resolve().parent.parent
 MINISTACK = ROOT / ".tools" / "ministack"
@@ -115,23 +106,6 @@ class Cloud:
             "AWS_REGION": REGION,
             "AWS_EC2_METADATA_DISABLED": "true",
         }
-
-    @overload
-    def client(self, service: Literal["apigateway"]) -> APIGatewayClient: ...
-    @overload
-    def client(self, service: Literal["cloudformation"]) -> CloudFormationClient: ...
-    @overload
-    def client(self, service: Literal["dynamodb"]) -> DynamoDBClient: ...
-    @overload
-    def client(self, service: Literal["lambda"]) -> LambdaClient: ...
-    @overload
-    def client(self, service: Literal["logs"]) -> CloudWatchLogsClient: ...
-    @overload
-    def client(self, service: Literal["s3"]) -> S3Client: ...
-    @overload
-    def client(self, service: Literal["sqs"]) -> SQSClient: ...
-    @overload
-    def client(self, service: Literal["stepfunctions"]) -> SFNClient: ...
 
     def client(self, service: Any) -> Any:
         """Return the one client of this service, made on first use and closed with the cloud; threads may share it."""

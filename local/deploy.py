@@ -20,7 +20,7 @@ from local.cloud import ROOT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from local.account import Account
+    from local.caller import Account
     from local.cloud import Cloud
 
 TEMPLATE = ROOT / "template.yaml"

@@ -225,9 +225,5 @@ def perform(report: Report) -> int:
     return 0
 
 
-def main() -> int:
-    return run_to_its_end(perform)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_its_end(perform))

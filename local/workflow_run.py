@@ -33,7 +33,7 @@ from local.workflow_reconciliation import Execution, WorkflowReconciliation
 from local.workflow_stack import deploy_workflow
 from local.workload import report as tables
 from local.workload.deployment import PARAMETERS, client_of, keep_logs, overlay_of
-from local.workload.driver import Observation, Pace, wait
+from local.workload.driver import Observation, Pace, collect, wait
 from local.workload.fake_service import FakeService
 from local.workload.transfers import CURRENCY, HOLDS, WORKFLOW, Kind, generate
 
@@ -197,16 +197,12 @@ def _run(
             list(pool.map(clients.ask_for, workload.messages))
         gave_up = wait(look, PACE, number=len(workload.messages))
     said(f"{len(workload.messages)} transfers, {clients.repeats} requests more for the same")
-    nobody = {message.payer for message in workload.messages} | {message.payee for message in workload.messages}
+    found = collect(client, workload, {name: f"key-{name}" for name in workload.by_name})
+    named = {account for message in workload.messages for account in (message.payer, message.payee)}
+    found["closing"] = client.balances(sorted({*workload.opening, *named}))
     return WorkflowReconciliation(
-        workload=workload,
+        **found,
         protected=options.protected,
-        sent={name: f"key-{name}" for name in workload.by_name},
-        entries=client.all_entries(),
-        closing=client.balances(sorted({*workload.opening, *nobody})),
-        records={},
-        dead_letters=client.dead_letters(),
-        left=client.backlog(client.queue).total,
         log=(),
         gave_up=gave_up,
         executions=clients.executions(),
@@ -215,9 +211,5 @@ def _run(
     )
 
 
-def main() -> int:
-    return run_to_its_end(perform)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_its_end(perform))

@@ -15,11 +15,8 @@ from local.workload.evidence import DeadLetter, Entry
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_lambda import LambdaClient
-    from mypy_boto3_sqs import SQSClient
-
-    from local.caller import Caller
+    from local.caller import Account, Caller
+    from local.cloud import Cloud
     from local.deploy import Stack
     from local.workload.transfers import TransferMessage
 
@@ -55,9 +52,7 @@ class StackClient:
     """A deployed stack, by its clients."""
 
     stack: Stack
-    sqs: SQSClient
-    dynamodb: DynamoDBClient
-    functions: LambdaClient
+    clients: Cloud | Account
     receive_seconds: int = 0
     """How long to wait for a dead letter: SQS answers at once only from some of its servers."""
     api: Caller | None = None
@@ -71,6 +66,18 @@ class StackClient:
                 f"the workload needs a stack of this template, with its own ledger and a dead-letter queue; "
                 f"{self.stack.name} has no {', '.join(sorted(needed))}"
             )
+
+    @property
+    def sqs(self) -> Any:
+        return self.clients.client("sqs")
+
+    @property
+    def dynamodb(self) -> Any:
+        return self.clients.client("dynamodb")
+
+    @property
+    def functions(self) -> Any:
+        return self.clients.client("lambda")
 
     @property
     def queue(self) -> str:
@@ -131,8 +138,8 @@ class StackClient:
         return Backlog(waiting=counts[0] + counts[1], in_flight=counts[2])
 
     def _attributes(self, queue: str) -> dict[str, str]:
-        found = self.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])["Attributes"]
-        return {str(name): value for name, value in found.items()}
+        found: dict[str, str] = self.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])["Attributes"]
+        return found
 
     def invoke(self, record: Mapping[str, Any]) -> None:
         """Hand one SQS record to the function, as Lambda's poller does."""

@@ -20,7 +20,7 @@ from local.deploy import Stack
 from local.program import options_of, run_to_its_end, whole
 from local.serving import serving
 from local.workload import report as tables
-from local.workload.driver import Pace, drive
+from local.workload.driver import Pace, collect, drive
 from local.workload.evidence import Log, lines_of
 from local.workload.stack_client import StackClient
 from local.workload.transfers import CHAOS, CURRENCY, generate
@@ -68,18 +68,8 @@ def run(options: Options, slots: int, evidence: Path, report: Report) -> ChaosRe
                 sent, gave_up = drive(client, workload, mapping, pace, say)
             # What is still on its way may arrive, and must do no harm.
             network.await_quiet(LONGEST_DELAY_SECONDS * 2)
-        return ChaosReconciliation(
-            workload=workload,
-            protected=options.protected,
-            sent=sent,
-            entries=client.all_entries(),
-            closing=client.balances(list(workload.opening)),
-            records=client.records(list(sent.values())),
-            dead_letters=client.dead_letters(),
-            left=client.backlog(client.queue).total,
-            log=lines_of(evidence),
-            gave_up=gave_up,
-        )
+        found = collect(client, workload, sent)
+        return ChaosReconciliation(**found, protected=options.protected, log=lines_of(evidence), gave_up=gave_up)
 
 
 def client_of(cloud: Cloud) -> StackClient:
@@ -103,7 +93,7 @@ def client_of(cloud: Cloud) -> StackClient:
     outputs = {"QueueUrl": urls["transfers"], "QueueArn": arns["transfers"], "DeadLetterQueueUrl": urls["dead-letters"]}
     resources = {"Records": RECORDS, "Accounts": ACCOUNTS, "Entries": ENTRIES}
     stack = Stack(name="chaos", outputs=outputs, resources=resources)
-    return StackClient(stack=stack, sqs=sqs, dynamodb=dynamodb, functions=cloud.client("lambda"))
+    return StackClient(stack=stack, clients=cloud)
 
 
 def _workers(found: ChaosReconciliation) -> list[Row]:
@@ -115,11 +105,7 @@ def _workers(found: ChaosReconciliation) -> list[Row]:
         (found.acknowledged_early, "acknowledged early", "before they were done, or with the dead letters"),
         (found.fenced["frozen"], "zombies' writes refused", "by those that had been frozen, over another's claim"),
         (found.fenced["other"], "other late writes refused", "for instance one of a dead worker's that arrived late"),
-        (
-            len(found.runs.late_starts),
-            "late starts",
-            "by those that had been frozen, after their lease: fenced only",
-        ),
+        (len(found.runs.late_starts), "late starts", "by those that had been frozen, after their lease: fenced only"),
     ]
 
 
@@ -142,9 +128,5 @@ def perform(report: Report) -> int:
     return report.conclude(found, shown, fine, seconds=round(time.monotonic() - begun))
 
 
-def main() -> int:
-    return run_to_its_end(perform)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_its_end(perform))

@@ -21,8 +21,7 @@ from tests.chaos.settings import TIMEOUT_SECONDS, VISIBILITY_SECONDS
 from tests.chaos.shuffle_bag import ShuffleBag
 
 if TYPE_CHECKING:
-    from tests.chaos.batches import Batch
-    from tests.chaos.event_source_mapping import EventSourceMapping
+    from tests.chaos.event_source_mapping import Batch, EventSourceMapping
     from tests.chaos.worker_process import WorkerProcess
 
 PAUSE_SECONDS = 0.05

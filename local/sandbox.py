@@ -26,10 +26,10 @@ from local.redelivery import LedgerTrigger, Redeliveries, ServiceTrigger
 from local.run import send
 from local.server import ServerError
 from local.workload.deployment import deployed
-from local.workload.driver import LOCAL
+from local.workload.driver import LOCAL, until
 from local.workload.fake_service import FakeService
 from local.workload.stack_client import StackError
-from local.workload.transfers import CURRENCY, DEATHS, Kind, generate, message_of
+from local.workload.transfers import CURRENCY, DEATHS, Kind, TransferMessage, generate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from local.program import Options
     from local.workload.report import Report
     from local.workload.stack_client import StackClient
-    from local.workload.transfers import TransferMessage
 
 STACK = "transfers"
 ENVIRONMENT = ROOT / ".build" / "cloud.env"
@@ -49,7 +48,7 @@ SAM_ENVIRONMENT = ROOT / ".build" / "cloud.env.json"
 
 NUMBER = 50
 POLL_SECONDS = 0.2
-MOST_POLLS, MOST_RECEIVES = 300, 2_000
+MAPPING_SECONDS, MOST_RECEIVES = 60.0, 2_000
 PAYER, PAYEE = "erin", "frank"  # events/ has accounts of its own
 HIGHEST_PORT = 65_535
 
@@ -65,10 +64,8 @@ class Leftovers:
 
 def sandbox(options: Options, report: Report, port: int | None = None) -> None:
     """Set all up, say what to type, and stay until somebody interrupts."""
-    engine = container.engine()
-    also_at = LOOPBACK if engine is None else engine.address
-    service = FakeService()
-    parameters = {"RequestKey": os.environ.get("REQUEST_KEY") or "header"}
+    engine, service = container.engine(), FakeService()
+    parameters, also_at = {"RequestKey": os.environ.get("REQUEST_KEY") or "header"}, engine or LOOPBACK
     with deployed(service, report, name=STACK, parameters=parameters, port=port, also_at=also_at) as (cloud, client):
         leftovers = _leave(options, client, service, report)
         put_given(cloud, client.stack)
@@ -101,7 +98,7 @@ def _leave(options: Options, client: StackClient, service: FakeService, report: 
 
 
 def _late(options: Options, kind: Kind, place: int) -> TransferMessage:
-    return message_of(f"{options.seed}-late-{kind.name.lower()}-{place}", kind, PAYER, PAYEE, 1)
+    return TransferMessage(f"{options.seed}-late-{kind.name.lower()}-{place}", kind, PAYER, PAYEE, 1)
 
 
 def abandon(client: StackClient, message: TransferMessage) -> str:
@@ -140,11 +137,8 @@ def _deliver(client: StackClient, *, enabled: bool) -> None:
     """Let the queue deliver to the function, or hold its messages back."""
     mapping, wanted = client.stack.resources["ConsumerMessages"], "Enabled" if enabled else "Disabled"
     client.functions.update_event_source_mapping(UUID=mapping, Enabled=enabled)
-    for _ in range(MOST_POLLS):
-        if client.functions.get_event_source_mapping(UUID=mapping)["State"] == wanted:
-            return
-        time.sleep(POLL_SECONDS)
-    raise StackError(f"the queue's mapping did not become {wanted}")
+    if not until(lambda: client.functions.get_event_source_mapping(UUID=mapping)["State"] == wanted, MAPPING_SECONDS):
+        raise StackError(f"the queue's mapping did not become {wanted}")
 
 
 def exports(variables: Mapping[str, str]) -> str:

@@ -69,11 +69,8 @@ class WorkflowReconciliation(Reconciliation):
     @cached_property
     def receipts(self) -> int:
         """Transfers whose receipt the consumer has entered, which moves nothing."""
-        return sum(self._receipts(name) for name in self.posted)
-
-    def _receipts(self, name: str) -> int:
-        payee = self.workload.by_name[name].payee
-        return sum(entry.amount == 0 and entry.account == payee for entry in self.posted[name])
+        payees = {name: message.payee for name, message in self.workload.by_name.items()}
+        return sum(entry.amount == 0 and entry.account == payees[entry.transfer] for entry in self.entries)
 
     def _arrived(self, message: TransferMessage) -> bool:
         return any(e.account == message.payee and e.amount > 0 for e in self.posted.get(message.name, []))
@@ -81,11 +78,12 @@ class WorkflowReconciliation(Reconciliation):
     @cached_property
     def half_way(self) -> list[str]:
         """Transfers of which something was taken that neither arrived nor came back, or whose record disagrees."""
-        return [message.name for message in self.workload.messages if not self._whole(message)]
-
-    def _whole(self, message: TransferMessage) -> bool:
-        agrees = (message.name in self.done) == self._arrived(message)
-        return agrees and sum(entry.amount for entry in self.posted.get(message.name, [])) == 0
+        return [
+            message.name
+            for message in self.workload.messages
+            if (message.name in self.done) != self._arrived(message)
+            or sum(entry.amount for entry in self.posted.get(message.name, [])) != 0
+        ]
 
     @cached_property
     def balanced(self) -> bool:

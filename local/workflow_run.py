@@ -13,7 +13,6 @@ import json
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -33,7 +32,7 @@ from local.workflow_reconciliation import Execution, WorkflowReconciliation
 from local.workflow_stack import deploy_workflow
 from local.workload import report as tables
 from local.workload.deployment import PARAMETERS, client_of, keep_logs, overlay_of
-from local.workload.driver import Observation, Pace, collect, wait
+from local.workload.driver import Observation, Pace, collect, until, wait
 from local.workload.fake_service import FakeService
 from local.workload.transfers import CURRENCY, HOLDS, WORKFLOW, Kind, generate
 
@@ -53,8 +52,8 @@ AT_ONCE = 4
 REPEATS = 3
 SWEEP_SECONDS = 3.0
 POLL_SECONDS = 0.5
-MOST_POLLS = 600
-PACE = Pace(poll_seconds=POLL_SECONDS, stall_seconds=300.0, limit_seconds=300.0)
+PATIENCE_SECONDS = 300.0
+PACE = Pace(poll_seconds=POLL_SECONDS, stall_seconds=PATIENCE_SECONDS, limit_seconds=PATIENCE_SECONDS)
 FAILED = 500
 """From this status on, a client does not know what has become of its request."""
 NEVER_ASKED_AGAIN = (Kind.START_BEFORE, Kind.START_AFTER)
@@ -76,17 +75,22 @@ class Clients:
 
     def ask_for(self, message: TransferMessage) -> None:
         """Ask for a transfer as its kind demands, once there is room for another execution."""
-        _poll(
-            lambda: len(self._machines.list_executions(**self._machine, statusFilter="RUNNING")["executions"]) < AT_ONCE
-        )
+        self._await(self._has_room)
         if message.kind is Kind.REPEATED:
             with ThreadPoolExecutor(REPEATS) as pool:
                 list(pool.map(self._ask, [message] * REPEATS))
             self.repeats += REPEATS - 1
         elif self._ask(message) >= FAILED and message.kind not in NEVER_ASKED_AGAIN:
-            _poll(partial(self._ask_again, message))
+            self._await(partial(self._ask_again, message))
         if message.kind is Kind.ABORTED:
-            _poll(partial(self._abort, message.name))
+            self._await(partial(self._abort, message.name))
+
+    def _await(self, over: Callable[[], bool]) -> None:
+        """In vain, too: reconciliation finds what is missing then."""
+        until(over, PATIENCE_SECONDS, POLL_SECONDS)
+
+    def _has_room(self) -> bool:
+        return len(self._machines.list_executions(**self._machine, statusFilter="RUNNING")["executions"]) < AT_ONCE
 
     def _ask(self, message: TransferMessage) -> int:
         """Send one request; return its status, or one above all that fail."""
@@ -145,13 +149,6 @@ class Clients:
             )
             for each in (self._machines.describe_execution(executionArn=arn) for arn in arns)
         ]
-
-
-def _poll(over: Callable[[], bool]) -> None:
-    for _ in range(MOST_POLLS):
-        if over():
-            return
-        time.sleep(POLL_SECONDS)
 
 
 def perform(report: Report) -> int:

@@ -101,6 +101,14 @@ def collect(client: StackClient, workload: Workload, sent: Mapping[str, str], *,
     }
 
 
+def until(over: Callable[[], bool], limit_seconds: float, poll_seconds: float = 0.2) -> bool:
+    """Ask until it is so; whether it was in time."""
+    ends = time.monotonic() + limit_seconds
+    while not (so := over()) and time.monotonic() < ends:
+        time.sleep(poll_seconds)
+    return so
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """What is to be seen, in values and in words; `at_once`: there is more to do before a pause."""

@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from local.workload.evidence import Call, Delivery, End, Start, now_ms
 from local.workload.transfers import DEATHS, HOLDS, Kind, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from local.workload.evidence import Line
 
@@ -33,9 +33,8 @@ LEASE_MARGIN_MS = 3_000
 """What the consumer adds to its deadline: nobody else may start before then, even if the worker is dead."""
 
 
-class Ledger(Protocol):
-    def __call__(self, names: Sequence[str], /) -> frozenset[str]:
-        """Return those of the transfers that are posted now."""
+Ledger: TypeAlias = "Callable[[Sequence[str]], frozenset[str]]"
+"""Says which of these transfers are posted now."""
 
 
 class FakeService:

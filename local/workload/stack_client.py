@@ -105,9 +105,10 @@ class StackClient:
 
     def send(self, messages: Sequence[TransferMessage]) -> dict[str, str]:
         """Send up to ten messages; return their ids by their names."""
-        entries: list[Any] = [
-            {"Id": str(place), "MessageBody": each.body, **self._grouping(each)} for place, each in enumerate(messages)
-        ]
+        entries: list[Any] = [{"Id": str(place), "MessageBody": each.body} for place, each in enumerate(messages)]
+        if self.queue.endswith(".fifo"):  # each message is a group of its own
+            for entry, each in zip(entries, messages, strict=True):
+                entry.update(MessageGroupId=each.name, MessageDeduplicationId=each.name)
         ids: dict[str, str] = {}
         for _ in range(MOST_RESENDS):
             answer = self.sqs.send_message_batch(QueueUrl=self.queue, Entries=entries)
@@ -126,11 +127,6 @@ class StackClient:
         if told != [(HTTPStatus.ACCEPTED, place > 0, answers[0].body) for place in range(times)]:
             raise StackError(f"the API did not answer {message.name} once, and then the same again: {told}")
         return str(answers[0].body["transfer_id"])
-
-    def _grouping(self, message: TransferMessage) -> dict[str, str]:
-        """What a FIFO queue requires besides; each message is a group of its own."""
-        fifo = self.queue.endswith(".fifo")
-        return {"MessageGroupId": message.name, "MessageDeduplicationId": message.name} if fifo else {}
 
     def backlog(self, queue: str) -> Backlog:
         found = self._attributes(queue)

@@ -118,7 +118,7 @@ def perform(report: Report) -> int:
     report.note("The seed says which and how often; when, is up to this machine.")
     found = run(options, slots, evidence, report)
     report.note(f"all logs are kept in {os.path.relpath(evidence)}")
-    shown = {
+    shown: dict[str, list[Row]] = {
         "Messages": tables.messages(found),
         "Workers": _workers(found),
         "Requests that met with": [(found.injected[name], name, "") for name in NAMES],

@@ -14,7 +14,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from local.server import ServerError
 from local.workload.evidence import Delivery, Log, Thaw, now_ms
 from tests.chaos.settings import MESSAGES_A_BATCH, Settings
 from tests.chaos.worker_process import WorkerProcess
@@ -128,13 +127,12 @@ class EventSourceMapping:
         """Once it is set, nobody is killed or frozen any more, and nothing given out twice: what is left must end."""
         self._frozen = ThreadPoolExecutor(MOST_FROZEN)
         self._zombies: list[Future[None]] = []
-        self._failure: BaseException | None = None
-        made = [WorkerSlot(self, number, seed, fault_in) for number in range(slots)]
-        self._threads = [threading.Thread(target=self._keep, args=(slot,), daemon=True) for slot in made]
+        self._slots = ThreadPoolExecutor(slots)
+        self._made = [WorkerSlot(self, number, seed, fault_in) for number in range(slots)]
+        self._at_work: list[Future[None]] = []
 
     def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
+        self._at_work = [self._slots.submit(slot.work) for slot in self._made]
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -142,8 +140,7 @@ class EventSourceMapping:
         # A slot only ever waits for its worker: once that is gone, it looks up.
         for worker in self._living():
             worker.signal(signal.SIGKILL)
-        for thread in self._threads:
-            thread.join()
+        self._slots.shutdown()
         self._frozen.shutdown(cancel_futures=True)
         for worker in self._living():
             worker.close()
@@ -153,8 +150,9 @@ class EventSourceMapping:
 
     def act(self, sent: Mapping[str, str], *, all_sent: bool) -> None:
         """Raise what a slot could not go on with; once everything is sent, leave the workers alone."""
-        if self._failure is not None:
-            raise self._failure
+        for slot in self._at_work:
+            if slot.done():
+                slot.result()
         if all_sent:
             self.calm.set()
 
@@ -167,14 +165,6 @@ class EventSourceMapping:
     def counts(self) -> Mapping[str, int]:
         with self._lock:
             return {shown: self._counts[name] for name, shown in SHOWN.items()}
-
-    def _keep(self, slot: WorkerSlot) -> None:
-        try:
-            slot.work()
-        except Exception as error:  # noqa: BLE001  # raised again by the driver
-            # That a worker cannot start while all is ended is no failure.
-            if not (self.over.is_set() and isinstance(error, ServerError)):
-                self._failure = error
 
     def start_worker(self) -> WorkerProcess:
         with self._lock:

@@ -135,6 +135,11 @@ def _some(chance: random.Random, asked: Sequence[object]) -> frozenset[int]:
     return frozenset(chance.sample(range(len(asked)), chance.randint(1, max(1, len(asked) // 3))))
 
 
+def _keys_unprocessed(chance: random.Random, request: Json) -> NetworkFault:
+    (asked,) = request["RequestItems"].values()
+    return keys_unprocessed(_some(chance, asked["Keys"]))
+
+
 def _statements_refused(chance: random.Random, request: Json) -> NetworkFault:
     return statements_refused(_some(chance, request["Statements"]), chance.choice(CODES))
 
@@ -160,11 +165,7 @@ OF_AN_OPERATION: dict[str, tuple[Make, ...]] = {
         *[_statements_refused] * 2,
         lambda chance, request: statements_in_doubt(_some(chance, request["Statements"])),
     ),
-    "BatchGetItem": (
-        lambda chance, request: keys_unprocessed(
-            _some(chance, *[one["Keys"] for one in request["RequestItems"].values()])
-        ),
-    ),
+    "BatchGetItem": (_keys_unprocessed,),
     "TransactWriteItems": (
         lambda chance, request: cancelled(chance.randrange(len(request["TransactItems"])), chance.choice(REASONS)),
     ),

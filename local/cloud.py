@@ -74,11 +74,9 @@ class Ministack:
 
 
 def _is_ministack(endpoint_url: str) -> bool:
-    try:
-        with direct.open(f"{endpoint_url}/_ministack/ready", timeout=1) as response:
-            return bool(response.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
+    with contextlib.suppress(OSError), direct.open(f"{endpoint_url}/_ministack/ready", timeout=1) as response:
+        return bool(response.status == 200)
+    return False
 
 
 class Cloud:

@@ -14,7 +14,6 @@ import os
 import shlex
 import sys
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -53,32 +52,24 @@ PAYER, PAYEE = "erin", "frank"  # events/ has accounts of its own
 HIGHEST_PORT = 65_535
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leftovers:
-    """The keys of records that are worth a look."""
-
-    completed: str
-    failed: str
-    orphan: str | None
-
-
 def sandbox(options: Options, report: Report, port: int | None = None) -> None:
     """Set all up, say what to type, and stay until somebody interrupts."""
     engine, service = container.engine(), FakeService()
     parameters, also_at = {"RequestKey": os.environ.get("REQUEST_KEY") or "header"}, engine or LOOPBACK
     with deployed(service, report, name=STACK, parameters=parameters, port=port, also_at=also_at) as (cloud, client):
-        leftovers = _leave(options, client, service, report)
+        commands = _leave(options, client, service, report)
         put_given(cloud, client.stack)
         assert client.api is not None, "the template has one unless it is told otherwise"
         lines = exports({**cloud.environment, "API_URL": client.api.url})
         variables = {name: container.environment(cloud, client.stack, name) for name in ("Consumer", "Api")}
         files = {ENVIRONMENT: lines, SAM_ENVIRONMENT: json.dumps(variables, indent=2)}
         with _written(files), contextlib.suppress(KeyboardInterrupt):
-            say(lines, commands(leftovers), engine is not None)
+            say(lines, commands, engine is not None)
             _stay(cloud)
 
 
-def _leave(options: Options, client: StackClient, service: FakeService, report: Report) -> Leftovers:
+def _leave(options: Options, client: StackClient, service: FakeService, report: Report) -> list[tuple[str, str]]:
+    """Leave something behind for every command; return what to type, and what it shows."""
     workload = generate(options.seed, options.number, without=DEATHS)  # else one waits for their leases
     service.ledger = client.posted
     trigger = LedgerTrigger(client) if in_containers() else ServiceTrigger(service)
@@ -90,11 +81,17 @@ def _leave(options: Options, client: StackClient, service: FakeService, report: 
     orphan = None if in_containers() else abandon(client, _late(options, Kind.KILLED_BEFORE, 0))
     let_die(client, [_late(options, Kind.GOOD, place) for place in range(3)], handled=1)
     said("three more dead letters, of which one is done" + ("; and a claim whose worker is dead" if orphan else ""))
-    return Leftovers(
-        completed=sent[workload.of_kind(Kind.GOOD)[0]],
-        failed=sent[workload.of_kind(Kind.OVERDRAWN)[0]],
-        orphan=orphan,
-    )
+    completed, failed = (sent[workload.of_kind(kind)[0]] for kind in (Kind.GOOD, Kind.OVERDRAWN))
+    on = f"--stack {STACK}"
+    return [
+        (f"doctor {on}", "what the stack needs, and whether it has it"),
+        (f"dlq list {on}", "the dead letters, by reason"),
+        (f"dlq redrive {on}", "the plan; then, once you agree, what can succeed goes back to the queue"),
+        (f"show {completed} {on}", "a record that is COMPLETED"),
+        (f"show {failed} {on}", "one that has FAILED, and why"),
+        *([(f"show {orphan} {on}", "one whose worker is dead")] if orphan else []),
+        (f"stuck {on}", "claims whose workers are dead, once their leases are over"),
+    ]
 
 
 def _late(options: Options, kind: Kind, place: int) -> TransferMessage:
@@ -145,20 +142,6 @@ def exports(variables: Mapping[str, str]) -> str:
     """What a shell must be told to work on this cloud, and on no account of its user's."""
     unset = "unset AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN\n"
     return unset + "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
-
-
-def commands(leftovers: Leftovers) -> list[tuple[str, str]]:
-    """What to type, and what it shows."""
-    on = f"--stack {STACK}"
-    return [
-        (f"doctor {on}", "what the stack needs, and whether it has it"),
-        (f"dlq list {on}", "the dead letters, by reason"),
-        (f"dlq redrive {on}", "the plan; then, once you agree, what can succeed goes back to the queue"),
-        (f"show {leftovers.completed} {on}", "a record that is COMPLETED"),
-        (f"show {leftovers.failed} {on}", "one that has FAILED, and why"),
-        *([(f"show {leftovers.orphan} {on}", "one whose worker is dead")] if leftovers.orphan else []),
-        (f"stuck {on}", "claims whose workers are dead, once their leases are over"),
-    ]
 
 
 def say(lines: str, commands: Sequence[tuple[str, str]], contained: bool) -> None:

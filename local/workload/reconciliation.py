@@ -52,13 +52,9 @@ class Reconciliation:
     def _names(self) -> Mapping[str, str]:
         return {key: name for name, key in self.sent.items()}
 
-    def name_of(self, key: str) -> str:
-        """The message's name, by its key or by its name."""
-        return self._names.get(key, key)
-
     @cached_property
     def posted(self) -> dict[str, list[Entry]]:
-        return grouped((self.name_of(entry.transfer), entry) for entry in self.entries)
+        return grouped((self.runs.name_of(entry.transfer), entry) for entry in self.entries)
 
     @cached_property
     def done(self) -> frozenset[str]:

@@ -26,12 +26,12 @@ class ChaosReconciliation(Reconciliation):
         """What counts as done: by its record; in the control, which has none, because it was acknowledged."""
         if self.protected:
             return super().done
-        return frozenset(self.name_of(line.name) for line in self.runs.all(Acknowledged)) & frozenset(self.sent)
+        return frozenset(self.runs.name_of(line.name) for line in self.runs.all(Acknowledged)) & frozenset(self.sent)
 
     @cached_property
     def completed(self) -> frozenset[str]:
         """What is done, and for which a handler returned, and the ledger has what it must have."""
-        returned = {self.name_of(line.name) for line in self.runs.all(End) if line.ok}
+        returned = {self.runs.name_of(line.name) for line in self.runs.all(End) if line.ok}
         return super().completed & returned
 
     @cached_property

@@ -9,11 +9,10 @@ messages of a killed worker come back.
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import secrets
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from local.caller import Account
@@ -24,6 +23,7 @@ from local.redelivery import LedgerTrigger, Redeliveries, ServiceTrigger
 from local.workload import report as tables
 from local.workload.deployment import deployed, keep_logs
 from local.workload.driver import LOCAL, REMOTE, collect, drive
+from local.workload.evidence import Log
 from local.workload.fake_service import FakeService
 from local.workload.reconciliation import Reconciliation
 from local.workload.stack_client import StackClient, StackError
@@ -60,8 +60,10 @@ def on_local_cloud(options: Options, report: Report) -> Reconciliation:
             raise
         if found.complaints and options.protected:
             folder = keep_logs(cloud, group, "consumer.log")
-            lines = [json.dumps({"line": type(line).__name__, **asdict(line)}) for line in found.log]
-            (folder / "fake_service.jsonl").write_text("\n".join(lines))
+            (folder / "fake_service.jsonl").unlink(missing_ok=True)
+            with contextlib.closing(Log(folder / "fake_service.jsonl")) as kept:
+                for line in found.log:
+                    kept.write(line)
             report.note(f"all logs, the fake service's among them, are kept in {folder}")
         return found
 

@@ -13,6 +13,7 @@ import json
 import os
 import shlex
 import sys
+import textwrap
 import time
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -147,29 +148,26 @@ def exports(variables: Mapping[str, str]) -> str:
 def say(lines: str, commands: Sequence[tuple[str, str]], contained: bool) -> None:
     """Say what to type. Not by way of the console: what is to be copied must not be wrapped."""
     path = ENVIRONMENT.relative_to(ROOT)
-    text = [
-        "",
-        f"The stack is called {STACK}. In another terminal, in this folder:",
-        "",
-        f"    . {path}",
-        *(f"    .venv/bin/receiver {command}    # {meaning}" for command, meaning in commands),
-        "",
-        f"{path} says:",
-        "",
-        *(f"    {line}" for line in lines.splitlines()),
-        "",
-        'And curl, as in the README under "Behind HTTP". The functions by themselves, in containers:',
-        "",
-        "    make sam-local    # builds them for this machine",
-        "    sam local invoke Consumer -e events/fresh.json    # or .tools/sam/bin/sam",
-        "",
-        f"finds this cloud by {SAM_ENVIRONMENT.relative_to(ROOT)}; so do `sam local start-api` and `start-lambda`."
-        + ("" if contained else " No container engine answers now: start it, and then `make cloud` again."),
-        "",
-        "It stays until you press Ctrl-C, and leaves nothing.",
-        "",
-    ]
-    sys.stdout.write("\n".join(text))
+    typed = "\n".join(f"    .venv/bin/receiver {command}    # {meaning}" for command, meaning in commands)
+    missing = "" if contained else " No container engine answers now: start it, and then `make cloud` again."
+    sys.stdout.write(f"""
+The stack is called {STACK}. In another terminal, in this folder:
+
+    . {path}
+{typed}
+
+{path} says:
+
+{textwrap.indent(lines, "    ")}
+And curl, as in the README under "Behind HTTP". The functions by themselves, in containers:
+
+    make sam-local    # builds them for this machine
+    sam local invoke Consumer -e events/fresh.json    # or .tools/sam/bin/sam
+
+finds this cloud by {SAM_ENVIRONMENT.relative_to(ROOT)}; so do `sam local start-api` and `start-lambda`.{missing}
+
+It stays until you press Ctrl-C, and leaves nothing.
+""")
     sys.stdout.flush()
 
 

@@ -48,8 +48,6 @@ EXEMPT: dict[str, str] = {}
 
 @dataclass(frozen=True, order=True)
 class Package:
-    """A pinned package."""
-
     name: str
     version: str
 

@@ -1,14 +1,17 @@
-"""A client of the API: it signs its requests, as API Gateway requires, and can send them again with the same key."""
+"""Those who ask AWS: an account that the environment names, and a client of the API, which signs its requests."""
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.request import getproxies
 
+import boto3
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
+from botocore.config import Config
 from botocore.credentials import Credentials
 from botocore.httpsession import URLLib3Session
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from local.deploy import Stack
 
 TIMEOUT_SECONDS = 30
+REMEDY = "Set AWS_DEFAULT_REGION, and AWS_PROFILE or other credentials."
+"""What to do where AWS cannot be asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +38,6 @@ class Answer:
 
     @property
     def replayed(self) -> bool:
-        """Whether it had been given before."""
         return self.headers.get("idempotency-replayed") == "true"
 
 
@@ -46,12 +50,10 @@ class Caller:
     region: str
 
     def post(self, transfer: Mapping[str, Any], key: str) -> Answer:
-        """Ask for a transfer."""
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         return self._ask("POST", "transfers", headers, json.dumps(transfer).encode())
 
     def get(self, transfer_id: str) -> Answer:
-        """Ask how far it is."""
         return self._ask("GET", f"transfers/{transfer_id}", {}, None)
 
     def _ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
@@ -65,6 +67,24 @@ class Caller:
             headers={name.lower(): value for name, value in response.headers.items()},
             body=json.loads(response.content) if response.status_code < 400 else response.text,
         )
+
+
+class Account:
+    """The AWS account that the caller's environment names."""
+
+    @functools.cache  # noqa: B019  # a program has one account
+    def client(self, service: Any) -> Any:
+        # A function may take its fifteen minutes to answer.
+        patient = Config(read_timeout=910, retries={"mode": "standard", "total_max_attempts": 5})
+        return boto3.client(service, config=patient)
+
+    def caller(self, stack: Stack) -> Caller | None:
+        """Whoever this is, at the stack's API, if it has one."""
+        session, url = boto3.Session(), api_url(stack, self.client("lambda").meta.endpoint_url)
+        credentials = session.get_credentials()
+        if url is None or credentials is None:
+            return None
+        return Caller(url=url, credentials=credentials, region=session.region_name)
 
 
 def at_local_cloud(cloud: Cloud, stack: Stack) -> Caller | None:

@@ -16,7 +16,7 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import boto3
@@ -28,15 +28,6 @@ from local.server import Server, ServerError, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from mypy_boto3_apigateway import APIGatewayClient
-    from mypy_boto3_cloudformation import CloudFormationClient
-    from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_lambda import LambdaClient
-    from mypy_boto3_logs import CloudWatchLogsClient
-    from mypy_boto3_s3 import S3Client
-    from mypy_boto3_sqs import SQSClient
-    from mypy_boto3_stepfunctions import SFNClient
 
 ROOT = Path(__file__).resolve().parent.parent
 MINISTACK = ROOT / ".tools" / "ministack"
@@ -68,7 +59,6 @@ class Ministack:
         return [python, "-m", "hypercorn", "ministack.app:app", "--workers=0", "--log-level=WARNING", *binds]
 
     def environment(self, port: int) -> Mapping[str, str]:
-        """Return its settings; its functions inherit them."""
         return {
             "GATEWAY_PORT": str(port),
             "BIND_HOST": LOOPBACK,  # its default is every interface
@@ -80,16 +70,13 @@ class Ministack:
         }
 
     def ready(self, port: int) -> bool:
-        """Say whether all its services have started."""
         return _is_ministack(f"http://{LOOPBACK}:{port}")
 
 
 def _is_ministack(endpoint_url: str) -> bool:
-    try:
-        with direct.open(f"{endpoint_url}/_ministack/ready", timeout=1) as response:
-            return bool(response.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
+    with contextlib.suppress(OSError), direct.open(f"{endpoint_url}/_ministack/ready", timeout=1) as response:
+        return bool(response.status == 200)
+    return False
 
 
 class Cloud:
@@ -118,23 +105,6 @@ class Cloud:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
-    @overload
-    def client(self, service: Literal["apigateway"]) -> APIGatewayClient: ...
-    @overload
-    def client(self, service: Literal["cloudformation"]) -> CloudFormationClient: ...
-    @overload
-    def client(self, service: Literal["dynamodb"]) -> DynamoDBClient: ...
-    @overload
-    def client(self, service: Literal["lambda"]) -> LambdaClient: ...
-    @overload
-    def client(self, service: Literal["logs"]) -> CloudWatchLogsClient: ...
-    @overload
-    def client(self, service: Literal["s3"]) -> S3Client: ...
-    @overload
-    def client(self, service: Literal["sqs"]) -> SQSClient: ...
-    @overload
-    def client(self, service: Literal["stepfunctions"]) -> SFNClient: ...
-
     def client(self, service: Any) -> Any:
         """Return the one client of this service, made on first use and closed with the cloud; threads may share it."""
         if service not in self._clients:
@@ -152,7 +122,6 @@ class Cloud:
         return "" if self._server is None else self._server.log()
 
     def close(self) -> None:
-        """Close the clients; the server is ended by who started it."""
         for client in self._clients.values():
             client.close()
 

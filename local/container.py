@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 import os
@@ -10,7 +11,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -31,32 +31,17 @@ SAM_BINARY = SAM / "bin" / "sam"
 SAMCONFIG = ROOT / "samconfig.toml"
 
 
-@dataclass(frozen=True)
-class Engine:
-    """A container engine that answers."""
-
-    address: str
-    """Where a server on this machine must listen for containers to find it at `HOST`."""
-
-
-def engine() -> Engine | None:
-    """Return the container engine, or None if there is none that answers."""
+def engine() -> str | None:
+    """Where a server here must listen for containers to find it at `HOST`; None if no container engine answers."""
     if shutil.which("docker") is None:
         return None
+    command = ["docker", "network", "inspect", "bridge", "--format", "{{json .IPAM.Config}}"]
     try:
-        asked = subprocess.run(
-            ["docker", "network", "inspect", "bridge", "--format", "{{json .IPAM.Config}}"],
-            capture_output=True,
-            text=True,
-            timeout=ENGINE_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return None
-    if asked.returncode != 0:
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=ENGINE_SECONDS, check=True)
+    except subprocess.SubprocessError:
         return None
     # Where we cannot listen there, the engine lives in a virtual machine, out of which that name leads to loopback.
-    return Engine(next(filter(_is_here, _gateways(json.loads(asked.stdout) or [])), LOOPBACK))
+    return next(filter(_is_here, _gateways(json.loads(asked.stdout) or [])), LOOPBACK)
 
 
 def _gateways(configurations: Sequence[Mapping[str, str]]) -> Iterator[str]:
@@ -68,12 +53,10 @@ def _gateways(configurations: Sequence[Mapping[str, str]]) -> Iterator[str]:
 
 
 def _is_here(address: str) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind((address, 0))
-        except OSError:
-            return False
+    with socket.socket() as probe, contextlib.suppress(OSError):
+        probe.bind((address, 0))
         return True
+    return False
 
 
 def environment(cloud: Cloud, stack: Stack, name: str) -> dict[str, str]:

@@ -8,27 +8,26 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-import time
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import WaiterError
 
 from local.cloud import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mypy_boto3_cloudformation import CloudFormationClient
-
+    from local.caller import Account
     from local.cloud import Cloud
 
 TEMPLATE = ROOT / "template.yaml"
 HOST_BUILD = ROOT / ".build" / "host"
 
 CODE_BUCKET = "code"
-DEPLOY_SECONDS = 60.0
-POLL_SECONDS = 0.05
+PACE = {"Delay": 0.05, "MaxAttempts": 1_200}
 
 # On Lambda the runtime brings the SDK; here the local cloud's interpreter does. Each start of a function unpacks its
 # code anew, and the SDK would be by far the largest part of it.
@@ -37,13 +36,6 @@ SDK_FOLDERS = frozenset({"boto3", "botocore", "s3transfer", "urllib3", "dateutil
 
 class DeployError(Exception):
     """The stack could not be made; the message says which resource failed and why."""
-
-
-class Clients(Protocol):
-    """Whatever hands out AWS clients: the local cloud does, or an account."""
-
-    def client(self, service: Literal["cloudformation"], /) -> CloudFormationClient:
-        """Return the client of CloudFormation."""
 
 
 @dataclass(frozen=True)
@@ -84,21 +76,18 @@ def deploy(
 
 def create(cloud: Cloud, name: str, template: str, parameters: Mapping[str, str]) -> Stack:
     """Create a stack, and return once everything in it is made. Raises DeployError where something is not."""
-    cloud.client("cloudformation").create_stack(
+    formation = cloud.client("cloudformation")
+    formation.create_stack(
         StackName=name,
         TemplateBody=template,
         Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()],
         Capabilities=["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"],
     )
-    deadline = time.monotonic() + DEPLOY_SECONDS
-    while time.monotonic() < deadline:
-        (stack,) = cloud.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
-        if stack["StackStatus"] == "CREATE_COMPLETE":
-            return describe(cloud, name)
-        if stack["StackStatus"] != "CREATE_IN_PROGRESS":
-            raise DeployError(f"stack {name} ended as {stack['StackStatus']}: {_failures(cloud, name)}")
-        time.sleep(POLL_SECONDS)
-    raise DeployError(f"stack {name} was not complete after {DEPLOY_SECONDS:.0f} s")
+    try:
+        formation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig=PACE)
+    except WaiterError as error:
+        raise DeployError(f"stack {name} was not made: {error}: {_failures(cloud, name)}") from error
+    return describe(cloud, name)
 
 
 def pointing_at(template: str, code_uri: str) -> str:
@@ -142,8 +131,7 @@ def _source(path: Path) -> Path:
     return path.parent.parent / f"{path.name.partition('.')[0]}.py"
 
 
-def describe(cloud: Clients, name: str) -> Stack:
-    """Return what is known of a deployed stack."""
+def describe(cloud: Cloud | Account, name: str) -> Stack:
     (found,) = cloud.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
     resources = cloud.client("cloudformation").describe_stack_resources(StackName=name)["StackResources"]
     return Stack(
@@ -167,9 +155,8 @@ def _failures(cloud: Cloud, name: str) -> str:
 def _limit_concurrency(cloud: Cloud, stack: Stack) -> None:
     # The local cloud keeps the template's parameter as text, and then fails to compare it with a number: it would never
     # poll the queue.
-    mapping = stack.resources["ConsumerMessages"]
-    scaling = cloud.client("lambda").get_event_source_mapping(UUID=mapping).get("ScalingConfig", {})
+    mapping, functions = stack.resources["ConsumerMessages"], cloud.client("lambda")
+    scaling = functions.get_event_source_mapping(UUID=mapping).get("ScalingConfig", {})
     if "MaximumConcurrency" in scaling:  # another cloud may have none
-        cloud.client("lambda").update_event_source_mapping(
-            UUID=mapping, ScalingConfig={"MaximumConcurrency": int(scaling["MaximumConcurrency"])}
-        )
+        most = int(scaling["MaximumConcurrency"])
+        functions.update_event_source_mapping(UUID=mapping, ScalingConfig={"MaximumConcurrency": most})

@@ -14,6 +14,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,50 +32,43 @@ GRACE_SECONDS = 15.0
 """How much longer than the function's time-out we wait: for its start, and for the emulator to notice."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeInterfaceEmulator:
     """How the emulator is started: it answers on our port, and starts the function when the first event comes."""
 
-    def __init__(
-        self, name: str, *, code: Path, handler: str, environment: Mapping[str, str], timeout_seconds: int
-    ) -> None:
-        self._name = name
-        self._handler = handler
-        self._code = code
-        self._environment = environment
-        self._timeout_seconds = timeout_seconds
+    name: str
+    code: Path
+    handler: str
+    variables: Mapping[str, str]
+    timeout_seconds: int
 
     def command(self, port: int) -> Sequence[str]:
-        """Return the command line: the emulator's, and behind it the function's."""
         return [
             str(_binary()),
             *("--runtime-interface-emulator-address", f"127.0.0.1:{port}"),
             *("--runtime-api-address", f"127.0.0.1:{free_port()}"),
-            *(str(RUNTIME / "bin" / "python"), "-m", "awslambdaric", self._handler),
+            *(str(RUNTIME / "bin" / "python"), "-m", "awslambdaric", self.handler),
         ]
 
     def environment(self, port: int) -> Mapping[str, str]:
         """Return what Lambda would set, and what this function is configured with."""
         return {
-            "AWS_LAMBDA_FUNCTION_NAME": self._name,
+            "AWS_LAMBDA_FUNCTION_NAME": self.name,
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "512",
-            "AWS_LAMBDA_FUNCTION_TIMEOUT": str(self._timeout_seconds),
-            "LAMBDA_TASK_ROOT": str(self._code),
+            "AWS_LAMBDA_FUNCTION_TIMEOUT": str(self.timeout_seconds),
+            "LAMBDA_TASK_ROOT": str(self.code),
             "PYTHONDONTWRITEBYTECODE": "1",
-            **self._environment,
+            **self.variables,
         }
 
     def ready(self, port: int) -> bool:
         """Say whether something listens; the emulator has no other sign, and an event would be run."""
-        try:
-            with socket.create_connection(("127.0.0.1", port), timeout=1):
-                return True
-        except OSError:
-            return False
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+        return False
 
 
 class Function:
-    """A function under the emulator."""
-
     def __init__(self, server: Server, timeout_seconds: int) -> None:
         self._url = f"http://127.0.0.1:{server.port}/2015-03-31/functions/function/invocations"
         self._patience_seconds = timeout_seconds + GRACE_SECONDS
@@ -94,7 +88,6 @@ class Function:
         return _parsed(body)
 
     def log(self) -> str:
-        """Return what the function and the emulator have written so far."""
         return self._server.log()
 
 
@@ -119,7 +112,7 @@ def running_function(
     if not (code / "app").is_dir():
         raise ServerError(f"there is no built function at {code}: run `make build`")
     program = RuntimeInterfaceEmulator(
-        name, code=code, handler=handler, environment=environment, timeout_seconds=timeout_seconds
+        name=name, code=code, handler=handler, variables=environment, timeout_seconds=timeout_seconds
     )
     with running(program, folder=code) as server:
         yield Function(server, timeout_seconds)

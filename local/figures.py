@@ -24,7 +24,7 @@ from local.workload.report import Report
 from local.workload.transfers import CURRENCY, generate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from local.workload.driver import Progress
 
@@ -57,32 +57,23 @@ def taken(events: Iterable[tuple[float, str]], timeout_ms: int) -> Figures:
             figures.durations_ms.append((seconds, float(duration[1])))
         if ENDED_BADLY.search(line):
             figures.errors.append(seconds)
-        for name, value in _counted(line):
+        said = json.loads(line) if line.startswith("{") else {}
+        for name, value in _counted(said):
             figures.metrics.setdefault(name, []).append((seconds, value))
-        failures.update(_failed(line))
+        if "error_type" in said:
+            failures[said["error_type"]] += 1
     figures.failures = dict(failures.most_common())
     return figures
 
 
-def _parsed(line: str) -> dict[str, Any]:
-    return json.loads(line) if line.startswith("{") else {}
-
-
-def _counted(line: str) -> Iterator[tuple[str, float]]:
+def _counted(found: dict[str, Any]) -> Iterator[tuple[str, float]]:
     """The values of a line in the embedded metric format."""
-    found = _parsed(line)
     for directive in found.get("_aws", {}).get("CloudWatchMetrics", []):
         for metric in directive["Metrics"]:
             yield metric["Name"], sum(found[metric["Name"]])
 
 
-def _failed(line: str) -> Sequence[str]:
-    found = _parsed(line)
-    return [found["error_type"]] if "error_type" in found else []
-
-
 def measured(number: int, seed: int) -> Figures:
-    """Run the workload of `make run` on a cloud of its own, and take the figures."""
     workload, service = generate(seed, number), FakeService()
     depths: list[tuple[float, int, int, int]] = []
     with deployed(service, Report()) as (cloud, client):
@@ -106,7 +97,6 @@ def measured(number: int, seed: int) -> Figures:
 
 
 def main() -> int:
-    """Run, and keep the figures in the file that is named."""
     (file,) = sys.argv[1:]
     figures = measured(NUMBER, SEED)
     Path(file).parent.mkdir(parents=True, exist_ok=True)

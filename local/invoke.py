@@ -12,25 +12,29 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from boto3.dynamodb.types import TypeSerializer
 from botocore.exceptions import BotoCoreError, ClientError
 
+from idempotent_receiver.sqs.dead_letter import stamp_of
 from local import container
 from local.cloud import LOOPBACK, ROOT, running_cloud
 from local.deploy import HOST_BUILD, DeployError, Stack, deploy
 from local.emulator import Function, running_function
-from local.endings import endings, summary
 from local.program import INTERRUPTED
 from local.server import ServerError
 from local.workload.deployment import client_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from local.cloud import Cloud
+    from local.workload.evidence import DeadLetter
+    from local.workload.stack_client import StackClient
 
 EVENTS = ROOT / "events"
 GIVEN = EVENTS / "given"
@@ -93,14 +97,11 @@ def expected_answer(event: Path) -> Any:
 
 
 def matches(answer: Any, expected: Any) -> bool:
-    """Say whether the answer is the expected one; of an error, an HTTP response and its headers only what the
-    expectation names is compared.
-    """
+    """Say whether the answer is the expected one; of an error, an HTTP response and its headers, what is named."""
     if isinstance(answer, dict) and isinstance(expected, dict) and {"errorType", "statusCode", "headers"} & {*expected}:
-        named = {name: answer.get(name) for name in expected}
-        headers, wanted = named.pop("headers", None) or {}, expected.get("headers", {})
-        rest = {name: value for name, value in expected.items() if name != "headers"}
-        return named == rest and {name: headers.get(name) for name in wanted} == wanted
+        headers = {name: (answer.get("headers") or {}).get(name) for name in expected.get("headers", {})}
+        named = {name: answer.get(name) for name in expected} | ({"headers": headers} if "headers" in expected else {})
+        return named == expected
     return bool(answer == expected)
 
 
@@ -109,7 +110,7 @@ def invoke(event: Path) -> Any:
     content = json.loads(event.read_text())
     name, engine = meant(content), container.engine()
     if engine is not None:
-        with deployed(also_at=engine.address) as (cloud, stack):
+        with deployed(also_at=engine) as (cloud, stack):
             try:
                 answer = container.invoke(name, event, container.environment(cloud, stack, name))
             except container.NoAnswer as error:
@@ -123,6 +124,59 @@ def invoke(event: Path) -> Any:
             return said(cloud, stack, content, function.invoke(content))
         finally:
             sys.stderr.write(function.log())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    message_id: str
+    acknowledged: bool
+    what: str
+    reason: str | None = None
+
+
+def endings(client: StackClient, event: Any, answer: Any) -> list[Ending]:
+    """How it ended for each message of an SQS event to which the stack's consumer has given this answer."""
+    again = {failure["itemIdentifier"] for failure in answer["batchItemFailures"]}
+    keys = {message["messageId"]: _key(message) for message in event["Records"]}
+    records = client.records(list(dict.fromkeys(keys.values())))
+    dead_letters = client.dead_letters() if "DeadLetterQueueUrl" in client.stack.outputs else []
+    by_id = {each.message_id: each for each in dead_letters}
+    return [ending(id, id not in again, records.get(key, {}), by_id.get(id)) for id, key in keys.items()]
+
+
+def _key(message: Any) -> str:
+    """A message's key: its id, or the key that it had before it was redriven."""
+    stamp = stamp_of(message.get("messageAttributes") or {})
+    return message["messageId"] if stamp is None else stamp.key
+
+
+def ending(id: str, acknowledged: bool, record: Mapping[str, Any], letter: DeadLetter | None) -> Ending:
+    """How it ended for a message, by the answer, its record and its dead letter, if there are any."""
+    error = json.loads(record.get("error") or "{}")
+    reason = error.get("text") or error.get("type")
+    if not acknowledged:
+        what = "failed for good" if error.get("permanent") else "to be tried again"
+        return Ending(message_id=id, acknowledged=False, what=what, reason=reason or "it was not run")
+    if letter is not None:
+        return Ending(message_id=id, acknowledged=True, what="dead-lettered", reason=letter.reason)
+    if record.get("status") == "COMPLETED":
+        return Ending(message_id=id, acknowledged=True, what="completed")
+    return Ending(message_id=id, acknowledged=True, what="unknown", reason="its record is under a key of another kind")
+
+
+def summary(found: Sequence[Ending]) -> Iterator[str]:
+    """A line with how many ended how, and one for each that is not simply completed."""
+    told = "; ".join(
+        f"{len(some)} {which}: {_counted(each.what for each in some)}"
+        for which, wanted in (("acknowledged", True), ("to come again", False))
+        if (some := [each for each in found if each.acknowledged is wanted])
+    )
+    yield f"{told or 'no messages'}."
+    yield from (f"  {each.message_id} {each.what}: {each.reason}" for each in found if each.reason is not None)
+
+
+def _counted(whats: Iterable[str]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in sorted(Counter(whats).items()))
 
 
 def said(cloud: Cloud, stack: Stack, event: Any, answer: Any) -> Any:

@@ -40,7 +40,6 @@ LINES = (
 
 
 def drawn(figures: dict[str, Any]) -> Any:
-    """Return the picture."""
     last = max(seconds for seconds, *_ in (*figures["durations_ms"], *figures["depths"]))
     starts = list(range(0, math.ceil(last) + BIN_SECONDS, BIN_SECONDS))
     with mpl.rc_context(STYLE):
@@ -110,7 +109,6 @@ def _errors(panel: Any, errors: Sequence[float], starts: Sequence[int]) -> None:
 
 
 def main() -> int:
-    """Draw the figures in the first file that is named into the second."""
     figures, picture = map(Path, sys.argv[1:])
     page = drawn(json.loads(figures.read_text()))
     page.savefig(picture, dpi=90)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError, ProfileNotFound
 
-from local.account import REMEDY
+from local.caller import REMEDY
 from local.deploy import DeployError
 from local.server import ServerError
 from local.workload.report import Report
@@ -30,8 +30,6 @@ CLEARING_UP = b"\nclearing up; it takes up to half a minute\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What was asked for."""
-
     number: int
     seed: int
     protected: bool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from local.workload.evidence import Delivery, now_ms
 from local.workload.stack_client import StackError
@@ -27,23 +27,10 @@ SILENCE_SECONDS = 30.0
 """How long a function may take until its first word: it starts in a second or two, or not at all."""
 
 
-class Trigger(Protocol):
-    """Says when it is time to deliver a message again, and with which record."""
-
-    def due(self, message: TransferMessage, key: str) -> Mapping[str, Any] | None:
-        """The message's SQS record, once its time has come."""
-
-    def over(self, message: TransferMessage) -> None:
-        """The message has been delivered again."""
-
-    def check(self) -> None:
-        """Raise what makes the evidence worthless, if anything does."""
-
-
 class Redeliveries:
-    """The cast of `make run`."""
+    """The cast of `make run`. Its trigger says when it is time to deliver a message again, and with which record."""
 
-    def __init__(self, client: StackClient, workload: Workload, trigger: Trigger) -> None:
+    def __init__(self, client: StackClient, workload: Workload, trigger: ServiceTrigger | LedgerTrigger) -> None:
         self.replayed = 0
         self.delivered_again = 0
         self._client = client
@@ -65,7 +52,8 @@ class Redeliveries:
             self._under_way.remove(each)
             self._trigger.over(each.message)
             self.delivered_again += DELIVERIES[each.message.kind]
-            each.raise_failure()
+            if each.failure is not None:
+                raise each.failure
         for message in [message for message in self._waiting if message.name in sent]:
             if len(self._under_way) == MOST_UNDER_WAY:
                 return
@@ -76,12 +64,10 @@ class Redeliveries:
 
     @property
     def at_rest(self) -> bool:
-        """Whether every redelivery is over."""
         return not self._waiting and not self._under_way
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many deliveries were made here."""
         return {"redelivered": self.delivered_again}
 
 
@@ -90,7 +76,7 @@ class _Redelivery:
 
     def __init__(self, client: StackClient, message: TransferMessage, record: Mapping[str, Any]) -> None:
         self.message = message
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None
         times = range(DELIVERIES[message.kind])
         self._threads = [threading.Thread(target=self._deliver, args=(client, record), daemon=True) for _ in times]
         for thread in self._threads:
@@ -98,27 +84,27 @@ class _Redelivery:
 
     @property
     def over(self) -> bool:
-        """Whether all deliveries were answered."""
         return not any(thread.is_alive() for thread in self._threads)
-
-    def raise_failure(self) -> None:
-        """Raise what went wrong, if anything did."""
-        if self._failure is not None:
-            raise self._failure
 
     def _deliver(self, client: StackClient, record: Mapping[str, Any]) -> None:
         try:
             client.invoke(record)
         except Exception as error:  # noqa: BLE001  # raised again by the driver
-            self._failure = error
+            self.failure = error
 
 
 class ServiceTrigger:
     """Goes by what the fake service has heard, with the record that it saw delivered."""
 
+    witnessed: ClassVar[bool] = True
+
     def __init__(self, service: FakeService) -> None:
         self._service = service
         self._begun = time.monotonic()
+
+    @property
+    def log(self) -> Sequence[Line]:
+        return self._service.lines()
 
     def due(self, message: TransferMessage, key: str) -> Mapping[str, Any] | None:
         """When its handler has ended well; or when it has started, and is held for us."""
@@ -132,7 +118,6 @@ class ServiceTrigger:
             self._service.let_go(message.name)
 
     def check(self) -> None:
-        """Raise what the fake service could not answer."""
         if self._service.failure is not None:
             raise StackError("the fake service could not read the ledger") from self._service.failure
         if time.monotonic() - self._begun > SILENCE_SECONDS and not self._service.lines():
@@ -141,6 +126,8 @@ class ServiceTrigger:
 
 class LedgerTrigger:
     """Goes by the ledger alone, and logs what is delivered from here, as the fake service would."""
+
+    witnessed: ClassVar[bool] = False
 
     def __init__(self, client: StackClient) -> None:
         self.log: list[Line] = []

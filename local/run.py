@@ -9,32 +9,29 @@ messages of a killed worker come back.
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import secrets
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from local.account import Account
+from local.caller import Account
 from local.cloud import in_containers
 from local.deploy import describe
 from local.program import options_of, run_to_its_end
 from local.redelivery import LedgerTrigger, Redeliveries, ServiceTrigger
 from local.workload import report as tables
 from local.workload.deployment import deployed, keep_logs
-from local.workload.driver import LOCAL, REMOTE, drive
+from local.workload.driver import LOCAL, REMOTE, collect, drive
+from local.workload.evidence import Log
 from local.workload.fake_service import FakeService
 from local.workload.reconciliation import Reconciliation
 from local.workload.stack_client import StackClient, StackError
 from local.workload.transfers import CURRENCY, DEATHS, Kind, generate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from local.program import Options
     from local.workload.driver import Pace
-    from local.workload.evidence import Line
     from local.workload.report import Report, Row
     from local.workload.transfers import Workload
 
@@ -47,7 +44,8 @@ def on_local_cloud(options: Options, report: Report) -> Reconciliation:
     service = FakeService()
     with deployed(service, report, protected=options.protected) as (cloud, client):
         if in_containers():
-            return by_the_ledger(options, client, generate(options.seed, options.number, without=DEATHS), report)
+            workload = generate(options.seed, options.number, without=DEATHS)
+            return _run(options, client, workload, LedgerTrigger(client), report)
         was = client.shorten_visibility(VISIBILITY_SECONDS)
         report.note(
             f"the queue's visibility timeout was set from {was} to {VISIBILITY_SECONDS} s after deployment, "
@@ -55,32 +53,19 @@ def on_local_cloud(options: Options, report: Report) -> Reconciliation:
         )
         group = client.stack.outputs["ConsumerLogGroup"]
         try:
-            found = watched(options, client, generate(options.seed, options.number), service, report)
+            workload, service.ledger = generate(options.seed, options.number), client.posted
+            found = _run(options, client, workload, ServiceTrigger(service), report)
         except StackError:
             report.note(f"what was logged is kept in {keep_logs(cloud, group, 'consumer.log')}")
             raise
         if found.complaints and options.protected:
             folder = keep_logs(cloud, group, "consumer.log")
-            lines = [json.dumps({"line": type(line).__name__, **asdict(line)}) for line in found.log]
-            (folder / "fake_service.jsonl").write_text("\n".join(lines))
+            (folder / "fake_service.jsonl").unlink(missing_ok=True)
+            with contextlib.closing(Log(folder / "fake_service.jsonl")) as kept:
+                for line in found.log:
+                    kept.write(line)
             report.note(f"all logs, the fake service's among them, are kept in {folder}")
         return found
-
-
-def watched(
-    options: Options, client: StackClient, workload: Workload, service: FakeService, report: Report
-) -> Reconciliation:
-    """Run while the fake service watches the handlers."""
-    service.ledger = client.posted
-    cast = Redeliveries(client, workload, ServiceTrigger(service))
-    return _run(options, client, workload, cast, report, log=service.lines, witnessed=True)
-
-
-def by_the_ledger(options: Options, client: StackClient, workload: Workload, report: Report) -> Reconciliation:
-    """Run where nobody watches the handlers: what has happened is in the ledger."""
-    trigger = LedgerTrigger(client)
-    cast = Redeliveries(client, workload, trigger)
-    return _run(options, client, workload, cast, report, log=lambda: trigger.log, witnessed=False)
 
 
 def on_stack(options: Options, name: str, report: Report) -> Reconciliation:
@@ -88,19 +73,12 @@ def on_stack(options: Options, name: str, report: Report) -> Reconciliation:
     account = Account()
     said = report.step("stack")
     stack = describe(account, name)
-    client = StackClient(
-        stack=stack,
-        sqs=account.client("sqs"),
-        dynamodb=account.client("dynamodb"),
-        functions=account.client("lambda"),
-        receive_seconds=2,
-        api=account.caller(stack),
-    )
+    client = StackClient(stack=stack, clients=account, receive_seconds=2, api=account.caller(stack))
     client.check()
     said(f"{name}, as it is deployed: its handler runs without faults")
     without = {*DEATHS, *((Kind.POSTED,) if client.api is None else ())}
     workload = generate(options.seed, options.number, prefix=f"{secrets.token_hex(3)}-", without=without)
-    found = by_the_ledger(options, client, workload, report)
+    found = _run(options, client, workload, LedgerTrigger(client), report)
     client.delete_dead_letters([each for each in found.dead_letters if each.message_id in found.sent.values()])
     report.note("the workload's own dead letters were deleted; its accounts, entries and records stay")
     return found
@@ -110,27 +88,19 @@ def _run(
     options: Options,
     client: StackClient,
     workload: Workload,
-    cast: Redeliveries,
+    trigger: ServiceTrigger | LedgerTrigger,
     report: Report,
-    *,
-    log: Callable[[], Sequence[Line]],
-    witnessed: bool,
 ) -> Reconciliation:
-    sent, gave_up = send(client, workload, cast, report, LOCAL if witnessed else REMOTE)
-    posted_as = [sent[name] for name in workload.of_kind(Kind.POSTED)]
+    cast = Redeliveries(client, workload, trigger)
+    sent, gave_up = send(client, workload, cast, report, LOCAL if trigger.witnessed else REMOTE)
+    found = collect(client, workload, sent, alone=trigger.witnessed)
     return Reconciliation(
-        workload=workload,
+        **found,
         protected=options.protected,
-        sent=sent,
-        entries=client.all_entries() if witnessed else client.entries_of([*workload.by_name, *posted_as]),
-        closing=client.balances(list(workload.opening)),
-        records=client.records(list(sent.values())),
-        dead_letters=client.dead_letters(),
-        left=client.backlog(client.queue).total,
-        log=log(),
+        log=trigger.log,
         gave_up=gave_up,
         replayed=cast.replayed,
-        witnessed=witnessed,
+        witnessed=trigger.witnessed,
     )
 
 
@@ -154,7 +124,6 @@ def _messages(found: Reconciliation) -> list[Row]:
 
 
 def perform(report: Report) -> int:
-    """Run what the environment asks for; return the exit status."""
     options = options_of(os.environ)
     handler = "the shipped consumer" if options.protected else "a plain partial-batch handler, the control"
     what = f"{options.number} transfers, seed {options.seed}"
@@ -165,10 +134,5 @@ def perform(report: Report) -> int:
     return report.conclude(found, {"Messages": _messages(found), "Books": tables.money(found)}, fine)
 
 
-def main() -> int:
-    """Run, whatever comes between; return the exit status."""
-    return run_to_its_end(perform)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_its_end(perform))

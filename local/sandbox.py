@@ -13,8 +13,8 @@ import json
 import os
 import shlex
 import sys
+import textwrap
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -26,10 +26,10 @@ from local.redelivery import LedgerTrigger, Redeliveries, ServiceTrigger
 from local.run import send
 from local.server import ServerError
 from local.workload.deployment import deployed
-from local.workload.driver import LOCAL
+from local.workload.driver import LOCAL, until
 from local.workload.fake_service import FakeService
 from local.workload.stack_client import StackError
-from local.workload.transfers import CURRENCY, DEATHS, Kind, generate, message_of
+from local.workload.transfers import CURRENCY, DEATHS, Kind, TransferMessage, generate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from local.program import Options
     from local.workload.report import Report
     from local.workload.stack_client import StackClient
-    from local.workload.transfers import TransferMessage
 
 STACK = "transfers"
 ENVIRONMENT = ROOT / ".build" / "cloud.env"
@@ -49,39 +48,29 @@ SAM_ENVIRONMENT = ROOT / ".build" / "cloud.env.json"
 
 NUMBER = 50
 POLL_SECONDS = 0.2
-MOST_POLLS, MOST_RECEIVES = 300, 2_000
+MAPPING_SECONDS, MOST_RECEIVES = 60.0, 2_000
 PAYER, PAYEE = "erin", "frank"  # events/ has accounts of its own
 HIGHEST_PORT = 65_535
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leftovers:
-    """The keys of records that are worth a look."""
-
-    completed: str
-    failed: str
-    orphan: str | None
-
-
 def sandbox(options: Options, report: Report, port: int | None = None) -> None:
     """Set all up, say what to type, and stay until somebody interrupts."""
-    engine = container.engine()
-    also_at = LOOPBACK if engine is None else engine.address
-    service = FakeService()
-    parameters = {"RequestKey": os.environ.get("REQUEST_KEY") or "header"}
+    engine, service = container.engine(), FakeService()
+    parameters, also_at = {"RequestKey": os.environ.get("REQUEST_KEY") or "header"}, engine or LOOPBACK
     with deployed(service, report, name=STACK, parameters=parameters, port=port, also_at=also_at) as (cloud, client):
-        leftovers = _leave(options, client, service, report)
+        commands = _leave(options, client, service, report)
         put_given(cloud, client.stack)
         assert client.api is not None, "the template has one unless it is told otherwise"
         lines = exports({**cloud.environment, "API_URL": client.api.url})
         variables = {name: container.environment(cloud, client.stack, name) for name in ("Consumer", "Api")}
         files = {ENVIRONMENT: lines, SAM_ENVIRONMENT: json.dumps(variables, indent=2)}
         with _written(files), contextlib.suppress(KeyboardInterrupt):
-            say(lines, commands(leftovers), engine is not None)
+            say(lines, commands, engine is not None)
             _stay(cloud)
 
 
-def _leave(options: Options, client: StackClient, service: FakeService, report: Report) -> Leftovers:
+def _leave(options: Options, client: StackClient, service: FakeService, report: Report) -> list[tuple[str, str]]:
+    """Leave something behind for every command; return what to type, and what it shows."""
     workload = generate(options.seed, options.number, without=DEATHS)  # else one waits for their leases
     service.ledger = client.posted
     trigger = LedgerTrigger(client) if in_containers() else ServiceTrigger(service)
@@ -93,16 +82,21 @@ def _leave(options: Options, client: StackClient, service: FakeService, report: 
     orphan = None if in_containers() else abandon(client, _late(options, Kind.KILLED_BEFORE, 0))
     let_die(client, [_late(options, Kind.GOOD, place) for place in range(3)], handled=1)
     said("three more dead letters, of which one is done" + ("; and a claim whose worker is dead" if orphan else ""))
-    return Leftovers(
-        completed=sent[workload.of_kind(Kind.GOOD)[0]],
-        failed=sent[workload.of_kind(Kind.OVERDRAWN)[0]],
-        orphan=orphan,
-    )
+    completed, failed = (sent[workload.of_kind(kind)[0]] for kind in (Kind.GOOD, Kind.OVERDRAWN))
+    on = f"--stack {STACK}"
+    return [
+        (f"doctor {on}", "what the stack needs, and whether it has it"),
+        (f"dlq list {on}", "the dead letters, by reason"),
+        (f"dlq redrive {on}", "the plan; then, once you agree, what can succeed goes back to the queue"),
+        (f"show {completed} {on}", "a record that is COMPLETED"),
+        (f"show {failed} {on}", "one that has FAILED, and why"),
+        *([(f"show {orphan} {on}", "one whose worker is dead")] if orphan else []),
+        (f"stuck {on}", "claims whose workers are dead, once their leases are over"),
+    ]
 
 
 def _late(options: Options, kind: Kind, place: int) -> TransferMessage:
-    """A transfer that is not of the workload."""
-    return message_of(f"{options.seed}-late-{kind.name.lower()}-{place}", kind, PAYER, PAYEE, 1)
+    return TransferMessage(f"{options.seed}-late-{kind.name.lower()}-{place}", kind, PAYER, PAYEE, 1)
 
 
 def abandon(client: StackClient, message: TransferMessage) -> str:
@@ -141,11 +135,8 @@ def _deliver(client: StackClient, *, enabled: bool) -> None:
     """Let the queue deliver to the function, or hold its messages back."""
     mapping, wanted = client.stack.resources["ConsumerMessages"], "Enabled" if enabled else "Disabled"
     client.functions.update_event_source_mapping(UUID=mapping, Enabled=enabled)
-    for _ in range(MOST_POLLS):
-        if client.functions.get_event_source_mapping(UUID=mapping)["State"] == wanted:
-            return
-        time.sleep(POLL_SECONDS)
-    raise StackError(f"the queue's mapping did not become {wanted}")
+    if not until(lambda: client.functions.get_event_source_mapping(UUID=mapping)["State"] == wanted, MAPPING_SECONDS):
+        raise StackError(f"the queue's mapping did not become {wanted}")
 
 
 def exports(variables: Mapping[str, str]) -> str:
@@ -154,46 +145,29 @@ def exports(variables: Mapping[str, str]) -> str:
     return unset + "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
 
 
-def commands(leftovers: Leftovers) -> list[tuple[str, str]]:
-    """What to type, and what it shows."""
-    on = f"--stack {STACK}"
-    return [
-        (f"doctor {on}", "what the stack needs, and whether it has it"),
-        (f"dlq list {on}", "the dead letters, by reason"),
-        (f"dlq redrive {on}", "the plan; then, once you agree, what can succeed goes back to the queue"),
-        (f"show {leftovers.completed} {on}", "a record that is COMPLETED"),
-        (f"show {leftovers.failed} {on}", "one that has FAILED, and why"),
-        *([(f"show {leftovers.orphan} {on}", "one whose worker is dead")] if leftovers.orphan else []),
-        (f"stuck {on}", "claims whose workers are dead, once their leases are over"),
-    ]
-
-
 def say(lines: str, commands: Sequence[tuple[str, str]], contained: bool) -> None:
     """Say what to type. Not by way of the console: what is to be copied must not be wrapped."""
     path = ENVIRONMENT.relative_to(ROOT)
-    text = [
-        "",
-        f"The stack is called {STACK}. In another terminal, in this folder:",
-        "",
-        f"    . {path}",
-        *(f"    .venv/bin/receiver {command}    # {meaning}" for command, meaning in commands),
-        "",
-        f"{path} says:",
-        "",
-        *(f"    {line}" for line in lines.splitlines()),
-        "",
-        'And curl, as in the README under "Behind HTTP". The functions by themselves, in containers:',
-        "",
-        "    make sam-local    # builds them for this machine",
-        "    sam local invoke Consumer -e events/fresh.json    # or .tools/sam/bin/sam",
-        "",
-        f"finds this cloud by {SAM_ENVIRONMENT.relative_to(ROOT)}; so do `sam local start-api` and `start-lambda`."
-        + ("" if contained else " No container engine answers now: start it, and then `make cloud` again."),
-        "",
-        "It stays until you press Ctrl-C, and leaves nothing.",
-        "",
-    ]
-    sys.stdout.write("\n".join(text))
+    typed = "\n".join(f"    .venv/bin/receiver {command}    # {meaning}" for command, meaning in commands)
+    missing = "" if contained else " No container engine answers now: start it, and then `make cloud` again."
+    sys.stdout.write(f"""
+The stack is called {STACK}. In another terminal, in this folder:
+
+    . {path}
+{typed}
+
+{path} says:
+
+{textwrap.indent(lines, "    ")}
+And curl, as in the README under "Behind HTTP". The functions by themselves, in containers:
+
+    make sam-local    # builds them for this machine
+    sam local invoke Consumer -e events/fresh.json    # or .tools/sam/bin/sam
+
+finds this cloud by {SAM_ENVIRONMENT.relative_to(ROOT)}; so do `sam local start-api` and `start-lambda`.{missing}
+
+It stays until you press Ctrl-C, and leaves nothing.
+""")
     sys.stdout.flush()
 
 
@@ -217,7 +191,6 @@ def _written(texts: Mapping[Path, str]) -> Iterator[None]:
 
 
 def perform(report: Report) -> int:
-    """Stay until the end; return the exit status."""
     options = options_of({name: os.environ.get(name, "") for name in ("N", "SEED")}, number=NUMBER)
     port = whole(os.environ, "PORT", 0)
     if port > HIGHEST_PORT:
@@ -227,10 +200,5 @@ def perform(report: Report) -> int:
     return 0
 
 
-def main() -> int:
-    """Stay, whatever comes between; return the exit status."""
-    return run_to_its_end(perform)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_its_end(perform))

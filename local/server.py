@@ -43,8 +43,6 @@ class Program(Protocol):
 
 
 class Server:
-    """A running server."""
-
     def __init__(self, program: Program, port: int, folder: Path) -> None:
         self.port = port
         self._program = program
@@ -76,15 +74,12 @@ class Server:
         # `alive` is asked last: a stranger on the port may answer that it is ready while our own server fails to bind.
         while not (self._program.ready(self.port) and self.alive):
             if not self.alive:
-                raise ServerError(f"the server ended while it started: {self.last_words()}")
+                assert self._supervisor.stderr is not None
+                last_words = self._supervisor.stderr.read().strip() or "it said nothing"
+                raise ServerError(f"the server ended while it started: {last_words}")
             if time.monotonic() > deadline:
                 raise ServerError(f"the server was not ready after {START_SECONDS:.0f} s")
             time.sleep(POLL_SECONDS)
-
-    def last_words(self) -> str:
-        """Return the end of its output, once it has ended by itself."""
-        assert self._supervisor.stderr is not None
-        return self._supervisor.stderr.read().strip() or "it said nothing"
 
     def log(self) -> str:
         """Return all that it has written so far; only while it runs."""
@@ -117,27 +112,21 @@ class Server:
 
 @contextlib.contextmanager
 def running(program: Program, *, folder: Path, port: int | None = None) -> Iterator[Server]:
-    """Start the program in this folder and end it, with all its processes and files, however the block is left.
-
-    It serves on this port, or on a free one.
+    """Start the program in this folder, on this port or a free one, and end it with all its processes and files.
 
     Should this process be killed, or be interrupted before it comes to clear up, the supervisor does it alone.
     """
     with contextlib.ExitStack() as cleanup:
-        yield _start(program, folder, port, cleanup)
-
-
-def _start(program: Program, folder: Path, port: int | None, cleanup: contextlib.ExitStack) -> Server:
-    for attempt in range(1, START_ATTEMPTS + 1):
-        server = cleanup.enter_context(contextlib.closing(Server(program, port or free_port(), folder)))
-        try:
-            server.await_ready()
-        except ServerError:
-            if attempt == START_ATTEMPTS:
-                raise
-        else:
-            return server
-    raise AssertionError("the last attempt returns or raises")
+        for left in reversed(range(START_ATTEMPTS)):
+            server = cleanup.enter_context(contextlib.closing(Server(program, port or free_port(), folder)))
+            try:
+                server.await_ready()
+            except ServerError:
+                if not left:
+                    raise
+            else:
+                yield server
+                return
 
 
 def free_port() -> int:

@@ -50,7 +50,6 @@ def settings(samconfig: Path, environment: str) -> dict[str, Any]:
 
 
 def main(samconfig: str, environment: str) -> int:
-    """Say what is missing; return the exit status."""
     said = settings(Path(samconfig), environment)
     signal.signal(signal.SIGALRM, _give_up)
     signal.alarm(PATIENCE_SECONDS)

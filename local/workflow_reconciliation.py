@@ -69,11 +69,8 @@ class WorkflowReconciliation(Reconciliation):
     @cached_property
     def receipts(self) -> int:
         """Transfers whose receipt the consumer has entered, which moves nothing."""
-        return sum(self._receipts(name) for name in self.posted)
-
-    def _receipts(self, name: str) -> int:
-        payee = self.workload.by_name[name].payee
-        return sum(entry.amount == 0 and entry.account == payee for entry in self.posted[name])
+        payees = {name: message.payee for name, message in self.workload.by_name.items()}
+        return sum(entry.amount == 0 and entry.account == payees[entry.transfer] for entry in self.entries)
 
     def _arrived(self, message: TransferMessage) -> bool:
         return any(e.account == message.payee and e.amount > 0 for e in self.posted.get(message.name, []))
@@ -81,11 +78,12 @@ class WorkflowReconciliation(Reconciliation):
     @cached_property
     def half_way(self) -> list[str]:
         """Transfers of which something was taken that neither arrived nor came back, or whose record disagrees."""
-        return [message.name for message in self.workload.messages if not self._whole(message)]
-
-    def _whole(self, message: TransferMessage) -> bool:
-        agrees = (message.name in self.done) == self._arrived(message)
-        return agrees and sum(entry.amount for entry in self.posted.get(message.name, [])) == 0
+        return [
+            message.name
+            for message in self.workload.messages
+            if (message.name in self.done) != self._arrived(message)
+            or sum(entry.amount for entry in self.posted.get(message.name, [])) != 0
+        ]
 
     @cached_property
     def balanced(self) -> bool:
@@ -94,7 +92,6 @@ class WorkflowReconciliation(Reconciliation):
 
     @property
     def must_be_zero(self) -> dict[str, int]:
-        """What must not happen."""
         dying = sum(message.kind in DEATHS for message in self.workload.messages)
         aborted = bool(self.workload.of_kind(Kind.ABORTED))
         return {
@@ -109,7 +106,6 @@ class WorkflowReconciliation(Reconciliation):
 
     @cached_property
     def complaints(self) -> list[str]:
-        """What is not as promised, or did not happen; nothing, if all is well."""
         wrong = sorted(frozenset(self.sent) - self.as_expected)
         found = [f"{name} is {count}, not 0" for name, count in self.must_be_zero.items() if count]
         found += [f"not as expected: {', '.join(wrong[:5])}"] if wrong else []
@@ -127,7 +123,6 @@ class WorkflowReconciliation(Reconciliation):
         return sum(each.status == "ABORTED" for each in self.executions)
 
     def line(self) -> dict[str, Any]:
-        """What the last line of output says."""
         return {
             "asked": len(self.sent),
             "completed": len(self.done),

@@ -13,7 +13,6 @@ import json
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -33,7 +32,7 @@ from local.workflow_reconciliation import Execution, WorkflowReconciliation
 from local.workflow_stack import deploy_workflow
 from local.workload import report as tables
 from local.workload.deployment import PARAMETERS, client_of, keep_logs, overlay_of
-from local.workload.driver import Observation, Pace, wait
+from local.workload.driver import Observation, Pace, collect, until, wait
 from local.workload.fake_service import FakeService
 from local.workload.transfers import CURRENCY, HOLDS, WORKFLOW, Kind, generate
 
@@ -53,8 +52,8 @@ AT_ONCE = 4
 REPEATS = 3
 SWEEP_SECONDS = 3.0
 POLL_SECONDS = 0.5
-MOST_POLLS = 600
-PACE = Pace(poll_seconds=POLL_SECONDS, stall_seconds=300.0, limit_seconds=300.0)
+PATIENCE_SECONDS = 300.0
+PACE = Pace(poll_seconds=POLL_SECONDS, stall_seconds=PATIENCE_SECONDS, limit_seconds=PATIENCE_SECONDS)
 FAILED = 500
 """From this status on, a client does not know what has become of its request."""
 NEVER_ASKED_AGAIN = (Kind.START_BEFORE, Kind.START_AFTER)
@@ -76,17 +75,22 @@ class Clients:
 
     def ask_for(self, message: TransferMessage) -> None:
         """Ask for a transfer as its kind demands, once there is room for another execution."""
-        _poll(
-            lambda: len(self._machines.list_executions(**self._machine, statusFilter="RUNNING")["executions"]) < AT_ONCE
-        )
+        self._await(self._has_room)
         if message.kind is Kind.REPEATED:
             with ThreadPoolExecutor(REPEATS) as pool:
                 list(pool.map(self._ask, [message] * REPEATS))
             self.repeats += REPEATS - 1
         elif self._ask(message) >= FAILED and message.kind not in NEVER_ASKED_AGAIN:
-            _poll(partial(self._ask_again, message))
+            self._await(partial(self._ask_again, message))
         if message.kind is Kind.ABORTED:
-            _poll(partial(self._abort, message.name))
+            self._await(partial(self._abort, message.name))
+
+    def _await(self, over: Callable[[], bool]) -> None:
+        """In vain, too: reconciliation finds what is missing then."""
+        until(over, PATIENCE_SECONDS, POLL_SECONDS)
+
+    def _has_room(self) -> bool:
+        return len(self._machines.list_executions(**self._machine, statusFilter="RUNNING")["executions"]) < AT_ONCE
 
     def _ask(self, message: TransferMessage) -> int:
         """Send one request; return its status, or one above all that fail."""
@@ -147,15 +151,7 @@ class Clients:
         ]
 
 
-def _poll(over: Callable[[], bool]) -> None:
-    for _ in range(MOST_POLLS):
-        if over():
-            return
-        time.sleep(POLL_SECONDS)
-
-
 def perform(report: Report) -> int:
-    """Run what the environment asks for; return the exit status."""
     options = options_of(os.environ, number=NUMBER)
     if options.stack is not None or options.number == 0:
         raise ValueError("WORKFLOW=1 runs one transfer or more on the local cloud: raise N, and leave out STACK")
@@ -198,16 +194,12 @@ def _run(
             list(pool.map(clients.ask_for, workload.messages))
         gave_up = wait(look, PACE, number=len(workload.messages))
     said(f"{len(workload.messages)} transfers, {clients.repeats} requests more for the same")
-    nobody = {message.payer for message in workload.messages} | {message.payee for message in workload.messages}
+    found = collect(client, workload, {name: f"key-{name}" for name in workload.by_name})
+    named = {account for message in workload.messages for account in (message.payer, message.payee)}
+    found["closing"] = client.balances(sorted({*workload.opening, *named}))
     return WorkflowReconciliation(
-        workload=workload,
+        **found,
         protected=options.protected,
-        sent={name: f"key-{name}" for name in workload.by_name},
-        entries=client.all_entries(),
-        closing=client.balances(sorted({*workload.opening, *nobody})),
-        records={},
-        dead_letters=client.dead_letters(),
-        left=client.backlog(client.queue).total,
         log=(),
         gave_up=gave_up,
         executions=clients.executions(),
@@ -216,10 +208,5 @@ def _run(
     )
 
 
-def main() -> int:
-    """Run, whatever comes between; return the exit status."""
-    return run_to_its_end(perform)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_its_end(perform))

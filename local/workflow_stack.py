@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from local.account import REMEDY, Account
+from local.caller import REMEDY, Account
 from local.cloud import ROOT
 from local.deploy import CODE_BUCKET, HOST_BUILD, Stack, create, describe, pointing_at, upload
 

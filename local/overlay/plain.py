@@ -26,6 +26,5 @@ def plain_consumer(one: Callable[[Mapping[str, Any]], None]) -> Callable[[Any, A
 
 
 def write(dynamodb: Any, tx: Any) -> None:
-    """Send a handler's transaction as it is."""
     if tx.actions:
         dynamodb.transact_write_items(TransactItems=transact_items(tx.actions, table="none", id="none"))

@@ -90,9 +90,7 @@ def deployed(
 
 
 def client_of(cloud: Cloud, stack: Stack) -> StackClient:
-    """The client of a stack on a local cloud."""
-    sqs, dynamodb, functions = cloud.client("sqs"), cloud.client("dynamodb"), cloud.client("lambda")
-    return StackClient(stack=stack, sqs=sqs, dynamodb=dynamodb, functions=functions, api=at_local_cloud(cloud, stack))
+    return StackClient(stack=stack, clients=cloud, api=at_local_cloud(cloud, stack))
 
 
 def log_events(cloud: Cloud, group: str) -> Iterator[tuple[int, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -85,6 +85,28 @@ def drive(
         return Observation(seen=seen, over=over, told=told, at_once=bool(waiting))
 
     return sent, wait(look, pace, number=len(workload.messages))
+
+
+def collect(client: StackClient, workload: Workload, sent: Mapping[str, str], *, alone: bool = True) -> dict[str, Any]:
+    """What a reconciliation needs of tables and queues; `alone`: they are this run's, to be read as a whole."""
+    names = [*workload.by_name, *sent.values()]
+    return {
+        "workload": workload,
+        "sent": sent,
+        "entries": client.all_entries() if alone else client.entries_of(names),
+        "closing": client.balances(list(workload.opening)),
+        "records": client.records(list(sent.values())),
+        "dead_letters": client.dead_letters(),
+        "left": client.backlog(client.queue).total,
+    }
+
+
+def until(over: Callable[[], bool], limit_seconds: float, poll_seconds: float = 0.2) -> bool:
+    """Ask until it is so; whether it was in time."""
+    ends = time.monotonic() + limit_seconds
+    while not (so := over()) and time.monotonic() < ends:
+        time.sleep(poll_seconds)
+    return so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

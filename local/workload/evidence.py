@@ -125,8 +125,6 @@ class Refusal(SeenOfWorker):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault(SeenOfWorker):
-    """A request met with a network fault."""
-
     fault: str
 
 
@@ -168,14 +166,12 @@ class Log:
         self._durable = durable
 
     def write(self, line: Line) -> None:
-        """Append a line."""
         text = json.dumps({"line": type(line).__name__, **asdict(line)}) + "\n"
         os.write(self._file, text.encode())
         if self._durable:
             os.fsync(self._file)
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._file)
 
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from local.workload.evidence import Call, Delivery, End, Start, now_ms
 from local.workload.transfers import DEATHS, HOLDS, Kind, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from local.workload.evidence import Line
 
@@ -33,11 +33,8 @@ LEASE_MARGIN_MS = 3_000
 """What the consumer adds to its deadline: nobody else may start before then, even if the worker is dead."""
 
 
-class Ledger(Protocol):
-    """Reads the ledger."""
-
-    def __call__(self, names: Sequence[str], /) -> frozenset[str]:
-        """Return those of the transfers that are posted now."""
+Ledger: TypeAlias = "Callable[[Sequence[str]], frozenset[str]]"
+"""Says which of these transfers are posted now."""
 
 
 class FakeService:
@@ -67,7 +64,6 @@ class FakeService:
         self._reached[name, HOLDS[kind_of(name)]].set()
 
     def lines(self) -> list[Line]:
-        """What has been heard so far, in order."""
         with self._lock:
             return list(self._log)
 
@@ -77,7 +73,6 @@ class FakeService:
         return frozenset(line.name for line in self.lines() if isinstance(line, End) and line.ok)
 
     def respond(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
-        """Answer one HTTP request."""
         try:
             return 200, json.dumps(self.answer(path, json.loads(body))).encode()
         except Exception as error:  # noqa: BLE001  # kept for the driver to raise
@@ -85,7 +80,6 @@ class FakeService:
             return 500, b"{}"
 
     def answer(self, path: str, said: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer one request."""
         match path:
             case "/deliveries":
                 return self._delivered(**said)

@@ -52,14 +52,9 @@ class Reconciliation:
     def _names(self) -> Mapping[str, str]:
         return {key: name for name, key in self.sent.items()}
 
-    def name_of(self, key: str) -> str:
-        """The message's name, by its key or by its name."""
-        return self._names.get(key, key)
-
     @cached_property
     def posted(self) -> dict[str, list[Entry]]:
-        """The entries by transfer."""
-        return grouped((self.name_of(entry.transfer), entry) for entry in self.entries)
+        return grouped((self.runs.name_of(entry.transfer), entry) for entry in self.entries)
 
     @cached_property
     def done(self) -> frozenset[str]:
@@ -84,7 +79,6 @@ class Reconciliation:
 
     @cached_property
     def dead_lettered(self) -> frozenset[str]:
-        """The messages that are in the dead-letter queue."""
         return frozenset(self._died)
 
     @cached_property
@@ -126,7 +120,6 @@ class Reconciliation:
 
     @cached_property
     def runs(self) -> Runs:
-        """What ran."""
         return Runs(log=self.log, names=self._names, protected=self.protected, slack_ms=self.slack_ms)
 
     @cached_property
@@ -171,7 +164,6 @@ class Reconciliation:
 
     @property
     def must_be_zero(self) -> dict[str, int]:
-        """What must not happen."""
         return {
             "unaccounted": self.unaccounted,
             "overlaps": self.overlaps,
@@ -196,7 +188,6 @@ class Reconciliation:
         return found if self.gave_up is None else [*found, f"gave up waiting: {self.gave_up}"]
 
     def line(self) -> dict[str, Any]:
-        """What the last line of output says."""
         return {
             "sent": len(self.sent),
             "completed": len(self.completed),

@@ -43,7 +43,6 @@ class Report:
         return lambda result: self._line(what, f"{result} [dim]({time.monotonic() - begun:.1f} s)[/]")
 
     def opened(self, workload: Workload) -> None:
-        """Say what is expected, before anything is sent."""
         self._line(
             "expected",
             f"{len(workload.completed)} completed, {len(workload.dead_lettered)} dead-lettered, by the seed alone; "
@@ -51,12 +50,10 @@ class Report:
         )
 
     def note(self, text: str) -> None:
-        """Say something that a reader must know."""
         self._line("note", text)
 
     @contextlib.contextmanager
     def progress(self, number: int) -> Iterator[Callable[[Progress], None]]:
-        """Show how far the queue is."""
         columns = (
             TextColumn("  [cyan]{task.description:<12}[/]"),
             BarColumn(bar_width=20),

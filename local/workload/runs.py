@@ -48,12 +48,10 @@ class Runs:
         return self.names.get(key, key)
 
     def all(self, kind: type[Kept]) -> list[Kept]:
-        """The lines of one kind, in order."""
         return [line for line in self.log if isinstance(line, kind)]
 
     @cached_property
     def starts(self) -> dict[str, list[Start]]:
-        """The handlers' starts, in order, by message."""
         return grouped((self.name_of(start.name), start) for start in self.all(Start))
 
     @cached_property
@@ -96,7 +94,6 @@ class Runs:
 
     @cached_property
     def retried(self) -> int:
-        """Runs that began after one that had failed."""
         failed = {(end.worker, end.name) for end in self.all(End) if not end.ok}
         return sum((before.worker, before.name) in failed for before, _ in self._pairs())
 

@@ -15,11 +15,8 @@ from local.workload.evidence import DeadLetter, Entry
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_lambda import LambdaClient
-    from mypy_boto3_sqs import SQSClient
-
-    from local.caller import Caller
+    from local.caller import Account, Caller
+    from local.cloud import Cloud
     from local.deploy import Stack
     from local.workload.transfers import TransferMessage
 
@@ -47,7 +44,6 @@ class Backlog:
 
     @property
     def total(self) -> int:
-        """All of them."""
         return self.waiting + self.in_flight
 
 
@@ -56,16 +52,13 @@ class StackClient:
     """A deployed stack, by its clients."""
 
     stack: Stack
-    sqs: SQSClient
-    dynamodb: DynamoDBClient
-    functions: LambdaClient
+    clients: Cloud | Account
     receive_seconds: int = 0
     """How long to wait for a dead letter: SQS answers at once only from some of its servers."""
     api: Caller | None = None
     """The way to the stack's API, if it has one."""
 
     def check(self) -> None:
-        """Raise StackError if the stack has not what a workload needs."""
         needed = {"QueueUrl", "QueueArn", "DeadLetterQueueUrl", "ConsumerLogGroup"} - set(self.stack.outputs)
         needed |= {"Accounts", "Entries", "Records", "Consumer"} - set(self.stack.resources)
         if needed:
@@ -75,13 +68,23 @@ class StackClient:
             )
 
     @property
+    def sqs(self) -> Any:
+        return self.clients.client("sqs")
+
+    @property
+    def dynamodb(self) -> Any:
+        return self.clients.client("dynamodb")
+
+    @property
+    def functions(self) -> Any:
+        return self.clients.client("lambda")
+
+    @property
     def queue(self) -> str:
-        """The queue's URL."""
         return self.stack.outputs["QueueUrl"]
 
     @property
     def dead_letter_queue(self) -> str:
-        """The dead-letter queue's URL."""
         return self.stack.outputs["DeadLetterQueueUrl"]
 
     def shorten_visibility(self, seconds: int) -> int:
@@ -91,22 +94,21 @@ class StackClient:
         return int(found["VisibilityTimeout"])
 
     def open_accounts(self, balances: Mapping[str, int], currency: str) -> None:
-        """Put the accounts with what is on them."""
         table = self.stack.resources["Accounts"]
         for account, balance in balances.items():
             item = {"account_id": {"S": account}, "balance": {"N": str(balance)}, "currency": {"S": currency}}
             self.dynamodb.put_item(TableName=table, Item=item)
 
     def balances(self, accounts: Sequence[str]) -> dict[str, int]:
-        """What is on these accounts now."""
         found = self._read(self.stack.resources["Accounts"], "account_id", accounts)
         return {item["account_id"]["S"]: int(item["balance"]["N"]) for item in found}
 
     def send(self, messages: Sequence[TransferMessage]) -> dict[str, str]:
         """Send up to ten messages; return their ids by their names."""
-        entries: list[Any] = [
-            {"Id": str(place), "MessageBody": each.body, **self._grouping(each)} for place, each in enumerate(messages)
-        ]
+        entries: list[Any] = [{"Id": str(place), "MessageBody": each.body} for place, each in enumerate(messages)]
+        if self.queue.endswith(".fifo"):  # each message is a group of its own
+            for entry, each in zip(entries, messages, strict=True):
+                entry.update(MessageGroupId=each.name, MessageDeduplicationId=each.name)
         ids: dict[str, str] = {}
         for _ in range(MOST_RESENDS):
             answer = self.sqs.send_message_batch(QueueUrl=self.queue, Entries=entries)
@@ -126,20 +128,14 @@ class StackClient:
             raise StackError(f"the API did not answer {message.name} once, and then the same again: {told}")
         return str(answers[0].body["transfer_id"])
 
-    def _grouping(self, message: TransferMessage) -> dict[str, str]:
-        """What a FIFO queue requires besides; each message is a group of its own."""
-        fifo = self.queue.endswith(".fifo")
-        return {"MessageGroupId": message.name, "MessageDeduplicationId": message.name} if fifo else {}
-
     def backlog(self, queue: str) -> Backlog:
-        """How many messages the queue has."""
         found = self._attributes(queue)
         counts = [int(found.get(f"ApproximateNumberOfMessages{which}", 0)) for which in ("", "Delayed", "NotVisible")]
         return Backlog(waiting=counts[0] + counts[1], in_flight=counts[2])
 
     def _attributes(self, queue: str) -> dict[str, str]:
-        found = self.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])["Attributes"]
-        return {str(name): value for name, value in found.items()}
+        found: dict[str, str] = self.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])["Attributes"]
+        return found
 
     def invoke(self, record: Mapping[str, Any]) -> None:
         """Hand one SQS record to the function, as Lambda's poller does."""
@@ -163,12 +159,10 @@ class StackClient:
         }
 
     def entries_of(self, transfers: Iterable[str]) -> list[Entry]:
-        """The ledger's entries for these transfers."""
         ids = dict.fromkeys(f"{name}{leg}" for name in transfers for leg in LEGS)
         return [_entry(item) for item in self._read(self.stack.resources["Entries"], "entry_id", list(ids))]
 
     def posted(self, transfers: Iterable[str]) -> frozenset[str]:
-        """Which of these transfers are in the ledger."""
         return frozenset(entry.transfer for entry in self.entries_of(transfers))
 
     def all_entries(self) -> list[Entry]:
@@ -203,7 +197,6 @@ class StackClient:
         return list(found.values())
 
     def delete_dead_letters(self, dead_letters: Sequence[DeadLetter]) -> None:
-        """Delete these dead letters."""
         for each in dead_letters:
             self.sqs.delete_message(QueueUrl=self.dead_letter_queue, ReceiptHandle=each.receipt_handle)
 

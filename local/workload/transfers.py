@@ -108,33 +108,25 @@ APART = (Kind.KILLED_BEFORE, Kind.KILLED_AFTER, Kind.AT_ONCE)
 whole batch with it, and a message has only five deliveries."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TransferMessage:
-    """One message. `name` is its transfer's id, even if the body is too broken to contain it."""
+    """One message. `name` is its transfer's id, even if `garbage` takes the place of its body."""
 
     name: str
     kind: Kind
     payer: str
     payee: str
     amount: int
-    body: str
+    garbage: str | None = None
 
     @property
     def transfer(self) -> dict[str, Any]:
-        """The transfer, as the application reads it from the body."""
-        return transfer_of(self.name, self.payer, self.payee, self.amount)
+        ends = {"from_account": self.payer, "to_account": self.payee}
+        return {"transfer_id": self.name, **ends, "amount": self.amount, "currency": CURRENCY}
 
-
-def transfer_of(name: str, payer: str, payee: str, amount: int) -> dict[str, Any]:
-    """A transfer as the application expects it."""
-    ends = {"from_account": payer, "to_account": payee}
-    return {"transfer_id": name, **ends, "amount": amount, "currency": CURRENCY}
-
-
-def message_of(name: str, kind: Kind, payer: str, payee: str, amount: int) -> TransferMessage:
-    """The message that asks for this transfer."""
-    body = json.dumps(transfer_of(name, payer, payee, amount))
-    return TransferMessage(name=name, kind=kind, payer=payer, payee=payee, amount=amount, body=body)
+    @property
+    def body(self) -> str:
+        return json.dumps(self.transfer) if self.garbage is None else self.garbage
 
 
 def kind_of(name: str) -> Kind:
@@ -152,21 +144,17 @@ class Workload:
 
     @cached_property
     def by_name(self) -> Mapping[str, TransferMessage]:
-        """Each message, by its transfer's id."""
         return {message.name: message for message in self.messages}
 
     @cached_property
     def completed(self) -> frozenset[str]:
-        """What must be completed in the end."""
         return frozenset(self.by_name) - self.dead_lettered
 
     @cached_property
     def dead_lettered(self) -> frozenset[str]:
-        """What must be in the dead-letter queue in the end."""
         return frozenset(message.name for message in self.messages if message.kind in FAILING)
 
     def of_kind(self, kind: Kind) -> list[str]:
-        """The names of the messages of this kind."""
         return [message.name for message in self.messages if message.kind is kind]
 
 
@@ -215,8 +203,8 @@ def _message(kind: Kind, place: int, names: str, chance: random.Random) -> Trans
         payer = nobody
     elif kind in TO_NOBODY:
         payee = nobody
-    message = message_of(f"{names}{kind.name.lower()}-{place:05}", kind, payer, payee, amount)
-    return replace(message, body=_garbage(message.transfer, chance)) if kind is Kind.GARBAGE else message
+    message = TransferMessage(f"{names}{kind.name.lower()}-{place:05}", kind, payer, payee, amount)
+    return replace(message, garbage=_garbage(message.transfer, chance)) if kind is Kind.GARBAGE else message
 
 
 def _garbage(transfer: dict[str, Any], chance: random.Random) -> str:

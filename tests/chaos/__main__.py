@@ -20,7 +20,7 @@ from local.deploy import Stack
 from local.program import options_of, run_to_its_end, whole
 from local.serving import serving
 from local.workload import report as tables
-from local.workload.driver import Pace, drive
+from local.workload.driver import Pace, collect, drive
 from local.workload.evidence import Log, lines_of
 from local.workload.stack_client import StackClient
 from local.workload.transfers import CHAOS, CURRENCY, generate
@@ -42,7 +42,6 @@ PACE = Pace(poll_seconds=0.25, stall_seconds=60.0, limit_seconds=120.0, limit_se
 
 
 def run(options: Options, slots: int, evidence: Path, report: Report) -> ChaosReconciliation:
-    """Send the workload, and collect all evidence."""
     workload = generate(options.seed, options.number, CHAOS)
     shutil.rmtree(evidence, ignore_errors=True)
     evidence.mkdir(parents=True)
@@ -69,18 +68,8 @@ def run(options: Options, slots: int, evidence: Path, report: Report) -> ChaosRe
                 sent, gave_up = drive(client, workload, mapping, pace, say)
             # What is still on its way may arrive, and must do no harm.
             network.await_quiet(LONGEST_DELAY_SECONDS * 2)
-        return ChaosReconciliation(
-            workload=workload,
-            protected=options.protected,
-            sent=sent,
-            entries=client.all_entries(),
-            closing=client.balances(list(workload.opening)),
-            records=client.records(list(sent.values())),
-            dead_letters=client.dead_letters(),
-            left=client.backlog(client.queue).total,
-            log=lines_of(evidence),
-            gave_up=gave_up,
-        )
+        found = collect(client, workload, sent)
+        return ChaosReconciliation(**found, protected=options.protected, log=lines_of(evidence), gave_up=gave_up)
 
 
 def client_of(cloud: Cloud) -> StackClient:
@@ -104,7 +93,7 @@ def client_of(cloud: Cloud) -> StackClient:
     outputs = {"QueueUrl": urls["transfers"], "QueueArn": arns["transfers"], "DeadLetterQueueUrl": urls["dead-letters"]}
     resources = {"Records": RECORDS, "Accounts": ACCOUNTS, "Entries": ENTRIES}
     stack = Stack(name="chaos", outputs=outputs, resources=resources)
-    return StackClient(stack=stack, sqs=sqs, dynamodb=dynamodb, functions=cloud.client("lambda"))
+    return StackClient(stack=stack, clients=cloud)
 
 
 def _workers(found: ChaosReconciliation) -> list[Row]:
@@ -116,16 +105,11 @@ def _workers(found: ChaosReconciliation) -> list[Row]:
         (found.acknowledged_early, "acknowledged early", "before they were done, or with the dead letters"),
         (found.fenced["frozen"], "zombies' writes refused", "by those that had been frozen, over another's claim"),
         (found.fenced["other"], "other late writes refused", "for instance one of a dead worker's that arrived late"),
-        (
-            len(found.runs.late_starts),
-            "late starts",
-            "by those that had been frozen, after their lease: fenced only",
-        ),
+        (len(found.runs.late_starts), "late starts", "by those that had been frozen, after their lease: fenced only"),
     ]
 
 
 def perform(report: Report) -> int:
-    """Run what the environment asks for; return the exit status."""
     options, slots = options_of(os.environ, number=20_000), whole(os.environ, "SEATS", 4, least=1)
     evidence, begun = Path(os.environ.get("EVIDENCE") or EVIDENCE), time.monotonic()
     handler = "the shipped consumer" if options.protected else "a plain partial-batch handler, the control"
@@ -134,7 +118,7 @@ def perform(report: Report) -> int:
     report.note("The seed says which and how often; when, is up to this machine.")
     found = run(options, slots, evidence, report)
     report.note(f"all logs are kept in {os.path.relpath(evidence)}")
-    shown = {
+    shown: dict[str, list[Row]] = {
         "Messages": tables.messages(found),
         "Workers": _workers(found),
         "Requests that met with": [(found.injected[name], name, "") for name in NAMES],
@@ -144,10 +128,5 @@ def perform(report: Report) -> int:
     return report.conclude(found, shown, fine, seconds=round(time.monotonic() - begun))
 
 
-def main() -> int:
-    """Run, whatever comes between; return the exit status."""
-    return run_to_its_end(perform)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_its_end(perform))

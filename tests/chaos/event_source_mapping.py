@@ -11,13 +11,11 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
-from local.server import ServerError
 from local.workload.evidence import Delivery, Log, Thaw, now_ms
-from tests.chaos.batches import Batch, Batches
-from tests.chaos.settings import Settings
+from tests.chaos.settings import MESSAGES_A_BATCH, Settings
 from tests.chaos.worker_process import WorkerProcess
 from tests.chaos.worker_slot import WorkerSlot
 
@@ -32,6 +30,82 @@ MOST_FROZEN = 6
 AWAKE_SECONDS = 3.0
 """How long a worker that was frozen may go on: far longer than it needs to find out that it has lost its claims."""
 SHOWN = {"Invocation": "invocations", "Kill": "killed", "Freeze": "frozen", "Thaw": "back"}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """An event, and whether it was given out before."""
+
+    event: dict[str, Any]
+    again: bool = False
+    due_seconds: float = 0.0
+    taken: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def keys(self) -> list[str]:
+        return [record["messageId"] for record in self.event["Records"]]
+
+
+class Batches:
+    """The queue's batches; threads may share them."""
+
+    def __init__(self, client: StackClient) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._again: list[Batch] = []
+        self._under_way = 0
+
+    def next(self) -> Batch | None:
+        """A batch that is due again, or else what the queue has. It is under way until it is `finished`."""
+        with self._lock:
+            due = next((batch for batch in self._again if batch.due_seconds <= time.monotonic()), None)
+            if due is not None:
+                self._again.remove(due)
+                self._under_way += 1
+                due.taken.set()
+                return due
+        batch = self._received()  # until its messages are deleted, the queue counts them as in flight
+        if batch is not None:
+            with self._lock:
+                self._under_way += 1
+        return batch
+
+    def finished(self) -> None:
+        with self._lock:
+            self._under_way -= 1
+
+    def give_out_again(self, batch: Batch) -> None:
+        with self._lock:
+            self._again.append(batch)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether none is under way, or is to be given out again."""
+        with self._lock:
+            return not self._under_way and not self._again
+
+    def delete(self, records: Sequence[dict[str, Any]]) -> None:
+        entries: Any = [{"Id": str(n), "ReceiptHandle": record["receiptHandle"]} for n, record in enumerate(records)]
+        if entries:
+            self._client.sqs.delete_message_batch(QueueUrl=self._client.queue, Entries=entries)
+
+    def _received(self) -> Batch | None:
+        answer = self._client.sqs.receive_message(
+            QueueUrl=self._client.queue, MaxNumberOfMessages=MESSAGES_A_BATCH, AttributeNames=["All"]
+        )
+        records = [
+            {
+                "messageId": message["MessageId"],
+                "receiptHandle": message["ReceiptHandle"],
+                "body": message["Body"],
+                "attributes": message.get("Attributes", {}),
+                "messageAttributes": {},
+                "eventSource": "aws:sqs",
+                "eventSourceARN": self._client.stack.outputs["QueueArn"],
+            }
+            for message in answer.get("Messages", [])
+        ]
+        return Batch({"Records": records}) if records else None
 
 
 class EventSourceMapping:
@@ -53,13 +127,12 @@ class EventSourceMapping:
         """Once it is set, nobody is killed or frozen any more, and nothing given out twice: what is left must end."""
         self._frozen = ThreadPoolExecutor(MOST_FROZEN)
         self._zombies: list[Future[None]] = []
-        self._failure: BaseException | None = None
-        made = [WorkerSlot(self, number, seed, fault_in) for number in range(slots)]
-        self._threads = [threading.Thread(target=self._keep, args=(slot,), daemon=True) for slot in made]
+        self._slots = ThreadPoolExecutor(slots)
+        self._made = [WorkerSlot(self, number, seed, fault_in) for number in range(slots)]
+        self._at_work: list[Future[None]] = []
 
     def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
+        self._at_work = [self._slots.submit(slot.work) for slot in self._made]
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -67,45 +140,33 @@ class EventSourceMapping:
         # A slot only ever waits for its worker: once that is gone, it looks up.
         for worker in self._living():
             worker.signal(signal.SIGKILL)
-        for thread in self._threads:
-            thread.join()
+        self._slots.shutdown()
         self._frozen.shutdown(cancel_futures=True)
         for worker in self._living():
             worker.close()
 
     def send(self, messages: Sequence[TransferMessage]) -> dict[str, str]:
-        """Send up to ten messages; return their keys by their names."""
         return self._client.send(messages)
 
     def act(self, sent: Mapping[str, str], *, all_sent: bool) -> None:
         """Raise what a slot could not go on with; once everything is sent, leave the workers alone."""
-        if self._failure is not None:
-            raise self._failure
+        for slot in self._at_work:
+            if slot.done():
+                slot.result()
         if all_sent:
             self.calm.set()
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing is under way, and nothing will be that is not in the queue."""
         with self._lock:
             return self.batches.at_rest and all(zombie.done() for zombie in self._zombies)
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """What was done to the workers so far."""
         with self._lock:
             return {shown: self._counts[name] for name, shown in SHOWN.items()}
 
-    def _keep(self, slot: WorkerSlot) -> None:
-        try:
-            slot.work()
-        except Exception as error:  # noqa: BLE001  # raised again by the driver
-            # That a worker cannot start while all is ended is no failure.
-            if not (self.over.is_set() and isinstance(error, ServerError)):
-                self._failure = error
-
     def start_worker(self) -> WorkerProcess:
-        """A new process."""
         with self._lock:
             self._started += 1
             name = f"w{self._started:04}"
@@ -115,7 +176,6 @@ class EventSourceMapping:
         return worker
 
     def end(self, worker: WorkerProcess) -> None:
-        """End a process."""
         worker.close()
         with self._lock:
             self._workers.discard(worker)
@@ -125,14 +185,12 @@ class EventSourceMapping:
             return list(self._workers)
 
     def invoked(self, worker: WorkerProcess, batch: Batch) -> None:
-        """Log that a worker is given a batch."""
         for key in batch.keys:
             self.note(Delivery(at_ms=now_ms(), worker=worker.name, name=key, again=batch.again))
         with self._lock:
             self._counts["Invocation"] += 1
 
     def note(self, line: Line) -> None:
-        """Log what was done."""
         self._log.write(line)
         with self._lock:
             self._counts[type(line).__name__] += 1

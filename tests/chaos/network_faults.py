@@ -8,7 +8,7 @@ with.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,18 +23,6 @@ LONGEST_DELAY_SECONDS = 8.0
 DYNAMODB = "com.amazonaws.dynamodb.v20120810#"
 
 
-def _as_it_is(request: Json) -> Json | None:
-    return request
-
-
-def _nothing(request: Json) -> Json | None:
-    return None
-
-
-def _as_answered(request: Json, answer: Answer | None) -> Answer | None:
-    return answer
-
-
 @dataclass(frozen=True, slots=True)
 class NetworkFault:
     """What happens to one request, under the name by which it is counted.
@@ -45,8 +33,12 @@ class NetworkFault:
 
     name: str
     delay_seconds: float = 0.0
-    arriving: Callable[[Json], Json | None] = _as_it_is
-    answering: Callable[[Json, Answer | None], Answer | None] = _as_answered
+    arriving: Callable[[Json], Json | None] = lambda request: request
+    answering: Callable[[Json, Answer | None], Answer | None] = lambda request, answer: answer
+
+
+def _nothing(request: Json) -> Json | None:
+    return None
 
 
 def answer_dropped() -> NetworkFault:
@@ -138,18 +130,49 @@ def _statement_error(code: str) -> Json:
 CODES = ("ThrottlingError", "ProvisionedThroughputExceeded", "RequestLimitExceeded", "TransactionConflict")
 REASONS = ("TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded")
 
-EVERY_REQUEST = ("slow",) * 6 + ("late", "dropped", "dropped", "failed after", "failed after", "unavailable", "failing")
-"""What any request may meet, whatever it asks for; each token once in EVERY_REQUEST_IN requests."""
+
+def _some(chance: random.Random, asked: Sequence[object]) -> frozenset[int]:
+    return frozenset(chance.sample(range(len(asked)), chance.randint(1, max(1, len(asked) // 3))))
+
+
+def _keys_unprocessed(chance: random.Random, request: Json) -> NetworkFault:
+    (asked,) = request["RequestItems"].values()
+    return keys_unprocessed(_some(chance, asked["Keys"]))
+
+
+def _statements_refused(chance: random.Random, request: Json) -> NetworkFault:
+    return statements_refused(_some(chance, request["Statements"]), chance.choice(CODES))
+
+
+def _throttled(chance: random.Random, request: Json) -> NetworkFault:
+    return refused(400, "ThrottlingException", "throttled")
+
+
+Make = Callable[[random.Random, Json], NetworkFault]
+EVERY_REQUEST: tuple[Make, ...] = (
+    *[lambda chance, request: NetworkFault("slow", chance.uniform(0.02, 0.3))] * 6,
+    lambda chance, request: NetworkFault("delayed", chance.uniform(1.0, LONGEST_DELAY_SECONDS)),
+    *[lambda chance, request: answer_dropped()] * 2,
+    *[lambda chance, request: failed_after(chance.choice((500, 503)))] * 2,
+    lambda chance, request: refused(503, "ServiceUnavailable"),
+    lambda chance, request: refused(500, "InternalServerError"),
+)
+"""What any request may meet, whatever it asks for; each once in EVERY_REQUEST_IN requests."""
 EVERY_REQUEST_IN = 120
 
-OF_AN_OPERATION = {
-    "BatchExecuteStatement": ("statements refused", "statements refused", "statements in doubt"),
-    "BatchGetItem": ("keys",),
-    "TransactWriteItems": ("cancelled",),
-    "PutItem": ("throttled",),
-    "UpdateItem": ("throttled",),
+OF_AN_OPERATION: dict[str, tuple[Make, ...]] = {
+    "BatchExecuteStatement": (
+        *[_statements_refused] * 2,
+        lambda chance, request: statements_in_doubt(_some(chance, request["Statements"])),
+    ),
+    "BatchGetItem": (_keys_unprocessed,),
+    "TransactWriteItems": (
+        lambda chance, request: cancelled(chance.randrange(len(request["TransactItems"])), chance.choice(REASONS)),
+    ),
+    "PutItem": (_throttled,),
+    "UpdateItem": (_throttled,),
 }
-"""What only requests of that operation may meet; each token once in OF_AN_OPERATION_IN of them."""
+"""What only requests of that operation may meet; each once in OF_AN_OPERATION_IN of them."""
 OF_AN_OPERATION_IN = 20
 
 
@@ -158,45 +181,13 @@ class NetworkFaults:
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(f"{seed} faults")
-        self._general: ShuffleBag[str] = ShuffleBag(self._chance, EVERY_REQUEST, EVERY_REQUEST_IN)
+        self._general = ShuffleBag(self._chance, EVERY_REQUEST, EVERY_REQUEST_IN)
         self._own = {name: ShuffleBag(self._chance, each, OF_AN_OPERATION_IN) for name, each in OF_AN_OPERATION.items()}
 
     def choose(self, operation: str, request: Json) -> NetworkFault | None:
-        """What happens to this request."""
         own = self._own.get(operation)
-        token = self._general.draw() or (None if own is None else own.draw())
-        return None if token is None else self._made(token, request)
-
-    def _made(self, token: str, request: Json) -> NetworkFault:
-        chance = self._chance
-        match token:
-            case "slow":
-                return NetworkFault("slow", chance.uniform(0.02, 0.3))
-            case "late":
-                return NetworkFault("delayed", chance.uniform(1.0, LONGEST_DELAY_SECONDS))
-            case "dropped":
-                return answer_dropped()
-            case "failed after":
-                return failed_after(chance.choice((500, 503)))
-            case "unavailable":
-                return refused(503, "ServiceUnavailable")
-            case "failing":
-                return refused(500, "InternalServerError")
-            case "statements refused":
-                return statements_refused(self._some(len(request["Statements"])), chance.choice(CODES))
-            case "statements in doubt":
-                return statements_in_doubt(self._some(len(request["Statements"])))
-            case "keys":
-                (asked,) = request["RequestItems"].values()
-                return keys_unprocessed(self._some(len(asked["Keys"])))
-            case "cancelled":
-                return cancelled(chance.randrange(len(request["TransactItems"])), chance.choice(REASONS))
-            case "throttled":
-                return refused(400, "ThrottlingException", "throttled")
-        raise AssertionError(f"there is no token {token!r}")
-
-    def _some(self, number: int) -> frozenset[int]:
-        return frozenset(self._chance.sample(range(number), self._chance.randint(1, max(1, number // 3))))
+        make = self._general.draw() or (None if own is None else own.draw())
+        return None if make is None else make(self._chance, request)
 
 
 NAMES = (

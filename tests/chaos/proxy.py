@@ -11,7 +11,7 @@ import json
 import re
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import urllib3
 
@@ -92,12 +92,12 @@ class Proxy:
         status, answer = response.status, response.data
         fates = fates_of(operation, status, json.loads(answer), len(writes)) if writes else ()
         for write, fate in zip(writes, fates, strict=True):
+            said: Any = {"at_ms": at_ms, "worker": worker, "name": write.key, "move": write.move}
             match fate:
                 case Applied():
-                    line = Write(at_ms=at_ms, done_ms=now_ms(), worker=worker, name=write.key, move=write.move)
-                    self._log.write(line)
+                    self._log.write(Write(**said, done_ms=now_ms()))
                 case Refused(owner):
-                    self._log.write(Refusal(at_ms=at_ms, worker=worker, name=write.key, move=write.move, owner=owner))
+                    self._log.write(Refusal(**said, owner=owner))
         return status, answer
 
 

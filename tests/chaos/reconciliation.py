@@ -26,12 +26,12 @@ class ChaosReconciliation(Reconciliation):
         """What counts as done: by its record; in the control, which has none, because it was acknowledged."""
         if self.protected:
             return super().done
-        return frozenset(self.name_of(line.name) for line in self.runs.all(Acknowledged)) & frozenset(self.sent)
+        return frozenset(self.runs.name_of(line.name) for line in self.runs.all(Acknowledged)) & frozenset(self.sent)
 
     @cached_property
     def completed(self) -> frozenset[str]:
         """What is done, and for which a handler returned, and the ledger has what it must have."""
-        returned = {self.name_of(line.name) for line in self.runs.all(End) if line.ok}
+        returned = {self.runs.name_of(line.name) for line in self.runs.all(End) if line.ok}
         return super().completed & returned
 
     @cached_property
@@ -49,7 +49,6 @@ class ChaosReconciliation(Reconciliation):
 
     @cached_property
     def frozen(self) -> frozenset[str]:
-        """The workers that were frozen."""
         return frozenset(line.worker for line in self.runs.all(Freeze))
 
     @cached_property
@@ -68,18 +67,15 @@ class ChaosReconciliation(Reconciliation):
 
     @cached_property
     def injected(self) -> Counter[str]:
-        """How many requests met with which fault."""
         return Counter(line.fault for line in self.runs.all(Fault))
 
     @property
     def must_be_zero(self) -> dict[str, int]:
-        """What must not happen."""
         more = {"acknowledged early": self.acknowledged_early, "broken answers": len(self.runs.all(Broken))}
         return super().must_be_zero | more
 
     @property
     def must_happen(self) -> dict[str, int]:
-        """What a run must have met with, or it proves nothing."""
         if not self.protected:
             return {}
         rare = {"zombies' writes refused": self.fenced["frozen"]} if len(self.sent) >= ENOUGH_FOR_RARITIES else {}
@@ -95,7 +91,6 @@ class ChaosReconciliation(Reconciliation):
         }
 
     def line(self) -> dict[str, Any]:
-        """What the last line of output says."""
         return super().line() | {
             "acknowledged_early": self.acknowledged_early,
             "runs": len(self.runs.all(Start)),

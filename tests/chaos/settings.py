@@ -21,8 +21,6 @@ CONCURRENCY = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a worker is told."""
-
     port: int
     """Of the proxy, behind which it finds the cloud."""
     log: str

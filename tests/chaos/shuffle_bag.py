@@ -21,7 +21,6 @@ class ShuffleBag(Generic[Token]):
         self._left: list[Token | None] = []
 
     def draw(self) -> Token | None:
-        """The next token."""
         if not self._left:
             self._left = self._chance.sample(self._all, len(self._all))
         return self._left.pop()

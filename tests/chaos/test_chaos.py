@@ -30,8 +30,6 @@ UNFENCED = "a settlement names no version"
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that is over."""
-
     status: int
     output: str
 

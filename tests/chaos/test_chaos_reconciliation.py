@@ -24,14 +24,14 @@ from local.workload.evidence import (
     Thaw,
     Write,
 )
-from local.workload.transfers import Kind, Workload, message_of
+from local.workload.transfers import Kind, TransferMessage, Workload
 from tests.chaos.reconciliation import ChaosReconciliation
 
 PAYER, PAYEE, OTHER = "payer", "payee", "other"
 OPENING = {PAYER: 1000, PAYEE: 1000, OTHER: 1000}
 WORKLOAD = Workload(
     messages=tuple(
-        message_of(name, kind, PAYER, PAYEE, 10)
+        TransferMessage(name, kind, PAYER, PAYEE, 10)
         for name, kind in [("good", Kind.GOOD), ("noted", Kind.NOTED), ("dead", Kind.REFUSED)]
     ),
     opening=OPENING,

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RecordWrite:
-    """One write of one record."""
-
     key: str
     move: Move
 

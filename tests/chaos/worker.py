@@ -145,8 +145,6 @@ def _handle_plainly(dynamodb: Any, business: Business, record: Mapping[str, Any]
 
 
 class Worker:
-    """The process, from invocation to invocation."""
-
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._business = Business(settings.worker, Log(Path(settings.log), durable=True))

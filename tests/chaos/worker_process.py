@@ -42,13 +42,11 @@ class WorkerProcess:
             raise ServerError(f"worker {self.name} did not start")
 
     def send(self, event: dict[str, Any]) -> None:
-        """Begin an invocation."""
         self._logged = self._log.stat().st_size
         self._pipe.send(event)
 
     @property
     def handling(self) -> bool:
-        """Whether a handler has started in this invocation."""
         return self._log.stat().st_size > self._logged
 
     def answer(self, until: float) -> Any:
@@ -60,7 +58,6 @@ class WorkerProcess:
             return None
 
     def signal(self, number: signal.Signals) -> None:
-        """Send the process a signal."""
         if not self.gone and self._process.pid is not None:  # its id may be another's by then
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)

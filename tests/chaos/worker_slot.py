@@ -21,8 +21,7 @@ from tests.chaos.settings import TIMEOUT_SECONDS, VISIBILITY_SECONDS
 from tests.chaos.shuffle_bag import ShuffleBag
 
 if TYPE_CHECKING:
-    from tests.chaos.batches import Batch
-    from tests.chaos.event_source_mapping import EventSourceMapping
+    from tests.chaos.event_source_mapping import Batch, EventSourceMapping
     from tests.chaos.worker_process import WorkerProcess
 
 PAUSE_SECONDS = 0.05
@@ -42,22 +41,16 @@ FORGOTTEN_IN = 100
 
 
 class WorkerFault(Enum):
-    """What is done to a worker in the middle of an invocation."""
-
     KILL = auto()
     FREEZE = auto()
 
 
 class Repetition(Enum):
-    """How a batch is given out a second time."""
-
     AT_ONCE = auto()
     LATER = auto()
 
 
 class WorkerSlot:
-    """One worker after the other."""
-
     def __init__(self, mapping: EventSourceMapping, number: int, seed: int, fault_in: int) -> None:
         self._mapping = mapping
         self._batches = mapping.batches
@@ -67,7 +60,6 @@ class WorkerSlot:
         self._worker: WorkerProcess | None = None
 
     def work(self) -> None:
-        """Until the mapping is over."""
         while not self._mapping.over.is_set():
             worker = self._worker = self._worker or self._mapping.start_worker()
             batch = self._batches.next()

@@ -32,8 +32,9 @@ import sys
 from pathlib import Path
 import local.cloud
 local.cloud.MINISTACK = Path("/nonexistent")
-from local.{module} import main
-sys.exit(main())
+from local.program import run_to_its_end
+from local.{module} import perform
+sys.exit(run_to_its_end(perform))
 """
 """A program of ours on a machine on which no cloud of our own can be started."""
 PATIENCE_SECONDS = 120

@@ -61,8 +61,7 @@ def bank(request: pytest.FixtureRequest, banks: list[Deployed]) -> Iterator[Depl
 @pytest.fixture
 def client(bank: Deployed) -> StackClient:
     """The same, as the workload of `make run` has it."""
-    sqs, dynamodb, functions = (bank.aws.client(name) for name in ("sqs", "dynamodb", "lambda"))
-    return StackClient(stack=bank.stack, sqs=sqs, dynamodb=dynamodb, functions=functions)
+    return StackClient(stack=bank.stack, clients=bank.aws)  # type: ignore[arg-type]  # it hands out clients as well
 
 
 def environment(bank: Deployed) -> dict[str, str]:

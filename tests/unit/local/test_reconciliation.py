@@ -10,15 +10,15 @@ import pytest
 
 from local.workload.evidence import Call, DeadLetter, Delivery, End, Entry, Line, Start
 from local.workload.reconciliation import Reconciliation
-from local.workload.transfers import Kind, Workload, message_of
+from local.workload.transfers import Kind, TransferMessage, Workload
 
 GOOD, DEAD, KILLED = "t-good", "t-dead", "t-killed"
 SENT = {GOOD: "m-good", DEAD: "m-dead", KILLED: "m-killed"}
 WORKLOAD = Workload(
     messages=(
-        message_of(GOOD, Kind.AGAIN, "a", "b", 10),
-        message_of(DEAD, Kind.OVERDRAWN, "a", "b", 1000),
-        message_of(KILLED, Kind.KILLED_BEFORE, "a", "b", 20),
+        TransferMessage(GOOD, Kind.AGAIN, "a", "b", 10),
+        TransferMessage(DEAD, Kind.OVERDRAWN, "a", "b", 1000),
+        TransferMessage(KILLED, Kind.KILLED_BEFORE, "a", "b", 20),
     ),
     opening={"a": 100, "b": 0},
 )

@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import NoRegionError
 from botocore.stub import Stubber
 
-from local.account import Account
+from local.caller import Account
 from local.workflow_stack import main
 
 if TYPE_CHECKING:

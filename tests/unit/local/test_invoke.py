@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from local.endings import ending, summary
+from local.invoke import ending, summary
 from local.workload.evidence import DeadLetter
 
 LETTER = DeadLetter(message_id="m-1", reason="account alice is unknown", receipt_handle="r")

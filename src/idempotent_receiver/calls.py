@@ -1,84 +1,200 @@
-"""What the ways in share that are called and must answer: `http_endpoint` and `idempotent`.
+"""Calls that must be answered: one key, one claim, one run, in the caller's own thread.
 
-How a function's calls are set up, and how one of them runs. What its outcome means to the caller is each way in's own.
+For the ways in that are called: HTTP, and any function. What may be done is decided by `transitions.py`, brought about
+by `exchange.py`, and means what `endings.py` says, as for a batch; a batch's queues and jobs are not needed for one
+call. What a call's ending means to the caller is each way in's own.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from idempotent_receiver import options
-from idempotent_receiver.clock import Deadline
-from idempotent_receiver.handler.attempt import Attempt, Handle, Handled, run
+from idempotent_receiver.clock import Clock, Deadline, SystemClock
+from idempotent_receiver.errors import Failure
+from idempotent_receiver.handler import endings
+from idempotent_receiver.handler.attempt import Attempt, Handle, Handled, Raised, Returned, run
 from idempotent_receiver.handler.endings import Ending
-from idempotent_receiver.handler.results import fetched
-from idempotent_receiver.handler.single_call import Call, CallContext, CallSettings
+from idempotent_receiver.handler.outcome import NotStarted
+from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, Results, fetched, kept
 from idempotent_receiver.payload import Payload, PayloadKey
+from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unavailable, Unread, ask, commit
 from idempotent_receiver.protocol.record import Record, record_id, usable
+from idempotent_receiver.protocol.store import ActionFailed, RecordStore, TransactionalStore
+from idempotent_receiver.protocol.transitions import Claim, Claimed, HeldElsewhere, Settlement
 
 Key = Callable[..., str] | PayloadKey
+
+_FIRST_WAIT_SECONDS = 0.05
+_LONGEST_WAIT_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """How the calls of one function are made."""
+    """How calls are made, the same for all calls of one function.
 
-    settings: CallSettings
+    A call's lease lasts until its deadline and `lease_margin_seconds`; nothing is begun with less time left than
+    `stop_margin_seconds`. `failures_are_answers` makes a FAILED record the answer rather than something to try again.
+    """
+
+    store: RecordStore
     key: Key
     payload: Payload | None
+    results: Results | None
+    retention_seconds: int
     lease_margin_seconds: float
     stop_margin_seconds: float
+    error_texts: bool
+    clock: Clock | None
+    failures_are_answers: bool = False
 
     def check(self, way_in: str) -> None:
         """Raise TypeError or ValueError for an option that cannot work."""
-        options.require_store(self.settings.store, way_in)
+        options.require_store(self.store, way_in)
         options.require_call_key(self.key, way_in)
-        options.require_namespace(self.settings.store)
+        options.require_namespace(self.store)
         options.require_kind(self.payload, "payload", "a Payload(fields=..., without=...)", "fingerprint")
-        options.require_kind(self.settings.results, "results", "a S3Results(bucket, client)", "put", "get")
-        options.require_count(self.settings.retention_seconds, "retention_seconds")
+        options.require_kind(self.results, "results", "a S3Results(bucket, client)", "put", "get")
+        options.require_count(self.retention_seconds, "retention_seconds")
         options.require_numbers(
             lease_margin_seconds=self.lease_margin_seconds, stop_margin_seconds=self.stop_margin_seconds
         )
 
     def usable(self, key: object) -> str:
         """The key, if its record's id fits into DynamoDB. Raises UnusableKey otherwise."""
-        return usable(key, partial(record_id, self.settings.store.namespace))
-
-    def begin(self, key: str, fingerprint: str | None, context: CallContext) -> Call:
-        """A call under a usable key, of which nothing has been done yet."""
-        return Call(self.settings, key, fingerprint, context)
+        return usable(key, partial(record_id, self.store.namespace))
 
     def result_of(self, record: Record) -> str | None:
         """The result of a COMPLETED record, as JSON text; None for none. Raises ResultGone."""
-        return fetched(record, self.settings.results)
+        return fetched(record, self.results)
 
-    def within(self, context: Any) -> CallContext:
-        """The context of a call in the invocation that has this Lambda context."""
-        deadline = Deadline.after(self.settings.clock, context.get_remaining_time_in_millis())
-        return self.until(deadline, str(getattr(context, "aws_request_id", "unknown")))
+    def deadline(self, milliseconds: int) -> Deadline:
+        """The deadline that many milliseconds from now."""
+        return Deadline.after(SystemClock() if self.clock is None else self.clock, milliseconds)
 
-    def until(self, deadline: Deadline, owner: str) -> CallContext:
-        """The context of a call that must be over by the invocation's deadline."""
-        return CallContext(
-            deadline=deadline,
-            lease_margin_seconds=self.lease_margin_seconds,
-            stop_margin_seconds=self.stop_margin_seconds,
+    def begin(self, key: str, fingerprint: str | None, context: Any) -> "Call":
+        """A call under a usable key, in the invocation that has this Lambda context."""
+        owner = str(getattr(context, "aws_request_id", "unknown"))
+        return Call(self, key, fingerprint, self.deadline(context.get_remaining_time_in_millis()), owner)
+
+
+class Call:
+    """One call, on its way from its usable `key` to its end, by the deadline of the invocation `owner`.
+
+    `run` is all of it. A coroutine takes the steps one by one: those that wait for the store run on another thread.
+    """
+
+    def __init__(self, calls: Calls, key: str, fingerprint: str | None, deadline: Deadline, owner: str) -> None:
+        self.key = key
+        self.deadline = deadline
+        self._calls = calls
+        self._claim = Claim(
+            id=record_id(calls.store.namespace, key),
+            fingerprint=fingerprint,
             owner=owner,
+            lease_until_ms=deadline.ends_ms + int(calls.lease_margin_seconds * 1000),
+            retention_seconds=calls.retention_seconds,
+            failures_are_answers=calls.failures_are_answers,
         )
+        self._claimed: Claimed | None = None
 
+    def run(
+        self,
+        handle: Handle,
+        *,
+        wait_seconds: float = 0,
+        is_final: Callable[[Any], bool] = lambda result: True,
+    ) -> tuple[Ending, Any]:
+        """Claim, run and settle; how the call ended, and what the function returned if it did. What is not `is_final`
+        is not kept, and the key may be tried again.
+        """
+        begun = self.claim(wait_seconds)
+        if not isinstance(begun, Attempt):
+            return begun, None
+        handled = run(handle, begun)
+        if isinstance(handled, Raised):
+            return self.settle(handled), None
+        return self.settle(handled, keep=is_final(handled.result)), handled.result
 
-def run_once(
-    call: Call,
-    handle: Handle,
-    *,
-    wait_seconds: float = 0,
-    is_final: Callable[[Handled], bool] = lambda handled: True,
-) -> tuple[Ending, Handled | None]:
-    """Claim, run and settle; how the call ended, and what the function did if it ran."""
-    begun = call.claim(wait_seconds)
-    if not isinstance(begun, Attempt):
-        return begun, None
-    handled = run(handle, begun)
-    return call.settle(handled, keep=is_final(handled)), handled
+    def claim(self, wait_seconds: float = 0) -> Attempt | Ending:
+        """The attempt to run now, or how the call has ended already: one request, whatever it meets, unless it takes
+        over. While somebody else is in progress, look again for up to `wait_seconds`.
+        """
+        if self.too_late():
+            return NotStarted()
+        deadline = self.deadline
+        answer: Claimed | transitions.Refusal | Unavailable = ask(self._claim, None, self._calls.store, deadline)
+        until = deadline.elapsed_seconds + wait_seconds
+        longest = _FIRST_WAIT_SECONDS
+        while isinstance(answer, HeldElsewhere) and self._waited(longest, until):
+            longest = min(2 * longest, _LONGEST_WAIT_SECONDS)
+            answer = ask(self._claim, Unread(), self._calls.store, deadline)
+        if not isinstance(answer, Claimed):
+            return endings.of_claim(answer)
+        self._claimed = answer
+        if self.too_late():
+            self.release()
+            return NotStarted()
+        return Attempt(self._claim.id, self.key, answer.record.attempts or 1, deadline, self._claim.owner)
+
+    def release(self) -> None:
+        """Give the key back, where it is held: nothing has run, and the attempt does not count."""
+        if self._claimed is not None:
+            self._settle(transitions.release(self._claimed, self.deadline.now_ms))
+
+    def settle(self, handled: Handled, *, keep: bool = True) -> Ending:
+        """Record how the attempt ended, and say how the call has. What it returned is kept as the key's result, unless
+        it is not to be the last word: then the key may be tried again, and nothing of its transaction is written.
+        """
+        claimed = cast(Claimed, self._claimed)
+        match handled:
+            case Returned() if keep:
+                return self._complete(claimed, handled)
+            case Returned():
+                return self._allow_retry(claimed, Failure(type="NotFinal"))
+            case Raised(failure, error):
+                return self._fail(claimed, failure, error)
+
+    def too_late(self) -> bool:
+        """Whether nothing may begin any more, by whichever clock says that it is later."""
+        return self.deadline.left_to_start_seconds <= self._calls.stop_margin_seconds
+
+    def _waited(self, longest: float, until: float) -> bool:
+        """Wait a little, with jitter; False where there is no time for that."""
+        deadline = self.deadline
+        left = min(until, deadline.budget_seconds - self._calls.stop_margin_seconds) - deadline.elapsed_seconds
+        if left <= 0 or self.too_late():
+            return False
+        deadline.clock.sleep(min(left, longest * (1 + deadline.clock.fraction()) / 2))
+        return True
+
+    def _complete(self, claimed: Claimed, returned: Returned) -> Ending:
+        calls, actions = self._calls, returned.actions
+        data = kept(claimed, returned.data, LARGEST_INLINE_BYTES, calls.results)
+        settlement = transitions.complete(claimed, data)
+        if not actions:
+            return endings.of_completion(self._settle(settlement), self._claim, self.deadline)
+        answer = commit(settlement, actions, cast(TransactionalStore, calls.store), self.deadline)
+        refused = endings.uncommitted(answer, actions, with_text=calls.error_texts)
+        if refused is None:
+            return endings.of_completion(cast(SettleAnswer, answer), self._claim, self.deadline)
+        failure, error = refused
+        if isinstance(answer, ActionFailed):
+            return self._fail(claimed, failure, error)
+        return self._allow_retry(claimed, failure)
+
+    def _allow_retry(self, claimed: Claimed, failure: Failure) -> Ending:
+        """It may be tried again: FAILED says so, but where that is an answer, a lease that is over has to."""
+        if not self._calls.failures_are_answers:
+            return self._fail(claimed, failure)
+        release = transitions.release(claimed, self.deadline.now_ms, started=True)
+        return endings.of_failure(self._settle(release), failure, self._claim, self.deadline)
+
+    def _fail(self, claimed: Claimed, failure: Failure, error: BaseException | None = None) -> Ending:
+        settlement = transitions.fail(claimed, failure.to_json(), started=failure.started)
+        return endings.of_failure(self._settle(settlement), failure, self._claim, self.deadline, error)
+
+    def _settle(self, settlement: Settlement) -> SettleAnswer:
+        return ask(settlement, settlement.held, self._calls.store, self.deadline, max_retries=SETTLE_RETRIES)

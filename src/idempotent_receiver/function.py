@@ -8,26 +8,23 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
+from dataclasses import replace
 from functools import cached_property, update_wrapper
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from idempotent_receiver import errors, options
-from idempotent_receiver.calls import Calls, Key, run_once
-from idempotent_receiver.clock import Clock, Deadline, SystemClock
+from idempotent_receiver.calls import Call, Calls, Key
+from idempotent_receiver.clock import Clock
 from idempotent_receiver.handler import outcome
-from idempotent_receiver.handler.annotations import hints_of, wants_transaction
-from idempotent_receiver.handler.attempt import Attempt, Handled, Returned, current_attempt, run_async
+from idempotent_receiver.handler.annotations import hints_of, runnable, wants_transaction
+from idempotent_receiver.handler.attempt import Attempt, Returned, current_attempt, run_async
 from idempotent_receiver.handler.endings import Ending
-from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, ResultGone, Results
-from idempotent_receiver.handler.single_call import Call, CallContext, CallSettings
+from idempotent_receiver.handler.results import ResultGone, Results
 from idempotent_receiver.payload import EVERYTHING, Document, Payload, PayloadKey
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record
 from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.protocol.transitions import AlreadyFailed, OtherPayload
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Result = TypeVar("Result")
@@ -69,18 +66,15 @@ def idempotent(
     if lease_seconds is not None:
         options.require_numbers(lease_seconds=lease_seconds)
     calls = Calls(
-        settings=CallSettings(
-            store=store,
-            clock=SystemClock() if clock is None else clock,
-            retention_seconds=retention_seconds,
-            largest_record_bytes=LARGEST_INLINE_BYTES,
-            results=results,
-            error_texts=error_texts,
-        ),
+        store=store,
         key=key,
         payload=payload,
+        results=results,
+        retention_seconds=retention_seconds,
         lease_margin_seconds=lease_margin_seconds,
         stop_margin_seconds=stop_margin_seconds,
+        error_texts=error_texts,
+        clock=clock,
     )
     calls.check("idempotent")
 
@@ -99,13 +93,11 @@ class _Wrapped:
 
     def __init__(self, function: Callable[..., Any], calls: Calls, lease_seconds: float | None) -> None:
         self.function, self.calls, self.lease_seconds = function, calls, lease_seconds
-        self.name = getattr(function, "__qualname__", repr(function))
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"{self.name} is a generator: its body would never run; return a value instead of yielding")
+        self.name = runnable(function)
         if isinstance(function, type | staticmethod | classmethod):
             raise TypeError(f"{self.name}: put @idempotent below @staticmethod or @classmethod, on the function itself")
         self.asynchronous = inspect.iscoroutinefunction(function)
-        self.transaction = wants_transaction(function, calls.settings.store)
+        self.transaction = wants_transaction(function, calls.store)
         self.full_signature = inspect.signature(function)
         callers = [one for one in self.full_signature.parameters.values() if one.name != self.transaction]
         self.signature = self.full_signature.replace(parameters=callers)
@@ -115,9 +107,9 @@ class _Wrapped:
         """The function to be called instead."""
 
         def called(*args: Any, **kwargs: Any) -> Any:
-            call, key = self._call(args, kwargs)
-            ended, handled = run_once(call, lambda attempt: self._run(attempt, args, kwargs))
-            return self._result(ended, key, handled)
+            call = self._call(args, kwargs)
+            ended, result = call.run(lambda attempt: self._run(attempt, args, kwargs))
+            return self._result(ended, call.key, result)
 
         return called
 
@@ -127,7 +119,7 @@ class _Wrapped:
         import asyncio  # noqa: PLC0415
 
         async def called(*args: Any, **kwargs: Any) -> Any:
-            call, key = self._call(args, kwargs)
+            call = self._call(args, kwargs)
             try:
                 begun = await _to_its_end(call.claim)
             except asyncio.CancelledError:
@@ -135,39 +127,37 @@ class _Wrapped:
                 await _to_its_end(call.release)
                 raise
             if not isinstance(begun, Attempt):
-                return self._result(begun, key)
-            if call.too_late:
+                return self._result(begun, call.key)
+            if call.too_late():
                 # The loop stood still after the claim, in a handler that did not await or in a suspended machine.
                 await _to_its_end(call.release)
-                return self._result(outcome.NotStarted(), key)
+                return self._result(outcome.NotStarted(), call.key)
             handled = await run_async(lambda attempt: self._run(attempt, args, kwargs), begun)
-            return await _to_its_end(lambda: self._result(call.settle(handled), key, handled))
+            result = handled.result if isinstance(handled, Returned) else None
+            return await _to_its_end(lambda: self._result(call.settle(handled), call.key, result))
 
         return called
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Call, str]:
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         calls, bound = self.calls, self.signature.bind(*args, **kwargs).arguments
         document = _document(bound)
-        raw = calls.key.of(document) if isinstance(calls.key, PayloadKey) else calls.key(*args, **kwargs)
-        key = calls.usable(raw)
+        by_payload = calls.key.payload if isinstance(calls.key, PayloadKey) else None
+        key = calls.usable(calls.key(*args, **kwargs) if by_payload is None else by_payload.fingerprint(document))
         fingerprint = None if calls.payload is None else calls.payload.fingerprint(document)
-        return calls.begin(key, fingerprint, self._context(bound)), key
-
-    def _context(self, arguments: Mapping[str, Any]) -> CallContext:
-        for argument in arguments.values():
-            if _is_context(argument):
-                return self.calls.within(argument)
-        outer = current_attempt()
+        context = next(filter(_is_context, bound.values()), None)
+        if context is not None:
+            return calls.begin(key, fingerprint, context)
+        outer = current_attempt.get()
         if outer is not None:
-            return self.calls.until(outer.deadline, outer.owner)
+            return Call(calls, key, fingerprint, outer.deadline, outer.owner)
         if self.lease_seconds is None:
             raise TypeError(
                 f"{self.name} does not know how long it may run: it was called outside Lambda and outside another "
                 "claim. Give idempotent(...) its lease_seconds; inside Lambda, pass the function the context"
             )
         # Nothing ends this process at the deadline, so the lease ends there, and a call that still runs is fenced off.
-        deadline = Deadline.after(self.calls.settings.clock, int(self.lease_seconds * 1000))
-        return CallContext(deadline=deadline, lease_margin_seconds=0, stop_margin_seconds=0, owner="outside Lambda")
+        calls = replace(calls, lease_margin_seconds=0, stop_margin_seconds=0)
+        return Call(calls, key, fingerprint, calls.deadline(int(self.lease_seconds * 1000)), "outside Lambda")
 
     def _run(self, attempt: Attempt, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function, with its transaction in its place among the caller's arguments."""
@@ -178,12 +168,11 @@ class _Wrapped:
         bound = inspect.BoundArguments(self.full_signature, OrderedDict(given))
         return self.function(*bound.args, **bound.kwargs)
 
-    def _result(self, ended: Ending, key: str, handled: Handled | None = None) -> Any:
+    def _result(self, ended: Ending, key: str, result: Any = None) -> Any:
         """What a call returns. Raises the exception that an outcome without a result means to the caller."""
         match ended:
             case outcome.Completed():
-                assert isinstance(handled, Returned), "what was completed had returned"
-                return handled.result
+                return result
             case outcome.Duplicate(record):
                 return self._replayed(record, key)
         raise _error(ended, key)
@@ -194,17 +183,17 @@ class _Wrapped:
         except ResultGone as error:
             raise errors.ResultUnavailable(key, f"the effect is done; {error}") from error
         try:
-            return None if data is None else self._adapter.validate_json(data)
+            return None if data is None else self._validated(data)
         except ValueError as error:
             text = f"the effect is done; its result no longer fits the return type {self.result_type!r}"
             raise errors.ResultUnavailable(key, text) from error
 
     @cached_property
-    def _adapter(self) -> "TypeAdapter[Any]":
+    def _validated(self) -> Callable[[str], Any]:
         # Imported where it is used: the first call of a key needs none of it.
         from pydantic import TypeAdapter  # noqa: PLC0415
 
-        return TypeAdapter(self.result_type)
+        return TypeAdapter(self.result_type).validate_json
 
 
 def _error(ended: Ending, key: str) -> BaseException:
@@ -228,9 +217,7 @@ def _error(ended: Ending, key: str) -> BaseException:
         case outcome.NotStarted():
             return errors.NotStarted(key, "too little time was left to start; nothing ran")
         case outcome.Completed() | outcome.Duplicate() | outcome.DeadLettered() | AlreadyFailed():
-            raise AssertionError(
-                "a result is no error, a function has no dead letters, and its failures are no answers"
-            )
+            raise AssertionError("a result is no error, a function has no dead letters, and no failure is its answer")
 
 
 async def _to_its_end(job: Callable[[], Result]) -> Result:

@@ -159,12 +159,8 @@ class PayloadKey:
     payload: Payload
 
     def __call__(self, message: Any) -> str:
-        """The key of an SQS message; other ways in call `of`. Raises UnusableKey."""
-        return self.of(Document.of_text(message.body))
-
-    def of(self, document: Document) -> str:
-        """The key of a document. Raises UnusableKey."""
-        return self.payload.fingerprint(document)
+        """The key of an SQS message; other ways in take the payload's fingerprint. Raises UnusableKey."""
+        return self.payload.fingerprint(Document.of_text(message.body))
 
 
 def payload_key(

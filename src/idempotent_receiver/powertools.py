@@ -8,7 +8,7 @@ Source: aws_lambda_powertools.utilities.idempotency.persistence.base, version 3.
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jmespath
@@ -52,25 +52,21 @@ def powertools_key(event_key_jmespath: str | None = None, *, hash_function: str 
 
 def _data_of(given: Any) -> Any:
     if isinstance(given, Message):
-        return _record_of(given)
+        # As the event has it.
+        return {
+            "messageId": given.id,
+            "receiptHandle": given.receipt_handle,
+            "body": given.raw_body,
+            "attributes": given.attributes,
+            "messageAttributes": given.message_attributes,
+            "eventSourceARN": given.queue_arn,
+            **dict(given.rest),
+        }
     if dataclasses.is_dataclass(given) and not isinstance(given, type):
         return dataclasses.asdict(given)
     if callable(getattr(given, "model_dump", None)):
         return given.model_dump(mode="json")
     return getattr(given, "raw_event", given)
-
-
-def _record_of(message: Message) -> Mapping[str, Any]:
-    """The message as the event has it."""
-    return {
-        "messageId": message.id,
-        "receiptHandle": message.receipt_handle,
-        "body": message.raw_body,
-        "attributes": message.attributes,
-        "messageAttributes": message.message_attributes,
-        "eventSourceARN": message.queue_arn,
-        **dict(message.rest),
-    }
 
 
 def _selected(expression: str, data: Any) -> Any:

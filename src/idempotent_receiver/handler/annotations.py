@@ -12,8 +12,6 @@ from idempotent_receiver.protocol.transaction import Transaction
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-Parse = Callable[[str], Any]
-
 
 def wants_transaction(function: Callable[..., Any], store: object) -> str | None:
     """The name of the parameter that is annotated `Transaction`, if there is one. Raises TypeError where there are
@@ -35,6 +33,14 @@ def require_transactions(store: object, name: str) -> None:
         raise TypeError(f"{name} asks for a Transaction, and {type(store).__name__} has none")
 
 
+def runnable(function: Callable[..., Any]) -> str:
+    """The function's name. Raises TypeError for a generator."""
+    name: str = getattr(function, "__qualname__", repr(function))
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{name} is a generator: its body would never run; return a value instead of yielding")
+    return name
+
+
 def hints_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
     """The function's annotations. Raises TypeError where one cannot be resolved."""
     target = function if inspect.isroutine(function) else type(function).__call__
@@ -44,7 +50,7 @@ def hints_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
         raise TypeError(f"{name}: an annotation cannot be resolved ({error}); move the type to module level") from error
 
 
-def body_parser(hint: Any, name: str) -> Parse:
+def body_parser(hint: Any, name: str) -> Callable[[str], Any]:
     """What makes of a body what its annotation says. Raises TypeError for an annotation that nothing can be made of.
 
     The parser raises InvalidBody where the body is not that.
@@ -55,7 +61,25 @@ def body_parser(hint: Any, name: str) -> Parse:
         return lambda body: body.encode("utf-8", "surrogatepass")
     if hint is dict:
         return _a_dict
-    return _validator(hint, name)
+    # Imported where it is used: it is the largest part of a cold start.
+    import pydantic  # noqa: PLC0415
+
+    try:
+        adapter = pydantic.TypeAdapter(hint)
+    except (pydantic.PydanticSchemaGenerationError, pydantic.PydanticUserError) as error:
+        told = str(error).splitlines()[0]
+        raise TypeError(
+            f"{name}: pydantic cannot validate a body of type {hint!r}: {told} "
+            "(a Message or a Transaction is annotated as just that, not as optional)"
+        ) from error
+
+    def parse(body: str) -> Any:
+        try:
+            return adapter.validate_json(body.encode("utf-8", "surrogatepass"))
+        except pydantic.ValidationError as error:
+            raise invalid_body(error, field_names(adapter)) from None
+
+    return parse
 
 
 def _a_dict(body: str) -> Any:
@@ -67,33 +91,6 @@ def _a_dict(body: str) -> Any:
     if not isinstance(found, dict):
         raise InvalidBody(f"the body is not a dict: it is JSON of type {type(found).__name__}")
     return found
-
-
-def _validator(hint: Any, name: str) -> Parse:
-    # Imported where it is used: it is the largest part of a cold start.
-    from pydantic import (  # noqa: PLC0415
-        PydanticSchemaGenerationError,
-        PydanticUserError,
-        TypeAdapter,
-        ValidationError,
-    )
-
-    try:
-        adapter: TypeAdapter[Any] = TypeAdapter(hint)
-    except (PydanticSchemaGenerationError, PydanticUserError) as error:
-        told = str(error).splitlines()[0]
-        raise TypeError(
-            f"{name}: pydantic cannot validate a body of type {hint!r}: {told} "
-            "(a Message or a Transaction is annotated as just that, not as optional)"
-        ) from error
-
-    def parse(body: str) -> Any:
-        try:
-            return adapter.validate_json(body.encode("utf-8", "surrogatepass"))
-        except ValidationError as error:
-            raise invalid_body(error, field_names(adapter)) from None
-
-    return parse
 
 
 def field_names(adapter: "TypeAdapter[Any]") -> frozenset[str]:
@@ -109,8 +106,6 @@ def _properties(schema: object) -> Iterator[str]:
     if isinstance(schema, dict):
         properties = schema.get("properties")
         yield from properties if isinstance(properties, dict) else ()
-        for part in schema.values():
-            yield from _properties(part)
-    elif isinstance(schema, list):
-        for part in schema:
-            yield from _properties(part)
+        schema = list(schema.values())
+    for part in schema if isinstance(schema, list) else ():
+        yield from _properties(part)

@@ -4,7 +4,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 from idempotent_receiver.clock import Deadline
@@ -23,22 +23,8 @@ class Attempt:
     attempt: int
     deadline: Deadline
     owner: str = "unknown"
-    _transaction: Transaction | None = None
-    _over: bool = False
-
-    @property
-    def transaction(self) -> Transaction:
-        """What the handler writes together with its completion; made when it is first asked for, as few do."""
-        if self._transaction is None:
-            self._transaction = Transaction()
-            if self._over:
-                self._transaction.seal()
-        return self._transaction
-
-    def end(self) -> tuple[Action, ...]:
-        """Take no more of its writes; those that there are."""
-        self._over = True
-        return () if self._transaction is None else self._transaction.seal()
+    transaction: Transaction = field(default_factory=Transaction)
+    """What the handler writes together with its completion."""
 
     @property
     def idempotency_key(self) -> str:
@@ -57,12 +43,8 @@ def idempotency_key(id: str) -> str:
 
 MARKER = "idempotent-receiver"
 
-_current: ContextVar[Attempt] = ContextVar("current_claim")
-
-
-def current_attempt() -> Attempt | None:
-    """The attempt that is running here, if there is one."""
-    return _current.get(None)
+current_attempt: ContextVar[Attempt | None] = ContextVar("current_claim", default=None)
+"""The attempt that is running here, if there is one."""
 
 
 def current_claim() -> Attempt:
@@ -70,7 +52,7 @@ def current_claim() -> Attempt:
 
     Raises LookupError outside a wrapped function.
     """
-    attempt = current_attempt()
+    attempt = current_attempt.get()
     if attempt is None:
         raise LookupError("current_claim() is only known inside a wrapped handler, while it runs")
     return attempt
@@ -102,26 +84,26 @@ AsyncHandle = Callable[[Attempt], Awaitable[object]]
 
 def run(handle: Handle, attempt: Attempt, *, with_text: bool = False) -> Handled:
     """Run a plain handler. Whatever it raises, `BaseException` included, is this key's failure alone."""
-    token = _current.set(attempt)
+    token = current_attempt.set(attempt)
     try:
         return _returned(handle(attempt), attempt)
     except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not take its neighbours along
-        attempt.end()
+        attempt.transaction.seal()
         return Raised(failure_of(error, with_text=with_text), error)
     finally:
-        _current.reset(token)
+        current_attempt.reset(token)
 
 
 async def run_async(handle: AsyncHandle, attempt: Attempt, *, with_text: bool = False) -> Handled:
     """Run a coroutine function, in a task of its own. Its cancellation at the deadline is a failure like any other."""
-    token = _current.set(attempt)
+    token = current_attempt.set(attempt)
     try:
         return _returned(await handle(attempt), attempt)
     except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not take its neighbours along
-        attempt.end()
+        attempt.transaction.seal()
         return Raised(failure_of(error, with_text=with_text), error)
     finally:
-        _current.reset(token)
+        current_attempt.reset(token)
 
 
 _PLAIN = (dict, list, str, int, type(None))
@@ -131,7 +113,7 @@ _PLAIN = (dict, list, str, int, type(None))
 def _returned(result: object, attempt: Attempt) -> Returned:
     if not isinstance(result, _PLAIN):
         _refuse_unrun(result)
-    actions = attempt.end()  # before anything else of the user's runs, such as a result's serialisers
+    actions = attempt.transaction.seal()  # before anything else of the user's runs, such as a result's serialisers
     return Returned(None if result is None else serialised(result), actions, result)
 
 

@@ -9,53 +9,33 @@ from collections.abc import Sequence
 
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, failure_of
-from idempotent_receiver.handler.outcome import (
-    ClaimFailed,
-    Completed,
-    Duplicate,
-    Failed,
-    NotStarted,
-    Outcome,
-    SettleFailed,
-)
+from idempotent_receiver.handler import outcome
+from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.exchange import SettleAnswer, Unavailable
 from idempotent_receiver.protocol.store import ActionFailed
 from idempotent_receiver.protocol.transaction import Action
-from idempotent_receiver.protocol.transitions import (
-    AlreadyCompleted,
-    AlreadyFailed,
-    Claim,
-    ClaimLost,
-    OtherPayload,
-    Refusal,
-    Settled,
-    decide,
-)
+from idempotent_receiver.protocol.transitions import AlreadyFailed, Claim, ClaimLost, OtherPayload, Settled
 
-Ending = Outcome | AlreadyFailed | OtherPayload
+Ending = outcome.Outcome | AlreadyFailed | OtherPayload
 """How a call ended: as a message may, or by an answer for which a queue has another use."""
 
 
-def of_claim(answer: Refusal | Unavailable) -> Ending:
+def of_claim(answer: transitions.Refusal | Unavailable) -> Ending:
     """How it ends for whoever was not given the key."""
     match answer:
-        case AlreadyCompleted(record):
-            return Duplicate(record)
+        case transitions.AlreadyCompleted(record):
+            return outcome.Duplicate(record)
         case Unavailable(why):
-            return ClaimFailed(why)
+            return outcome.ClaimFailed(why)
         case _:
             return answer
 
 
 def of_completion(answer: SettleAnswer, claim: Claim, deadline: Deadline) -> Ending:
     """How it ends for a handler that has returned."""
-    match answer:
-        case Settled(record):
-            return Completed(record)
-        case ClaimLost():
-            return of_loss(answer, claim, deadline)
-        case Unavailable(why):
-            return SettleFailed(why)
+    if isinstance(answer, ClaimLost):
+        return of_loss(answer, claim, deadline)
+    return outcome.Completed(answer.record) if isinstance(answer, Settled) else outcome.SettleFailed(answer.why)
 
 
 def of_failure(
@@ -64,26 +44,26 @@ def of_failure(
     """How it ends for a handler that has failed."""
     if isinstance(answer, ClaimLost):
         return of_loss(answer, claim, deadline)
-    return Failed(failure, recorded=isinstance(answer, Settled), error=error)
+    return outcome.Failed(failure, recorded=isinstance(answer, Settled), error=error)
 
 
 def of_release(answer: SettleAnswer, claim: Claim, deadline: Deadline) -> Ending:
     """How it ends for what never started."""
-    return of_loss(answer, claim, deadline) if isinstance(answer, ClaimLost) else NotStarted()
+    return of_loss(answer, claim, deadline) if isinstance(answer, ClaimLost) else outcome.NotStarted()
 
 
 def of_loss(lost: ClaimLost, claim: Claim, deadline: Deadline) -> Ending:
     """How it ends for whoever lost the claim: as a claim would now be told that the winner has made of it."""
-    match decide(lost.found, claim, (), deadline.now_ms):
-        case AlreadyCompleted(record):
-            return Duplicate(record, lost=True)
+    match transitions.decide(lost.found, claim, (), deadline.now_ms):
+        case transitions.AlreadyCompleted(record):
+            return outcome.Duplicate(record, lost=True)
         case AlreadyFailed() as failed:
             return failed
         case _:
             return lost
 
 
-def of_message(ending: Ending) -> Outcome:
+def of_message(ending: Ending) -> outcome.Outcome:
     """The ending of a message: a queue takes no failure for an answer, and another payload under its key for one."""
     assert not isinstance(ending, (AlreadyFailed, OtherPayload)), "a queue asks for neither"
     return ending

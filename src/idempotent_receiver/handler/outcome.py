@@ -7,18 +7,8 @@ from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.transitions import ClaimLost, HeldElsewhere, Unreadable
 
 __all__ = [
-    "SUCCEEDED",
-    "ClaimFailed",
-    "ClaimLost",
-    "Completed",
-    "DeadLettered",
-    "Duplicate",
-    "Failed",
-    "HeldElsewhere",
-    "NotStarted",
-    "Outcome",
-    "SettleFailed",
-    "Unreadable",
+    "SUCCEEDED", "ClaimFailed", "ClaimLost", "Completed", "DeadLettered", "Duplicate", "Failed", "HeldElsewhere",
+    "NotStarted", "Outcome", "SettleFailed", "Unreadable",
 ]  # fmt: skip
 
 
@@ -74,19 +64,7 @@ class NotStarted:
     """There was no time left to start the handler, or an earlier message of its group failed."""
 
 
-Outcome = (
-    Completed
-    | Duplicate
-    | HeldElsewhere
-    | Failed
-    | DeadLettered
-    | ClaimLost
-    | SettleFailed
-    | ClaimFailed
-    | Unreadable
-    | NotStarted
-)
-
-
-SUCCEEDED = (Completed, Duplicate, DeadLettered)
+SUCCEEDED = Completed | Duplicate | DeadLettered
 """The outcomes after which a message may be acknowledged: its record is COMPLETED, or its dead letter is confirmed."""
+
+Outcome = SUCCEEDED | HeldElsewhere | Failed | ClaimLost | SettleFailed | ClaimFailed | Unreadable | NotStarted

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from idempotent_receiver.clock import Deadline
 
 if TYPE_CHECKING:
-    from ctypes import CDLL, c_void_p
+    import ctypes
 
 Lifetime = Callable[[Deadline], AbstractContextManager[None]]
 """The context manager in which an invocation with this deadline runs."""
@@ -34,7 +34,7 @@ def lifetime(*, end_process_at_deadline: bool) -> Lifetime:
     if not end_process_at_deadline:
         return lambda deadline: nullcontext()
     try:
-        _delete(_created())
+        _call("timer_delete", _created())
     except (OSError, AttributeError) as error:
         raise RuntimeError(
             f"end_process_at_deadline needs Linux and its timer_create(CLOCK_BOOTTIME), which {sys.platform} refuses "
@@ -62,7 +62,9 @@ def _process_ends_at(deadline: Deadline) -> Iterator[None]:
         return
     timer, exiting = _created(), False
     try:
-        _set(timer, seconds)
+        nanoseconds = max(1, int(seconds * 1e9))  # zero would disarm it
+        once = struct.pack("@qqqq", 0, 0, *divmod(nanoseconds, 10**9))  # struct itimerspec: no interval, one delay
+        _call("timer_settime", timer, 0, once, None)
         yield
     except (KeyboardInterrupt, SystemExit):
         # Handlers may still run, and so may whatever else the process does before it ends.
@@ -70,41 +72,31 @@ def _process_ends_at(deadline: Deadline) -> Iterator[None]:
         raise
     finally:
         if not exiting:
-            _delete(timer)
+            _call("timer_delete", timer)
 
 
-def _created() -> "c_void_p":
-    from ctypes import byref, c_void_p  # noqa: PLC0415  # imported where it is used: few need it
+def _created() -> "ctypes.c_void_p":
+    import ctypes  # noqa: PLC0415  # imported where it is used: few need it
 
-    timer = c_void_p()
+    timer = ctypes.c_void_p()
     event = struct.pack("@Pii48x", 0, signal.SIGKILL, _SIGEV_SIGNAL)  # struct sigevent, 64 bytes
-    _call("timer_create", _CLOCK_BOOTTIME, event, byref(timer))
+    _call("timer_create", _CLOCK_BOOTTIME, event, ctypes.byref(timer))
     return timer
 
 
-def _set(timer: "c_void_p", seconds: float) -> None:
-    nanoseconds = max(1, int(seconds * 1e9))  # zero would disarm it
-    once = struct.pack("@qqqq", 0, 0, *divmod(nanoseconds, 10**9))  # struct itimerspec: no interval, one delay
-    _call("timer_settime", timer, 0, once, None)
-
-
-def _delete(timer: "c_void_p") -> None:
-    _call("timer_delete", timer)
-
-
 def _call(function: str, *arguments: object) -> None:
-    from ctypes import get_errno  # noqa: PLC0415
+    import ctypes  # noqa: PLC0415
 
     if getattr(_library(), function)(*arguments) != 0:
-        raise OSError(get_errno(), os.strerror(get_errno()))
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 @cache
-def _library() -> "CDLL":
-    from ctypes import CDLL  # noqa: PLC0415
+def _library() -> "ctypes.CDLL":
+    import ctypes  # noqa: PLC0415
 
     if sys.platform != "linux":
         raise OSError("no POSIX timers")
-    own = CDLL(None, use_errno=True)
+    own = ctypes.CDLL(None, use_errno=True)
     # Before glibc 2.34 the timers were in a library of their own.
-    return own if hasattr(own, "timer_create") else CDLL("librt.so.1", use_errno=True)
+    return own if hasattr(own, "timer_create") else ctypes.CDLL("librt.so.1", use_errno=True)

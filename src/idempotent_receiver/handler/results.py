@@ -7,12 +7,11 @@ than the records' retention.
 
 import gzip
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from idempotent_receiver.handler.attempt import dropped, marked, marker
+from idempotent_receiver.handler.attempt import dropped, idempotency_key, marked, marker
 from idempotent_receiver.options import require_client
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.transitions import Claimed
@@ -96,7 +95,7 @@ def kept(held: Claimed, data: str | None, largest_record_bytes: int, results: Re
     if results is None:
         return dropped(too_large)
     try:
-        return marker(results.put(f"{_owned(held.record.id)}{held.record.version}", data))
+        return marker(results.put(f"{idempotency_key(held.record.id)}/{held.record.version}", data))
     except Exception as error:  # noqa: BLE001  # whatever the store of results raises
         return dropped(f"{too_large}, and it could not be put elsewhere: {type(error).__name__}")
 
@@ -110,7 +109,7 @@ def fetched(record: Record, results: Results | None) -> str | None:
         raise ResultGone(f"the result was not kept: {place.get('why')}")
     if results is None:
         raise ResultGone(f"the result is in {_url(place)}, and this function reads none: give it its `results`")
-    return results.get(place, _owned(record.id))
+    return results.get(place, f"{idempotency_key(record.id)}/")
 
 
 def _url(place: dict[str, str]) -> str:
@@ -119,8 +118,3 @@ def _url(place: dict[str, str]) -> str:
 
 def _size_with(held: Claimed, data: str) -> int:
     return held.record.size_bytes + len("data") + len(data.encode())
-
-
-def _owned(id: str) -> str:
-    """How the names of a record's results begin."""
-    return f"{sha256(id.encode('utf-8', 'surrogatepass')).hexdigest()}/"

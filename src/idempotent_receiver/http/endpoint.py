@@ -29,19 +29,18 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from idempotent_receiver import options
-from idempotent_receiver.calls import Calls, Key, run_once
-from idempotent_receiver.clock import Clock, SystemClock
+from idempotent_receiver.calls import Calls, Key
+from idempotent_receiver.clock import Clock
 from idempotent_receiver.errors import UnusableKey
+from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.annotations import wants_transaction
-from idempotent_receiver.handler.attempt import Attempt, Handled, Returned
+from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.handler.endings import Ending
-from idempotent_receiver.handler.outcome import Completed, Duplicate, Failed
 from idempotent_receiver.handler.process_end import Lifetime, lifetime
-from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, ResultGone, Results
-from idempotent_receiver.handler.single_call import CallSettings
-from idempotent_receiver.http import problem
+from idempotent_receiver.handler.results import ResultGone, Results
+from idempotent_receiver.http import response as responses
 from idempotent_receiver.http.request import MissingKey, Request, header, made_by, request_of, scope_of
-from idempotent_receiver.http.response import HttpResponse, in_form_of, json_response, marked_as_replayed
+from idempotent_receiver.http.response import in_form_of, marked_as_replayed
 from idempotent_receiver.payload import EVERYTHING, Payload, PayloadKey
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, usable
@@ -63,7 +62,7 @@ def http_endpoint(
     scope: Callable[[Any], str] | None = None,
     required: bool = True,
     wait_seconds: float = 0,
-    retry_after_seconds: int = problem.RETRY_AFTER_SECONDS,
+    retry_after_seconds: int = responses.RETRY_AFTER_SECONDS,
     on_exception: Literal["retry", "replay"] = "retry",
     is_final: Callable[[int], bool] = lambda status: True,
     payload: Payload | None = EVERYTHING,
@@ -101,19 +100,16 @@ def http_endpoint(
         # A parameter that does not make another key must not make a mismatch either.
         payload = Payload(without_query=key.payload.without_query)
     calls = Calls(
-        settings=CallSettings(
-            store=store,
-            clock=SystemClock() if clock is None else clock,
-            retention_seconds=retention_seconds,
-            largest_record_bytes=LARGEST_INLINE_BYTES,
-            results=results,
-            failures_are_answers=on_exception == "replay",
-            error_texts=error_texts,
-        ),
+        store=store,
         key=key,
         payload=payload,
+        results=results,
+        retention_seconds=retention_seconds,
         lease_margin_seconds=lease_margin_seconds,
         stop_margin_seconds=stop_margin_seconds,
+        error_texts=error_texts,
+        clock=clock,
+        failures_are_answers=on_exception == "replay",
     )
     calls.check("http_endpoint")
     options.require_kind(logger, "logger", "a Powertools Logger or a logging.Logger", "info", "error")
@@ -122,26 +118,28 @@ def http_endpoint(
     options.require_flags(required=required, end_process_at_deadline=end_process_at_deadline)
     options.require_callables(is_final=is_final, **({} if scope is None else {"scope": scope}))
     options.require_one_of("on_exception", on_exception, "retry", "replay")
-    settings = _Settings(
-        calls=calls,
-        scope=scope,
-        required=required,
-        wait_seconds=wait_seconds,
-        retry_after_seconds=retry_after_seconds,
-        is_final=is_final,
-        lifetime=lifetime(end_process_at_deadline=end_process_at_deadline),
-        telemetry=Telemetry(logger),
-    )
+    ends, telemetry = lifetime(end_process_at_deadline=end_process_at_deadline), Telemetry(logger)
 
     def wrap(function: Callable[..., HandlerResponse]) -> HttpHandler:
         if iscoroutinefunction(function):
             raise TypeError(f"{function.__qualname__} is a coroutine function, which Lambda never awaits: use def")
-        transaction = wants_transaction(function, store)
+        endpoint = _Endpoint(
+            calls=calls,
+            function=function,
+            transaction=wants_transaction(function, store),
+            scope=scope,
+            required=required,
+            wait_seconds=wait_seconds,
+            retry_after_seconds=retry_after_seconds,
+            is_final=is_final,
+            lifetime=ends,
+            telemetry=telemetry,
+        )
         namespaces.take(store, *namespaces.user_of("http_endpoint", function))
 
         def lambda_handler(event: Any, context: Any) -> HandlerResponse:
             options.require_context(context)
-            return _Invocation(settings, function, transaction, event, context, request_of(event)).response()
+            return endpoint.response(event, context, request_of(event))
 
         return update_wrapper(lambda_handler, function)
 
@@ -149,10 +147,12 @@ def http_endpoint(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Settings:
-    """What `http_endpoint` was given."""
+class _Endpoint:
+    """A handler and what `http_endpoint` was given; `transaction` names the parameter of `function` that takes one."""
 
     calls: Calls
+    function: Callable[..., HandlerResponse]
+    transaction: str | None
     scope: Callable[[Any], str] | None
     required: bool
     wait_seconds: float
@@ -161,7 +161,29 @@ class _Settings:
     lifetime: Lifetime
     telemetry: Telemetry
 
-    def key_of(self, event: Any, request: Request) -> str:
+    def response(self, event: Any, context: Any, request: Request) -> HandlerResponse:
+        """The response to a request. Raises what the handler raises, if that may be retried."""
+        payload = self.calls.payload
+        try:
+            key = self._key_of(event, request)
+            fingerprint = None if payload is None else request.fingerprint(payload)
+        except UnusableKey as error:
+            if isinstance(error, MissingKey) and not self.required:
+                return self.function(event, context)
+            self.telemetry.report_unusable(error, with_text=self.calls.error_texts)
+            return in_form_of(request, responses.unusable_key(error))
+
+        def handle(attempt: Attempt) -> HandlerResponse:
+            extra = {} if self.transaction is None else {self.transaction: attempt.transaction}
+            return self.function(event, context, **extra)
+
+        call = self.calls.begin(key, fingerprint, context)
+        with self.lifetime(call.deadline):
+            ended, result = call.run(handle, wait_seconds=self.wait_seconds, is_final=self._is_final)
+            self.telemetry.report_call(ended, key)
+            return self._response_to(ended, result, request, call.deadline.now_ms)
+
+    def _key_of(self, event: Any, request: Request) -> str:
         """The key, within its scope. Raises UnusableKey."""
         key = self.calls.key
         made = request.fingerprint(key.payload) if isinstance(key, PayloadKey) else made_by(key, event, "key")
@@ -173,82 +195,40 @@ class _Settings:
         # Quoting leaves no `#` in the scope, so no two pairs of scope and key read the same.
         return self.calls.usable(f"{quote(scope, safe='', errors='surrogatepass')}#{usable(made, str)}")
 
+    def _is_final(self, result: HandlerResponse) -> bool:
+        return self.is_final(_status_of(result))
 
-@dataclass(frozen=True, slots=True)
-class _Invocation:
-    """One invocation of the Lambda handler; `transaction` names the parameter of `function` that takes one."""
-
-    settings: _Settings
-    function: Callable[..., HandlerResponse]
-    transaction: str | None
-    event: Any
-    context: Any
-    request: Request
-
-    def response(self) -> HandlerResponse:
-        """The response. Raises what the handler raises, if that may be retried."""
-        settings, calls = self.settings, self.settings.calls
-        try:
-            key = settings.key_of(self.event, self.request)
-            fingerprint = None if calls.payload is None else self.request.fingerprint(calls.payload)
-        except UnusableKey as error:
-            if isinstance(error, MissingKey) and not settings.required:
-                return self.function(self.event, self.context)
-            settings.telemetry.report_unusable(error, with_text=calls.settings.error_texts)
-            return self._ours(problem.unusable_key(error))
-        context = calls.within(self.context)
-        with settings.lifetime(context.deadline):
-            call = calls.begin(key, fingerprint, context)
-            ended, handled = run_once(call, self._handle, wait_seconds=settings.wait_seconds, is_final=self._is_final)
-            settings.telemetry.report_call(ended, key)
-            return self._response_to(ended, handled, call.now_ms)
-
-    def _handle(self, attempt: Attempt) -> HandlerResponse:
-        extra = {} if self.transaction is None else {self.transaction: attempt.transaction}
-        return self.function(self.event, self.context, **extra)
-
-    def _is_final(self, handled: Handled) -> bool:
-        return not isinstance(handled, Returned) or self.settings.is_final(_status_of(handled.result))
-
-    def _response_to(self, ended: Ending, handled: Handled | None, now_ms: int) -> HandlerResponse:
+    def _response_to(self, ended: Ending, result: HandlerResponse, request: Request, now_ms: int) -> HandlerResponse:
         match ended:
-            case Completed():
-                assert isinstance(handled, Returned), "what was completed had returned"
-                return handled.result
-            case Duplicate(record):
-                return self._replayed(record)
+            case outcome.Completed():
+                return result
+            case outcome.Duplicate(record):
+                return self._replayed(record, request)
             case AlreadyFailed():
-                return self._marked(self._ours(problem.generic_failure()))
-            case Failed(error=None) if isinstance(handled, Returned):
-                # It is not final, by the policy, or its transaction could not be committed.
-                return self._ours(problem.unsettled()) if self._is_final(handled) else handled.result
-            case Failed(_, recorded, error):
-                replays = self.settings.calls.settings.failures_are_answers and isinstance(error, Exception)
-                if error is not None and not replays:
+                return marked_as_replayed(
+                    in_form_of(request, responses.generic_failure()), multi_value=request.multi_value
+                )
+            case outcome.Failed(error=None) if not self._is_final(result):
+                return result
+            case outcome.Failed(_, recorded, error) if error is not None:
+                if not (self.calls.failures_are_answers and isinstance(error, Exception)):
                     raise error
-                return self._ours(problem.generic_failure() if recorded else problem.unsettled())
+                return in_form_of(request, responses.generic_failure() if recorded else responses.unsettled())
             case _:
-                return self._ours(problem.of(ended, now_ms, self.settings.retry_after_seconds))
+                return in_form_of(request, responses.without_answer(ended, now_ms, self.retry_after_seconds))
 
-    def _replayed(self, record: Record) -> HandlerResponse:
+    def _replayed(self, record: Record, request: Request) -> HandlerResponse:
         try:
-            data = self.settings.calls.result_of(record)
+            data = self.calls.result_of(record)
             response = None if data is None else json.loads(data)
         except (ResultGone, ValueError) as error:
-            self.settings.telemetry.report_error("the kept answer cannot be read", error)
-            return self._ours(problem.gone())
+            self.telemetry.report_error("the kept answer cannot be read", error)
+            return in_form_of(request, responses.gone())
         if not isinstance(response, dict) or "statusCode" not in response:
             # Written out as API Gateway does it, so that it has headers.
             body = response if isinstance(response, str) else json.dumps(response, separators=(",", ":"))
-            response = self._ours(json_response(HTTPStatus.OK, body, {}))
-        return self._marked(response)
-
-    def _marked(self, response: HttpResponse) -> HttpResponse:
-        return marked_as_replayed(response, multi_value=self.request.multi_value)
-
-    def _ours(self, response: HttpResponse) -> HttpResponse:
-        """A response that is not the handler's."""
-        return in_form_of(self.request, response)
+            response = in_form_of(request, responses.json_response(HTTPStatus.OK, body, {}))
+        return marked_as_replayed(response, multi_value=request.multi_value)
 
 
 def _status_of(response: HandlerResponse) -> int:

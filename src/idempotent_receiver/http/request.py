@@ -71,22 +71,28 @@ def request_of(event: object) -> Request:
     Source: https://docs.aws.amazon.com/elasticloadbalancing/latest/application/lambda-functions.html
     """
     fields: Any = event
+    balanced = multi_value = False
     match fields:
         case {"requestContext": {"http": {"method": str(method), "path": str(path)}}}:
             raw_path, raw_query = fields.get("rawPath"), fields.get("rawQueryString")
             path = raw_path if isinstance(raw_path, str) else path
-            query = _parsed(raw_query) if raw_query and isinstance(raw_query, str) else _query(fields)
-            return Request(method, path, query, _headers(fields), _body(fields))
+            query = _query(fields)
+            if raw_query and isinstance(raw_query, str):
+                query = parse_qsl(raw_query, keep_blank_values=True, errors=_NOT_TEXT)
         case {"requestContext": {"elb": _}, "httpMethod": str(method), "path": str(path)}:
-            multi_value = isinstance(fields.get("multiValueHeaders"), dict)
+            balanced, multi_value = True, isinstance(fields.get("multiValueHeaders"), dict)
+            # API Gateway decodes names and values, a load balancer does not.
             query = _query(fields, partial(unquote_plus, errors=_NOT_TEXT))
-            return Request(method, path, query, _headers(fields), _body(fields), balanced=True, multi_value=multi_value)
         case {"httpMethod": str(method), "path": str(path)}:
-            return Request(method, path, _query(fields), _headers(fields), _body(fields))
-    raise InvalidRequest(
-        "not an HTTP request: it has neither httpMethod nor requestContext.http; is the function behind API Gateway, a "
-        "Function URL or an Application Load Balancer?"
-    )
+            query = _query(fields)
+        case _:
+            raise InvalidRequest(
+                "not an HTTP request: it has neither httpMethod nor requestContext.http; is the function behind API "
+                "Gateway, a Function URL or an Application Load Balancer?"
+            )
+    headers = _every_value(fields, "multiValueHeaders", "headers", str.lower)
+    in_order = tuple(sorted(query, key=itemgetter(0)))
+    return Request(method, path, in_order, headers, _body(fields), balanced, multi_value)
 
 
 @key_for()
@@ -156,26 +162,13 @@ def scope_of(strategy: Callable[[Any], Any], event: Any) -> str:
     return scope
 
 
-def _query(event: Mapping[str, Any], decode: Callable[[str], str] = str) -> Query:
-    """API Gateway decodes names and values, a load balancer does not."""
+def _query(event: Mapping[str, Any], decode: Callable[[str], str] = str) -> list[tuple[str, str]]:
     found = _every_value(event, "multiValueQueryStringParameters", "queryStringParameters", decode)
-    return _sorted([(name, decode(value)) for name, values in found.items() for value in values])
-
-
-def _parsed(raw_query: str) -> Query:
-    return _sorted(parse_qsl(raw_query, keep_blank_values=True, errors=_NOT_TEXT))
+    return [(name, decode(value)) for name, values in found.items() for value in values]
 
 
 _NOT_TEXT = "surrogateescape"
 """What is not UTF-8 keeps its bytes: with a replacement character, different values would look the same."""
-
-
-def _sorted(pairs: list[tuple[str, str]]) -> Query:
-    return tuple(sorted(pairs, key=itemgetter(0)))
-
-
-def _headers(event: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    return _every_value(event, "multiValueHeaders", "headers", str.lower)
 
 
 def _every_value(

@@ -1,10 +1,20 @@
-"""HTTP responses that the library makes itself, and the forms in which a request's way in takes them."""
+"""HTTP responses that the library makes itself, and the forms in which a request's way in takes them.
 
+Errors are `application/problem+json` (RFC 9457). They tell a client what to do next, and nothing about internals.
+"""
+
+import json
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from idempotent_receiver.http.request import Request
+from idempotent_receiver.errors import UnusableKey, text_of
+from idempotent_receiver.handler import outcome
+from idempotent_receiver.handler.endings import Ending
+from idempotent_receiver.http.request import MissingKey, Request
+from idempotent_receiver.protocol.exchange import Unavailable
+from idempotent_receiver.protocol.record import Status
+from idempotent_receiver.protocol.transitions import OtherPayload
 
 HttpResponse = dict[str, Any]
 """A response in payload format 1.0, which API Gateway and Function URLs take alike."""
@@ -12,11 +22,23 @@ HttpResponse = dict[str, Any]
 REPLAYED = "Idempotency-Replayed"
 """The header that marks a stored response."""
 
+RETRY_AFTER_SECONDS = 1
+"""When a retry is worthwhile, unless the user knows better: most handlers are done by then."""
+
 
 def json_response(status: int, body: str, headers: Mapping[str, str]) -> HttpResponse:
     """A response with a JSON text as its body."""
     headers = {"Content-Type": "application/json", **headers}
     return {"statusCode": int(status), "headers": headers, "body": body, "isBase64Encoded": False}
+
+
+def problem(status: HTTPStatus, title: str, detail: str, retry_after_seconds: int | None = None) -> HttpResponse:
+    """A problem document."""
+    document = {"type": "about:blank", "title": title, "status": int(status), "detail": detail}
+    headers = {"Content-Type": "application/problem+json", "Cache-Control": "no-store"}
+    if retry_after_seconds is not None:
+        headers["Retry-After"] = str(retry_after_seconds)
+    return json_response(status, json.dumps(document), headers)
 
 
 def in_form_of(request: Request, response: HttpResponse) -> HttpResponse:
@@ -36,3 +58,54 @@ def marked_as_replayed(response: HttpResponse, *, multi_value: bool = False) -> 
     """The response with the header that says it is a stored one."""
     place, mark = ("multiValueHeaders", ["true"]) if multi_value else ("headers", "true")
     return {**response, place: {**(response.get(place) or {}), REPLAYED: mark}}
+
+
+def without_answer(
+    ended: Ending | Unavailable, now_ms: int, retry_after_seconds: int = RETRY_AFTER_SECONDS
+) -> HttpResponse:
+    """The response to a call that ended without a response of the handler's. A request that meets another one in
+    progress is asked to retry after `retry_after_seconds`, or when the other's lease ends if that is sooner.
+    """
+    match ended:
+        case outcome.HeldElsewhere(until_ms):
+            title, left_ms = "A request with this key is still running", until_ms - now_ms
+        case outcome.ClaimLost(found) if found is not None and found.status == Status.INPROGRESS:
+            title = "Another request with this key has taken over"
+            left_ms = (found.lease_until_ms or now_ms) - now_ms
+        case OtherPayload():
+            title = "The idempotency key was used for another request"
+            detail = "A key belongs to one request: its method, path, query string and payload. Use a new key."
+            return problem(HTTPStatus.UNPROCESSABLE_ENTITY, title, detail)
+        case outcome.Unreadable():
+            detail = "It is not known whether it is done. Do not retry before an operator has looked into it."
+            return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "The record of this key cannot be read", detail)
+        case _:
+            # Its end could not be recorded, or its transaction not be committed. Or the store could not be asked, or
+            # too little time was left: then this request has done nothing, but an earlier one with the key may have.
+            return unsettled()
+    retry_after_seconds = max(1, min(retry_after_seconds, -(-left_ms // 1000)))
+    detail = "Ask again later: it will be answered with that request's answer."
+    return problem(HTTPStatus.CONFLICT, title, detail, retry_after_seconds)
+
+
+def unusable_key(error: UnusableKey) -> HttpResponse:
+    """The request has no key, or none that can be used; nothing ran."""
+    title = "No idempotency key" if isinstance(error, MissingKey) else "The idempotency key cannot be used"
+    return problem(HTTPStatus.BAD_REQUEST, title, text_of(error))
+
+
+def unsettled() -> HttpResponse:
+    """Nobody can say now whether it is done. A client that took it for undone and used a new key might do it twice."""
+    detail = "It is not known whether it is done. Ask again, with the same key."
+    return problem(HTTPStatus.SERVICE_UNAVAILABLE, "Service Unavailable", detail, RETRY_AFTER_SECONDS)
+
+
+def generic_failure() -> HttpResponse:
+    """The handler failed, and that is final; nothing of its exception is disclosed."""
+    detail = "The request failed. A retry with the same key gets this answer again."
+    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "Internal Server Error", detail)
+
+
+def gone() -> HttpResponse:
+    """The request took effect once, and its answer was not kept."""
+    return problem(HTTPStatus.GONE, "The answer was not kept", "The request took effect, but its answer is gone.")

@@ -6,7 +6,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
-from idempotent_receiver.handler.annotations import body_parser, hints_of
+from idempotent_receiver.handler.annotations import body_parser, hints_of, runnable
 from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.protocol.transaction import Transaction
 from idempotent_receiver.sqs.message import Message
@@ -36,9 +36,7 @@ class Binding:
 
 def bind(function: Callable[..., Any]) -> Binding:
     """Read a handler's annotations. Raises TypeError, with the remedy, unless they name exactly one body."""
-    name = getattr(function, "__qualname__", repr(function))
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(f"{name} is a generator: its body would never run; return a value instead of yielding")
+    name = runnable(function)
     hints = hints_of(function, name)
     sources = {
         parameter.name: _source(parameter, hints, name) for parameter in inspect.signature(function).parameters.values()

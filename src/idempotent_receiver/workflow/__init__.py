@@ -19,9 +19,8 @@ from idempotent_receiver.protocol.transitions import (
     completed,
     failed,
 )
-from idempotent_receiver.workflow.executions import Start, Workflow, name_of
-from idempotent_receiver.workflow.orphans import NEVER_STARTED, Closed, NothingToDo, recover_orphan
-from idempotent_receiver.workflow.starts import Running, Started, accept
+from idempotent_receiver.workflow.executions import NEVER_STARTED, Start, Workflow, name_of
+from idempotent_receiver.workflow.starts import Closed, NothingToDo, Running, Started, accept, recover_orphan
 
 if typing.TYPE_CHECKING:
     from idempotent_receiver.workflow.endpoint import workflow_endpoint

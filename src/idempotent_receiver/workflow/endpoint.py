@@ -21,14 +21,14 @@ from typing import Any, Literal
 from idempotent_receiver import options
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import PermanentError, UnusableKey, text_of
+from idempotent_receiver.http import response as responses
 from idempotent_receiver.http.endpoint import IDEMPOTENCY_KEY, HttpHandler
-from idempotent_receiver.http.problem import of, problem, unsettled, unusable_key
 from idempotent_receiver.http.request import Request, header, made_by, request_of, scope_of
-from idempotent_receiver.http.response import HttpResponse, in_form_of, json_response, marked_as_replayed
+from idempotent_receiver.http.response import HttpResponse, problem
 from idempotent_receiver.payload import EVERYTHING, Payload, PayloadKey
 from idempotent_receiver.protocol.exchange import Unavailable
 from idempotent_receiver.protocol.record import Record, Status, usable
-from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed, OtherPayload, Unreadable
+from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed
 from idempotent_receiver.telemetry import Telemetry
 from idempotent_receiver.workflow.executions import Start, Workflow, name_of
 from idempotent_receiver.workflow.starts import Running, StartAnswer, Started, accept
@@ -80,7 +80,7 @@ def workflow_endpoint(
             start = start_for(event, request)
         except UnusableKey as error:
             telemetry.report_unusable(error)
-            return unusable_key(error)
+            return responses.unusable_key(error)
         except PermanentError as error:
             return problem(HTTPStatus.BAD_REQUEST, "The request is refused", text_of(error))
         # Relative to the request's own address, which may begin with a stage or a domain's base path.
@@ -94,7 +94,7 @@ def workflow_endpoint(
             response = _report(workflow, _last_part(request.path), deadline)
         else:
             response = post(event, request, deadline, str(getattr(context, "aws_request_id", "unknown")))
-        return in_form_of(request, response)
+        return responses.in_form_of(request, response)
 
     return lambda_handler
 
@@ -116,30 +116,23 @@ def _response_to(answer: StartAnswer, location: str, running_status: int, now_ms
             return _running(HTTPStatus.ACCEPTED, execution, location)
         case Running(execution):
             return _running(HTTPStatus(running_status), execution, location)
-        case AlreadyCompleted(record):
-            return marked_as_replayed(_succeeded(record))
-        case AlreadyFailed(record):
-            return marked_as_replayed(_failed(record))
-        case OtherPayload() | Unreadable():
-            return of(answer, now_ms)
-        case Unavailable():
-            # It may have been started, or a sweep may still start it.
-            return unsettled()
+        case AlreadyCompleted(record) | AlreadyFailed(record):
+            return responses.marked_as_replayed(_ended(record))
+        case _:
+            # Where it is unavailable: it may have been started, or a sweep may still start it.
+            return responses.without_answer(answer, now_ms)
 
 
 def _report(workflow: Workflow, name: str, deadline: Deadline) -> HttpResponse:
     """What is known at a location."""
     found = workflow.record_of(name, deadline)
     if isinstance(found, Unavailable):
-        return unsettled()
+        return responses.without_answer(found, deadline.now_ms)
     if found is None or found.unreadable is not None:
         detail = "It was never accepted, or its record has expired."
         return problem(HTTPStatus.NOT_FOUND, "There is no such execution", detail)
-    match found.status:
-        case Status.COMPLETED:
-            return _succeeded(found)
-        case Status.FAILED:
-            return _failed(found)
+    if found.status in (Status.COMPLETED, Status.FAILED):
+        return _ended(found)
     return _running(HTTPStatus.OK, workflow.arn_of(name), None)
 
 
@@ -150,16 +143,14 @@ def _running(status: HTTPStatus, execution: str, location: str | None) -> HttpRe
     headers = {"Cache-Control": "no-store", "Retry-After": str(RETRY_SECONDS)}
     if location is not None:
         body["location"] = headers["Location"] = location
-    return json_response(status, json.dumps(body), headers)
+    return responses.json_response(status, json.dumps(body), headers)
 
 
-def _succeeded(record: Record) -> HttpResponse:
-    body = "null" if record.data is None else record.data
-    return json_response(HTTPStatus.OK, body, {"Cache-Control": "no-store"})
-
-
-def _failed(record: Record) -> HttpResponse:
-    """The stored error. A record holds a text only if somebody chose it to be disclosed."""
+def _ended(record: Record) -> HttpResponse:
+    """The stored result or error. A record holds an error's text only if somebody chose it to be disclosed."""
+    if record.status == Status.COMPLETED:
+        body = "null" if record.data is None else record.data
+        return responses.json_response(HTTPStatus.OK, body, {"Cache-Control": "no-store"})
     try:
         error = json.loads(record.error or "{}")
         status = HTTPStatus(error.get("status", HTTPStatus.INTERNAL_SERVER_ERROR))

@@ -5,7 +5,6 @@ knows one finds the other without a search.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unavailable, Unread, ask
 from idempotent_receiver.protocol.record import Record, record_id
 from idempotent_receiver.protocol.store import RecordStore, Unknown
-from idempotent_receiver.protocol.transitions import Conclusion
+from idempotent_receiver.protocol.transitions import Attributes, Conclusion
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
@@ -31,6 +30,10 @@ HAND_OVER_MARGIN_SECONDS = 60
 
 MOST_INPUT_BYTES = 256 * 1024
 """The limit of StartExecution."""
+
+NEVER_STARTED = "NeverStarted"
+"""The error of a record whose execution was given up. If a late request starts it all the same, whoever mends what it
+did may revise the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class Workflow:
     workflow's alone and needs a namespace. The machine gets `{"record", "fingerprint", "payload"}` as its input, and
     writes its outcome into the record `record` as `transitions.Conclusion` would.
 
-    `starts.accept` starts an execution, `orphans.recover_orphan` mends what a starter left behind when it died.
+    `starts.accept` starts an execution, `starts.recover_orphan` mends what a starter left behind when it died.
     """
 
     store: RecordStore = field(kw_only=False)
@@ -65,7 +68,7 @@ class Workflow:
     timeout_seconds: int
     retention_seconds: int = RETENTION_SECONDS
     lease_margin_seconds: float = 3.0
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock | None = None
 
     def __post_init__(self) -> None:
         if namespaces.checked(self.store.namespace) is None:
@@ -94,7 +97,7 @@ class Workflow:
 
     def deadline(self, milliseconds: int) -> Deadline:
         """The deadline that many milliseconds from now: the Lambda context's remaining time."""
-        return Deadline.after(self.clock, milliseconds)
+        return Deadline.after(SystemClock() if self.clock is None else self.clock, milliseconds)
 
     def start_of(self, name: str, fingerprint: str, payload: Any) -> Start:
         """What to start for a payload. Raises ValueError if that is not JSON, or too long for Step Functions."""
@@ -113,20 +116,11 @@ class Workflow:
         return None if found is None or found.expired(deadline.now_ms) else found
 
     def conclude(
-        self,
-        execution: str,
-        outcome: Mapping[str, str | int | None],
-        deadline: Deadline,
-        revises: str | None = None,
+        self, execution: str, outcome: Attributes, deadline: Deadline, revises: str | None = None
     ) -> SettleAnswer:
         """Write how an execution ended into its record, if that is still open; `revises` as in `Conclusion`."""
-        conclusion = Conclusion(
-            id=self.id_of(execution.rpartition(":")[2]),
-            execution=execution,
-            outcome=outcome,
-            retention_seconds=self.retention_seconds,
-            revises=revises,
-        )
+        id = self.id_of(execution.rpartition(":")[2])
+        conclusion = Conclusion(id, execution, outcome, self.retention_seconds, revises)
         return ask(conclusion, Unread(), self.store, deadline, max_retries=SETTLE_RETRIES)
 
     def describe(self, execution: str) -> "DescribeExecutionOutputTypeDef | Unavailable | None":

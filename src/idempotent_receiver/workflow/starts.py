@@ -1,12 +1,12 @@
 """Starting an execution: claim its key, start it, and hand the claim over to it.
 
 The starter may die between claim and start, or between start and hand-over. Until the hand-over the record keeps what
-to start, so the next request goes on from there, or `orphans.recover_orphan` in a scheduled sweep.
+to start, so the next request goes on from there, or a scheduled sweep: an orphan is a record whose lease has ended
+although no outcome was written, because a starter or a machine died, and `recover_orphan` goes on with it.
 """
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -15,10 +15,10 @@ from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unavailable, ask
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed, Claim, Claimed, ClaimLost, Settled
-from idempotent_receiver.workflow.executions import Start, Workflow, unavailable
+from idempotent_receiver.workflow.executions import NEVER_STARTED, Start, Workflow, unavailable
 
-if TYPE_CHECKING:
-    from mypy_boto3_stepfunctions.type_defs import DescribeExecutionOutputTypeDef
+MOST_STARTS = 10
+"""Attempts to start an execution before its orphan is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,20 @@ class Running:
     execution: str
 
 
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """An execution has ended and its record does not say so: what it left behind must be mended."""
+
+    execution: str
+    status: str
+    input: str
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToDo:
+    """Nothing needs to be done about a record, or it has been done."""
+
+
 _Refused = AlreadyCompleted | AlreadyFailed | transitions.OtherPayload | transitions.Unreadable
 StartAnswer = Started | Running | _Refused | Unavailable
 
@@ -43,6 +57,36 @@ def accept(workflow: Workflow, start: Start, deadline: Deadline, owner: str) -> 
     """Claim the key, start its execution, and hand the claim over to it; or say what is there already."""
     claimed = claim(workflow, start, deadline, owner)
     return claimed.begin() if isinstance(claimed, ClaimedStart) else claimed
+
+
+def recover_orphan(workflow: Workflow, name: str, deadline: Deadline, owner: str) -> StartAnswer | Closed | NothingToDo:
+    """Go on with a record whose lease has ended: start what was never started, and find out about what was."""
+    found = workflow.record_of(name, deadline)
+    if isinstance(found, Unavailable):
+        return found
+    if found is None or found.status != Status.INPROGRESS:
+        return NothingToDo()
+    if found.lease_until_ms is None or found.lease_until_ms > deadline.now_ms:
+        return NothingToDo()
+    start = Start(name, found.validation or "", found.input or "")
+    if found.execution is None and (found.attempts or 0) < MOST_STARTS and found.input is not None:
+        return accept(workflow, start, deadline, owner)
+    arn = found.execution or workflow.arn_of(name)
+    execution = workflow.describe(arn)
+    if isinstance(execution, Unavailable):
+        return execution
+    if execution is not None and execution["status"] == "RUNNING":
+        return NothingToDo()
+    if execution is not None:
+        return Closed(arn, execution["status"], execution["input"])
+    orphan = claim(workflow, start, deadline, owner)
+    if not isinstance(orphan, ClaimedStart):
+        return orphan
+    if found.execution is not None:
+        return orphan.fail("ExecutionGone", "its execution is no longer known, and wrote no outcome", 500, arn)
+    # Asked again under the claim: another starter may have started it meanwhile, and died.
+    never = f"no execution could be started in {MOST_STARTS} attempts"
+    return orphan.adopt() or orphan.fail(NEVER_STARTED, never, 500, arn)
 
 
 def claim(workflow: Workflow, start: Start, deadline: Deadline, owner: str) -> "ClaimedStart | StartAnswer":
@@ -72,45 +116,50 @@ class ClaimedStart:
     deadline: Deadline
     claimed: Claimed
 
-    @property
-    def execution(self) -> str:
-        """The ARN of its execution, started or not."""
-        return self.workflow.arn_of(self.start.name)
-
     def begin(self) -> StartAnswer:
         """Start the execution. If that cannot be done now, the key stays claimed until the lease ends."""
         machine, client = self.workflow.state_machine_arn, self.workflow.client
         try:
             client.start_execution(stateMachineArn=machine, name=self.start.name, input=self.start.input)
         except client.exceptions.ExecutionAlreadyExists:
-            found = self.workflow.describe(self.execution)
-            return Unavailable("DescribeExecution: ExecutionDoesNotExist") if found is None else self.adopt(found)
+            return self.adopt() or Unavailable("DescribeExecution: ExecutionDoesNotExist")
         except (ClientError, BotoCoreError) as error:
             return unavailable("StartExecution", error)
         return self._hand_over(self.workflow.longest_seconds)
 
-    def adopt(self, found: "DescribeExecutionOutputTypeDef | Unavailable") -> StartAnswer:
-        """Go on with an execution that exists: its starter died before the hand-over, or its record is gone."""
-        if isinstance(found, Unavailable):
+    def adopt(self) -> StartAnswer | None:
+        """Go on with an execution that exists: its starter died before the hand-over, or its record is gone. None if
+        Step Functions knows none.
+        """
+        arn = self.workflow.arn_of(self.start.name)
+        found = self.workflow.describe(arn)
+        if found is None or isinstance(found, Unavailable):
             return found
         # Compared by fingerprint, not by text: the parts of a payload that do not count may differ.
         if _fingerprint_of(found.get("input")) != self.start.fingerprint:
-            return self.settle(transitions.fail(self.claimed, _OTHER_INPUT), self.execution)
+            other = "the key was used for another payload, by an earlier execution"
+            return self.fail("FingerprintMismatch", other, 422, arn)
         if found["status"] == "SUCCEEDED":
-            return self.settle(transitions.complete(self.claimed, found.get("output")), self.execution)
+            return self.settle(transitions.complete(self.claimed, found.get("output")), arn)
         # If it failed and wrote no outcome, its lease ends now: the next sweep finds it, and mends what it left behind.
         return self._hand_over(self.workflow.longest_seconds if found["status"] == "RUNNING" else 0)
 
+    def fail(self, type: str, text: str, status: int, execution: str) -> StartAnswer:
+        """Record that the execution failed for good: what clients are answered, with which HTTP status."""
+        error = json.dumps({"type": type, "text": text, "permanent": True, "status": status})
+        return self.settle(transitions.fail(self.claimed, error), execution)
+
     def _hand_over(self, lease_seconds: int) -> StartAnswer:
+        execution = self.workflow.arn_of(self.start.name)
         until_ms = self.deadline.now_ms + lease_seconds * 1000
-        answer = self.settle(transitions.hand_over(self.claimed, self.execution, until_ms), self.execution)
+        answer = self.settle(transitions.hand_over(self.claimed, execution, until_ms), execution)
         # The execution runs. Its outcome needs no hand-over, and a sweep makes up for it.
-        return Started(self.execution) if isinstance(answer, Unavailable) else answer
+        return Started(execution) if isinstance(answer, Unavailable) else answer
 
     def settle(self, settlement: transitions.Settlement, execution: str) -> StartAnswer:
         """Settle the claim; the answer that the record then gives."""
-        workflow, held = self.workflow, settlement.held
-        answer: SettleAnswer = ask(settlement, held, workflow.store, self.deadline, max_retries=SETTLE_RETRIES)
+        store, held = self.workflow.store, settlement.held
+        answer: SettleAnswer = ask(settlement, held, store, self.deadline, max_retries=SETTLE_RETRIES)
         match answer:
             case Settled(found):
                 return _standing(found, Started(execution))
@@ -122,10 +171,12 @@ class ClaimedStart:
 
 
 def _standing(found: Record | None, otherwise: Started | Running) -> StartAnswer:
-    if found is not None and found.unreadable is None:
-        if found.status == Status.COMPLETED:
+    if found is None or found.unreadable is not None:
+        return otherwise
+    match found.status:
+        case Status.COMPLETED:
             return AlreadyCompleted(found)
-        if found.status == Status.FAILED:
+        case Status.FAILED:
             return AlreadyFailed(found)
     return otherwise
 
@@ -136,11 +187,3 @@ def _fingerprint_of(input: str | None) -> str | None:
         return str(json.loads(input or "")["fingerprint"])
     except (ValueError, TypeError, KeyError):
         return None
-
-
-def error_json(type: str, text: str, status: int) -> str:
-    """The `error` of a record whose execution failed for good."""
-    return json.dumps({"type": type, "text": text, "permanent": True, "status": status})
-
-
-_OTHER_INPUT = error_json("FingerprintMismatch", "the key was used for another payload, by an earlier execution", 422)

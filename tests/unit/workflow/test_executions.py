@@ -26,7 +26,7 @@ from idempotent_receiver.workflow import (
     recover_orphan,
 )
 from idempotent_receiver.workflow.executions import HAND_OVER_MARGIN_SECONDS
-from idempotent_receiver.workflow.orphans import MOST_STARTS
+from idempotent_receiver.workflow.starts import MOST_STARTS
 from tests.fake_step_functions import MACHINE, FakeStepFunctions, Killed
 from tests.manual_clock import ManualClock
 
@@ -385,3 +385,16 @@ def test_what_cannot_work_is_refused_at_set_up(store: MemoryStore, arn: str, ret
             timeout_seconds=1,
             retention_seconds=retention_seconds,
         )
+
+
+def test_a_workflow_that_is_given_no_clock_has_the_systems() -> None:
+    """Whether the option is left out, or passed on as None."""
+    for options in ({}, {"clock": None}):
+        workflow = Workflow(
+            MemoryStore(namespace="clockless"),
+            client=FakeStepFunctions(),  # type: ignore[arg-type]
+            state_machine_arn=MACHINE,
+            timeout_seconds=1,
+            **options,
+        )
+        assert 9 < workflow.deadline(10_000).left_seconds <= 10

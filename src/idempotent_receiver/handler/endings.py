@@ -33,9 +33,13 @@ def of_claim(answer: transitions.Refusal | Unavailable) -> Ending:
 
 def of_completion(answer: SettleAnswer, claim: Claim, deadline: Deadline) -> Ending:
     """How it ends for a handler that has returned."""
-    if isinstance(answer, ClaimLost):
-        return of_loss(answer, claim, deadline)
-    return outcome.Completed(answer.record) if isinstance(answer, Settled) else outcome.SettleFailed(answer.why)
+    match answer:
+        case Settled(record):
+            return outcome.Completed(record)
+        case ClaimLost():
+            return of_loss(answer, claim, deadline)
+        case Unavailable(why):
+            return outcome.SettleFailed(why)
 
 
 def of_failure(
@@ -53,7 +57,7 @@ def of_release(answer: SettleAnswer, claim: Claim, deadline: Deadline) -> Ending
 
 
 def of_loss(lost: ClaimLost, claim: Claim, deadline: Deadline) -> Ending:
-    """How it ends for whoever lost the claim: as a claim would now be told that the winner has made of it."""
+    """How it ends for whoever lost the claim: by what the winner has made of it, decided as for a new claim."""
     match transitions.decide(lost.found, claim, (), deadline.now_ms):
         case transitions.AlreadyCompleted(record):
             return outcome.Duplicate(record, lost=True)
@@ -64,8 +68,10 @@ def of_loss(lost: ClaimLost, claim: Claim, deadline: Deadline) -> Ending:
 
 
 def of_message(ending: Ending) -> outcome.Outcome:
-    """The ending of a message: a queue takes no failure for an answer, and another payload under its key for one."""
-    assert not isinstance(ending, (AlreadyFailed, OtherPayload)), "a queue asks for neither"
+    """The ending of a message. Its claim does not take failures for answers, and another payload was made a failure
+    before (`mismatch`).
+    """
+    assert not isinstance(ending, (AlreadyFailed, OtherPayload)), "a message has neither"
     return ending
 
 

@@ -33,13 +33,13 @@ MUTANTS = {
         "batch.actions:Answers.completed",
         replace(
             "endings.of_completion($ANSWER, ...)",
-            "endings.Completed(item.claimed.record) if isinstance($ANSWER, Unavailable) else $0",
+            "endings.outcome.Completed(item.claimed.record) if isinstance($ANSWER, Unavailable) else $0",
         ),
         promise=1,
     ),
     "a lost claim is a success": Mutant(
         "handler.endings:of_loss",
-        instead_of("return lost", "return Duplicate(lost.found, lost=True)"),
+        instead_of("return lost", "return outcome.Duplicate(lost.found, lost=True)"),
         promise=1,
         where=PROMISES + STORE,
     ),

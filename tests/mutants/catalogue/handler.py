@@ -18,7 +18,7 @@ MUTANTS = {
         "handler.attempt:_returned", drop("_refuse_unrun"), promise=5, where=ENDINGS
     ),
     "what the handler returned is serialised before its transaction is sealed": Mutant(
-        "handler.attempt:_returned", before(".end", "serialised(result)"), promise=5, where=ATTEMPT
+        "handler.attempt:_returned", before(".seal", "serialised(result)"), promise=5, where=ATTEMPT
     ),
     "a result that cannot be kept is a failure": Mutant(
         "handler.attempt:serialised", instead_of("dropped", "raise"), promise=3, where=ENDINGS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.change import always, argument, drop, inside, replace, returns
+from tests.mutants.change import always, argument, drop, replace
 from tests.mutants.mutant import Mutant, unit
 
 FUNCTION = unit("function")
@@ -11,41 +11,42 @@ CALLS = FUNCTION + HTTP
 
 MUTANTS = {
     "a call in progress elsewhere runs as well": Mutant(
-        "handler.single_call:Call.claim",
+        "calls:Call.claim",
         replace(
             "endings.of_claim($ANSWER)",
-            "Attempt(self._claim.id, self._key, 1, self._deadline, self._claim.owner)"
+            "Attempt(self._claim.id, self.key, 1, self.deadline, self._claim.owner)"
             " if isinstance($ANSWER, HeldElsewhere) else $0",
         ),
         promise=2,
         where=CALLS,
     ),
     "a call's lease ends before its invocation": Mutant(
-        "handler.single_call:Call.__init__", argument("lease_until_ms", "self._deadline.now_ms"), promise=2, where=CALLS
+        "calls:Call.__init__", argument("lease_until_ms", "self.deadline.now_ms"), promise=2, where=CALLS
     ),
-    "a claim that came too late is kept": Mutant(
-        "handler.single_call:Call._attempt", drop("self.release"), promise=6, where=FUNCTION
-    ),
+    "a claim that came too late is kept": Mutant("calls:Call.claim", drop("self.release"), promise=6, where=FUNCTION),
     "a caller that is cancelled while it claims keeps its claim": Mutant(
-        "handler.single_call:Call.release", drop("transitions.release"), promise=6, where=FUNCTION
+        "calls:Call.release", drop("transitions.release"), promise=6, where=FUNCTION
     ),
     "a wait has no end": Mutant(  # its bound: ten minutes of the test's clock
-        "handler.single_call:Call._waited",
-        replace("$LEFT <= 0 or self.too_late", "$LEFT <= -600 or ($LEFT := max($LEFT, 1)) < 0"),
+        "calls:Call._waited",
+        replace("$LEFT <= 0 or self.too_late()", "$LEFT <= -600 or ($LEFT := max($LEFT, 1)) < 0"),
         where=HTTP,
     ),
     "a transaction is committed with an answer that is not final": Mutant(
-        "handler.single_call:Call.settle", always("keep"), promise=5, where=HTTP
+        "calls:Call.settle", always("keep"), promise=5, where=HTTP
     ),
     "an answer is given that was not recorded": Mutant(
-        "handler.endings:of_completion", inside("Unavailable", returns("Completed(None)")), promise=3, where=CALLS
+        "handler.endings:of_completion",
+        replace("outcome.SettleFailed($WHY)", "outcome.Completed(None)"),
+        promise=3,
+        where=CALLS,
     ),
     "a call's transaction is left out of its completion": Mutant(
-        "handler.single_call:Call._complete", always("not $ACTIONS"), promise=5, where=FUNCTION
+        "calls:Call._complete", always("not $ACTIONS"), promise=5, where=FUNCTION
     ),
     "a passing failure is answered for ever": Mutant(
-        "handler.single_call:Call._allow_retry",
-        always("not self._settings.failures_are_answers"),
+        "calls:Call._allow_retry",
+        always("not self._calls.failures_are_answers"),
         promise=1,
         where=HTTP,
     ),

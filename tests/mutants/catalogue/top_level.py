@@ -37,16 +37,14 @@ MUTANTS = {
         "function:_Wrapped.coroutine.called", never(".too_late"), promise=2, where=FUNCTION
     ),
     "a call without a lease holds its key for ever": Mutant(
-        "function:_Wrapped._context",
-        instead_of(
-            "TypeError", "return self.calls.until(Deadline.after(self.calls.settings.clock, 10**12), 'anybody')"
-        ),
+        "function:_Wrapped._call",
+        instead_of("TypeError", "self.lease_seconds = 10**9"),
         promise=6,
         where=FUNCTION,
     ),
     "the loser's result is returned": Mutant(
         "function:_Wrapped._result",
-        replace("self._replayed($RECORD, key)", "$0 if handled is None else handled.result"),
+        replace("self._replayed($RECORD, key)", "$0 if result is None else result"),
         promise=4,
         where=FUNCTION,
     ),

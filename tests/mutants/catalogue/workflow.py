@@ -21,19 +21,19 @@ MUTANTS = {
         "workflow.starts:ClaimedStart._hand_over", never("Unavailable"), where=EXECUTIONS
     ),
     "a starter that lives is swept up after": Mutant(
-        "workflow.orphans:recover_orphan", leave_out("not _lease_ended($RECORD, $NOW)"), promise=2, where=EXECUTIONS
+        "workflow.starts:recover_orphan", never("deadline.now_ms"), promise=2, where=EXECUTIONS
     ),
     "an orphan is started for ever": Mutant(
-        "workflow.orphans:recover_orphan", leave_out("$STARTS < MOST_STARTS"), promise=6, where=EXECUTIONS
+        "workflow.starts:recover_orphan", leave_out("$STARTS < MOST_STARTS"), promise=6, where=EXECUTIONS
     ),
     "an execution is given up without looking again": Mutant(
-        "workflow.orphans:_give_up", replace("workflow.describe($ARN)", "None"), promise=6, where=EXECUTIONS
+        "workflow.starts:recover_orphan", replace("$ORPHAN.adopt()", "None"), promise=6, where=EXECUTIONS
     ),
     "an execution of a replaced machine is looked for by another name": Mutant(
-        "workflow.orphans:recover_orphan", replace("$RECORD.execution or $ARN", "$ARN"), promise=6, where=EXECUTIONS
+        "workflow.starts:recover_orphan", replace("$RECORD.execution or $ARN", "$ARN"), promise=6, where=EXECUTIONS
     ),
     "an execution that runs is swept up as if it were over": Mutant(
-        "workflow.orphans:recover_orphan", never("'RUNNING'"), promise=2, where=EXECUTIONS
+        "workflow.starts:recover_orphan", never("'RUNNING'"), promise=2, where=EXECUTIONS
     ),
     "what is to be started is not kept": Mutant(
         "workflow.starts:claim", argument("input", "None"), promise=6, where=EXECUTIONS
@@ -56,6 +56,6 @@ MUTANTS = {
         where=WORKFLOW,
     ),
     "a stored failure is told without its status": Mutant(
-        "workflow.endpoint:_failed", replace("HTTPStatus($ERROR.get('status', $DEFAULT))", "$DEFAULT"), where=WORKFLOW
+        "workflow.endpoint:_ended", replace("HTTPStatus($ERROR.get('status', $DEFAULT))", "$DEFAULT"), where=WORKFLOW
     ),
 }

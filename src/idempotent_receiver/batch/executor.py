@@ -124,7 +124,7 @@ class ThreadExecutor:
                 result = await job()
                 await loop.threads_of_the_cancelled()
                 self._finished.put(_Done(on_done, result))
-            except BaseException as error:  # noqa: BLE001  # told to the caller, who raises it
+            except BaseException as error:  # noqa: BLE001  # reported to the caller, who raises it
                 self._finished.put(_Crashed(error))
 
         loop.spawn(follow)
@@ -157,5 +157,5 @@ class ThreadExecutor:
 def _run(context: Context, job: Callable[[], T], on_done: Callable[[T], None]) -> _Done | _Crashed:
     try:
         return _Done(on_done, context.run(job))
-    except BaseException as error:  # noqa: BLE001  # told to the caller, who raises it
+    except BaseException as error:  # noqa: BLE001  # reported to the caller, who raises it
         return _Crashed(error)

@@ -133,9 +133,9 @@ CONFLICTS: Final = ("ConditionalCheckFailedException", "ConditionalCheckFailed",
 """The codes for a condition that did not hold: of a whole request, of a statement or action, and of an INSERT."""
 
 
-def conflict(told: Mapping[str, Any]) -> Conflict:
+def conflict(response: Mapping[str, Any]) -> Conflict:
     """The conflict that an error reports, with what is there, if the error shows the item."""
-    item = told.get("Item")
+    item = response.get("Item")
     return Conflict(record_in(item) if item else None)
 
 

@@ -67,9 +67,9 @@ def body_parser(hint: Any, name: str) -> Callable[[str], Any]:
     try:
         adapter = pydantic.TypeAdapter(hint)
     except (pydantic.PydanticSchemaGenerationError, pydantic.PydanticUserError) as error:
-        told = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         raise TypeError(
-            f"{name}: pydantic cannot validate a body of type {hint!r}: {told} "
+            f"{name}: pydantic cannot validate a body of type {hint!r}: {reason} "
             "(a Message or a Transaction is annotated as just that, not as optional)"
         ) from error
 
@@ -97,7 +97,7 @@ def field_names(adapter: "TypeAdapter[Any]") -> frozenset[str]:
     """The names of a type's fields, as a body has them; none where pydantic has no schema of the type to tell."""
     try:
         schema = adapter.json_schema(mode="validation")
-    except Exception:  # noqa: BLE001  # a user's type may refuse in its own way; then its names are not told
+    except Exception:  # noqa: BLE001  # a user's type may refuse in its own way; then its names stay unknown
         return frozenset()
     return frozenset(_properties(schema))
 

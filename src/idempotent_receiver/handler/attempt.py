@@ -107,7 +107,7 @@ async def run_async(handle: AsyncHandle, attempt: Attempt, *, with_text: bool = 
 
 
 _PLAIN = (dict, list, str, int, type(None))
-"""What most results are: known at once, where `inspect` looks at length."""
+"""What most results are: known at once, where `inspect` takes long."""
 
 
 def _returned(result: object, attempt: Attempt) -> Returned:
@@ -133,17 +133,17 @@ def dropped(why: str) -> str:
     return marker({"result": "dropped", "why": why})
 
 
-def marker(told: dict[str, str]) -> str:
+def marker(content: dict[str, str]) -> str:
     """What stands in a record for a result that is not in it."""
-    return json.dumps({MARKER: told})
+    return json.dumps({MARKER: content})
 
 
 def marked(data: str) -> dict[str, str] | None:
     """What a marker tells; None where the data is a result."""
     if not data.startswith(f'{{"{MARKER}": {{'):
         return None
-    told = json.loads(data)[MARKER]
-    return told if set(told) <= {"result", "why", "key", "bucket"} else None
+    content = json.loads(data)[MARKER]
+    return content if set(content) <= {"result", "why", "key", "bucket"} else None
 
 
 def serialised(result: object) -> str | None:

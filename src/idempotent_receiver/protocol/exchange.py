@@ -49,7 +49,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """The store could not be asked, or could not be told, within bounds. Nothing is known of what is there."""
+    """The store did not answer within bounds, or not for sure. Nothing is known of what is there."""
 
     why: str
     retry: bool = True

@@ -35,10 +35,10 @@ def plain_copy(value: object, place: Place, levels: int = MOST_LEVELS) -> Any:
     if isinstance(value, AbstractSet):
         return _set(value, place)
     if not isinstance(value, Mapping | list | tuple):
-        raise TypeError(f"{_told(place)} is {_refused(value)}")
+        raise TypeError(f"{_text_of(place)} is {_refused(value)}")
     if levels < 0:
-        told = _told(place)[:_LONGEST_PLACE]
-        raise ValueError(f"{told}... nests more than {MOST_LEVELS} levels: does it hold itself?")
+        place_text = _text_of(place)[:_LONGEST_PLACE]
+        raise ValueError(f"{place_text}... nests more than {MOST_LEVELS} levels: does it hold itself?")
     if isinstance(value, Mapping):
         return {_name(name, place): plain_copy(held, (place, name), levels - 1) for name, held in value.items()}
     return [plain_copy(held, (place, index), levels - 1) for index, held in enumerate(value)]
@@ -52,7 +52,7 @@ def named_type(value: object) -> str:
     return f"{'an' if name[:1] in tuple('aeiouAEIOU') else 'a'} {name}"
 
 
-def _told(place: Place) -> str:
+def _text_of(place: Place) -> str:
     parts: list[str] = []
     while isinstance(place, tuple):
         place, part = place
@@ -69,7 +69,7 @@ def _scalar(value: object, place: Place) -> str | int | Decimal | bytes | None:
             return int.__int__(value)
         case Decimal():
             if not value.is_finite():
-                raise TypeError(f"{_told(place)} is a Decimal that is not finite, which DynamoDB cannot store")
+                raise TypeError(f"{_text_of(place)} is a Decimal that is not finite, which DynamoDB cannot store")
             return Decimal(value)
         case bytes() | bytearray():
             return bytes(value)
@@ -84,13 +84,13 @@ def _set(value: AbstractSet[object], place: Place) -> set[str | int | Decimal | 
     for held in value:
         scalar = None if isinstance(held, bool) else _scalar(held, place)
         if scalar is None:
-            raise TypeError(f"{_told(place)} holds {named_type(held)}{_SETS}")
+            raise TypeError(f"{_text_of(place)} holds {named_type(held)}{_SETS}")
         copied.add(scalar)
         kinds.add("numbers" if isinstance(scalar, int | Decimal) else type(scalar).__name__)
     if len(kinds) > 1:
-        raise TypeError(f"{_told(place)} mixes {' and '.join(sorted(kinds))}{_SETS}")
+        raise TypeError(f"{_text_of(place)} mixes {' and '.join(sorted(kinds))}{_SETS}")
     if not kinds:
-        raise TypeError(f"{_told(place)} is an empty set, which DynamoDB cannot store: leave the attribute out")
+        raise TypeError(f"{_text_of(place)} is an empty set, which DynamoDB cannot store: leave the attribute out")
     return copied
 
 
@@ -99,7 +99,7 @@ _SETS = ": a set is of str, of numbers (int, Decimal) or of bytes"
 
 def _name(name: object, place: Place) -> str:
     if not isinstance(name, str):
-        raise TypeError(f"{_told(place)} has a name that is {named_type(name)}: names are str")
+        raise TypeError(f"{_text_of(place)} has a name that is {named_type(name)}: names are str")
     return str.__str__(name)
 
 

@@ -93,6 +93,13 @@ __all__ = [
 
 def __getattr__(name: str) -> typing.Any:
     if name in _LAZY:
-        module = importlib.import_module(f"idempotent_receiver.{_LAZY[name]}")
+        try:
+            module = importlib.import_module(f"idempotent_receiver.{_LAZY[name]}")
+        except ModuleNotFoundError as error:
+            if error.name != "idempotent_receiver.testing":
+                raise
+            raise ImportError(
+                f"{name} is for tests, and a deployed package has none: use DynamoDBStore there"
+            ) from None
         return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -133,10 +133,10 @@ class Call:
             answer = ask(self._claim, Unread(), self._calls.store, deadline)
         if not isinstance(answer, Claimed):
             return endings.of_claim(answer)
-        self._claimed = answer
         if self.too_late():
-            self.release()
+            self._settle(transitions.release(answer, deadline.now_ms))
             return NotStarted()
+        self._claimed = answer
         return Attempt(self._claim.id, self.key, answer.record.attempts or 1, deadline, self._claim.owner)
 
     def release(self) -> None:

@@ -139,6 +139,8 @@ class _Wrapped:
         return called
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        if self.transaction in kwargs:
+            raise TypeError(f"{self.name}: {self.transaction!r} is the transaction, which is not the caller's to give")
         calls, bound = self.calls, self.signature.bind(*args, **kwargs).arguments
         document = _document(bound)
         by_payload = calls.key.payload if isinstance(calls.key, PayloadKey) else None

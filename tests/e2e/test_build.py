@@ -185,6 +185,23 @@ def test_the_deploy_build_is_lean() -> None:
     assert size < 30_000_000
 
 
+def test_what_is_for_tests_is_refused_where_it_is_not_deployed_with_its_remedy(tmp_path: Path) -> None:
+    """An application that deploys a store in memory would lose what it has to keep."""
+    shutil.copytree(DEPLOY_BUILD / "idempotent_receiver", tmp_path / "idempotent_receiver")
+    program = "from idempotent_receiver import DynamoDBStore; from idempotent_receiver import MemoryStore"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert "ImportError: MemoryStore is for tests" in done.stderr
+    assert "use DynamoDBStore" in done.stderr
+
+
 def test_shipped_bytecode_is_for_3_13_and_trusted_as_it_is() -> None:
     """Lambda unpacks a zip, which changes every file's age: bytecode checked by age would be compiled again."""
     compiled = list(DEPLOY_BUILD.rglob("*.pyc"))

@@ -496,6 +496,20 @@ def test_a_transaction_is_given_wherever_its_parameter_stands(clock: ManualClock
     assert asyncio.run(cast("Any", once(MemoryStore("a"))(awaited))("o", "n")) == "Transaction o n"
 
 
+def test_a_transaction_is_not_the_callers_to_give(store: CountingStore, clock: ManualClock) -> None:
+    """Not even by its name, to a function that takes any name: what it then wrote would not be committed."""
+
+    @idempotent(store, key=lambda *args, **kwargs: "1", lease_seconds=60, clock=clock)
+    def work(order: str, *, tx: Transaction, **notes: object) -> str:
+        return type(tx).__name__
+
+    with pytest.raises(TypeError, match="'tx' is the transaction"):
+        work("o", tx="mine")
+
+    assert store.items == {}
+    assert work("o", note="n") == "Transaction"
+
+
 def test_a_commit_without_an_answer_is_no_success_and_undoes_nothing(store: CountingStore, clock: ManualClock) -> None:
     """If it was committed after all, the stored result is the answer."""
 

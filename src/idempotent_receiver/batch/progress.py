@@ -125,11 +125,16 @@ class Progress:
         self.held = 0
         """Claims that wait for their turn."""
         self.stopped = False
+        self._answered = False
         self.ended: deque[Item] = deque()
         """Items whose end has not been passed on yet."""
 
     def happens(self, item: Item, event: Event, outcome: Outcome | None = None) -> None:
-        """Take an event in, with the outcome that it brings if the item ends by it."""
+        """Take an event in, with the outcome that it brings if the item ends by it. An answer that comes after the
+        batch's own is nobody's: the executor delivers it while visibilities are changed.
+        """
+        if self._answered:
+            return
         was = item.stage
         item.stage, do = TABLE[was, event]
         self.held += (item.stage is Stage.HELD) - (was is Stage.HELD)
@@ -170,6 +175,7 @@ class Progress:
         for item in self.order.items:
             if item.stage is not Stage.ENDED:
                 self.happens(item, Event.TIME_OVER, _over(item))
+        self._answered = True
         return [cast(Outcome, item.outcome) for item in self.order.items]
 
     def _end(self, item: Item) -> None:

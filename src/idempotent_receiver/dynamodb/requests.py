@@ -150,7 +150,7 @@ class Requests:
                 raise UnreadableAnswer
         except (ClientError, BotoCoreError) as error:
             return [errors.request_failed(error, call)] * len(batch)
-        return [Applied() if "Error" not in response else _failed(response, call) for response in responses]
+        return [Applied() if response.get("Error") is None else _failed(response, call) for response in responses]
 
 
 def _failed(response: Mapping[str, Any], call: ApiCall) -> Written:

@@ -29,6 +29,12 @@ MUTANTS = {
         ),
         promise=1,
     ),
+    "an answer that comes after the batch's own changes an outcome": Mutant(
+        "batch.progress:Progress.happens",
+        never("self._answered"),
+        promise=1,
+        where=("tests/unit/batch/test_progress.py",),
+    ),
     "acknowledged although it could not be recorded": Mutant(
         "batch.actions:Answers.completed",
         replace(

@@ -48,3 +48,16 @@ def test_what_is_under_way_when_the_time_is_over_is_nobodys_success(events: list
 
     assert type(outcome) is kind
     assert progress.unresolved == 0
+
+
+@pytest.mark.parametrize("event", [Event.SETTLED, Event.NOT_COMMITTED, Event.FAILED_FOR_GOOD])
+def test_an_answer_that_comes_after_the_batch_has_answered_is_nobodys(event: Event) -> None:
+    """While visibilities are changed, the executor still delivers what was under way."""
+    progress, (item,) = progress_of(work())
+    for before in (Event.ASKS, Event.CLAIMED, Event.TURN, Event.RETURNED):
+        progress.happens(item, before)
+    answered = progress.outcomes()
+
+    progress.happens(item, event, NotStarted())
+
+    assert progress.outcomes() == answered

@@ -261,7 +261,7 @@ class _Executor:
     def start_async(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
         raise NotImplementedError("plain handlers only")
 
-    def report(self, then: Callable[[Any], None], result: object) -> None:
+    def tell(self, then: Callable[[Any], None], result: object) -> None:
         self.worker.finish(then, result)
 
     def step(self, timeout_seconds: float | None) -> None:

@@ -159,7 +159,7 @@ class WorldExecutor:
     def start_async(self, job: Callable[[], Coroutine[Any, Any, Any]], then: Callable[[Any], None]) -> None:
         self.jobs.append(self.world.spawn(lambda: self._finish(then, self._drive(job()))))
 
-    def report(self, then: Callable[[Any], None], result: object) -> None:
+    def tell(self, then: Callable[[Any], None], result: object) -> None:
         self._finish(then, result)
 
     def step(self, timeout_seconds: float | None) -> None:

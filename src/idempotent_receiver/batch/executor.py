@@ -27,7 +27,7 @@ class Executor(Protocol):
     def start_async(self, job: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]) -> None:
         """The same for a coroutine function, on an event loop of its own."""
 
-    def report(self, on_done: Callable[[T], None], result: T) -> None:
+    def tell(self, on_done: Callable[[T], None], result: T) -> None:
         """From within a job: let the caller's `step` call `on_done` with this, before the job has ended."""
 
     def step(self, timeout_seconds: float | None) -> None:
@@ -129,7 +129,7 @@ class ThreadExecutor:
 
         loop.spawn(follow)
 
-    def report(self, on_done: Callable[[T], None], result: T) -> None:
+    def tell(self, on_done: Callable[[T], None], result: T) -> None:
         """Put it where `step` finds it."""
         self._finished.put(_Done(on_done, result))
 

@@ -95,7 +95,7 @@ class Runs:
             handled = copy_context().run(run, item.work.handle, self._attempt(item), with_text=self._error_texts)
             started, moment = moment, self._deadline.moment()
             self._note(item, handled, started, moment)
-            self._executor.report(partial(self._on_handled, item), handled)
+            self._executor.tell(partial(self._on_handled, item), handled)
 
     def _work_ended(self, result: None) -> None:
         self.running -= 1

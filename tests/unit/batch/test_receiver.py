@@ -40,7 +40,7 @@ class AtOnce:
     def start_async(self, job: Any, then: Any) -> None:
         raise NotImplementedError
 
-    def report(self, then: Callable[[Any], None], result: Any) -> None:
+    def tell(self, then: Callable[[Any], None], result: Any) -> None:
         self.finished.append((then, result))
 
     def step(self, timeout_seconds: float | None) -> None:

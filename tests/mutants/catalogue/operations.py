@@ -25,7 +25,7 @@ MUTANTS = {
         where=REDRIVE,
     ),
     "what was looked at stays hidden": Mutant(
-        "operations.dead_letters.session:Session.__exit__", drop("self.queue.release"), where=REDRIVE
+        "operations.dead_letters.redrive:Session.__exit__", drop("self.queue.release"), where=REDRIVE
     ),
     "the second return within five minutes is swallowed": Mutant(
         "operations.dead_letters.dead_letter:DeadLetter.copy", replace("self.id", "self.key"), promise=1, where=REDRIVE

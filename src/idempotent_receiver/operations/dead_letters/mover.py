@@ -58,7 +58,7 @@ class Summary:
         self.left.append(skipped(decision, why))
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Mover:
     """Carries decisions out and notes in `summary` what became of each; `stopped` is asked between requests."""
 

@@ -103,22 +103,18 @@ class Telemetry:
         self._new_metrics = new_metrics
 
     def report(
-        self,
-        outcomes: Sequence[Outcome],
-        fields_of: Callable[[int], Fields],
-        seconds: float,
-        *,
-        claimed: int,
-        taken_over: int,
-        released: int,
+        self, outcomes: Sequence[Outcome], fields_of: Callable[[int], Fields], seconds: float, **untold: int
     ) -> None:
-        """Log each message, with the fields for its place in the batch, and the summary. Send the metrics."""
+        """Log each message, with the fields for its place in the batch, and the summary. Send the metrics.
+
+        `untold` is what no outcome tells, as `counted` takes it.
+        """
         try:
             level, lines = self._level, [line_of(outcome) for outcome in outcomes]
             for place, line in enumerate(lines):
                 if line.level >= level:
                     self._write(line, fields_of(place))
-            counts = counted(lines, claimed=claimed, taken_over=taken_over, released=released)
+            counts = counted(lines, **untold)
             milliseconds = round(seconds * 1000, 3)
             summary = {_FIELDS[name]: count for name, count in counts.items()}
             self._log.info("batch", extra={"messages": len(outcomes), "milliseconds": milliseconds, **summary})

@@ -77,8 +77,7 @@ class Mover:
         for chunk in chunks(done):
             if self.stopped():
                 return
-            held = self._held(chunk)
-            if held:
+            if held := self._held(chunk):
                 self.summary.dropped += self._delete(held)
             self.on_progress(self.summary)
 

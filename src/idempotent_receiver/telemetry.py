@@ -200,8 +200,7 @@ def line_of(outcome: Outcome) -> Line:
         case ended.NotStarted():
             return Line(WARNING, "not started: no time left, or an earlier message of its group failed")
         case ended.DeadLettered(failure):
-            text = "failed for good and sent to the dead-letter queue"
-            return Line(ERROR, text, _fields_of(failure), ("Permanent",))
+            return Line(ERROR, "failed for good and sent to the dead-letter queue", _fields_of(failure), ("Permanent",))
         case ended.Failed(failure, recorded):
             fields = {**_fields_of(failure), "recorded": recorded}
             if failure.permanent:

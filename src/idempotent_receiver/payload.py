@@ -147,11 +147,6 @@ EVERYTHING = Payload()
 """All of the payload counts."""
 
 
-def fingerprint(body: str) -> str:
-    """SHA-256 of a whole body in canonical form."""
-    return EVERYTHING.fingerprint(Document.of_text(body))
-
-
 @dataclass(frozen=True, slots=True)
 class PayloadKey:
     """A key strategy: the fingerprint of the part that counts. `payload_key` makes one."""

@@ -6,30 +6,19 @@ Lines and metrics leave through two small protocols, `Log` and `Metrics`. Powert
 imported only where the default is used: it is a good part of a consumer's cold start.
 """
 
-import logging
 import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
+from logging import DEBUG, ERROR, NOTSET, WARNING
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from idempotent_receiver.errors import Failure, UnusableKey, failure_of
-from idempotent_receiver.handler.outcome import (
-    ClaimFailed,
-    ClaimLost,
-    Completed,
-    DeadLettered,
-    Duplicate,
-    Failed,
-    HeldElsewhere,
-    NotStarted,
-    Outcome,
-    SettleFailed,
-    Unreadable,
-)
+from idempotent_receiver.handler import outcome as ended
+from idempotent_receiver.handler.outcome import Outcome
 from idempotent_receiver.protocol.transitions import AlreadyFailed, OtherPayload
 
 COUNTS = (
@@ -114,22 +103,18 @@ class Telemetry:
         self._new_metrics = new_metrics
 
     def report(
-        self,
-        outcomes: Sequence[Outcome],
-        fields_of: Callable[[int], Fields],
-        seconds: float,
-        *,
-        claimed: int,
-        taken_over: int,
-        released: int,
+        self, outcomes: Sequence[Outcome], fields_of: Callable[[int], Fields], seconds: float, **untold: int
     ) -> None:
-        """Log each message, with the fields for its place in the batch, and the summary. Send the metrics."""
+        """Log each message, with the fields for its place in the batch, and the summary. Send the metrics.
+
+        `untold` is what no outcome tells, as `counted` takes it.
+        """
         try:
             level, lines = self._level, [line_of(outcome) for outcome in outcomes]
             for place, line in enumerate(lines):
                 if line.level >= level:
                     self._write(line, fields_of(place))
-            counts = counted(lines, claimed=claimed, taken_over=taken_over, released=released)
+            counts = counted(lines, **untold)
             milliseconds = round(seconds * 1000, 3)
             summary = {_FIELDS[name]: count for name, count in counts.items()}
             self._log.info("batch", extra={"messages": len(outcomes), "milliseconds": milliseconds, **summary})
@@ -137,10 +122,10 @@ class Telemetry:
         except Exception as error:  # noqa: BLE001  # a logger or a metrics sink of the user's may raise anything
             self.report_defect(error)
 
-    def report_call(self, ended: Outcome | AlreadyFailed | OtherPayload, key: str) -> None:
+    def report_call(self, outcome: Outcome | AlreadyFailed | OtherPayload, key: str) -> None:
         """Log how one call under a key ended."""
         with suppress(Exception):
-            line = call_line(ended)
+            line = call_line(outcome)
             if line.level >= self._level:
                 self._write(line, {"key": key})
 
@@ -148,30 +133,30 @@ class Telemetry:
         """Log the error, if any, that kept a user's key strategy from making a key, by its place."""
         if error.__cause__ is not None:
             fields = _fields_of(failure_of(error.__cause__, with_text=with_text))
-            self._try_to_write(logging.WARNING, "not run: no key could be made of the request", fields)
+            self._try_to_write(WARNING, "not run: no key could be made of the request", fields)
 
     def report_error(self, text: str, error: Exception) -> None:
         """Log what went wrong beside an answer, with the text of the error, which is the library's own."""
-        self._try_to_write(logging.ERROR, text, {"error_type": type(error).__name__, "why": str(error)})
+        self._try_to_write(ERROR, text, {"error_type": type(error).__name__, "why": str(error)})
 
     def report_message_error(self, text: str, error: Exception, fields: Fields) -> None:
         """Log what went wrong beside a message's own outcome."""
-        self._try_to_write(logging.ERROR, text, {**fields, "error_type": type(error).__name__})
+        self._try_to_write(ERROR, text, {**fields, "error_type": type(error).__name__})
 
     def report_left_behind(self, tasks: Sequence[str], generators: Sequence[str], threads: int) -> None:
         """Log what coroutines had left running when the answer had to leave."""
         text = "what a coroutine left behind still runs, and was not waited for any longer"
-        self._try_to_write(logging.WARNING, text, {"tasks": tasks, "generators": generators, "threads": threads})
+        self._try_to_write(WARNING, text, {"tasks": tasks, "generators": generators, "threads": threads})
 
     def report_defect(self, error: Exception) -> None:
         """Log an error that should not have been possible, by its place and without its text."""
-        self._try_to_write(logging.ERROR, "unexpected error in the receiver", _fields_of(failure_of(error)))
+        self._try_to_write(ERROR, "unexpected error in the receiver", _fields_of(failure_of(error)))
 
     @property
     def _level(self) -> int:
         level: int | None = getattr(self._log, "log_level", None)
         if level is None:
-            level = getattr(self._log, "getEffectiveLevel", lambda: logging.NOTSET)()
+            level = getattr(self._log, "getEffectiveLevel", lambda: NOTSET)()
         return level
 
     def _send(self, counts: Mapping[str, int], milliseconds: float) -> None:
@@ -187,7 +172,7 @@ class Telemetry:
             self._write(Line(level, text, fields), {})
 
     def _write(self, line: Line, fields: Fields) -> None:
-        methods = {logging.DEBUG: self._log.debug, logging.WARNING: self._log.warning}
+        methods = {DEBUG: self._log.debug, WARNING: self._log.warning}
         methods.get(line.level, self._log.error)(line.text, extra={**fields, **line.fields})
 
 
@@ -199,58 +184,56 @@ def counted(lines: Iterable[Line], *, claimed: int, taken_over: int, released: i
 
 
 # Made once: most of a batch's lines are these, and are only counted.
-_COMPLETED = Line(logging.DEBUG, "completed", counts=("Completed",))
-_DUPLICATE = Line(logging.DEBUG, "duplicate of a completed message", counts=("Duplicates",))
+_COMPLETED = Line(DEBUG, "completed", counts=("Completed",))
+_DUPLICATE = Line(DEBUG, "duplicate of a completed message", counts=("Duplicates",))
 
 
 def line_of(outcome: Outcome) -> Line:
     """What the log and the metrics say of an outcome. A success is DEBUG, so that its line is usually not written."""
     match outcome:
-        case Completed():
+        case ended.Completed():
             return _COMPLETED
-        case Duplicate(lost=lost):
+        case ended.Duplicate(lost=lost):
             return _DUPLICATE._replace(counts=("Duplicates", "LostClaims")) if lost else _DUPLICATE
-        case HeldElsewhere(until_ms):
-            return Line(logging.WARNING, "in progress elsewhere", {"lease_until_ms": until_ms}, ("InProgress",))
-        case NotStarted():
-            return Line(logging.WARNING, "not started: no time left, or an earlier message of its group failed")
-        case DeadLettered(failure):
-            text = "failed for good and sent to the dead-letter queue"
-            return Line(logging.ERROR, text, _fields_of(failure), ("Permanent",))
-        case Failed(failure, recorded):
+        case ended.HeldElsewhere(until_ms):
+            return Line(WARNING, "in progress elsewhere", {"lease_until_ms": until_ms}, ("InProgress",))
+        case ended.NotStarted():
+            return Line(WARNING, "not started: no time left, or an earlier message of its group failed")
+        case ended.DeadLettered(failure):
+            return Line(ERROR, "failed for good and sent to the dead-letter queue", _fields_of(failure), ("Permanent",))
+        case ended.Failed(failure, recorded):
             fields = {**_fields_of(failure), "recorded": recorded}
             if failure.permanent:
-                return Line(logging.ERROR, "failed for good", fields, ("Permanent", "Failed"))
-            return Line(logging.WARNING, "failed, to be tried again", fields, ("Failed",))
-        case ClaimLost():
+                return Line(ERROR, "failed for good", fields, ("Permanent", "Failed"))
+            return Line(WARNING, "failed, to be tried again", fields, ("Failed",))
+        case ended.ClaimLost():
             text = "the claim was lost to another worker, which has not completed it"
-            return Line(logging.ERROR, text, counts=("LostClaims", "Failed"))
-        case SettleFailed(why):
+            return Line(ERROR, text, counts=("LostClaims", "Failed"))
+        case ended.SettleFailed(why):
             text = "the handler ran, but its end could not be recorded"
-            return Line(logging.ERROR, text, {"why": why}, ("Unsettled", "Failed"))
-        case ClaimFailed(why):
-            return Line(logging.ERROR, "not run: the record could not be claimed", {"why": why}, ("Failed",))
-        case Unreadable(why):
-            text = "not run: its record is not one that this version knows"
-            return Line(logging.ERROR, text, {"why": why}, ("Failed",))
+            return Line(ERROR, text, {"why": why}, ("Unsettled", "Failed"))
+        case ended.ClaimFailed(why):
+            return Line(ERROR, "not run: the record could not be claimed", {"why": why}, ("Failed",))
+        case ended.Unreadable(why):
+            return Line(ERROR, "not run: its record is not one that this version knows", {"why": why}, ("Failed",))
 
 
-def call_line(ended: Outcome | AlreadyFailed | OtherPayload) -> Line:
+def call_line(outcome: Outcome | AlreadyFailed | OtherPayload) -> Line:
     """What the log says of one call's end."""
-    match ended:
+    match outcome:
         case AlreadyFailed():
-            return Line(logging.DEBUG, "answered with an earlier call's failure")
+            return Line(DEBUG, "answered with an earlier call's failure")
         case OtherPayload(expected, found):
             fields = {"expected": expected, "found": found}
-            return Line(logging.WARNING, "not run: the key was used for another payload", fields)
-        case Duplicate(lost=True):
-            return Line(logging.WARNING, "the claim was lost while it ran; answered with the winner's result")
-        case Duplicate():
-            return Line(logging.DEBUG, "answered with an earlier call's result")
-        case NotStarted():
-            return Line(logging.WARNING, "not run: too little time was left")
+            return Line(WARNING, "not run: the key was used for another payload", fields)
+        case ended.Duplicate(lost=True):
+            return Line(WARNING, "the claim was lost while it ran; answered with the winner's result")
+        case ended.Duplicate():
+            return Line(DEBUG, "answered with an earlier call's result")
+        case ended.NotStarted():
+            return Line(WARNING, "not run: too little time was left")
         case _:
-            return line_of(ended)
+            return line_of(outcome)
 
 
 def _fields_of(failure: Failure) -> dict[str, Any]:

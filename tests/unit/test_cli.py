@@ -41,7 +41,7 @@ from idempotent_receiver.operations.cli.options import Options
 from idempotent_receiver.operations.dead_letters import move_task, queue
 from idempotent_receiver.operations.dead_letters.triage import Verdict
 from idempotent_receiver.operations.scan import pages as pages_of
-from idempotent_receiver.payload import fingerprint
+from idempotent_receiver.payload import EVERYTHING, Document
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp, stamp_of
 from idempotent_receiver.sqs.keys import raw_fingerprint
 from tests.manual_clock import ManualClock
@@ -1114,7 +1114,7 @@ def test_the_shipped_template_names_what_the_command_looks_up() -> None:
 
 def test_a_business_key_is_read_from_body_and_namespace(receiver: Receiver, stack: Stack) -> None:
     body = '{"transfer_id": "t-9"}'
-    stack.record("bank#t-9", "COMPLETED", "x", validation=fingerprint(body))
+    stack.record("bank#t-9", "COMPLETED", "x", validation=EVERYTHING.fingerprint(Document.of_text(body)))
     stack.bury("whatever", body)
     flags = ("--stack", "transfers", "--key-strategy", "body_field:transfer_id", "--namespace", "bank")
     told = receiver("dlq", "redrive", *flags, "--yes", "--key", "t-9", "--json").json

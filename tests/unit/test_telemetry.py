@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+from itertools import count
 from typing import Any
 
 import pytest
@@ -59,12 +60,16 @@ def test_every_outcome_has_its_level_and_its_metrics(outcome: Outcome, level: in
     assert counts == {name: told.get(name, 0) for name in COUNTS}
 
 
+# Powertools keeps one logger per service and process, and the id of a sink that is gone may come again.
+NUMBERS = count()
+
+
 class Sink:
     """Where a consumer's log and metrics go."""
 
     def __init__(self, level: str = "DEBUG") -> None:
         self.stream = io.StringIO()
-        self.logger = Logger(service=f"sink-{id(self)}", level=level, stream=self.stream)
+        self.logger = Logger(service=f"sink-{next(NUMBERS)}", level=level, stream=self.stream)
         self.metrics: dict[str, float] = {}
 
     def add_metric(self, name: str, unit: object, value: float) -> None:

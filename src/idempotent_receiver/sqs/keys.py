@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -54,12 +55,7 @@ def body_field(path: str) -> KeyStrategy:
     expression = compiled(path, "body_field")
 
     def key(message: Message) -> str:
-        try:
-            found = expression.search(json_of(message.body))
-        except (ValueError, RecursionError, JMESPathError):
-            raise UnusableKey(
-                f"no {path!r} to take as the key: the body is not JSON, or it has a name twice in one object"
-            ) from None
+        found = _found(repr(path), lambda: expression.search(json_of(message.body)))
         if found is None:
             raise UnusableKey(f"the body has no {path!r} to take as the key")
         if isinstance(found, bool) or not isinstance(found, str | int | float):
@@ -67,6 +63,15 @@ def body_field(path: str) -> KeyStrategy:
         return found if isinstance(found, str) else _digits(found, path)
 
     return key
+
+
+def _found(what: str, find: Callable[[], Any]) -> Any:
+    """What is found in a body. Raises UnusableKey for a body that cannot be read."""
+    try:
+        return find()
+    except (ValueError, RecursionError, JMESPathError):
+        reason = "the body is not JSON, or it has a name twice in one object"
+        raise UnusableKey(f"no {what} to take as the key: {reason}") from None
 
 
 _INEXACT = 2**53
@@ -93,12 +98,7 @@ def event_id(event: Any, *_: object) -> str:
     Raises UnusableKey for anything else.
     """
     if isinstance(event, Message):
-        try:
-            event = json_of(event.raw_body)
-        except (ValueError, RecursionError):
-            raise UnusableKey(
-                "no event's id to take as the key: the body is not JSON, or it has a name twice in one object"
-            ) from None
+        event = _found("event's id", partial(json_of, event.raw_body))
     match event:
         case {"detail-type": _, "id": str(id)} | {"Type": _, "MessageId": str(id)}:
             return id

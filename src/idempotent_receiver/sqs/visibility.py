@@ -99,24 +99,18 @@ def send_back(
     *,
     left_to_sqs: bool,
 ) -> None:
-    """Let failed messages come again when another attempt is worth it."""
+    """Let failed messages come again when another attempt is worth it.
+
+    SQS is asked in parallel, for no longer than a second or half of the time that is left. Where that fails, the
+    queue's own visibility timeout stays in force, and the answer to Lambda stays the same.
+    """
     now_ms, clock = deadline.now_ms, deadline.clock
-    seconds = {
+    each = {
         message.id: visibility_seconds(message, outcome, backoff, now_ms, clock, left_to_sqs=left_to_sqs)
         for message, outcome in failed
     }
-    messages = [message for message, _ in failed]
-    change(sqs, messages, in_groups(messages, seconds), executor, deadline)
-
-
-def change(
-    sqs: "SQSClient", failed: Sequence[Message], seconds: Mapping[str, int], executor: Executor, deadline: Deadline
-) -> None:
-    """Ask SQS for these visibilities, in parallel, for no longer than a second or half of the time that is left.
-
-    Where that fails, the queue's own visibility timeout stays in force, and the answer to Lambda stays the same.
-    """
-    known = [message for message in failed if message.receipt_handle and message.queue_arn]
+    seconds = in_groups([message for message, _ in failed], each)
+    known = [message for message, _ in failed if message.receipt_handle and message.queue_arn]
     chunks = [known[start : start + MOST_ENTRIES] for start in range(0, len(known), MOST_ENTRIES)]
     waiting, out = iter(chunks), 0
 

@@ -25,13 +25,16 @@ MUTANTS = {
         where=REDRIVE,
     ),
     "what was looked at stays hidden": Mutant(
-        "operations.dead_letters.session:Session.__exit__", drop("self.queue.release"), where=REDRIVE
+        "operations.dead_letters.redrive:Session.__exit__", drop("self.queue.release"), where=REDRIVE
     ),
     "the second return within five minutes is swallowed": Mutant(
         "operations.dead_letters.dead_letter:DeadLetter.copy", replace("self.id", "self.key"), promise=1, where=REDRIVE
     ),
     "a dead letter comes back under a new key": Mutant(
-        "operations.dead_letters.dead_letter:DeadLetter.returning", argument("key", "self.id"), promise=3, where=REDRIVE
+        "operations.dead_letters.dead_letter:DeadLetter.returning",
+        argument("key", "self.id", nth=2),
+        promise=3,
+        where=REDRIVE,
     ),
     "an age is counted from the last send": Mutant(
         "operations.dead_letters.dead_letter:_since_ms", always("stamp is None"), promise=3, where=TRIAGE

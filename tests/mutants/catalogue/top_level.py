@@ -52,7 +52,7 @@ MUTANTS = {
         "options:SHORTEST_RETENTION_SECONDS", becomes("0"), promise=3, where=unit("sqs/consumer")
     ),
     "what could not be claimed is told to nobody": Mutant(
-        "telemetry:line_of", inside("ClaimFailed", replace("logging.ERROR", "logging.DEBUG")), where=()
+        "telemetry:line_of", inside("ended.ClaimFailed", replace("ERROR", "DEBUG")), where=()
     ),
     # Payloads.
     "a query string reads like a body": Mutant(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from idempotent_receiver import MemoryStore, Message, body_field, event_id, message_attribute, message_id, sqs_consumer
 from idempotent_receiver.errors import UnusableKey
-from idempotent_receiver.payload import fingerprint
+from idempotent_receiver.payload import EVERYTHING, Document
 from idempotent_receiver.protocol.record import MOST_KEY_BYTES, record_id, usable
 from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.sqs.keys import envelope_opener, fingerprint_by, raw_fingerprint
@@ -21,6 +21,10 @@ from tests.manual_clock import ManualClock
 
 def message(body: str = "{}", **attributes: Any) -> Message:
     return Message(id="id-1", body=body, raw_body=body, message_attributes=attributes)
+
+
+def fingerprint(body: str) -> str:
+    return EVERYTHING.fingerprint(Document.of_text(body))
 
 
 def as_it_is(key: str) -> str:

@@ -16,8 +16,7 @@ from idempotent_receiver.operations.cli.options import Yes, examples, typed
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal
 from idempotent_receiver.operations.dead_letters import move_task
 from idempotent_receiver.operations.dead_letters.queue import HOLD_SECONDS, DeadLetterQueue
-from idempotent_receiver.operations.dead_letters.redrive import Plan, Redrive, Selection
-from idempotent_receiver.operations.dead_letters.session import Session
+from idempotent_receiver.operations.dead_letters.redrive import Plan, Redrive, Selection, Session
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules
 
 app = typer.Typer(

@@ -52,14 +52,10 @@ class DeadLetter:
     @property
     def returning(self) -> Stamp:
         """Its stamp on the way back: its key, and no reason, because it may be tried again."""
-        before = self.stamp
-        return Stamp(
-            key=self.key,
-            original_id=self.id if before is None else before.original_id,
-            first_received=datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(),
-            function=None if before is None else before.function,
-            queue=self.message.queue_arn,
-        )
+        before = self.stamp or Stamp(key=self.key, original_id=self.id)
+        since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat()
+        queue = self.message.queue_arn
+        return replace(before, key=self.key, first_received=since, queue=queue, reason=None, error_type=None)
 
     def copy(self) -> dict[str, Any]:
         """The message to send back to the queue. Raises NoRoom where its stamp does not fit.

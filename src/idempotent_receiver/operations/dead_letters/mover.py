@@ -58,7 +58,7 @@ class Summary:
         self.left.append(skipped(decision, why))
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Mover:
     """Carries decisions out and notes in `summary` what became of each; `stopped` is asked between requests."""
 
@@ -77,8 +77,7 @@ class Mover:
         for chunk in chunks(done):
             if self.stopped():
                 return
-            held = self._held(chunk)
-            if held:
+            if held := self._held(chunk):
                 self.summary.dropped += self._delete(held)
             self.on_progress(self.summary)
 

@@ -25,16 +25,10 @@ from enum import StrEnum
 
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.records import error_of, permanent, reason_in, released
+from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, Status
 from idempotent_receiver.protocol.store import Unknown
-from idempotent_receiver.protocol.transitions import (
-    AlreadyCompleted,
-    Claim,
-    HeldElsewhere,
-    OtherPayload,
-    Unreadable,
-    decide,
-)
+from idempotent_receiver.protocol.transitions import Claim, decide
 from idempotent_receiver.sqs.dead_letter import NoRoom
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -104,13 +98,13 @@ def _verdict(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: in
     # The claim that the consumer would make.
     claim = Claim(id=dead_letter.record_id, fingerprint=dead_letter.fingerprint, owner="redrive", lease_until_ms=0)
     match decide(found, claim, (), now_ms):
-        case Unreadable(reason):
+        case transitions.Unreadable(reason):
             return Verdict.UNREADABLE, f"this version cannot understand its record: {reason}"
-        case OtherPayload(expected, got):
+        case transitions.OtherPayload(expected, got):
             return Verdict.CONFLICT, f"its key was used for another payload: fingerprint {expected} there, {got} here"
-        case AlreadyCompleted(completed):
+        case transitions.AlreadyCompleted(completed):
             return _completed(dead_letter, completed)
-        case HeldElsewhere(until_ms):
+        case transitions.HeldElsewhere(until_ms):
             met = f"another worker holds its claim until {until_ms} (epoch ms): the consumer waits for that"
         case _:
             met = _met(found, now_ms)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from idempotent_receiver.operations.doctor.facts import DAY_SECONDS, Answer, Fact, Facts, Unavailable
+from idempotent_receiver.operations.doctor.facts import DAY_SECONDS, Answer, Facts, Unavailable, known, settings_of
 
 MIN_RECEIVES = 5
 INVOCATIONS_A_POLLER = 10
@@ -37,19 +37,9 @@ class Unchecked:
     why: str
 
 
-class _UncheckedError(Exception):
-    """A check needs a fact that is not available."""
-
-
-def _known(fact: Fact | Unavailable) -> Fact:
-    if isinstance(fact, Unavailable):
-        raise _UncheckedError(fact.why)
-    return fact
-
-
 def partial_responses(facts: Facts) -> Iterator[Problem]:
     """Lambda reads which messages failed, instead of deleting them all."""
-    if "ReportBatchItemFailures" not in (_known(facts.mapping).get("FunctionResponseTypes") or []):
+    if "ReportBatchItemFailures" not in (known(facts.mapping).get("FunctionResponseTypes") or []):
         yield (
             "Lambda takes every answer for a success, and deletes the messages that failed",
             "set FunctionResponseTypes: [ReportBatchItemFailures] on the event source mapping",
@@ -58,9 +48,9 @@ def partial_responses(facts: Facts) -> Iterator[Problem]:
 
 def visibility(facts: Facts) -> Iterator[Problem]:
     """A throttled batch does not come back while Lambda still tries it (AWS: six time-outs, plus the window)."""
-    timeout = int(_known(facts.function)["Timeout"])
-    window = int(_known(facts.mapping).get("MaximumBatchingWindowInSeconds") or 0)
-    seconds, least = int(_known(facts.queue)["VisibilityTimeout"]), 6 * timeout + window
+    timeout = int(known(facts.function)["Timeout"])
+    window = int(known(facts.mapping).get("MaximumBatchingWindowInSeconds") or 0)
+    seconds, least = int(known(facts.queue)["VisibilityTimeout"]), 6 * timeout + window
     if seconds < least:
         yield (
             f"a message is hidden for {seconds} s, but six time-outs of {timeout} s + {window} s of window are {least}",
@@ -70,7 +60,7 @@ def visibility(facts: Facts) -> Iterator[Problem]:
 
 def receives(facts: Facts) -> Iterator[Problem]:
     """Throttled deliveries count as receives, so a message needs a few, and a place to go when they are used up."""
-    policy = json.loads(_known(facts.queue).get("RedrivePolicy") or "{}")
+    policy = json.loads(known(facts.queue).get("RedrivePolicy") or "{}")
     if "deadLetterTargetArn" not in policy:
         yield (
             "the queue has no dead-letter queue, so a message that keeps failing is deleted when its retention ends",
@@ -85,7 +75,7 @@ def receives(facts: Facts) -> Iterator[Problem]:
 
 def ttl(facts: Facts) -> Iterator[Problem]:
     """Expired records are deleted."""
-    found = _known(facts.time_to_live)
+    found = known(facts.time_to_live)
     if found.get("TimeToLiveStatus") not in ("ENABLED", "ENABLING") or found.get("AttributeName") != "expiration":
         yield (
             "records are never deleted, and the table grows for ever",
@@ -95,9 +85,9 @@ def ttl(facts: Facts) -> Iterator[Problem]:
 
 def record_retention(facts: Facts) -> Iterator[Problem]:
     """A record outlasts its message: a message that outlives its record runs again."""
-    dead = _known(facts.dead_letter_queue)
-    seconds = _retention(_known(facts.queue)) + (0 if dead is None else _retention(dead))
-    kept = _known(facts.retention_seconds)
+    dead = known(facts.dead_letter_queue)
+    seconds = _retention(known(facts.queue)) + (0 if dead is None else _retention(dead))
+    kept = known(facts.retention_seconds)
     if kept <= seconds:
         yield (
             f"records last {_days(kept)}, but a message can last {_days(seconds)} in its queues: it would run again",
@@ -107,7 +97,7 @@ def record_retention(facts: Facts) -> Iterator[Problem]:
 
 def dead_letter_retention(facts: Facts) -> Iterator[Problem]:
     """A message keeps its age when SQS moves it, so the dead-letter queue must keep it longer."""
-    dead, queue = _known(facts.dead_letter_queue), _known(facts.queue)
+    dead, queue = known(facts.dead_letter_queue), known(facts.queue)
     if dead is not None and _retention(dead) <= _retention(queue):
         yield (
             f"dead letters are deleted after {_days(_retention(dead))}, and the queue keeps {_days(_retention(queue))}",
@@ -117,7 +107,7 @@ def dead_letter_retention(facts: Facts) -> Iterator[Problem]:
 
 def filter_criteria(facts: Facts) -> Iterator[Problem]:
     """No message is discarded unseen."""
-    if (_known(facts.mapping).get("FilterCriteria") or {}).get("Filters"):
+    if (known(facts.mapping).get("FilterCriteria") or {}).get("Filters"):
         yield (
             "the event source mapping has a filter: messages that do not match are deleted, and nobody sees them",
             "remove FilterCriteria, and let the function return for messages that it does not want",
@@ -126,7 +116,7 @@ def filter_criteria(facts: Facts) -> Iterator[Problem]:
 
 def global_table(facts: Facts) -> Iterator[Problem]:
     """A claim is decided in one place."""
-    table = _known(facts.table)
+    table = known(facts.table)
     regions = [each.get("RegionName", "?") for each in table.get("Replicas") or []]
     if regions and table.get("MultiRegionConsistency") != "STRONG":
         yield (
@@ -137,7 +127,7 @@ def global_table(facts: Facts) -> Iterator[Problem]:
 
 def concurrency(facts: Facts) -> Iterator[Problem]:
     """Lambda takes no more batches than may run: those that it turns away use up receives."""
-    mapping = _known(facts.mapping)
+    mapping = known(facts.mapping)
     maximum = (mapping.get("ScalingConfig") or {}).get("MaximumConcurrency")
     pollers = mapping.get("ProvisionedPollerConfig")
     if pollers and maximum is not None:
@@ -149,7 +139,7 @@ def concurrency(facts: Facts) -> Iterator[Problem]:
     most = None if maximum is None else int(maximum)
     if pollers:
         most = INVOCATIONS_A_POLLER * int(pollers.get("MaximumPollers") or DEFAULT_POLLERS)
-    reserved = _known(facts.reserved)
+    reserved = known(facts.reserved)
     if most is not None and reserved is not None and most > reserved:
         setting = (
             f"MaximumPollers to {reserved // INVOCATIONS_A_POLLER}" if pollers else f"MaximumConcurrency to {reserved}"
@@ -162,7 +152,7 @@ def concurrency(facts: Facts) -> Iterator[Problem]:
 
 def managed_instances(facts: Facts) -> Iterator[Problem]:
     """A process is dead when its lease is over."""
-    if _known(facts.instances) is not None:
+    if known(facts.instances) is not None:
         yield (
             "on Lambda Managed Instances a time-out ends nothing: the run goes on beside the worker that takes over",
             "set end_process_at_deadline=True in code, as src/app/consumer.py does, or use Lambda's own instances",
@@ -171,7 +161,7 @@ def managed_instances(facts: Facts) -> Iterator[Problem]:
 
 def permissions(facts: Facts) -> Iterator[Problem]:
     """The function's role may do what the consumer needs."""
-    denied = _known(facts.denied)
+    denied = known(facts.denied)
     if denied:
         yield (
             f"the function's role may not {', '.join(denied)}",
@@ -181,16 +171,16 @@ def permissions(facts: Facts) -> Iterator[Problem]:
 
 def encryption(facts: Facts) -> Iterator[Problem]:
     """Messages are encrypted at rest (tables and logs always are), and the table's key can be used."""
-    for name, queue in (("queue", _known(facts.queue)), ("dead-letter queue", _known(facts.dead_letter_queue))):
+    for name, queue in (("queue", known(facts.queue)), ("dead-letter queue", known(facts.dead_letter_queue))):
         if queue is not None and queue.get("SqsManagedSseEnabled") != "true" and not queue.get("KmsMasterKeyId"):
             yield f"the {name} is not encrypted at rest", "set SqsManagedSseEnabled: true on it, or a KmsMasterKeyId"
-    if (_known(facts.table).get("SSEDescription") or {}).get("InaccessibleEncryptionDateTime"):
+    if (known(facts.table).get("SSEDescription") or {}).get("InaccessibleEncryptionDateTime"):
         yield "the table's key cannot be used", "enable the KMS key, and let DynamoDB use it, within seven days"
 
 
 def alarms(facts: Facts) -> Iterator[Problem]:
     """Somebody is alerted."""
-    needed, there = _needed_alarms(facts), _known(facts.alarms)
+    needed, there = _needed_alarms(facts), known(facts.alarms)
     missing = [what for what, watched in needed.items() if not any(_watches(alarm, *watched) for alarm in there)]
     if missing:
         yield f"there is no alarm on {', '.join(missing)}", "add those of template.yaml"
@@ -228,14 +218,14 @@ def _examined(check: Callable[[Facts], Iterator[Problem]], facts: Facts) -> Iter
     try:
         for text, remedy in check(facts):
             yield Finding(name_of(check), text, remedy)
-    except _UncheckedError as missing:
+    except Unavailable as missing:
         yield Unchecked(name_of(check), str(missing))
 
 
 def _needed_alarms(facts: Facts) -> dict[str, tuple[str, str, str, str | None]]:
     """What must be watched: namespace, metric, dimension and value. A value that is not known is not compared."""
-    function, queue, dead = _known(facts.function), _known(facts.queue), _known(facts.dead_letter_queue)
-    settings = (function.get("Environment") or {}).get("Variables") or {}
+    function, queue, dead = known(facts.function), known(facts.queue), known(facts.dead_letter_queue)
+    settings = settings_of(function)
     ours, service = settings.get("POWERTOOLS_METRICS_NAMESPACE", NAMESPACE), settings.get("POWERTOOLS_SERVICE_NAME")
     alarms = {
         "the age of the oldest message": ("AWS/SQS", "ApproximateAgeOfOldestMessage", "QueueName", _name(queue)),

@@ -24,11 +24,8 @@ ON_A_KEY = ("kms:Decrypt", "kms:GenerateDataKey")
 TO_THE_LOG = ("CreateLogStream", "PutLogEvents")
 
 
-@dataclass(frozen=True, slots=True)
-class Unavailable:
-    """A fact that AWS did not give, and why."""
-
-    why: str
+class Unavailable(Exception):
+    """Stands for a fact that AWS did not give, and is raised where that fact is needed; its text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +78,7 @@ def gather(client: Client, consumer: Consumer) -> Facts:
     mapping = _asked(lambda: _mapping(client("lambda"), consumer))
     queue = _asked(lambda found: _queue(client("sqs"), found["EventSourceArn"]), mapping)
     dead_letter_queue = _asked(lambda found: _dead_letter_queue(client("sqs"), found), queue)
-    table = _asked(lambda: _table(client("dynamodb"), consumer.table or _settings(function).get("RECORDS_TABLE")))
+    table = _asked(lambda: _table(client("dynamodb"), consumer.table or settings_of(function).get("RECORDS_TABLE")))
     reserved = _asked(lambda: client("lambda").get_function_concurrency(FunctionName=consumer.function))
     time_to_live = _asked(lambda found: client("dynamodb").describe_time_to_live(TableName=found["TableName"]), table)
     return Facts(
@@ -99,23 +96,23 @@ def gather(client: Client, consumer: Consumer) -> Facts:
     )
 
 
-class _UnavailableError(Exception):
-    """A fact is not available, for a reason of our own; the text is the reason."""
+def known(fact: Fact | Unavailable) -> Fact:
+    """The fact. Raises Unavailable if it is not there."""
+    if isinstance(fact, Unavailable):
+        raise fact
+    return fact
 
 
 def _asked(ask: Callable[..., Fact], *given: Any) -> Fact | Unavailable:
     """What AWS answers; Unavailable where it does not, or where one of the `given` facts to ask with is."""
-    for fact in given:
-        if isinstance(fact, Unavailable):
-            return fact
     try:
-        return ask(*given)
+        return ask(*map(known, given))
     except ClientError as error:
         return Unavailable(f"{error.operation_name} was answered with {code_of(error)}")
     except BotoCoreError as error:
         return Unavailable(f"AWS could not be asked: {type(error).__name__}")
-    except _UnavailableError as error:
-        return Unavailable(str(error))
+    except Unavailable as unavailable:
+        return unavailable
 
 
 def _without_metadata(answer: Answer) -> Answer:
@@ -123,7 +120,8 @@ def _without_metadata(answer: Answer) -> Answer:
     return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
 
 
-def _settings(function: Answer) -> Mapping[str, str]:
+def settings_of(function: Answer) -> Mapping[str, str]:
+    """The environment variables of a function."""
     return (function.get("Environment") or {}).get("Variables") or {}
 
 
@@ -131,7 +129,7 @@ def _instances(functions: Any, function: Answer) -> Answer | None:
     """The user's own instances that it runs on. An older boto3 would leave them out of AWS's answer."""
     known = functions.meta.service_model.operation_model("GetFunctionConfiguration").output_shape.members
     if "CapacityProviderConfig" not in known:
-        raise _UnavailableError("this boto3 does not know Lambda Managed Instances: upgrade boto3 to 1.42 or later")
+        raise Unavailable("this boto3 does not know Lambda Managed Instances: upgrade boto3 to 1.42 or later")
     provider: Answer = function.get("CapacityProviderConfig") or {}
     return provider.get("LambdaManagedInstancesCapacityProviderConfig")
 
@@ -142,9 +140,7 @@ def _mapping(functions: Any, consumer: Consumer) -> Answer:
     pages = functions.get_paginator("list_event_source_mappings").paginate(FunctionName=consumer.function)
     mappings = [each for page in pages for each in page["EventSourceMappings"] if ":sqs:" in each["EventSourceArn"]]
     if len(mappings) != 1:
-        raise _UnavailableError(
-            f"{consumer.function} consumes {len(mappings)} queues, and doctor checks one: use --stack"
-        )
+        raise Unavailable(f"{consumer.function} consumes {len(mappings)} queues, and doctor checks one: use --stack")
     return dict(mappings[0])
 
 
@@ -161,7 +157,7 @@ def _dead_letter_queue(sqs: Any, queue: Answer) -> Answer | None:
 
 def _table(dynamodb: Any, name: str | None) -> Answer:
     if name is None:
-        raise _UnavailableError("the function's environment has no RECORDS_TABLE: name the table with --table")
+        raise Unavailable("the function's environment has no RECORDS_TABLE: name the table with --table")
     return dict(dynamodb.describe_table(TableName=name)["Table"])
 
 
@@ -171,9 +167,9 @@ def _alarms(cloudwatch: Any) -> list[Answer]:
 
 
 def _retention_seconds(consumer: Consumer, function: Answer) -> int:
-    days = consumer.retention_days or _settings(function).get("RECORD_RETENTION_DAYS")
+    days = consumer.retention_days or settings_of(function).get("RECORD_RETENTION_DAYS")
     if days is None:
-        raise _UnavailableError("the function's environment has no RECORD_RETENTION_DAYS: give --retention-days")
+        raise Unavailable("the function's environment has no RECORD_RETENTION_DAYS: give --retention-days")
     return int(float(days) * DAY_SECONDS)
 
 
@@ -191,7 +187,7 @@ def _denied(iam: Any, function: Answer, queue: Answer, dead_letter_queue: Answer
     denied = _denied_on(iam, function, key, ON_A_KEY, [context])
     if denied and ".amazonaws.com" not in iam.meta.endpoint_url:
         # Emulators ignore the context, so they take a grant with a condition for none.
-        raise _UnavailableError("only AWS knows whether the role may use the queue's key")
+        raise Unavailable("only AWS knows whether the role may use the queue's key")
     return denied
 
 
@@ -212,6 +208,6 @@ def _needed(function: Answer, queue: Answer, dead_letter_queue: Answer | None, t
         table["TableArn"]: [f"dynamodb:{action}" for action in ON_RECORDS],
         stream: [f"logs:{action}" for action in TO_THE_LOG],
     }
-    if dead_letter_queue is not None and _settings(function).get("DEAD_LETTER_QUEUE_URL"):
+    if dead_letter_queue is not None and settings_of(function).get("DEAD_LETTER_QUEUE_URL"):
         needed[dead_letter_queue["QueueArn"]] = ["sqs:SendMessage"]
     return needed

@@ -23,7 +23,7 @@ MUTANTS = {
     "a call's lease ends before its invocation": Mutant(
         "calls:Call.__init__", argument("lease_until_ms", "self.deadline.now_ms"), promise=2, where=CALLS
     ),
-    "a claim that came too late is kept": Mutant("calls:Call.claim", drop("self.release"), promise=6, where=FUNCTION),
+    "a claim that came too late is kept": Mutant("calls:Call.claim", drop("self._settle"), promise=6, where=FUNCTION),
     "a caller that is cancelled while it claims keeps its claim": Mutant(
         "calls:Call.release", drop("transitions.release"), promise=6, where=FUNCTION
     ),

@@ -38,7 +38,7 @@ MUTANTS = {
     ),
     "a call without a lease holds its key for ever": Mutant(
         "function:_Wrapped._call",
-        instead_of("TypeError", "self.lease_seconds = 10**9"),
+        instead_of("TypeError", "self.lease_seconds = 10**9", nth=2),
         promise=6,
         where=FUNCTION,
     ),

@@ -1,11 +1,9 @@
-"""What a handler asks for by its annotations: a Transaction, and a body of some type."""
+"""What a handler asks for by its annotations."""
 
 import inspect
-import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from idempotent_receiver.errors import InvalidBody, invalid_body
 from idempotent_receiver.protocol.store import TransactionalStore
 from idempotent_receiver.protocol.transaction import Transaction
 
@@ -48,49 +46,6 @@ def hints_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
         return get_type_hints(target, include_extras=True)
     except NameError as error:
         raise TypeError(f"{name}: an annotation cannot be resolved ({error}); move the type to module level") from error
-
-
-def body_parser(hint: Any, name: str) -> Callable[[str], Any]:
-    """What makes of a body what its annotation says. Raises TypeError for an annotation that nothing can be made of.
-
-    The parser raises InvalidBody where the body is not that.
-    """
-    if hint is str:
-        return lambda body: body
-    if hint is bytes:
-        return lambda body: body.encode("utf-8", "surrogatepass")
-    if hint is dict:
-        return _a_dict
-    # Imported where it is used: it is the largest part of a cold start.
-    import pydantic  # noqa: PLC0415
-
-    try:
-        adapter = pydantic.TypeAdapter(hint)
-    except (pydantic.PydanticSchemaGenerationError, pydantic.PydanticUserError) as error:
-        reason = str(error).splitlines()[0]
-        raise TypeError(
-            f"{name}: pydantic cannot validate a body of type {hint!r}: {reason} "
-            "(a Message or a Transaction is annotated as just that, not as optional)"
-        ) from error
-
-    def parse(body: str) -> Any:
-        try:
-            return adapter.validate_json(body.encode("utf-8", "surrogatepass"))
-        except pydantic.ValidationError as error:
-            raise invalid_body(error, field_names(adapter)) from None
-
-    return parse
-
-
-def _a_dict(body: str) -> Any:
-    """A JSON object as it is. Pydantic would say the same, at the price of its import."""
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        raise InvalidBody("the body is not a dict: it is not JSON") from None
-    if not isinstance(found, dict):
-        raise InvalidBody(f"the body is not a dict: it is JSON of type {type(found).__name__}")
-    return found
 
 
 def field_names(adapter: "TypeAdapter[Any]") -> frozenset[str]:

@@ -1,12 +1,14 @@
 """How to call the function for one message: its parameters, found by their annotations."""
 
 import inspect
+import json
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
-from idempotent_receiver.handler.annotations import body_parser, hints_of, runnable
+from idempotent_receiver.errors import InvalidBody, invalid_body
+from idempotent_receiver.handler.annotations import field_names, hints_of, runnable
 from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.protocol.transaction import Transaction
 from idempotent_receiver.sqs.message import Message
@@ -67,8 +69,51 @@ def _source(parameter: inspect.Parameter, hints: dict[str, Any], name: str) -> S
         return _the_message
     if hint is Transaction:
         return _the_transaction
-    parse = body_parser(hint, name)
+    parse = _body_parser(hint, name)
     return lambda message, attempt: parse(message.body)
+
+
+def _body_parser(hint: Any, name: str) -> Callable[[str], Any]:
+    """What makes of a body what its annotation says. Raises TypeError for an annotation that nothing can be made of.
+
+    The parser raises InvalidBody where the body is not that.
+    """
+    if hint is str:
+        return lambda body: body
+    if hint is bytes:
+        return lambda body: body.encode("utf-8", "surrogatepass")
+    if hint is dict:
+        return _a_dict
+    # Imported where it is used: it is the largest part of a cold start.
+    import pydantic  # noqa: PLC0415
+
+    try:
+        adapter = pydantic.TypeAdapter(hint)
+    except (pydantic.PydanticSchemaGenerationError, pydantic.PydanticUserError) as error:
+        reason = str(error).splitlines()[0]
+        raise TypeError(
+            f"{name}: pydantic cannot validate a body of type {hint!r}: {reason} "
+            "(a Message or a Transaction is annotated as just that, not as optional)"
+        ) from error
+
+    def parse(body: str) -> Any:
+        try:
+            return adapter.validate_json(body.encode("utf-8", "surrogatepass"))
+        except pydantic.ValidationError as error:
+            raise invalid_body(error, field_names(adapter)) from None
+
+    return parse
+
+
+def _a_dict(body: str) -> Any:
+    """A JSON object as it is. Pydantic would say the same, at the price of its import."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        raise InvalidBody("the body is not a dict: it is not JSON") from None
+    if not isinstance(found, dict):
+        raise InvalidBody(f"the body is not a dict: it is JSON of type {type(found).__name__}")
+    return found
 
 
 def _the_message(message: Message, attempt: Attempt) -> Message:

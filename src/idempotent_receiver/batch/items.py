@@ -87,53 +87,53 @@ class Do(StrEnum):
     END = auto()
 
 
-class Step(NamedTuple):
+class Next(NamedTuple):
     """What follows."""
 
     stage: Stage
     do: Do
 
 
-class Table(dict[tuple[Stage, Event], Step]):
+class Table(dict[tuple[Stage, Event], Next]):
     """What follows what. A pair that is not in it is refused: it would be a defect here."""
 
-    def __missing__(self, pair: tuple[Stage, Event]) -> Step:
+    def __missing__(self, pair: tuple[Stage, Event]) -> Next:
         raise AssertionError(f"{pair[1]} cannot happen to an item that is {pair[0]}")
 
 
 _UNANSWERED = (Stage.ASKED, Stage.STORING, Stage.COMPLETING, Stage.FAILING, Stage.RELEASING, Stage.SENDING)
 """All that an item can be when the time is over: what had not started was stopped before, and no handler runs."""
 
-_ROWS: dict[tuple[Stage, Event], Step] = {
+_ROWS: dict[tuple[Stage, Event], Next] = {
     # An item begins here, with a key or without one.
-    (Stage.WAITING, Event.ASKS): Step(Stage.ASKED, Do.NOTHING),
-    (Stage.WAITING, Event.DIFFERS): Step(Stage.ASKED, Do.ASK),
-    (Stage.WAITING, Event.SHARES): Step(Stage.ENDED, Do.END),  # as the first of its key, but Duplicate for Completed
-    (Stage.WAITING, Event.STOPPED): Step(Stage.ENDED, Do.END),  # NotStarted
-    (Stage.KEYLESS, Event.TURN): Step(Stage.SENDING, Do.SEND),
-    (Stage.KEYLESS, Event.STOPPED): Step(Stage.ENDED, Do.END),  # NotStarted
+    (Stage.WAITING, Event.ASKS): Next(Stage.ASKED, Do.NOTHING),
+    (Stage.WAITING, Event.DIFFERS): Next(Stage.ASKED, Do.ASK),
+    (Stage.WAITING, Event.SHARES): Next(Stage.ENDED, Do.END),  # as the first of its key, but Duplicate for Completed
+    (Stage.WAITING, Event.STOPPED): Next(Stage.ENDED, Do.END),  # NotStarted
+    (Stage.KEYLESS, Event.TURN): Next(Stage.SENDING, Do.SEND),
+    (Stage.KEYLESS, Event.STOPPED): Next(Stage.ENDED, Do.END),  # NotStarted
     # The store answers a peek or a claim.
-    (Stage.ASKED, Event.FREE): Step(Stage.WAITING, Do.LINE_UP),
-    (Stage.ASKED, Event.CLAIMED): Step(Stage.HELD, Do.AWAIT_TURN),
-    (Stage.ASKED, Event.CLAIMED_LATE): Step(Stage.RELEASING, Do.RELEASE),
-    (Stage.ASKED, Event.ANSWERED): Step(Stage.ENDED, Do.END),  # Duplicate, HeldElsewhere, Unreadable, ClaimFailed
-    (Stage.ASKED, Event.FAILED_FOR_GOOD): Step(Stage.SENDING, Do.SEND),
+    (Stage.ASKED, Event.FREE): Next(Stage.WAITING, Do.LINE_UP),
+    (Stage.ASKED, Event.CLAIMED): Next(Stage.HELD, Do.AWAIT_TURN),
+    (Stage.ASKED, Event.CLAIMED_LATE): Next(Stage.RELEASING, Do.RELEASE),
+    (Stage.ASKED, Event.ANSWERED): Next(Stage.ENDED, Do.END),  # Duplicate, HeldElsewhere, Unreadable, ClaimFailed
+    (Stage.ASKED, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),
     # It is claimed, and has its turn.
-    (Stage.HELD, Event.TURN): Step(Stage.READY, Do.MAKE_READY),
-    (Stage.HELD, Event.STOPPED): Step(Stage.RELEASING, Do.RELEASE),
-    (Stage.READY, Event.STOPPED): Step(Stage.RELEASING, Do.RELEASE),
-    (Stage.READY, Event.RETURNED): Step(Stage.COMPLETING, Do.COMPLETE),
-    (Stage.READY, Event.RETURNED_LARGE): Step(Stage.STORING, Do.STORE),
-    (Stage.READY, Event.RAISED): Step(Stage.FAILING, Do.FAIL),
-    (Stage.STORING, Event.STORED): Step(Stage.COMPLETING, Do.COMPLETE),
+    (Stage.HELD, Event.TURN): Next(Stage.READY, Do.MAKE_READY),
+    (Stage.HELD, Event.STOPPED): Next(Stage.RELEASING, Do.RELEASE),
+    (Stage.READY, Event.STOPPED): Next(Stage.RELEASING, Do.RELEASE),
+    (Stage.READY, Event.RETURNED): Next(Stage.COMPLETING, Do.COMPLETE),
+    (Stage.READY, Event.RETURNED_LARGE): Next(Stage.STORING, Do.STORE),
+    (Stage.READY, Event.RAISED): Next(Stage.FAILING, Do.FAIL),
+    (Stage.STORING, Event.STORED): Next(Stage.COMPLETING, Do.COMPLETE),
     # The store answers a settlement: Duplicate or ClaimLost, wherever another worker has taken the key over.
-    (Stage.COMPLETING, Event.SETTLED): Step(Stage.ENDED, Do.END),  # Completed, SettleFailed
-    (Stage.COMPLETING, Event.NOT_COMMITTED): Step(Stage.FAILING, Do.FAIL),
-    (Stage.FAILING, Event.SETTLED): Step(Stage.ENDED, Do.END),  # Failed
-    (Stage.FAILING, Event.FAILED_FOR_GOOD): Step(Stage.SENDING, Do.SEND),
-    (Stage.RELEASING, Event.SETTLED): Step(Stage.ENDED, Do.END),  # NotStarted
-    (Stage.SENDING, Event.SENT): Step(Stage.ENDED, Do.END),  # DeadLettered, Failed
-    **{(stage, Event.TIME_OVER): Step(Stage.ENDED, Do.END) for stage in _UNANSWERED},
+    (Stage.COMPLETING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # Completed, SettleFailed
+    (Stage.COMPLETING, Event.NOT_COMMITTED): Next(Stage.FAILING, Do.FAIL),
+    (Stage.FAILING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # Failed
+    (Stage.FAILING, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),
+    (Stage.RELEASING, Event.SETTLED): Next(Stage.ENDED, Do.END),  # NotStarted
+    (Stage.SENDING, Event.SENT): Next(Stage.ENDED, Do.END),  # DeadLettered, Failed
+    **{(stage, Event.TIME_OVER): Next(Stage.ENDED, Do.END) for stage in _UNANSWERED},
 }
 
 TABLE = Table(_ROWS)

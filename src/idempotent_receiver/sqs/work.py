@@ -16,7 +16,7 @@ from idempotent_receiver.sqs.message import Message
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
+class ClaimTerms:
     """What the claims of one consumer are made of."""
 
     store: RecordStore

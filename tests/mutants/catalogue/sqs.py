@@ -62,7 +62,7 @@ MUTANTS = {
         "sqs.work:_no_key", argument("permanent", "True"), promise=1, where=KEYS
     ),
     "an unusable key runs under its messageId": Mutant(
-        "sqs.work:Claims.work", replace("self.key(message)", "str($0 or message.id)"), where=KEYS
+        "sqs.work:ClaimTerms.work", replace("self.key(message)", "str($0 or message.id)"), where=KEYS
     ),
     "a body is validated before its claim": Mutant(
         "sqs.consumer:_Invocation._answer",

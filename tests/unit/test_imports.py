@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = {
     "batch", "batch.claims", "batch.dead_letters", "batch.executor", "batch.items", "batch.progress", "batch.receiver",
     "batch.runs",
-    "batch.settlements", "batch.actions", "clock", "dynamodb", "dynamodb.client", "dynamodb.errors",
+    "batch.settings", "batch.settlements", "batch.actions", "clock", "dynamodb", "dynamodb.client", "dynamodb.errors",
     "dynamodb.raw_statements", "dynamodb.requests", "dynamodb.statements", "dynamodb.store",
     "dynamodb.transactions", "dynamodb.values", "errors", "handler", "handler.annotations", "handler.attempt",
     "handler.endings", "handler.outcome", "handler.process_end", "handler.results", "options", "payload",

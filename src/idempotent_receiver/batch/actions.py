@@ -6,13 +6,14 @@ becomes the next event, by way of `handler/endings.py` where it ends the item. I
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from idempotent_receiver.batch.claims import Claims
 from idempotent_receiver.batch.dead_letters import DeadLetters
 from idempotent_receiver.batch.items import Do, Event, Item, Stage
 from idempotent_receiver.batch.progress import Progress
 from idempotent_receiver.batch.runs import Runs
+from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.batch.settlements import Settlements
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler import endings
@@ -24,19 +25,16 @@ from idempotent_receiver.protocol.exchange import Operations, SettleAnswer, Unav
 from idempotent_receiver.protocol.store import ActionFailed, TransactionalStore
 from idempotent_receiver.protocol.transitions import Claimable, Claimed, OtherPayload, Refusal, Settled
 
-if TYPE_CHECKING:
-    from idempotent_receiver.batch.receiver import Receiver
-
 
 class Answers:
     """Takes the answers of one batch in, and counts what outcomes do not tell."""
 
-    def __init__(self, progress: Progress, receiver: "Receiver", deadline: Deadline) -> None:
+    def __init__(self, progress: Progress, settings: Settings, deadline: Deadline) -> None:
         self._progress = progress
         self._happens = progress.happens
         self._deadline = deadline
-        self._largest_record_bytes = receiver.largest_record_bytes
-        self._error_texts = receiver.error_texts
+        self._largest_record_bytes = settings.largest_record_bytes
+        self._error_texts = settings.error_texts
         self.claims = self.taken_over = self.releases = 0
 
     def claimed(self, item: Item, answer: Claimed | Claimable | Refusal | Unavailable) -> None:
@@ -111,24 +109,24 @@ class Answers:
 class Actions:
     """The actions of one batch, and what they work with. A batch that sends no `dead_letters` has none."""
 
-    def __init__(self, receiver: "Receiver", progress: Progress, answers: Answers, deadline: Deadline) -> None:
-        executor = receiver.executor
-        self._receiver = receiver
+    def __init__(self, settings: Settings, progress: Progress, answers: Answers, deadline: Deadline) -> None:
+        executor = settings.executor
+        self._settings = settings
         self._progress = progress
         self._answers = answers
         self._deadline = deadline
         self.claims = Claims(self._exchange, answers.claimed)
         self.settlements = Settlements(self._exchange)
-        send = receiver.send_dead_letter
+        send = settings.send_dead_letter
         self.dead_letters = None if send is None else DeadLetters(executor, send, answers.sent)
         self.runs = Runs(
             executor,
             deadline,
             answers.handled,
-            concurrency=receiver.concurrency,
-            asynchronous=receiver.asynchronous,
-            stop_margin_seconds=receiver.stop_margin_seconds,
-            error_texts=receiver.error_texts,
+            concurrency=settings.concurrency,
+            asynchronous=settings.asynchronous,
+            stop_margin_seconds=settings.stop_margin_seconds,
+            error_texts=settings.error_texts,
         )
         progress.actions |= {
             Do.ASK: self._ask,
@@ -160,14 +158,14 @@ class Actions:
 
     def _exchange(self, operations: Operations, on_done: Callable[[Operations], None], max_retries: int) -> None:
         """Have the store asked, on another thread. What met an error goes on after the others' answers are used."""
-        store, deadline = self._receiver.store, self._deadline
+        store, deadline = self._settings.store, self._deadline
 
         def done(pending: Operations) -> None:
             on_done([operation for operation in operations if operation.answer is not None])
             if pending:
                 self._exchange(pending, on_done, max_retries)
 
-        self._receiver.executor.start(lambda: exchange(operations, store, deadline, max_retries=max_retries), done)
+        self._settings.executor.start(lambda: exchange(operations, store, deadline, max_retries=max_retries), done)
 
     def _ask(self, item: Item) -> None:
         # At once, however much is claimed ahead: what is held may be waiting for this one.
@@ -180,25 +178,25 @@ class Actions:
 
     def _store(self, item: Item) -> None:
         # Before the completion, which then tells where it is: elsewhere, for it may take its time.
-        largest, results = self._receiver.largest_record_bytes, self._receiver.results
+        largest, results = self._settings.largest_record_bytes, self._settings.results
         job, on_done = partial(kept, item.claimed, item.data, largest, results), partial(self._answers.stored, item)
         if results is None:
             on_done(job())
         else:
-            self._receiver.executor.start(job, on_done)
+            self._settings.executor.start(job, on_done)
 
     def _complete(self, item: Item) -> None:
         settlement = transitions.complete(item.claimed, item.data)
         if not item.actions:
             self.settlements.add(settlement, partial(self._answers.completed, item))
             return
-        store = cast(TransactionalStore, self._receiver.store)
+        store = cast(TransactionalStore, self._settings.store)
 
         def done(answer: SettleAnswer | ActionFailed) -> None:
             self.runs.committed(item)
             self._answers.committed(item, answer)
 
-        self._receiver.executor.start(partial(commit, settlement, item.actions, store, self._deadline), done)
+        self._settings.executor.start(partial(commit, settlement, item.actions, store, self._deadline), done)
 
     def _fail(self, item: Item) -> None:
         settlement = transitions.fail(item.claimed, item.failure.to_json(), started=item.failure.started)

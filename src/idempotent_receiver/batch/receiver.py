@@ -12,46 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from idempotent_receiver.batch.actions import Actions, Answers
-from idempotent_receiver.batch.dead_letters import SendDeadLetter
-from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.batch.items import Work
 from idempotent_receiver.batch.progress import Order, Progress
+from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.handler.outcome import Outcome
-from idempotent_receiver.handler.results import Results
-from idempotent_receiver.protocol.store import RecordStore
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receiver:
-    """How batches are received. `send_dead_letter` sends one for the work of an index, and says whether it is
-    confirmed.
-
-    `stop_margin_seconds` is the time kept for settling and answering. Results that would make a record larger than
-    `largest_record_bytes` go to `results`, or are dropped for a marker. `asynchronous` says that the handlers are
-    coroutine functions.
-    """
-
-    store: RecordStore
-    executor: Executor
-    concurrency: int = 1
-    asynchronous: bool = False
-    send_dead_letter: SendDeadLetter | None = None
-    stop_margin_seconds: float = 1.0
-    largest_record_bytes: int = 1024
-    results: Results | None = None
-    error_texts: bool = False
-
-    def process(self, works: Sequence[Work], deadline: Deadline) -> "Processed":
-        """Bring each work to its outcome."""
-        batch = Batch(self, works, deadline)
-        try:
-            batch.run()
-        except (KeyboardInterrupt, SystemExit):
-            # The process is to end: record what has finished, release what has not started.
-            batch.abandon()
-            raise
-        return batch.processed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +31,18 @@ class Processed:
     released: int
 
 
+def receive(works: Sequence[Work], settings: Settings, deadline: Deadline) -> Processed:
+    """Bring each work to its outcome."""
+    batch = Batch(works, settings, deadline)
+    try:
+        batch.run()
+    except (KeyboardInterrupt, SystemExit):
+        # The process is to end: record what has finished, release what has not started.
+        batch.abandon()
+        raise
+    return batch.processed()
+
+
 LAST_DEAD_LETTER = 1 / 2
 ANSWER = 1 / 4
 """How much of the stop margin is left when no more dead letters are sent, and when the answer must leave."""
@@ -74,13 +51,13 @@ ANSWER = 1 / 4
 class Batch:
     """One batch, from its first claim to its outcomes."""
 
-    def __init__(self, receiver: Receiver, works: Sequence[Work], deadline: Deadline) -> None:
-        self._executor = receiver.executor
-        self._margin_seconds = receiver.stop_margin_seconds
+    def __init__(self, works: Sequence[Work], settings: Settings, deadline: Deadline) -> None:
+        self._executor = settings.executor
+        self._margin_seconds = settings.stop_margin_seconds
         self._deadline = deadline
         self._progress = Progress(Order(works))
-        self._answers = Answers(self._progress, receiver, deadline)
-        self._actions = Actions(receiver, self._progress, self._answers, deadline)
+        self._answers = Answers(self._progress, settings, deadline)
+        self._actions = Actions(settings, self._progress, self._answers, deadline)
         self._cancelled = False
 
     def run(self) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from idempotent_receiver import options
 from idempotent_receiver.batch.executor import Executor, ThreadExecutor, ThreadPool
 from idempotent_receiver.batch.items import Work
-from idempotent_receiver.batch.receiver import Receiver
+from idempotent_receiver.batch.receiver import receive
+from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.annotations import require_transactions
@@ -101,7 +102,7 @@ def sqs_consumer(
     if sqs is not None:
         backoff = Backoff() if backoff is None else backoff
         send_back = partial(visibility.send_back, sqs, backoff, left_to_sqs=dead_letter_queue is None)
-    invocation = partial(
+    new_invocation = partial(
         _Invocation,
         clock=SystemClock() if clock is None else clock,
         open_envelope=keys.envelope_opener(envelope),
@@ -121,8 +122,8 @@ def sqs_consumer(
             require_transactions(store, function.__qualname__)
         namespaces.take(store, *namespaces.user_of("sqs_consumer", function))
         new_executor = _threads(binding) if executor is None else executor
-        receiver = partial(
-            Receiver,
+        new_settings = partial(
+            Settings,
             store=store,
             concurrency=concurrency,
             asynchronous=binding.asynchronous,
@@ -133,7 +134,9 @@ def sqs_consumer(
 
         def lambda_handler(event: Any, context: Any) -> Response:
             options.require_context(context)
-            return invocation(binding=binding, receiver=receiver, context=context).receive(event, new_executor)
+            return new_invocation(binding=binding, new_settings=new_settings, context=context).receive(
+                event, new_executor
+            )
 
         return update_wrapper(lambda_handler, function)
 
@@ -148,7 +151,7 @@ class _Invocation:
     open_envelope: Callable[[str], str]
     claims: ClaimTerms
     lease_margin_ms: int
-    receiver: Callable[..., Receiver]
+    new_settings: Callable[..., Settings]
     sqs: "SQSClient | None"
     dead_letter_queue: str | None
     send_back: Callable[[Sequence[tuple[Message, Outcome]], Executor, Deadline], None] | None
@@ -185,8 +188,8 @@ class _Invocation:
         for message in self.messages:
             self.works.append(self.claims.work(message, partial(self.binding.run, message), owner, lease_until_ms))
         send_dead_letter = None if self.dead_letter_queue is None else self._send_dead_letter
-        receiver = self.receiver(executor=executor, send_dead_letter=send_dead_letter)
-        processed = receiver.process(self.works, self.deadline)
+        settings = self.new_settings(executor=executor, send_dead_letter=send_dead_letter)
+        processed = receive(self.works, settings, self.deadline)
         self.raised = any(isinstance(one, Failed) and one.failure.started for one in processed.outcomes)
         ended = enumerate(processed.outcomes)
         failed = [(self._keyed(place), outcome) for place, outcome in ended if not isinstance(outcome, SUCCEEDED)]

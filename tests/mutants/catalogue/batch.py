@@ -129,9 +129,7 @@ MUTANTS = {
     "an answer leaves beside a handler that runs": Mutant(
         "batch.receiver:Batch.run", leave_out(".running > 0"), promise=2, where=()
     ),
-    "an interrupt leaves everything as it is": Mutant(
-        "batch.receiver:Receiver.process", drop(".abandon"), promise=6, where=()
-    ),
+    "an interrupt leaves everything as it is": Mutant("batch.receiver:receive", drop(".abandon"), promise=6, where=()),
     "a coroutine that has waited for its loop starts however late it is": Mutant(
         "batch.runs:Runs._start_coroutine.started", never("self._stopped"), promise=2, where=unit("batch/executor")
     ),

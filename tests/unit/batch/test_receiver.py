@@ -9,7 +9,8 @@ import pytest
 
 from idempotent_receiver import MemoryStore
 from idempotent_receiver.batch.items import Work
-from idempotent_receiver.batch.receiver import Processed, Receiver
+from idempotent_receiver.batch.receiver import Processed, receive
+from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, PermanentError
 from idempotent_receiver.handler.attempt import Attempt
@@ -62,8 +63,8 @@ def work(id: str, handle: Callable[[Attempt], object] = lambda attempt: None, **
 def process(
     *works: Work, store: MemoryStore | None = None, clock: ManualClock | None = None, **options: Any
 ) -> Processed:
-    receiver = Receiver(store=MemoryStore() if store is None else store, executor=AtOnce(), **options)
-    return receiver.process(works, Deadline.after(ManualClock() if clock is None else clock, 30_000))
+    settings = Settings(store=MemoryStore() if store is None else store, executor=AtOnce(), **options)
+    return receive(works, settings, Deadline.after(ManualClock() if clock is None else clock, 30_000))
 
 
 def raises(error: Exception) -> Callable[[Attempt], object]:

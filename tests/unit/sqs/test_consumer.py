@@ -307,7 +307,7 @@ def test_a_defect_of_the_library_acknowledges_nothing_and_is_logged(
     def broken(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("idempotent_receiver.sqs.consumer.Receiver.process", broken)
+    monkeypatch.setattr("idempotent_receiver.sqs.consumer.receive", broken)
     answer = sqs_consumer(MemoryStore())(handle)(event(sqs_record("1"), sqs_record("2")), Context())
 
     assert sorted(failed_ids(answer)) == ["1", "2"]

@@ -58,7 +58,7 @@ class SystemClock:
 class Moment(NamedTuple):
     """One reading of the clocks: seconds since the invocation's start, and those left, which may be negative.
 
-    `left_to_start_seconds` is by whichever clock says that it is later. It is for refusing claims and starts, and for
+    `left_to_start_seconds` is the smaller of what the two clocks leave. It is for refusing claims and starts, and for
     nothing else: a wall clock that steps forward must not drop what has run, nor make live leases look over. `now_ms`
     is in epoch milliseconds, free of steps since the start.
     """
@@ -108,7 +108,7 @@ class Deadline:
 
     @property
     def left_to_start_seconds(self) -> float:
-        """Seconds until the deadline by whichever clock says that it is later, as in `Moment`."""
+        """Seconds until the deadline by the clock that leaves fewer, as in `Moment`."""
         return self.moment().left_to_start_seconds
 
     @property

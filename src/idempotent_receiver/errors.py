@@ -105,7 +105,7 @@ class Failure:
     """What is stored and logged of an error: never its input, and its text only where its author meant it to be.
 
     `type` is the exception's qualified name, `at` the code location that raised it (`module.function:line`).
-    `started` says whether the handler had been entered.
+    `started` is false where the body was refused, before the handler or by it: the attempt does not count.
     """
 
     type: str

@@ -54,7 +54,7 @@ class Answers:
                 item.failure = endings.mismatch(answer)
                 self._happens(item, Event.FAILED_FOR_GOOD)
             case _:
-                self._happens(item, Event.ANSWERED, endings.of_message(endings.of_claim(answer)))
+                self._happens(item, Event.ANSWERED, endings.as_outcome(endings.of_claim(answer)))
 
     def handled(self, item: Item, handled: Handled) -> None:
         """The handler returned or raised."""
@@ -83,7 +83,7 @@ class Answers:
     def completed(self, item: Item, answer: SettleAnswer) -> None:
         """The store answered a completion."""
         ending = endings.of_completion(answer, item.claim, self._deadline)
-        self._happens(item, Event.SETTLED, endings.of_message(ending))
+        self._happens(item, Event.SETTLED, endings.as_outcome(ending))
 
     def failed(self, item: Item, answer: SettleAnswer) -> None:
         """The store answered the record of a failure."""
@@ -92,13 +92,13 @@ class Answers:
             self._happens(item, Event.FAILED_FOR_GOOD)
         else:
             ending = endings.of_failure(answer, item.failure, item.claim, self._deadline)
-            self._happens(item, Event.SETTLED, endings.of_message(ending))
+            self._happens(item, Event.SETTLED, endings.as_outcome(ending))
 
     def released(self, item: Item, answer: SettleAnswer) -> None:
         """The store answered a release."""
         self.releases += isinstance(answer, Settled)
         ending = endings.of_release(answer, item.claim, self._deadline)
-        self._happens(item, Event.SETTLED, endings.of_message(ending))
+        self._happens(item, Event.SETTLED, endings.as_outcome(ending))
 
     def sent(self, item: Item, confirmed: bool) -> None:  # positional: the executor passes what the job returned
         """A dead letter is confirmed, or will not be."""

@@ -51,8 +51,8 @@ class Claims:
     def claim(self, ahead: int) -> None:
         """Claim what is next, in the batch's order, unless too much is claimed `ahead` or asked for.
 
-        Nothing is claimed while peeks are out: on a standard queue what has been received most goes first. An item
-        waits for earlier ones only, so what is claimed ahead never keeps what it waits for from being claimed.
+        Nothing is claimed while peeks are out: on a standard queue what has been received most goes first. In this
+        order nothing can lock: what is claimed ahead waits only for earlier items, which were asked for first.
         """
         while self.unclaimed and not self.unread and self._peeking == 0:
             if MOST_CLAIMED_AHEAD - ahead - self._claiming < min(WRITES_A_CALL, len(self.unclaimed)):

@@ -55,7 +55,7 @@ class Event(StrEnum):
     FREE = auto()  # the peek found nothing in the way of a claim
     CLAIMED = auto()  # the key is ours
     CLAIMED_LATE = auto()  # the same, but nothing more starts, or its group is blocked
-    ANSWERED = auto()  # what is there, or the store's silence, is its outcome
+    ANSWERED = auto()  # what is there, the store's silence, or the lack of time is its outcome
     SHARES = auto()  # an earlier item with its key and payload has ended
     DIFFERS = auto()  # an earlier item with its key has ended, and its payload was another one
     TURN = auto()  # nothing of its group stands before it
@@ -116,7 +116,9 @@ _ROWS: dict[tuple[Stage, Event], Next] = {
     (Stage.ASKED, Event.FREE): Next(Stage.WAITING, Do.LINE_UP),
     (Stage.ASKED, Event.CLAIMED): Next(Stage.HELD, Do.AWAIT_TURN),
     (Stage.ASKED, Event.CLAIMED_LATE): Next(Stage.RELEASING, Do.RELEASE),
-    (Stage.ASKED, Event.ANSWERED): Next(Stage.ENDED, Do.END),  # Duplicate, HeldElsewhere, Unreadable, ClaimFailed
+    (Stage.ASKED, Event.ANSWERED): Next(
+        Stage.ENDED, Do.END
+    ),  # Duplicate, HeldElsewhere, Unreadable, ClaimFailed; or NotStarted, too late
     (Stage.ASKED, Event.FAILED_FOR_GOOD): Next(Stage.SENDING, Do.SEND),
     # It is claimed, and has its turn.
     (Stage.HELD, Event.TURN): Next(Stage.READY, Do.MAKE_READY),

@@ -130,8 +130,8 @@ class Progress:
         """Items whose end has not been passed on yet."""
 
     def happens(self, item: Item, event: Event, outcome: Outcome | None = None) -> None:
-        """Take an event in, with the outcome that it brings if the item ends by it. An answer that comes after the
-        batch's own is nobody's: the executor delivers it while visibilities are changed.
+        """Take an event in, with the outcome that it brings if the item ends by it. After `outcomes`,
+        events are dropped: while visibilities are changed, the executor may still deliver a store's answer.
         """
         if self._answered:
             return

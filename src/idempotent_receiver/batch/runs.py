@@ -23,9 +23,9 @@ MOST_TRANSACTIONS = 16
 class Runs:
     """The items whose turn has come. `on_handled` is called, on the caller's thread, with how each was handled.
 
-    Worker loops share three things with their caller: `ready` (whoever takes an item out of it has it), the places of
-    the runs whose transactions are under way, and the longest run so far. Two loops may overwrite each other's longest
-    run; then the shorter one counts until the next run ends.
+    Worker loops share three things with their caller: `ready` (whoever takes an item out of it has it), the indexes
+    of the items whose transactions are under way, and the longest run so far. Two loops may overwrite each other's
+    longest run; then the shorter one counts until the next run ends.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Runs:
                 self._start_coroutine(self.ready.popleft(), moment)
             else:
                 # A loop that finds everything taken ends at once.
-                self._executor.start(self._work, self._work_ended)
+                self._executor.start(self._worker_loop, self._loop_ended)
 
     def committed(self, item: Item) -> None:
         """The transaction of an item's run has ended, one way or another."""
@@ -84,7 +84,7 @@ class Runs:
         in_time = moment.left_to_start_seconds > self.needed_seconds
         return in_time and not self._stopped and len(self._uncommitted) < MOST_TRANSACTIONS
 
-    def _work(self) -> None:
+    def _worker_loop(self) -> None:
         """Take and run items until there is none, or no time. Runs elsewhere; results go home one by one."""
         moment = self._deadline.moment()
         while self._may_start(moment):
@@ -97,7 +97,7 @@ class Runs:
             self._note(item, handled, started, moment)
             self._executor.tell(partial(self._on_handled, item), handled)
 
-    def _work_ended(self, result: None) -> None:
+    def _loop_ended(self, result: None) -> None:
         self.running -= 1
 
     def _start_coroutine(self, item: Item, moment: Moment) -> None:

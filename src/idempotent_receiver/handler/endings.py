@@ -67,7 +67,7 @@ def of_loss(lost: ClaimLost, claim: Claim, deadline: Deadline) -> Ending:
             return lost
 
 
-def of_message(ending: Ending) -> outcome.Outcome:
+def as_outcome(ending: Ending) -> outcome.Outcome:
     """The ending of a message. Its claim does not take failures for answers, and another payload was made a failure
     before (`mismatch`).
     """

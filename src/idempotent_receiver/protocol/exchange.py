@@ -189,8 +189,8 @@ def exchange(
     max_retries: int,
     replace: Replace | None = None,
 ) -> list[Operation[Answer]]:
-    """Go round until each has its answer. Returns early with those that met an error if others have theirs: the answers
-    of these need not wait for a pause.
+    """Go round until every operation has its answer, and return those that have none yet. That happens when some are
+    answered and others must pause after an error: the answered need not wait for them.
     """
     replace = store.replace if replace is None else replace
     pending = list(operations)

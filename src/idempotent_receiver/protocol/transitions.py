@@ -39,7 +39,7 @@ orphaned can start the execution. A `Conclusion` writes the execution's end with
 instead of a version, and the record must still be in progress.
 
 **Transitions.** `Peek`, `Claim`, `Settlement`, `Commit` and `Conclusion` share one shape, so that one loop
-(`exchange.run_to_completion`) brings each to its answer. `id` is the record's; `step` takes what is there now, the
+(`exchange.exchange`) brings each to its answer. `id` is the record's; `step` takes what is there now, the
 versions sent so far, the time and a fresh version, and gives the next `Change` to try or the answer; `applied` gives
 the answer once that change is written.
 """
@@ -128,7 +128,7 @@ class ClaimLost:
 
 
 Refusal = AlreadyCompleted | AlreadyFailed | HeldElsewhere | OtherPayload | Unreadable
-Decision = Claimed | Refusal
+ClaimAnswer = Claimed | Refusal
 SettleResult = Settled | ClaimLost
 
 
@@ -145,7 +145,7 @@ class Claim(NamedTuple):
     failures_are_answers: bool = False
     input: str | None = None
 
-    def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | Decision:
+    def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | ClaimAnswer:
         """The write that claims what is there, or the answer that it gives already."""
         answer = decide(seen, self, wrote, now_ms)
         if not isinstance(answer, Claimable):
@@ -182,7 +182,7 @@ class Peek(NamedTuple):
         """The record's id."""
         return self.claim.id
 
-    def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Claimable | Decision:
+    def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Claimable | ClaimAnswer:
         """The answer that is there, or `Claimable` with what the claim would have to replace."""
         return decide(seen, self.claim, wrote, now_ms)
 
@@ -278,7 +278,7 @@ def _ended(seen: Record | None, held: Record | None, wrote: Collection[str]) -> 
     return None
 
 
-def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: int) -> Claimable | Decision:
+def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: int) -> Claimable | ClaimAnswer:
     """What `claim`, which sent the versions `wrote`, may do with what it meets: the table on top, row by row."""
     if seen is not None and seen.unreadable is not None:
         return Unreadable(seen.unreadable)

@@ -70,7 +70,7 @@ MUTANTS = {
     "behind a failure what is done comes again": Mutant(
         "batch.actions:Answers.claimed",
         replace(
-            "endings.of_message(endings.of_claim($ANSWER))",
+            "endings.as_outcome(endings.of_claim($ANSWER))",
             "$0 if self._progress.may_start(item) or not isinstance($ANSWER, transitions.AlreadyCompleted)"
             " else NotStarted()",
         ),

@@ -107,9 +107,9 @@ class ServiceTrigger:
         return self._service.lines()
 
     def due(self, message: TransferMessage, key: str) -> Mapping[str, Any] | None:
-        """When its handler has ended well; or when it has started, and is held for us."""
+        """When it is done; or when its handler has started, and is held for us."""
         again = message.kind is Kind.AGAIN
-        heard = message.name in self._service.ended if again else self._service.reached(message.name, "handler")
+        heard = self._service.is_done(message.name) if again else self._service.reached(message.name, "handler")
         return self._service.records[message.name] if heard else None
 
     def over(self, message: TransferMessage) -> None:

@@ -80,7 +80,7 @@ def drive(
         say(seen)
         over = at_rest and not waiting and queue.total == 0 and len(sent) == len(workload.messages)
         told = f"{queue.waiting} messages in the queue and {queue.in_flight} in flight" + (
-            "" if at_rest else ", and more"
+            "" if at_rest else ", and messages that are to be delivered again or held"
         )
         return Observation(seen=seen, over=over, told=told, at_once=bool(waiting))
 

@@ -67,10 +67,12 @@ class FakeService:
         with self._lock:
             return list(self._log)
 
-    @property
-    def ended(self) -> frozenset[str]:
-        """The transfers whose handler has ended well."""
-        return frozenset(line.name for line in self.lines() if isinstance(line, End) and line.ok)
+    def is_done(self, name: str) -> bool:
+        """Whether a transfer's handler has ended well, or a delivery has found it posted: its worker may have died
+        between the two.
+        """
+        lines = [line for line in self.lines() if isinstance(line, (End, Delivery)) and line.name == name]
+        return any(line.ok if isinstance(line, End) else line.done for line in lines)
 
     def respond(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         try:

@@ -130,3 +130,15 @@ def test_it_answers_over_http_and_keeps_what_it_could_not_answer(service: FakeSe
         connection.close()
     assert response.status == 500
     assert isinstance(service.failure, ValueError)
+
+
+def test_a_transfer_is_done_though_the_worker_died_that_posted_it(service: FakeService, ledger: Ledger) -> None:
+    """It never says that it has ended: the next delivery finds it posted."""
+    deliver(service, GOOD)
+    start(service, GOOD)
+    ledger.posted.add(GOOD)
+    assert not service.is_done(GOOD)
+
+    deliver(service, GOOD, worker="i2")
+
+    assert service.is_done(GOOD)

@@ -158,7 +158,7 @@ class Call:
                 return self._fail(claimed, failure, error)
 
     def too_late(self) -> bool:
-        """Whether nothing may begin any more, by whichever clock says that it is later."""
+        """Whether nothing may begin any more, by the clock that leaves less time."""
         return self.deadline.left_to_start_seconds <= self._calls.stop_margin_seconds
 
     def _waited(self, longest: float, until: float) -> bool:

@@ -115,8 +115,8 @@ class Actions:
         self._progress = progress
         self._answers = answers
         self._deadline = deadline
-        self.claims = Claims(self._exchange, answers.claimed)
-        self.settlements = Settlements(self._exchange)
+        self.claims = Claims(self._start_exchange, answers.claimed)
+        self.settlements = Settlements(self._start_exchange)
         send = settings.send_dead_letter
         self.dead_letters = None if send is None else DeadLetters(executor, send, answers.sent)
         self.runs = Runs(
@@ -156,14 +156,14 @@ class Actions:
         for item in self.runs.stop():
             self._progress.happens(item, Event.STOPPED)
 
-    def _exchange(self, operations: Operations, on_done: Callable[[Operations], None], max_retries: int) -> None:
+    def _start_exchange(self, operations: Operations, on_done: Callable[[Operations], None], max_retries: int) -> None:
         """Have the store asked, on another thread. What met an error goes on after the others' answers are used."""
         store, deadline = self._settings.store, self._deadline
 
         def done(pending: Operations) -> None:
             on_done([operation for operation in operations if operation.answer is not None])
             if pending:
-                self._exchange(pending, on_done, max_retries)
+                self._start_exchange(pending, on_done, max_retries)
 
         self._settings.executor.start(lambda: exchange(operations, store, deadline, max_retries=max_retries), done)
 

@@ -7,7 +7,14 @@ from heapq import heappop, heappush
 from typing import Any
 
 from idempotent_receiver.batch.items import TABLE, Event, Item, Stage
-from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, Exchange, Operation, Operations, Unavailable, Unread
+from idempotent_receiver.protocol.exchange import (
+    CLAIM_RETRIES,
+    Operation,
+    Operations,
+    StartExchange,
+    Unavailable,
+    Unread,
+)
 from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL
 from idempotent_receiver.protocol.transitions import Peek
 
@@ -24,8 +31,8 @@ OnAnswer = Callable[[Item, Any], None]
 class Claims:
     """What of a batch has not been claimed yet. `on_answer` is called for every item with what the store said."""
 
-    def __init__(self, exchange: Exchange, on_answer: OnAnswer) -> None:
-        self._exchange = exchange
+    def __init__(self, start_exchange: StartExchange, on_answer: OnAnswer) -> None:
+        self._start_exchange = start_exchange
         self._on_answer = on_answer
         self.unread: list[tuple[int, Item]] = []
         self.unclaimed: list[tuple[int, Item]] = []
@@ -46,7 +53,7 @@ class Claims:
         while self.unread and self._peeking < MOST_PEEKED and (chunk := _take(self.unread, READS_A_CALL)):
             self._peeking += len(chunk)
             operations = [Operation(Peek(item.claim), Unread(), item) for item in chunk]
-            self._exchange(operations, self._peeked, CLAIM_RETRIES)
+            self._start_exchange(operations, self._peeked, CLAIM_RETRIES)
 
     def claim(self, ahead: int) -> None:
         """Claim what is next, in the batch's order, unless too much is claimed `ahead` or asked for.
@@ -63,7 +70,9 @@ class Claims:
     def claim_now(self, chunk: Sequence[Item]) -> None:
         """Claim these, which have been taken out of line, in one request, however much is claimed ahead."""
         self._claiming += len(chunk)
-        self._exchange([Operation(item.claim, item.assumed, item) for item in chunk], self._claimed, CLAIM_RETRIES)
+        self._start_exchange(
+            [Operation(item.claim, item.assumed, item) for item in chunk], self._claimed, CLAIM_RETRIES
+        )
 
     def _peeked(self, operations: Operations) -> None:
         self._peeking -= len(operations)

@@ -15,7 +15,7 @@ from idempotent_receiver.batch.actions import Actions, Answers
 from idempotent_receiver.batch.items import Work
 from idempotent_receiver.batch.progress import Order, Progress
 from idempotent_receiver.batch.settings import Settings
-from idempotent_receiver.clock import Deadline
+from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.handler.outcome import Outcome
 
 
@@ -59,6 +59,8 @@ class Batch:
         self._answers = Answers(self._progress, settings, deadline)
         self._actions = Actions(settings, self._progress, self._answers, deadline)
         self._cancelled = False
+        self._moment: Moment
+        """When the current step began."""
 
     def run(self) -> None:
         """Go on until everything has its outcome, or until the time to answer has come and no handler runs."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, Exchange, Operation, Operations, SettleAnswer
+from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, Operation, Operations, SettleAnswer, StartExchange
 from idempotent_receiver.protocol.store import WRITES_A_CALL
 from idempotent_receiver.protocol.transitions import Settlement
 
@@ -21,8 +21,8 @@ class Waiting(NamedTuple):
 class Settlements:
     """The settlements that wait for a flush: at 25, 2 ms after the oldest, or in a hurry."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
+    def __init__(self, start_exchange: StartExchange) -> None:
+        self._start_exchange = start_exchange
         self.waiting: list[Waiting] = []
         self._oldest_seconds: float | None = None
 
@@ -37,7 +37,7 @@ class Settlements:
         while self.waiting and (hurry or overdue or len(self.waiting) >= WRITES_A_CALL):
             taken, self.waiting = self.waiting[:WRITES_A_CALL], self.waiting[WRITES_A_CALL:]
             operations = [Operation(one.settlement, one.settlement.held, one.on_answer) for one in taken]
-            self._exchange(operations, _answered, SETTLE_RETRIES)
+            self._start_exchange(operations, _answered, SETTLE_RETRIES)
             oldest = elapsed_seconds
         self._oldest_seconds = oldest if self.waiting else None
 

@@ -79,7 +79,8 @@ def sqs_consumer(
     A lease outlasts Lambda's deadline by `lease_margin_seconds`; `stop_margin_seconds` is the time kept to settle and
     answer. `error_texts` stores and logs the texts of all errors, not only of `PermanentError`.
     `end_process_at_deadline` is for Lambda Managed Instances, where a time-out ends nothing: the process ends itself.
-    `logger` and `metrics` are Powertools' by default, or yours: see `telemetry.Log` and `telemetry.Metrics`.
+    `logger` is a Powertools `Logger` by default, and a `logging.Logger` fits too. `metrics` are Powertools' by default;
+    whatever has their `add_metric` and `flush_metrics` fits.
 
     Raises TypeError or ValueError at set-up for options that cannot be right, RuntimeError for a system on which a
     process cannot be made to end at its deadline.
@@ -176,7 +177,7 @@ class _Invocation:
             executor = new_executor()
             try:
                 return self._answer(executor)
-            except Exception as error:  # noqa: BLE001  # a defect of ours: nothing may be acknowledged by it
+            except Exception as error:  # noqa: BLE001  # a defect here: nothing may be acknowledged by it
                 self.telemetry.report_defect(error)
                 return _failures(self.messages)
             finally:

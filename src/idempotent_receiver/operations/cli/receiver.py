@@ -8,9 +8,10 @@ from typing import Annotated, NoReturn
 try:
     import typer
 except ImportError:  # pragma: no cover  # the tests have it
-    sys.exit(
-        "receiver needs typer and rich: install the package with its extra [cli], in a checkout by pip install '.[cli]'"
+    sys.stderr.write(
+        "receiver needs the extra [cli]: pip install 'idempotent-receiver[cli]', in a checkout pip install '.[cli]'\n"
     )
+    sys.exit(2)  # as for any command line that is wrong; `Exit` needs what is missing
 
 from botocore.exceptions import BotoCoreError, ClientError
 

@@ -154,7 +154,7 @@ else
 endif
 
 $(DEVELOPMENT): pyproject.toml uv.lock | $(PACKAGER)
-	$(UV) sync --locked --all-extras --python .tools/uv/bin/python
+	$(UV) sync --locked --all-extras --no-extra local --python .tools/uv/bin/python
 	@touch $@
 
 # These pin their own botocore, boto3 or pydantic. Each gets its own environment, so that none of them affects our versions.

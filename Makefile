@@ -40,6 +40,7 @@ RUNTIME_CLIENT := .tools/runtime/.complete
 OPENAPI := .tools/openapi/.complete
 CHECKOV := .tools/checkov/.complete
 BENCH := .tools/bench/.complete
+PUBLISH := .tools/publish/.complete
 
 .PHONY: help
 help: ## list these targets
@@ -134,7 +135,7 @@ mutants: setup .build/host.complete ## plant known bugs and check that each one 
 
 .PHONY: clean
 clean: ## remove everything that was built
-	rm -rf .venv .tools .build .aws-sam .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .tools .build dist .aws-sam .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Several makes may run at once: `sam build --parallel` and `sam sync` start one for each function. A lock lets only one of
@@ -198,12 +199,16 @@ else
 	@touch $@
 endif
 
-# The application, and the library without the operator's side and without what is for tests. $(1): the platform, $(2): the
-# folder to fill. Its name is quoted, because SAM chooses it and the checkout's path may contain a space.
+# What never runs in Lambda: the operator's side, the local cloud, and what is for tests. $(1): the folder with the library.
+NOT_DEPLOYED := __main__.py local operations testing
+strip_library = rm -rf $(patsubst %,"$(1)/idempotent_receiver/%",$(NOT_DEPLOYED))
+
+# The application, and the library's data path. $(1): the platform, $(2): the folder to fill. Its name is quoted, because
+# SAM chooses it and the checkout's path may contain a space.
 define assemble
 	cp -R .build/packages-$(1)/packages/. "$(2)"
 	cp -R src/app src/idempotent_receiver "$(2)"
-	rm -rf "$(2)/idempotent_receiver/operations" "$(2)/idempotent_receiver/testing" "$(2)/idempotent_receiver/__main__.py"
+	$(call strip_library,$(2))
 	find "$(2)/app" "$(2)/idempotent_receiver" \( -name __pycache__ -o -name '.*' \) -prune -exec rm -rf {} +
 	$(if $(filter host,$(1)),,@echo $(1) > "$(2)/app/built-for")
 	$(call compile,$(1),$(2),"$(2)/app" "$(2)/idempotent_receiver")
@@ -218,6 +223,42 @@ else
 	@rm -rf .build/$* && mv .build/$*.part .build/$* # as late as possible, because a function may be running from there
 	@touch $@
 endif
+
+# The package as PyPI gets it. Links in PyPI's copy of the README must be absolute, so the address of the repository goes into
+# them and into the metadata. Nothing here knows that address: the release workflow passes its own.
+DIST ?= dist
+VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
+# An image is served from another path than a page.
+absolute_links = sed -E -e 's|(!\[[^]]*\]\()([^):]+\))|\1$(HOME_PAGE)/raw/v$(VERSION)/\2|g' \
+	-e 's|\]\(([^):\#][^):]*\))|]($(HOME_PAGE)/blob/v$(VERSION)/\1|g' -e 's|\]\(\#|]($(HOME_PAGE)\#|g'
+
+.PHONY: dist
+dist: $(PACKAGER) $(PUBLISH) ## build the wheel and the sdist, and check them (DIST=dist HOME_PAGE=https://...: with links to the repository)
+	@rm -rf "$(DIST)/source" "$(DIST)"/*.whl "$(DIST)"/*.tar.gz && mkdir -p "$(DIST)/source/src"
+	@cp pyproject.toml README.md LICENSE "$(DIST)/source"
+	@cp -R src/idempotent_receiver "$(DIST)/source/src"
+ifdef HOME_PAGE
+	@$(absolute_links) README.md > "$(DIST)/source/README.md"
+	@printf '\n[project.urls]\nRepository = "%s"\n' "$(HOME_PAGE)" >> "$(DIST)/source/pyproject.toml"
+else
+	@echo 'Not for publishing: without HOME_PAGE, the links of the README would lead nowhere on PyPI.'
+endif
+	@# The wheel is built from the sdist.
+	$(UV) build --quiet --no-create-gitignore --out-dir "$(DIST)" "$(DIST)/source"
+	@rm -rf "$(DIST)/source"
+	.tools/publish/bin/twine check --strict "$(DIST)"/*.whl "$(DIST)"/*.tar.gz
+
+LAYER = $(DIST)/idempotent-receiver-layer-$(VERSION)-$(PLATFORM)
+.PHONY: layer
+layer: dist .build/packages-$(PLATFORM)/.complete ## build a Lambda layer of the wheel and its dependencies (RUNTIME=python3.13 ARCHITECTURE=arm64)
+	@rm -rf "$(LAYER)" "$(LAYER).zip" && mkdir -p "$(LAYER)"
+	@cp -R .build/packages-$(PLATFORM)/packages "$(LAYER)/python"
+	@.tools/uv/bin/python -m zipfile --extract "$(DIST)"/*.whl "$(LAYER)/python"
+	@$(call strip_library,$(LAYER)/python)
+	$(call compile,$(PLATFORM),$(LAYER)/python,"$(LAYER)/python/idempotent_receiver")
+	@# `zip` is not available everywhere.
+	@.tools/uv/bin/python -m zipfile --create "$(LAYER).zip" "$(LAYER)/python"
+	@rm -rf "$(LAYER)"
 
 # To measure cold starts: the SDK as in Lambda's runtime, and the package that others would deploy, built like ours.
 HOST := python3.13-$(MACHINE)
@@ -271,5 +312,5 @@ endif
 .PHONY: lock
 lock: $(PACKAGER) ## pin the newest allowed versions of all dependencies
 	$(UV) lock --upgrade
-	for name in uv ministack sam runtime openapi checkov bench; do $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 \
+	for name in uv ministack sam runtime openapi checkov bench publish; do $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 \
 		--no-header --no-annotate --generate-hashes requirements/$$name.in -o requirements/$$name.txt; done

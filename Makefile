@@ -112,7 +112,7 @@ invoke: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME_CLIENT) .build/host.complet
 	@.venv/bin/python -m local.invoke $(EVENT)
 
 .PHONY: check
-check: $(DEVELOPMENT) $(SAM) $(CHECKOV) ## check format, lint, types, import directions, template, licences and vulnerabilities
+check: $(DEVELOPMENT) $(SAM) $(CHECKOV) $(PUBLISH) ## check format, lint, types, import directions, templates, workflows, licences and vulnerabilities
 	.venv/bin/ruff format --check
 	.venv/bin/ruff check
 	.venv/bin/mypy
@@ -122,6 +122,7 @@ check: $(DEVELOPMENT) $(SAM) $(CHECKOV) ## check format, lint, types, import dir
 	AWS_DEFAULT_REGION=us-east-1 .tools/sam/bin/sam validate --lint
 	AWS_DEFAULT_REGION=us-east-1 .tools/sam/bin/sam validate --lint --template workflow.yaml
 	.tools/checkov/bin/checkov --framework cloudformation --skip-download --compact --quiet --file template.yaml --file workflow.yaml
+	.tools/publish/bin/zizmor --offline --quiet .github
 	.venv/bin/python -m local.audit
 
 .PHONY: picture

@@ -21,6 +21,7 @@ from local.cloud import ROOT
 from local.deploy import HOST_BUILD
 from local.emulator import MACHINES
 from local.invoke import EVENTS, application, expected_answer, matches, meant
+from tests.e2e.making import ENVIRONMENT, interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,9 +39,6 @@ EVENT_FILES = sorted(path for path in EVENTS.glob("*.json"))
 
 WORKFLOW_FUNCTIONS = ("Start", "Sweep", "Reconcile", "Debit", "Credit", "Receipt", "Refund")
 FUNCTIONS = ("Consumer", "Api", *WORKFLOW_FUNCTIONS)
-
-# `make test` hands its own state down to any make that a test starts.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}}
 
 ELF_MAGIC = b"\x7fELF"
 UNCHECKED_HASH = 1
@@ -134,21 +132,6 @@ def test_a_build_for_another_runtime_says_so_when_it_is_imported() -> None:
     assert told.startswith(f"ImportError: this package was built for {runtime}-{architecture} and runs on ")
     assert f"{version_of(python)}-{architecture}" in told
     assert "sam build" in told
-
-
-def interpreter(runtime: str) -> str | None:
-    """The Python of that version that the build takes for its bytecode, if one runs here."""
-    asked = "include Makefile\nasked: ; @echo $(call installed,$(RUNTIME))\n"
-    said = subprocess.run(
-        ["make", "--silent", "--file", "-", "asked", f"RUNTIME={runtime}"],
-        cwd=ROOT,
-        env=ENVIRONMENT,
-        input=asked,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return said.stdout.strip() or None
 
 
 def version_of(python: str) -> str:

@@ -1,0 +1,348 @@
+"""The package as users get it: what is in the wheel, that pip installs it alone, and that the layer is made of it."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from email import message_from_bytes
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from local.cloud import ROOT
+from local.deploy import HOST_BUILD
+from local.emulator import MACHINES
+from tests.e2e.making import ENVIRONMENT, interpreter
+
+if TYPE_CHECKING:
+    from email.message import Message
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+VERSIONS = [line.split(" :: ")[-1] for line in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", line)]
+HOME_PAGE = "https://example.com/receiver"
+EXTRAS_ONLY = ["greenlet", "ministack", "pytest", "rich", "samtranslator", "typer"]
+"""What comes with an extra, and with nothing else."""
+
+PIP = (ROOT / ".tools/uv/bin/python", "-m", "pip")
+
+# What is installed must come from its own environment.
+UNAFFECTED = {name: value for name, value in ENVIRONMENT.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+
+
+@dataclass(frozen=True)
+class Dist:
+    folder: Path
+    wheel: Path
+    sdist: Path
+
+
+def run(*command: str | Path, cwd: Path = ROOT, status: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [str(each) for each in command], cwd=cwd, env=UNAFFECTED, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="session")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Dist:
+    """What the release workflow builds. twine refuses a README that PyPI cannot render."""
+    folder = tmp_path_factory.mktemp("package") / "a dist"
+    made = run("make", "--silent", "dist", f"DIST={folder}", f"HOME_PAGE={HOME_PAGE}")
+    assert made.stdout.count("PASSED") == 2
+    wheel, sdist = sorted(folder.iterdir(), key=lambda path: path.suffix, reverse=True)
+    return Dist(folder, wheel, sdist)
+
+
+@pytest.fixture(scope="session")
+def metadata(dist: Dist) -> Message:
+    with zipfile.ZipFile(dist.wheel) as wheel:
+        (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+        return message_from_bytes(wheel.read(name))
+
+
+def install(python: str, folder: Path, wanted: str) -> Path:
+    """The interpreter of a new environment, in which pip has installed nothing else."""
+    run(python, "-m", "venv", "--without-pip", folder)
+    run(*PIP, "--python", folder / "bin" / "python", "install", "--quiet", "--no-compile", wanted)
+    return folder / "bin" / "python"
+
+
+def chosen(wanted: str, report: Path) -> set[str]:
+    """The names of what pip would install, if it can find a version of everything that fits."""
+    run(*PIP, "install", "--quiet", "--dry-run", "--ignore-installed", "--report", report, wanted)
+    return {each["metadata"]["name"].lower() for each in json.loads(report.read_text())["install"]}
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What pip made of the wheel, each by the interpreter of its own environment."""
+
+    alone: dict[str, Path]
+    with_extras: Path
+    with_all_extras: set[str]
+    """No environment, but the names of what would be in it."""
+
+
+@pytest.fixture(scope="session")
+def installed(dist: Dist, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """All at once, because pip takes its time."""
+    folder = tmp_path_factory.mktemp("environments")
+    pythons = {version: interpreter(f"python{version}") for version in VERSIONS}
+    every = ",".join(PROJECT["optional-dependencies"])
+    with ThreadPoolExecutor() as pool:
+        alone = {
+            version: pool.submit(install, python, folder / version, str(dist.wheel))
+            for version, python in pythons.items()
+            if python is not None
+        }
+        with_extras = pool.submit(install, sys.executable, folder / "extras", f"{dist.wheel}[cli,testing]")
+        with_all = pool.submit(chosen, f"{dist.wheel}[{every}]", folder / "report.json")
+        done = {version: waiting.result() for version, waiting in alone.items()}
+        return Installed(done, with_extras.result(), with_all.result())
+
+
+@pytest.fixture(params=VERSIONS)
+def alone(request: pytest.FixtureRequest, installed: Installed) -> Path:
+    if request.param not in installed.alone:
+        pytest.skip(f"no Python {request.param} runs here: nothing was installed for it")
+    return installed.alone[request.param]
+
+
+@pytest.fixture
+def plain(installed: Installed) -> Path:
+    """An environment without an extra."""
+    return next(iter(installed.alone.values()))
+
+
+def library_files(folder: Path) -> set[str]:
+    """The files below a folder that holds the library, but no bytecode."""
+    found = {path.relative_to(folder) for path in (folder / "idempotent_receiver").rglob("*") if path.is_file()}
+    return {str(path) for path in found if "__pycache__" not in path.parts}
+
+
+def test_the_wheel_is_the_library_and_nothing_else(dist: Dist) -> None:
+    """No file of the example or the tests, and every file of the library, `py.typed` among them."""
+    with zipfile.ZipFile(dist.wheel) as wheel:
+        names = {name for name in wheel.namelist() if not name.endswith("/")}
+    about = {name for name in names if name.split("/")[0].endswith(".dist-info")}
+    assert names - about == library_files(ROOT / "src")
+    assert "idempotent_receiver/py.typed" in names
+    assert any(name.endswith("licenses/LICENSE") for name in about)
+
+
+def test_the_sdist_builds_the_same_wheel(dist: Dist, tmp_path: Path) -> None:
+    """By pip, which fetches the build backend as users' machines do. Only the backend's own version may differ."""
+    run(*PIP, "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, dist.sdist)
+    (again,) = tmp_path.glob("*.whl")
+    assert again.name == dist.wheel.name
+    assert contents(again) == contents(dist.wheel)
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as unpacked:
+        names = [name for name in unpacked.namelist() if not name.endswith((".dist-info/WHEEL", ".dist-info/RECORD"))]
+        return {name: unpacked.read(name) for name in names}
+
+
+def test_pypi_knows_every_classifier(metadata: Message) -> None:
+    """PyPI refuses an upload with one that it does not know, and twine does not check them."""
+    known = run(ROOT / ".tools/publish/bin/python", "-m", "trove_classifiers").stdout.splitlines()
+    told = metadata.get_all("Classifier", [])
+    assert told
+    assert set(told) <= set(known)
+
+
+def test_links_in_pypis_copy_of_the_readme_are_absolute(metadata: Message) -> None:
+    """A relative link or image leads nowhere there; each is the repository's, at the tag of this version."""
+    page = metadata.get_payload()
+    links = re.findall(r"\]\(([^)\s]+)\)|(?:href|src)=\"([^\"]+)\"", str(page))
+    targets = ["".join(each) for each in links]
+    assert f"{HOME_PAGE}/blob/v{PROJECT['version']}/LICENSE" in targets
+    assert [target for target in targets if not target.startswith("https://")] == []
+    assert metadata.get_all("Project-URL") == [f"Repository, {HOME_PAGE}"]
+
+
+def test_no_address_is_made_up(tmp_path: Path) -> None:
+    """Where nobody says what the repository's address is, the package names none, and make says so."""
+    made = run("make", "--silent", "dist", f"DIST={tmp_path}")
+    assert "Not for publishing" in made.stdout
+    (wheel,) = tmp_path.glob("*.whl")
+    (about,) = [content for name, content in contents(wheel).items() if name.endswith("METADATA")]
+    assert "Project-URL" not in message_from_bytes(about)
+
+
+def test_the_public_checks_run_on_every_python_that_the_package_names() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+    (job,) = workflow["jobs"].values()
+    assert job["strategy"]["matrix"]["python"] == VERSIONS
+    assert job["steps"][-1] == {"run": ".ci/run", "env": {"PYTHON": "python${{ matrix.python }}"}}
+    assert PROJECT["requires-python"] == f">={VERSIONS[0]}"
+
+
+def test_the_python_of_the_environment_is_the_one_that_make_uses() -> None:
+    asked = "include Makefile\nasked: ; @echo $(PYTHON)\n"
+    told = subprocess.run(
+        ["make", "--silent", "--file", "-", "asked"],
+        cwd=ROOT,
+        env={**UNAFFECTED, "PYTHON": "python3.14"},
+        input=asked,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout == "python3.14\n"
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a user writes who has installed the package alone."""
+    path = tmp_path_factory.mktemp("program") / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+PROGRAM = """
+from idempotent_receiver import MemoryStore, Message, Transaction, sqs_consumer
+from pydantic import BaseModel
+
+
+class Transfer(BaseModel):
+    transfer_id: str
+
+
+store = MemoryStore(tables={"transfers": "transfer_id"})
+
+
+@sqs_consumer(store)
+def lambda_handler(transfer: Transfer, message: Message, tx: Transaction) -> None:
+    tx.put(TableName="transfers", Item={"transfer_id": transfer.transfer_id, "attempt": message.attempt})
+"""
+
+TWICE = f"""
+import importlib.util
+import sys
+import idempotent_receiver
+
+for name in idempotent_receiver.__all__:
+    getattr(idempotent_receiver, name)
+assert [each for each in {EXTRAS_ONLY} if importlib.util.find_spec(each)] == []
+sys.path.append(sys.argv[1])
+import program
+
+
+class Context:
+    aws_request_id, function_name = "1", "alone"
+    get_remaining_time_in_millis = staticmethod(lambda: 60_000)
+
+
+event = {{"Records": [{{"messageId": "m-1", "body": '{{"transfer_id": "t-1"}}'}}]}}
+answers = [program.lambda_handler(event, Context()) for _ in range(2)]
+assert answers == [{{"batchItemFailures": []}}] * 2, answers
+print(len(program.store.tables["transfers"].items), "transfer")
+"""
+
+
+def test_it_installs_alone_and_needs_no_extra(alone: Path, program: Path, tmp_path: Path) -> None:
+    """Every public name is there without what the extras bring, and a message that comes twice takes effect once."""
+    done = run(alone, "-I", "-c", TWICE, program.parent, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "1 transfer"
+
+
+def test_without_its_extra_the_command_says_which_to_install(alone: Path, tmp_path: Path) -> None:
+    for command in ([alone.parent / "receiver"], [alone, "-m", "idempotent_receiver"]):
+        done = run(*command, "--version", cwd=tmp_path, status=2)
+        assert done.stdout == ""
+        assert "pip install 'idempotent-receiver[cli]'" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_with_its_extra_the_command_runs(installed: Installed, tmp_path: Path) -> None:
+    extras = installed.with_extras
+    for command in ([extras.parent / "receiver"], [extras, "-m", "idempotent_receiver"]):
+        assert run(*command, "--version", cwd=tmp_path).stdout == f"receiver {PROJECT['version']}\n"
+    assert "redrive" in run(extras.parent / "receiver", "dlq", "--help", cwd=tmp_path).stdout
+
+
+def test_the_extras_can_be_installed_together(installed: Installed) -> None:
+    """Ministack pins botocore, and what expands SAM's resources keeps pydantic back: there are versions for all."""
+    assert installed.with_all_extras >= {"ministack", "aws-sam-translator", "typer", "rich", "greenlet", "pytest"}
+
+
+def checked(program: Path, python: Path, cache: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={cache}"),
+            *("--python-executable", str(python), str(program)),
+        ],
+        cwd=program.parent,
+        env=UNAFFECTED,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_users_program_is_checked_against_the_wheels_types(plain: Path, program: Path, tmp_path: Path) -> None:
+    """By mypy --strict, which takes no types from a package without `py.typed`."""
+    right = checked(program, plain, tmp_path / "cache")
+    assert right.returncode == 0, right.stdout + right.stderr
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(PROGRAM.replace("sqs_consumer(store)", 'sqs_consumer(store, concurrency="two")'))
+    refused = checked(wrong, plain, tmp_path / "cache")
+    assert refused.returncode == 1
+    assert re.search(r'"concurrency".* has incompatible type "str"; expected "int"', refused.stdout), refused.stdout
+
+
+@pytest.fixture(scope="session")
+def layer(dist: Dist, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The layer for this machine's architecture, unpacked as Lambda does in /opt."""
+    folder = tmp_path_factory.mktemp("layer")
+    platform_of_layer = ["RUNTIME=python3.13", f"ARCHITECTURE={MACHINES[platform.machine().lower()]}"]
+    run("make", "--silent", "layer", f"DIST={folder}", *platform_of_layer)
+    (archive,) = folder.glob("*.zip")
+    assert archive.name.startswith(f"idempotent-receiver-layer-{PROJECT['version']}-python3.13-")
+    assert archive.stat().st_size < 50_000_000, "Lambda takes no larger archive"
+    with zipfile.ZipFile(archive) as packed, zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
+        packed.extractall(folder / "opt")
+        wheel.extractall(folder / "wheel")
+    assert [path.name for path in (folder / "opt").iterdir()] == ["python"]
+    return folder
+
+
+def test_the_layer_has_the_wheels_data_path_and_what_it_needs(layer: Path) -> None:
+    """Without the AWS SDK, which Lambda's runtime brings, and without what is for operators and for tests."""
+    python, wheel = layer / "opt" / "python", layer / "wheel"
+    present = {path.name for path in python.iterdir()}
+    assert present >= {"idempotent_receiver", "pydantic", "pydantic_core", "aws_lambda_powertools", "rfc8785"}
+    assert present & {"boto3", "botocore", "urllib3", "typer", "rich", "app", "bin"} == set()
+    for name in (ours := library_files(python)):
+        assert (python / name).read_bytes() == (wheel / name).read_bytes(), name
+    left_out = {name.split("/")[1] for name in library_files(wheel) - ours}
+    assert left_out >= {"operations", "testing", "__main__.py"}
+    assert ours == library_files(HOST_BUILD), "the function and the layer have the same files of the library"
+
+
+def test_the_library_is_imported_from_the_layer(layer: Path, tmp_path: Path) -> None:
+    python = interpreter("python3.13")
+    if python is None:
+        pytest.skip("no Python 3.13 runs here: the layer was made, and not imported")
+    script = """
+import sys
+sys.path[:0] = sys.argv[1:]
+import idempotent_receiver, pydantic
+idempotent_receiver.sqs_consumer(idempotent_receiver.DynamoDBStore("records"))
+print(idempotent_receiver.__file__, pydantic.__file__, sep="\\n")
+"""
+    opt = layer / "opt" / "python"
+    done = run(python, "-B", "-I", "-S", "-W", "error", "-c", script, opt, HOST_BUILD, cwd=tmp_path)
+    assert [Path(line).is_relative_to(opt) for line in done.stdout.splitlines()] == [True, True]

@@ -1,14 +1,34 @@
-"""How tests run make: without the state of the make that runs them, and which Pythons it finds."""
+"""How tests run make and what it builds: without the state of the make that runs them, and with which Pythons."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
 
 from local.cloud import ROOT
 
 # `make test` hands its own state down to any make that a test starts.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}}
+
+# What is installed must come from its own environment.
+UNAFFECTED = {
+    name: value for name, value in ENVIRONMENT.items() if name not in {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
+}
+
+
+def run(*command: str | Path, cwd: Path = ROOT, status: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [str(each) for each in command], cwd=cwd, env=UNAFFECTED, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+def library_files(folder: Path) -> set[str]:
+    """The files below a folder that holds the library, but no bytecode."""
+    found = {path.relative_to(folder) for path in (folder / "idempotent_receiver").rglob("*") if path.is_file()}
+    return {str(path) for path in found if "__pycache__" not in path.parts}
 
 
 def interpreter(runtime: str) -> str | None:

@@ -1,9 +1,8 @@
-"""The package as users get it: what is in the wheel, that pip installs it alone, and that the layer is made of it."""
+"""The package as users get it: what is in the wheel, and that pip installs it alone."""
 
 from __future__ import annotations
 
 import json
-import platform
 import re
 import subprocess
 import sys
@@ -19,9 +18,7 @@ import pytest
 import yaml
 
 from local.cloud import ROOT
-from local.deploy import HOST_BUILD
-from local.emulator import MACHINES
-from tests.e2e.making import ENVIRONMENT, interpreter
+from tests.e2e.making import UNAFFECTED, interpreter, library_files, run
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -34,23 +31,12 @@ EXTRAS_ONLY = ["greenlet", "ministack", "pytest", "rich", "samtranslator", "type
 
 PIP = (ROOT / ".tools/uv/bin/python", "-m", "pip")
 
-# What is installed must come from its own environment.
-UNAFFECTED = {name: value for name, value in ENVIRONMENT.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
-
 
 @dataclass(frozen=True)
 class Dist:
     folder: Path
     wheel: Path
     sdist: Path
-
-
-def run(*command: str | Path, cwd: Path = ROOT, status: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [str(each) for each in command], cwd=cwd, env=UNAFFECTED, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == status, done.stdout + done.stderr
-    return done
 
 
 @pytest.fixture(scope="session")
@@ -122,12 +108,6 @@ def alone(request: pytest.FixtureRequest, installed: Installed) -> Path:
 def plain(installed: Installed) -> Path:
     """An environment without an extra."""
     return next(iter(installed.alone.values()))
-
-
-def library_files(folder: Path) -> set[str]:
-    """The files below a folder that holds the library, but no bytecode."""
-    found = {path.relative_to(folder) for path in (folder / "idempotent_receiver").rglob("*") if path.is_file()}
-    return {str(path) for path in found if "__pycache__" not in path.parts}
 
 
 def test_the_wheel_is_the_library_and_nothing_else(dist: Dist) -> None:
@@ -301,48 +281,3 @@ def test_a_users_program_is_checked_against_the_wheels_types(plain: Path, progra
     refused = checked(wrong, plain, tmp_path / "cache")
     assert refused.returncode == 1
     assert re.search(r'"concurrency".* has incompatible type "str"; expected "int"', refused.stdout), refused.stdout
-
-
-@pytest.fixture(scope="session")
-def layer(dist: Dist, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The layer for this machine's architecture, unpacked as Lambda does in /opt."""
-    folder = tmp_path_factory.mktemp("layer")
-    platform_of_layer = ["RUNTIME=python3.13", f"ARCHITECTURE={MACHINES[platform.machine().lower()]}"]
-    run("make", "--silent", "layer", ".build/host.complete", f"DIST={folder}", *platform_of_layer)
-    (archive,) = folder.glob("*.zip")
-    assert archive.name.startswith(f"idempotent-receiver-layer-{PROJECT['version']}-python3.13-")
-    assert archive.stat().st_size < 50_000_000, "Lambda takes no larger archive"
-    with zipfile.ZipFile(archive) as packed, zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
-        packed.extractall(folder / "opt")
-        wheel.extractall(folder / "wheel")
-    assert [path.name for path in (folder / "opt").iterdir()] == ["python"]
-    return folder
-
-
-def test_the_layer_has_the_wheels_data_path_and_what_it_needs(layer: Path) -> None:
-    """Without the AWS SDK, which Lambda's runtime brings, and without what is for operators and for tests."""
-    python, wheel = layer / "opt" / "python", layer / "wheel"
-    present = {path.name for path in python.iterdir()}
-    assert present >= {"idempotent_receiver", "pydantic", "pydantic_core", "aws_lambda_powertools", "rfc8785"}
-    assert present & {"boto3", "botocore", "urllib3", "typer", "rich", "app", "bin"} == set()
-    for name in (ours := library_files(python)):
-        assert (python / name).read_bytes() == (wheel / name).read_bytes(), name
-    left_out = {name.split("/")[1] for name in library_files(wheel) - ours}
-    assert left_out >= {"operations", "testing", "__main__.py"}
-    assert ours == library_files(HOST_BUILD), "the function and the layer have the same files of the library"
-
-
-def test_the_library_is_imported_from_the_layer(layer: Path, tmp_path: Path) -> None:
-    python = interpreter("python3.13")
-    if python is None:
-        pytest.skip("no Python 3.13 runs here: the layer was made, and not imported")
-    script = """
-import sys
-sys.path[:0] = sys.argv[1:]
-import idempotent_receiver, pydantic
-idempotent_receiver.sqs_consumer(idempotent_receiver.DynamoDBStore("records"))
-print(idempotent_receiver.__file__, pydantic.__file__, sep="\\n")
-"""
-    opt = layer / "opt" / "python"
-    done = run(python, "-B", "-I", "-S", "-W", "error", "-c", script, opt, HOST_BUILD, cwd=tmp_path)
-    assert [Path(line).is_relative_to(opt) for line in done.stdout.splitlines()] == [True, True]

@@ -113,7 +113,7 @@ class Call:
         begun = self.claim(wait_seconds)
         if not isinstance(begun, Attempt):
             return begun, None
-        handled = run(handle, begun)
+        handled = run(handle, begun, with_text=self._calls.error_texts)
         if isinstance(handled, Raised):
             return self.settle(handled), None
         return self.settle(handled, keep=is_final(handled.result)), handled.result

@@ -132,7 +132,9 @@ class _Wrapped:
                 # The loop stood still after the claim, in a handler that did not await or in a suspended machine.
                 await _to_its_end(call.release)
                 return self._result(outcome.NotStarted(), call.key)
-            handled = await run_async(lambda attempt: self._run(attempt, args, kwargs), begun)
+            handled = await run_async(
+                lambda attempt: self._run(attempt, args, kwargs), begun, with_text=self.calls.error_texts
+            )
             result = handled.result if isinstance(handled, Returned) else None
             return await _to_its_end(lambda: self._result(call.settle(handled), call.key, result))
 

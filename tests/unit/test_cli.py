@@ -322,7 +322,18 @@ def test_show_tells_how_much_of_a_lease_is_left(receiver: Receiver, stack: Stack
     stack.record("held", "INPROGRESS", "b", in_progress_expiration=until, owner="request-2")
     told = receiver("show", "held", "--table", "records", "--json").json
     assert 80 <= told["lease_left_seconds"] <= 90
-    assert "over since 2023-11-14T22:13:20Z" in receiver("show", STUCK, "--table", "records").out
+    assert re.search(r"(?m)^lease +0:01:\d\d left, until ", receiver("show", "held", "--table", "records").out)
+
+
+def test_a_lease_that_is_over_has_nothing_left(receiver: Receiver) -> None:
+    shown = receiver("show", STUCK, "--table", "records").out
+    assert re.search(r"(?m)^lease +over since 2023-11-14T22:13:20Z *$", shown)
+    assert "left" not in shown
+
+
+def test_the_verdicts_of_dead_letters_are_headed_as_such(receiver: Receiver) -> None:
+    shown = receiver("dlq", "list", "--stack", "transfers").out
+    assert re.search(r"(?m)^key +since +verdict$", shown)
 
 
 def test_when_a_record_was_written_is_not_said_to_be_in_the_future(receiver: Receiver, stack: Stack) -> None:

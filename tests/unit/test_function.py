@@ -150,6 +150,24 @@ def test_an_exception_is_the_callers_and_the_next_call_runs_again(store: Countin
     assert len({key for _, key in attempts}) == 1, "what is passed downstream stays the same"
 
 
+@pytest.mark.parametrize("texts", [True, False])
+@pytest.mark.parametrize("awaited", [True, False])
+def test_an_exceptions_text_is_stored_only_where_texts_are_on(
+    store: CountingStore, clock: ManualClock, awaited: bool, texts: bool
+) -> None:
+    wrap = idempotent(store, key=by_order, lease_seconds=60, error_texts=texts, clock=clock)
+
+    def work(order: dict[str, Any]) -> None:
+        raise ConnectionError("the ledger is down")
+
+    async def job(order: dict[str, Any]) -> None:
+        work(order)
+
+    with pytest.raises(ConnectionError):
+        asyncio.run(wrap(job)({"id": "1"})) if awaited else wrap(work)({"id": "1"})
+    assert ("the ledger is down" in record(store)["error"]) == texts
+
+
 def test_a_call_in_progress_is_named_with_its_end(store: CountingStore, clock: ManualClock) -> None:
     @idempotent(store, key=by_order, lease_seconds=60, clock=clock)
     def work(order: dict[str, Any]) -> None:

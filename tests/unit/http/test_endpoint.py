@@ -828,6 +828,19 @@ def test_the_log_has_the_text_of_what_a_scope_raised_where_texts_are_on(
     assert "tenant" in stream.getvalue()
 
 
+@pytest.mark.parametrize("texts", [True, False])
+def test_the_record_has_the_text_of_what_a_handler_raised_only_where_texts_are_on(
+    clock: ManualClock, store: CountingStore, texts: bool
+) -> None:
+    api = Api(clock, store, error_texts=texts)
+    api.does = raising(ConnectionError("the ledger is down"))
+    with pytest.raises(ConnectionError):
+        api(request())
+
+    (kept,) = store.items.values()
+    assert ("the ledger is down" in kept["error"]) == texts
+
+
 def test_an_exit_in_a_key_is_the_processs(clock: ManualClock, store: CountingStore) -> None:
     with pytest.raises(SystemExit):
         Api(clock, store, key=raising(SystemExit()))(request())

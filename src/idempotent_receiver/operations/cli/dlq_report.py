@@ -83,7 +83,7 @@ def group_tables(groups: Sequence[dict[str, Any]]) -> RenderableType:
             reason = None if each["reason"] == group["reason"] else each["reason"]
             text = _below(each["message_id"], each["key"], reason, each["verdict"])
             rows.append(((each["key"] or NO_KEY, each["since"], each["verdict"]), (text, each.get("body"))))
-        shown += [Text(""), Text(clean(group["reason"]), style="bold"), _listed(("key", "since", "redrive"), rows)]
+        shown += [Text(""), Text(clean(group["reason"]), style="bold"), _listed(("key", "since", "verdict"), rows)]
     return Group(*shown)
 
 

@@ -93,7 +93,7 @@ def _result(data: str | None) -> Any:
 
 def record_table(values: dict[str, Any]) -> RenderableType:
     """A record as a person reads it."""
-    shown = {**values, "lease_left": _lease(values)}
+    shown = {**values, "lease": _lease(values)}
     if values["status"] == "EXPIRED":
         shown["status"] = f"EXPIRED (it was {values['was']}; the key is free again)"
     if undated(values):
@@ -103,7 +103,7 @@ def record_table(values: dict[str, Any]) -> RenderableType:
     table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(min_width=LABEL)
     table.add_column(overflow="fold")
-    names = ("status", "attempts", "owner", "lease_left", "error", "error_type", "error_at")
+    names = ("status", "attempts", "owner", "lease", "error", "error_type", "error_at")
     for name in (*names, "written_about", "expires", "result", "unreadable"):
         if shown[name] is not None:
             row(table, name.replace("_", " "), shown[name])
@@ -119,4 +119,4 @@ def _lease(values: dict[str, Any]) -> str | None:
     until, left = values["lease_until"], values["lease_left_seconds"]
     if until is None:
         return None
-    return f"{timedelta(seconds=left)}, until {until}" if left else f"over since {until}"
+    return f"{timedelta(seconds=left)} left, until {until}" if left else f"over since {until}"

@@ -18,14 +18,14 @@ from idempotent_receiver.handler.attempt import Attempt, Handle, Handled, Raised
 from idempotent_receiver.handler.endings import Ending
 from idempotent_receiver.handler.outcome import NotStarted
 from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, Results, fetched, kept
-from idempotent_receiver.payload import Payload, PayloadKey
+from idempotent_receiver.payload import Payload
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unavailable, Unread, ask, commit
 from idempotent_receiver.protocol.record import Record, record_id, usable
 from idempotent_receiver.protocol.store import ActionFailed, RecordStore, TransactionalStore
 from idempotent_receiver.protocol.transitions import Claim, Claimed, HeldElsewhere, Settlement
 
-Key = Callable[..., str] | PayloadKey
+Key = Callable[..., str]
 
 _FIRST_WAIT_SECONDS = 0.05
 _LONGEST_WAIT_SECONDS = 0.5

@@ -20,7 +20,7 @@ from idempotent_receiver.handler.annotations import hints_of, runnable, wants_tr
 from idempotent_receiver.handler.attempt import Attempt, Returned, current_attempt, run_async
 from idempotent_receiver.handler.endings import Ending
 from idempotent_receiver.handler.results import ResultGone, Results
-from idempotent_receiver.payload import EVERYTHING, Document, Payload, PayloadKey
+from idempotent_receiver.payload import EVERYTHING, Document, Payload
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record
 from idempotent_receiver.protocol.store import RecordStore
@@ -145,8 +145,8 @@ class _Wrapped:
             raise TypeError(f"{self.name}: {self.transaction!r} is the transaction, which is not the caller's to give")
         calls, bound = self.calls, self.signature.bind(*args, **kwargs).arguments
         document = _document(bound)
-        by_payload = calls.key.payload if isinstance(calls.key, PayloadKey) else None
-        key = calls.usable(calls.key(*args, **kwargs) if by_payload is None else by_payload.fingerprint(document))
+        made = calls.key.fingerprint(document) if isinstance(calls.key, Payload) else calls.key(*args, **kwargs)
+        key = calls.usable(made)
         fingerprint = None if calls.payload is None else calls.payload.fingerprint(document)
         context = next(filter(_is_context, bound.values()), None)
         if context is not None:

@@ -76,7 +76,7 @@ class Payload:
 
     `without` names fields to leave out, by dotted paths: `("sent_at", "meta.trace")`; a missing one does no harm.
     `without_query` names parameters of an HTTP request's query string to leave out: all others count, whatever the
-    `fields`. Two payloads are the same if the parts that count are.
+    `fields`. Two payloads are the same if the parts that count are. As a key strategy it makes the fingerprint the key.
 
     Raises ValueError if `fields` is not a JMESPath expression, TypeError if names are not a sequence of strings.
     """
@@ -90,6 +90,10 @@ class Payload:
         object.__setattr__(self, "without_query", _copied(self.without_query, "without_query", "names"))
         if self.fields is not None:
             compiled(self.fields, "fields")
+
+    def __call__(self, message: Any) -> str:
+        """The key of an SQS message; other ways in take the payload's fingerprint. Raises UnusableKey."""
+        return self.fingerprint(Document.of_text(message.body))
 
     def fingerprint(self, document: Document, *context: str, query: Query = ()) -> str:
         """SHA-256 of the part that counts, and of its `context`: a request's method and path, with their `query`.
@@ -147,20 +151,9 @@ EVERYTHING = Payload()
 """All of the payload counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadKey:
-    """A key strategy: the fingerprint of the part that counts. `payload_key` makes one."""
-
-    payload: Payload
-
-    def __call__(self, message: Any) -> str:
-        """The key of an SQS message; other ways in take the payload's fingerprint. Raises UnusableKey."""
-        return self.payload.fingerprint(Document.of_text(message.body))
-
-
 def payload_key(
     fields: str | None = None, *, without: Sequence[str] = (), without_query: Sequence[str] = ()
-) -> PayloadKey:
+) -> Payload:
     """A key made of the payload itself: of its `fields` (JMESPath), or of all of it `without` some (dotted paths).
 
     For clients and producers that send no key of their own: the same payload is the same request, so two requests that
@@ -171,7 +164,7 @@ def payload_key(
 
         payload_key("[order_id, amount]")    payload_key(without=["sent_at", "meta.trace"], without_query=["trace"])
     """
-    return PayloadKey(Payload(fields, without, without_query))
+    return Payload(fields, without, without_query)
 
 
 def compiled(path: str, name: str) -> Any:

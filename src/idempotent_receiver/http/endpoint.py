@@ -41,7 +41,7 @@ from idempotent_receiver.handler.results import ResultGone, Results
 from idempotent_receiver.http import response as responses
 from idempotent_receiver.http.request import MissingKey, Request, header, made_by, request_of, scope_of
 from idempotent_receiver.http.response import in_form_of, marked_as_replayed
-from idempotent_receiver.payload import EVERYTHING, Payload, PayloadKey
+from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, usable
 from idempotent_receiver.protocol.store import RecordStore
@@ -96,9 +96,9 @@ def http_endpoint(
     Raises TypeError or ValueError at set-up for options that cannot work, and RuntimeError on a system where a process
     cannot be made to end at its deadline.
     """
-    if isinstance(key, PayloadKey) and payload is EVERYTHING:
+    if isinstance(key, Payload) and payload is EVERYTHING:
         # A parameter that does not make another key must not make a mismatch either.
-        payload = Payload(without_query=key.payload.without_query)
+        payload = Payload(without_query=key.without_query)
     calls = Calls(
         store=store,
         key=key,
@@ -186,7 +186,7 @@ class _Endpoint:
     def _key_of(self, event: Any, request: Request) -> str:
         """The key, within its scope. Raises UnusableKey."""
         key = self.calls.key
-        made = request.fingerprint(key.payload) if isinstance(key, PayloadKey) else made_by(key, event, "key")
+        made = request.fingerprint(key) if isinstance(key, Payload) else made_by(key, event, "key")
         if made is None:
             raise MissingKey("the request has no key")
         if self.scope is None:

@@ -25,7 +25,7 @@ from idempotent_receiver.http import response as responses
 from idempotent_receiver.http.endpoint import IDEMPOTENCY_KEY, HttpHandler
 from idempotent_receiver.http.request import Request, header, made_by, request_of, scope_of
 from idempotent_receiver.http.response import HttpResponse, problem
-from idempotent_receiver.payload import EVERYTHING, Payload, PayloadKey
+from idempotent_receiver.payload import EVERYTHING, Payload
 from idempotent_receiver.protocol.exchange import Unavailable
 from idempotent_receiver.protocol.record import Record, Status, usable
 from idempotent_receiver.protocol.transitions import AlreadyCompleted, AlreadyFailed
@@ -100,7 +100,7 @@ def workflow_endpoint(
 
 
 def _require(key: object, payload: object) -> None:
-    if not callable(key) or key is header or isinstance(key, PayloadKey):
+    if not callable(key) or key is header or isinstance(key, Payload):
         raise TypeError(f"key must be header(name) or a callable from the event to a str; it is {key!r}")
     if not isinstance(payload, Payload):
         raise TypeError(f"payload must be a Payload(fields=..., without=...); it is {payload!r}")

@@ -361,7 +361,7 @@ def test_a_dead_letter_whose_deletion_is_refused_for_good_is_named_though_its_ne
     assert (summary.moved, summary.dropped) == ((0, 1) if done else (2, 0))
     (left,) = summary.undeleted
     (kept,) = bank.dead.messages
-    assert (left.id, kept.sent["MessageBody"]) == (kept.id, refused)
+    assert (left.dead_letter.id, kept.sent["MessageBody"]) == (kept.id, refused)
     assert "ReceiptHandleIsInvalid" in left.why
     assert ("its copy was sent" in left.why) is not done
     # The record protects: where its copy was sent it is there twice by now, and it runs once.

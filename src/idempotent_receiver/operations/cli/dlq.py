@@ -1,7 +1,6 @@
 """The commands `receiver dlq list` and `receiver dlq redrive`: dead letters by reason, and the way back."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -11,9 +10,8 @@ from rich.text import Text
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq_report as report
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
-from idempotent_receiver.operations.cli.layout import clean, command, counted
 from idempotent_receiver.operations.cli.options import Yes, examples, typed
-from idempotent_receiver.operations.cli.terminal import Exit, Terminal
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted
 from idempotent_receiver.operations.dead_letters import move_task
 from idempotent_receiver.operations.dead_letters.queue import HOLD_SECONDS, DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.redrive import Plan, Redrive, Selection, Session
@@ -133,7 +131,7 @@ def redrive(
         if confirmed
         else Text(f"Nothing was moved or dropped: {counted(len(plan.decisions), 'dead letter')} left in place.")
     )
-    values = {"plan": report.counts(plan), "confirmed": confirmed, "stopped": halted, **asdict(summary)}
+    values = {"plan": report.counts(plan), "confirmed": confirmed, "stopped": halted, **report.summary_values(summary)}
     terminal.answer(values, shown)
     found = selection.all or plan.decisions or summary.acted or summary.left
     if halted:
@@ -186,18 +184,19 @@ def _move_natively(deployment: Deployment, terminal: Terminal, rate: float | Non
     handle = move_task.start(sqs, source.arn, target.arn, rate)
     with terminal.stoppable() as stopped, terminal.progress("moving", None) as tell:
         for task in move_task.watch(sqs, source.arn, terminal.clock):
-            tell(task.moved, task.to_move)
+            tell(task.get("ApproximateNumberOfMessagesMoved", 0), task.get("ApproximateNumberOfMessagesToMove"))
             if stopped():
                 break
-    values = {"native": True, "confirmed": True, "handle": handle, "status": task.status, "moved": task.moved}
-    shown = f"{task.status}: about {task.moved} moved." + (f" {task.failure}" if task.failure else "")
-    terminal.answer({**values, "failure": task.failure}, Text(shown))
-    if not task.over:
+    status, failure = task.get("Status", "UNKNOWN"), task.get("FailureReason")
+    moved = task.get("ApproximateNumberOfMessagesMoved", 0)
+    values = {"native": True, "confirmed": True, "handle": handle, "status": status, "moved": moved, "failure": failure}
+    terminal.answer(values, Text(f"{status}: about {moved} moved." + (f" {failure}" if failure else "")))
+    if status in move_task.UNFINISHED:
         where = typed(task_handle=handle, **deployment.options.account)
         ending = command("aws sqs cancel-message-move-task", *where)
         terminal.note(f"SQS goes on with it; to end it:\n{ending}")
         return Exit.STOPPED
-    return Exit.OK if task.status == "COMPLETED" else Exit.AWS
+    return Exit.OK if status == "COMPLETED" else Exit.AWS
 
 
 def _session(

@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from idempotent_receiver.operations.cli.layout import clean, listing, moment, row, table_of
-from idempotent_receiver.operations.dead_letters.mover import Skipped, Summary, skipped
+from idempotent_receiver.operations.cli.terminal import clean, listing, moment, row, table_of
+from idempotent_receiver.operations.dead_letters.mover import Summary
 from idempotent_receiver.operations.dead_letters.redrive import Plan
 from idempotent_receiver.operations.dead_letters.triage import ACTS, Decision, Verdict
 
@@ -115,12 +115,26 @@ def plan_tables(plan: Plan) -> RenderableType:
     table = table_of("count", "verdict", "what becomes of it", wrapped="what becomes of it")
     for verdict, count in counts(plan).items():
         row(table, count, verdict, WHAT[verdict])
-    return Group(table, Text(""), _staying([skipped(each) for each in plan.staying])) if plan.staying else table
+    return Group(table, Text(""), _staying(plan.staying)) if plan.staying else table
 
 
-def _staying(left: Sequence[Skipped]) -> RenderableType:
-    rows = [((each.key or NO_KEY, each.verdict), (_below(each.id, each.key, each.why, each.verdict),)) for each in left]
+def _staying(left: Sequence[Decision]) -> RenderableType:
+    rows = []
+    for each in left:
+        of = each.dead_letter
+        rows.append(((of.key or NO_KEY, each.verdict), (_below(of.id, of.key, each.why, each.verdict),)))
     return _listed(("key of what stays", "verdict"), rows)
+
+
+def summary_values(summary: Summary) -> dict[str, Any]:
+    """What a redrive has done, as a script reads it."""
+
+    def values(each: Decision) -> dict[str, Any]:
+        of = each.dead_letter
+        return {"id": of.id, "key": of.key, "verdict": each.verdict, "why": each.why, "reason": each.reason}
+
+    stay = {name: [values(each) for each in getattr(summary, name)] for name in ("left", "undeleted")}
+    return {**{name: getattr(summary, name) for name in ("moved", "dropped", "beyond_limit", "unseen")}, **stay}
 
 
 def summary_text(summary: Summary, plan: Plan) -> RenderableType:
@@ -137,5 +151,5 @@ def summary_text(summary: Summary, plan: Plan) -> RenderableType:
             f"{len(summary.undeleted)} not deleted, so still here too: run again once SQS lets them be deleted."
         )
     foreseen = {each.dead_letter.id for each in (*plan.staying, *plan.beyond)}
-    left = [each for each in (*summary.left, *summary.undeleted) if each.id not in foreseen]
+    left = [each for each in (*summary.left, *summary.undeleted) if each.dead_letter.id not in foreseen]
     return Group(*([_staying(left)] if left else []), Text("\n".join(lines)))

@@ -11,8 +11,7 @@ from rich.text import Text
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
-from idempotent_receiver.operations.cli.layout import clean, line, moment, row
-from idempotent_receiver.operations.cli.terminal import Exit, Terminal
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, line, moment, row
 from idempotent_receiver.operations.records import error_of, permanent, reason_in
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import Unknown

@@ -6,35 +6,21 @@ Source: Amazon SQS Developer Guide, "Configure a dead-letter queue redrive".
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.clock import Clock
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.type_defs import ListMessageMoveTasksResultEntryTypeDef
 
 MAX_RATE = 500
 """SQS's limit for MaxNumberOfMessagesPerSecond."""
 
+UNFINISHED = ("RUNNING", "CANCELLING")
 POLL_SECONDS = 2.0
 MAX_POLLS = 36 * 60 * 60 // 2
 """SQS ends a task after 36 hours."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveTask:
-    """How far a task is. `to_move` is None where SQS does not say."""
-
-    status: str
-    moved: int
-    to_move: int | None
-    failure: str | None
-
-    @property
-    def over(self) -> bool:
-        """Whether it has ended."""
-        return self.status not in ("RUNNING", "CANCELLING")
 
 
 def start(sqs: "SQSClient", dead_letter_queue_arn: str, queue_arn: str, rate: float | None) -> str:
@@ -44,19 +30,17 @@ def start(sqs: "SQSClient", dead_letter_queue_arn: str, queue_arn: str, rate: fl
     return started["TaskHandle"]
 
 
-def watch(sqs: "SQSClient", dead_letter_queue_arn: str, clock: Clock) -> Iterator[MoveTask]:
-    """The queue's latest task, again and again until it ends. A task that nobody watches goes on."""
+def watch(
+    sqs: "SQSClient", dead_letter_queue_arn: str, clock: Clock
+) -> "Iterator[ListMessageMoveTasksResultEntryTypeDef]":
+    """The queue's latest task, again and again until it ends; empty where SQS knows of none. A task that nobody watches
+    goes on.
+    """
     for poll in range(MAX_POLLS + 1):
         if poll > 0:
             clock.sleep(POLL_SECONDS)
         results = sqs.list_message_move_tasks(SourceArn=dead_letter_queue_arn, MaxResults=1)["Results"]
-        found: Any = results[0] if results else {}
-        task = MoveTask(
-            status=found.get("Status", "UNKNOWN"),
-            moved=found.get("ApproximateNumberOfMessagesMoved", 0),
-            to_move=found.get("ApproximateNumberOfMessagesToMove"),
-            failure=found.get("FailureReason"),
-        )
+        task: ListMessageMoveTasksResultEntryTypeDef = results[0] if results else {}
         yield task
-        if task.over:
+        if task.get("Status") not in UNFINISHED:
             return

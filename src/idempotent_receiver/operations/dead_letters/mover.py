@@ -7,30 +7,13 @@ of a group go one after another in their order; where SQS refuses one, the rest 
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 from idempotent_receiver.operations.dead_letters.queue import A_CALL, DeadLetterQueue, chunks
 from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict
 from idempotent_receiver.sqs.dead_letter import MOST_BYTES, size_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
-    """A selected dead letter that stays."""
-
-    id: str
-    key: str
-    verdict: Verdict
-    why: str
-    reason: str
-
-
-def skipped(decision: Decision, why: str | None = None) -> Skipped:
-    """The dead letter as one that stays: for its verdict's reason, unless another is given."""
-    of = decision.dead_letter
-    return Skipped(id=of.id, key=of.key, verdict=decision.verdict, why=why or decision.why, reason=decision.reason)
 
 
 @dataclass(slots=True)
@@ -43,8 +26,8 @@ class Summary:
 
     moved: int = 0
     dropped: int = 0
-    left: list[Skipped] = field(default_factory=list)
-    undeleted: list[Skipped] = field(default_factory=list)
+    left: list[Decision] = field(default_factory=list)
+    undeleted: list[Decision] = field(default_factory=list)
     beyond_limit: bool = False
     unseen: int = 0
 
@@ -54,8 +37,8 @@ class Summary:
         return self.moved + self.dropped
 
     def skip(self, decision: Decision, why: str | None = None) -> None:
-        """Note that a dead letter stays."""
-        self.left.append(skipped(decision, why))
+        """Note that a dead letter stays: for its verdict's reason, unless another is given."""
+        self.left.append(replace(decision, why=why or decision.why))
 
 
 @dataclass(slots=True)
@@ -129,7 +112,7 @@ class Mover:
         failed = self.source.delete([each.dead_letter.id for each in batch])
         for each in batch:
             if each.dead_letter.id in failed:
-                self.summary.undeleted.append(skipped(each, _undeleted(each, failed[each.dead_letter.id])))
+                self.summary.undeleted.append(replace(each, why=_undeleted(each, failed[each.dead_letter.id])))
         return len(batch) - len(failed)
 
     def _pace(self, messages: int) -> None:

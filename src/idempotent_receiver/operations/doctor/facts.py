@@ -63,12 +63,11 @@ def consumer_of(client: Client, stack: str) -> Consumer:
     """The consumer that a stack of this project's template made. Raises UsageError where there is none."""
     outputs = stack_outputs(client, stack)
     made = client("cloudformation").describe_stack_resources(StackName=stack)["StackResources"]
-    mappings = [
-        each["PhysicalResourceId"] for each in made if each["ResourceType"] == "AWS::Lambda::EventSourceMapping"
-    ]
+    mappings = [each for each in made if each["ResourceType"] == "AWS::Lambda::EventSourceMapping"]
     if "ConsumerName" not in outputs or len(mappings) != 1:
         raise UsageError(f"stack {stack} is not of this template: it has no output ConsumerName with one mapping")
-    return Consumer(function=outputs["ConsumerName"], mapping=mappings[0], table=outputs.get("RecordsTable"))
+    mapping = mappings[0]["PhysicalResourceId"]
+    return Consumer(function=outputs["ConsumerName"], mapping=mapping, table=outputs.get("RecordsTable"))
 
 
 def gather(client: Client, consumer: Consumer) -> Facts:
@@ -137,8 +136,8 @@ def _instances(functions: Any, function: Answer) -> Answer | None:
 def _mapping(functions: Any, consumer: Consumer) -> Answer:
     if consumer.mapping is not None:
         return _without_metadata(functions.get_event_source_mapping(UUID=consumer.mapping))
-    pages = functions.get_paginator("list_event_source_mappings").paginate(FunctionName=consumer.function)
-    mappings = [each for page in pages for each in page["EventSourceMappings"] if ":sqs:" in each["EventSourceArn"]]
+    found = functions.get_paginator("list_event_source_mappings").paginate(FunctionName=consumer.function)
+    mappings = list(found.search("EventSourceMappings[?contains(EventSourceArn, ':sqs:')]"))
     if len(mappings) != 1:
         raise Unavailable(f"{consumer.function} consumes {len(mappings)} queues, and doctor checks one: use --stack")
     return dict(mappings[0])
@@ -162,8 +161,7 @@ def _table(dynamodb: Any, name: str | None) -> Answer:
 
 
 def _alarms(cloudwatch: Any) -> list[Answer]:
-    pages = cloudwatch.get_paginator("describe_alarms").paginate(AlarmTypes=["MetricAlarm"])
-    return [alarm for page in pages for alarm in page["MetricAlarms"]]
+    return list(cloudwatch.get_paginator("describe_alarms").paginate(AlarmTypes=["MetricAlarm"]).search("MetricAlarms"))
 
 
 def _retention_seconds(consumer: Consumer, function: Answer) -> int:

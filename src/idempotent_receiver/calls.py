@@ -17,11 +17,11 @@ from idempotent_receiver.handler import endings
 from idempotent_receiver.handler.attempt import Attempt, Handle, Handled, Raised, Returned, run
 from idempotent_receiver.handler.endings import Ending
 from idempotent_receiver.handler.outcome import NotStarted
-from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, Results, fetched, kept
+from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, Results, kept
 from idempotent_receiver.payload import Payload
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unavailable, Unread, ask, commit
-from idempotent_receiver.protocol.record import Record, record_id, usable
+from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.protocol.store import ActionFailed, RecordStore, TransactionalStore
 from idempotent_receiver.protocol.transitions import Claim, Claimed, HeldElsewhere, Settlement
 
@@ -65,10 +65,6 @@ class Calls:
     def usable(self, key: object) -> str:
         """The key, if its record's id fits into DynamoDB. Raises UnusableKey otherwise."""
         return usable(key, partial(record_id, self.store.namespace))
-
-    def result_of(self, record: Record) -> str | None:
-        """The result of a COMPLETED record, as JSON text; None for none. Raises ResultGone."""
-        return fetched(record, self.results)
 
     def deadline(self, milliseconds: int) -> Deadline:
         """The deadline that many milliseconds from now."""

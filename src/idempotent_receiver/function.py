@@ -19,7 +19,7 @@ from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.annotations import hints_of, runnable, wants_transaction
 from idempotent_receiver.handler.attempt import Attempt, Returned, current_attempt, run_async
 from idempotent_receiver.handler.endings import Ending
-from idempotent_receiver.handler.results import ResultGone, Results
+from idempotent_receiver.handler.results import ResultGone, Results, fetched
 from idempotent_receiver.payload import EVERYTHING, Document, Payload
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record
@@ -183,7 +183,7 @@ class _Wrapped:
 
     def _replayed(self, record: Record, key: str) -> Any:
         try:
-            data = self.calls.result_of(record)
+            data = fetched(record, self.calls.results)
         except ResultGone as error:
             raise errors.ResultUnavailable(key, f"the effect is done; {error}") from error
         try:

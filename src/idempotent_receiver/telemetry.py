@@ -89,18 +89,15 @@ def _default_metrics() -> Metrics:
     return EphemeralMetrics(namespace="IdempotentReceiver")
 
 
-def _default_log() -> Log:
-    from aws_lambda_powertools import Logger  # noqa: PLC0415
-
-    return Logger(service="idempotent-receiver")
-
-
 class Telemetry:
     """The logs and metrics of one consumer or endpoint. No method raises: what is reported changes no answer."""
 
     def __init__(self, log: Log | None = None, new_metrics: Callable[[], Metrics] | None = None) -> None:
-        self._log = _default_log() if log is None else log
-        self._new_metrics = new_metrics
+        if log is None:
+            from aws_lambda_powertools import Logger  # noqa: PLC0415
+
+            log = Logger(service="idempotent-receiver")
+        self._log, self._new_metrics = log, new_metrics
 
     def report(
         self, outcomes: Sequence[Outcome], fields_of: Callable[[int], Fields], seconds: float, **untold: int
@@ -155,9 +152,7 @@ class Telemetry:
     @property
     def _level(self) -> int:
         level: int | None = getattr(self._log, "log_level", None)
-        if level is None:
-            level = getattr(self._log, "getEffectiveLevel", lambda: NOTSET)()
-        return level
+        return getattr(self._log, "getEffectiveLevel", lambda: NOTSET)() if level is None else level
 
     def _send(self, counts: Mapping[str, int], milliseconds: float) -> None:
         assert self._new_metrics is not None, "what reports batches has metrics"

@@ -37,7 +37,7 @@ from idempotent_receiver.handler.annotations import wants_transaction
 from idempotent_receiver.handler.attempt import Attempt
 from idempotent_receiver.handler.endings import Ending
 from idempotent_receiver.handler.process_end import Lifetime, lifetime
-from idempotent_receiver.handler.results import ResultGone, Results
+from idempotent_receiver.handler.results import ResultGone, Results, fetched
 from idempotent_receiver.http import response as responses
 from idempotent_receiver.http.request import MissingKey, Request, header, made_by, request_of, scope_of
 from idempotent_receiver.http.response import in_form_of, marked_as_replayed
@@ -219,7 +219,7 @@ class _Endpoint:
 
     def _replayed(self, record: Record, request: Request) -> HandlerResponse:
         try:
-            data = self.calls.result_of(record)
+            data = fetched(record, self.calls.results)
             response = None if data is None else json.loads(data)
         except (ResultGone, ValueError) as error:
             self.telemetry.report_error("the kept answer cannot be read", error)

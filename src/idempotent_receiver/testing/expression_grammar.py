@@ -13,10 +13,9 @@ Not checked: reserved words, and limits on the number of operators and the depth
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import combinations
-from typing import NoReturn, TypeAlias, TypeVar
+from typing import NamedTuple, NoReturn, TypeAlias, TypeVar
 
 NamePairs: TypeAlias = tuple[tuple[str, str], ...]
 """ExpressionAttributeNames, hashable: sorted pairs of #name and attribute name."""
@@ -26,22 +25,19 @@ class ExpressionError(ValueError):
     """DynamoDB would answer this expression with a ValidationException."""
 
 
-@dataclass(frozen=True)
-class Path:
+class Path(tuple[str | int, ...]):
     """A document path: attribute names and list indexes, with every #name replaced by what it stands for."""
 
-    parts: tuple[str | int, ...]
+    __slots__ = ()
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(str):
     """A :value placeholder."""
 
-    placeholder: str
+    __slots__ = ()
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """A comparator, logical evaluation, function or action, by its name in the Developer Guide, or parentheses."""
 
     name: str
@@ -96,12 +92,12 @@ def parsed_update(expression: str, names: NamePairs) -> tuple[Action, ...]:
     """
     actions = _Parser(expression, names).whole(_Parser.update)
     for (one, _), (other, _) in combinations(actions, 2):
-        fork = next(((a, b) for a, b in zip(one.parts, other.parts, strict=False) if a != b), None)
+        fork = next(((a, b) for a, b in zip(one, other, strict=False) if a != b), None)
         if fork is None:
-            raise ExpressionError(f"two document paths overlap: {one.parts} and {other.parts}")
+            raise ExpressionError(f"two document paths overlap: {one} and {other}")
         if type(fork[0]) is not type(fork[1]):
-            raise ExpressionError(f"two document paths conflict: {one.parts} and {other.parts}")
-    return tuple(sorted(actions, key=lambda action: action[0].parts))
+            raise ExpressionError(f"two document paths conflict: {one} and {other}")
+    return tuple(sorted(actions, key=lambda action: action[0]))
 
 
 def _tokens(expression: str) -> list[str]:
@@ -218,7 +214,7 @@ class _Parser:
             else:
                 parts.append(int(self._take(_INDEX)))
                 self._expect("]")
-        return Path(tuple(parts))
+        return Path(parts)
 
     def _name(self) -> str:
         name = self._take(_NAME)

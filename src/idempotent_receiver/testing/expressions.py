@@ -57,7 +57,7 @@ def updated(
     _refuse_bad_references(expression, shared_with, names, values)
     actions = grammar.parsed_update(expression, tuple(sorted(names.items())))
     changes = [(path, _evaluate(operation, item, values)) for path, operation in actions]
-    removed = [path for path, value in changes if value is ABSENT and _look_up(item, path.parts) is not ABSENT]
+    removed = [path for path, value in changes if value is ABSENT and _look_up(item, path) is not ABSENT]
     new = deepcopy(item)
     for path, value in changes:  # by rising index: what lies past a list's end is appended in that order
         if path not in removed:
@@ -79,10 +79,10 @@ def _refuse_bad_references(expression: str, other: str | None, names: Names, val
 
 def _evaluate(node: Node, item: Attributes, values: Attributes) -> object:
     match node:
-        case Path(parts):
-            return _look_up(item, parts)
-        case Value(placeholder):
-            return values[placeholder]
+        case Path():
+            return _look_up(item, node)
+        case Value():
+            return values[node]
         case Operation(name, operands):
             arguments = [_evaluate(operand, item, values) for operand in operands]  # all: any may be an error
             _refuse_wrong_operands(node, arguments)
@@ -120,7 +120,7 @@ def _look_up(document: object, parts: tuple[str | int, ...]) -> object:
 
 def _change(document: dict[str, object], path: Path, value: object) -> None:
     """Put a copy of `value` where `path` leads, or at the end of the list that it leads beyond; `ABSENT` removes."""
-    match _look_up(document, path.parts[:-1]), path.parts[-1]:
+    match _look_up(document, path[:-1]), path[-1]:
         case dict() as attributes, str() as name if value is ABSENT:
             attributes.pop(name, None)
         case dict() as attributes, str() as name:
@@ -128,7 +128,7 @@ def _change(document: dict[str, object], path: Path, value: object) -> None:
         case list() as elements, int() as index:
             elements[index : index + 1] = [] if value is ABSENT else [deepcopy(value)]
         case _:
-            raise ExpressionError(f"the document path is invalid for update: {path.parts}")
+            raise ExpressionError(f"the document path is invalid for update: {path}")
 
 
 def _type_of(value: object) -> str:
@@ -176,10 +176,6 @@ def _is_of_type(value: object, descriptor: object) -> bool:
     if descriptor not in _TYPES:
         raise ExpressionError(f"attribute_type knows no type {descriptor}")
     return _type_of(value) == descriptor
-
-
-def _size(value: object) -> object:
-    return len(value) if isinstance(value, str | bytes | AbstractSet | list | Mapping) else ABSENT
 
 
 def _total(compute: Callable[[Decimal, Decimal], Decimal], left: int | Decimal, right: int | Decimal) -> int | Decimal:
@@ -234,7 +230,7 @@ _MEANINGS: Mapping[str, Callable[..., object]] = {
     "attribute_type": _is_of_type,
     "begins_with": _of_one_type(frozenset({"S", "B"}), lambda value, start: value.startswith(start)),
     "contains": _contains,
-    "size": _size,
+    "size": lambda value: len(value) if isinstance(value, str | bytes | AbstractSet | list | Mapping) else ABSENT,
     "if_not_exists": lambda value, default: default if value is ABSENT else value,
     "list_append": operator.add,
     "+": _plus,

@@ -102,7 +102,8 @@ class MemoryStore:
             name = action.arguments["TableName"]
             if self._closed and name not in self.tables:
                 raise ValueError(f"there is no table {name!r}: MemoryStore(tables=...) names {sorted(self.tables)}")
-            key = self.tables.setdefault(name, Table(_key_names(action))).key_of(action)
+            first = tuple(action.arguments["Item"])[:1] if action.kind == "Put" else tuple(action.arguments["Key"])
+            key = self.tables.setdefault(name, Table(first)).key_of(action)
             if (name, key) in places:
                 raise ValueError(f"two actions on one item of {name}: DynamoDB takes one action an item")
             places.append((name, key))
@@ -129,10 +130,6 @@ class Table:
             if isinstance(source[name], (dict, list, set)):
                 raise TypeError(f"the key {name!r} must be a plain str, number or bytes: 'a', not {{'S': 'a'}}")
         return tuple(source[name] for name in self.key)
-
-
-def _key_names(action: Action) -> tuple[str, ...]:
-    return tuple(action.arguments["Item"])[:1] if action.kind == "Put" else tuple(action.arguments["Key"])
 
 
 def _allowed(action: Action, before: Item | None) -> bool:

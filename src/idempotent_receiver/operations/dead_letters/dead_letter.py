@@ -107,12 +107,10 @@ def _as_lambda_event(raw: Raw, queue_arn: str) -> dict[str, Any]:
 
 
 def _value(held: Raw) -> dict[str, Any]:
-    value = {"dataType": held.get("DataType", "String")}
-    if "StringValue" in held:
-        value["stringValue"] = held["StringValue"]
-    if "BinaryValue" in held:
-        value["binaryValue"] = base64.b64encode(held["BinaryValue"]).decode()
-    return value
+    return {
+        f"{name[0].lower()}{name[1:]}": base64.b64encode(value).decode() if name == "BinaryValue" else value
+        for name, value in held.items()
+    }
 
 
 def _since_ms(message: Message, stamp: Stamp | None, now_ms: int) -> int:

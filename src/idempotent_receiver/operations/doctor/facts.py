@@ -74,15 +74,17 @@ def gather(client: Client, consumer: Consumer) -> Facts:
     """Ask AWS for everything. Raises UsageError where there is no such function."""
     with named(f"function {consumer.function}", "correct --function", "ResourceNotFoundException"):
         function = _without_metadata(client("lambda").get_function_configuration(FunctionName=consumer.function))
-    mapping = _asked(lambda: _mapping(client("lambda"), consumer))
-    queue = _asked(lambda found: _queue(client("sqs"), found["EventSourceArn"]), mapping)
-    dead_letter_queue = _asked(lambda found: _dead_letter_queue(client("sqs"), found), queue)
-    table = _asked(lambda: _table(client("dynamodb"), consumer.table or settings_of(function).get("RECORDS_TABLE")))
-    reserved = _asked(lambda: client("lambda").get_function_concurrency(FunctionName=consumer.function))
-    time_to_live = _asked(lambda found: client("dynamodb").describe_time_to_live(TableName=found["TableName"]), table)
+    functions, sqs, dynamodb = (client(service) for service in ("lambda", "sqs", "dynamodb"))
+    mapping = _asked(lambda: _mapping(functions, consumer))
+    queue = _asked(lambda found: _queue(sqs, found["EventSourceArn"]), mapping)
+    dead_letter_queue = _asked(lambda found: _dead_letter_queue(sqs, found), queue)
+    table = _asked(lambda: _table(dynamodb, consumer.table or settings_of(function).get("RECORDS_TABLE")))
+    reserved = _asked(lambda: functions.get_function_concurrency(FunctionName=consumer.function))
+    time_to_live = _asked(lambda found: dynamodb.describe_time_to_live(TableName=found["TableName"]), table)
+    alarms = client("cloudwatch").get_paginator("describe_alarms")
     return Facts(
         function=function,
-        instances=_asked(lambda: _instances(client("lambda"), function)),
+        instances=_asked(lambda: _instances(functions, function)),
         reserved=_asked(lambda found: found.get("ReservedConcurrentExecutions"), reserved),
         mapping=mapping,
         queue=queue,
@@ -90,7 +92,7 @@ def gather(client: Client, consumer: Consumer) -> Facts:
         table=table,
         time_to_live=_asked(lambda found: found["TimeToLiveDescription"], time_to_live),
         denied=_asked(lambda *found: _denied(client("iam"), function, *found), queue, dead_letter_queue, table),
-        alarms=_asked(lambda: _alarms(client("cloudwatch"))),
+        alarms=_asked(lambda: list(alarms.paginate(AlarmTypes=["MetricAlarm"]).search("MetricAlarms"))),
         retention_seconds=_asked(lambda: _retention_seconds(consumer, function)),
     )
 
@@ -158,10 +160,6 @@ def _table(dynamodb: Any, name: str | None) -> Answer:
     if name is None:
         raise Unavailable("the function's environment has no RECORDS_TABLE: name the table with --table")
     return dict(dynamodb.describe_table(TableName=name)["Table"])
-
-
-def _alarms(cloudwatch: Any) -> list[Answer]:
-    return list(cloudwatch.get_paginator("describe_alarms").paginate(AlarmTypes=["MetricAlarm"]).search("MetricAlarms"))
 
 
 def _retention_seconds(consumer: Consumer, function: Answer) -> int:

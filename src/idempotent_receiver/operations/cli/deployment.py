@@ -87,9 +87,9 @@ class Deployment:
         """The URLs of other queues with this dead-letter queue; None where SQS does not say."""
         name = self.queue.url.rpartition("/")[2]
         pages = self.client("sqs").get_paginator("list_dead_letter_source_queues")
-        found = pages.paginate(QueueUrl=self.dead_letter_queue.url)
+        urls = pages.paginate(QueueUrl=self.dead_letter_queue.url).search("queueUrls")
         try:
-            return [url for page in found for url in page["queueUrls"] if url.rpartition("/")[2] != name]
+            return [url for url in urls if url.rpartition("/")[2] != name]
         except (ClientError, BotoCoreError):
             return None
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from idempotent_receiver.operations.cli.terminal import clean, listing, moment, row, table_of
+from idempotent_receiver.operations.cli.terminal import clean, listing, moment, table_of
 from idempotent_receiver.operations.dead_letters.mover import Summary
 from idempotent_receiver.operations.dead_letters.redrive import Plan
 from idempotent_receiver.operations.dead_letters.triage import ACTS, Decision, Verdict
@@ -77,7 +77,7 @@ def group_tables(groups: Sequence[dict[str, Any]]) -> RenderableType:
     summary = table_of("count", "reason", "first seen", "last seen", wrapped="reason")
     shown: list[RenderableType] = [summary]
     for group in groups:
-        row(summary, group["count"], group["reason"], group["first_seen"], group["last_seen"])
+        summary.add_row(*map(clean, (group["count"], group["reason"], group["first_seen"], group["last_seen"])))
         rows = []
         for each in group["letters"]:
             reason = None if each["reason"] == group["reason"] else each["reason"]
@@ -102,19 +102,15 @@ def _below(id: str, key: str | None, text: str | None, verdict: str) -> str:
 
 def counts(plan: Plan) -> dict[str, int]:
     """How many dead letters have which verdict; those beyond the limit are counted apart."""
-    found = Counter(each.verdict for each in (*plan.acting, *plan.staying))
-    return {
-        name: count
-        for name, count in [*((each.value, found[each]) for each in Verdict), (BEYOND, len(plan.beyond))]
-        if count
-    }
+    found = Counter([each.verdict.value for each in (*plan.acting, *plan.staying)] + [BEYOND] * len(plan.beyond))
+    return {str(name): found[name] for name in WHAT if found[name]}
 
 
 def plan_tables(plan: Plan) -> RenderableType:
     """What would be done, and each dead letter that would stay by its verdict."""
     table = table_of("count", "verdict", "what becomes of it", wrapped="what becomes of it")
     for verdict, count in counts(plan).items():
-        row(table, count, verdict, WHAT[verdict])
+        table.add_row(str(count), verdict, WHAT[verdict])
     return Group(table, Text(""), _staying(plan.staying)) if plan.staying else table
 
 
@@ -139,17 +135,14 @@ def summary_values(summary: Summary) -> dict[str, Any]:
 
 def summary_text(summary: Summary, plan: Plan) -> RenderableType:
     """What a redrive has done, as a person reads it, with the dead letters that stay against the plan."""
+    undeleted, unseen = len(summary.undeleted), summary.unseen
     lines = [f"{summary.moved} moved, {summary.dropped} dropped as done, {len(summary.left)} left in place."]
     if summary.beyond_limit:
         lines.append("The limit was reached before all was moved.")
-    if summary.unseen:
-        lines.append(
-            f"About {summary.unseen} more were not given out: run again, or see what stays ahead of its group."
-        )
-    if summary.undeleted:
-        lines.append(
-            f"{len(summary.undeleted)} not deleted, so still here too: run again once SQS lets them be deleted."
-        )
+    if unseen:
+        lines.append(f"About {unseen} more were not given out: run again, or see what stays ahead of its group.")
+    if undeleted:
+        lines.append(f"{undeleted} not deleted, so still here too: run again once SQS lets them be deleted.")
     foreseen = {each.dead_letter.id for each in (*plan.staying, *plan.beyond)}
     left = [each for each in (*summary.left, *summary.undeleted) if each.dead_letter.id not in foreseen]
     return Group(*([_staying(left)] if left else []), Text("\n".join(lines)))

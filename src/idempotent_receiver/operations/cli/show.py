@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
-from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, line, moment, row
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, line, moment
 from idempotent_receiver.operations.records import error_of, permanent, reason_in
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import Unknown
@@ -99,13 +99,11 @@ def record_table(values: dict[str, Any]) -> RenderableType:
         shown["written_about"] = UNDATED
     if values["result"] is not None:
         shown["result"] = json.dumps(values["result"], ensure_ascii=False, indent=2)
-    table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(min_width=LABEL)
-    table.add_column(overflow="fold")
+    table = Table.grid(Column(min_width=LABEL), Column(overflow="fold"), padding=(0, 2, 0, 0))
     names = ("status", "attempts", "owner", "lease", "error", "error_type", "error_at")
     for name in (*names, "written_about", "expires", "result", "unreadable"):
         if shown[name] is not None:
-            row(table, name.replace("_", " "), shown[name])
+            table.add_row(name.replace("_", " "), clean(shown[name]))
     return Group(*(line((name, clean(values[name])), (LABEL, 0)) for name in ("key", "id")), table)
 
 

@@ -168,11 +168,6 @@ def table_of(*columns: str, wrapped: str) -> Table:
     return table
 
 
-def row(table: Table, *cells: object) -> None:
-    """Add a row."""
-    table.add_row(*(Text(clean(cell)) for cell in cells))
-
-
 def listing(columns: Sequence[str], rows: Sequence[tuple[Sequence[object], Sequence[str | None]]]) -> RenderableType:
     """Rows of cells that may be copied, each with its texts below it.
 

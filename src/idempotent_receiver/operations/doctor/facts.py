@@ -81,7 +81,6 @@ def gather(client: Client, consumer: Consumer) -> Facts:
     table = _asked(lambda: _table(dynamodb, consumer.table or settings_of(function).get("RECORDS_TABLE")))
     reserved = _asked(lambda: functions.get_function_concurrency(FunctionName=consumer.function))
     time_to_live = _asked(lambda found: dynamodb.describe_time_to_live(TableName=found["TableName"]), table)
-    alarms = client("cloudwatch").get_paginator("describe_alarms")
     return Facts(
         function=function,
         instances=_asked(lambda: _instances(functions, function)),
@@ -92,7 +91,7 @@ def gather(client: Client, consumer: Consumer) -> Facts:
         table=table,
         time_to_live=_asked(lambda found: found["TimeToLiveDescription"], time_to_live),
         denied=_asked(lambda *found: _denied(client("iam"), function, *found), queue, dead_letter_queue, table),
-        alarms=_asked(lambda: list(alarms.paginate(AlarmTypes=["MetricAlarm"]).search("MetricAlarms"))),
+        alarms=_asked(lambda: _alarms(client("cloudwatch"))),
         retention_seconds=_asked(lambda: _retention_seconds(consumer, function)),
     )
 
@@ -160,6 +159,10 @@ def _table(dynamodb: Any, name: str | None) -> Answer:
     if name is None:
         raise Unavailable("the function's environment has no RECORDS_TABLE: name the table with --table")
     return dict(dynamodb.describe_table(TableName=name)["Table"])
+
+
+def _alarms(cloudwatch: Any) -> list[Answer]:
+    return list(cloudwatch.get_paginator("describe_alarms").paginate(AlarmTypes=["MetricAlarm"]).search("MetricAlarms"))
 
 
 def _retention_seconds(consumer: Consumer, function: Answer) -> int:

@@ -184,10 +184,9 @@ class _Wrapped:
     def _replayed(self, record: Record, key: str) -> Any:
         try:
             data = fetched(record, self.calls.results)
+            return None if data is None else self._validated(data)
         except ResultGone as error:
             raise errors.ResultUnavailable(key, f"the effect is done; {error}") from error
-        try:
-            return None if data is None else self._validated(data)
         except ValueError as error:
             text = f"the effect is done; its result no longer fits the return type {self.result_type!r}"
             raise errors.ResultUnavailable(key, text) from error

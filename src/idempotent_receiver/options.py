@@ -146,9 +146,3 @@ def require_kind(value: object, option: str, wanted: str, *names: str) -> None:
     """Raise TypeError for a value that lacks one of the names; None stands for the default."""
     if value is not None and not all(hasattr(value, name) for name in names):
         raise TypeError(f"{option} must be {wanted}; it is {value!r}")
-
-
-def require_one_of(option: str, value: object, *allowed: str) -> None:
-    """Raise ValueError unless the value is one of those allowed."""
-    if value not in allowed:
-        raise ValueError(f"{option} must be {' or '.join(map(repr, allowed))}; it is {value!r}")

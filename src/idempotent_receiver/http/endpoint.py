@@ -117,7 +117,8 @@ def http_endpoint(
     options.require_count(retry_after_seconds, "retry_after_seconds")
     options.require_flags(required=required, end_process_at_deadline=end_process_at_deadline)
     options.require_callables(is_final=is_final, **({} if scope is None else {"scope": scope}))
-    options.require_one_of("on_exception", on_exception, "retry", "replay")
+    if on_exception not in ("retry", "replay"):
+        raise ValueError(f"on_exception must be 'retry' or 'replay'; it is {on_exception!r}")
     ends, telemetry = lifetime(end_process_at_deadline=end_process_at_deadline), Telemetry(logger)
 
     def wrap(function: Callable[..., HandlerResponse]) -> HttpHandler:

@@ -7,6 +7,7 @@ claim within which the call is made. Outside, `lease_seconds` says how long a ca
 import inspect
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
 from functools import cached_property, update_wrapper
@@ -256,12 +257,9 @@ def _document(arguments: Mapping[str, Any]) -> Document:
 
     parts: dict[str, bytes] = {}
     for name, value in arguments.items():
-        if _is_context(value):
-            continue
-        try:
-            parts[name] = to_json(value, inf_nan_mode="constants")
-        except (PydanticSerializationError, ValueError, RecursionError, TypeError):
-            continue
+        if not _is_context(value):
+            with suppress(PydanticSerializationError, ValueError, RecursionError, TypeError):
+                parts[name] = to_json(value, inf_nan_mode="constants")
     if len(parts) == 1:
         return Document.of_bytes(next(iter(parts.values())))
     pairs = [f'"{name}":'.encode() + part for name, part in sorted(parts.items())]

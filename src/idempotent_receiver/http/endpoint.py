@@ -206,9 +206,8 @@ class _Endpoint:
             case outcome.Duplicate(record):
                 return self._replayed(record, request)
             case AlreadyFailed():
-                return marked_as_replayed(
-                    in_form_of(request, responses.generic_failure()), multi_value=request.multi_value
-                )
+                failure = in_form_of(request, responses.generic_failure())
+                return marked_as_replayed(failure, multi_value=request.multi_value)
             case outcome.Failed(error=None) if not self._is_final(result):
                 return result
             case outcome.Failed(_, recorded, error) if error is not None:

@@ -24,13 +24,10 @@ def lease_over(record: Record, now_ms: int) -> bool:
 
 
 def released(record: Record, now_ms: int) -> bool:
-    """Whether it was released before its handler started, and waits for its next delivery."""
+    """Whether it was released before its handler started, and waits for its next delivery. A record without a version
+    is from Powertools, which names no owner.
+    """
     return lease_over(record, now_ms) and record.owner is None and record.version is not None
-
-
-def unsettled(record: Record, now_ms: int) -> bool:
-    """Whether its worker never settled it. A record without a version is from Powertools, which names no owner."""
-    return lease_over(record, now_ms) and (record.owner is not None or record.version is None)
 
 
 def failing(record: Record) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.dynamodb.values import record_in
-from idempotent_receiver.operations.records import failing, lease_over, permanent, read_all, released, unsettled
+from idempotent_receiver.operations.records import failing, lease_over, permanent, read_all, released
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import RecordStore, Unknown
 
@@ -87,7 +87,11 @@ class Kind:
 
 KINDS = (
     # The longest ago first.
-    Kind("unsettled", unsettled, lambda record: -(record.lease_until_ms or 0)),
+    Kind(
+        "unsettled",
+        lambda record, now_ms: lease_over(record, now_ms) and not released(record, now_ms),
+        lambda record: -(record.lease_until_ms or 0),
+    ),
     Kind("failing", lambda record, now_ms: failing(record), lambda record: record.attempts or 0),
     # The latest first.
     Kind("permanent", lambda record, now_ms: permanent(record), lambda record: record.expiration or 0),

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
-from rich.text import Text
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq_report as report
@@ -70,7 +69,7 @@ def list_dead_letters(
         "sample": sample,
         "groups": groups,
     }
-    terminal.answer(values, report.group_tables(groups) if groups else Text("There are no visible dead letters."))
+    terminal.answer(values, report.group_tables(groups) if groups else "There are no visible dead letters.")
     if halted:
         raise typer.Exit(Exit.STOPPED)
 
@@ -117,7 +116,7 @@ def redrive(
         if more:
             terminal.note("The plan is for what SQS gives out now; the same rules apply to what comes up behind it.")
         _note_strays(deployment, terminal, plan.decisions)
-        terminal.show(report.plan_tables(plan) if plan.decisions else Text(_none_of(selection)))
+        terminal.show(report.plan_tables(plan) if plan.decisions else _none_of(selection))
         more = more and (limit is None or len(plan.acting) < limit)
         confirmed = not stopped() and _confirmed(len(plan.acting), terminal, more=more, yes=yes)
         if confirmed:
@@ -129,7 +128,7 @@ def redrive(
     shown = (
         report.summary_text(summary, plan)
         if confirmed
-        else Text(f"Nothing was moved or dropped: {counted(len(plan.decisions), 'dead letter')} left in place.")
+        else f"Nothing was moved or dropped: {counted(len(plan.decisions), 'dead letter')} left in place."
     )
     values = {"plan": report.counts(plan), "confirmed": confirmed, "stopped": halted, **report.summary_values(summary)}
     terminal.answer(values, shown)
@@ -179,7 +178,7 @@ def _move_natively(deployment: Deployment, terminal: Terminal, rate: float | Non
         )
     count = DeadLetterQueue(sqs, source.url, terminal.clock).count()
     if not terminal.confirm(f"Let SQS move about {counted(count, 'dead letter')}?", yes=yes):
-        terminal.answer({"native": True, "confirmed": False}, Text("Nothing was moved."))
+        terminal.answer({"native": True, "confirmed": False}, "Nothing was moved.")
         return Exit.LEFT
     handle = move_task.start(sqs, source.arn, target.arn, rate)
     with terminal.stoppable() as stopped, terminal.progress("moving", None) as tell:
@@ -190,7 +189,7 @@ def _move_natively(deployment: Deployment, terminal: Terminal, rate: float | Non
     status, failure = task.get("Status", "UNKNOWN"), task.get("FailureReason")
     moved = task.get("ApproximateNumberOfMessagesMoved", 0)
     values = {"native": True, "confirmed": True, "handle": handle, "status": status, "moved": moved, "failure": failure}
-    terminal.answer(values, Text(f"{status}: about {moved} moved." + (f" {failure}" if failure else "")))
+    terminal.answer(values, f"{status}: about {moved} moved." + (f" {failure}" if failure else ""))
     if status in move_task.UNFINISHED:
         where = typed(task_handle=handle, **deployment.options.account)
         ending = command("aws sqs cancel-message-move-task", *where)

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group, RenderableType
 from rich.table import Column, Table
-from rich.text import Text
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
@@ -45,7 +44,7 @@ def show(
             f"There is no record {ids[-1]} in {deployment.table}: check --namespace. "
             "It may never have been claimed, or its record has expired."
         )
-        terminal.answer({"key": deployment.key_of(ids[-1]), "id": ids[-1], "status": None}, Text(clean(text)))
+        terminal.answer({"key": deployment.key_of(ids[-1]), "id": ids[-1], "status": None}, clean(text))
         raise typer.Exit(Exit.LEFT)
     values = record_values(found, deployment, terminal.clock.epoch_ms())
     terminal.answer(values, record_table(values))

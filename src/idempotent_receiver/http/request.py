@@ -50,12 +50,17 @@ class Request:
     balanced: bool = False
     multi_value: bool = False
 
+    @property
+    def document(self) -> Document:
+        """The body as it is compared."""
+        return Document.of_bytes(self.body)
+
     def fingerprint(self, payload: Payload) -> str:
         """What makes two requests the same: method, path, query string, and the part of the payload that counts.
 
         Raises UnusableKey if the fields that count are missing.
         """
-        return payload.fingerprint(Document.of_bytes(self.body), self.method, self.path, query=self.query)
+        return payload.fingerprint(self.document, self.method, self.path, query=self.query)
 
 
 def request_of(event: object) -> Request:

@@ -137,12 +137,7 @@ class Scan:
     def confirm(self, store: RecordStore) -> None:
         """Read what is named again, consistently, and leave out what has moved on. What cannot be read stays."""
         for kind in KINDS:
-            self.named[kind.name] = list(self._still(kind, store))
-
-    def _still(self, kind: Kind, store: RecordStore) -> Iterator[Record]:
-        before = {record.id: record for record in self.named[kind.name]}
-        for id, now in read_all(store, list(before)).items():
-            if isinstance(now, Unknown):
-                yield before[id]
-            elif now is not None and kind.includes(now, self._now_ms):
-                yield now
+            before = {record.id: record for record in self.named[kind.name]}
+            again = read_all(store, list(before)).items()
+            found = (before[id] if isinstance(now, Unknown) else now for id, now in again)
+            self.named[kind.name] = [each for each in found if each is not None and kind.includes(each, self._now_ms)]

@@ -68,7 +68,3 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         sys.exit(Exit.STOPPED)
     raise AssertionError("click exits by itself")
-
-
-if __name__ == "__main__":
-    main()

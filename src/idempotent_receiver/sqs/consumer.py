@@ -25,7 +25,6 @@ from idempotent_receiver.sqs import dead_letter, keys, visibility
 from idempotent_receiver.sqs.binding import Binding, bind
 from idempotent_receiver.sqs.message import Message, lined_up, messages_of
 from idempotent_receiver.sqs.visibility import Backoff
-from idempotent_receiver.sqs.work import ClaimTerms
 from idempotent_receiver.telemetry import Log, Metrics, Telemetry, metrics_factory
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ def sqs_consumer(
         _Invocation,
         clock=SystemClock() if clock is None else clock,
         open_envelope=keys.envelope_opener(envelope),
-        claims=ClaimTerms(store, key, EVERYTHING if payload is None else payload, retention_seconds),
+        claims=keys.ClaimTerms(store, key, EVERYTHING if payload is None else payload, retention_seconds),
         lease_margin_ms=int(lease_margin_seconds * 1000),
         sqs=sqs,
         dead_letter_queue=dead_letter_queue,
@@ -150,7 +149,7 @@ class _Invocation:
 
     binding: Binding
     open_envelope: Callable[[str], str]
-    claims: ClaimTerms
+    claims: keys.ClaimTerms
     lease_margin_ms: int
     new_settings: Callable[..., Settings]
     sqs: "SQSClient | None"

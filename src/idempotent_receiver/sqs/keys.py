@@ -1,17 +1,23 @@
-"""Where a message's key comes from, and the fingerprint that tells two payloads under one key apart."""
+"""From a message to its work: where its key comes from, what tells two payloads under one key apart, and the claim."""
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from typing import Any
 
 from jmespath.exceptions import JMESPathError
 
-from idempotent_receiver.errors import UnusableKey
+from idempotent_receiver.batch.items import Work
+from idempotent_receiver.errors import Failure, UnusableKey, text_of
+from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handle
 from idempotent_receiver.options import key_for
 from idempotent_receiver.payload import EVERYTHING, Document, Payload, compiled, json_of
-from idempotent_receiver.sqs.dead_letter import stamp_of
+from idempotent_receiver.protocol.record import record_id, usable_id
+from idempotent_receiver.protocol.store import RecordStore
+from idempotent_receiver.protocol.transitions import Claim
+from idempotent_receiver.sqs.dead_letter import STAMP, stamp_of
 from idempotent_receiver.sqs.message import Message
 
 KeyStrategy = Callable[[Message], str]
@@ -141,3 +147,44 @@ def envelope_opener(path: str | None) -> Callable[[str], str]:
             return body
 
     return open_envelope
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimTerms:
+    """What the claims of one consumer are made of."""
+
+    store: RecordStore
+    key: KeyStrategy
+    payload: Payload
+    retention_seconds: int
+
+    def work(self, message: Message, handle: Handle | AsyncHandle, owner: str, lease_until_ms: int) -> Work:
+        """The message's work, with the claim to make, or with the failure of a message that has no usable key."""
+        group = message.group_id if message.fifo else None
+        try:
+            key = self.key(message)
+            id = usable_id(key, partial(record_id, self.store.namespace))
+            fingerprint = fingerprint_by(self.key, message, self.payload)
+        except BaseException as error:  # noqa: BLE001  # the strategy is the user's, its exit too this message's alone
+            return Work(key="", claim=_no_key(error), handle=_never, group=group)
+        claim = Claim(
+            id=id,
+            fingerprint=fingerprint,
+            owner=owner,
+            lease_until_ms=lease_until_ms,
+            retention_seconds=self.retention_seconds,
+        )
+        # A message that was sent again under its old key may be known although SQS delivers it for the first time.
+        seen_before = message.receive_count > 1 or STAMP in message.message_attributes
+        return Work(key=key, claim=claim, handle=handle, group=group, seen_before=seen_before)
+
+
+def _no_key(error: BaseException) -> Failure:
+    known = isinstance(error, UnusableKey)
+    text = text_of(error) if known else f"the key strategy raised {type(error).__name__}"
+    # An exit may be the process's own, by a signal that came just then: it says nothing against the message.
+    return Failure(type="UnusableKey", text=text, permanent=isinstance(error, Exception), started=False)
+
+
+def _never(attempt: Attempt) -> object:
+    raise AssertionError("a message without a key is never run")

@@ -59,10 +59,10 @@ MUTANTS = {
     ),
     # A message's key, claim and handler.
     "an exit in a key strategy fails for good": Mutant(
-        "sqs.work:_no_key", argument("permanent", "True"), promise=1, where=KEYS
+        "sqs.keys:_no_key", argument("permanent", "True"), promise=1, where=KEYS
     ),
     "an unusable key runs under its messageId": Mutant(
-        "sqs.work:ClaimTerms.work", replace("self.key(message)", "str($0 or message.id)"), where=KEYS
+        "sqs.keys:ClaimTerms.work", replace("self.key(message)", "str($0 or message.id)"), where=KEYS
     ),
     "a body is validated before its claim": Mutant(
         "sqs.consumer:_Invocation._answer",

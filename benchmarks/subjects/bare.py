@@ -13,8 +13,7 @@ from boto3.session import Session
 from benchmarks.settings import TABLE
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.dynamodb import client_config
-from idempotent_receiver.dynamodb.statements import insert, replacement_of, update
-from idempotent_receiver.dynamodb.values import typed
+from idempotent_receiver.dynamodb.statements import insert, replacement_of, typed, update
 from idempotent_receiver.protocol.record import Change, attributes
 from idempotent_receiver.protocol.store import WRITES_A_CALL
 from idempotent_receiver.protocol.transitions import Claim, Claimed, complete

@@ -13,7 +13,7 @@ import pytest
 
 from app.transfers import Transfer
 from idempotent_receiver import DynamoDBStore
-from idempotent_receiver.dynamodb.values import typed
+from idempotent_receiver.dynamodb.statements import typed
 from idempotent_receiver.protocol.transitions import AlreadyCompleted
 from idempotent_receiver.workflow import Running, Start, Started, Workflow, accept, name_of
 from local.caller import Caller, api_url

@@ -9,7 +9,7 @@ from boto3.dynamodb.types import TypeSerializer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idempotent_receiver.dynamodb.values import record_in
+from idempotent_receiver.dynamodb.statements import record_in
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Change, Status, attributes, from_attributes
 from idempotent_receiver.protocol.transitions import (
     AlreadyCompleted,

@@ -21,7 +21,7 @@ OURS = {
     "batch.runs",
     "batch.settings", "batch.settlements", "batch.actions", "clock", "dynamodb", "dynamodb.client", "dynamodb.errors",
     "dynamodb.raw_statements", "dynamodb.requests", "dynamodb.statements", "dynamodb.store",
-    "dynamodb.transactions", "dynamodb.values", "errors", "handler", "handler.annotations", "handler.attempt",
+    "dynamodb.transactions", "errors", "handler", "handler.annotations", "handler.attempt",
     "handler.endings", "handler.outcome", "handler.process_end", "handler.results", "options", "payload",
     "protocol", "protocol.exchange", "protocol.namespaces", "protocol.plain_values", "protocol.record",
     "protocol.store", "protocol.transaction", "protocol.transitions", "sqs", "sqs.binding", "sqs.consumer",

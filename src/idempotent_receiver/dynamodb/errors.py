@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from idempotent_receiver.dynamodb.values import record_in
+from idempotent_receiver.dynamodb.statements import record_in
 from idempotent_receiver.protocol.store import Applied, Conflict, NotApplied, Unknown, Written
 
 Response = TypeVar("Response")

@@ -11,9 +11,8 @@ from idempotent_receiver.dynamodb import errors, statements
 from idempotent_receiver.dynamodb.client import default_client
 from idempotent_receiver.dynamodb.errors import ApiCall, UnreadableAnswer, receive
 from idempotent_receiver.dynamodb.raw_statements import RawStatements, accept_raw_statements
-from idempotent_receiver.dynamodb.statements import Replacement
+from idempotent_receiver.dynamodb.statements import Replacement, record_in, typed
 from idempotent_receiver.dynamodb.transactions import cancelled
-from idempotent_receiver.dynamodb.values import record_in, typed
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Unknown, Written
 from idempotent_receiver.protocol.transaction import Action

@@ -18,9 +18,8 @@ from copy import copy
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from idempotent_receiver.dynamodb.requests import Item, Requests
-from idempotent_receiver.dynamodb.statements import Replacement, replacement_of
+from idempotent_receiver.dynamodb.statements import Replacement, replacement_of, unsendable
 from idempotent_receiver.dynamodb.transactions import token_of, transact_items
-from idempotent_receiver.dynamodb.values import unsendable
 from idempotent_receiver.options import require_client
 from idempotent_receiver.protocol.namespaces import checked, joined
 from idempotent_receiver.protocol.record import Change, Record, attributes

@@ -11,7 +11,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from idempotent_receiver.clock import Clock
-from idempotent_receiver.dynamodb.values import record_in
+from idempotent_receiver.dynamodb.statements import record_in
 from idempotent_receiver.operations.records import failing, lease_over, permanent, read_all, released
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import RecordStore, Unknown

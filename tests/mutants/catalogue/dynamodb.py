@@ -58,7 +58,7 @@ MUTANTS = {
         "dynamodb.transactions:_clash", never("$SOURCE.get('id') == id"), promise=5, where=()
     ),
     "a key of any length is sent": Mutant(
-        "dynamodb.values:unsendable", replace("0 < $SIZE <= MOST_KEY_BYTES", "0 < $SIZE"), where=()
+        "dynamodb.statements:unsendable", replace("0 < $SIZE <= MOST_KEY_BYTES", "0 < $SIZE"), where=()
     ),
     # What an error means.
     "an internal error means that nothing was written": Mutant(

@@ -13,7 +13,7 @@ from boto3.session import Session
 from benchmarks.settings import TABLE
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.dynamodb import client_config
-from idempotent_receiver.dynamodb.statements import insert, replacement_of, typed, update
+from idempotent_receiver.dynamodb.statements import insert, replacement_of, update
 from idempotent_receiver.protocol.record import Change, attributes
 from idempotent_receiver.protocol.store import WRITES_A_CALL
 from idempotent_receiver.protocol.transitions import Claim, Claimed, complete
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 THREADS = 8
 """The fastest number of connections: fewer wait longer, and more compete for Python's one running thread."""
 
-Statements = list[dict[str, Any]]
+Statements = list[Any]
 
 
 def build(cell: Cell) -> Handler:
@@ -65,20 +65,6 @@ def _chunk(ids: Sequence[str]) -> tuple[Statements, Statements]:
         held = claim.applied(claiming)
         assert isinstance(held, Claimed)
         settling = complete(held, f'{{"posted":"{id}"}}').change(now_ms, clock.versions(1)[0])
-        claims.append(_insert(claiming))
-        settlements.append(_update(settling))
+        claims.append(insert(TABLE, attributes(claiming.new)))
+        settlements.append(update(TABLE, replacement_of(settling)))
     return claims, settlements
-
-
-def _insert(change: Change) -> dict[str, Any]:
-    held = attributes(change.new)
-    return {"Statement": insert(TABLE, tuple(held)), "Parameters": typed(held.values())}
-
-
-def _update(change: Change) -> dict[str, Any]:
-    id, shape, put, standing = replacement_of(change)
-    return {
-        "Statement": update(TABLE, shape),
-        "Parameters": typed((*put.values(), id, *standing.values())),
-        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-    }

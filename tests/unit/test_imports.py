@@ -20,7 +20,7 @@ OURS = {
     "batch", "batch.claims", "batch.dead_letters", "batch.executor", "batch.items", "batch.progress", "batch.receiver",
     "batch.runs",
     "batch.settings", "batch.settlements", "batch.actions", "clock", "dynamodb", "dynamodb.client", "dynamodb.errors",
-    "dynamodb.raw_statements", "dynamodb.requests", "dynamodb.statements", "dynamodb.store",
+    "dynamodb.raw_statements", "dynamodb.statements", "dynamodb.store",
     "dynamodb.transactions", "errors", "handler", "handler.annotations", "handler.attempt",
     "handler.endings", "handler.outcome", "handler.process_end", "handler.results", "options", "payload",
     "protocol", "protocol.exchange", "protocol.namespaces", "protocol.plain_values", "protocol.record",

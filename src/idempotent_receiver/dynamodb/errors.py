@@ -3,24 +3,15 @@
 The texts are for the person on call. They name the table, AWS's code and the remedy, and never what an item holds.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from traceback import walk_tb
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.dynamodb.statements import record_in
-from idempotent_receiver.protocol.store import Applied, Conflict, NotApplied, Unknown, Written
-
-Response = TypeVar("Response")
-
-
-class UnreadableAnswer(BotoCoreError):
-    """The response did not come from DynamoDB, or is incomplete."""
-
-    fmt = "a response could not be read"
+from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
 
 
 class Effect(Enum):
@@ -91,43 +82,6 @@ _NAMES_ONLY: Final = (
     "Value provided in ExpressionAttribute",
 )
 """How those of AWS's messages begin that hold nothing but names (who, which action, which expression): safe to show."""
-
-_CONTENT_TYPES: Final = ("application/x-amz-json", "application/cbor")
-"""What DynamoDB answers in, by the protocols that botocore knows for it."""
-
-
-def receive(send: Callable[[], Response]) -> Response:
-    """Send a request and give its response. Once a request has left, this raises ClientError and BotoCoreError only.
-
-    When a proxy has changed a response, botocore's parsers raise AttributeError, UnicodeDecodeError and others. A web
-    page with status 200 they take for an empty response, which would say that a write took effect. The request may
-    have been applied or not, so these become `UnreadableAnswer`.
-    """
-    try:
-        response = send()
-    except (ClientError, BotoCoreError):
-        raise
-    except Exception as error:
-        if any(frame.f_globals.get("__name__") == "botocore.parsers" for frame, _ in walk_tb(error.__traceback__)):
-            raise UnreadableAnswer from error
-        raise
-    metadata = response.get("ResponseMetadata", {}) if isinstance(response, dict) else {}
-    # A stubbed client's responses may name no type.
-    if not metadata.get("HTTPHeaders", {}).get("content-type", _CONTENT_TYPES[0]).startswith(_CONTENT_TYPES):
-        raise UnreadableAnswer
-    return response
-
-
-def write(call: ApiCall, send: Callable[[], object]) -> Written:
-    """Send a request that writes one item, and say what came of it."""
-    try:
-        receive(send)
-    except (ClientError, BotoCoreError) as error:
-        if isinstance(error, ClientError) and code_of(error) in CONFLICTS:
-            return conflict(error.response)
-        return request_failed(error, call)
-    return Applied()
-
 
 CONFLICTS: Final = ("ConditionalCheckFailedException", "ConditionalCheckFailed", "DuplicateItem")
 """The codes for a condition that did not hold: of a whole request, of a statement or action, and of an INSERT."""

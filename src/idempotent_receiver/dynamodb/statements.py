@@ -15,10 +15,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from idempotent_receiver.protocol.record import ATTRIBUTES, MOST_KEY_BYTES, Change, Record, from_attributes
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb.type_defs import UniversalAttributeValueTypeDef
+    from mypy_boto3_dynamodb.type_defs import (
+        BatchStatementRequestTypeDef,
+        PutItemInputTypeDef,
+        UniversalAttributeValueTypeDef,
+        UpdateTypeDef,
+    )
 
 MOST_DIGITS = 38
 _LARGEST_NUMBER = 10**MOST_DIGITS - 1
+
+Item = dict[str, str | int]
+"""A record's attributes, as plain values."""
 
 
 class Shape(NamedTuple):
@@ -62,16 +70,56 @@ def replacement_of(change: Change) -> Replacement:
     return Replacement(new.id, Shape(tuple(put), tuple(removed), tuple(standing), missing), put, standing)
 
 
+def insert(table: str, item: Item) -> "BatchStatementRequestTypeDef":
+    """The statement that puts an item where there is none."""
+    return {"Statement": _insert(table, tuple(item)), "Parameters": typed(item.values())}
+
+
+def put_item(table: str, item: Item) -> "PutItemInputTypeDef":
+    """The same for PutItem."""
+    return {
+        "TableName": table,
+        "Item": dict(zip(item, typed(item.values()), strict=True)),
+        "ConditionExpression": "attribute_not_exists(#id)",
+        "ExpressionAttributeNames": {"#id": "id"},
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+
+
+def update(table: str, replacement: Replacement) -> "BatchStatementRequestTypeDef":
+    """The statement that replaces a record that stands as expected."""
+    id, shape, put, standing = replacement
+    return {
+        "Statement": _update(table, shape),
+        "Parameters": typed((*put.values(), id, *standing.values())),
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+
+
+def update_item(table: str, replacement: Replacement) -> "UpdateTypeDef":
+    """The same for UpdateItem, and for a transaction's Update."""
+    id, shape, put, standing = replacement
+    values = {f":{name}": value for name, value in put.items()}
+    values |= {f":expected_{name}": value for name, value in standing.items()}
+    return {
+        "TableName": table,
+        "Key": {"id": {"S": id}},
+        "UpdateExpression": _update_expression(shape),
+        "ConditionExpression": _condition_expression(shape),
+        "ExpressionAttributeNames": {f"#{name}": name for name in ("id", *shape.put, *shape.removed)},
+        "ExpressionAttributeValues": dict(zip(values, typed(values.values()), strict=True)),
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+
+
 @lru_cache
-def insert(table: str, names: tuple[str, ...]) -> str:
-    """PartiQL that puts an item where there is none; parameters: the values of `names`."""
+def _insert(table: str, names: tuple[str, ...]) -> str:
     values = ", ".join(f"'{name}': ?" for name in names)
     return f'INSERT INTO "{table}" VALUE {{{values}}}'
 
 
 @lru_cache
-def update(table: str, shape: Shape) -> str:
-    """PartiQL that replaces a record that stands as expected; parameters: the values put, the id, those expected."""
+def _update(table: str, shape: Shape) -> str:
     clauses = [f'SET "{name}"=?' for name in shape.put] + [f'REMOVE "{name}"' for name in shape.removed]
     conditions = ['"id"=?', *(f'"{name}"=?' for name in shape.standing)]
     conditions += [f'"{name}" IS MISSING' for name in shape.missing]
@@ -79,15 +127,15 @@ def update(table: str, shape: Shape) -> str:
 
 
 @lru_cache
-def update_expression(shape: Shape) -> str:
-    """The same replacement for UpdateItem: `#name` is the attribute, `:name` its new value."""
+def _update_expression(shape: Shape) -> str:
+    """`#name` is the attribute, `:name` its new value."""
     put = "SET " + ", ".join(f"#{name} = :{name}" for name in shape.put)
     return f"{put} REMOVE {', '.join(f'#{name}' for name in shape.removed)}" if shape.removed else put
 
 
 @lru_cache
-def condition_expression(shape: Shape) -> str:
-    """The replacement's condition: `:expected_name` is the value that must stand.
+def _condition_expression(shape: Shape) -> str:
+    """`:expected_name` is the value that must stand.
 
     The record must exist, because UpdateItem would create one that has vanished.
     """

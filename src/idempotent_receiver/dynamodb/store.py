@@ -13,23 +13,57 @@ commit   TransactWriteItems, the record's Update first
 """
 
 import re
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Self, TypeVar
+from functools import partial
+from traceback import walk_tb
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from idempotent_receiver.dynamodb.requests import Item, Requests
-from idempotent_receiver.dynamodb.statements import Replacement, replacement_of, unsendable
-from idempotent_receiver.dynamodb.transactions import token_of, transact_items
+from botocore.exceptions import BotoCoreError, ClientError
+
+from idempotent_receiver.dynamodb import errors
+from idempotent_receiver.dynamodb.client import default_client
+from idempotent_receiver.dynamodb.errors import ApiCall
+from idempotent_receiver.dynamodb.raw_statements import RawStatements, accept_raw_statements
+from idempotent_receiver.dynamodb.statements import (
+    Item,
+    Replacement,
+    insert,
+    put_item,
+    record_in,
+    replacement_of,
+    unsendable,
+    update,
+    update_item,
+)
+from idempotent_receiver.dynamodb.transactions import cancelled, token_of, transact_items
 from idempotent_receiver.options import require_client
 from idempotent_receiver.protocol.namespaces import checked, joined
 from idempotent_receiver.protocol.record import Change, Record, attributes
-from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL, ActionFailed, NotApplied, Unknown, Written
+from idempotent_receiver.protocol.store import (
+    READS_A_CALL,
+    WRITES_A_CALL,
+    ActionFailed,
+    Applied,
+    NotApplied,
+    Unknown,
+    Written,
+)
 from idempotent_receiver.protocol.transaction import Action
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.type_defs import BatchStatementRequestTypeDef, TransactWriteItemTypeDef
+
+MOST_RESENDS: Final = 4
+"""How often keys that BatchGetItem left unprocessed are asked for again: 100 items of 400 KB need three requests."""
 
 Write = TypeVar("Write", Item, Replacement)
+Response = TypeVar("Response")
+
+_CONTENT_TYPES: Final = ("application/x-amz-json", "application/cbor")
+"""What DynamoDB answers in, by the protocols that botocore knows for it."""
 
 
 class DynamoDBStore:
@@ -122,3 +156,138 @@ def _written(
         answers += [one(chunk[0])] if len(chunk) == 1 else many(chunk)
     sent = iter(answers)
     return [next(sent) if reason is None else NotApplied(reason, retry=False) for reason in reasons]
+
+
+class Requests:
+    """The requests to one table. Without a `client`, one is built once, on first use, by whichever thread is first."""
+
+    def __init__(self, table: str, client: "DynamoDBClient | None") -> None:
+        self.table = table
+        self._client = client
+        self._building = threading.Lock()
+        if client is not None:
+            accept_raw_statements(client)
+
+    @property
+    def client(self) -> "DynamoDBClient":
+        """The boto3 client."""
+        with self._building:
+            if self._client is None:
+                self._client = default_client()
+                accept_raw_statements(self._client)
+            return self._client
+
+    def put(self, item: Item) -> Written:
+        """PutItem, if there is none."""
+        call = ApiCall("PutItem", self.table, "dynamodb:PutItem")
+        return _write(call, lambda: self.client.put_item(**put_item(self.table, item)))
+
+    def update(self, replacement: Replacement) -> Written:
+        """UpdateItem, if the record stands as expected."""
+        call = ApiCall("UpdateItem", self.table, "dynamodb:UpdateItem")
+        return _write(call, lambda: self.client.update_item(**update_item(self.table, replacement)))
+
+    def execute_inserts(self, items: Sequence[Item]) -> list[Written]:
+        """BatchExecuteStatement, with an INSERT for each of up to 25 items."""
+        return self._execute([insert(self.table, item) for item in items], "dynamodb:PartiQLInsert")
+
+    def execute_updates(self, replacements: Sequence[Replacement]) -> list[Written]:
+        """BatchExecuteStatement, with an UPDATE for each of up to 25 replacements."""
+        return self._execute([update(self.table, one) for one in replacements], "dynamodb:PartiQLUpdate")
+
+    def get(self, ids: Sequence[str]) -> dict[str, Record | Unknown]:
+        """BatchGetItem, consistent, of up to 100 ids. One without a record has no entry; an unread one is `Unknown`."""
+        call = ApiCall("BatchGetItem", self.table, "dynamodb:BatchGetItem")
+        found: dict[str, Record | Unknown] = {}
+        left: Any = {self.table: {"Keys": [{"id": {"S": id}} for id in ids], "ConsistentRead": True}}
+        unread = Unknown(errors.explained("ThrottlingException", call))
+        for _ in range(1 + MOST_RESENDS):
+            try:
+                response = _receive(partial(self.client.batch_get_item, RequestItems=left))
+                if "Responses" not in response:
+                    raise UnreadableAnswer
+            except (ClientError, BotoCoreError) as error:
+                failed = errors.request_failed(error, call)
+                unread = Unknown(failed.why, failed.retry)
+                break
+            records = [record_in(item) for item in response["Responses"].get(self.table, [])]
+            found |= {record.id: record for record in records}
+            left = response.get("UnprocessedKeys")
+            if not left:
+                return found
+        return found | {key["id"]["S"]: unread for key in left[self.table]["Keys"]}
+
+    def transact(
+        self, replacement: Replacement, token: str, items: "list[TransactWriteItemTypeDef]", actions: Sequence[Action]
+    ) -> Written | ActionFailed:
+        """TransactWriteItems: the replacement first, then the `items` that the handler's `actions` are."""
+        tables = {self.table: None} | {str(action.arguments["TableName"]): None for action in actions}
+        permission = "dynamodb:UpdateItem on the records, and what the handler's own actions need"
+        call = ApiCall("TransactWriteItems", " or ".join(tables), permission)
+        everything: list[TransactWriteItemTypeDef] = [{"Update": update_item(self.table, replacement)}, *items]
+        try:
+            _receive(lambda: self.client.transact_write_items(TransactItems=everything, ClientRequestToken=token))
+        except (ClientError, BotoCoreError) as error:
+            if isinstance(error, ClientError) and errors.code_of(error) == "TransactionCanceledException":
+                return cancelled(error.response.get("CancellationReasons", []), call, actions)
+            return errors.request_failed(error, call)
+        return Applied()
+
+    def _execute(self, batch: "Sequence[BatchStatementRequestTypeDef]", permission: str) -> list[Written]:
+        """Run the statements, each on its own; the answers come in their order."""
+        call = ApiCall("BatchExecuteStatement", self.table, permission, partial=True)
+        try:
+            answer = _receive(lambda: self.client.batch_execute_statement(Statements=RawStatements(batch)))
+            responses = answer.get("Responses", [])
+            if len(responses) != len(batch):
+                raise UnreadableAnswer
+        except (ClientError, BotoCoreError) as error:
+            return [errors.request_failed(error, call)] * len(batch)
+        return [Applied() if response.get("Error") is None else _failed(response, call) for response in responses]
+
+
+def _failed(response: Mapping[str, Any], call: ApiCall) -> Written:
+    error = response["Error"]
+    # An INSERT never shows what is there; an UPDATE shows it in the error or beside it.
+    if error["Code"] in errors.CONFLICTS:
+        return errors.conflict({**response, **error})
+    return errors.write_failed(error["Code"], call, error.get("Message", ""))
+
+
+class UnreadableAnswer(BotoCoreError):
+    """The response did not come from DynamoDB, or is incomplete."""
+
+    fmt = "a response could not be read"
+
+
+def _receive(send: Callable[[], Response]) -> Response:
+    """Send a request and give its response. Once a request has left, this raises ClientError and BotoCoreError only.
+
+    When a proxy has changed a response, botocore's parsers raise AttributeError, UnicodeDecodeError and others. A web
+    page with status 200 they take for an empty response, which would say that a write took effect. The request may
+    have been applied or not, so these become `UnreadableAnswer`.
+    """
+    try:
+        response = send()
+    except (ClientError, BotoCoreError):
+        raise
+    except Exception as error:
+        if any(frame.f_globals.get("__name__") == "botocore.parsers" for frame, _ in walk_tb(error.__traceback__)):
+            raise UnreadableAnswer from error
+        raise
+    metadata = response.get("ResponseMetadata", {}) if isinstance(response, dict) else {}
+    # A stubbed client's responses may name no type.
+    if not metadata.get("HTTPHeaders", {}).get("content-type", _CONTENT_TYPES[0]).startswith(_CONTENT_TYPES):
+        raise UnreadableAnswer
+    return response
+
+
+def _write(call: ApiCall, send: Callable[[], object]) -> Written:
+    """Send a request that writes one item, and say what came of it."""
+    try:
+        _receive(send)
+    except (ClientError, BotoCoreError) as error:
+        if isinstance(error, ClientError) and errors.code_of(error) in errors.CONFLICTS:
+            return errors.conflict(error.response)
+        return errors.request_failed(error, call)
+    return Applied()

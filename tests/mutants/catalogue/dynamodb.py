@@ -10,7 +10,7 @@ RAW_STATEMENTS = ("tests/unit/dynamodb/test_raw_statements.py",)
 
 MUTANTS = {
     "a short answer is the answer of all": Mutant(
-        "dynamodb.requests:Requests._execute",
+        "dynamodb.store:Requests._execute",
         instead_of(
             "if len($ANSWERS) != len($STATEMENTS): raise UnreadableAnswer",
             "$ANSWERS += [{}] * (len($STATEMENTS) - len($ANSWERS))",
@@ -19,16 +19,16 @@ MUTANTS = {
         where=DYNAMODB,
     ),
     "a read without an answer has found nothing": Mutant(
-        "dynamodb.requests:Requests.get",
+        "dynamodb.store:Requests.get",
         instead_of("if 'Responses' not in $ANSWER: raise UnreadableAnswer", "$ANSWER.setdefault('Responses', {})"),
         promise=2,
         where=DYNAMODB,
     ),
     "a read that may be stale": Mutant(
-        "dynamodb.requests:Requests.get", argument("ConsistentRead", "False"), where=DYNAMODB
+        "dynamodb.store:Requests.get", argument("ConsistentRead", "False"), where=DYNAMODB
     ),
     "keys left unprocessed count as absent": Mutant(
-        "dynamodb.requests:Requests.get", leave_out("{$ID: $DOUBT for $KEY in $KEYS}"), promise=1, where=()
+        "dynamodb.store:Requests.get", leave_out("{$ID: $DOUBT for $KEY in $KEYS}"), promise=1, where=()
     ),
     "a transaction's token is drawn at each sending": Mutant(
         "dynamodb.transactions:token_of",
@@ -65,7 +65,7 @@ MUTANTS = {
         "dynamodb.errors:_OTHERWISE", replace("Effect.UNKNOWN", "Effect.DELAYED"), promise=1, where=()
     ),
     "a web page is DynamoDB's answer to a write": Mutant(
-        "dynamodb.errors:receive", never("not $TYPE.startswith(_CONTENT_TYPES)"), promise=1, where=DYNAMODB
+        "dynamodb.store:_receive", never("not $TYPE.startswith(_CONTENT_TYPES)"), promise=1, where=DYNAMODB
     ),
     "an invalid batch has written nothing": Mutant(
         "dynamodb.errors:request_failed", leave_out("$REQUEST.partial and $INVALID"), promise=1, where=()

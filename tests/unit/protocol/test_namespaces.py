@@ -306,7 +306,7 @@ def test_a_named_store_in_memory_has_the_same_items_and_tables() -> None:
 def test_named_stores_share_one_client_that_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever is used first."""
     built: list[object] = []
-    monkeypatch.setattr("idempotent_receiver.dynamodb.requests.default_client", lambda: built.append(1) or _client())
+    monkeypatch.setattr("idempotent_receiver.dynamodb.store.default_client", lambda: built.append(1) or _client())
     store = DynamoDBStore("records", "orders")
     charge, refund = store.named("charge"), store.named("refund")
 

@@ -4,7 +4,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 
 from idempotent_receiver.clock import Deadline
@@ -23,8 +23,22 @@ class Attempt:
     attempt: int
     deadline: Deadline
     owner: str = "unknown"
-    transaction: Transaction = field(default_factory=Transaction)
-    """What the handler writes together with its completion."""
+    _transaction: Transaction | None = None
+    _ended: bool = False
+
+    @property
+    def transaction(self) -> Transaction:
+        """What the handler writes together with its completion. Few ask for one, so it is made for those that do."""
+        if self._transaction is None:
+            self._transaction = Transaction()
+            if self._ended:
+                self._transaction.seal()
+        return self._transaction
+
+    def seal(self) -> tuple[Action, ...]:
+        """Accept no more writes, and return what was asked for. Called when the handler has returned or raised."""
+        self._ended = True
+        return () if self._transaction is None else self._transaction.seal()
 
     @property
     def idempotency_key(self) -> str:
@@ -88,7 +102,7 @@ def run(handle: Handle, attempt: Attempt, *, with_text: bool = False) -> Handled
     try:
         return _returned(handle(attempt), attempt)
     except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not take its neighbours along
-        attempt.transaction.seal()
+        attempt.seal()
         return Raised(failure_of(error, with_text=with_text), error)
     finally:
         current_attempt.reset(token)
@@ -100,7 +114,7 @@ async def run_async(handle: AsyncHandle, attempt: Attempt, *, with_text: bool = 
     try:
         return _returned(await handle(attempt), attempt)
     except BaseException as error:  # noqa: BLE001  # a handler's SystemExit must not take its neighbours along
-        attempt.transaction.seal()
+        attempt.seal()
         return Raised(failure_of(error, with_text=with_text), error)
     finally:
         current_attempt.reset(token)
@@ -113,7 +127,7 @@ _PLAIN = (dict, list, str, int, type(None))
 def _returned(result: object, attempt: Attempt) -> Returned:
     if not isinstance(result, _PLAIN):
         _refuse_unrun(result)
-    actions = attempt.transaction.seal()  # before anything else of the user's runs, such as a result's serialisers
+    actions = attempt.seal()  # before anything else of the user's runs, such as a result's serialisers
     return Returned(None if result is None else serialised(result), actions, result)
 
 

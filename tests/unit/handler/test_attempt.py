@@ -105,6 +105,18 @@ def test_once_the_handler_has_ended_its_transaction_is_sealed(ending: str, async
         assert handled.actions == kept[0].actions
 
 
+def test_a_transaction_that_is_first_asked_for_when_the_handler_has_ended_is_sealed() -> None:
+    """Nothing that is added to it could be committed."""
+    it = attempt()
+
+    handled = run(lambda it: None, it)
+
+    with pytest.raises(RuntimeError, match="the handler has returned"):
+        delete(it.transaction, "1")
+    assert isinstance(handled, Returned)
+    assert handled.actions == ()
+
+
 def delete(tx: Transaction, id: str) -> None:
     tx.delete(TableName="T", Key={"id": id})
 

@@ -4,7 +4,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class Clock(Protocol):
@@ -84,6 +84,12 @@ class Deadline:
     budget_seconds: float
 
     @classmethod
+    def of_invocation(cls, context: Any, clock: Clock) -> "Deadline":
+        """The deadline of the invocation with this Lambda context. Raises TypeError for one that does not tell it."""
+        require_context(context)
+        return cls.after(clock, context.get_remaining_time_in_millis())
+
+    @classmethod
     def after(cls, clock: Clock, milliseconds: int) -> "Deadline":
         """The deadline that many milliseconds from now."""
         return cls(clock, clock.epoch_ms(), clock.monotonic_seconds(), milliseconds / 1000)
@@ -120,3 +126,12 @@ class Deadline:
     def ends_ms(self) -> int:
         """The deadline itself, in epoch milliseconds."""
         return self.started_epoch_ms + int(self.budget_seconds * 1000)
+
+
+def require_context(context: object) -> None:
+    """Raise TypeError for a context that cannot say how much time is left."""
+    if not hasattr(context, "get_remaining_time_in_millis"):
+        raise TypeError(
+            "the handler needs Lambda's context, because its deadline ends the lease: in a test, pass an object "
+            "with get_remaining_time_in_millis(), aws_request_id and function_name"
+        )

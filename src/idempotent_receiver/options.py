@@ -84,15 +84,6 @@ def require_callables(**options: object) -> None:
             raise TypeError(f"{name} must be a callable; it is {value!r}")
 
 
-def require_context(context: object) -> None:
-    """Raise TypeError for a context that cannot say how much time is left."""
-    if not hasattr(context, "get_remaining_time_in_millis"):
-        raise TypeError(
-            "the handler needs Lambda's context, because its deadline ends the lease: in a test, pass an object "
-            "with get_remaining_time_in_millis(), aws_request_id and function_name"
-        )
-
-
 def require_client(client: object, service: str, option: str) -> None:
     """Raise TypeError for a boto3 client of another service and for a boto3 resource."""
     model = getattr(getattr(client, "meta", None), "service_model", None)

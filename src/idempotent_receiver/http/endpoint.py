@@ -30,7 +30,7 @@ from urllib.parse import quote
 
 from idempotent_receiver import options
 from idempotent_receiver.calls import Calls, Key
-from idempotent_receiver.clock import Clock
+from idempotent_receiver.clock import Clock, require_context
 from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.annotations import wants_transaction
@@ -139,7 +139,7 @@ def http_endpoint(
         namespaces.take(store, *namespaces.user_of("http_endpoint", function))
 
         def lambda_handler(event: Any, context: Any) -> HandlerResponse:
-            options.require_context(context)
+            require_context(context)
             return endpoint.response(event, context, request_of(event))
 
         return update_wrapper(lambda_handler, function)

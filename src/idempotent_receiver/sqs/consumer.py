@@ -133,7 +133,6 @@ def sqs_consumer(
         )
 
         def lambda_handler(event: Any, context: Any) -> Response:
-            options.require_context(context)
             return new_invocation(binding=binding, new_settings=new_settings, context=context).receive(
                 event, new_executor
             )
@@ -165,7 +164,7 @@ class _Invocation:
     raised: bool = False
 
     def __post_init__(self) -> None:
-        self.deadline = Deadline.after(self.clock, self.context.get_remaining_time_in_millis())
+        self.deadline = Deadline.of_invocation(self.context, self.clock)
 
     def receive(self, event: object, new_executor: Callable[[], Executor]) -> Response:
         """The answer to an event. Raises InvalidEvent, before any handler runs, where it is not an SQS batch."""

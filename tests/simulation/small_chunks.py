@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from idempotent_receiver.batch import claims
+from idempotent_receiver.batch import exchanges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,5 +15,5 @@ if TYPE_CHECKING:
 @contextmanager
 def small_chunks() -> Iterator[None]:
     """Claim one message at a time, and at most four ahead of the handlers."""
-    with patch.object(claims, "WRITES_A_CALL", 1), patch.object(claims, "MOST_CLAIMED_AHEAD", 4):
+    with patch.object(exchanges, "CLAIMS_A_CALL", 1), patch.object(exchanges, "MOST_CLAIMED_AHEAD", 4):
         yield

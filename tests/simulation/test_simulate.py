@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from idempotent_receiver.batch.actions import Answers
+from idempotent_receiver.batch.exchanges import Settlements
 from idempotent_receiver.protocol.transitions import Settled
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.planting import ROOT, plant
@@ -37,13 +37,13 @@ def test_two_thousand_worlds_keep_the_invariants_and_settle(capsys: pytest.Captu
 def test_worlds_in_which_claims_are_released_settle_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """With chunks of one message, so that a batch of ten has many chunks."""
     answers: list[object] = []
-    released = Answers.released
+    released = Settlements._released
 
-    def counted(taken: Answers, item: Item, answer: SettleAnswer) -> None:
+    def counted(taken: Settlements, item: Item, answer: SettleAnswer) -> None:
         answers.append(type(answer))
         released(taken, item, answer)
 
-    monkeypatch.setattr(Answers, "released", counted)
+    monkeypatch.setattr(Settlements, "_released", counted)
 
     _, failures = played(0, 500, CLOCKS_OFF_SECONDS, small=True)
 

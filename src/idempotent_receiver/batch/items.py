@@ -1,7 +1,7 @@
 """One message's way through a batch, as a table: what may happen at each stage, what stage follows, and what is done.
 
-Whatever is not in the table cannot happen, and is refused. What is done is in `actions.py`; this decides nothing else
-and knows neither a store nor a thread.
+Whatever is not in the table cannot happen, and is refused. What is done is in `exchanges.py`, `runs.py` and
+`dead_letters.py`; this decides nothing else and knows neither a store nor a thread.
 """
 
 from collections import deque
@@ -72,7 +72,7 @@ class Event(StrEnum):
 
 
 class Do(StrEnum):
-    """What is done about it: `Actions` has these, and `Progress` the end. Without an action there is nothing to do."""
+    """What is done about it, by `Claims`, `Runs`, `Settlements` and `DeadLetters`, or by `Progress` itself."""
 
     NOTHING = auto()
     ASK = auto()

@@ -21,6 +21,7 @@ from idempotent_receiver.handler.outcome import (
     Outcome,
     SettleFailed,
 )
+from idempotent_receiver.protocol.exchange import Unread
 
 LETS_GO = (Stage.WAITING, Stage.KEYLESS, Stage.HELD)
 """The stages in which an item that has to stop may be let go."""
@@ -41,7 +42,7 @@ def _item(index: int, work: Work) -> Item:
         keyless = Item(index, work, Stage.KEYLESS)
         keyless.failure = work.claim
         return keyless
-    item = Item(index, work, Stage.WAITING)
+    item = Item(index, work, Stage.WAITING, assumed=Unread() if work.seen_before else None)
     item.claim = work.claim
     return item
 
@@ -116,11 +117,15 @@ class Order:
 
 
 class Progress:
-    """How far a batch's items are. `actions` are what the table may ask for, most of them added by `Actions`."""
+    """How far a batch's items are. `actions` are what the table may ask for: each is added by whoever can do it."""
 
     def __init__(self, order: Order) -> None:
         self.order = order
-        self.actions: dict[Do, Callable[[Item], None]] = {Do.END: self._end}
+        self.actions: dict[Do, Callable[[Item], None]] = {
+            Do.AWAIT_TURN: self.await_turn,
+            Do.SEND: self.not_sent,
+            Do.END: self._end,
+        }
         self.unresolved = len(order.items)
         self.held = 0
         """Claims that wait for their turn."""
@@ -142,6 +147,15 @@ class Progress:
             assert outcome is not None, f"{event} brings no outcome"
             item.outcome = outcome
         self.actions[do](item)
+
+    def await_turn(self, item: Item) -> None:
+        """Go on with an item at once if nothing of its group stands before it."""
+        if self.order.has_turn(item):
+            self.happens(item, Event.TURN)
+
+    def not_sent(self, item: Item) -> None:
+        """End an item whose dead letter is not confirmed, or has nowhere to go."""
+        self.happens(item, Event.SENT, Failed(item.failure, recorded=item.recorded))
 
     def may_start(self, item: Item) -> bool:
         """Whether there is any sense in claiming an item, or in keeping its claim."""

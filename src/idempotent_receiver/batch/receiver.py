@@ -5,15 +5,18 @@ that it is given and takes in their results, so that all state belongs to one th
 sake, and it answers before the deadline, unless a handler still runs: that one is left to Lambda's time-out, which
 kills the process, because nothing may outlive its invocation.
 
-What may happen to a message, and what follows, is the table in `items.py`; what is then done is in `actions.py`.
+What may happen to a message, and what follows, is the table in `items.py`. Round and round: an event happens, the table
+names an action, the action starts something on the executor, and its answer is the next event.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from idempotent_receiver.batch.actions import Actions, Answers
-from idempotent_receiver.batch.items import Work
+from idempotent_receiver.batch.dead_letters import DeadLetters
+from idempotent_receiver.batch.exchanges import Claims, Settlements
+from idempotent_receiver.batch.items import Stage, Work
 from idempotent_receiver.batch.progress import Order, Progress
+from idempotent_receiver.batch.runs import Runs
 from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.handler.outcome import Outcome
@@ -55,40 +58,46 @@ class Batch:
         self._executor = settings.executor
         self._margin_seconds = settings.stop_margin_seconds
         self._deadline = deadline
-        self._progress = Progress(Order(works))
-        self._answers = Answers(self._progress, settings, deadline)
-        self._actions = Actions(settings, self._progress, self._answers, deadline)
+        self._progress = progress = Progress(Order(works))
+        self._claims = Claims(settings, progress, deadline)
+        self._runs = Runs(settings, progress, deadline)
+        self._settlements = Settlements(settings, progress, deadline, on_committed=self._runs.committed)
+        send = settings.send_dead_letter
+        self._dead_letters = None if send is None else DeadLetters(settings.executor, send, progress)
         self._cancelled = False
         self._moment: Moment
         """When the current step began."""
 
     def run(self) -> None:
         """Go on until everything has its outcome, or until the time to answer has come and no handler runs."""
-        self._actions.line_up()
-        while self._step() and (self._actions.runs.running > 0 or not self._late(ANSWER)):
+        for item in self._progress.order.leaders:
+            if item.stage is Stage.KEYLESS:
+                self._progress.await_turn(item)
+            else:
+                self._claims.line_up(item)
+        while self._step() and (self._runs.running > 0 or not self._late(ANSWER)):
             self._executor.step(self._timeout_seconds())
 
     def abandon(self) -> None:
         """Settle what has finished, release what has not started, and wait for no handler."""
-        self._actions.stop()
-        while self._step() and self._progress.unresolved > self._actions.runs.running and not self._late(ANSWER):
+        self._stop()
+        while self._step() and self._progress.unresolved > self._runs.running and not self._late(ANSWER):
             self._executor.step(self._timeout_seconds())
 
     def processed(self) -> Processed:
         """Every work's outcome, and the counts that outcomes do not tell."""
-        answers = self._answers
-        return Processed(self._progress.outcomes(), answers.claims, answers.taken_over, answers.releases)
+        claims, released = self._claims, self._settlements.released
+        return Processed(self._progress.outcomes(), claims.claimed, claims.taken_over, released)
 
     def _step(self) -> bool:
         """Stop what is late, pass on what has ended, then peek, claim, run, settle and send: whatever can start.
 
         Returns False once nothing is left to wait for.
         """
-        progress, actions = self._progress, self._actions
-        claims, runs, settlements = actions.claims, actions.runs, actions.settlements
+        progress, claims, runs, settlements = self._progress, self._claims, self._runs, self._settlements
         self._moment = moment = self._deadline.moment()
         if progress.stopped or moment.left_to_start_seconds <= runs.needed_seconds:
-            actions.stop()  # each time: a coroutine that came too late is handed back
+            self._stop()  # each time: a coroutine that came too late is handed back
         if not self._cancelled and self._late(1):
             self._cancelled = True
             self._executor.cancel_async()
@@ -104,9 +113,15 @@ class Batch:
         if settlements.waiting:
             may_grow = runs.running > 0 or claims.asking > 0 or len(runs.ready) > 0
             settlements.flush(moment.elapsed_seconds, hurry=not may_grow)
-        if actions.dead_letters is not None:
-            actions.dead_letters.send(late=self._late(LAST_DEAD_LETTER))
+        if self._dead_letters is not None:
+            self._dead_letters.send(late=self._late(LAST_DEAD_LETTER))
         return progress.unresolved > 0
+
+    def _stop(self) -> None:
+        """Start nothing more."""
+        if not self._progress.stopped:
+            self._progress.stop()
+        self._runs.stop()
 
     def _late(self, margins: float) -> bool:
         """Whether no more was left at this step than so many stop margins."""
@@ -116,7 +131,7 @@ class Batch:
         """Until when there is nothing to do but wait for a job."""
         moment, margin = self._moment, self._margin_seconds
         left = moment.left_seconds
-        times = [left - self._actions.runs.needed_seconds, left - margin, left - ANSWER * margin]
+        times = [left - self._runs.needed_seconds, left - margin, left - ANSWER * margin]
         ahead = [time for time in times if time > 0]
-        due = self._actions.settlements.due_in_seconds(moment.elapsed_seconds)
-        return min(ahead if due is None else [*ahead, due], default=None)
+        due = self._settlements.due_seconds
+        return min(ahead if due is None else [*ahead, due - moment.elapsed_seconds], default=None)

@@ -5,62 +5,51 @@ hand-over each. A coroutine is a task on the event loop.
 """
 
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import cast
 
-from idempotent_receiver.batch.executor import Executor
-from idempotent_receiver.batch.items import Item
+from idempotent_receiver.batch.items import Do, Event, Item
+from idempotent_receiver.batch.progress import Progress
+from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handled, Returned, run, run_async
+from idempotent_receiver.handler.results import fits
 
 MOST_TRANSACTIONS = 16
 """How many may be under way before another run starts: each takes a thread and a connection."""
 
 
 class Runs:
-    """The items whose turn has come. `on_handled` is called, on the caller's thread, with how each was handled.
+    """The items whose turn has come.
 
     Worker loops share three things with their caller: `ready` (whoever takes an item out of it has it), the indexes
     of the items whose transactions are under way, and the longest run so far. Two loops may overwrite each other's
     longest run; then the shorter one counts until the next run ends.
     """
 
-    def __init__(
-        self,
-        executor: Executor,
-        deadline: Deadline,
-        on_handled: Callable[[Item, Handled], None],
-        *,
-        concurrency: int,
-        asynchronous: bool,
-        stop_margin_seconds: float,
-        error_texts: bool,
-    ) -> None:
-        self._executor = executor
+    def __init__(self, settings: Settings, progress: Progress, deadline: Deadline) -> None:
+        self._settings = settings
+        self._executor = settings.executor
+        self._progress = progress
         self._deadline = deadline
-        self._on_handled = on_handled
-        self._concurrency = concurrency
-        self._asynchronous = asynchronous
-        self._error_texts = error_texts
         self.ready: deque[Item] = deque()
         self.running = 0
         """Worker loops, or coroutines, that have not ended."""
         self._stopped = False
         self._uncommitted: set[int] = set()
-        self.needed_seconds = stop_margin_seconds
+        self.needed_seconds = settings.stop_margin_seconds
         """With less time left nothing starts: the stop margin and the longest run so far."""
-        self._stop_margin_seconds = stop_margin_seconds
+        progress.actions[Do.MAKE_READY] = self.ready.append
 
     def start(self, moment: Moment) -> None:
         """Start what may start now."""
         if not self._may_start(moment):
             return
-        for _ in range(min(len(self.ready), self._concurrency - self.running)):
+        for _ in range(min(len(self.ready), self._settings.concurrency - self.running)):
             self.running += 1
-            if self._asynchronous:
+            if self._settings.asynchronous:
                 self._start_coroutine(self.ready.popleft(), moment)
             else:
                 # A loop that finds everything taken ends at once.
@@ -70,15 +59,13 @@ class Runs:
         """The transaction of an item's run has ended, one way or another."""
         self._uncommitted.discard(item.index)
 
-    def stop(self) -> list[Item]:
-        """Start nothing more; what had not started."""
+    def stop(self) -> None:
+        """Start nothing more, and let go of what has not started."""
         self._stopped = True
-        taken: list[Item] = []
         # Worker loops take items too, so whether one is there is known only once it has been taken.
         with suppress(IndexError):
             while True:
-                taken.append(self.ready.pop())
-        return taken
+                self._progress.happens(self.ready.pop(), Event.STOPPED)
 
     def _may_start(self, moment: Moment) -> bool:
         in_time = moment.left_to_start_seconds > self.needed_seconds
@@ -92,10 +79,12 @@ class Runs:
                 item = self.ready.popleft()
             except IndexError:
                 return
-            handled = copy_context().run(run, item.work.handle, self._attempt(item), with_text=self._error_texts)
+            handled = copy_context().run(
+                run, item.work.handle, self._attempt(item), with_text=self._settings.error_texts
+            )
             started, moment = moment, self._deadline.moment()
             self._note(item, handled, started, moment)
-            self._executor.tell(partial(self._on_handled, item), handled)
+            self._executor.tell(partial(self._handled, item), handled)
 
     def _loop_ended(self, result: None) -> None:
         self.running -= 1
@@ -107,7 +96,7 @@ class Runs:
             # It may have waited behind coroutines that do not await, or in a machine that was suspended.
             if self._stopped or self._deadline.moment().left_to_start_seconds <= self.needed_seconds:
                 return None
-            return await run_async(handle, attempt, with_text=self._error_texts)
+            return await run_async(handle, attempt, with_text=self._settings.error_texts)
 
         def ended(handled: Handled | None) -> None:
             self.running -= 1
@@ -115,9 +104,18 @@ class Runs:
                 self.ready.appendleft(item)
                 return
             self._note(item, handled, moment, self._deadline.moment())
-            self._on_handled(item, handled)
+            self._handled(item, handled)
 
         self._executor.start_async(started, ended)
+
+    def _handled(self, item: Item, handled: Handled) -> None:
+        if not isinstance(handled, Returned):
+            item.failure = handled.failure
+            self._progress.happens(item, Event.RAISED)
+            return
+        item.data, item.actions = handled.data, handled.actions
+        large = item.data is not None and not fits(item.claimed, item.data, self._settings.largest_record_bytes)
+        self._progress.happens(item, Event.RETURNED_LARGE if large else Event.RETURNED)
 
     def _attempt(self, item: Item) -> Attempt:
         held = item.claimed.record
@@ -125,7 +123,7 @@ class Runs:
 
     def _note(self, item: Item, handled: Handled, started: Moment, ended: Moment) -> None:
         """Before anything else may start: what took so long once may take so long again."""
-        needed_seconds = self._stop_margin_seconds + ended.elapsed_seconds - started.elapsed_seconds
+        needed_seconds = self._settings.stop_margin_seconds + ended.elapsed_seconds - started.elapsed_seconds
         self.needed_seconds = max(self.needed_seconds, needed_seconds)
         if isinstance(handled, Returned) and handled.actions:
             self._uncommitted.add(item.index)

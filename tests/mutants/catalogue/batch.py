@@ -21,11 +21,11 @@ STORE = simulated("store")
 MUTANTS = {
     # What a store's answer means.
     "acknowledged before it is recorded": Mutant(
-        "batch.actions:Actions._complete",
+        "batch.exchanges:Settlements._complete",
         instead_of(
-            "self.settlements.add($SETTLEMENT, partial(self._answers.completed, $ITEM))",
-            "self.settlements.add($SETTLEMENT, lambda answer: None);"
-            " self._answers.completed($ITEM, Settled($ITEM.claimed.record))",
+            "self._add($ITEM, $SETTLEMENT, self._completed)",
+            "self._add($ITEM, $SETTLEMENT, lambda item, answer: None);"
+            " self._completed($ITEM, Settled($ITEM.claimed.record))",
         ),
         promise=1,
     ),
@@ -36,7 +36,7 @@ MUTANTS = {
         where=("tests/unit/batch/test_progress.py",),
     ),
     "acknowledged although it could not be recorded": Mutant(
-        "batch.actions:Answers.completed",
+        "batch.exchanges:Settlements._completed",
         replace(
             "endings.of_completion($ANSWER, ...)",
             "endings.outcome.Completed(item.claimed.record) if isinstance($ANSWER, Unavailable) else $0",
@@ -50,25 +50,25 @@ MUTANTS = {
         where=PROMISES + STORE,
     ),
     "a commit that raised is taken for done": Mutant(
-        "batch.actions:Answers.committed",
+        "batch.exchanges:Settlements._committed",
         before("endings.uncommitted", answer_is_success("Unavailable")),
         promise=1,
         where=STORE,
     ),
     "a failed condition is a success": Mutant(
-        "batch.actions:Answers.committed",
+        "batch.exchanges:Settlements._committed",
         before("endings.uncommitted", answer_is_success("ActionFailed")),
         promise=5,
         where=ENDINGS,
     ),
     "a failure that is recorded is acknowledged": Mutant(
-        "batch.actions:Answers.failed",
+        "batch.exchanges:Settlements._failed",
         before("isinstance(answer, Settled)", answer_is_success("Settled")),
         promise=1,
         where=(),
     ),
     "behind a failure what is done comes again": Mutant(
-        "batch.actions:Answers.claimed",
+        "batch.exchanges:Claims._answer",
         replace(
             "endings.as_outcome(endings.of_claim($ANSWER))",
             "$0 if self._progress.may_start(item) or not isinstance($ANSWER, transitions.AlreadyCompleted)"
@@ -78,22 +78,24 @@ MUTANTS = {
     ),
     # What is done.
     "the handler's own writes are forgotten": Mutant(
-        "batch.actions:Actions._complete", always("not $ITEM.actions"), promise=5
+        "batch.exchanges:Settlements._complete", always("not $ITEM.actions"), promise=5
     ),
     "what never started keeps its claim": Mutant(
-        "batch.actions:Actions._fail",
+        "batch.exchanges:Settlements._fail",
         before(
             "transitions.fail",
             "if not item.failure.started:"
-            " self._progress.happens(item, Event.SETTLED, Failed(item.failure, recorded=False)); return",
+            " self._happens(item, Event.SETTLED, endings.outcome.Failed(item.failure, recorded=False)); return",
         ),
         promise=6,
         where=(),
     ),
-    "a dead letter is acknowledged unconfirmed": Mutant("batch.actions:Answers.sent", always("confirmed"), promise=1),
+    "a dead letter is acknowledged unconfirmed": Mutant(
+        "batch.dead_letters:DeadLetters._sent", always("confirmed"), promise=1
+    ),
     "what fails for good is acknowledged although nothing was sent": Mutant(
-        "batch.actions:Actions._send",
-        replace("self._answers.sent($ITEM, False)", "self._answers.sent($ITEM, $ITEM.failure.permanent)"),
+        "batch.progress:Progress.not_sent",
+        replace("Failed($FAILURE, ...)", "DeadLettered($FAILURE) if $FAILURE.permanent else $0"),
         promise=1,
     ),
     # Who waits for whom.
@@ -134,7 +136,7 @@ MUTANTS = {
         "batch.runs:Runs._start_coroutine.started", never("self._stopped"), promise=2, where=unit("batch/executor")
     ),
     "a handler waits for the one before it, however many may run": Mutant(
-        "batch.runs:Runs.start", replace("self._concurrency", "1"), where=ENDINGS
+        "batch.runs:Runs.start", replace("self._settings.concurrency", "1"), where=ENDINGS
     ),
     "transactions are under way without a bound": Mutant("batch.runs:MOST_TRANSACTIONS", becomes("1000"), where=AHEAD),
     "the stop margin is ignored": Mutant(
@@ -144,17 +146,17 @@ MUTANTS = {
     ),
     "the longest run is ignored": Mutant("batch.runs:Runs._note", drop("max"), where=DEADLINE),
     "claims run ahead without a bound": Mutant(
-        "batch.claims:MOST_CLAIMED_AHEAD", becomes("1000 * WRITES_A_CALL"), where=AHEAD
+        "batch.exchanges:MOST_CLAIMED_AHEAD", becomes("1000 * WRITES_A_CALL"), where=AHEAD
     ),
     "nothing is claimed while what is held waits for it": Mutant(
-        "batch.actions:Actions._ask",
-        replace("self.claims.claim_now([$ITEM])", "self.claims.want($ITEM)"),
+        "batch.exchanges:Claims._ask",
+        replace("self._claim([$ITEM])", "self.line_up($ITEM)"),
         where=KEYS + AHEAD,
     ),
     "the last settlements are not flushed": Mutant(
-        "batch.settlements:Settlements.flush", replace("hurry or $OVERDUE or $FULL", "$FULL"), promise=1
+        "batch.exchanges:Settlements.flush", replace("hurry or $OVERDUE or $FULL", "$FULL"), promise=1
     ),
     "a settlement waits until its request is full": Mutant(
-        "batch.settlements:LONGEST_WAIT_SECONDS", becomes("60.0"), where=()
+        "batch.exchanges:LONGEST_WAIT_SECONDS", becomes("60.0"), where=()
     ),
 }

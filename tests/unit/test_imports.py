@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = {
     "batch", "batch.dead_letters", "batch.exchanges", "batch.executor", "batch.items", "batch.progress",
     "batch.receiver", "batch.runs", "batch.settings", "clock", "dynamodb", "dynamodb.client", "dynamodb.errors",
-    "dynamodb.raw_statements", "dynamodb.statements", "dynamodb.store",
+    "dynamodb.statements", "dynamodb.store",
     "dynamodb.transactions", "errors", "handler", "handler.annotations", "handler.attempt",
     "handler.endings", "handler.outcome", "handler.process_end", "handler.results", "options", "payload",
     "protocol", "protocol.exchange", "protocol.namespaces", "protocol.plain_values", "protocol.record",

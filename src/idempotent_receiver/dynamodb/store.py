@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.dynamodb import errors
-from idempotent_receiver.dynamodb.client import default_client
+from idempotent_receiver.dynamodb.client import RawStatements, accept_raw_statements, default_client
 from idempotent_receiver.dynamodb.errors import ApiCall
-from idempotent_receiver.dynamodb.raw_statements import RawStatements, accept_raw_statements
 from idempotent_receiver.dynamodb.statements import (
     Item,
     Replacement,

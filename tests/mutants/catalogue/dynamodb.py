@@ -46,10 +46,10 @@ MUTANTS = {
         "dynamodb.transactions:cancelled", never("$CODES[0] == 'ConditionalCheckFailed'"), promise=5, where=()
     ),
     "of a request's statements only the first is sent": Mutant(
-        "dynamodb.raw_statements:_set_aside", replace("_SET_ASIDE", "''"), promise=1, where=RAW_STATEMENTS
+        "dynamodb.client:_set_aside", replace("_SET_ASIDE", "''"), promise=1, where=RAW_STATEMENTS
     ),
     "JSON is sent whatever the client speaks": Mutant(
-        "dynamodb.raw_statements:accept_raw_statements",
+        "dynamodb.client:accept_raw_statements",
         leave_out("$PROTOCOL != 'json'"),
         promise=1,
         where=RAW_STATEMENTS,

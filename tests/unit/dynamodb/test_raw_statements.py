@@ -16,8 +16,8 @@ from botocore.compat import HTTPHeaders
 from botocore.model import ServiceModel
 from botocore.stub import Stubber
 
-from idempotent_receiver.dynamodb import raw_statements
-from idempotent_receiver.dynamodb.raw_statements import RawStatements, accept_raw_statements
+from idempotent_receiver.dynamodb import client as clients
+from idempotent_receiver.dynamodb.client import RawStatements, accept_raw_statements
 
 if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest
@@ -142,7 +142,7 @@ def test_a_stubber_is_shown_every_statement(wire: Wire) -> None:
 
 def test_without_the_event_that_boto3_does_not_document_all_is_sent_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are serialised as usual: a boto3 without the event would cost time, but lose nothing."""
-    monkeypatch.setattr(raw_statements, "_set_aside", lambda **event: None)
+    monkeypatch.setattr(clients, "_set_aside", lambda **event: None)
     wire = Wire()
     accept_raw_statements(wire.client)
     wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))

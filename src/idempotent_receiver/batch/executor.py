@@ -9,8 +9,9 @@ import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context, copy_context
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from idempotent_receiver.batch.event_loop import LeftBehind, Loop, Loops
@@ -40,19 +41,6 @@ class Executor(Protocol):
         """Let nothing outlive the invocation that can be stopped within that time, or without a bound; hear no more of
         what cannot, but say what coroutines have left behind that still runs.
         """
-
-
-class _Done(NamedTuple):
-    """A job's end: what to call, and with what."""
-
-    on_done: Callable[[Any], None]
-    result: object
-
-
-class _Crashed(NamedTuple):
-    """A job that raised, against the rule."""
-
-    error: BaseException
 
 
 Jobs = SimpleQueue[Callable[[], None] | None]
@@ -104,7 +92,7 @@ class ThreadExecutor:
         self._pool = pool
         self._loops = loops
         self._loop: Loop | None = None
-        self._finished: SimpleQueue[_Done | _Crashed] = SimpleQueue()
+        self._finished: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
     def start(self, job: Callable[[], T], on_done: Callable[[T], None]) -> None:
         """Run `job` on a worker thread, in a copy of the caller's context."""
@@ -123,24 +111,22 @@ class ThreadExecutor:
             try:
                 result = await job()
                 await loop.threads_of_the_cancelled()
-                self._finished.put(_Done(on_done, result))
+                self.tell(on_done, result)
             except BaseException as error:  # noqa: BLE001  # reported to the caller, who raises it
-                self._finished.put(_Crashed(error))
+                self._finished.put(partial(_crash, error))
 
         loop.spawn(follow)
 
     def tell(self, on_done: Callable[[T], None], result: T) -> None:
         """Put it where `step` finds it."""
-        self._finished.put(_Done(on_done, result))
+        self._finished.put(partial(on_done, result))
 
     def step(self, timeout_seconds: float | None) -> None:
         """Call what waits for the jobs that have finished, after waiting for the first."""
         with suppress(Empty):
             ended = self._finished.get(timeout=None if timeout_seconds is None else max(0.0, timeout_seconds))
             while True:
-                if isinstance(ended, _Crashed):
-                    raise ended.error
-                ended.on_done(ended.result)
+                ended()
                 ended = self._finished.get_nowait()
 
     def cancel_async(self) -> None:
@@ -154,8 +140,13 @@ class ThreadExecutor:
         return None if loop is None else loop.stop(within_seconds)
 
 
-def _run(context: Context, job: Callable[[], T], on_done: Callable[[T], None]) -> _Done | _Crashed:
+def _run(context: Context, job: Callable[[], T], on_done: Callable[[T], None]) -> Callable[[], None]:
     try:
-        return _Done(on_done, context.run(job))
+        return partial(on_done, context.run(job))
     except BaseException as error:  # noqa: BLE001  # reported to the caller, who raises it
-        return _Crashed(error)
+        return partial(_crash, error)
+
+
+def _crash(error: BaseException) -> None:
+    """A job has raised, against the rule."""
+    raise error

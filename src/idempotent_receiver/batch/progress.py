@@ -90,10 +90,11 @@ class Order:
         """The turn goes to the next in line; behind a failure nobody gets one."""
         while line and line[0].outcome is not None:
             if not isinstance(line[0].outcome, SUCCEEDED):
-                yield from [Consequence(item, Event.STOPPED, NotStarted()) for item in line if item.outcome is None]
+                # What waits for the store finds its group blocked when that answers.
+                yield from [Consequence(item, Event.STOPPED, NotStarted()) for item in line if item.stage in LETS_GO]
                 return
             line.popleft()
-        if line:
+        if line and line[0].stage in (Stage.KEYLESS, Stage.HELD):  # another one takes its turn when it is claimed
             yield Consequence(line[0], Event.TURN)
 
     def _shared(self, ended: Item) -> Iterator[Consequence]:
@@ -175,10 +176,6 @@ class Progress:
             if ended.work.group is None and not ended.followers:
                 continue  # nobody waited, as is usual
             for item, event, outcome in self.order.consequences(ended):
-                if event is Event.TURN and item.stage not in (Stage.KEYLESS, Stage.HELD):
-                    continue  # it takes its turn when it is claimed
-                if event is Event.STOPPED and item.stage not in LETS_GO:
-                    continue  # the answer that it waits for finds its group blocked
                 if event is Event.DIFFERS and self.stopped:
                     self.happens(item, Event.STOPPED, NotStarted())
                 else:

@@ -14,16 +14,6 @@ from idempotent_receiver.protocol.store import (
 from idempotent_receiver.protocol.transaction import Action
 
 __all__ = [
-    "Action",
-    "ActionFailed",
-    "Applied",
-    "Change",
-    "Conflict",
-    "NotApplied",
-    "Record",
-    "RecordStore",
-    "Status",
-    "TransactionalStore",
-    "Unknown",
-    "Written",
-]
+    "Action", "ActionFailed", "Applied", "Change", "Conflict", "NotApplied", "Record", "RecordStore", "Status",
+    "TransactionalStore", "Unknown", "Written",
+]  # fmt: skip

@@ -129,9 +129,6 @@ class Operation(Generic[Answer]):
 
 
 Operations = Sequence[Operation[Any]]
-StartExchange = Callable[[Operations, Callable[[Operations], None], int], None]
-"""Hands operations to another thread, calls back with those that have answers, and goes on with the rest."""
-
 Replace = Callable[[Sequence[Change]], Sequence[Written | ActionFailed]]
 
 

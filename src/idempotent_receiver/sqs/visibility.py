@@ -1,9 +1,11 @@
 """When a failed message comes again: its visibility timeout, changed ten at a time, within a second, best effort."""
 
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from idempotent_receiver.batch.executor import Executor
@@ -112,24 +114,20 @@ def send_back(
     seconds = in_groups([message for message, _ in failed], each)
     known = [message for message, _ in failed if message.receipt_handle and message.queue_arn]
     chunks = [known[start : start + MOST_ENTRIES] for start in range(0, len(known), MOST_ENTRIES)]
-    waiting, out = iter(chunks), 0
+    waiting, answers = deque(chunks), list[None]()
 
     def start_next() -> None:
-        nonlocal out
-        chunk = next(waiting, None)
-        if chunk is not None:
-            out += 1
-            executor.start(lambda: _change(sqs, chunk, seconds), changed)
+        if waiting:
+            executor.start(partial(_change, sqs, waiting.popleft(), seconds), changed)
 
     def changed(result: None) -> None:
-        nonlocal out
-        out -= 1
+        answers.append(result)
         start_next()
 
     for _ in range(MOST_CALLS):
         start_next()
     ends = deadline.elapsed_seconds + min(LONGEST_WAIT_SECONDS, deadline.left_seconds / 2)
-    while out and (left := ends - deadline.elapsed_seconds) > 0:
+    while len(answers) < len(chunks) and (left := ends - deadline.elapsed_seconds) > 0:
         executor.step(left)
 
 

@@ -24,7 +24,7 @@ from idempotent_receiver.protocol.store import (
     Written,
 )
 from idempotent_receiver.protocol.transaction import Action
-from idempotent_receiver.protocol.transitions import Claim, ClaimLost, Commit, Settled, Settlement
+from idempotent_receiver.protocol.transitions import Claim, ClaimLost, Settled, Settlement
 
 MOST_CONFLICTS = 12
 """Rounds that an operation may lose to somebody else's progress."""
@@ -152,7 +152,8 @@ def commit(
 ) -> SettleAnswer | ActionFailed:
     """Settle a claim together with a handler's own actions, or neither."""
     (version,) = deadline.clock.versions(1)
-    transition: Transition[Settled | ClaimLost | ActionFailed] = Commit(settlement.change(deadline.now_ms, version))
+    drawn = settlement.change(deadline.now_ms, version)
+    transition: Transition[Settled | ClaimLost | ActionFailed] = settlement._replace(drawn=drawn)
 
     def replace(changes: Sequence[Change]) -> Sequence[Written | ActionFailed]:
         return [store.commit(change, actions) for change in changes]

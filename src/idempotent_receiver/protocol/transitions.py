@@ -38,7 +38,7 @@ its execution, with a lease as long as that may take. Until then the record keep
 orphaned can start the execution. A `Conclusion` writes the execution's end without a claim: it names the execution
 instead of a version, and the record must still be in progress.
 
-**Transitions.** `Peek`, `Claim`, `Settlement`, `Commit` and `Conclusion` share one shape, so that one loop
+**Transitions.** `Peek`, `Claim`, `Settlement` and `Conclusion` share one shape, so that one loop
 (`exchange.exchange`) brings each to its answer. `id` is the record's; `step` takes what is there now, the
 versions sent so far, the time and a fresh version, and gives the next `Change` to try or the answer; `applied` gives
 the answer once that change is written.
@@ -192,11 +192,14 @@ class Peek(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """Ends the claim that wrote `held`, with the attributes of `outcome`."""
+    """Ends the claim that wrote `held`, with the attributes of `outcome`. A commit's change is `drawn` once, and sent
+    the same each time: a transaction's token allows one content.
+    """
 
     held: Record
     outcome: Attributes
     retention_seconds: int
+    drawn: Change | None = None
 
     @property
     def id(self) -> str:
@@ -205,32 +208,13 @@ class Settlement(NamedTuple):
 
     def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | SettleResult:
         """The write that ends the claim, or the answer that is there."""
-        return _ended(seen, self.held, wrote) or self.change(now_ms, version)
+        return _ended(seen, self.held, wrote) or self.drawn or self.change(now_ms, version)
 
     def change(self, now_ms: int, version: str) -> Change:
         """The write that ends the claim."""
         ended: dict[str, Any] = {"in_progress_expiration": None, "error": None, "input": None, **self.outcome}
         expiration = _expiration(now_ms, self.retention_seconds, ended["in_progress_expiration"])
         return Change(self.held._replace(**ended, version=version, expiration=expiration), self.held)
-
-    def applied(self, change: Change) -> Settled:
-        """The claim has ended."""
-        return Settled(change.new)
-
-
-class Commit(NamedTuple):
-    """A settlement whose change is drawn once and sent the same each time: a transaction's token allows one content."""
-
-    drawn: Change
-
-    @property
-    def id(self) -> str:
-        """The record's id."""
-        return self.drawn.new.id
-
-    def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | SettleResult:
-        """The one change, or the answer that is there."""
-        return _ended(seen, self.drawn.seen, wrote) or self.drawn
 
     def applied(self, change: Change) -> Settled:
         """The claim has ended."""

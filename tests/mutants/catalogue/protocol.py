@@ -66,10 +66,8 @@ MUTANTS = {
         "protocol.transitions:_ended", never("$SEEN.version in wrote"), promise=4, where=()
     ),
     "a transaction is drawn anew each time it is sent": Mutant(
-        "protocol.transitions:Commit.step",
-        replace(
-            "$SETTLED or self.drawn", "$SETTLED or Change(self.drawn.new._replace(version=version), self.drawn.seen)"
-        ),
+        "protocol.transitions:Settlement.step",
+        leave_out("self.drawn"),
         promise=5,
         where=unit("protocol/exchange"),
     ),

@@ -15,7 +15,6 @@ from idempotent_receiver.protocol.transitions import (
     Claimable,
     Claimed,
     ClaimLost,
-    Commit,
     HeldElsewhere,
     OtherPayload,
     Peek,
@@ -422,8 +421,9 @@ def test_a_settlement_whose_version_is_gone_has_lost_its_claim(found: Record | N
 def test_a_commit_sends_the_very_same_change_each_time() -> None:
     """A transaction's token allows one content, so the version is drawn once."""
     mine = applied_claim()
-    drawn = transitions.complete(mine, "1").change(NOW_MS, "drawn")
-    transition = Commit(drawn)
+    completion = transitions.complete(mine, "1")
+    drawn = completion.change(NOW_MS, "drawn")
+    transition = completion._replace(drawn=drawn)
 
     first = transition.step(mine.record, (), NOW_MS, "one")
     again = transition.step(mine.record, ("drawn",), NOW_MS + 5_000, "two")

@@ -1,7 +1,7 @@
 """Calls that must be answered: one key, one claim, one run, in the caller's own thread.
 
 For the ways in that are called: HTTP, and any function. What may be done is decided by `transitions.py`, brought about
-by `exchange.py`, and means what `endings.py` says, as for a batch; a batch's queues and jobs are not needed for one
+by `exchange.py`, and means what `outcome.py` says, as for a batch; a batch's queues and jobs are not needed for one
 call. What a call's ending means to the caller is each way in's own.
 """
 
@@ -13,10 +13,9 @@ from typing import Any, cast
 from idempotent_receiver import options
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.handler import endings
+from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.attempt import Attempt, Handle, Handled, Raised, Returned, run
-from idempotent_receiver.handler.endings import Ending
-from idempotent_receiver.handler.outcome import NotStarted
+from idempotent_receiver.handler.outcome import Ending, NotStarted
 from idempotent_receiver.handler.results import LARGEST_INLINE_BYTES, Results, kept
 from idempotent_receiver.payload import Payload
 from idempotent_receiver.protocol import transitions
@@ -128,7 +127,7 @@ class Call:
             longest = min(2 * longest, _LONGEST_WAIT_SECONDS)
             answer = ask(self._claim, Unread(), self._calls.store, deadline)
         if not isinstance(answer, Claimed):
-            return endings.of_claim(answer)
+            return outcome.of_claim(answer)
         if self.too_late():
             self._settle(transitions.release(answer, deadline.now_ms))
             return NotStarted()
@@ -171,11 +170,11 @@ class Call:
         data = kept(claimed, returned.data, LARGEST_INLINE_BYTES, calls.results)
         settlement = transitions.complete(claimed, data)
         if not actions:
-            return endings.of_completion(self._settle(settlement), self._claim, self.deadline)
+            return outcome.of_completion(self._settle(settlement), self._claim, self.deadline)
         answer = commit(settlement, actions, cast(TransactionalStore, calls.store), self.deadline)
-        refused = endings.uncommitted(answer, actions, with_text=calls.error_texts)
+        refused = outcome.uncommitted(answer, actions, with_text=calls.error_texts)
         if refused is None:
-            return endings.of_completion(cast(SettleAnswer, answer), self._claim, self.deadline)
+            return outcome.of_completion(cast(SettleAnswer, answer), self._claim, self.deadline)
         failure, error = refused
         if isinstance(answer, ActionFailed):
             return self._fail(claimed, failure, error)
@@ -186,11 +185,11 @@ class Call:
         if not self._calls.failures_are_answers:
             return self._fail(claimed, failure)
         release = transitions.release(claimed, self.deadline.now_ms, started=True)
-        return endings.of_failure(self._settle(release), failure, self._claim, self.deadline)
+        return outcome.of_failure(self._settle(release), failure, self._claim, self.deadline)
 
     def _fail(self, claimed: Claimed, failure: Failure, error: BaseException | None = None) -> Ending:
         settlement = transitions.fail(claimed, failure.to_json(), started=failure.started)
-        return endings.of_failure(self._settle(settlement), failure, self._claim, self.deadline, error)
+        return outcome.of_failure(self._settle(settlement), failure, self._claim, self.deadline, error)
 
     def _settle(self, settlement: Settlement) -> SettleAnswer:
         return ask(settlement, settlement.held, self._calls.store, self.deadline, max_retries=SETTLE_RETRIES)

@@ -19,7 +19,7 @@ from idempotent_receiver.clock import Clock
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.annotations import hints_of, runnable, wants_transaction
 from idempotent_receiver.handler.attempt import Attempt, Returned, current_attempt, run_async
-from idempotent_receiver.handler.endings import Ending
+from idempotent_receiver.handler.outcome import Ending
 from idempotent_receiver.handler.results import ResultGone, Results, fetched
 from idempotent_receiver.payload import EVERYTHING, Document, Payload
 from idempotent_receiver.protocol import namespaces

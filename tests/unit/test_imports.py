@@ -21,7 +21,7 @@ OURS = {
     "batch.receiver", "batch.runs", "batch.settings", "clock", "dynamodb", "dynamodb.client", "dynamodb.errors",
     "dynamodb.statements", "dynamodb.store",
     "dynamodb.transactions", "errors", "handler", "handler.annotations", "handler.attempt",
-    "handler.endings", "handler.outcome", "handler.process_end", "handler.results", "options", "payload",
+    "handler.outcome", "handler.process_end", "handler.results", "options", "payload",
     "protocol", "protocol.exchange", "protocol.namespaces", "protocol.plain_values", "protocol.record",
     "protocol.store", "protocol.transaction", "protocol.transitions", "sqs", "sqs.binding", "sqs.consumer",
     "sqs.dead_letter", "sqs.keys", "sqs.message", "sqs.visibility", "telemetry",

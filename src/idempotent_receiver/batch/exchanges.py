@@ -1,7 +1,7 @@
 """What a batch asks of its store: peeks and claims, in chunks ahead of the handlers, and settlements behind them.
 
 The store is asked on other threads. Each of its answers is an event of the table in `items.py`, by way of
-`handler/endings.py` where it ends the item.
+`handler/outcome.py` where it ends the item.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,8 +13,7 @@ from idempotent_receiver.batch.items import TABLE, Do, Event, Item, Stage
 from idempotent_receiver.batch.progress import Progress
 from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.handler import endings
-from idempotent_receiver.handler.outcome import NotStarted
+from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.results import kept
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.exchange import (
@@ -139,12 +138,12 @@ class Claims:
                 item.assumed = seen
                 happens(item, Event.FREE)
             case Claimable():
-                happens(item, Event.ANSWERED, NotStarted())
+                happens(item, Event.ANSWERED, outcome.NotStarted())
             case OtherPayload():
-                item.failure = endings.mismatch(answer)
+                item.failure = outcome.mismatch(answer)
                 happens(item, Event.FAILED_FOR_GOOD)
             case _:
-                happens(item, Event.ANSWERED, endings.as_outcome(endings.of_claim(answer)))
+                happens(item, Event.ANSWERED, outcome.as_outcome(outcome.of_claim(answer)))
 
 
 def _out_of_reach(operations: Operations) -> bool:
@@ -230,7 +229,7 @@ class Settlements:
 
     def _committed(self, item: Item, answer: SettleAnswer | ActionFailed) -> None:
         self._on_committed(item)
-        refused = endings.uncommitted(answer, item.actions, with_text=self._settings.error_texts)
+        refused = outcome.uncommitted(answer, item.actions, with_text=self._settings.error_texts)
         if refused is None:
             self._completed(item, cast(SettleAnswer, answer))
         else:
@@ -238,8 +237,8 @@ class Settlements:
             self._happens(item, Event.NOT_COMMITTED)
 
     def _completed(self, item: Item, answer: SettleAnswer) -> None:
-        ending = endings.of_completion(answer, item.claim, self._deadline)
-        self._happens(item, Event.SETTLED, endings.as_outcome(ending))
+        ending = outcome.of_completion(answer, item.claim, self._deadline)
+        self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
 
     def _fail(self, item: Item) -> None:
         failure = item.failure
@@ -250,16 +249,16 @@ class Settlements:
         if item.recorded and item.failure.permanent:
             self._happens(item, Event.FAILED_FOR_GOOD)
         else:
-            ending = endings.of_failure(answer, item.failure, item.claim, self._deadline)
-            self._happens(item, Event.SETTLED, endings.as_outcome(ending))
+            ending = outcome.of_failure(answer, item.failure, item.claim, self._deadline)
+            self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
 
     def _release(self, item: Item) -> None:
         self._add(item, transitions.release(item.claimed, self._deadline.now_ms), self._released)
 
     def _released(self, item: Item, answer: SettleAnswer) -> None:
         self.released += isinstance(answer, Settled)
-        ending = endings.of_release(answer, item.claim, self._deadline)
-        self._happens(item, Event.SETTLED, endings.as_outcome(ending))
+        ending = outcome.of_release(answer, item.claim, self._deadline)
+        self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
 
 
 def _answered(operations: Operations) -> None:

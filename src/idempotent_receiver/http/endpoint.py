@@ -35,7 +35,7 @@ from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.annotations import wants_transaction
 from idempotent_receiver.handler.attempt import Attempt
-from idempotent_receiver.handler.endings import Ending
+from idempotent_receiver.handler.outcome import Ending
 from idempotent_receiver.handler.process_end import Lifetime, lifetime
 from idempotent_receiver.handler.results import ResultGone, Results, fetched
 from idempotent_receiver.http import response as responses

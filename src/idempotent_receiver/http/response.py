@@ -10,7 +10,7 @@ from typing import Any
 
 from idempotent_receiver.errors import UnusableKey, text_of
 from idempotent_receiver.handler import outcome
-from idempotent_receiver.handler.endings import Ending
+from idempotent_receiver.handler.outcome import Ending
 from idempotent_receiver.http.request import MissingKey, Request
 from idempotent_receiver.protocol.exchange import Unavailable
 from idempotent_receiver.protocol.record import Status

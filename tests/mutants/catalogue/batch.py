@@ -8,7 +8,7 @@ from tests.mutants.mutant import PROMISES, Mutant, simulated, unit
 
 def answer_is_success(kind: str) -> str:
     """What takes an answer of this kind for a success, wherever `self`, `item` and `answer` are at hand."""
-    success = "self._happens(item, Event.SETTLED, endings.Completed(item.claimed.record))"
+    success = "self._happens(item, Event.SETTLED, outcome.Completed(item.claimed.record))"
     return f"if isinstance(answer, {kind}): {success}; return"
 
 
@@ -38,26 +38,26 @@ MUTANTS = {
     "acknowledged although it could not be recorded": Mutant(
         "batch.exchanges:Settlements._completed",
         replace(
-            "endings.of_completion($ANSWER, ...)",
-            "endings.outcome.Completed(item.claimed.record) if isinstance($ANSWER, Unavailable) else $0",
+            "outcome.of_completion($ANSWER, ...)",
+            "outcome.Completed(item.claimed.record) if isinstance($ANSWER, Unavailable) else $0",
         ),
         promise=1,
     ),
     "a lost claim is a success": Mutant(
-        "handler.endings:of_loss",
-        instead_of("return lost", "return outcome.Duplicate(lost.found, lost=True)"),
+        "handler.outcome:of_loss",
+        instead_of("return lost", "return Duplicate(lost.found, lost=True)"),
         promise=1,
         where=PROMISES + STORE,
     ),
     "a commit that raised is taken for done": Mutant(
         "batch.exchanges:Settlements._committed",
-        before("endings.uncommitted", answer_is_success("Unavailable")),
+        before("outcome.uncommitted", answer_is_success("Unavailable")),
         promise=1,
         where=STORE,
     ),
     "a failed condition is a success": Mutant(
         "batch.exchanges:Settlements._committed",
-        before("endings.uncommitted", answer_is_success("ActionFailed")),
+        before("outcome.uncommitted", answer_is_success("ActionFailed")),
         promise=5,
         where=ENDINGS,
     ),
@@ -70,9 +70,9 @@ MUTANTS = {
     "behind a failure what is done comes again": Mutant(
         "batch.exchanges:Claims._answer",
         replace(
-            "endings.as_outcome(endings.of_claim($ANSWER))",
+            "outcome.as_outcome(outcome.of_claim($ANSWER))",
             "$0 if self._progress.may_start(item) or not isinstance($ANSWER, transitions.AlreadyCompleted)"
-            " else NotStarted()",
+            " else outcome.NotStarted()",
         ),
         where=(),
     ),
@@ -85,7 +85,7 @@ MUTANTS = {
         before(
             "transitions.fail",
             "if not item.failure.started:"
-            " self._happens(item, Event.SETTLED, endings.outcome.Failed(item.failure, recorded=False)); return",
+            " self._happens(item, Event.SETTLED, outcome.Failed(item.failure, recorded=False)); return",
         ),
         promise=6,
         where=(),

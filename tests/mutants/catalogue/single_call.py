@@ -13,7 +13,7 @@ MUTANTS = {
     "a call in progress elsewhere runs as well": Mutant(
         "calls:Call.claim",
         replace(
-            "endings.of_claim($ANSWER)",
+            "outcome.of_claim($ANSWER)",
             "Attempt(self._claim.id, self.key, 1, self.deadline, self._claim.owner)"
             " if isinstance($ANSWER, HeldElsewhere) else $0",
         ),
@@ -36,8 +36,8 @@ MUTANTS = {
         "calls:Call.settle", always("keep"), promise=5, where=HTTP
     ),
     "an answer is given that was not recorded": Mutant(
-        "handler.endings:of_completion",
-        replace("outcome.SettleFailed($WHY)", "outcome.Completed(None)"),
+        "handler.outcome:of_completion",
+        replace("SettleFailed($WHY)", "Completed(None)"),
         promise=3,
         where=CALLS,
     ),

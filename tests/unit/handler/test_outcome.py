@@ -9,7 +9,7 @@ import pytest
 from idempotent_receiver import PermanentError
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.handler import endings
+from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.outcome import (
     ClaimFailed,
     Completed,
@@ -59,7 +59,7 @@ def deadline() -> Deadline:
 )
 def test_a_claim_that_is_not_granted(answer: Any, ending: object) -> None:
     """No handler has run."""
-    assert endings.of_claim(answer) == ending
+    assert outcome.of_claim(answer) == ending
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_a_claim_that_is_not_granted(answer: Any, ending: object) -> None:
 )
 def test_a_settlement(answer: Any, completion: object, failure: object, release: object) -> None:
     """By what was to be recorded."""
-    assert endings.of_completion(answer, claim(), deadline()) == completion
-    assert endings.of_failure(answer, FAILURE, claim(), deadline()) == failure
-    assert endings.of_release(answer, claim(), deadline()) == release
+    assert outcome.of_completion(answer, claim(), deadline()) == completion
+    assert outcome.of_failure(answer, FAILURE, claim(), deadline()) == failure
+    assert outcome.of_release(answer, claim(), deadline()) == release
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,13 @@ def test_a_settlement(answer: Any, completion: object, failure: object, release:
 )
 def test_a_lost_claim_is_a_success_only_if_its_own_effect_is_done(found: Record | None) -> None:
     """Anything else that the winner has left is a failure: the message comes again."""
-    assert endings.of_loss(ClaimLost(found), claim(), deadline()) == ClaimLost(found)
+    assert outcome.of_loss(ClaimLost(found), claim(), deadline()) == ClaimLost(found)
 
 
 def test_a_lost_claim_may_find_a_failure_that_is_an_answer() -> None:
     """For a way in that takes failures so."""
     found = RECORD._replace(status="FAILED")
-    assert endings.of_loss(ClaimLost(found), claim(failures_are_answers=True), deadline()) == AlreadyFailed(found)
+    assert outcome.of_loss(ClaimLost(found), claim(failures_are_answers=True), deadline()) == AlreadyFailed(found)
 
 
 def test_a_commit_that_was_refused_or_not_answered_is_a_failure() -> None:
@@ -107,18 +107,18 @@ def test_a_commit_that_was_refused_or_not_answered_is_a_failure() -> None:
     tx.delete(TableName="t", Key={"id": "1"})
     tx.delete(TableName="t", Key={"id": "2"}, otherwise=refused)
 
-    failure, error = endings.uncommitted(ActionFailed(1), tx.actions, with_text=False) or (None, None)
+    failure, error = outcome.uncommitted(ActionFailed(1), tx.actions, with_text=False) or (None, None)
     assert failure is not None
     assert (failure.type, failure.permanent, error) == ("PermanentError", True, refused)
-    failure, error = endings.uncommitted(Unavailable("down"), tx.actions, with_text=False) or (None, None)
+    failure, error = outcome.uncommitted(Unavailable("down"), tx.actions, with_text=False) or (None, None)
     assert (failure, error) == (Failure(type="TransactionNotCommitted", text="down"), None)
-    assert endings.uncommitted(Settled(RECORD), tx.actions, with_text=False) is None
-    assert endings.uncommitted(ClaimLost(None), tx.actions, with_text=False) is None
+    assert outcome.uncommitted(Settled(RECORD), tx.actions, with_text=False) is None
+    assert outcome.uncommitted(ClaimLost(None), tx.actions, with_text=False) is None
 
 
 def test_a_mismatch_names_both_fingerprints() -> None:
     """For good, since no retry changes the payload."""
-    failure = endings.mismatch(OtherPayload(expected="then", found="now"))
+    failure = outcome.mismatch(OtherPayload(expected="then", found="now"))
     assert (failure.type, failure.permanent, failure.started) == ("FingerprintMismatch", True, False)
     assert "then" in failure.reason
     assert "now" in failure.reason

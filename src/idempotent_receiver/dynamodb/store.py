@@ -22,20 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from idempotent_receiver.dynamodb import errors
+from idempotent_receiver.dynamodb import errors, statements
 from idempotent_receiver.dynamodb.client import RawStatements, accept_raw_statements, default_client
 from idempotent_receiver.dynamodb.errors import ApiCall
-from idempotent_receiver.dynamodb.statements import (
-    Item,
-    Replacement,
-    insert,
-    put_item,
-    record_in,
-    replacement_of,
-    unsendable,
-    update,
-    update_item,
-)
+from idempotent_receiver.dynamodb.statements import Item, Replacement, replacement_of, unsendable
 from idempotent_receiver.dynamodb.transactions import cancelled, token_of, transact_items
 from idempotent_receiver.options import require_client
 from idempotent_receiver.protocol.namespaces import checked, joined
@@ -179,20 +169,20 @@ class Requests:
     def put(self, item: Item) -> Written:
         """PutItem, if there is none."""
         call = ApiCall("PutItem", self.table, "dynamodb:PutItem")
-        return _write(call, lambda: self.client.put_item(**put_item(self.table, item)))
+        return _write(call, lambda: self.client.put_item(**statements.put_item(self.table, item)))
 
     def update(self, replacement: Replacement) -> Written:
         """UpdateItem, if the record stands as expected."""
         call = ApiCall("UpdateItem", self.table, "dynamodb:UpdateItem")
-        return _write(call, lambda: self.client.update_item(**update_item(self.table, replacement)))
+        return _write(call, lambda: self.client.update_item(**statements.update_item(self.table, replacement)))
 
     def execute_inserts(self, items: Sequence[Item]) -> list[Written]:
         """BatchExecuteStatement, with an INSERT for each of up to 25 items."""
-        return self._execute([insert(self.table, item) for item in items], "dynamodb:PartiQLInsert")
+        return self._execute([statements.insert(self.table, item) for item in items], "dynamodb:PartiQLInsert")
 
     def execute_updates(self, replacements: Sequence[Replacement]) -> list[Written]:
         """BatchExecuteStatement, with an UPDATE for each of up to 25 replacements."""
-        return self._execute([update(self.table, one) for one in replacements], "dynamodb:PartiQLUpdate")
+        return self._execute([statements.update(self.table, one) for one in replacements], "dynamodb:PartiQLUpdate")
 
     def get(self, ids: Sequence[str]) -> dict[str, Record | Unknown]:
         """BatchGetItem, consistent, of up to 100 ids. One without a record has no entry; an unread one is `Unknown`."""
@@ -209,7 +199,7 @@ class Requests:
                 failed = errors.request_failed(error, call)
                 unread = Unknown(failed.why, failed.retry)
                 break
-            records = [record_in(item) for item in response["Responses"].get(self.table, [])]
+            records = [statements.record_in(item) for item in response["Responses"].get(self.table, [])]
             found |= {record.id: record for record in records}
             left = response.get("UnprocessedKeys")
             if not left:
@@ -223,7 +213,10 @@ class Requests:
         tables = {self.table: None} | {str(action.arguments["TableName"]): None for action in actions}
         permission = "dynamodb:UpdateItem on the records, and what the handler's own actions need"
         call = ApiCall("TransactWriteItems", " or ".join(tables), permission)
-        everything: list[TransactWriteItemTypeDef] = [{"Update": update_item(self.table, replacement)}, *items]
+        everything: list[TransactWriteItemTypeDef] = [
+            {"Update": statements.update_item(self.table, replacement)},
+            *items,
+        ]
         try:
             _receive(lambda: self.client.transact_write_items(TransactItems=everything, ClientRequestToken=token))
         except (ClientError, BotoCoreError) as error:

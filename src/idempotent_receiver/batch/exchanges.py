@@ -43,22 +43,22 @@ LONGEST_WAIT_SECONDS = 0.002
 """How long a settlement may wait for company: less than a round trip, and short against a crash."""
 
 
-class _Exchanges:
-    """Has the store asked on another thread."""
+class Exchanges:
+    """Asks the store on other threads."""
 
     def __init__(self, settings: Settings, deadline: Deadline) -> None:
-        self._store, self._executor, self._deadline = settings.store, settings.executor, deadline
+        self._executor = settings.executor
+        self._exchange = partial(exchange, store=settings.store, deadline=deadline)
 
-    def start(self, operations: Operations, on_done: Callable[[Operations], None], max_retries: int) -> None:
+    def start(self, operations: Operations, on_done: Callable[[Operations], None], *, max_retries: int) -> None:
         """Ask for these. What met an error goes on after the others' answers are used."""
 
         def done(pending: Operations) -> None:
             on_done([operation for operation in operations if operation.answer is not None])
             if pending:
-                self.start(pending, on_done, max_retries)
+                self.start(pending, on_done, max_retries=max_retries)
 
-        store, deadline = self._store, self._deadline
-        self._executor.start(lambda: exchange(operations, store, deadline, max_retries=max_retries), done)
+        self._executor.start(partial(self._exchange, operations, max_retries=max_retries), done)
 
 
 class Claims:
@@ -67,7 +67,7 @@ class Claims:
     """
 
     def __init__(self, settings: Settings, progress: Progress, deadline: Deadline) -> None:
-        self._exchanges = _Exchanges(settings, deadline)
+        self._exchanges = Exchanges(settings, deadline)
         self._progress = progress
         self.unread: list[tuple[int, Item]] = []
         self.unclaimed: list[tuple[int, Item]] = []
@@ -88,7 +88,7 @@ class Claims:
             self._peeking += len(chunk)
             self.asking += len(chunk)
             operations = [Operation(Peek(item.claim), Unread(), item) for item in chunk]
-            self._exchanges.start(operations, self._peeked, CLAIM_RETRIES)
+            self._exchanges.start(operations, self._peeked, max_retries=CLAIM_RETRIES)
 
     def claim(self, ahead: int) -> None:
         """Claim what is next, in the batch's order, unless too much is claimed `ahead` or asked for.
@@ -105,7 +105,7 @@ class Claims:
     def _claim(self, chunk: Sequence[Item]) -> None:
         self.asking += len(chunk)
         operations = [Operation(item.claim, item.assumed, item) for item in chunk]
-        self._exchanges.start(operations, self._answered, CLAIM_RETRIES)
+        self._exchanges.start(operations, self._answered, max_retries=CLAIM_RETRIES)
 
     def _ask(self, item: Item) -> None:
         # At once, however much is claimed ahead: what is held may be waiting for this one.
@@ -172,7 +172,7 @@ class Settlements:
     def __init__(
         self, settings: Settings, progress: Progress, deadline: Deadline, on_committed: Callable[[Item], None]
     ) -> None:
-        self._exchanges = _Exchanges(settings, deadline)
+        self._exchanges = Exchanges(settings, deadline)
         self._settings = settings
         self._happens = progress.happens
         self._deadline = deadline
@@ -195,7 +195,7 @@ class Settlements:
         overdue = elapsed_seconds >= due
         while self.waiting and (hurry or overdue or len(self.waiting) >= WRITES_A_CALL):
             taken, self.waiting = self.waiting[:WRITES_A_CALL], self.waiting[WRITES_A_CALL:]
-            self._exchanges.start(taken, _answered, SETTLE_RETRIES)
+            self._exchanges.start(taken, _answered, max_retries=SETTLE_RETRIES)
             due = anew
         self.due_seconds = due if self.waiting else None
 

@@ -95,7 +95,7 @@ def conflict(response: Mapping[str, Any]) -> Conflict:
 
 def write_failed(code: str, call: ApiCall, message: str = "", *, where: str = "") -> NotApplied | Unknown:
     """What became of a write that failed with `code`: a statement, a transaction's action, or a whole request."""
-    effect, _ = _meaning(code)
+    effect, _ = _ERRORS.get(_short(code), _OTHERWISE)
     why = explained(code, call, message, where=where)
     return Unknown(why) if effect is Effect.UNKNOWN else NotApplied(why, retry=effect is Effect.DELAYED)
 
@@ -120,14 +120,10 @@ def code_of(error: ClientError | BotoCoreError) -> str:
 
 def explained(code: str, call: ApiCall, message: str = "", *, where: str = "") -> str:
     """An error in words: where it happened, AWS's code, and the remedy."""
-    _, remedy = _meaning(code)
+    _, remedy = _ERRORS.get(_short(code), _OTHERWISE)
     shown = f" ({message})" if message.startswith(_NAMES_ONLY) else ""
     text = remedy.format(permission=call.permission)
     return f"{code} from {call.operation}{where}: table {call.table} {text}{shown}"
-
-
-def _meaning(code: str) -> tuple[Effect, str]:
-    return _ERRORS.get(_short(code), _OTHERWISE)
 
 
 def _short(code: str) -> str:

@@ -4,7 +4,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 from idempotent_receiver.clock import Deadline
@@ -23,8 +23,8 @@ class Attempt:
     attempt: int
     deadline: Deadline
     owner: str = "unknown"
-    _transaction: Transaction | None = None
-    _ended: bool = False
+    _transaction: Transaction | None = field(default=None, init=False)
+    _ended: bool = field(default=False, init=False)
 
     @property
     def transaction(self) -> Transaction:

@@ -7,14 +7,20 @@ import json
 import os
 import signal
 import threading
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SETTINGS = Path(__file__).with_name("settings.json")
 TIMEOUT_SECONDS = 8.0
 
 settings: dict[str, Any] = json.loads(SETTINGS.read_text())
 """`host`, `port` and `protection` of this run."""
+worker = ""
+"""The id of this process's one invocation, where whoever wraps the handler sets it."""
 _thread = threading.local()
 
 
@@ -37,12 +43,45 @@ def say(path: str, **said: object) -> dict[str, Any]:
 
 
 def call(name: str) -> None:
-    """The outside effect of a transfer. Raises ServiceUnavailable."""
+    """Make the outside effect of a transfer. Raises ServiceUnavailable."""
     if not say("/calls", name=name)["accepted"]:
         raise ServiceUnavailable(f"the outside service refused {name}")
 
 
 def reach(name: str, place: str) -> None:
     """Come to a place with a transfer: a process may be held there, or may die as by a crash, with no cleanup."""
-    if say("/places", name=name, place=place)["die"]:
+    if say("/places", name=name, place=place, worker=worker)["die"]:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def watch(store: Any) -> None:
+    """Report which writes of records DynamoDB has applied, from now on and from these very answers."""
+    store.insert = _watched(store.insert, lambda records: [(record, None) for record in records])
+    store.replace = _watched(store.replace, lambda changes: changes)
+    store.commit = _watched(store.commit, lambda change, actions: [change])
+
+
+def _watched(write: Any, changed: Callable[..., Any]) -> Any:
+    def watched(*arguments: Any) -> Any:
+        at_ms = time.time_ns() // 1_000_000
+        answers = write(*arguments)
+        each = answers if isinstance(answers, (list, tuple)) else [answers]
+        pairs = zip(changed(*arguments), each, strict=True)
+        applied = [_told(*change) for change, answer in pairs if type(answer).__name__ == "Applied"]
+        if applied:
+            say("/writes", worker=worker, at_ms=at_ms, writes=applied)
+        return answers
+
+    return watched
+
+
+def _told(new: Any, seen: Any) -> dict[str, Any]:
+    """A write as evidence: only a claim changes the owner, and only a release takes it away."""
+    settling = {"COMPLETED": "complete", "FAILED": "fail"}.get(new.status, "release" if new.owner is None else "claim")
+    unsettled = seen is not None and seen.status == "INPROGRESS"
+    return {
+        "name": new.id,
+        "move": settling,
+        "attempt": new.attempts or 0,
+        "over": seen.owner if settling == "claim" and unsettled else None,
+    }

@@ -43,6 +43,10 @@ class Delivery(SeenOfWorker):
     done: bool = False
     again: bool = False
     """Whether an event source mapping gave the same batch out before, as SQS may."""
+    key: str | None = None
+    sent_ms: int = 0
+    receives: int = 0
+    """The message's id, when SQS says that it was sent, and how often it was received; by whoever saw its record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +76,11 @@ class Call(Seen):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill(SeenOfWorker):
-    """A worker was sent SIGKILL: at random, or because its time was over."""
+    """A worker was sent SIGKILL: at random, or because its time was over. `place`: where the fault of `name` lay."""
 
     overdue: bool
+    name: str | None = None
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,11 +113,16 @@ Move = Literal["claim", "complete", "fail", "release"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write(SeenOfWorker):
-    """DynamoDB applied a worker's write of a record: after `at_ms`, and before `done_ms`."""
+    """DynamoDB applied a worker's write of a record: after `at_ms`, and before `done_ms`.
+
+    A claim is the key's `attempt`, and takes it `over` from a worker that never settled its own.
+    """
 
     done_ms: int
     name: str
     move: Move
+    attempt: int = 0
+    over: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

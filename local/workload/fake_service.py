@@ -15,7 +15,7 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from local.workload.evidence import Call, Delivery, End, Start, now_ms
+from local.workload.evidence import Call, Delivery, End, Kill, Start, Write, now_ms
 from local.workload.transfers import DEATHS, HOLDS, Kind, kind_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,15 @@ Ledger: TypeAlias = "Callable[[Sequence[str]], frozenset[str]]"
 class FakeService:
     """The service's state; safe to call from several threads."""
 
-    def __init__(self, ledger: Ledger | None = None) -> None:
+    def __init__(
+        self,
+        ledger: Ledger | None = None,
+        *,
+        hold_seconds: float = HOLD_SECONDS,
+        lease_margin_ms: int = LEASE_MARGIN_MS,
+    ) -> None:
+        self._hold_seconds = hold_seconds
+        self._lease_margin_ms = lease_margin_ms
         self.ledger = ledger
         """Must be there before the first delivery."""
         self.records: dict[str, dict[str, Any]] = {}
@@ -49,6 +57,7 @@ class FakeService:
         """What kept it from answering, if anything did: then its log is not complete."""
         self.deaths = 0
         self._log: list[Line] = []
+        self._names: dict[str, str] = {}
         self._leases: dict[str, int] = {}
         self._calls: Counter[str] = Counter()
         self._reached: dict[tuple[str, str], threading.Event] = {}
@@ -91,6 +100,8 @@ class FakeService:
                 return self._note(End(at_ms=now_ms(), **said))
             case "/calls":
                 return self._called(**said)
+            case "/writes":
+                return self._written(**said)
             case "/places":
                 return {"die": self._dies_at(**said)}
             case _:
@@ -104,11 +115,17 @@ class FakeService:
     def _delivered(self, worker: str, deadline_ms: int, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
         now, names = now_ms(), [_name(record["body"]) for record in records]
         done = self._posted([name for name in names if name is not None])
-        self._leases[worker] = deadline_ms + LEASE_MARGIN_MS
+        self._leases[worker] = deadline_ms + self._lease_margin_ms
         for record, name in zip(records, names, strict=True):
             if name is not None:
                 self.records.setdefault(name, record)
-        return self._note(*(Delivery(at_ms=now, worker=worker, name=name, done=name in done) for name in names))
+                self._names[record["messageId"]] = name
+        return self._note(
+            *(
+                Delivery(at_ms=now, worker=worker, name=name, done=name in done, **_told(record))
+                for record, name in zip(records, names, strict=True)
+            )
+        )
 
     def _started(self, worker: str, name: str) -> dict[str, Any]:
         self._note(Start(at_ms=now_ms(), worker=worker, name=name, lease_until_ms=self._leases[worker]))
@@ -122,7 +139,11 @@ class FakeService:
         self._note(Call(at_ms=now, name=name, accepted=accepted, done=done))
         return {"accepted": accepted}
 
-    def _dies_at(self, name: str, place: str) -> bool:
+    def _written(self, worker: str, at_ms: int, writes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        lines = [{**each, "name": self._names.get(each["name"], each["name"])} for each in writes]
+        return self._note(*(Write(at_ms=at_ms, done_ms=now_ms(), worker=worker, **each) for each in lines))
+
+    def _dies_at(self, name: str, place: str, worker: str = "") -> bool:
         """Whether a process dies that comes to this place with this transfer: the first does, or is held there."""
         kind = kind_of(name)
         with self._lock:
@@ -131,13 +152,22 @@ class FakeService:
             go_on = self._reached[name, place] = threading.Event()
             dies = DEATHS.get(kind) == place
             self.deaths += dies
+            if dies:
+                self._log.append(Kill(at_ms=now_ms(), worker=worker, overdue=False, name=name, place=place))
         if HOLDS.get(kind) == place:
-            go_on.wait(HOLD_SECONDS)
+            go_on.wait(self._hold_seconds)
         return dies
 
     def _posted(self, names: Sequence[str]) -> frozenset[str]:
         assert self.ledger is not None, "attached before the first message is sent"
         return self.ledger(names) if names else frozenset()
+
+
+def _told(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What an SQS record says of the message that it is."""
+    said = record.get("attributes", {})
+    times = {"sent_ms": said.get("SentTimestamp", 0), "receives": said.get("ApproximateReceiveCount", 0)}
+    return {"key": record.get("messageId"), **{name: int(value) for name, value in times.items()}}
 
 
 def _name(body: str) -> str | None:

@@ -1,15 +1,17 @@
 """The composition root of `make run`. It takes the place of app/consumer.py, which is kept as app/shipped.py.
 
 With protection, the shipped handler runs as it was shipped: same store, same settings, same business function. The fake
-service is told what starts, around the function, and what ends, around the store's `commit`; there workers die. Without
-protection, the same function runs in a plain handler.
+service is told what starts, around the function, and what is written and ends, around the store; there workers die.
+Without protection, a plain handler posts the transfers.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import boto3
 
@@ -17,29 +19,37 @@ from app.transfers import Transfer
 from idempotent_receiver import Transaction
 from local.overlay import plain, service
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 shipped: Any = import_module("app.shipped")
 business = shipped.lambda_handler.__wrapped__
-_worker = ""
-"""The id of this process's one invocation."""
 
 
 def _call_and_run(transfer: Transfer, tx: Transaction) -> Any:
     """The business function, with an outside call before it, and the fake service told of both."""
-    name = transfer.transfer_id
-    service.say("/starts", worker=_worker, name=name)
+    with _witnessed(transfer.transfer_id):
+        return business(transfer, tx)
+
+
+@contextmanager
+def _witnessed(name: str) -> Iterator[None]:
+    """Tell the fake service that a run starts, and if so that it failed; and call for the outside effect."""
+    service.say("/starts", worker=service.worker, name=name)
     try:
         service.call(name)
-        return business(transfer, tx)
+        yield
     except BaseException:
         _ended(name, ok=False)
         raise
 
 
 def _ended(name: str, *, ok: bool) -> None:
-    service.say("/ends", worker=_worker, name=name, ok=ok)
+    service.say("/ends", worker=service.worker, name=name, ok=ok)
 
 
 def _protected() -> Any:
+    service.watch(shipped.store)
     commit = shipped.store.commit
 
     def faulty(change: Any, actions: Any) -> Any:
@@ -55,19 +65,17 @@ def _protected() -> Any:
 
 
 def _plain() -> Any:
-    dynamodb = boto3.client("dynamodb")
+    tables = boto3.resource("dynamodb")
+    accounts, entries = tables.Table(shipped.ledger.accounts), tables.Table(shipped.ledger.entries)
 
     def one(record: Any) -> None:
-        transfer, tx = Transfer.model_validate_json(record["body"]), Transaction()
-        _call_and_run(transfer, tx)
-        ok = False
-        try:
-            service.reach(transfer.transfer_id, "post.before")
-            plain.write(dynamodb, tx)
-            service.reach(transfer.transfer_id, "post.after")
-            ok = True
-        finally:
-            _ended(transfer.transfer_id, ok=ok)
+        transfer = Transfer.model_validate_json(record["body"])
+        name = transfer.transfer_id
+        with _witnessed(name):
+            # Without a transaction, what comes before its end is between two writes.
+            plain.post(accounts, entries, transfer, between=partial(service.reach, name, "post.before"))
+        service.reach(name, "post.after")
+        _ended(name, ok=True)
 
     return plain.plain_consumer(one)
 
@@ -77,8 +85,7 @@ _handle = _protected() if service.settings["protection"] else _plain()
 
 def lambda_handler(event: Any, context: Any) -> Any:
     """Tell the fake service what was delivered, and handle it."""
-    global _worker  # noqa: PLW0603  # one invocation at a time
-    _worker = context.aws_request_id
+    service.worker = context.aws_request_id
     deadline_ms = time.time_ns() // 1_000_000 + context.get_remaining_time_in_millis()
-    service.say("/deliveries", worker=_worker, deadline_ms=deadline_ms, records=event["Records"])
+    service.say("/deliveries", worker=service.worker, deadline_ms=deadline_ms, records=event["Records"])
     return _handle(event, context)

@@ -1,4 +1,8 @@
-"""The controls: handlers as many are written, with the same function and writes as the shipped ones, and no records."""
+"""The controls: handlers as many are written, with no records.
+
+`post` is what `make run PROTECTION=off` runs in place of the shipped ledger, which would refuse a second posting by its
+conditions. `write` sends the shipped function's own writes, conditions and all.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,37 @@ def plain_consumer(one: Callable[[Mapping[str, Any]], None]) -> Callable[[Any, A
         return {"batchItemFailures": failed}
 
     return handle
+
+
+def post(accounts: Any, entries: Any, transfer: Any, between: Callable[[], None]) -> None:
+    """Read two balances, and write what follows from them, leg by leg. Accounts and entries are boto3's tables.
+
+    An entry counts how often it was written, so that reconciliation can tell what became of the money.
+    """
+    payer, payee = (_balance(accounts, each) for each in (transfer.from_account, transfer.to_account))
+    if payer < transfer.amount:
+        raise ValueError(f"account {transfer.from_account} cannot pay {transfer.amount}")
+    _post_leg(accounts, entries, transfer, (transfer.from_account, payer, -transfer.amount))
+    between()
+    _post_leg(accounts, entries, transfer, (transfer.to_account, payee, transfer.amount))
+
+
+def _balance(accounts: Any, account: str) -> int:
+    return int(accounts.get_item(Key={"account_id": account})["Item"]["balance"])
+
+
+def _post_leg(accounts: Any, entries: Any, transfer: Any, leg: tuple[str, int, int]) -> None:
+    account, balance, amount = leg
+    new = {":balance": balance + amount}
+    accounts.update_item(
+        Key={"account_id": account}, UpdateExpression="SET balance = :balance", ExpressionAttributeValues=new
+    )
+    told = {":transfer": transfer.transfer_id, ":account": account, ":amount": amount, ":once": 1}
+    entries.update_item(
+        Key={"entry_id": f"{transfer.transfer_id}#{1 if amount < 0 else 2}"},
+        UpdateExpression="SET transfer_id = :transfer, account_id = :account ADD amount :amount, times :once",
+        ExpressionAttributeValues=told,
+    )
 
 
 def write(dynamodb: Any, tx: Any) -> None:

@@ -11,7 +11,7 @@ from local.workload.reconciliation import Reconciliation
 from local.workload.transfers import DEATHS, FAILING, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from local.workload.transfers import TransferMessage
 
@@ -53,6 +53,10 @@ class WorkflowReconciliation(Reconciliation):
         if not self.protected:
             return frozenset(each.transfer for each in self.executions) - self.done
         return frozenset(each.transfer for each in self.executions if each.record == "FAILED")
+
+    @property
+    def ends(self) -> Mapping[str, frozenset[str]]:
+        return {"completed": self.done, "failed": self.failed}
 
     @cached_property
     def as_expected(self) -> frozenset[str]:

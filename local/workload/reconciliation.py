@@ -81,6 +81,11 @@ class Reconciliation:
     def dead_lettered(self) -> frozenset[str]:
         return frozenset(self._died)
 
+    @property
+    def ends(self) -> Mapping[str, frozenset[str]]:
+        """The messages by how they ended."""
+        return {"dead-lettered": self.dead_lettered, "completed": self.completed}
+
     @cached_property
     def surplus_dead_letters(self) -> int:
         """Second dead letters of one message: its worker died after sending the first, and before it recorded that."""

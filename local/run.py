@@ -3,8 +3,8 @@
 What it takes comes from the environment: N, SEED, PROTECTION and STACK, and LOCALSTACK_HOST. Its last line is one JSON
 object, and its status 0 only if everything in it is as promised.
 
-One attribute of the queue is changed after deployment and said aloud: its visibility timeout, which is when the
-messages of a killed worker come back.
+Two settings are changed after deployment and said aloud: the queue's visibility timeout, which is when the messages of
+a killed worker come back; and in a short run, and in the control, the function's timeout, so that nobody waits long.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import contextlib
 import os
 import secrets
 import sys
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from local.caller import Account
@@ -21,36 +22,57 @@ from local.deploy import describe
 from local.program import options_of, run_to_its_end
 from local.redelivery import LedgerTrigger, Redeliveries, ServiceTrigger
 from local.workload import report as tables
-from local.workload.deployment import deployed, keep_logs
-from local.workload.driver import LOCAL, REMOTE, collect, drive
+from local.workload.deployment import EVIDENCE, deployed, keep_logs
+from local.workload.driver import LOCAL, MESSAGES_A_CALL, REMOTE, collect, drive
 from local.workload.evidence import Log
-from local.workload.fake_service import FakeService
+from local.workload.fake_service import HOLD_SECONDS, LEASE_MARGIN_MS, FakeService
 from local.workload.reconciliation import Reconciliation
 from local.workload.stack_client import StackClient, StackError
-from local.workload.transfers import CURRENCY, DEATHS, Kind, generate
+from local.workload.transfers import APART, CURRENCY, DEATHS, Kind, generate
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from local.program import Options
     from local.workload.driver import Pace
     from local.workload.report import Report, Row
     from local.workload.transfers import Workload
 
-VISIBILITY_SECONDS = 15
-"""Longer than a lease, which ends 3 seconds after the function's timeout: a killed worker's messages are then free."""
+SHORT = 50
+"""Up to so many messages, a run is over in a few seconds but for the wait for a killed worker's messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """How long things take. A visibility timeout is longer than a lease, which ends 3 seconds after the function's
+    timeout: a killed worker's messages are then free. The control has no leases.
+    """
+
+    visibility_seconds: int = 15
+    timeout_seconds: int | None = None
+    hold_seconds: float = HOLD_SECONDS
+    lease_margin_ms: int = LEASE_MARGIN_MS
+
+
+IN_A_SHORT_RUN = Waits(visibility_seconds=8, timeout_seconds=4, hold_seconds=2.5)
+CONTROL = replace(IN_A_SHORT_RUN, lease_margin_ms=0)
+
+
+def waits_of(options: Options) -> Waits:
+    if not options.protected:
+        return CONTROL
+    return IN_A_SHORT_RUN if options.number <= SHORT else Waits()
 
 
 def on_local_cloud(options: Options, report: Report) -> Reconciliation:
     """Run on a cloud of its own, which is gone afterwards; or on one that is named, which stays."""
-    service = FakeService()
+    waits = waits_of(options)
+    service = FakeService(hold_seconds=waits.hold_seconds, lease_margin_ms=waits.lease_margin_ms)
     with deployed(service, report, protected=options.protected) as (cloud, client):
         if in_containers():
             workload = generate(options.seed, options.number, without=DEATHS)
             return _run(options, client, workload, LedgerTrigger(client), report)
-        was = client.shorten_visibility(VISIBILITY_SECONDS)
-        report.note(
-            f"the queue's visibility timeout was set from {was} to {VISIBILITY_SECONDS} s after deployment, "
-            "so that a killed worker's messages come back while you wait"
-        )
+        _shorten(client, waits, report)
         group = client.stack.outputs["ConsumerLogGroup"]
         try:
             workload, service.ledger = generate(options.seed, options.number), client.posted
@@ -66,6 +88,17 @@ def on_local_cloud(options: Options, report: Report) -> Reconciliation:
                     kept.write(line)
             report.note(f"all logs, the fake service's among them, are kept in {folder}")
         return found
+
+
+def _shorten(client: StackClient, waits: Waits, report: Report) -> None:
+    was, also = client.shorten_visibility(waits.visibility_seconds), ""
+    if waits.timeout_seconds is not None:
+        client.shorten_timeout(waits.timeout_seconds)
+        also = f" and the function's timeout to {waits.timeout_seconds} s"
+    report.note(
+        f"the queue's visibility timeout was set from {was} to {waits.visibility_seconds} s{also} after deployment, "
+        "so that a killed worker's messages come back while you wait"
+    )
 
 
 def on_stack(options: Options, name: str, report: Report) -> Reconciliation:
@@ -92,7 +125,8 @@ def _run(
     report: Report,
 ) -> Reconciliation:
     cast = Redeliveries(client, workload, trigger)
-    sent, gave_up = send(client, workload, cast, report, LOCAL if trigger.witnessed else REMOTE)
+    pace = replace(LOCAL, burst=min(MESSAGES_A_CALL, options.number // len(APART)))
+    sent, gave_up = send(client, workload, cast, report, pace if trigger.witnessed else REMOTE)
     found = collect(client, workload, sent, alone=trigger.witnessed)
     return Reconciliation(
         **found,
@@ -117,9 +151,9 @@ def send(
 def _messages(found: Reconciliation) -> list[Row]:
     return [
         *tables.messages(found),
-        (found.replayed, "requests replayed", "asked for again over HTTP, and answered as before"),
+        (found.replayed, "requests replayed", "asked for again, and answered as before"),
         (found.runs.retried, "retried", "after the handler had failed"),
-        (found.runs.found_in_progress, "found in progress", "deliveries of what another worker was busy with"),
+        (found.runs.found_in_progress, "found in progress", "deliveries of what another was busy with"),
     ]
 
 
@@ -131,7 +165,14 @@ def perform(report: Report) -> int:
     stack = options.stack
     found = on_local_cloud(options, report) if stack is None else on_stack(options, stack, report)
     fine = "every message took effect once, or says why it did not"
-    return report.conclude(found, {"Messages": _messages(found), "Books": tables.money(found)}, fine)
+    shown = {"Messages": _messages(found), "Books": tables.money(found)}
+    return report.conclude(found, shown, fine, timeline=timeline_of(options))
+
+
+def timeline_of(options: Options, where: str = "") -> Path:
+    """The file for a run's timeline, which runs at the same time with other options do not share."""
+    which = [options.stack or where, "" if options.protected else "control", f"{options.number}", f"{options.seed}"]
+    return EVIDENCE / ("-".join(["timeline", *filter(None, which)]) + ".html")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ class Pace:
     limit_seconds_a_message: float = 0.1
     most_queued: int | None = None
     """With how many messages in the queue sending pauses."""
+    burst: int = MESSAGES_A_CALL
+    """How many messages are sent at a time. A pause follows fewer than there may be, so that they share a batch."""
 
 
 LOCAL = Pace(poll_seconds=0.25, stall_seconds=45.0, limit_seconds=120.0)
@@ -72,7 +74,7 @@ def drive(
         at_rest = cast.at_rest  # asked before the queue: a message that is held outside it may go back to it
         queue = client.backlog(client.queue)
         room = pace.most_queued is None or queue.total < pace.most_queued
-        waiting = workload.messages[len(sent) : len(sent) + MESSAGES_A_CALL] if room else ()
+        waiting = workload.messages[len(sent) : len(sent) + pace.burst] if room else ()
         if waiting:
             sent.update(cast.send(waiting))
         dead_letters = client.backlog(client.dead_letter_queue)
@@ -82,7 +84,7 @@ def drive(
         told = f"{queue.waiting} messages in the queue and {queue.in_flight} in flight" + (
             "" if at_rest else ", and messages that are to be delivered again or held"
         )
-        return Observation(seen=seen, over=over, told=told, at_once=bool(waiting))
+        return Observation(seen=seen, over=over, told=told, at_once=bool(waiting) and pace.burst == MESSAGES_A_CALL)
 
     return sent, wait(look, pace, number=len(workload.messages))
 

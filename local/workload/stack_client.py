@@ -93,6 +93,10 @@ class StackClient:
         self.sqs.set_queue_attributes(QueueUrl=self.queue, Attributes={"VisibilityTimeout": str(seconds)})
         return int(found["VisibilityTimeout"])
 
+    def shorten_timeout(self, seconds: int) -> None:
+        """Set the function's timeout."""
+        self.functions.update_function_configuration(FunctionName=self.stack.resources["Consumer"], Timeout=seconds)
+
     def open_accounts(self, balances: Mapping[str, int], currency: str) -> None:
         table = self.stack.resources["Accounts"]
         for account, balance in balances.items():

@@ -106,6 +106,8 @@ WORKFLOW = Mix(
 APART = (Kind.KILLED_BEFORE, Kind.KILLED_AFTER, Kind.AT_ONCE)
 """These are sent far from each other, so that two of them hardly ever share a batch: a worker that is killed takes its
 whole batch with it, and a message has only five deliveries."""
+SLOW = (Kind.HOPELESS, Kind.FLAKY)
+"""These are sent first, because they take the longest; so no kill delays them in a short workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +188,9 @@ def _kinds(number: int, shares: Mapping[Kind, int], chance: random.Random) -> Se
     apart = [kind for kind in kinds if kind in APART]
     mixed = [kind for kind in kinds if kind not in APART] + [Kind.GOOD] * (number - len(kinds))
     chance.shuffle(apart)
+    apart.sort(key=lambda kind: kind is not Kind.AT_ONCE)
     chance.shuffle(mixed)
-    mixed.sort(key=lambda kind: kind is not Kind.HOPELESS)  # first, because they take the longest
+    mixed.sort(key=lambda kind: SLOW.index(kind) if kind in SLOW else len(SLOW))
     for place, kind in enumerate(apart):
         stride = number // len(apart)
         mixed.insert(place * stride + chance.randrange(max(1, stride // 2)), kind)

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 from local.caller import Account
 from local.cloud import in_containers
 from local.deploy import describe
-from local.program import options_of, run_to_its_end
+from local.program import options_of, run_to_its_end, timeline_of
 from local.redelivery import LedgerTrigger, Redeliveries, ServiceTrigger
 from local.workload import report as tables
-from local.workload.deployment import EVIDENCE, deployed, keep_logs
+from local.workload.deployment import deployed, keep_logs
 from local.workload.driver import LOCAL, MESSAGES_A_CALL, REMOTE, collect, drive
 from local.workload.evidence import Log
 from local.workload.fake_service import HOLD_SECONDS, LEASE_MARGIN_MS, FakeService
@@ -31,8 +31,6 @@ from local.workload.stack_client import StackClient, StackError
 from local.workload.transfers import APART, CURRENCY, DEATHS, Kind, generate
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from local.program import Options
     from local.workload.driver import Pace
     from local.workload.report import Report, Row
@@ -167,12 +165,6 @@ def perform(report: Report) -> int:
     fine = "every message took effect once, or says why it did not"
     shown = {"Messages": _messages(found), "Books": tables.money(found)}
     return report.conclude(found, shown, fine, timeline=timeline_of(options))
-
-
-def timeline_of(options: Options, where: str = "") -> Path:
-    """The file for a run's timeline, which runs at the same time with other options do not share."""
-    which = [options.stack or where, "" if options.protected else "control", f"{options.number}", f"{options.seed}"]
-    return EVIDENCE / ("-".join(["timeline", *filter(None, which)]) + ".html")
 
 
 if __name__ == "__main__":

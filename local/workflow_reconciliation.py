@@ -24,6 +24,7 @@ class Execution:
     status: str
     record: str | None
     arn: str = ""
+    ended_ms: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

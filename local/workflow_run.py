@@ -26,13 +26,14 @@ from botocore.exceptions import BotoCoreError
 from local.caller import Caller, api_url
 from local.cloud import ACCOUNT, NAMED_BY, REGION, in_containers, running_cloud
 from local.deploy import deploy
-from local.program import options_of, run_to_its_end
+from local.program import options_of, run_to_its_end, timeline_of
 from local.serving import serving
 from local.workflow_reconciliation import Execution, WorkflowReconciliation
 from local.workflow_stack import deploy_workflow
 from local.workload import report as tables
 from local.workload.deployment import PARAMETERS, client_of, keep_logs, overlay_of
 from local.workload.driver import Observation, Pace, collect, until, wait
+from local.workload.evidence import Finished
 from local.workload.fake_service import FakeService
 from local.workload.transfers import CURRENCY, HOLDS, WORKFLOW, Kind, generate
 
@@ -67,11 +68,12 @@ class Clients:
         self._caller = Caller(url=f"{url}/workflows", credentials=Credentials(ACCOUNT, "test"), region=REGION)
         self._cloud = cloud
         self._workflow = workflow
-        self._service = service
+        self.service = service
         self._machines = cloud.client("stepfunctions")
         self._machine: Any = {"stateMachineArn": workflow.outputs["MachineArn"]}
         self.repeats = 0
         self.swept = 0
+        self.under_way = 0
 
     def ask_for(self, message: TransferMessage) -> None:
         """Ask for a transfer as its kind demands, once there is room for another execution."""
@@ -90,7 +92,9 @@ class Clients:
         until(over, PATIENCE_SECONDS, POLL_SECONDS)
 
     def _has_room(self) -> bool:
-        return len(self._machines.list_executions(**self._machine, statusFilter="RUNNING")["executions"]) < AT_ONCE
+        running = self._machines.list_executions(**self._machine, statusFilter="RUNNING")["executions"]
+        self.under_way = len(running)
+        return self.under_way < AT_ONCE
 
     def _ask(self, message: TransferMessage) -> int:
         """Send one request; return its status, or one above all that fail."""
@@ -105,12 +109,12 @@ class Clients:
 
     def _abort(self, name: str) -> bool:
         """Stop a transfer's execution once it has debited, and let its credit go on."""
-        if not self._service.reached(name, HOLDS[Kind.ABORTED]):
+        if not self.service.reached(name, HOLDS[Kind.ABORTED]):
             return False
         for each in self.executions():
             if (each.transfer, each.status) == (name, "RUNNING"):
                 self._machines.stop_execution(executionArn=each.arn, error="Operator", cause="make run stops it")
-        self._service.let_go(name)
+        self.service.let_go(name)
         return True
 
     @contextmanager
@@ -146,6 +150,7 @@ class Clients:
                 transfer=json.loads(each["input"])["payload"]["transfer_id"],
                 status=each["status"],
                 record=records.get(f"transfers#{each['executionArn'].rpartition(':')[2]}"),
+                ended_ms=int(each["stopDate"].timestamp() * 1000) if "stopDate" in each else 0,
             )
             for each in (self._machines.describe_execution(executionArn=arn) for arn in arns)
         ]
@@ -172,37 +177,47 @@ def perform(report: Report) -> int:
         found = replace(found, killed=service.deaths)
         if found.complaints:
             keep_logs(cloud, workflow.outputs["LogGroup"], "workflow.log")
-    counts = [(str(value), name, "") for name, value in found.line().items()]
+    counts: list[tables.Row] = [(str(value), name, "") for name, value in found.line().items()]
     fine = "every transfer ended as it must, and the books balance"
-    return report.conclude(found, {"Transfers": counts, "Books": tables.money(found)}, fine)
+    shown = {"Transfers": counts, "Books": tables.money(found)}
+    return report.conclude(found, shown, fine, timeline=timeline_of(options, "workflow"))
 
 
 def _run(
     options: Options, workload: Workload, client: StackClient, clients: Clients, report: Report
 ) -> WorkflowReconciliation:
-    said = report.step("sent")
+    number = len(workload.messages)
+
+    def counts() -> dict[str, int]:
+        return {"asked again": clients.repeats, "killed": clients.service.deaths, "swept": clients.swept}
 
     def look() -> Observation:
         executions, queue = clients.executions(), client.backlog(client.queue)
         going_on = [each for each in executions if each.status == "RUNNING" or each.record == "INPROGRESS"]
         missing = set(workload.by_name) - {each.transfer for each in executions} if options.protected else set()
+        show(number - len(going_on) - len(missing), counts())
         told = f"{len(going_on)} executions are under way, {len(missing)} were not started"
         return Observation(seen=(executions, queue), over=not (going_on or missing or queue.total), told=told)
 
-    with clients.sweeping():
+    with report.bar("ended", number) as show, clients.sweeping():
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            list(pool.map(clients.ask_for, workload.messages))
-        gave_up = wait(look, PACE, number=len(workload.messages))
-    said(f"{len(workload.messages)} transfers, {clients.repeats} requests more for the same")
+            for asked, _ in enumerate(pool.map(clients.ask_for, workload.messages), 1):
+                show(asked - clients.under_way, counts())
+        gave_up = wait(look, PACE, number=number)
     found = collect(client, workload, {name: f"key-{name}" for name in workload.by_name})
     named = {account for message in workload.messages for account in (message.payer, message.payee)}
     found["closing"] = client.balances(sorted({*workload.opening, *named}))
+    executions = clients.executions()
+    ended = [each for each in executions if each.ended_ms]
     return WorkflowReconciliation(
         **found,
         protected=options.protected,
-        log=(),
+        log=[
+            *clients.service.lines(),
+            *(Finished(at_ms=each.ended_ms, name=each.transfer, status=each.status) for each in ended),
+        ],
         gave_up=gave_up,
-        executions=clients.executions(),
+        executions=executions,
         repeats=clients.repeats,
         swept=clients.swept,
     )

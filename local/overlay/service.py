@@ -19,8 +19,8 @@ TIMEOUT_SECONDS = 8.0
 
 settings: dict[str, Any] = json.loads(SETTINGS.read_text())
 """`host`, `port` and `protection` of this run."""
-worker = ""
-"""The id of this process's one invocation, where whoever wraps the handler sets it."""
+worker = str(os.getpid())
+"""This process, or the id of its one invocation, where whoever wraps the handler sets it."""
 _thread = threading.local()
 
 
@@ -79,8 +79,10 @@ def _told(new: Any, seen: Any) -> dict[str, Any]:
     """A write as evidence: only a claim changes the owner, and only a release takes it away."""
     settling = {"COMPLETED": "complete", "FAILED": "fail"}.get(new.status, "release" if new.owner is None else "claim")
     unsettled = seen is not None and seen.status == "INPROGRESS"
+    namespace, _, key = new.id.rpartition("#")
     return {
-        "name": new.id,
+        "name": key,
+        "step": namespace.rpartition(".")[2],
         "move": settling,
         "attempt": new.attempts or 0,
         "over": seen.owner if settling == "claim" and unsettled else None,

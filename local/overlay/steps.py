@@ -54,6 +54,7 @@ def plain_step(name: str) -> Callable[[Any], Any]:
 
 
 if service.settings["protection"]:
+    service.watch(shipped.store)
     shipped.store.commit = _with_deaths(shipped.store.commit, lambda change, actions: change)
     shipped.store.replace = _with_deaths(shipped.store.replace, lambda changes: changes[0])
 else:

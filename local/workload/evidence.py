@@ -115,7 +115,7 @@ Move = Literal["claim", "complete", "fail", "release"]
 class Write(SeenOfWorker):
     """DynamoDB applied a worker's write of a record: after `at_ms`, and before `done_ms`.
 
-    A claim is the key's `attempt`, and takes it `over` from a worker that never settled its own.
+    A claim is the key's `attempt`, and takes it `over` from a worker that never settled. `step`: of the workflow.
     """
 
     done_ms: int
@@ -123,6 +123,7 @@ class Write(SeenOfWorker):
     move: Move
     attempt: int = 0
     over: str | None = None
+    step: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,11 +136,19 @@ class Refusal(SeenOfWorker):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Finished(Seen):
+    """An execution ended with this status."""
+
+    name: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fault(SeenOfWorker):
     fault: str
 
 
-Line = Delivery | Start | End | Call | Kill | Freeze | Thaw | Acknowledged | Broken | Write | Refusal | Fault
+Line = Delivery | Start | End | Call | Kill | Freeze | Thaw | Acknowledged | Broken | Write | Refusal | Finished | Fault
 
 _LINES = {kind.__name__: kind for kind in get_args(Line)}
 

@@ -9,9 +9,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from local.workload.evidence import Call, Delivery, End, Kill, Start, Write
+from local.workload.evidence import Call, Delivery, End, Finished, Kill, Start, Write
 from local.workload.harm import Harm
 from local.workload.runs import grouped
+from local.workload.transfers import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,9 +33,9 @@ class Mark(NamedTuple):
 
 
 WRITTEN = {
-    "complete": ("completed", "completed it: its effect and its record were committed"),
-    "fail": ("failed", "recorded that it failed"),
-    "release": ("released", "released it before its handler had started"),
+    "complete": ("completed", "completed {}: its effect and its record were committed"),
+    "fail": ("failed", "recorded that {} failed"),
+    "release": ("released", "released {} before its handler had started"),
 }
 
 
@@ -61,21 +62,25 @@ def _seen(found: Reconciliation) -> Iterator[tuple[str, Mark]]:
 
 def _told(line: Line, who: str, *, protected: bool) -> tuple[str, str] | None:
     """The kind of mark that a line makes, and its words."""
+    what = getattr(line, "step", "") or "it"
     match line:
         case Delivery():
-            receive = f", its receive {line.receives}" if line.receives else ""
+            receive = f" (receive {line.receives})" if line.receives else ""
             return "delivered", f"delivered to {who}{receive}" + (", though it was done" if line.done else "")
         case Start():
             return "started", f"the handler started in {who}"
         case Call(accepted=False):
             return "refused", "the outside service refused it"
         case Write(move="claim", over=None):
-            return "claimed", f"{who} claimed it, as attempt {line.attempt}"
+            return "claimed", f"{who} claimed {what}, as attempt {line.attempt}"
         case Write(move="claim"):
-            return "taken over", f"{who} took it over from {_who(line.over)}, as attempt {line.attempt}"
+            return "taken over", f"{who} took {what} over from {_who(line.over)}, as attempt {line.attempt}"
         case Write():
             kind, text = WRITTEN[line.move]
-            return kind, f"{who} {text}"
+            return kind, f"{who} {text.format(what)}"
+        case Finished():
+            kind = "completed" if line.status == "SUCCEEDED" else "failed"
+            return kind, f"its execution ended: {line.status}"
         case End() if not protected:
             return ("posted", f"{who} posted it") if line.ok else ("failed", f"the handler failed in {who}")
         case _:
@@ -119,7 +124,7 @@ def data_of(found: Reconciliation, title: str) -> dict[str, Any]:
     rows = [
         {
             "name": message.name,
-            "fault": str(message.kind),
+            "fault": "none" if message.kind is Kind.GOOD else str(message.kind),
             "outcome": outcomes.get(message.name, "unaccounted"),
             "amount": message.amount,
             "marks": [mark._replace(at_ms=mark.at_ms - min(times)) for mark in marks.get(message.name, ())],

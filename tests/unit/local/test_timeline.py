@@ -1,0 +1,247 @@
+"""A run's timeline says what its observers recorded; and its page shows it in a browser, whatever the texts say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from local.workload.evidence import Call, DeadLetter, Delivery, End, Finished, Kill, Line, Start, Write
+from local.workload.reconciliation import Reconciliation
+from local.workload.timeline import data_of, marks_of, page_of
+from local.workload.transfers import Kind, TransferMessage, Workload
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KILLED, BESIDE, DEAD = "1-killed_before-00000", "1-good-00001", "1-garbage-00002"
+HOSTILE = '</script><script>document.title = "taken"</script><!-- "the run" & <b>'
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def delivered(at: int, name: str | None, worker: str, *, receives: int = 1, key: str | None = None) -> Delivery:
+    return Delivery(at_ms=at, worker=worker, name=name, key=key or f"m-{name}", sent_ms=1000, receives=receives)
+
+
+def wrote(at: int, name: str, worker: str, move: Any, **more: Any) -> Write:
+    return Write(at_ms=at, done_ms=at + 1, worker=worker, name=name, move=move, **more)
+
+
+def started(at: int, name: str, worker: str) -> Start:
+    return Start(at_ms=at, worker=worker, name=name, lease_until_ms=at + 13_000)
+
+
+LOG: list[Line] = [
+    delivered(1100, BESIDE, "w1"),
+    delivered(1100, KILLED, "w1"),
+    wrote(1110, BESIDE, "w1", "claim", attempt=1),
+    wrote(1110, KILLED, "w1", "claim", attempt=1),
+    started(1120, BESIDE, "w1"),
+    wrote(1125, BESIDE, "w1", "complete", attempt=1),
+    End(at_ms=1126, worker="w1", name=BESIDE, ok=True),
+    started(1130, KILLED, "w1"),
+    Call(at_ms=1131, name=KILLED, accepted=True, done=False),
+    Kill(at_ms=1140, worker="w1", overdue=False, name=KILLED, place="post.before"),
+    delivered(1150, None, "w3", key="m-dead"),
+    wrote(1160, "m-dead", "w3", "claim", attempt=1),
+    wrote(1170, "m-dead", "w3", "fail"),
+    delivered(9100, KILLED, "w2", receives=2),
+    wrote(9110, KILLED, "w2", "claim", attempt=2, over="w1"),
+    started(9120, KILLED, "w2"),
+    wrote(9130, KILLED, "w2", "complete", attempt=2),
+    End(at_ms=9131, worker="w2", name=KILLED, ok=True),
+]
+FOUND = Reconciliation(
+    workload=Workload(
+        messages=(
+            TransferMessage(KILLED, Kind.KILLED_BEFORE, "a", "b", 10),
+            TransferMessage(BESIDE, Kind.GOOD, "a", "b", 20),
+            TransferMessage(DEAD, Kind.GARBAGE, "a", "b", 30, garbage="{"),
+        ),
+        opening={"a": 100, "b": 0},
+    ),
+    protected=True,
+    sent={KILLED: f"m-{KILLED}", BESIDE: f"m-{BESIDE}", DEAD: "m-dead"},
+    entries=[],
+    closing={"a": 100, "b": 0},
+    records={},
+    dead_letters=[DeadLetter(message_id="m-dead", reason=HOSTILE, sent_ms=1165)],
+    left=0,
+    log=LOG,
+)
+
+
+def kinds(name: str, found: Reconciliation = FOUND) -> list[str]:
+    return [mark.kind for mark in marks_of(found)[name]]
+
+
+def test_a_message_whose_worker_was_killed_and_that_was_taken_over_shows_just_that() -> None:
+    assert [(mark.at_ms, mark.kind, mark.worker) for mark in marks_of(FOUND)[KILLED]] == [
+        (1000, "sent", ""),
+        (1100, "delivered", "w1"),
+        (1110, "claimed", "w1"),
+        (1130, "started", "w1"),
+        (1140, "killed", "w1"),
+        (9100, "delivered", "w2"),
+        (9110, "taken over", "w2"),
+        (9120, "started", "w2"),
+        (9130, "completed", "w2"),
+    ]
+    texts = [mark.text for mark in marks_of(FOUND)[KILLED]]
+    assert "worker w2 took it over from worker w1, as attempt 2" in texts
+    assert "delivered to worker w2 (receive 2)" in texts
+
+
+def test_a_kill_is_shown_at_what_the_worker_had_and_not_at_what_it_had_finished() -> None:
+    log = [line for line in LOG if not (isinstance(line, Write) and line.move == "complete") and type(line) is not End]
+    assert "killed" not in kinds(BESIDE)
+    assert "killed" in kinds(BESIDE, replace(FOUND, log=log))
+
+
+def test_a_body_that_cannot_be_read_has_a_story_all_the_same() -> None:
+    assert kinds(DEAD) == ["sent", "delivered", "claimed", "dead letter", "failed"]
+
+
+def test_a_dead_letter_that_sqs_moved_comes_last() -> None:
+    """It has the time at which the message was first sent, and no reason."""
+    moved = replace(FOUND, dead_letters=[DeadLetter(message_id="m-dead", reason=None, sent_ms=1000)])
+    assert marks_of(moved)[DEAD][-1].text == "found in the dead-letter queue, where SQS had moved it"
+
+
+def test_the_control_has_no_claims_and_says_what_was_posted() -> None:
+    log = [line for line in LOG if not isinstance(line, Write)]
+    control = replace(FOUND, log=log, protected=False)
+    assert kinds(KILLED, control) == ["sent", "delivered", "started", "killed", "delivered", "started", "posted"]
+
+
+def test_a_workflows_steps_and_its_executions_end_are_named() -> None:
+    log = [
+        wrote(1, KILLED, "17", "complete", step="debit"),
+        Finished(at_ms=2, name=KILLED, status="ABORTED"),
+    ]
+    (debited, ended) = marks_of(replace(FOUND, log=log))[KILLED]
+    assert debited.text.startswith("worker 17 completed debit:")
+    assert (ended.kind, ended.text) == ("failed", "its execution ended: ABORTED")
+
+
+def test_every_message_is_a_row_and_tells_how_it_ended() -> None:
+    quiet = replace(FOUND, log=LOG[:1], dead_letters=FOUND.dead_letters)
+    rows = data_of(quiet, "a run")["rows"]
+    assert [(row["name"], row["outcome"]) for row in rows] == [
+        (KILLED, "unaccounted"),
+        (BESIDE, "unaccounted"),
+        (DEAD, "dead-lettered"),
+    ]
+    assert rows[0]["marks"] == []
+
+
+def test_a_text_cannot_end_the_data_or_call_for_anything_from_elsewhere() -> None:
+    page = page_of(FOUND, HOSTILE)
+    assert page.count("</script>") == 2
+    assert json.loads(page.partition('id="run">')[2].partition("</script>")[0])["title"] == HOSTILE
+    assert "default-src 'none'" in page
+    assert not re.search(r"https?:|\bsrc=|\bhref=|@import|url\(", page.replace(json.dumps(HOSTILE), ""))
+
+
+DRIVER = """
+<script>
+const rows = () => [...document.querySelectorAll("details:not([hidden])")];
+const input = (id, value) => {
+  at(id).value = value;
+  at(id).dispatchEvent(new Event("input", {bubbles: true}));
+  const found = rows().map(row => row.firstChild.firstChild.textContent);
+  at(id).value = "";
+  at(id).dispatchEvent(new Event("input", {bubbles: true}));
+  return found;
+};
+const light = rgb => {
+  const parts = rgb.match(/[0-9.]+/g).map(part => part / 255);
+  const [r, g, b] = parts.map(part => part <= .04045 ? part / 12.92 : ((part + .055) / 1.055) ** 2.4);
+  return .2126 * r + .7152 * g + .0722 * b;
+};
+const back = light(getComputedStyle(document.body).backgroundColor);
+const contrast = element => {
+  const text = light(getComputedStyle(element).color);
+  return (Math.max(text, back) + .05) / (Math.min(text, back) + .05);
+};
+{
+  const told = {title: document.title, count: at("count").textContent, rows: rows().length};
+  told.foreign = performance.getEntriesByType("resource").length;
+  told.outcome = input("outcome", "dead-lettered");
+  told.fault = input("fault", "worker killed before its transaction");
+  told.text = input("text", "TOOK IT OVER");
+  const begun = performance.now();
+  for (const text of "abcdefghij") input("text", text);
+  told.filterMs = (performance.now() - begun) / 20;
+  const [first, second] = rows().map(row => row.firstChild);
+  first.focus();
+  first.dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowDown", bubbles: true, cancelable: true}));
+  told.moved = document.activeElement === second && second.tabIndex === 0;
+  first.click();
+  told.opened = rows()[0].open;
+  for (const row of rows().slice(0, 3)) {
+    row.open = true;
+    row.dispatchEvent(new Event("toggle")); // or it would come when the page is over
+  }
+  told.story = [...rows()[0].querySelectorAll("li")].map(line => line.textContent);
+  told.dead = rows()[2].textContent;
+  told.dark = back < .2;
+  told.contrast = Math.min(...[...document.querySelectorAll("p, li, span:not(.held), time")].map(contrast));
+  const measure = document.body.appendChild(document.createElement("div"));
+  measure.style.width = "80ch";
+  told.tooWide = [...document.querySelectorAll("p, ol")].filter(each => each.offsetWidth > measure.offsetWidth).length;
+  told.overflows = document.documentElement.scrollWidth > innerWidth;
+  document.body.replaceChildren(Object.assign(document.createElement("pre"), {textContent: JSON.stringify(told)}));
+}
+</script>
+</body>"""
+"""What a person does on the page, and what comes of it; the arrows by events, the rest is the browser's own."""
+
+
+@pytest.fixture(params=["light", "dark"])
+def told(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """What a real browser shows of 500 messages, in a narrow window and in each of the color schemes."""
+    if BROWSER is None:
+        pytest.skip("no Chromium is installed here: nobody looks at the page")
+    more = tuple(TransferMessage(f"1-good-{place:05}", Kind.GOOD, "a", "b", 1) for place in range(3, 500))
+    workload = Workload(messages=(*FOUND.workload.messages, *more), opening={"a": 100, "b": 0})
+    sent = {**FOUND.sent, **{each.name: f"m-{each.name}" for each in more}}
+    busy = [line for each in more for line in (delivered(1200, each.name, "w4"), wrote(1300, each.name, "w4", "claim"))]
+    page = page_of(replace(FOUND, workload=workload, sent=sent, log=[*LOG, *busy]), "500 <messages>")
+    file = tmp_path / "timeline.html"
+    file.write_text(page.replace("</body>", DRIVER), encoding="utf-8")
+    options = ["--headless", "--disable-gpu", "--no-first-run", "--window-size=800,900", "--dump-dom"]
+    options += [f"--user-data-dir={tmp_path / 'profile'}", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+    options += [f"--blink-settings=preferredColorScheme={int(request.param == 'light')}"]
+    looked = subprocess.run(
+        [BROWSER, *options, file.as_uri()],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    found = re.search(r"<pre>(.*)</pre>", looked.stdout, re.DOTALL)
+    assert found is not None, looked.stdout[:2000]
+    text = found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    return {**json.loads(text), "scheme": request.param}
+
+
+def test_a_browser_shows_filters_and_opens_rows(told: Any) -> None:
+    assert (told["title"], told["rows"], told["count"]) == ("500 <messages>", 500, "500 of 500 messages")
+    assert told["foreign"] == 0
+    assert (told["outcome"], told["fault"], told["text"]) == ([DEAD], [KILLED], [KILLED])
+    assert (told["moved"], told["opened"]) == (True, True)
+    assert "0.14 sworker w1 was killed at post.before" in told["story"]
+    assert HOSTILE in told["dead"], "a text is shown as it is, and not obeyed"
+    assert 0 < told["filterMs"] < 200, "500 rows stay fluent"
+
+    assert told["dark"] == (told["scheme"] == "dark")
+    assert told["contrast"] >= 4.5, "WCAG 2.2, AA"
+    assert not told["overflows"]
+    assert told["tooWide"] == 0, "no more than 80 characters a line"

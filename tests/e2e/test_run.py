@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from local.cloud import ROOT, in_containers, running_cloud
 from local.deploy import deploy
+from local.workload.transfers import Kind
 from tests import ctrl_c
 from tests.e2e.test_cloud import nothing_left, on_linux
 
@@ -40,6 +42,10 @@ NAMES = [
     "doubled",
     "balanced",
 ]
+
+
+CENTS = r"^ *([0-9,]+)  (cents [a-z ]+?)  "
+"""A row of the books."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +173,51 @@ def test_without_protection_the_checks_fail(runs: dict[str, Ended]) -> None:
     assert control.status == 1, control.output
     assert list(control.line) == NAMES
     assert control.line["doubled"] > 0
+    assert "This was the control" in control.output
+
+
+def test_the_control_reports_in_cents_what_protection_prevents(runs: dict[str, Ended]) -> None:
+    """Its worker dies between two writes, and is delivered another's work again: it pays twice, and by halves."""
+    harm = {name: int(cents.replace(",", "")) for cents, name in re.findall(CENTS, runs["off"].output, re.MULTILINE)}
+    assert harm["cents before"] + harm["cents created"] - harm["cents destroyed"] == harm["cents after"]
+    assert harm["cents paid again"] > 0
+    protected = {name: cents for cents, name in re.findall(CENTS, runs["on"].output, re.MULTILINE)}
+    assert protected["cents before"] == protected["cents after"]
+    assert list(protected) == ["cents before", "cents after"]
+
+
+@pytest.mark.parametrize("which", ["on", "off"])
+def test_80_columns_are_enough(runs: dict[str, Ended], which: str) -> None:
+    *shown, _ = runs[which].output.splitlines()
+    assert max(map(len, shown)) <= 80
+
+
+def test_the_timeline_shows_who_died_and_who_took_over(runs: dict[str, Ended]) -> None:
+    """Every message is a row, and all that the summary counts can be found there."""
+    rows = timeline(runs["on"])
+    assert len(rows) == 60
+    assert Counter(row["outcome"] for row in rows) == {"completed": 54, "dead-lettered": 6}
+    (killed,) = [row for row in rows if row["fault"] == Kind.KILLED_BEFORE]
+    kinds = [kind for _, kind, _, _ in killed["marks"] if kind not in ("delivered", "refused")]
+    assert kinds == ["sent", "claimed", "started", "killed", "taken over", "started", "completed"]
+    ends = {"completed": "completed", "dead-lettered": "dead letter"}
+    assert all(ends[row["outcome"]] in [kind for _, kind, _, _ in row["marks"]] for row in rows)
+    assert all(row["marks"][0][1] == "sent" for row in rows)
+
+
+def test_the_controls_timeline_shows_what_was_posted_again(runs: dict[str, Ended]) -> None:
+    rows = timeline(runs["off"])
+    assert {"posted again", "completed"} <= {row["outcome"] for row in rows}
+    again = next(row for row in rows if row["fault"] == Kind.AGAIN)
+    assert [kind for _, kind, _, _ in again["marks"]].count("posted") > 1
+
+
+def timeline(run: Ended) -> list[Any]:
+    (path,) = re.findall(r"^  timeline +(\S+)$", run.output, re.MULTILINE)
+    found = re.search(r'<script type="application/json" id="run">(.*)</script>', (ROOT / path).read_text())
+    assert found is not None
+    rows: list[Any] = json.loads(found[1])["rows"]
+    return rows
 
 
 def test_what_was_changed_after_deployment_is_said_aloud(runs: dict[str, Ended]) -> None:

@@ -283,6 +283,15 @@ def test_nothing_that_is_copied_is_broken_in_eighty_columns(narrow: Receiver, co
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 
+@pytest.mark.parametrize("command", [*GROUPS, *COMMANDS], ids=" ".join)
+def test_eighty_columns_are_enough_for_every_command_and_its_help(narrow: Receiver, command: tuple[str, ...]) -> None:
+    argument = {("show",): [LONG], ("dlq", "list"): []}.get(command, ["--yes"])
+    asked = [] if command in GROUPS else [narrow(*command, *argument, "--stack", "transfers").out]
+    for shown in [narrow(*command, "--help").out, *asked]:
+        assert shown
+        assert max(map(len, shown.splitlines())) <= 80
+
+
 def test_the_keys_of_what_stays_are_not_broken_either(narrow: Receiver) -> None:
     shown = narrow("dlq", "redrive", "--yes", "--stack", "transfers").out
     assert {CONFLICT, CLOSED, LONG} <= set(shown.split())

@@ -211,6 +211,26 @@ def test_an_id_that_another_transfer_has_is_refused_and_takes_nothing(bank: Bank
     assert bank.balances() == before
 
 
+def test_a_debit_that_only_the_ledger_knows_of_is_given_back(bank: Bank) -> None:
+    """Its record is gone, so the step runs again, and the ledger refuses a second debit: the first one stands."""
+    bank.functions.invoke("debit", TRANSFER)
+    bank.table("steps").delete_item(Key={"id": "steps.debit#t1"})
+    assert bank.balances() != UNMOVED
+    ended = bank.run()
+    assert (ended.status, ended.error) == ("FAILED", "TransferFailed")
+    assert ended.states[1:6] == ["debit", "refused", "refusal", "was_debited", "refund"]
+    assert failure(bank)["text"] == "transfer t1 was posted before, by another message"
+    assert bank.balances() == UNMOVED
+
+
+def test_a_transfer_that_a_message_has_posted_is_done(bank: Bank) -> None:
+    """Its money has arrived, once: the ledger says so, whoever has posted it."""
+    posted_by_a_message(bank)
+    before = bank.balances()
+    assert bank.run().status == "SUCCEEDED"
+    assert (bank.balances(), bank.record()["status"]) == (before, "COMPLETED")
+
+
 @pytest.mark.parametrize("other", ANOTHERS, ids=["payer", "payee", "amount"])
 def test_a_refund_gives_back_only_what_this_transfer_took(bank: Bank, other: dict[str, Any]) -> None:
     """A debit in doubt, of an id that another transfer has."""

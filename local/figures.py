@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from local.redelivery import Redeliveries, ServiceTrigger
-from local.run import Waits
+from local.run import VISIBILITY_SECONDS
 from local.workload.deployment import PARAMETERS, deployed, log_events
 from local.workload.driver import LOCAL, drive
 from local.workload.fake_service import FakeService
@@ -77,7 +77,7 @@ def measured(number: int, seed: int) -> Figures:
     workload, service = generate(seed, number), FakeService()
     depths: list[tuple[float, int, int, int]] = []
     with deployed(service, Report()) as (cloud, client):
-        client.shorten_visibility(Waits().visibility_seconds)
+        client.shorten_visibility(VISIBILITY_SECONDS)
         client.open_accounts(workload.opening, CURRENCY)
         service.ledger = client.posted
         begun = time.time()

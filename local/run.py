@@ -13,7 +13,7 @@ import contextlib
 import os
 import secrets
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from local.caller import Account
@@ -25,7 +25,7 @@ from local.workload import report as tables
 from local.workload.deployment import deployed, keep_logs
 from local.workload.driver import LOCAL, MESSAGES_A_CALL, REMOTE, collect, drive
 from local.workload.evidence import Log
-from local.workload.fake_service import HOLD_SECONDS, LEASE_MARGIN_MS, FakeService
+from local.workload.fake_service import HOLD_SECONDS, FakeService
 from local.workload.reconciliation import Reconciliation
 from local.workload.stack_client import StackClient, StackError
 from local.workload.transfers import APART, CURRENCY, DEATHS, Kind, generate
@@ -36,41 +36,22 @@ if TYPE_CHECKING:
     from local.workload.report import Report, Row
     from local.workload.transfers import Workload
 
+VISIBILITY_SECONDS = 15
+"""Longer than a lease, which ends 3 seconds after the function's timeout: a killed worker's messages are then free."""
 SHORT = 50
-"""Up to so many messages, a run is over in a few seconds but for the wait for a killed worker's messages."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
-    """How long things take. A visibility timeout is longer than a lease, which ends 3 seconds after the function's
-    timeout: a killed worker's messages are then free. The control has no leases.
-    """
-
-    visibility_seconds: int = 15
-    timeout_seconds: int | None = None
-    hold_seconds: float = HOLD_SECONDS
-    lease_margin_ms: int = LEASE_MARGIN_MS
-
-
-IN_A_SHORT_RUN = Waits(visibility_seconds=8, timeout_seconds=4, hold_seconds=2.5)
-CONTROL = replace(IN_A_SHORT_RUN, lease_margin_ms=0)
-
-
-def waits_of(options: Options) -> Waits:
-    if not options.protected:
-        return CONTROL
-    return IN_A_SHORT_RUN if options.number <= SHORT else Waits()
+"""Up to so many messages, and in the control, all times are these instead."""
+QUICK_VISIBILITY_SECONDS, QUICK_TIMEOUT_SECONDS, QUICK_HOLD_SECONDS = 8, 4, 2.5
 
 
 def on_local_cloud(options: Options, report: Report) -> Reconciliation:
     """Run on a cloud of its own, which is gone afterwards; or on one that is named, which stays."""
-    waits = waits_of(options)
-    service = FakeService(hold_seconds=waits.hold_seconds, lease_margin_ms=waits.lease_margin_ms)
+    quick = options.number <= SHORT or not options.protected
+    service = FakeService(hold_seconds=QUICK_HOLD_SECONDS if quick else HOLD_SECONDS)
     with deployed(service, report, protected=options.protected) as (cloud, client):
         if in_containers():
             workload = generate(options.seed, options.number, without=DEATHS)
             return _run(options, client, workload, LedgerTrigger(client), report)
-        _shorten(client, waits, report)
+        _shorten(client, report, quick=quick)
         group = client.stack.outputs["ConsumerLogGroup"]
         try:
             workload, service.ledger = generate(options.seed, options.number), client.posted
@@ -88,13 +69,14 @@ def on_local_cloud(options: Options, report: Report) -> Reconciliation:
         return found
 
 
-def _shorten(client: StackClient, waits: Waits, report: Report) -> None:
-    was, also = client.shorten_visibility(waits.visibility_seconds), ""
-    if waits.timeout_seconds is not None:
-        client.shorten_timeout(waits.timeout_seconds)
-        also = f" and the function's timeout to {waits.timeout_seconds} s"
+def _shorten(client: StackClient, report: Report, *, quick: bool) -> None:
+    seconds = QUICK_VISIBILITY_SECONDS if quick else VISIBILITY_SECONDS
+    was = client.shorten_visibility(seconds)
+    if quick:
+        client.shorten_timeout(QUICK_TIMEOUT_SECONDS)
+    also = f" and the function's timeout to {QUICK_TIMEOUT_SECONDS} s" if quick else ""
     report.note(
-        f"the queue's visibility timeout was set from {was} to {waits.visibility_seconds} s{also} after deployment, "
+        f"the queue's visibility timeout was set from {was} to {seconds} s{also} after deployment, "
         "so that a killed worker's messages come back while you wait"
     )
 
@@ -159,12 +141,11 @@ def perform(report: Report) -> int:
     options = options_of(os.environ)
     handler = "the shipped consumer" if options.protected else "a plain partial-batch handler, the control"
     what = f"{options.number} transfers, seed {options.seed}"
-    report.begin(what, f"from the queue to the ledger by {handler}")
+    report.begin(what, f"from the queue to the ledger by {handler}", timeline_of(options))
     stack = options.stack
     found = on_local_cloud(options, report) if stack is None else on_stack(options, stack, report)
     fine = "every message took effect once, or says why it did not"
-    shown = {"Messages": _messages(found), "Books": tables.money(found)}
-    return report.conclude(found, shown, fine, timeline=timeline_of(options))
+    return report.conclude(found, {"Messages": _messages(found), "Books": tables.money(found)}, fine)
 
 
 if __name__ == "__main__":

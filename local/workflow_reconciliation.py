@@ -24,7 +24,6 @@ class Execution:
     status: str
     record: str | None
     arn: str = ""
-    ended_ms: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,6 @@ from local.workflow_stack import deploy_workflow
 from local.workload import report as tables
 from local.workload.deployment import PARAMETERS, client_of, keep_logs, overlay_of
 from local.workload.driver import Observation, Pace, collect, until, wait
-from local.workload.evidence import Finished
 from local.workload.fake_service import FakeService
 from local.workload.transfers import CURRENCY, HOLDS, WORKFLOW, Kind, generate
 
@@ -150,7 +149,6 @@ class Clients:
                 transfer=json.loads(each["input"])["payload"]["transfer_id"],
                 status=each["status"],
                 record=records.get(f"transfers#{each['executionArn'].rpartition(':')[2]}"),
-                ended_ms=int(each["stopDate"].timestamp() * 1000) if "stopDate" in each else 0,
             )
             for each in (self._machines.describe_execution(executionArn=arn) for arn in arns)
         ]
@@ -161,7 +159,8 @@ def perform(report: Report) -> int:
     if options.stack is not None or options.number == 0:
         raise ValueError("WORKFLOW=1 runs one transfer or more on the local cloud: raise N, and leave out STACK")
     handler = "the shipped workflow" if options.protected else "a machine without records, the control"
-    report.begin(f"{options.number} transfers, seed {options.seed}", f"from the API to the consumer by {handler}")
+    what = f"{options.number} transfers, seed {options.seed}"
+    report.begin(what, f"from the API to the consumer by {handler}", timeline_of(options, "workflow"))
     workload, service = generate(options.seed, options.number, WORKFLOW), FakeService()
     said = report.step("local cloud")
     with serving(service.respond) as port, running_cloud() as cloud:
@@ -179,8 +178,7 @@ def perform(report: Report) -> int:
             keep_logs(cloud, workflow.outputs["LogGroup"], "workflow.log")
     counts: list[tables.Row] = [(str(value), name, "") for name, value in found.line().items()]
     fine = "every transfer ended as it must, and the books balance"
-    shown = {"Transfers": counts, "Books": tables.money(found)}
-    return report.conclude(found, shown, fine, timeline=timeline_of(options, "workflow"))
+    return report.conclude(found, {"Transfers": counts, "Books": tables.money(found)}, fine)
 
 
 def _run(
@@ -207,17 +205,12 @@ def _run(
     found = collect(client, workload, {name: f"key-{name}" for name in workload.by_name})
     named = {account for message in workload.messages for account in (message.payer, message.payee)}
     found["closing"] = client.balances(sorted({*workload.opening, *named}))
-    executions = clients.executions()
-    ended = [each for each in executions if each.ended_ms]
     return WorkflowReconciliation(
         **found,
         protected=options.protected,
-        log=[
-            *clients.service.lines(),
-            *(Finished(at_ms=each.ended_ms, name=each.transfer, status=each.status) for each in ended),
-        ],
+        log=clients.service.lines(),
         gave_up=gave_up,
-        executions=executions,
+        executions=clients.executions(),
         repeats=clients.repeats,
         swept=clients.swept,
     )

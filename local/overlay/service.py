@@ -55,7 +55,7 @@ def reach(name: str, place: str) -> None:
 
 
 def watch(store: Any) -> None:
-    """Report which writes of records DynamoDB has applied, from now on and from these very answers."""
+    """Report which writes of records DynamoDB has applied, as its answers to this very process say."""
     store.insert = _watched(store.insert, lambda records: [(record, None) for record in records])
     store.replace = _watched(store.replace, lambda changes: changes)
     store.commit = _watched(store.commit, lambda change, actions: [change])
@@ -64,26 +64,19 @@ def watch(store: Any) -> None:
 def _watched(write: Any, changed: Callable[..., Any]) -> Any:
     def watched(*arguments: Any) -> Any:
         at_ms = time.time_ns() // 1_000_000
-        answers = write(*arguments)
-        each = answers if isinstance(answers, (list, tuple)) else [answers]
-        pairs = zip(changed(*arguments), each, strict=True)
+        found = write(*arguments)
+        answers = found if isinstance(found, (list, tuple)) else [found]
+        pairs = zip(changed(*arguments), answers, strict=True)
         applied = [_told(*change) for change, answer in pairs if type(answer).__name__ == "Applied"]
-        if applied:
-            say("/writes", worker=worker, at_ms=at_ms, writes=applied)
-        return answers
+        say("/writes", worker=worker, at_ms=at_ms, writes=applied)
+        return found
 
     return watched
 
 
 def _told(new: Any, seen: Any) -> dict[str, Any]:
-    """A write as evidence: only a claim changes the owner, and only a release takes it away."""
-    settling = {"COMPLETED": "complete", "FAILED": "fail"}.get(new.status, "release" if new.owner is None else "claim")
-    unsettled = seen is not None and seen.status == "INPROGRESS"
+    """A write as evidence: a release takes the owner away, and a claim that replaces another's takes it over."""
     namespace, _, key = new.id.rpartition("#")
-    return {
-        "name": key,
-        "step": namespace.rpartition(".")[2],
-        "move": settling,
-        "attempt": new.attempts or 0,
-        "over": seen.owner if settling == "claim" and unsettled else None,
-    }
+    move = {"COMPLETED": "complete", "FAILED": "fail"}.get(new.status, "claim" if new.owner else "release")
+    over = seen.owner if move == "claim" and seen is not None and seen.status == "INPROGRESS" else None
+    return {"name": key, "step": namespace.rpartition(".")[2], "move": move, "attempt": new.attempts, "over": over}

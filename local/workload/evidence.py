@@ -136,19 +136,11 @@ class Refusal(SeenOfWorker):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished(Seen):
-    """An execution ended with this status."""
-
-    name: str
-    status: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fault(SeenOfWorker):
     fault: str
 
 
-Line = Delivery | Start | End | Call | Kill | Freeze | Thaw | Acknowledged | Broken | Write | Refusal | Finished | Fault
+Line = Delivery | Start | End | Call | Kill | Freeze | Thaw | Acknowledged | Broken | Write | Refusal | Fault
 
 _LINES = {kind.__name__: kind for kind in get_args(Line)}
 

@@ -40,15 +40,8 @@ Ledger: TypeAlias = "Callable[[Sequence[str]], frozenset[str]]"
 class FakeService:
     """The service's state; safe to call from several threads."""
 
-    def __init__(
-        self,
-        ledger: Ledger | None = None,
-        *,
-        hold_seconds: float = HOLD_SECONDS,
-        lease_margin_ms: int = LEASE_MARGIN_MS,
-    ) -> None:
+    def __init__(self, ledger: Ledger | None = None, *, hold_seconds: float = HOLD_SECONDS) -> None:
         self._hold_seconds = hold_seconds
-        self._lease_margin_ms = lease_margin_ms
         self.ledger = ledger
         """Must be there before the first delivery."""
         self.records: dict[str, dict[str, Any]] = {}
@@ -115,17 +108,13 @@ class FakeService:
     def _delivered(self, worker: str, deadline_ms: int, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
         now, names = now_ms(), [_name(record["body"]) for record in records]
         done = self._posted([name for name in names if name is not None])
-        self._leases[worker] = deadline_ms + self._lease_margin_ms
+        self._leases[worker] = deadline_ms + LEASE_MARGIN_MS
         for record, name in zip(records, names, strict=True):
             if name is not None:
                 self.records.setdefault(name, record)
                 self._names[record["messageId"]] = name
-        return self._note(
-            *(
-                Delivery(at_ms=now, worker=worker, name=name, done=name in done, **_told(record))
-                for record, name in zip(records, names, strict=True)
-            )
-        )
+        told = [{"name": name, "done": name in done, **_told(each)} for each, name in zip(records, names, strict=True)]
+        return self._note(*(Delivery(at_ms=now, worker=worker, **each) for each in told))
 
     def _started(self, worker: str, name: str) -> dict[str, Any]:
         self._note(Start(at_ms=now_ms(), worker=worker, name=name, lease_until_ms=self._leases[worker]))
@@ -165,9 +154,9 @@ class FakeService:
 
 def _told(record: Mapping[str, Any]) -> dict[str, Any]:
     """What an SQS record says of the message that it is."""
-    said = record.get("attributes", {})
-    times = {"sent_ms": said.get("SentTimestamp", 0), "receives": said.get("ApproximateReceiveCount", 0)}
-    return {"key": record.get("messageId"), **{name: int(value) for name, value in times.items()}}
+    said = {"SentTimestamp": 0, "ApproximateReceiveCount": 0, **record.get("attributes", {})}
+    times = {"sent_ms": int(said["SentTimestamp"]), "receives": int(said["ApproximateReceiveCount"])}
+    return {"key": record["messageId"], **times}
 
 
 def _name(body: str) -> str | None:

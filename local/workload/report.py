@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -15,11 +15,12 @@ from rich.progress import Progress as Bar
 from rich.table import Column, Table
 from rich.text import Text
 
-from local.workload.harm import Harm
+from local.workload.harm import harm_of
 from local.workload.timeline import page_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from local.workload.driver import Progress
     from local.workload.reconciliation import Reconciliation
@@ -41,10 +42,11 @@ class Report:
     def __init__(self) -> None:
         self._console = Console(highlight=False)
         self._title = ""
+        self._timeline: Path | None = None
 
-    def begin(self, what: str, how: str) -> None:
-        """Say what is about to be run, and by what."""
-        self._title = f"{what}: {how}"
+    def begin(self, what: str, how: str, timeline: Path | None = None) -> None:
+        """Say what is about to be run, and by what. `timeline` is where to draw it in the end."""
+        self._title, self._timeline = f"{what}: {how}", timeline
         self._console.print(f"[bold]{what}[/]: {how}\n")
 
     def step(self, what: str) -> Callable[[str], None]:
@@ -96,54 +98,23 @@ class Report:
         """Say why there is nothing to reconcile."""
         self._console.print(Text(why, style="bold red"))
 
-    def conclude(
-        self,
-        found: Reconciliation,
-        tables: Mapping[str, Iterable[Row]],
-        fine: str,
-        *,
-        timeline: Path | None = None,
-        **more: int,
-    ) -> int:
-        """Say what was counted, what is wrong with it, and the line for programs; return the exit status.
-
-        `timeline` is where the page with the run's timeline is to be written.
-        """
+    def conclude(self, found: Reconciliation, tables: Mapping[str, Iterable[Row]], fine: str, **more: int) -> int:
+        """Say what was counted, what is wrong with it, and the line for programs; return the exit status."""
         for title, rows in tables.items():
             self._console.print()
             self._console.print(_table(title, list(rows)))
         self._console.print()
         for complaint in found.complaints:
             self.failed(f"  ✗ {complaint}")
-        if not found.protected:
-            status = self._conclude_control(found)
-        elif found.complaints:
-            status = 1
-        else:
-            status = 0
-            self._console.print(Text(f"  ✓ {fine}", style="bold green"))
-        self._console.print()
-        if timeline is not None:
-            self._keep_timeline(found, timeline)
-            self._console.print()
+        status, verdict = _verdict(found, fine)
+        self._console.print(verdict, "")
+        if self._timeline is not None:
+            self._timeline.parent.mkdir(parents=True, exist_ok=True)
+            self._timeline.write_text(page_of(found, self._title), encoding="utf-8")
+            self._line("timeline", f"{os.path.relpath(self._timeline)}\n")
         sys.stdout.write(json.dumps(found.line() | more) + "\n")
         sys.stdout.flush()
         return status
-
-    def _keep_timeline(self, found: Reconciliation, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page_of(found, self._title), encoding="utf-8")
-        here = Path.cwd()
-        self._line("timeline", str(path.relative_to(here) if path.is_relative_to(here) else path))
-
-    def _conclude_control(self, found: Reconciliation) -> int:
-        """Say what a control is for; its checks must fail, or it shows nothing."""
-        self._console.print()
-        if Harm(found).seen or any(found.must_be_zero.values()):
-            self._console.print(Text(CONTROL, style="bold yellow"))
-            return 1
-        self.failed("  ✗ this was the control, and it came to no harm: it shows nothing; raise N")
-        return UNHARMED
 
     def _line(self, what: str, text: str) -> None:
         line = Table.grid(padding=(0, 1))
@@ -151,6 +122,15 @@ class Report:
         line.add_column()
         line.add_row(f"  {what}", text)
         self._console.print(line)
+
+
+def _verdict(found: Reconciliation, fine: str) -> tuple[int, Text]:
+    """The exit status, and what it means. A control's checks must fail, or it shows nothing."""
+    if found.protected:
+        return (1, Text()) if found.complaints else (0, Text(f"  ✓ {fine}", style="bold green"))
+    if harm_of(found).seen or any(found.must_be_zero.values()):
+        return 1, Text("\n" + CONTROL, style="bold yellow")
+    return UNHARMED, Text("  ✗ this was the control, and it shows nothing: it came to no harm", style="bold red")
 
 
 def _table(title: str, rows: Sequence[Row]) -> Table:
@@ -186,13 +166,12 @@ def messages(found: Reconciliation) -> list[Row]:
 def money(found: Reconciliation) -> list[Row]:
     """Whether the books balance."""
     verdict = "every account is where its entries say" if found.balanced else "accounts and entries disagree"
-    harm = Harm(found)
+    harm = harm_of(found)
     more = harm.after - harm.before
-    again = harm.posted_again
     harms = [
         (harm.created, "cents created", "debits overwritten, or credits without a debit"),
         (harm.destroyed, "cents destroyed", "credits overwritten, or debits without a credit"),
-        (sum(again.values()), "cents paid again", f"by {len(again):,} transfers that were posted again"),
+        (sum(harm.paid_again.values()), "cents paid again", f"to {len(harm.paid_again):,} payees, by a second posting"),
         (len(harm.half_posted), "half-posted", "transfers whose debit and credit differ"),
     ]
     return [

@@ -1,16 +1,13 @@
-"""The timeline of a run: one self-contained page, a row for each message, made from what observers recorded. Pure.
-
-Every mark is a line of evidence: of a delivery, of a write that DynamoDB applied, of a kill, of a dead letter.
-"""
+"""The timeline of a run: one self-contained page with a row for each message, made from the run's evidence. Pure."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from local.workload.evidence import Call, Delivery, End, Finished, Kill, Start, Write
-from local.workload.harm import Harm
+from local.workload.evidence import Call, Delivery, End, Kill, Start, Write
+from local.workload.harm import harm_of
 from local.workload.runs import grouped
 from local.workload.transfers import Kind
 
@@ -21,10 +18,15 @@ if TYPE_CHECKING:
     from local.workload.reconciliation import Reconciliation
 
 TEMPLATE = Path(__file__).with_name("timeline.html")
+SETTLED = {
+    "complete": ("completed", "completed {}: its effect and its record were committed"),
+    "fail": ("failed", "recorded that {} failed"),
+    "release": ("released", "released {} before its handler had started"),
+}
 
 
 class Mark(NamedTuple):
-    """Something that happened to a message: when, its kind, by which worker, and in words."""
+    """Something that happened to a message: when, what kind of thing, by which worker, and in words."""
 
     at_ms: int
     kind: str
@@ -32,116 +34,86 @@ class Mark(NamedTuple):
     text: str
 
 
-WRITTEN = {
-    "complete": ("completed", "completed {}: its effect and its record were committed"),
-    "fail": ("failed", "recorded that {} failed"),
-    "release": ("released", "released {} before its handler had started"),
-}
-
-
 def marks_of(found: Reconciliation) -> dict[str, list[Mark]]:
     """What happened to each message, by its name, in order."""
-    pairs = [*_seen(found), *_kills(found), *_dead_letters(found)]
-    marks = grouped((name, mark) for name, mark in pairs if name in found.sent)
+    marks = grouped((found.runs.name_of(key), mark) for key, mark in [*_seen(found), *_kills(found), *_dead(found)])
     return {name: sorted(each, key=lambda mark: mark.at_ms) for name, each in marks.items()}
 
 
 def _seen(found: Reconciliation) -> Iterator[tuple[str, Mark]]:
-    """What the log says of single messages."""
-    sent: set[str] = set()
+    sent = {_key(line): line.sent_ms for line in found.runs.all(Delivery) if line.sent_ms}
+    yield from ((key, Mark(at_ms, "sent", "", "sent to the queue")) for key, at_ms in sent.items())
     for line in found.log:
-        name = found.runs.name_of(getattr(line, "name", None) or getattr(line, "key", None) or "")
-        if isinstance(line, Delivery) and line.sent_ms and name not in sent:
-            sent.add(name)
-            yield name, Mark(line.sent_ms, "sent", "", "sent to the queue")
         worker = getattr(line, "worker", "")
-        told = _told(line, _who(worker), protected=found.protected)
-        if told is not None:
-            yield name, Mark(line.at_ms, told[0], worker, told[1])
+        for kind, text in _told(line, _who(worker), protected=found.protected):
+            yield _key(line), Mark(line.at_ms, kind, worker, text)
 
 
-def _told(line: Line, who: str, *, protected: bool) -> tuple[str, str] | None:
-    """The kind of mark that a line makes, and its words."""
+def _told(line: Line, who: str, *, protected: bool) -> Iterator[tuple[str, str]]:
+    """The kind of mark that a line makes, and its words; nothing for what another line says."""
     what = getattr(line, "step", "") or "it"
     match line:
         case Delivery():
-            receive = f" (receive {line.receives})" if line.receives else ""
-            return "delivered", f"delivered to {who}{receive}" + (", though it was done" if line.done else "")
+            again = f" (receive {line.receives})" if line.receives else ""
+            yield "delivered", f"delivered to {who}{again}{', though it was done' if line.done else ''}"
         case Start():
-            return "started", f"the handler started in {who}"
+            yield "started", f"the handler started in {who}"
         case Call(accepted=False):
-            return "refused", "the outside service refused it"
+            yield "refused", "the outside service refused it"
         case Write(move="claim", over=None):
-            return "claimed", f"{who} claimed {what}, as attempt {line.attempt}"
+            yield "claimed", f"{who} claimed {what}, as attempt {line.attempt}"
         case Write(move="claim"):
-            return "taken over", f"{who} took {what} over from {_who(line.over)}, as attempt {line.attempt}"
+            yield "taken over", f"{who} took {what} over from {_who(line.over)}, as attempt {line.attempt}"
         case Write():
-            kind, text = WRITTEN[line.move]
-            return kind, f"{who} {text.format(what)}"
-        case Finished():
-            kind = "completed" if line.status == "SUCCEEDED" else "failed"
-            return kind, f"its execution ended: {line.status}"
+            kind, text = SETTLED[line.move]
+            yield kind, f"{who} {text.format(what)}"
         case End() if not protected:
-            return ("posted", f"{who} posted it") if line.ok else ("failed", f"the handler failed in {who}")
-        case _:
-            return None
+            yield ("posted", f"{who} posted it") if line.ok else ("failed", f"the handler failed in {who}")
 
 
 def _kills(found: Reconciliation) -> Iterator[tuple[str, Mark]]:
-    """A kill, for each message that its worker had been given and had not finished."""
+    """A kill, for the message at which it happened, and for each that its worker had and had not finished."""
     for kill in found.runs.all(Kill):
-        before = [line for line in found.log if getattr(line, "worker", None) == kill.worker]
-        before = [line for line in before if line.at_ms <= kill.at_ms]
-        given = {found.runs.name_of(each.name or each.key or "") for each in before if isinstance(each, Delivery)}
-        ended = {each.name for each in before if isinstance(each, End)}
-        ended |= {each.name for each in before if isinstance(each, Write) and each.move != "claim"}
-        for name in sorted(given | {kill.name or ""}):
-            if name == kill.name:
-                yield name, Mark(kill.at_ms, "killed", kill.worker, f"{_who(kill.worker)} was killed at {kill.place}")
-            elif name not in ended:
-                text = f"{_who(kill.worker)}, which had this message too, was killed"
-                yield name, Mark(kill.at_ms, "killed", kill.worker, text)
+        lines = [each for each in found.log if getattr(each, "worker", "") == kill.worker and each.at_ms <= kill.at_ms]
+        ended = {_key(each) for each in lines if isinstance(each, End) or getattr(each, "move", "claim") != "claim"}
+        beside = {_key(each) for each in lines if isinstance(each, Delivery)} - ended - {kill.name}
+        who = _who(kill.worker)
+        for key in beside:
+            yield key, Mark(kill.at_ms, "killed", kill.worker, f"{who}, which had this message too, was killed")
+        yield kill.name or "", Mark(kill.at_ms, "killed", kill.worker, f"{who} was killed at {kill.place}")
 
 
-def _dead_letters(found: Reconciliation) -> Iterator[tuple[str, Mark]]:
+def _dead(found: Reconciliation) -> Iterator[tuple[str, Mark]]:
+    """Dead letters. One that SQS has moved keeps the time of its first sending; so it comes last."""
     last_ms = max((line.at_ms for line in found.log), default=0)
     for each in found.dead_letters:
-        name = found.runs.name_of(each.message_id)
-        if each.reason is None:
-            yield name, Mark(last_ms, "dead letter", "", "found in the dead-letter queue, where SQS had moved it")
-        else:
-            yield name, Mark(each.sent_ms, "dead letter", "", f"sent to the dead-letter queue: {each.reason}")
+        at_ms, why = (last_ms, "moved there by SQS") if each.reason is None else (each.sent_ms, each.reason)
+        yield each.message_id, Mark(at_ms, "dead letter", "", f"in the dead-letter queue: {why}")
+
+
+def _key(line: Line) -> str:
+    return getattr(line, "name", None) or getattr(line, "key", None) or ""
 
 
 def _who(worker: str | None) -> str:
     return f"worker {worker[:8]}" if worker else "a worker"
 
 
-def data_of(found: Reconciliation, title: str) -> dict[str, Any]:
-    """What the page shows, as JSON would have it; times are in milliseconds since the first mark."""
-    marks, outcomes = marks_of(found), _outcomes(found)
+def page_of(found: Reconciliation, title: str) -> str:
+    """The page; times are in milliseconds since the first mark. A text stays a text, whatever it says."""
+    marks, harm = marks_of(found), harm_of(found)
+    ends = {**found.ends, "posted again": harm.paid_again, "half-posted": harm.half_posted}
+    ended = {name: end for end, names in ends.items() for name in names}
     times = [mark.at_ms for each in marks.values() for mark in each] or [0]
     rows = [
         {
             "name": message.name,
-            "fault": "none" if message.kind is Kind.GOOD else str(message.kind),
-            "outcome": outcomes.get(message.name, "unaccounted"),
+            "fault": "none" if message.kind is Kind.GOOD else message.kind,
+            "outcome": ended.get(message.name, "unaccounted"),
             "amount": message.amount,
             "marks": [mark._replace(at_ms=mark.at_ms - min(times)) for mark in marks.get(message.name, ())],
         }
         for message in found.workload.messages
     ]
-    return {"title": title, "ms": max(times) - min(times), "complaints": found.complaints, "rows": rows}
-
-
-def _outcomes(found: Reconciliation) -> dict[str, str]:
-    """How each message ended; the worst first, where it ended in several ways."""
-    harm = Harm(found)
-    ends = {"half-posted": harm.half_posted, "posted again": harm.posted_again, **found.ends}
-    return {name: end for end, names in reversed(ends.items()) for name in names}
-
-
-def page_of(found: Reconciliation, title: str) -> str:
-    """The page. What a text says stays a text, whatever it says."""
-    data = json.dumps(data_of(found, title)).replace("<", "\\u003c")
-    return TEMPLATE.read_text().replace('"the run"', data)
+    run = {"title": title, "ms": max(times) - min(times), "complaints": found.complaints, "rows": rows}
+    return TEMPLATE.read_text(encoding="utf-8").replace('"the run"', json.dumps(run).replace("<", "\\u003c"))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from local.workload.evidence import Entry
-from local.workload.harm import Harm
+from local.workload.harm import Harm, harm_of
 from local.workload.reconciliation import Reconciliation
 from local.workload.transfers import Kind, TransferMessage, Workload
 
@@ -37,14 +37,14 @@ FOUND = Reconciliation(
 
 
 def harm(**changes: Any) -> Harm:
-    found = Harm(replace(FOUND, **changes))
+    found = harm_of(replace(FOUND, **changes))
     assert found.before + found.created - found.destroyed == found.after
     return found
 
 
 def test_where_all_is_well_there_is_no_harm() -> None:
     found = harm()
-    assert (found.created, found.destroyed, found.half_posted, found.posted_again) == (0, 0, {}, {})
+    assert (found.created, found.destroyed, found.half_posted, found.paid_again) == (0, 0, {}, {})
     assert not found.seen
 
 
@@ -58,15 +58,15 @@ def test_an_overwritten_credit_destroys_money() -> None:
     assert (harm(closing={"a": 65, "b": 0, "c": 25}).destroyed, harm().destroyed) == (10, 0)
 
 
-def test_a_debit_that_was_posted_again_destroys_money_and_leaves_a_half() -> None:
+def test_a_debit_that_was_paid_again_destroys_money_and_leaves_a_half() -> None:
     """As where a worker dies between its two writes, and another begins anew."""
     entries = [replace(ENTRIES[0], amount=-20, times=2), *ENTRIES[1:]]
     found = harm(entries=entries, closing={"a": 55, "b": 10, "c": 25})
-    assert (found.created, found.destroyed, found.half_posted, found.posted_again) == (0, 10, {ONE: -10}, {})
+    assert (found.created, found.destroyed, found.half_posted, found.paid_again) == (0, 10, {ONE: -10}, {})
 
 
 def test_a_transfer_that_was_posted_twice_is_paid_again_though_no_money_came_or_went() -> None:
     twice = [replace(each, amount=2 * each.amount, times=2) for each in ENTRIES[2:]]
     found = harm(entries=[*ENTRIES[:2], *twice], closing={"a": 40, "b": 10, "c": 50})
-    assert (found.created, found.destroyed, found.half_posted, found.posted_again) == (0, 0, {}, {TWO: 25})
+    assert (found.created, found.destroyed, found.half_posted, found.paid_again) == (0, 0, {}, {TWO: 25})
     assert found.seen

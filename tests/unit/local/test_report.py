@@ -43,8 +43,9 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def concluded(found: Reconciliation, timeline: Path | None = None) -> int:
-    shown = {"Messages": tables.messages(found), "Books": tables.money(found)}
-    return Report().conclude(found, shown, "all is well", timeline=timeline)
+    report, shown = Report(), {"Messages": tables.messages(found), "Books": tables.money(found)}
+    report.begin("500 transfers, seed 1", "from the queue to the ledger by a plain partial-batch handler", timeline)
+    return report.conclude(found, shown, "all is well")
 
 
 def lines(text: str) -> list[str]:
@@ -61,7 +62,6 @@ def test_80_columns_are_enough(
         monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.chdir(tmp_path)
     report = Report()
-    report.begin("500 transfers, seed 1", "from the queue to the ledger by a plain partial-batch handler, the control")
     report.step("local cloud")("http://127.0.0.1:56789, in a process of its own")
     report.note("the queue's visibility timeout was set from 120 to 15 s after deployment " * 3)
     report.opened(WORKLOAD)
@@ -85,7 +85,7 @@ def test_a_control_that_came_to_harm_says_what_it_cost_and_that_it_must_fail(
         "110 cents after 10 more",
         "10 cents created",
         "0 cents destroyed",
-        "25 cents paid again by 1 transfers",
+        "25 cents paid again to 1 payees",
         "This was the control",
         "The harm is expected",
     ):

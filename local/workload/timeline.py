@@ -41,12 +41,16 @@ def marks_of(found: Reconciliation) -> dict[str, list[Mark]]:
 
 
 def _seen(found: Reconciliation) -> Iterator[tuple[str, Mark]]:
+    completed = {line.name for line in found.runs.all(Write) if line.move == "complete"}
     sent = {_key(line): line.sent_ms for line in found.runs.all(Delivery) if line.sent_ms}
     yield from ((key, Mark(at_ms, "sent", "", "sent to the queue")) for key, at_ms in sent.items())
     for line in found.log:
         worker = getattr(line, "worker", "")
         for kind, text in _told(line, _who(worker), protected=found.protected):
             yield _key(line), Mark(line.at_ms, kind, worker, text)
+        if isinstance(line, Delivery) and line.done and found.protected and _key(line) not in completed:
+            completed.add(_key(line))
+            yield _key(line), Mark(line.at_ms, "completed", "", "it was done: its worker died before it could say so")
 
 
 def _told(line: Line, who: str, *, protected: bool) -> Iterator[tuple[str, str]]:

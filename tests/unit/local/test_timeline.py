@@ -104,6 +104,15 @@ def test_a_kill_is_shown_at_what_the_worker_had_and_not_at_what_it_had_finished(
     assert "killed" in kinds(BESIDE, replace(FOUND, log=log))
 
 
+def test_what_a_worker_had_completed_and_died_before_saying_so_is_found_done() -> None:
+    """DynamoDB had applied its write; another of the worker's threads died before the answer was reported."""
+    again = replace(delivered(9000, BESIDE, "w2", receives=2), done=True)
+    silent = [line for line in LOG if line.at_ms not in (1125, 1126)]
+    found = replace(FOUND, log=[*silent, again, replace(again, at_ms=9999)])
+    assert kinds(BESIDE, found)[-4:] == ["killed", "delivered", "completed", "delivered"]
+    assert kinds(BESIDE, replace(FOUND, log=[*LOG, again])).count("completed") == 1
+
+
 def test_a_body_that_cannot_be_read_has_a_story_all_the_same() -> None:
     assert kinds(DEAD) == ["sent", "delivered", "claimed", "dead letter", "failed"]
 

@@ -1,7 +1,6 @@
-"""The controls: handlers as many are written, with no records.
+"""The controls: handlers as many are written, with no records: a consumer's in `post`, and a workflow's in `write`.
 
-`post` is what `make run PROTECTION=off` runs in place of the shipped ledger, which would refuse a second posting by its
-conditions. `write` sends the shipped function's own writes, conditions and all.
+The shipped ledger's conditions refuse a second posting. `post` has none; `write` sends them as they are.
 """
 
 from __future__ import annotations
@@ -30,34 +29,28 @@ def plain_consumer(one: Callable[[Mapping[str, Any]], None]) -> Callable[[Any, A
 
 
 def post(accounts: Any, entries: Any, transfer: Any, between: Callable[[], None]) -> None:
-    """Read two balances, and write what follows from them, leg by leg. Accounts and entries are boto3's tables.
-
-    An entry counts how often it was written, so that reconciliation can tell what became of the money.
-    """
-    payer, payee = (_balance(accounts, each) for each in (transfer.from_account, transfer.to_account))
+    """Read two balances, and write what follows from them, leg by leg. Accounts and entries are boto3's tables."""
+    named = (transfer.from_account, transfer.to_account)
+    payer, payee = (int(accounts.get_item(Key={"account_id": each})["Item"]["balance"]) for each in named)
     if payer < transfer.amount:
-        raise ValueError(f"account {transfer.from_account} cannot pay {transfer.amount}")
-    _post_leg(accounts, entries, transfer, (transfer.from_account, payer, -transfer.amount))
+        raise ValueError(f"account {named[0]} cannot pay {transfer.amount}")
+    _write_leg(accounts, entries, transfer, (1, named[0], payer, -transfer.amount))
     between()
-    _post_leg(accounts, entries, transfer, (transfer.to_account, payee, transfer.amount))
+    _write_leg(accounts, entries, transfer, (2, named[1], payee, transfer.amount))
 
 
-def _balance(accounts: Any, account: str) -> int:
-    return int(accounts.get_item(Key={"account_id": account})["Item"]["balance"])
+def _write_leg(accounts: Any, entries: Any, transfer: Any, leg: tuple[int, str, int, int]) -> None:
+    """An entry counts how often it was written, so that reconciliation can tell what became of the money."""
+    place, account, balance, amount = leg
+    _update(accounts, {"account_id": account}, "SET balance = :balance", balance=balance + amount)
+    told = {"transfer": transfer.transfer_id, "account": account, "amount": amount, "once": 1}
+    expression = "SET transfer_id = :transfer, account_id = :account ADD amount :amount, times :once"
+    _update(entries, {"entry_id": f"{transfer.transfer_id}#{place}"}, expression, **told)
 
 
-def _post_leg(accounts: Any, entries: Any, transfer: Any, leg: tuple[str, int, int]) -> None:
-    account, balance, amount = leg
-    new = {":balance": balance + amount}
-    accounts.update_item(
-        Key={"account_id": account}, UpdateExpression="SET balance = :balance", ExpressionAttributeValues=new
-    )
-    told = {":transfer": transfer.transfer_id, ":account": account, ":amount": amount, ":once": 1}
-    entries.update_item(
-        Key={"entry_id": f"{transfer.transfer_id}#{1 if amount < 0 else 2}"},
-        UpdateExpression="SET transfer_id = :transfer, account_id = :account ADD amount :amount, times :once",
-        ExpressionAttributeValues=told,
-    )
+def _update(table: Any, key: Any, expression: str, **values: Any) -> None:
+    values = {f":{name}": value for name, value in values.items()}
+    table.update_item(Key=key, UpdateExpression=expression, ExpressionAttributeValues=values)
 
 
 def write(dynamodb: Any, tx: Any) -> None:

@@ -107,11 +107,12 @@ class Report:
         for complaint in found.complaints:
             self.failed(f"  ✗ {complaint}")
         status, verdict = _verdict(found, fine)
-        self._console.print(verdict, "")
+        self._console.print(verdict, end="\n\n")
         if self._timeline is not None:
             self._timeline.parent.mkdir(parents=True, exist_ok=True)
             self._timeline.write_text(page_of(found, self._title), encoding="utf-8")
-            self._line("timeline", f"{os.path.relpath(self._timeline)}\n")
+            self._line("timeline", os.path.relpath(self._timeline))
+            self._console.print()
         sys.stdout.write(json.dumps(found.line() | more) + "\n")
         sys.stdout.flush()
         return status

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from local.serving import serving
-from local.workload.evidence import Call, Delivery, Start
+from local.workload.evidence import Call, Delivery, Kill, Start, Write
 from local.workload.fake_service import LEASE_MARGIN_MS, FakeService
 
 GOOD, FLAKY, AT_ONCE = "1-good-1", "1-flaky-1", "1-at_once-1"
@@ -103,6 +103,33 @@ def test_a_body_that_cannot_be_read_is_still_a_delivery(service: FakeService) ->
     records = [{"messageId": "m", "body": body} for body in ("{", "[1]", '{"transfer_id": 7}')]
     service.answer("/deliveries", {"worker": "i", "deadline_ms": 0, "records": records})
     assert [line.name for line in service.lines() if isinstance(line, Delivery)] == [None, None, None]
+
+
+def test_a_delivery_says_what_its_record_says(service: FakeService) -> None:
+    attributes = {"SentTimestamp": "1700", "ApproximateReceiveCount": "3"}
+    records = [{"messageId": "m-1", "body": "{", "attributes": attributes}]
+    service.answer("/deliveries", {"worker": "i", "deadline_ms": 0, "records": records})
+    (line,) = service.lines()
+    assert isinstance(line, Delivery)
+    assert (line.key, line.sent_ms, line.receives) == ("m-1", 1700, 3)
+
+
+def test_a_write_is_known_by_its_transfer_and_a_kill_by_its_worker(service: FakeService) -> None:
+    """A record is named by its message's key, of which only a delivery says what transfer it is."""
+    killed = "1-killed_before-1"
+    deliver(service, killed)
+    writes = [
+        {"name": name, "move": "claim", "attempt": 2, "over": "i0", "step": ""} for name in (f"m-{killed}", "m-?")
+    ]
+    service.answer("/writes", {"worker": "i1", "at_ms": 9, "writes": writes})
+    service.answer("/places", {"name": killed, "place": "post.before", "worker": "i1"})
+    _, claim, stranger, kill = service.lines()
+    assert isinstance(claim, Write)
+    assert isinstance(stranger, Write)
+    assert (claim.name, claim.worker, claim.at_ms, claim.over) == (killed, "i1", 9, "i0")
+    assert stranger.name == "m-?"
+    assert isinstance(kill, Kill)
+    assert (kill.worker, kill.name, kill.place) == ("i1", killed, "post.before")
 
 
 def test_the_first_handler_is_held_until_it_is_let_go(service: FakeService) -> None:

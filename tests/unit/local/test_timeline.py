@@ -214,9 +214,10 @@ const contrast = element => {
 """What a person does on the page, and what comes of it; the arrows by events, the rest is the browser's own."""
 
 
-@pytest.fixture(params=["light", "dark"])
+@pytest.fixture(params=[("light", 800), ("dark", 1600)], ids=["light", "dark"])
 def told(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """What a real browser shows of 500 messages, in a narrow window and in each of the color schemes."""
+    """What a real browser shows of 500 messages, in each of the color schemes; in a narrow and in a wide window."""
+    scheme, width = request.param
     if BROWSER is None:
         pytest.skip("no Chromium is installed here: nobody looks at the page")
     more = tuple(TransferMessage(f"1-good-{place:05}", Kind.GOOD, "a", "b", 1) for place in range(3, 500))
@@ -226,9 +227,9 @@ def told(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     page = page_of(replace(FOUND, workload=workload, sent=sent, log=[*LOG, *busy]), "500 <messages>")
     file = tmp_path / "timeline.html"
     file.write_text(page.replace("</html>", DRIVER), encoding="utf-8")
-    options = ["--headless", "--disable-gpu", "--no-first-run", "--window-size=800,900", "--dump-dom"]
+    options = ["--headless", "--disable-gpu", "--no-first-run", f"--window-size={width},900", "--dump-dom"]
     options += [f"--user-data-dir={tmp_path / 'profile'}", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
-    options += [f"--blink-settings=preferredColorScheme={int(request.param == 'light')}"]
+    options += [f"--blink-settings=preferredColorScheme={int(scheme == 'light')}"]
     looked = subprocess.run(
         [BROWSER, *options, file.as_uri()],
         capture_output=True,
@@ -239,7 +240,7 @@ def told(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     found = re.search(r"<pre>(.*)</pre>", looked.stdout, re.DOTALL)
     assert found is not None, looked.stdout[:2000]
     text = found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-    return {**json.loads(text), "scheme": request.param}
+    return {**json.loads(text), "scheme": scheme}
 
 
 def test_a_browser_shows_filters_and_opens_rows(told: Any) -> None:

@@ -14,13 +14,11 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, 
 from local.caller import REMEDY
 from local.deploy import DeployError
 from local.server import ServerError
-from local.workload.deployment import EVIDENCE
 from local.workload.report import Report
 from local.workload.stack_client import StackError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
     from types import FrameType
 
 IN_VAIN = 2
@@ -52,12 +50,6 @@ def options_of(environment: Mapping[str, str], *, number: int = 500) -> Options:
     if options.stack is not None and not options.protected:
         raise ValueError("PROTECTION=off replaces the handler, which is only done on the local cloud: leave out STACK")
     return options
-
-
-def timeline_of(options: Options, where: str = "") -> Path:
-    """The file for a run's timeline. Runs with other options have another."""
-    which = [options.stack or where, "" if options.protected else "control", f"{options.number}", f"{options.seed}"]
-    return EVIDENCE / ("-".join(["timeline", *filter(None, which)]) + ".html")
 
 
 def whole(environment: Mapping[str, str], name: str, default: int, *, least: int = 0) -> int:

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 from local.caller import Account
 from local.cloud import in_containers
 from local.deploy import describe
-from local.program import options_of, run_to_its_end, timeline_of
+from local.program import options_of, run_to_its_end
 from local.redelivery import LedgerTrigger, Redeliveries, ServiceTrigger
 from local.workload import report as tables
-from local.workload.deployment import deployed, keep_logs
+from local.workload.deployment import deployed, keep_logs, timeline_of
 from local.workload.driver import LOCAL, MESSAGES_A_CALL, REMOTE, collect, drive
 from local.workload.evidence import Log
 from local.workload.fake_service import HOLD_SECONDS, FakeService

@@ -26,12 +26,12 @@ from botocore.exceptions import BotoCoreError
 from local.caller import Caller, api_url
 from local.cloud import ACCOUNT, NAMED_BY, REGION, in_containers, running_cloud
 from local.deploy import deploy
-from local.program import options_of, run_to_its_end, timeline_of
+from local.program import options_of, run_to_its_end
 from local.serving import serving
 from local.workflow_reconciliation import Execution, WorkflowReconciliation
 from local.workflow_stack import deploy_workflow
 from local.workload import report as tables
-from local.workload.deployment import PARAMETERS, client_of, keep_logs, overlay_of
+from local.workload.deployment import PARAMETERS, client_of, keep_logs, overlay_of, timeline_of
 from local.workload.driver import Observation, Pace, collect, until, wait
 from local.workload.fake_service import FakeService
 from local.workload.transfers import CURRENCY, HOLDS, WORKFLOW, Kind, generate

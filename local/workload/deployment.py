@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from local.cloud import Cloud
     from local.deploy import Stack
+    from local.program import Options
     from local.workload.fake_service import FakeService
     from local.workload.report import Report
 
@@ -98,6 +99,12 @@ def log_events(cloud: Cloud, group: str) -> Iterator[tuple[int, str]]:
     pages = cloud.client("logs").get_paginator("filter_log_events")
     for page in pages.paginate(logGroupName=group, PaginationConfig={"MaxItems": MOST_LOG_LINES}):
         yield from ((event["timestamp"], event["message"]) for event in page["events"])
+
+
+def timeline_of(options: Options, where: str = "") -> Path:
+    """The file for a run's timeline. Runs with other options have another."""
+    which = [options.stack or where, "" if options.protected else "control", f"{options.number}", f"{options.seed}"]
+    return EVIDENCE / ("-".join(["timeline", *filter(None, which)]) + ".html")
 
 
 def keep_logs(cloud: Cloud, group: str, file: str) -> Path:

@@ -141,8 +141,9 @@ def perform(report: Report) -> int:
     options = options_of(os.environ)
     handler = "the shipped consumer" if options.protected else "a plain partial-batch handler, the control"
     what = f"{options.number} transfers, seed {options.seed}"
-    report.begin(what, f"from the queue to the ledger by {handler}", timeline_of(options))
     stack = options.stack
+    timeline = timeline_of(stack, options.seed, options.number, protected=options.protected)
+    report.begin(what, f"from the queue to the ledger by {handler}", timeline)
     found = on_local_cloud(options, report) if stack is None else on_stack(options, stack, report)
     fine = "every message took effect once, or says why it did not"
     return report.conclude(found, {"Messages": _messages(found), "Books": tables.money(found)}, fine)

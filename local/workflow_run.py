@@ -160,7 +160,8 @@ def perform(report: Report) -> int:
         raise ValueError("WORKFLOW=1 runs one transfer or more on the local cloud: raise N, and leave out STACK")
     handler = "the shipped workflow" if options.protected else "a machine without records, the control"
     what = f"{options.number} transfers, seed {options.seed}"
-    report.begin(what, f"from the API to the consumer by {handler}", timeline_of(options, "workflow"))
+    timeline = timeline_of("workflow", options.seed, options.number, protected=options.protected)
+    report.begin(what, f"from the API to the consumer by {handler}", timeline)
     workload, service = generate(options.seed, options.number, WORKFLOW), FakeService()
     said = report.step("local cloud")
     with serving(service.respond) as port, running_cloud() as cloud:

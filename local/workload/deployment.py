@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from local.cloud import Cloud
     from local.deploy import Stack
-    from local.program import Options
     from local.workload.fake_service import FakeService
     from local.workload.report import Report
 
@@ -101,15 +100,15 @@ def log_events(cloud: Cloud, group: str) -> Iterator[tuple[int, str]]:
         yield from ((event["timestamp"], event["message"]) for event in page["events"])
 
 
-def timeline_of(options: Options, where: str = "") -> Path:
-    """The file for a run's timeline. Runs with other options have another."""
-    which = [options.stack or where, "" if options.protected else "control", f"{options.number}", f"{options.seed}"]
-    return EVIDENCE / ("-".join(["timeline", *filter(None, which)]) + ".html")
-
-
 def keep_logs(cloud: Cloud, group: str, file: str) -> Path:
     """Keep what functions have logged, and the local cloud itself; return the folder."""
     EVIDENCE.mkdir(parents=True, exist_ok=True)
     (EVIDENCE / "cloud.log").write_text(cloud.log())
     (EVIDENCE / file).write_text("\n".join(line for _, line in log_events(cloud, group)))
     return EVIDENCE
+
+
+def timeline_of(run: str | None, seed: int, number: int, *, protected: bool) -> Path:
+    """The file for a run's timeline. Runs with other options have another."""
+    which = [run or "queue", f"seed-{seed}", f"{number}", *([] if protected else ["control"])]
+    return EVIDENCE / f"timeline-{'-'.join(which)}.html"

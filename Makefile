@@ -125,11 +125,6 @@ check: $(DEVELOPMENT) $(SAM) $(CHECKOV) $(PUBLISH) ## check format, lint, types,
 	.tools/publish/bin/zizmor --offline --quiet .github
 	.venv/bin/python -m local.audit
 
-.PHONY: picture
-picture: $(DEVELOPMENT) $(MINISTACK) $(BENCH) .build/host.complete ## draw docs/dashboard.png from the metrics of a run
-	.venv/bin/python -m local.figures .build/figures.json
-	.tools/bench/bin/python -m local.picture .build/figures.json docs/dashboard.png
-
 .PHONY: mutants
 mutants: setup .build/host.complete ## plant known bugs and check that each one turns its tests red (BUGS="S17 lease")
 	.venv/bin/python -m tests.mutants $(BUGS)

@@ -1,22 +1,18 @@
-"""The function in Lambda's own image, by `sam local invoke`, where a container engine answers."""
+"""What `sam local` needs to run a deployed function in a container, against a local cloud."""
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
 import json
-import os
 import re
 import shutil
 import socket
 import subprocess
-import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from local.cloud import ACCOUNT, LOOPBACK, REGION, ROOT
-from local.emulator import SAM
+from local.cloud import ACCOUNT, LOOPBACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,8 +23,6 @@ if TYPE_CHECKING:
 ENGINE_SECONDS = 10.0
 HOST = "host.docker.internal"
 """By what name a container finds this machine. Docker Desktop knows it; elsewhere `add_host` in samconfig.toml does."""
-SAM_BINARY = SAM / "bin" / "sam"
-SAMCONFIG = ROOT / "samconfig.toml"
 
 
 def engine() -> str | None:
@@ -72,53 +66,3 @@ def environment(cloud: Cloud, stack: Stack, name: str) -> dict[str, str]:
         **{name: re.sub(here, f"http://{HOST}:{at.port}", value) for name, value in variables.items()},
         **({"LOCAL_CALLER": f"arn:aws:iam::{ACCOUNT}:root"} if name == "Api" else {}),
     }
-
-
-class NoAnswer(Exception):
-    """The function was not run in a container, or did not answer; the message says by which command."""
-
-
-def invoke(name: str, event: Path, variables: Mapping[str, str]) -> Any:
-    """Build for this machine's architecture, run the function once, and return its parsed answer. Raises NoAnswer."""
-    with tempfile.TemporaryDirectory(prefix="local-invoke-") as folder:
-        settings, build = Path(folder) / "env.json", Path(folder) / "build"
-        settings.write_text(json.dumps({name: dict(variables)}))
-        _build(build)
-        printed = _run(
-            *(str(SAM_BINARY), "local", "invoke", name, "--template", str(build / "template.yaml")),
-            *("--event", str(event.resolve()), "--env-vars", str(settings), "--config-file", str(SAMCONFIG)),
-        )
-    return answer_of(printed)
-
-
-def answer_of(printed: str) -> Any:
-    """Return what the function answered: SAM's status is 0 even for one that failed, and its answer comes last."""
-    try:
-        return json.loads(printed.strip().splitlines()[-1])
-    except (IndexError, ValueError):
-        raise NoAnswer("`sam local invoke` printed no answer") from None
-
-
-def _build(folder: Path) -> None:
-    _run("make", "--silent", "sam-local", f"SAM_BUILD={folder}")
-
-
-def _run(*command: str) -> str:
-    ran = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={
-            **{name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MAKE", "MFLAGS"))},
-            "AWS_ACCESS_KEY_ID": ACCOUNT,
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_DEFAULT_REGION": REGION,
-            "SAM_CLI_TELEMETRY": "0",
-        },
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if ran.returncode != 0:
-        said = " ".join(word for word in (Path(command[0]).name, *command[1:3]) if not word.startswith("-"))
-        raise NoAnswer(f"`{said}` ended with status {ran.returncode}")
-    return ran.stdout

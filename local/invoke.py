@@ -2,9 +2,8 @@
 
     python -m local.invoke events/fresh.json
 
-A container engine that answers runs it by `sam local invoke`, in Lambda's own image; else, or if it has no such
-image, it runs on this machine, under Lambda's emulator. In both cases it works on a local cloud of its
-own. Then it says what became of each message, which the answer alone does not.
+It runs under Lambda's emulator (on Linux), with a local cloud of its own. Then it says what became of each message, which the answer
+alone does not.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from boto3.dynamodb.types import TypeSerializer
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.sqs.dead_letter import stamp_of
-from local import container
-from local.cloud import LOOPBACK, ROOT, running_cloud
+from local.cloud import ROOT, running_cloud
 from local.deploy import HOST_BUILD, DeployError, Stack, deploy
 from local.emulator import Function, running_function
 from local.program import INTERRUPTED
@@ -39,12 +37,14 @@ if TYPE_CHECKING:
 EVENTS = ROOT / "events"
 GIVEN = EVENTS / "given"
 EXPECTED = EVENTS / "expected"
+EMULATED = sys.platform == "linux"
+"""Lambda's emulator is a program for Linux. Elsewhere the local cloud runs the function, and names no error's type."""
 
 
 @contextlib.contextmanager
-def deployed(*, code: Path = HOST_BUILD, also_at: str = LOOPBACK) -> Iterator[tuple[Cloud, Stack]]:
+def deployed(*, code: Path = HOST_BUILD) -> Iterator[tuple[Cloud, Stack]]:
     """A stack on a cloud of its own, with what is given in its tables."""
-    with running_cloud(also_at=also_at) as cloud:
+    with running_cloud() as cloud:
         stack = deploy(cloud, code=code)
         put_given(cloud, stack)
         yield cloud, stack
@@ -108,22 +108,16 @@ def matches(answer: Any, expected: Any) -> bool:
 def invoke(event: Path) -> Any:
     """Return the built function's answer to the event in this file; what became of its messages goes to stderr."""
     content = json.loads(event.read_text())
-    name, engine = meant(content), container.engine()
-    if engine is not None:
-        with deployed(also_at=engine) as (cloud, stack):
+    name = meant(content)
+    with deployed() as (cloud, stack):
+        if not EMULATED:
+            answer = cloud.client("lambda").invoke(FunctionName=stack.resources[name], Payload=json.dumps(content))
+            return said(cloud, stack, content, json.loads(answer["Payload"].read()))
+        with emulated(cloud, stack, name) as function:
             try:
-                answer = container.invoke(name, event, container.environment(cloud, stack, name))
-            except container.NoAnswer as error:
-                print(
-                    f"{error}, so the function runs under Lambda's emulator instead, on this machine.", file=sys.stderr
-                )
-            else:
-                return said(cloud, stack, content, answer)
-    with deployed() as (cloud, stack), emulated(cloud, stack, name) as function:
-        try:
-            return said(cloud, stack, content, function.invoke(content))
-        finally:
-            sys.stderr.write(function.log())
+                return said(cloud, stack, content, function.invoke(content))
+            finally:
+                sys.stderr.write(function.log())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -172,10 +172,6 @@ def test_the_command_asks_which_event(capsys: pytest.CaptureFixture[str]) -> Non
     assert "make invoke EVENT=" in capsys.readouterr().err
 
 
-def test_the_answer_is_the_last_that_sam_prints() -> None:
-    assert container.answer_of('{"level": "INFO"}\nSTART\n\n{"batchItemFailures": []}\n') == {"batchItemFailures": []}
-
-
 def as_docker(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
     """Have a container engine's client that does this."""
     docker = folder / "docker"
@@ -206,28 +202,13 @@ def test_containers_find_us_at_their_networks_gateway_if_that_is_here(
     assert container.engine() == address
 
 
-def test_where_the_engine_has_no_image_the_emulator_runs_it_and_that_is_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("event", ["fresh", "http-first"])
+def test_where_the_emulator_does_not_run_the_cloud_itself_does(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], event: str
 ) -> None:
-    sam = tmp_path / "sam"
-    sam.write_text("#!/bin/sh\necho 'Error: Error building docker image' >&2; exit 1\n")
-    sam.chmod(0o755)
-    as_docker(monkeypatch, tmp_path, 'echo \'[{"Subnet": "127.8.0.0/16"}]\'')
-    monkeypatch.setattr(container, "SAM_BINARY", sam)
-    monkeypatch.setattr(container, "_build", lambda _folder: None)
-
-    status = invoke.main([str(invoke.EVENTS / "fresh.json")])
-
-    out, err = capfd.readouterr()
-    assert (status, json.loads(out)) == (0, {"batchItemFailures": []})
-    assert "`sam local invoke` ended with status 1, so the function runs under Lambda's emulator instead" in err
-    assert "Traceback" not in err
-
-
-@pytest.mark.parametrize("printed", ["", "No response from invoke container for Consumer\n"])
-def test_what_sam_prints_without_an_answer_is_none(printed: str) -> None:
-    with pytest.raises(container.NoAnswer, match="no answer"):
-        container.answer_of(printed)
+    monkeypatch.setattr(invoke, "EMULATED", False)
+    monkeypatch.setattr(invoke, "running_function", None)
+    assert invoke.main([str(invoke.EVENTS / f"{event}.json")]) == 0, capfd.readouterr().err
 
 
 def test_what_is_given_goes_into_the_table_of_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

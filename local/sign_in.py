@@ -6,20 +6,12 @@ then the caller's environment and files. It does not ask AWS.
 
 from __future__ import annotations
 
-import signal
 import sys
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
 
 import boto3
 from botocore.exceptions import BotoCoreError
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-PATIENCE_SECONDS = 60
-"""How long a program or a service that hands out credentials may take."""
 
 REGION = "No region: set AWS_REGION, name a profile that has one with AWS_PROFILE, or run `aws configure`."
 CREDENTIALS = (
@@ -39,28 +31,13 @@ def missing(profile: str | None, region: str | None) -> list[str]:
     return [remedy for remedy, value in found.items() if not value]
 
 
-def settings(samconfig: Path, environment: str) -> dict[str, Any]:
-    """Return what `sam deploy` takes from samconfig: the settings of all commands, overridden by its own."""
-    tables = tomllib.loads(samconfig.read_text())[environment]
-    return {
-        name: value
-        for table in ("global", "deploy")
-        for name, value in tables.get(table, {}).get("parameters", {}).items()
-    }
-
-
 def main(samconfig: str, environment: str) -> int:
-    said = settings(Path(samconfig), environment)
-    signal.signal(signal.SIGALRM, _give_up)
-    signal.alarm(PATIENCE_SECONDS)
+    tables = tomllib.loads(Path(samconfig).read_text())[environment]
+    # What `sam deploy` takes from there: the settings of all commands, overridden by its own.
+    said = {**tables.get("global", {}).get("parameters", {}), **tables.get("deploy", {}).get("parameters", {})}
     remedies = missing(said.get("profile"), said.get("region"))
-    print(*remedies, sep="\n", end="\n" if remedies else "", file=sys.stderr)
+    sys.stderr.writelines(f"{remedy}\n" for remedy in remedies)
     return 1 if remedies else 0
-
-
-def _give_up(_number: int, _frame: FrameType | None) -> NoReturn:
-    print(f"Nobody handed out credentials within {PATIENCE_SECONDS} seconds. {CREDENTIALS}", file=sys.stderr)
-    sys.exit(1)
 
 
 if __name__ == "__main__":

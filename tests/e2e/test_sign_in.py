@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -111,27 +110,6 @@ def test_a_program_that_hands_out_nothing_is_told_of(tmp_path: Path, program: st
     assert told.returncode == 1
     assert told.stderr.startswith("No credentials: the profile's credential_process could not be run or understood: ")
     assert told.stderr.count("\n") == 1
-
-
-def test_whoever_hands_out_credentials_has_its_time_and_no_more(tmp_path: Path) -> None:
-    """A program of the caller's may wait for ever."""
-    (tmp_path / ".aws").mkdir()
-    program = f"{sys.executable} -c 'import time; time.sleep(60)'"
-    (tmp_path / ".aws" / "config").write_text(f"[default]\nregion = us-east-1\ncredential_process = {program}\n")
-    asked_briefly = (
-        "from local import sign_in; sign_in.PATIENCE_SECONDS = 1; print(sign_in.main('samconfig.toml', 'default'))"
-    )
-    told = subprocess.run(
-        [ROOT / ".tools/sam/bin/python", "-c", asked_briefly],
-        cwd=ROOT,
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS / 2,
-        check=False,
-    )
-    assert told.returncode == 1
-    assert "within 1 seconds" in told.stderr
 
 
 def test_the_region_that_other_sdks_read_is_meant_for_sam_too(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import time
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
 from local import container
 from local.cloud import LOOPBACK, ROOT, in_containers
 from local.invoke import put_given
@@ -26,7 +27,7 @@ from local.redelivery import LedgerTrigger, Redeliveries, ServiceTrigger
 from local.run import send
 from local.server import ServerError
 from local.workload.deployment import deployed
-from local.workload.driver import LOCAL, until
+from local.workload.driver import LOCAL
 from local.workload.fake_service import FakeService
 from local.workload.stack_client import StackError
 from local.workload.transfers import CURRENCY, DEATHS, Kind, TransferMessage, generate
@@ -48,7 +49,6 @@ SAM_ENVIRONMENT = ROOT / ".build" / "cloud.env.json"
 
 NUMBER = 50
 POLL_SECONDS = 0.2
-MAPPING_SECONDS, MOST_RECEIVES = 60.0, 2_000
 PAYER, PAYEE = "erin", "frank"  # events/ has accounts of its own
 HIGHEST_PORT = 65_535
 
@@ -80,7 +80,8 @@ def _leave(options: Options, client: StackClient, service: FakeService, report: 
     said = report.step("leftovers")
     client.open_accounts({PAYER: 100_000, PAYEE: 0}, CURRENCY)
     orphan = None if in_containers() else abandon(client, _late(options, Kind.KILLED_BEFORE, 0))
-    let_die(client, [_late(options, Kind.GOOD, place) for place in range(3)], handled=1)
+    for place in range(3):
+        let_die(client, _late(options, Kind.GOOD, place), handled=place == 0)
     said("three more dead letters, of which one is done" + ("; and a claim whose worker is dead" if orphan else ""))
     completed, failed = (sent[workload.of_kind(kind)[0]] for kind in (Kind.GOOD, Kind.OVERDRAWN))
     on = f"--stack {STACK}"
@@ -109,34 +110,17 @@ def abandon(client: StackClient, message: TransferMessage) -> str:
     raise StackError(f"the worker was to die of {message.name}, and did not")
 
 
-def let_die(client: StackClient, messages: Sequence[TransferMessage], *, handled: int) -> None:
-    """Send messages and receive them until SQS moves them to the dead-letter queue, because nobody acknowledges them.
-
-    The function handles the first few, and its acknowledgement is what gets lost.
-    """
-    _deliver(client, enabled=False)
-    try:
-        sent = client.send(messages)
-        for message in messages[:handled]:
-            client.invoke(client.record_of(message, sent[message.name]))
-        for _ in range(MOST_RECEIVES):
-            if client.backlog(client.queue).total == 0:
-                return
-            received = client.sqs.receive_message(QueueUrl=client.queue, MaxNumberOfMessages=10)
-            for each in received.get("Messages", []):
-                handle = each["ReceiptHandle"]
-                client.sqs.change_message_visibility(QueueUrl=client.queue, ReceiptHandle=handle, VisibilityTimeout=0)
-        raise StackError("messages that nobody handled did not become dead letters")
-    finally:
-        _deliver(client, enabled=True)
-
-
-def _deliver(client: StackClient, *, enabled: bool) -> None:
-    """Let the queue deliver to the function, or hold its messages back."""
-    mapping, wanted = client.stack.resources["ConsumerMessages"], "Enabled" if enabled else "Disabled"
-    client.functions.update_event_source_mapping(UUID=mapping, Enabled=enabled)
-    if not until(lambda: client.functions.get_event_source_mapping(UUID=mapping)["State"] == wanted, MAPPING_SECONDS):
-        raise StackError(f"the queue's mapping did not become {wanted}")
+def let_die(client: StackClient, message: TransferMessage, *, handled: bool = False) -> None:
+    """Have a message among the dead letters whose record does not say why; or one whose acknowledgement got lost."""
+    id = str(uuid4())
+    if handled:
+        client.invoke(client.record_of(message, id))
+    stamp = Stamp(key=id, original_id=id, queue=client.stack.outputs["QueueArn"]).to_json()
+    client.sqs.send_message(
+        QueueUrl=client.dead_letter_queue,
+        MessageBody=message.body,
+        MessageAttributes={STAMP: {"DataType": "String", "StringValue": stamp}},
+    )
 
 
 def exports(variables: Mapping[str, str]) -> str:

@@ -2,8 +2,8 @@
 
     python -m local.invoke events/fresh.json
 
-It runs under Lambda's emulator (on Linux), with a local cloud of its own. Then it says what became of each message, which the answer
-alone does not.
+It runs under Lambda's emulator, with a local cloud of its own. Then it says what became of each message, which the
+answer alone does not.
 """
 
 from __future__ import annotations

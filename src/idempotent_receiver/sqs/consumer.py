@@ -31,7 +31,30 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 Response = dict[str, list[dict[str, str]]]
-LambdaHandler = Callable[[Any, Any], Response]
+
+
+class Consumer:
+    """The Lambda handler that `sqs_consumer` makes: `(event, context)` in, the messages to deliver again out.
+
+    `parts` are the store and the options that it was made with, by their names; `__wrapped__` is the function for one
+    message.
+    """
+
+    def __init__(self, parts: dict[str, Any], function: Callable[..., Any], handle: Callable[[Any, Any], Response]):
+        # A callable without a name of its own gets the handler's.
+        update_wrapper(update_wrapper(self, handle), function)
+        self.parts, self._handle = parts, handle
+
+    def __call__(self, event: Any, context: Any) -> Response:
+        """The answer to an SQS event: what must be delivered again. Raises InvalidEvent for any other event."""
+        return self._handle(event, context)
+
+    def with_parts(self, function: Callable[..., Any] | None = None, **parts: Any) -> "Consumer":
+        """The same consumer with other parts: another store, clock, executor, client, or any other option, and where it
+        is given, another function for one message.
+        """
+        wrapped: Callable[..., Any] = vars(self)["__wrapped__"]
+        return sqs_consumer(**{**self.parts, **parts})(wrapped if function is None else function)
 
 
 def sqs_consumer(
@@ -54,7 +77,7 @@ def sqs_consumer(
     metrics: Metrics | None = None,
     clock: Clock | None = None,
     executor: Callable[[], Executor] | None = None,
-) -> Callable[[Callable[..., Any]], LambdaHandler]:
+) -> Callable[[Callable[..., Any]], Consumer]:
     """Turn a function for one message into a Lambda handler for SQS batches in which every message takes effect once.
 
     The function's parameters are found by their annotations: one body (`dict`, `str`, `bytes`, or any type that
@@ -84,6 +107,7 @@ def sqs_consumer(
     Raises TypeError or ValueError at set-up for options that cannot be right, RuntimeError for a system on which a
     process cannot be made to end at its deadline.
     """
+    parts = locals()
     options.require_store(store, "sqs_consumer")
     options.require_key(key, store, keys.message_id)
     if sqs is not None:
@@ -116,7 +140,7 @@ def sqs_consumer(
         telemetry=Telemetry(logger, metrics_factory(metrics, logger)),
     )
 
-    def wrap(function: Callable[..., Any]) -> LambdaHandler:
+    def wrap(function: Callable[..., Any]) -> Consumer:
         binding = bind(function)
         if binding.transactional:
             require_transactions(store, function.__qualname__)
@@ -137,7 +161,7 @@ def sqs_consumer(
                 event, new_executor
             )
 
-        return update_wrapper(lambda_handler, function)
+        return Consumer(parts, function, lambda_handler)
 
     return wrap
 

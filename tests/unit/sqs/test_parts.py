@@ -1,0 +1,85 @@
+"""From a decorated handler to its parts, and to the same consumer with others."""
+
+from __future__ import annotations
+
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from idempotent_receiver import MemoryStore, Message, body_field, sqs_consumer
+from tests.simulation.world import sqs_record
+
+CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 30_000, aws_request_id="1", function_name="f")
+EVENT = {"Records": [sqs_record("m", '{"id": "order-1"}')]}
+
+
+def handle(order: dict, message: Message) -> None:
+    """Handles an order."""
+    if order.get("fails"):
+        raise ValueError
+
+
+def test_a_consumer_says_what_it_was_made_of() -> None:
+    """Its store and its options by their names, and its function."""
+    store = MemoryStore("orders")
+    consumer = sqs_consumer(store, key=body_field("id"), concurrency=3)(handle)
+
+    assert consumer.parts["store"] is store
+    assert consumer.parts["concurrency"] == 3
+    assert set(consumer.parts) == set(inspect.signature(sqs_consumer).parameters)
+    assert inspect.unwrap(consumer) is handle
+
+
+def test_a_consumer_looks_like_its_function() -> None:
+    """To tools that ask for names and signatures. An object that is called has no name, and keeps what it has."""
+    consumer: Any = sqs_consumer(MemoryStore())(handle)
+    assert (consumer.__name__, consumer.__doc__) == ("handle", "Handles an order.")
+    assert inspect.signature(consumer) == inspect.signature(handle)
+
+    class Named:
+        def __init__(self) -> None:
+            self.parts = "its own"
+
+        def __call__(self, order: dict) -> None:
+            """Handles an order."""
+
+    unnamed: Any = sqs_consumer(MemoryStore())(Named())
+    assert unnamed.__name__ == "lambda_handler"
+    assert unnamed.parts["concurrency"] == 1
+
+
+def test_the_same_consumer_with_another_store_shares_nothing_else() -> None:
+    """The options stay, the namespace may be the same, and the first consumer is as it was."""
+    mine, other = MemoryStore("orders"), MemoryStore("orders")
+    consumer = sqs_consumer(mine, key=body_field("id"))(handle)
+    copy = consumer.with_parts(store=other)
+
+    assert copy(EVENT, CONTEXT) == {"batchItemFailures": []}
+    assert (list(mine.items), list(other.items)) == ([], ["orders#order-1"])
+    assert copy.parts == {**consumer.parts, "store": other}
+
+
+def test_the_same_consumer_in_one_store_may_be_made_twice() -> None:
+    """One namespace, one function: the copy is the same function, so nobody else's results are given away."""
+    consumer = sqs_consumer(MemoryStore("orders"), key=body_field("id"))(handle)
+    assert consumer.with_parts(concurrency=2)(EVENT, CONTEXT) == {"batchItemFailures": []}
+
+
+def test_the_same_consumer_may_run_another_function() -> None:
+    """One that watches the first, for example."""
+    seen: list[Any] = []
+
+    def watched(order: dict) -> None:
+        seen.append(order)
+
+    consumer = sqs_consumer(MemoryStore())(handle)
+    consumer.with_parts(watched, store=MemoryStore())(EVENT, CONTEXT)
+    assert seen == [{"id": "order-1"}]
+
+
+def test_a_part_that_no_consumer_has_is_refused() -> None:
+    """By its name."""
+    with pytest.raises(TypeError, match="stores"):
+        sqs_consumer(MemoryStore())(handle).with_parts(stores=MemoryStore())

@@ -12,10 +12,10 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from local.server import Server, running
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from idempotent_receiver.local.server import Server
 
 LOOPBACK = "127.0.0.1"
 ROOT = Path(__file__).resolve().parent.parent
@@ -79,5 +79,7 @@ def _post(port: int, target: str, **request: Any) -> dict[str, Any]:
 @contextlib.contextmanager
 def running_endpoint() -> Iterator[Loopback]:
     """Start an endpoint, and stop it when the block ends."""
+    from idempotent_receiver.local.server import running  # noqa: PLC0415  # another checkout may have none
+
     with running(Program(), folder=ROOT) as server:
         yield Loopback(server)

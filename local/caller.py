@@ -20,8 +20,8 @@ from local.cloud import ACCOUNT, REGION
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from idempotent_receiver.local.deployment import Stack
     from local.cloud import Cloud
-    from local.deploy import Stack
 
 TIMEOUT_SECONDS = 30
 REMEDY = "Set AWS_DEFAULT_REGION, and AWS_PROFILE or other credentials."

@@ -17,8 +17,8 @@ from local.cloud import ACCOUNT, LOOPBACK
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from idempotent_receiver.local.deployment import Stack
     from local.cloud import Cloud
-    from local.deploy import Stack
 
 ENGINE_SECONDS = 10.0
 HOST = "host.docker.internal"

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from idempotent_receiver.local.server import Server, ServerError, free_port, running
 from local.cloud import ROOT, direct
-from local.server import Server, ServerError, free_port, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

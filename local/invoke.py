@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 from boto3.dynamodb.types import TypeSerializer
 from botocore.exceptions import BotoCoreError, ClientError
 
+from idempotent_receiver.local.deployment import DeployError, Stack
+from idempotent_receiver.local.server import ServerError
 from idempotent_receiver.sqs.dead_letter import stamp_of
 from local.cloud import ROOT, running_cloud
-from local.deploy import HOST_BUILD, DeployError, Stack, deploy
+from local.deploy import HOST_BUILD, deploy
 from local.emulator import Function, running_function
 from local.program import INTERRUPTED
-from local.server import ServerError
 from local.workload.deployment import client_of
 
 if TYPE_CHECKING:

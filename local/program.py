@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError, ProfileNotFound
 
+from idempotent_receiver.local.deployment import DeployError
+from idempotent_receiver.local.server import ServerError
 from local.caller import REMEDY
-from local.deploy import DeployError
-from local.server import ServerError
 from local.workload.report import Report
 from local.workload.stack_client import StackError
 

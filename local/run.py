@@ -16,9 +16,9 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from idempotent_receiver.local.deployment import describe
 from local.caller import Account
 from local.cloud import in_containers
-from local.deploy import describe
 from local.program import options_of, run_to_its_end
 from local.redelivery import LedgerTrigger, Redeliveries, ServiceTrigger
 from local.workload import report as tables

@@ -18,6 +18,7 @@ import time
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from idempotent_receiver.local.server import ServerError
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
 from local import container
 from local.cloud import LOOPBACK, ROOT, in_containers
@@ -25,7 +26,6 @@ from local.invoke import put_given
 from local.program import options_of, run_to_its_end, whole
 from local.redelivery import LedgerTrigger, Redeliveries, ServiceTrigger
 from local.run import send
-from local.server import ServerError
 from local.workload.deployment import deployed
 from local.workload.driver import LOCAL
 from local.workload.fake_service import FakeService

@@ -39,8 +39,8 @@ from local.workload.transfers import CURRENCY, HOLDS, WORKFLOW, Kind, generate
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from idempotent_receiver.local.deployment import Stack
     from local.cloud import Cloud
-    from local.deploy import Stack
     from local.program import Options
     from local.workload.report import Report
     from local.workload.stack_client import StackClient

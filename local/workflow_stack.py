@@ -9,16 +9,16 @@ are shown on another engine (tests/workflow).
 from __future__ import annotations
 
 import json
-import re
 import sys
 import tomllib
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from idempotent_receiver.local.deployment import CODE_BUCKET, Stack, create, describe, packaged, store
 from local.caller import REMEDY, Account
 from local.cloud import ROOT
-from local.deploy import CODE_BUCKET, HOST_BUILD, Stack, create, describe, pointing_at, upload
+from local.deploy import HOST_BUILD, code_uri_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,10 +41,9 @@ def deploy_workflow(
     overlay: Mapping[str, bytes] | None = None,
 ) -> Stack:
     """Deploy workflow.yaml for a deployed consumer, with the code in this folder, and return once it is made."""
-    text = pointing_at(TEMPLATE.read_text(), upload(cloud, code, overlay))
-    key = "transfer.asl.json"
-    cloud.client("s3").put_object(Bucket=CODE_BUCKET, Key=key, Body=json.dumps(definition()).encode())
-    text = re.sub(r"(?m)^(\s+DefinitionUri: ).*$", rf"\g<1>s3://{CODE_BUCKET}/{key}", text)
+    code_uri = code_uri_of(cloud, code, overlay)
+    machine = f"s3://{CODE_BUCKET}/{store(cloud, json.dumps(definition()).encode(), '.json')}"
+    text = packaged(cloud, TEMPLATE.read_text(), ROOT, lambda path: machine if path.suffix == ".json" else code_uri)
     return create(cloud, name, text, beside(consumer))
 
 

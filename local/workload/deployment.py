@@ -23,8 +23,8 @@ from local.workload.stack_client import StackClient
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from idempotent_receiver.local.deployment import Stack
     from local.cloud import Cloud
-    from local.deploy import Stack
     from local.workload.fake_service import FakeService
     from local.workload.report import Report
 

@@ -15,9 +15,9 @@ from local.workload.evidence import DeadLetter, Entry
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from idempotent_receiver.local.deployment import Stack
     from local.caller import Account, Caller
     from local.cloud import Cloud
-    from local.deploy import Stack
     from local.workload.transfers import TransferMessage
 
 STAMP = "idempotent-receiver"

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import urllib3
 
+from idempotent_receiver.local.server import ServerError
 from local.cloud import LOOPBACK
-from local.server import ServerError
 from local.workload.evidence import Fault, Refusal, Write, now_ms
 from tests.chaos.network_faults import NetworkFaults
 from tests.chaos.settings import RECORDS

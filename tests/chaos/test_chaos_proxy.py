@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from urllib3.exceptions import ProtocolError
 
+from idempotent_receiver.local.server import ServerError
 from local.cloud import LOOPBACK
-from local.server import ServerError
 from local.serving import serving
 from local.workload.evidence import Log, Write, lines_of
 from tests.chaos.network_faults import NetworkFaults

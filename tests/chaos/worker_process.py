@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from local.server import ServerError
+from idempotent_receiver.local.server import ServerError
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

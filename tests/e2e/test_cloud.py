@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from idempotent_receiver.local.server import ServerError
 from local import cloud as local_cloud
 from local.cloud import Ministack, running_cloud
-from local.server import ServerError
 from tests import ctrl_c
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def test_a_ctrl_c_is_heeded_where_the_tests_run_in_the_background(folder: Path) 
 @on_linux
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it forks, beside threads
 def test_a_child_of_its_user_does_not_keep_it_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("local.server.STOP_SECONDS", 30.0)
+    monkeypatch.setattr("idempotent_receiver.local.server.STOP_SECONDS", 30.0)
     with contextlib.ExitStack() as after:
         with running_cloud():
             child = os.fork()  # holds all that we hold, the supervisor's pipe too

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from idempotent_receiver.local.server import ServerError
 from local import container, invoke
 from local.cloud import ROOT, running_cloud
 from local.deploy import Stack
 from local.emulator import running_function
 from local.program import INTERRUPTED
-from local.server import ServerError
 from tests import ctrl_c
 from tests.e2e.test_cloud import eventually, nothing_left
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
+from idempotent_receiver.local.server import ServerError, free_port
 from local import run, sandbox
 from local.cloud import ROOT, embedded_cloud, running_cloud
 from local.deploy import HOST_BUILD, deploy
-from local.server import ServerError, free_port
 from local.workload import deployment
 from local.workload.report import Report
 
@@ -122,7 +122,7 @@ def test_where_functions_are_in_containers_it_is_played_without_the_kills(
     """As on LocalStack, whose place is taken here by a cloud that does not say what it is."""
     for name, value in naming(cloud, N="20").items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("local.cloud._is_ministack", lambda _endpoint_url: False)
+    monkeypatch.setattr("local.cloud.is_ministack", lambda _endpoint_url: False)
     monkeypatch.setattr(deployment, "LAMBDA_BUILD", HOST_BUILD)  # that cloud has this machine's Python all the same
     monkeypatch.setattr(run, "REMOTE", run.LOCAL)
 

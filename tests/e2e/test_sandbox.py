@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from idempotent_receiver.local.server import free_port
 from local.cloud import ACCOUNT, REGION, ROOT
 from local.deploy import HOST_BUILD
 from local.emulator import running_function
 from local.invoke import EVENTS
 from local.sandbox import ENVIRONMENT, SAM_ENVIRONMENT
-from local.server import free_port
 from tests.e2e.deployed import eventually
 from tests.e2e.test_cloud import nothing_left, on_linux
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local.deploy import zipped
+from idempotent_receiver.local.deployment import zipped
 from local.program import Options, options_of
 from local.workload import deployment
 from local.workload.deployment import overlay_of

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from botocore.exceptions import NoCredentialsError, NoRegionError
 
+from idempotent_receiver.local.server import ServerError
 from local.program import ENDING, IN_VAIN, INTERRUPTED, run_to_its_end
-from local.server import ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -3,19 +3,15 @@
 A supervisor (supervisor.py) owns its processes and its temporary folder, and outlives this process if it must.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
@@ -43,6 +39,8 @@ class Program(Protocol):
 
 
 class Server:
+    """A program that runs, by its supervisor."""
+
     def __init__(self, program: Program, port: int, folder: Path) -> None:
         self.port = port
         self._program = program

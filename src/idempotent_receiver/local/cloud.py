@@ -30,13 +30,22 @@ NOT_INSTALLED = (
 direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
+class NotInstalled(ServerError):
+    """The extra `[local]` is missing."""
+
+
+def interpreter() -> str:
+    """The interpreter that runs this, if it has a local cloud. Raises NotInstalled, with the remedy."""
+    if importlib.util.find_spec("ministack") is None:
+        raise NotInstalled("a local cloud needs the extra [local]: pip install 'idempotent-receiver[cli,local]'")
+    return sys.executable
+
+
 class Ministack:
     """How ministack is started, and how it says that it is ready. `python` is an interpreter that has it."""
 
     def __init__(self, python: str | None = None) -> None:
-        if python is None and importlib.util.find_spec("ministack") is None:
-            raise ServerError(NOT_INSTALLED)
-        self.python = sys.executable if python is None else python
+        self.python = interpreter() if python is None else python
 
     def command(self, port: int) -> Sequence[str]:
         """Return the command line; the port is in the environment."""

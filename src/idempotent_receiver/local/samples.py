@@ -1,0 +1,57 @@
+"""The messages of a project's sample events, as they are to be sent."""
+
+import json
+import uuid
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+class TrialError(Exception):
+    """The trial cannot be made; the message says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A message of an event: its name here, and itself as Lambda delivers it."""
+
+    name: str
+    record: Mapping[str, Any]
+
+    def sendable(self, *, fifo: bool) -> dict[str, Any]:
+        """The arguments that send it as a new message."""
+        attributes = {
+            name: {
+                "DataType": value.get("dataType", "String"),
+                **({"StringValue": value["stringValue"]} if value.get("stringValue") is not None else {}),
+                **({"BinaryValue": b64decode(value["binaryValue"])} if value.get("binaryValue") is not None else {}),
+            }
+            for name, value in (self.record.get("messageAttributes") or {}).items()
+        }
+        message: dict[str, Any] = {"MessageBody": self.record["body"], "MessageAttributes": attributes}
+        if fifo:
+            group = (self.record.get("attributes") or {}).get("MessageGroupId", "trial")
+            message |= {"MessageGroupId": group, "MessageDeduplicationId": uuid.uuid4().hex}
+        return message
+
+
+def samples_in(folder: Path) -> list[Sample]:
+    """The messages of all SQS events in the folder. Other JSON files are passed over. Raises TrialError for none."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            event = json.loads(path.read_text())
+        except ValueError as error:
+            raise TrialError(f"{path} is not JSON: {error}") from None
+        records = event.get("Records") if isinstance(event, dict) else None
+        bodies = [each for each in records or () if isinstance(each, dict) and isinstance(each.get("body"), str)]
+        names = [path.name] if len(bodies) == 1 else [f"{path.name} {place}" for place in range(1, len(bodies) + 1)]
+        found += [Sample(name, record) for name, record in zip(names, bodies, strict=True)]
+    if not found:
+        raise TrialError(
+            f"there is no SQS event in {folder}: put one there, as Lambda delivers it, such as "
+            '{"Records": [{"messageId": "1", "body": "{...}"}]}'
+        )
+    return found

@@ -1,0 +1,227 @@
+"""Stands before a deployed handler on the local cloud: notes what happens to each message, and lets things go wrong.
+
+A copy of this file lies beside the function's code and is its handler; what it notes is a line of JSON in a file that
+survives the process. What goes wrong, each once:
+
+- The first message to reach its handler is offered to a second worker at the same moment. Then its own worker dies: the
+  handler has returned, and nothing is recorded.
+- The worker that is first to answer dies before it can: everything is recorded, and nothing acknowledged.
+- Of every message, the first acknowledgement is lost, so SQS delivers it again.
+
+It imports nothing of the library: the function may have another version of it, or none. Then each delivery counts as a
+run.
+"""
+
+import contextlib
+import functools
+import importlib
+import inspect
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "RECEIVER_LOCAL"
+"""The variable with the settings, as JSON: `handler`, `folder`, `queue_url`, and whether the mapping takes `partial`
+batch responses.
+"""
+PING = {"receiver local": "are you there?"}
+"""An event that only has the handler imported."""
+MEETING_SECONDS, LONGEST_WAIT_SECONDS, LOOK_SECONDS = 0.5, 3.0, 0.05
+"""How long the first handler stays when the second worker has its message, and waits for it before that."""
+
+settings: dict[str, Any] = json.loads(os.environ.get(VARIABLE, "{}"))
+
+
+def note(what: str, **said: object) -> None:
+    """Write a line down, whole or not at all."""
+    line = {"at_ms": time.time_ns() // 1_000_000, "what": what, "process": os.getpid(), **said}
+    with (Path(settings["folder"]) / "log.jsonl").open("ab", buffering=0) as file:
+        file.write(json.dumps(line).encode() + b"\n")
+
+
+def lines() -> list[dict[str, Any]]:
+    """All that was noted so far, by whichever process."""
+    return [json.loads(line) for line in (Path(settings["folder"]) / "log.jsonl").read_bytes().splitlines()]
+
+
+def first(name: str) -> bool:
+    """Whether nobody has asked for this name before, in any process."""
+    try:
+        (Path(settings["folder"]) / name).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def die(place: str, done: Sequence[str] = ()) -> None:
+    """End this process as a crash does, with no cleanup. `done`: messages whose handling was over."""
+    note("killed", place=place, ids=done)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def offer_again(handles: Iterable[str]) -> None:
+    """Let SQS deliver these messages at once, to whoever asks. Whatever was delivered again meanwhile is left alone."""
+    import boto3  # noqa: PLC0415  # the function's own, once its handler has been imported
+    from botocore.exceptions import ClientError  # noqa: PLC0415
+
+    sqs = boto3.client("sqs")
+    for handle in handles:
+        with contextlib.suppress(ClientError):
+            sqs.change_message_visibility(QueueUrl=settings["queue_url"], ReceiptHandle=handle, VisibilityTimeout=0)
+
+
+def meet(id: str, handle: str, seconds: float) -> None:
+    """Offer a message to a second worker, and wait until it has it, for so long at most."""
+    offer_again([handle])
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        time.sleep(LOOK_SECONDS)
+        if any(
+            line["what"] == "delivered" and line["process"] != os.getpid() and id in line["ids"] for line in lines()
+        ):
+            time.sleep(MEETING_SECONDS)
+            return
+
+
+class Deliveries:
+    """What this process has been given: the messages' receipt handles by their ids, and their ids by their keys."""
+
+    def __init__(self) -> None:
+        self.handles: dict[str, str] = {}
+        self.ids: dict[str, str] = {}
+
+    def take(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Note a batch."""
+        self.handles = {record["messageId"]: record.get("receiptHandle", "") for record in records}
+        note("delivered", ids=list(self.handles))
+
+    def read_stamps(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Note the keys that messages carry which were sent back."""
+        for record in records:
+            with contextlib.suppress(KeyError, TypeError, ValueError):
+                stamp = record["messageAttributes"]["idempotent-receiver"]["stringValue"]
+                self.has_key(record["messageId"], json.loads(stamp)["key"])
+
+    def has_key(self, id: str, key: str) -> None:
+        """Note a message's key, where it is not its id."""
+        self.ids[key] = id
+        note("keyed", id=id, key=key)
+
+    def keyed(self, strategy: Callable[[Any], str]) -> Callable[[Any], str]:
+        """The key strategy, noting what it makes."""
+
+        @functools.wraps(strategy)
+        def key(message: Any) -> str:
+            found = strategy(message)
+            self.has_key(message.id, found)
+            return found
+
+        return key
+
+
+deliveries = Deliveries()
+
+
+def watched(function: Callable[..., Any], current_claim: Callable[[], Any]) -> Callable[..., Any]:
+    """The function for one message, with notes of where it starts and how it ends."""
+
+    def begun() -> str:
+        claim = current_claim()
+        note("started", key=claim.key, record=claim.id, attempt=claim.attempt)
+        id = deliveries.ids.get(claim.key, claim.key)
+        if id in deliveries.handles and first("met"):
+            meet(id, deliveries.handles[id], min(LONGEST_WAIT_SECONDS, claim.remaining_time_ms() / 2000))
+        key: str = claim.key
+        return key
+
+    def ended(key: str, error: BaseException | None = None) -> None:
+        note("ended", key=key, error=None if error is None else type(error).__name__)
+        if error is None and first("killed-before"):
+            die("before it was recorded")
+
+    @functools.wraps(function)
+    def run(*arguments: Any) -> Any:
+        key = begun()
+        try:
+            result = function(*arguments)
+        except BaseException as error:
+            ended(key, error)
+            raise
+        ended(key)
+        return result
+
+    @functools.wraps(function)
+    async def run_async(*arguments: Any) -> Any:
+        key = begun()
+        try:
+            result = await function(*arguments)
+        except BaseException as error:
+            ended(key, error)
+            raise
+        ended(key)
+        return result
+
+    asynchronous = map(inspect.iscoroutinefunction, (function, type(function).__call__))
+    return run_async if any(asynchronous) else run
+
+
+@functools.cache
+def shipped() -> tuple[Callable[[Any, Any], Any], bool]:
+    """The function's own handler, and whether a consumer of the library is in it, which is then watched from inside.
+
+    Made at a process's first event, so that an error of its import is the answer to that.
+    """
+    module, _, name = settings["handler"].rpartition(".")
+    handler = consumer = getattr(importlib.import_module(module.replace("/", ".")), name)
+    while not hasattr(consumer, "with_parts"):  # others' decorators may be around it
+        if not hasattr(consumer, "__wrapped__"):
+            return handler, False
+        consumer = consumer.__wrapped__
+    library = importlib.import_module("idempotent_receiver")
+    key, store = consumer.parts["key"], consumer.parts["store"]
+    note("consumer", table=getattr(store, "table_name", None))
+    own_key = {} if key is library.message_id else {"key": deliveries.keyed(key)}
+    consumer._handle = consumer.with_parts(watched(consumer.__wrapped__, library.current_claim), **own_key)  # noqa: SLF001
+    return handler, True
+
+
+def lambda_handler(event: Any, context: Any) -> Any:
+    """Handle an event as the function's own handler does, and let happen to the answer what may happen to it."""
+    handler, inside = shipped()
+    if event == PING:
+        return {"consumer": inside}
+    records = event["Records"]
+    deliveries.take(records)
+    if inside:
+        deliveries.read_stamps(records)
+    else:
+        for id in deliveries.handles:
+            note("started", key=id, record=None, attempt=None)
+    answer = handler(event, context)
+    failed = {each["itemIdentifier"] for each in (answer or {}).get("batchItemFailures", [])}
+    done = [id for id in deliveries.handles if id not in failed]
+    if not inside:
+        for id in deliveries.handles:
+            note("ended", key=id, error=None if id in done else "unknown")
+    return _answered(answer, done)
+
+
+def _answered(answer: Any, done: list[str]) -> Any:
+    """The answer as it reaches Lambda, if it does."""
+    if done and first("killed-after"):
+        offer_again(deliveries.handles[id] for id in done)
+        die("before it had answered", done)
+    lost = [id for id in done if first(f"lost-{id}")]
+    note("answered", ids=[id for id in done if id not in lost], lost=lost)
+    if not lost:
+        return answer
+    offer_again(deliveries.handles[id] for id in lost)
+    if not settings["partial"]:
+        raise ConnectionError("the acknowledgement was lost")
+    return {
+        "batchItemFailures": [*(answer or {}).get("batchItemFailures", []), *({"itemIdentifier": id} for id in lost)]
+    }

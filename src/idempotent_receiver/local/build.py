@@ -1,5 +1,6 @@
 """A function's code, built for this machine as `sam build` does: its folder, with what its requirements.txt names."""
 
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -54,10 +55,13 @@ def _install(requirements: Path, target: Path) -> None:
 
 def _installer() -> list[str]:
     """What installs packages for this interpreter: pip, or uv where an environment of uv's has no pip."""
-    found = subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False)
-    if found.returncode == 0:
+    if _has_pip():
         return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
     uv = shutil.which("uv")
     if uv is None:
         raise DeployError(f"{sys.executable} has no pip: run `{sys.executable} -m ensurepip`")
     return [uv, "pip", "install", "--python", sys.executable]
+
+
+def _has_pip() -> bool:
+    return importlib.util.find_spec("pip") is not None

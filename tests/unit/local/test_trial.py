@@ -1,0 +1,309 @@
+"""`receiver local` judges by what was noted, sends what the sample events hold, and builds what the template names."""
+
+from __future__ import annotations
+
+import json
+import sys
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from idempotent_receiver.local import build as building
+from idempotent_receiver.local import witness
+from idempotent_receiver.local.build import build
+from idempotent_receiver.local.cloud import NotInstalled, interpreter
+from idempotent_receiver.local.deployment import DeployError, packaged
+from idempotent_receiver.local.samples import Sample, TrialError, samples_in
+from idempotent_receiver.local.trial import Consumer, chosen
+from idempotent_receiver.local.verdict import Evidence, Line, Verdict, judged, kills
+from local.cloud import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# The verdict.
+
+
+def line(at_ms: int, what: str, process: int = 1, **said: Any) -> Line:
+    return {"at_ms": at_ms, "what": what, "process": process, **said}
+
+
+def run(at_ms: int, key: str, process: int = 1, error: str | None = None) -> list[Line]:
+    """A delivery, and a run from its start to its end."""
+    return [
+        line(at_ms, "delivered", process, ids=[key]),
+        line(at_ms + 1, "started", process, key=key, record=key, attempt=1),
+        line(at_ms + 5, "ended", process, key=key, error=error),
+    ]
+
+
+def killed(at_ms: int, process: int = 1, *done: str) -> Line:
+    place = "before it had answered" if done else "before it was recorded"
+    return line(at_ms, "killed", process, place=place, ids=list(done))
+
+
+def answered(at_ms: int, *ids: str, lost: tuple[str, ...] = ()) -> Line:
+    return line(at_ms, "answered", ids=list(ids), lost=list(lost))
+
+
+COMPLETED = {"m": {"status": "COMPLETED"}}
+
+
+def verdict(*lines: Line | list[Line], **found: Any) -> tuple[Verdict, int]:
+    """What is said of the one message `m`: how it ended, and how often it ran without need."""
+    flat = [each for one in lines for each in (one if isinstance(one, list) else [one])]
+    (message,) = judged(Evidence(sent={"m": "order.json"}, lines=flat, **found))
+    return message.verdict, message.twice
+
+
+def test_a_message_that_is_recognised_when_it_comes_again_took_effect_once() -> None:
+    again = line(20, "delivered", ids=["m"])
+    assert verdict(run(1, "m"), answered(10, lost=("m",)), again, answered(21, "m"), records=COMPLETED) == (
+        Verdict.ONCE,
+        0,
+    )
+
+
+@pytest.mark.parametrize("done", [answered(10, lost=("m",)), answered(10, "m"), killed(10, 1, "m")])
+def test_a_run_of_what_was_done_is_twice(done: Line) -> None:
+    assert verdict(run(1, "m"), done, run(20, "m"), answered(30, "m")) == (Verdict.TWICE, 1)
+
+
+def test_a_run_after_one_that_was_killed_is_none() -> None:
+    assert verdict(run(1, "m"), killed(7), run(20, "m", 2), answered(30, "m"), records=COMPLETED) == (Verdict.ONCE, 0)
+
+
+def test_two_runs_at_once_are_twice() -> None:
+    """Even if only one of them is recorded."""
+    assert verdict(run(1, "m"), run(3, "m", 2), answered(30, "m"), records=COMPLETED) == (Verdict.TWICE, 1)
+
+
+def test_a_message_that_is_nowhere_is_never() -> None:
+    assert verdict(run(1, "m", error="ValueError")) == (Verdict.NEVER, 0)
+    assert verdict(line(1, "delivered", ids=["m"])) == (Verdict.NEVER, 0)
+
+
+def test_a_message_that_is_still_queued_is_not_done() -> None:
+    assert verdict(run(1, "m", error="ValueError"), left=1) == (Verdict.UNFINISHED, 0)
+
+
+def test_a_dead_letter_is_one_unless_it_is_done() -> None:
+    failed = run(1, "m", error="PermanentError")
+    assert verdict(failed, answered(10, "m"), dead=frozenset({"m"})) == (Verdict.DEAD_LETTER, 0)
+    assert verdict(run(1, "m"), answered(10, "m"), dead=frozenset({"m"}), records=COMPLETED) == (Verdict.ONCE, 0)
+
+
+def test_messages_of_one_key_are_one() -> None:
+    lines = [
+        *(line(0, "keyed", id=id, key="order-1") for id in ("m", "n")),
+        *run(1, "order-1"),
+        answered(10, "m"),
+        answered(11, "n"),
+    ]
+    (message,) = judged(Evidence(sent={"m": "order.json", "n": "order.json"}, lines=lines))
+    assert (message.sent, message.runs, message.verdict) == (2, 1, Verdict.ONCE)
+
+
+def test_the_reason_is_the_records_own() -> None:
+    error = json.dumps({"type": "PermanentError", "text": "no such customer"})
+    evidence = Evidence(
+        sent={"m": "order.json"},
+        lines=run(1, "m", error="PermanentError"),
+        records={"m": {"status": "FAILED", "error": error}},
+        dead=frozenset({"m"}),
+    )
+    assert judged(evidence)[0].why == "no such customer"
+
+
+def test_kills_are_told_by_their_places() -> None:
+    assert kills([killed(1), killed(2, 1, "m")]) == ["before it was recorded", "before it had answered"]
+
+
+# The witness.
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(witness, "settings", {"folder": str(tmp_path), "queue_url": "q", "partial": True})
+    monkeypatch.setattr(witness, "offer_again", list)
+    witness.first("killed-after")
+    monkeypatch.setattr(witness, "deliveries", witness.Deliveries())
+    witness.deliveries.take([{"messageId": "m", "receiptHandle": "h"}, {"messageId": "n", "receiptHandle": "i"}])
+    return tmp_path
+
+
+def test_only_the_first_acknowledgement_of_a_message_is_lost(folder: Path) -> None:
+    assert folder
+    answer = {"batchItemFailures": [{"itemIdentifier": "n"}]}
+    lost = {"batchItemFailures": [{"itemIdentifier": "n"}, {"itemIdentifier": "m"}]}
+    assert witness._answered(answer, ["m"]) == lost
+    assert witness._answered(answer, ["m"]) == answer
+
+
+def test_without_partial_responses_the_whole_answer_is_lost(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert folder
+    monkeypatch.setitem(witness.settings, "partial", False)
+    with pytest.raises(ConnectionError):
+        witness._answered(None, ["m", "n"])
+    assert witness._answered(None, ["m", "n"]) is None
+
+
+def test_a_message_that_was_sent_back_is_known_by_the_key_it_carries(folder: Path) -> None:
+    stamp = {"idempotent-receiver": {"stringValue": '{"key": "first", "original_id": "first"}'}}
+    witness.deliveries.read_stamps([{"messageId": "m", "messageAttributes": stamp}, {"messageId": "n"}])
+    noted = [(each["id"], each["key"]) for each in witness.lines() if each["what"] == "keyed"]
+    assert noted == [("m", "first")]
+    assert witness.deliveries.ids == {"first": "m"}
+
+
+# Samples, code and templates.
+
+
+def test_the_messages_of_all_sqs_events_are_samples(tmp_path: Path) -> None:
+    bodies = [{"messageId": "1", "body": "a"}, {"messageId": "2", "body": "b"}]
+    for name, event in {
+        "batch": {"Records": bodies},
+        "one": {"Records": bodies[:1]},
+        "http": {"httpMethod": "GET"},
+    }.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(event))
+    assert [(each.name, each.record["body"]) for each in samples_in(tmp_path)] == [
+        ("batch.json 1", "a"),
+        ("batch.json 2", "b"),
+        ("one.json", "a"),
+    ]
+
+
+def test_samples_that_cannot_be_read_are_told_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(TrialError, match="there is no SQS event in"):
+        samples_in(tmp_path / "events")
+    (tmp_path / "half.json").write_text("{")
+    with pytest.raises(TrialError, match=r"half\.json is not JSON"):
+        samples_in(tmp_path)
+
+
+def test_a_sample_is_sent_with_its_attributes_and_group() -> None:
+    attributes = {"a": {"stringValue": "x", "dataType": "String"}, "b": {"binaryValue": "eQ==", "dataType": "Binary"}}
+    record = {"body": "{}", "messageAttributes": attributes, "attributes": {"MessageGroupId": "g"}}
+    sent = Sample("one", record).sendable(fifo=True)
+    assert sent["MessageAttributes"] == {
+        "a": {"DataType": "String", "StringValue": "x"},
+        "b": {"DataType": "Binary", "BinaryValue": b"y"},
+    }
+    assert sent["MessageGroupId"] == "g"
+    assert sent["MessageDeduplicationId"] != Sample("one", record).sendable(fifo=True)["MessageDeduplicationId"]
+    assert "MessageGroupId" not in Sample("one", record).sendable(fifo=False)
+
+
+def test_which_consumer_is_meant_is_asked_where_there_are_several() -> None:
+    several = [Consumer(name=name, function=f"f-{name}", queue_url="q", partial=True) for name in ("Orders", "Returns")]
+    assert chosen(several, "Returns").function == "f-Returns"
+    assert chosen(several[:1], None).function == "f-Orders"
+    for name in (None, "Refunds"):
+        with pytest.raises(TrialError, match="use --function: Orders, Returns"):
+            chosen(several, name)
+
+
+def wheel(folder: Path) -> str:
+    """The smallest wheel there is, in this folder; its file's name."""
+    name = "tiny_wheel-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(folder / name, "w") as archive:
+        archive.writestr("tiny_wheel.py", "")
+        information = "tiny_wheel-1.0.dist-info"
+        archive.writestr(f"{information}/METADATA", "Metadata-Version: 2.1\nName: tiny-wheel\nVersion: 1.0\n")
+        archive.writestr(f"{information}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        files = ("tiny_wheel.py", f"{information}/METADATA", f"{information}/WHEEL", f"{information}/RECORD")
+        archive.writestr(f"{information}/RECORD", "".join(f"{each},,\n" for each in files))
+    return name
+
+
+@pytest.fixture
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PATH", str(ROOT / ".tools" / "uv" / "bin"), prepend=":")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "handler.py").write_text("import tiny_wheel\n")
+    return tmp_path / "src"
+
+
+def test_code_is_built_once_with_what_its_requirements_name(code: Path, tmp_path: Path) -> None:
+    """A wheel beside the requirements, too."""
+    (code / "requirements.txt").write_text(f"./{wheel(code)}\n")
+    (code / "__pycache__").mkdir()
+    built = build(code, tmp_path / "build")
+    assert {"handler.py", "tiny_wheel.py"} <= {each.name for each in built.iterdir()}
+    assert not (built / "__pycache__").exists()
+    (code / "requirements.txt").write_text("no such requirement\n")
+    assert build(code, tmp_path / "build") == built
+
+
+def test_requirements_that_cannot_be_installed_are_told(code: Path, tmp_path: Path) -> None:
+    (code / "requirements.txt").write_text("./no-such-wheel-1.0-py3-none-any.whl\n")
+    with pytest.raises(
+        DeployError, match=r"requirements\.txt could not be installed(.|\n)*no-such-wheel|no_such_wheel"
+    ):
+        build(code, tmp_path / "build")
+
+
+def test_without_an_installer_it_says_how_to_get_one(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code / "requirements.txt").write_text("")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(building, "_has_pip", lambda: False)
+    with pytest.raises(DeployError, match="ensurepip"):
+        build(code, tmp_path / "build")
+
+
+def test_without_the_extra_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ministack", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(NotInstalled, match=r"pip install 'idempotent-receiver\[cli,local\]'"):
+        interpreter()
+
+
+class Bucket:
+    """The clients of a cloud that only stores."""
+
+    endpoint_url = "http://127.0.0.1:1"
+
+    def __init__(self) -> None:
+        self.stored: dict[str, bytes] = {}
+
+    def client(self, service: str) -> Bucket:
+        return self
+
+    def create_bucket(self, **asked: Any) -> None:
+        """There is one."""
+
+    def put_object(self, **asked: Any) -> None:
+        self.stored[asked["Key"]] = asked["Body"]
+
+
+def test_every_local_path_of_a_template_is_replaced_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "child.yaml").write_text("    CodeUri: inner/\n")
+    template = """
+      CodeUri: ./src # here
+      CodeUri: "other src"
+      DefinitionUri: machine.json
+      TemplateURL: child.yaml
+      CodeUri: s3://there/key
+      CodeUri: !Ref Somewhere
+      # CodeUri: commented
+    """
+    cloud = Bucket()
+    made = packaged(cloud, template, tmp_path, lambda path: f"s3://code/{path.relative_to(tmp_path)}")
+    (child,) = cloud.stored
+    assert (
+        made
+        == f"""
+      CodeUri: s3://code/src # here
+      CodeUri: s3://code/other src
+      DefinitionUri: s3://code/machine.json
+      TemplateURL: http://127.0.0.1:1/code/{child}
+      CodeUri: s3://there/key
+      CodeUri: !Ref Somewhere
+      # CodeUri: commented
+    """
+    )
+    assert cloud.stored[child] == b"    CodeUri: s3://code/inner\n"

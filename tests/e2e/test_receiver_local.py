@@ -157,7 +157,7 @@ def begin(template: Path, *options: str) -> subprocess.Popen[str]:
     temporary = template.parent / "temporary"
     temporary.mkdir()
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "local", str(template), "--parameter", "Word=given", *options],
+        [sys.executable, "-c", PROGRAM, "local", template.name, "--parameter", "Word=given", *options],
         cwd=template.parent,
         env={**os.environ, "TMPDIR": str(temporary), "COLUMNS": "80"},
         stdout=subprocess.PIPE,

@@ -21,8 +21,7 @@ from idempotent_receiver.local.server import ServerError
 from idempotent_receiver.local.trial import LEASE_MARGIN_SECONDS, Trial, chosen, consumers_of, deployed
 from idempotent_receiver.local.verdict import FINE, Ended, Evidence, Verdict, judged, kills
 from idempotent_receiver.operations.account import UsageError
-from idempotent_receiver.operations.cli.layout import counted, listing
-from idempotent_receiver.operations.cli.terminal import Exit, Terminal
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, counted, listing
 
 AGAIN = (
     "Whatever a killed run had done outside its Transaction was done twice: pass\n"

@@ -132,12 +132,12 @@ def text(messages: Sequence[Ended], died: Sequence[str], *, plain: bool) -> Rend
     counts = Counter(each.verdict for each in messages)
     summary = ", ".join(f"{counts[each]} {each}" for each in Verdict if counts[each])
     fine = all(each.verdict in FINE for each in messages)
-    killed = "; ".join(died) or "none: no handler came to its end"
+    killed = "; ".join(died) or "no handler came to its end"
     again = any(each.runs > 1 and each.verdict is Verdict.ONCE for each in messages)
     return Group(
         listing(("message", "sent", "delivered", "runs", "record", "took effect"), rows),
         Text(),
-        Text(f"workers killed: {killed}", overflow="fold"),
+        Text(f"{counted(len(died), 'worker')} killed: {killed}", overflow="fold"),
         *([Text(AGAIN)] if again and not plain else []),
         *([Text(PLAIN)] if plain else []),
         Text(f"{counted(len(messages), 'message')}: {summary}", style="bold green" if fine else "bold red"),

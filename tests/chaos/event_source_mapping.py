@@ -1,17 +1,19 @@
 """The event source mapping: receives batches, has a worker invoked with each, and deletes what it may.
 
-As SQS may, it gives some batches out twice, to two workers at the same moment or again some time later, and some of its
-deletions are forgotten.
+As SQS may, it gives some batches out twice, to two workers at the same moment, and forgets some deletions, so that
+their messages come again later.
 """
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
 from local.workload.evidence import Delivery, Log, Thaw, now_ms
@@ -38,7 +40,6 @@ class Batch:
 
     event: dict[str, Any]
     again: bool = False
-    due_seconds: float = 0.0
     taken: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -47,49 +48,18 @@ class Batch:
 
 
 class Batches:
-    """The queue's batches; threads may share them."""
+    """The queue's batches, and those that are given out twice; threads may share them."""
 
     def __init__(self, client: StackClient) -> None:
         self._client = client
-        self._lock = threading.Lock()
-        self._again: list[Batch] = []
-        self._under_way = 0
+        self.twins: SimpleQueue[Batch] = SimpleQueue()
 
     def next(self) -> Batch | None:
-        """A batch that is due again, or else what the queue has. It is under way until it is `finished`."""
-        with self._lock:
-            due = next((batch for batch in self._again if batch.due_seconds <= time.monotonic()), None)
-            if due is not None:
-                self._again.remove(due)
-                self._under_way += 1
-                due.taken.set()
-                return due
-        batch = self._received()  # until its messages are deleted, the queue counts them as in flight
-        if batch is not None:
-            with self._lock:
-                self._under_way += 1
-        return batch
-
-    def finished(self) -> None:
-        with self._lock:
-            self._under_way -= 1
-
-    def give_out_again(self, batch: Batch) -> None:
-        with self._lock:
-            self._again.append(batch)
-
-    @property
-    def at_rest(self) -> bool:
-        """Whether none is under way, or is to be given out again."""
-        with self._lock:
-            return not self._under_way and not self._again
-
-    def delete(self, records: Sequence[dict[str, Any]]) -> None:
-        entries: Any = [{"Id": str(n), "ReceiptHandle": record["receiptHandle"]} for n, record in enumerate(records)]
-        if entries:
-            self._client.sqs.delete_message_batch(QueueUrl=self._client.queue, Entries=entries)
-
-    def _received(self) -> Batch | None:
+        """A batch that is to be given out again, or else what the queue has."""
+        with contextlib.suppress(Empty):
+            twin = self.twins.get_nowait()
+            twin.taken.set()
+            return twin
         answer = self._client.sqs.receive_message(
             QueueUrl=self._client.queue, MaxNumberOfMessages=MESSAGES_A_BATCH, AttributeNames=["All"]
         )
@@ -106,6 +76,11 @@ class Batches:
             for message in answer.get("Messages", [])
         ]
         return Batch({"Records": records}) if records else None
+
+    def delete(self, records: Sequence[dict[str, Any]]) -> None:
+        entries: Any = [{"Id": str(n), "ReceiptHandle": record["receiptHandle"]} for n, record in enumerate(records)]
+        if entries:
+            self._client.sqs.delete_message_batch(QueueUrl=self._client.queue, Entries=entries)
 
 
 class EventSourceMapping:
@@ -159,7 +134,8 @@ class EventSourceMapping:
     @property
     def at_rest(self) -> bool:
         with self._lock:
-            return self.batches.at_rest and all(zombie.done() for zombie in self._zombies)
+            busy = not self.batches.twins.empty() or any(slot.busy for slot in self._made)
+            return not busy and all(zombie.done() for zombie in self._zombies)
 
     @property
     def counts(self) -> Mapping[str, int]:

@@ -188,18 +188,3 @@ class NetworkFaults:
         own = self._own.get(operation)
         make = self._general.draw() or (None if own is None else own.draw())
         return None if make is None else make(self._chance, request)
-
-
-NAMES = (
-    "slow",
-    "delayed",
-    "answer dropped",
-    "5xx, applied",
-    "5xx, not applied",
-    "statement refused, not applied",
-    "statement in doubt, applied",
-    "keys unprocessed",
-    "transaction cancelled",
-    "throttled",
-)
-"""What may be counted."""

@@ -146,17 +146,8 @@ def test_a_transfer_that_was_posted_twice_is_doubled_and_unbalances_the_books() 
     assert (found.doubled, found.balanced) == (1, False)
 
 
-def test_money_that_no_entry_explains_unbalances_the_books() -> None:
-    assert not with_(closing={**FOUND.closing, OTHER: 0}).balanced
-    assert not with_(entries=FOUND.entries[:1]).balanced
-
-
 def test_a_run_of_what_is_completed_is_doubled() -> None:
     assert with_(start(350, "w4", "noted")).doubled == 1
-
-
-def test_a_start_inside_a_live_lease_is_an_overlap() -> None:
-    assert with_(start(150, "w4", "good")).overlaps == 1
 
 
 def test_a_start_after_the_claim_was_settled_is_none_although_its_lease_would_live() -> None:

@@ -33,10 +33,9 @@ FROZEN_SECONDS = (0.0, 0.1)
 FROZEN_LONGER_SECONDS = (0.8, 2.4)
 """How long it stays frozen after its messages are visible again, so that others have taken its claims over."""
 MEET_SECONDS = 1.0
-LATER_SECONDS = (1.0, 8.0)
-AGAIN_IN = 12
-"""Of so many batches one is given out twice at once, and one again later."""
-FORGOTTEN_IN = 100
+TWICE_IN = 12
+"""Of so many batches one is given out twice at once."""
+FORGOTTEN_IN = 20
 """Of so many acknowledgements one is not told to SQS."""
 
 
@@ -45,19 +44,15 @@ class WorkerFault(Enum):
     FREEZE = auto()
 
 
-class Repetition(Enum):
-    AT_ONCE = auto()
-    LATER = auto()
-
-
 class WorkerSlot:
     def __init__(self, mapping: EventSourceMapping, number: int, seed: int, fault_in: int) -> None:
         self._mapping = mapping
         self._batches = mapping.batches
         self._chance = chance = random.Random(f"{seed} slot {number}")
         self._faults = ShuffleBag(chance, (WorkerFault.KILL, WorkerFault.FREEZE), fault_in)
-        self._repetitions = ShuffleBag(chance, tuple(Repetition), AGAIN_IN)
+        self._twice = ShuffleBag(chance, (True,), TWICE_IN)
         self._worker: WorkerProcess | None = None
+        self.busy = False
 
     def work(self) -> None:
         while not self._mapping.over.is_set():
@@ -66,15 +61,16 @@ class WorkerSlot:
             if batch is None:
                 time.sleep(PAUSE_SECONDS)
                 continue
-            try:
-                self._invoke(worker, batch)
-            finally:
-                self._batches.finished()
+            self.busy = True
+            self._invoke(worker, batch)
+            self.busy = False
 
     def _invoke(self, worker: WorkerProcess, batch: Batch) -> None:
         calm = self._mapping.calm.is_set()
-        if not batch.again and not calm:
-            self._repeat(batch)
+        if not batch.again and not calm and self._twice.draw():
+            twin = replace(batch, again=True, taken=threading.Event())
+            self._batches.twins.put(twin)
+            twin.taken.wait(MEET_SECONDS)
         begun = time.monotonic()
         self._mapping.invoked(worker, batch)
         worker.send(batch.event)
@@ -106,16 +102,6 @@ class WorkerSlot:
             if (answer := worker.answer(time.monotonic() + LOOK_SECONDS)) is not None:
                 return answer
         return worker.answer(time.monotonic() + self._chance.uniform(*FROZEN_SECONDS))
-
-    def _repeat(self, batch: Batch) -> None:
-        match self._repetitions.draw():
-            case Repetition.AT_ONCE:
-                twin = replace(batch, again=True, taken=threading.Event())
-                self._batches.give_out_again(twin)
-                twin.taken.wait(MEET_SECONDS)
-            case Repetition.LATER:
-                due = time.monotonic() + self._chance.uniform(*LATER_SECONDS)
-                self._batches.give_out_again(replace(batch, again=True, due_seconds=due, taken=threading.Event()))
 
     def _kill(self, worker: WorkerProcess, *, overdue: bool) -> None:
         worker.signal(signal.SIGKILL)

@@ -43,7 +43,9 @@ def deploy_workflow(
     """Deploy workflow.yaml for a deployed consumer, with the code in this folder, and return once it is made."""
     code_uri = code_uri_of(cloud, code, overlay)
     machine = f"s3://{CODE_BUCKET}/{store(cloud, json.dumps(definition()).encode(), '.json')}"
-    text = packaged(cloud, TEMPLATE.read_text(), ROOT, lambda path: machine if path.suffix == ".json" else code_uri)
+    text = packaged(
+        cloud, TEMPLATE.read_text(), TEMPLATE.parent, lambda path: machine if path.suffix == ".json" else code_uri
+    )
     return create(cloud, name, text, beside(consumer))
 
 

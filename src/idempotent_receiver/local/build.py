@@ -1,4 +1,4 @@
-"""A function's code, built for this machine as `sam build` does: its folder, with what its requirements.txt names."""
+"""A function's code, built for this machine: its folder, with what its requirements.txt names."""
 
 import importlib.util
 import shutil
@@ -14,8 +14,10 @@ PIP_SECONDS = 300
 SAID_LINES = 12
 
 
-def build(code: Path, folder: Path) -> Path:
+def build(code: Path, folder: Path, project: Path) -> Path:
     """Build what this CodeUri names into a folder of its own below this one, once; return where.
+
+    The requirements are beside the code or, for all functions of the project, in its folder.
 
     Raises DeployError, with the remedy, where that cannot be done.
     """
@@ -25,8 +27,8 @@ def build(code: Path, folder: Path) -> Path:
     if not code.is_dir():
         raise DeployError(f"the template names code at {code}, and there is no such folder: correct CodeUri")
     target.mkdir(parents=True)
-    requirements = code / "requirements.txt"
-    if requirements.is_file():
+    found = (each / "requirements.txt" for each in (code, project) if (each / "requirements.txt").is_file())
+    if requirements := next(found, None):
         _install(requirements, target)
     shutil.copytree(code, target, ignore=LEFT_OUT, dirs_exist_ok=True)
     return target

@@ -39,7 +39,7 @@ def deployed(cloud: Cloud, template: Path, folder: Path, parameters: Mapping[str
     overlay = {f"{HANDLER}.py": Path(witness.__file__).read_bytes()}
 
     def uri_of(path: Path) -> str:
-        return upload(cloud, path) if path.is_file() else upload(cloud, build(path, folder), overlay)
+        return upload(cloud, path) if path.is_file() else upload(cloud, build(path, folder, template.parent), overlay)
 
     return create(cloud, STACK, packaged(cloud, text, template.parent, uri_of), parameters)
 
@@ -103,7 +103,7 @@ class Trial:
         """Put the witness before the handler; return the function's time-out. Raises DeployError if that fails."""
         functions, name = self.cloud.client("lambda"), self.consumer.function
         was = functions.get_function_configuration(FunctionName=name)
-        timeout = min(was["Timeout"], LONGEST_TIMEOUT_SECONDS)
+        timeout = min(int(was["Timeout"]), LONGEST_TIMEOUT_SECONDS)  # a template's parameter stays a text there
         settings = {
             "handler": was["Handler"],
             "folder": str(self.folder),

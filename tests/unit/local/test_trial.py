@@ -230,11 +230,17 @@ def test_code_is_built_once_with_what_its_requirements_name(code: Path, tmp_path
     """A wheel beside the requirements, too."""
     (code / "requirements.txt").write_text(f"./{wheel(code)}\n")
     (code / "__pycache__").mkdir()
-    built = build(code, tmp_path / "build")
+    built = build(code, tmp_path / "build", tmp_path)
     assert {"handler.py", "tiny_wheel.py"} <= {each.name for each in built.iterdir()}
     assert not (built / "__pycache__").exists()
     (code / "requirements.txt").write_text("no such requirement\n")
-    assert build(code, tmp_path / "build") == built
+    assert build(code, tmp_path / "build", tmp_path) == built
+
+
+def test_requirements_beside_the_template_are_for_every_function(code: Path, tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text(f"./{wheel(tmp_path)}\n")
+    built = build(code, tmp_path / "build", tmp_path)
+    assert {each.name for each in built.iterdir()} >= {"handler.py", "tiny_wheel.py"}
 
 
 def test_requirements_that_cannot_be_installed_are_told(code: Path, tmp_path: Path) -> None:
@@ -242,7 +248,7 @@ def test_requirements_that_cannot_be_installed_are_told(code: Path, tmp_path: Pa
     with pytest.raises(
         DeployError, match=r"requirements\.txt could not be installed(.|\n)*no-such-wheel|no_such_wheel"
     ):
-        build(code, tmp_path / "build")
+        build(code, tmp_path / "build", tmp_path)
 
 
 def test_without_an_installer_it_says_how_to_get_one(
@@ -252,7 +258,7 @@ def test_without_an_installer_it_says_how_to_get_one(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(building, "_has_pip", lambda: False)
     with pytest.raises(DeployError, match="ensurepip"):
-        build(code, tmp_path / "build")
+        build(code, tmp_path / "build", tmp_path)
 
 
 def test_without_the_extra_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -283,6 +283,7 @@ def test_a_trial_that_is_stopped_leaves_nothing(tmp_path: Path, number: signal.S
 
 
 WITHOUT_QUEUE = TEMPLATE.partition("      Events:")[0]
+OTHERS_QUEUE = TEMPLATE.replace("!GetAtt Orders.Arn", "arn:aws:sqs:us-east-1:000000000000:theirs")
 BY_MAKEFILE = TEMPLATE.replace(
     "    Properties:\n      CodeUri", "    Metadata:\n      BuildMethod: makefile\n    Properties:\n      CodeUri"
 )
@@ -301,6 +302,7 @@ BY_MAKEFILE = TEMPLATE.replace(
             "Unrecognized resource types: [AWS::SQS::Queues]",
         ),
         (PLAIN, TEMPLATE.replace("Resources:", "Resources: ["), "template.yaml cannot be deployed"),
+        (PLAIN, OTHERS_QUEUE, "the queue theirs is not the template's own"),
         (PLAIN, BY_MAKEFILE, "receiver local .aws-sam/build/template.yaml"),
     ],
 )

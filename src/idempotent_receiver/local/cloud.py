@@ -22,9 +22,6 @@ from idempotent_receiver.local.server import Server, ServerError, running
 REGION = "us-east-1"
 ACCOUNT = "000000000000"
 LOOPBACK = "127.0.0.1"
-NOT_INSTALLED = (
-    "there is no local cloud: install the package with its extra [local]: pip install 'idempotent-receiver[local]'"
-)
 
 # A proxy that the environment names must not be asked for what is on loopback.
 direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -68,11 +68,19 @@ def consumers_of(cloud: Cloud, stack: Stack) -> list[Consumer]:
                 Consumer(
                     name=names.get(function, function),
                     function=function,
-                    queue_url=cloud.client("sqs").get_queue_url(QueueName=queue)["QueueUrl"],
+                    queue_url=_queue_url(cloud, queue),
                     partial="ReportBatchItemFailures" in each.get("FunctionResponseTypes", []),
                 )
             )
     return found
+
+
+def _queue_url(cloud: Cloud, name: str) -> str:
+    sqs = cloud.client("sqs")
+    try:
+        return str(sqs.get_queue_url(QueueName=name)["QueueUrl"])
+    except sqs.exceptions.QueueDoesNotExist:
+        raise TrialError(f"the queue {name} is not the template's own: let a --parameter of it make one") from None
 
 
 def chosen(consumers: Sequence[Consumer], name: str | None) -> Consumer:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,6 +16,7 @@ from local.workload.evidence import Freeze, lines_of
 from tests.e2e.test_cloud import nothing_left, on_linux
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.planting import plant
+from tests.programs import Ended, ended
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,17 +25,6 @@ PATIENCE_SECONDS = 150
 MESSAGES = 200
 MOST_SEEDS = 6
 UNFENCED = "a settlement names no version"
-
-
-@dataclass(frozen=True)
-class Ended:
-    status: int
-    output: str
-
-    @property
-    def line(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.output.splitlines()[-1])
-        return found
 
 
 def begin(folder: Path, library: Path | None = None, seed: int = 1) -> subprocess.Popen[str]:
@@ -58,14 +46,6 @@ def begin(folder: Path, library: Path | None = None, seed: int = 1) -> subproces
         stderr=subprocess.STDOUT,
         text=True,
     )
-
-
-def ended(program: subprocess.Popen[str]) -> Ended:
-    try:
-        output, _ = program.communicate(timeout=PATIENCE_SECONDS)
-    finally:
-        program.kill()
-    return Ended(program.returncode, output)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +19,7 @@ from local.deploy import deploy
 from local.workload.transfers import Kind
 from tests import ctrl_c
 from tests.e2e.test_cloud import nothing_left, on_linux
+from tests.programs import Ended, ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -48,19 +48,6 @@ CENTS = r"^ *([0-9,]+)  (cents [a-z ]+?)  "
 """A row of the books."""
 
 
-@dataclass(frozen=True)
-class Ended:
-    """A run that is over."""
-
-    status: int
-    output: str
-
-    @property
-    def line(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.output.splitlines()[-1])
-        return found
-
-
 def begin(folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[str]:
     """Start a run whose temporary files go to the folder, as a terminal would: in a process group of its own."""
     with ctrl_c.heeded():  # also while it has not yet said by itself what a Ctrl-C does
@@ -73,14 +60,6 @@ def begin(folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[str]
             text=True,
             start_new_session=True,
         )
-
-
-def ended(program: subprocess.Popen[str]) -> Ended:
-    try:
-        output, _ = program.communicate(timeout=PATIENCE_SECONDS)
-    finally:
-        program.kill()
-    return Ended(program.returncode, output)
 
 
 @pytest.fixture(scope="module")

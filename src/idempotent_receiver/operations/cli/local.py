@@ -43,7 +43,7 @@ def local(
         str | None, typer.Option(help="Which of several consumers, by its name in the template.")
     ] = None,
     parameter: Annotated[list[str] | None, typer.Option(help="A parameter of the template: NAME=VALUE.")] = None,
-    seconds: Annotated[float, typer.Option(help="How long to wait for the queue to be empty.")] = 90.0,
+    seconds: Annotated[float, typer.Option(min=1, help="How long to wait for the queue to be empty.")] = 90.0,
     as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON document.")] = False,
 ) -> None:
     """Try a consumer on a local cloud, with duplicates and crashes.

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from decimal import Decimal
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
@@ -28,9 +29,12 @@ from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.protocol.store import TransactionalStore
 from idempotent_receiver.sqs.keys import KeyStrategy, envelope_opener, fingerprint_by
 from idempotent_receiver.sqs.message import InvalidEvent, messages_of
+from idempotent_receiver.testing.events import LambdaContext
+from idempotent_receiver.testing.worker import SILENT
+from idempotent_receiver.testing.world import World, WorldClock
 from tests.fuzz.hostile import OURS, huge, mostly, nested, values
 from tests.queues import Queues
-from tests.simulation.world import SILENT, Context, Worker, World, WorldClock
+from tests.simulation.world import Worker
 
 if TYPE_CHECKING:
     from tests.queues import Kept
@@ -290,7 +294,7 @@ def received(
     wrapped: Callable[[MemoryStore], TransactionalStore] = lambda store: store,
 ) -> Received:
     """One invocation. `items` are in the table under the keys of the event's messages, in order."""
-    world, store = World(setup.seed), MemoryStore(setup.namespace, tables={"Accounts": "account"})
+    world, store = World(Random(setup.seed).random), MemoryStore(setup.namespace, tables={"Accounts": "account"})
     for (_, id, fingerprint), item in zip(known_messages(setup, event), items, strict=False):
         if id is not None and item is not None:
             store.items[id] = {
@@ -319,7 +323,9 @@ def received(
 
     def invoke() -> None:
         try:
-            seen.answer = worker.handler(event, Context(world, world.now + setup.left_ms / 1000, aws_request_id=OWNER))
+            seen.answer = worker.handler(
+                event, LambdaContext(setup.left_ms / 1000, WorldClock(world), aws_request_id=OWNER)
+            )
         except BaseException as error:  # noqa: BLE001  # for the oracle to check
             seen.raised = error
 

@@ -10,7 +10,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from idempotent_receiver.sqs.dead_letter import STAMP
-from tests.simulation.world import FIFO, QUEUE, START_EPOCH_SECONDS
+from idempotent_receiver.testing.world import START_EPOCH_SECONDS
+from tests.simulation.world import FIFO, QUEUE
 
 NOW = int(START_EPOCH_SECONDS)
 NOW_MS = NOW * 1000

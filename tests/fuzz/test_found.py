@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from idempotent_receiver import MemoryStore, body_field
-from tests.simulation.world import Worker, World, sqs_record
+from idempotent_receiver.testing.world import World
+from tests.simulation.world import Worker, sqs_record
 
 
 @pytest.mark.parametrize("receives", [1, 2])

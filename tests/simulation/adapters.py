@@ -29,8 +29,9 @@ from idempotent_receiver.http.response import REPLAYED
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.protocol.transitions import completed, failed
 from idempotent_receiver.sqs.dead_letter import STAMP
+from idempotent_receiver.testing.worker import SILENT, failed_ids
 from idempotent_receiver.workflow import Closed, Unavailable, Workflow, accept, recover_orphan
-from tests.simulation.world import DEAD_LETTERS, FIFO, QUEUE, SILENT, failed_ids, sqs_record
+from tests.simulation.world import DEAD_LETTERS, FIFO, QUEUE, sqs_record
 
 if TYPE_CHECKING:
     from idempotent_receiver.protocol.record import Change, Record

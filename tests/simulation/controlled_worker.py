@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation.adapters import ADAPTERS, ME, HttpReply, WorkflowReply
 from tests.simulation.setups import SWEEP
-from tests.simulation.world import START_EPOCH_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from idempotent_receiver import MemoryStore
 from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
 from idempotent_receiver.testing.memory import Table
+from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation import invariants, oracle, scheduler, step_functions_model
 from tests.simulation.adapters import LOST
 from tests.simulation.history import Histories
 from tests.simulation.invariants import Violation
 from tests.simulation.setups import LAST, SWEEP
 from tests.simulation.state import ON_THE_WAY, State, WireRequest, WorkerState
-from tests.simulation.world import START_EPOCH_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

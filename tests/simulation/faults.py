@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from idempotent_receiver.protocol.record import Change, Record
     from idempotent_receiver.protocol.store import TransactionalStore
-    from tests.simulation.world import World
+    from idempotent_receiver.testing.world import World
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import MemoryStore
 from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation import invariants
 from tests.simulation.adapters import BUDGET_SECONDS
 from tests.simulation.invariants import Violation
-from tests.simulation.world import START_EPOCH_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from idempotent_receiver.testing.world import World
     from tests.simulation.process import Invocation
     from tests.simulation.sqs_model import QueueModel
-    from tests.simulation.world import World
 
 NO_TIME_SECONDS = 1.1
 """With less time than this left, an invocation may leave work undone."""

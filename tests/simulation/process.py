@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from idempotent_receiver import Message, Transaction, sqs_consumer
+from idempotent_receiver.testing.worker import SILENT
+from idempotent_receiver.testing.world import WorldClock, WorldExecutor
 from tests.simulation.network_faults import NetworkQueueClient, NetworkStore
-from tests.simulation.world import DEAD_LETTERS, SILENT, WorldClock, WorldExecutor
+from tests.simulation.world import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

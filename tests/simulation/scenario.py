@@ -11,15 +11,18 @@ import json
 from dataclasses import dataclass
 from functools import wraps
 from inspect import iscoroutinefunction
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
 
 from idempotent_receiver import MemoryStore, current_claim
 from idempotent_receiver.sqs.dead_letter import STAMP
+from idempotent_receiver.testing.worker import SILENT
+from idempotent_receiver.testing.world import START_EPOCH_SECONDS, World
 from tests.simulation.faults import FaultyStore
 from tests.simulation.sqs_client import SqsClient
-from tests.simulation.world import SILENT, START_EPOCH_SECONDS, Worker, World
+from tests.simulation.world import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +63,7 @@ class Scenario:
     """One world, one table, one SQS client; any number of workers."""
 
     def __init__(self, *, namespace: str | None = None, seed: int = 0) -> None:
-        self.world = World(seed)
+        self.world = World(Random(seed).random)
         self.memory = Immutable(self, namespace)
         self.store = FaultyStore(self.memory, self.world)
         self.sqs = SqsClient(self.world)

@@ -23,10 +23,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation import step_functions_model
 from tests.simulation.adapters import BUDGET_SECONDS, EXECUTION_SECONDS
 from tests.simulation.state import ON_THE_WAY
-from tests.simulation.world import START_EPOCH_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 from greenlet import getcurrent, greenlet
 
 from idempotent_receiver import PermanentError
+from idempotent_receiver.testing.events import LambdaContext
+from idempotent_receiver.testing.worker import failed_ids
+from idempotent_receiver.testing.world import World, WorldClock
 from tests.simulation import invariants
 from tests.simulation.adapters import BUDGET_SECONDS
 from tests.simulation.invariants import Violation
@@ -20,7 +23,6 @@ from tests.simulation.monitor import Monitor
 from tests.simulation.network_faults import FAULTS
 from tests.simulation.process import Invocation, Process
 from tests.simulation.sqs_model import QueuedMessage, QueueModel
-from tests.simulation.world import Context, World, failed_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,7 +74,7 @@ class Simulation:
         self, seed: int, clocks_off_seconds: float = CLOCKS_OFF_SECONDS, log: Callable[[str], None] | None = None
     ) -> None:
         self.random = random = Random(seed)
-        self.world = World(seed)
+        self.world = World(Random(seed).random)
         self.plan = plan = Plan(random, seed)
         self.clocks_off_seconds = clocks_off_seconds
         self.queue = QueueModel(random, plan.fifo, plan.visibility_seconds, plan.duplicates)
@@ -165,7 +167,7 @@ class Simulation:
         return answers[0]
 
     def _answer(self, process: Process, mine: Invocation, answers: list[list[str]], poller: greenlet) -> None:
-        context = Context(self.world, mine.started + BUDGET_SECONDS, aws_request_id=mine.name)
+        context = LambdaContext(BUDGET_SECONDS, WorldClock(self.world), aws_request_id=mine.name)
         records = [self.queue.record(message) for message in mine.messages]
         try:
             answers.append(failed_ids(process.handler({"Records": records}, context)))

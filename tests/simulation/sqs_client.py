@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from tests.simulation.world import World
+    from idempotent_receiver.testing.world import World
 
 
 class Denied(Exception):

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol.record import ATTRIBUTES, Change, Record
 from idempotent_receiver.protocol.store import Conflict
+from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation.adapters import ME
-from tests.simulation.world import START_EPOCH_SECONDS
 
 if TYPE_CHECKING:
     from tests.simulation.controlled_worker import Call

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from idempotent_receiver import Message
 from tests.simulation.faults import Call, throttled
 from tests.simulation.scenario import Scenario
-from tests.simulation.world import nap, sqs_record
+from tests.simulation.world import sqs_record
 
 ANSWER_BY = 0.25
 """At the latest this long before the deadline, an answer leaves."""
@@ -107,7 +109,7 @@ def test_an_async_handler_that_hangs_is_cancelled_and_awaited_and_its_message_fa
 
     async def handle(body: dict) -> None:
         try:
-            await nap(60)
+            await asyncio.sleep(60)
         finally:
             cleaned.append(scenario.world.now)
 
@@ -129,7 +131,7 @@ def test_all_async_handlers_that_hang_are_cancelled() -> None:
     scenario = Scenario()
 
     async def handle(body: dict) -> None:
-        await nap(60)
+        await asyncio.sleep(60)
 
     worker = scenario.worker(handle, concurrency=3)
     worker.deliver(*batch(3), seconds=5)
@@ -145,9 +147,9 @@ def test_an_async_handler_that_finishes_in_spite_of_its_cancellation_is_complete
 
     async def handle(body: dict) -> str:
         try:
-            await nap(60)
+            await asyncio.sleep(60)
         except BaseException:  # noqa: BLE001  # this is the handler that will not stop
-            await nap(0.2)
+            await asyncio.sleep(0.2)
         return "done"
 
     worker = scenario.worker(handle)

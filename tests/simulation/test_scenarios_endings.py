@@ -17,7 +17,7 @@ from idempotent_receiver import Message, PermanentError, Transaction
 from idempotent_receiver.sqs.visibility import Backoff
 from tests.simulation.faults import throttled
 from tests.simulation.scenario import Scenario
-from tests.simulation.world import DEAD_LETTERS, QUEUE, nap, sqs_record
+from tests.simulation.world import DEAD_LETTERS, QUEUE, sqs_record
 
 
 def batch(count: int, **options: Any) -> list[dict[str, Any]]:
@@ -104,7 +104,7 @@ def test_whatever_a_coroutine_raises_is_that_messages_failure_alone(error: BaseE
     scenario = Scenario()
 
     async def handle(body: dict, message: Message) -> None:
-        await nap(0.1)
+        await asyncio.sleep(0.1)
         if message.id == "1":
             raise error
 

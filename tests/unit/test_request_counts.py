@@ -25,7 +25,8 @@ from benchmarks.settings import Context, event, redelivered
 from benchmarks.tables import Refused, Tables
 from benchmarks.units import Work, item_bytes, units
 from idempotent_receiver import DynamoDBStore, Transaction
-from tests.simulation.world import Worker, World
+from idempotent_receiver.testing.world import World
+from tests.simulation.world import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

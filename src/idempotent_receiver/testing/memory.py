@@ -18,15 +18,18 @@ class MemoryStore:
     """A `RecordStore` in this process, atomic under threads. Its transactions work on in-memory tables.
 
     `tables` names the tables that a handler's `Transaction` may use, with their key attributes:
-    `{"Accounts": "account_id", "Lines": ("order_id", "line")}`. Without it, a transaction may use any table, and the
-    first action on a table defines the table's key: the action's `Key`, or the first attribute of its `Item`.
+    `{"Accounts": "account_id", "Lines": ("order_id", "line")}`, or each as a `Table`, which may have items. Without it,
+    a transaction may use any table, and the first action on a table defines the table's key: the action's `Key`, or the
+    first attribute of its `Item`.
     """
 
-    def __init__(self, namespace: str | None = None, tables: Mapping[str, str | tuple[str, ...]] | None = None) -> None:
+    def __init__(
+        self, namespace: str | None = None, tables: "Mapping[str, str | tuple[str, ...] | Table] | None" = None
+    ) -> None:
         self.namespace = checked(namespace)
         self.items: dict[str, Item] = {}
         """The records' items by id, as a table would hold them: tests may look at them, and prepare them."""
-        self.tables = {name: Table((key,) if isinstance(key, str) else key) for name, key in (tables or {}).items()}
+        self.tables = {name: one if isinstance(one, Table) else Table(one) for name, one in (tables or {}).items()}
         """The tables of transactions, by name."""
         self._closed = tables is not None
         self._lock = threading.Lock()
@@ -114,11 +117,14 @@ Key = tuple[object, ...]
 
 
 class Table:
-    """An in-memory table: its key's attribute names, and its items by the key's values."""
+    """An in-memory table: its key's attribute names, and its items by the key's values.
 
-    def __init__(self, key: tuple[str, ...]) -> None:
-        self.key = key
-        self.items: dict[Key, Item] = {}
+    `Table("account", {"account": "alice", "balance": 100})` has an item. Raises KeyError for one without its key.
+    """
+
+    def __init__(self, key: str | tuple[str, ...], *items: Item) -> None:
+        self.key = (key,) if isinstance(key, str) else tuple(key)
+        self.items: dict[Key, Item] = {tuple(item[name] for name in self.key): dict(item) for item in items}
 
     def key_of(self, action: Action) -> Key:
         """The key that an action names; ValueError if an attribute is missing, TypeError if it cannot be a key."""

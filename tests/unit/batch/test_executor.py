@@ -18,8 +18,9 @@ import pytest
 from idempotent_receiver import MemoryStore, Message, current_claim, sqs_consumer
 from idempotent_receiver.batch.event_loop import MOST_LEFT_BEHIND, LeftBehind, Loops
 from idempotent_receiver.batch.executor import ThreadExecutor, ThreadPool
+from idempotent_receiver.testing.worker import failed_ids
 from tests.manual_clock import ManualClock
-from tests.simulation.world import failed_ids, sqs_record
+from tests.simulation.world import sqs_record
 
 PATIENCE = 10.0
 """Seconds after which a test that waits for another thread gives up; none waits for time to pass."""

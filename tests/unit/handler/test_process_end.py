@@ -21,8 +21,9 @@ import idempotent_receiver
 from idempotent_receiver import MemoryStore, http_endpoint, sqs_consumer
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.handler import process_end
+from idempotent_receiver.testing.worker import failed_ids
 from tests.counting_store import CountingStore
-from tests.simulation.world import failed_ids, sqs_record
+from tests.simulation.world import sqs_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,7 +26,8 @@ from idempotent_receiver import (
 from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.sqs.message import InvalidEvent
-from tests.simulation.world import failed_ids, sqs_record
+from idempotent_receiver.testing.worker import failed_ids
+from tests.simulation.world import sqs_record
 
 
 @dataclass

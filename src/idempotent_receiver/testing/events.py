@@ -1,0 +1,106 @@
+"""Lambda's side of an invocation: an SQS event, and a context whose time runs out."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from idempotent_receiver import options
+from idempotent_receiver.clock import Clock, SystemClock
+
+ACCOUNT = "arn:aws:{}:us-east-1:123456789012:{}"
+
+
+def sqs_event(
+    *bodies: object,
+    fifo: bool = False,
+    receive_count: int = 1,
+    ids: Sequence[str] | None = None,
+    groups: str | Sequence[str] | None = None,
+    queue: str = "queue",
+    attributes: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """An event as Lambda hands it to a consumer of SQS, with a message for each body.
+
+    A str is a body as it is; anything else is written as JSON: a dict, a list, a pydantic model, a dataclass.
+    `ids` are the messageIds (`message-1`, `message-2`, ...). `fifo` makes the queue a FIFO queue, with all messages in
+    the group `group-1` unless `groups` names one for all, or one for each. `attributes` are message attributes, which
+    every message carries.
+
+    Raises TypeError for a body that cannot be JSON, ValueError where ids or groups are not as many as bodies.
+    """
+    names = _one_each("ids", bodies, ids, [f"message-{number}" for number in range(1, len(bodies) + 1)])
+    if len(set(names)) < len(names):
+        raise ValueError(f"ids must differ, as messageIds do: {list(names)}")
+    given = [groups] * len(bodies) if isinstance(groups, str) else groups
+    group_of = _one_each("groups", bodies, given, ["group-1" if fifo else None] * len(bodies))
+    carried = {name: {"stringValue": value, "dataType": "String"} for name, value in (attributes or {}).items()}
+    arn = ACCOUNT.format("sqs", queue + (".fifo" if fifo and not queue.endswith(".fifo") else ""))
+    same = {"messageAttributes": carried, "eventSource": "aws:sqs", "eventSourceARN": arn, "awsRegion": "us-east-1"}
+    messages = zip(names, bodies, group_of, strict=True)
+    return {"Records": [{**_message(id, body, receive_count, group), **deepcopy(same)} for id, body, group in messages]}
+
+
+def _one_each(option: str, bodies: Sequence[object], given: Any, otherwise: Sequence[Any]) -> Sequence[Any]:
+    if given is None:
+        return otherwise
+    if isinstance(given, str) or len(given) != len(bodies):
+        raise ValueError(f"{option} must be one for each of the {len(bodies)} messages; it is {given!r}")
+    return list(given)
+
+
+def _message(id: str, body: object, receives: int, group: str | None) -> dict[str, Any]:
+    attributes = {
+        "ApproximateReceiveCount": str(receives),
+        "SentTimestamp": "1800000000000",
+        "ApproximateFirstReceiveTimestamp": "1800000000001",
+    }
+    if group is not None:
+        attributes["MessageGroupId"] = group
+    return {"messageId": id, "receiptHandle": f"handle-{id}", "body": body_of(body), "attributes": attributes}
+
+
+def body_of(body: object) -> str:
+    """A message's body as text. Raises TypeError for one that cannot be JSON."""
+    if isinstance(body, str):
+        return body
+    # Imported where it is used: the store in memory does without.
+    from pydantic_core import PydanticSerializationError, to_json  # noqa: PLC0415
+
+    try:
+        return to_json(body, inf_nan_mode="constants").decode()
+    except (PydanticSerializationError, ValueError, RecursionError) as error:
+        raise TypeError(
+            f"a message's body is a str, or what can be written as JSON, such as a dict or a pydantic model; "
+            f"{body!r:.200} cannot: {error}"
+        ) from None
+
+
+@dataclass
+class LambdaContext:
+    """Lambda's context for an invocation that may last so many seconds of a clock, from its creation."""
+
+    seconds: float
+    clock: Clock
+    aws_request_id: str = "request-1"
+    function_name: str = "consumer"
+    function_version: str = "$LATEST"
+    memory_limit_in_mb: str = "128"
+    invoked_function_arn: str = ACCOUNT.format("lambda", "function:consumer")
+
+    def __post_init__(self) -> None:
+        self.ends = self.clock.monotonic_seconds() + self.seconds
+
+    def get_remaining_time_in_millis(self) -> int:
+        """The time left."""
+        return int((self.ends - self.clock.monotonic_seconds()) * 1000)
+
+
+def lambda_context(seconds: float = 30.0) -> LambdaContext:
+    """A context of Lambda's whose time runs out in that many seconds from now. Raises ValueError for a time that is
+    over before it begins.
+    """
+    options.require_numbers(seconds=seconds)
+    if not seconds:
+        raise ValueError("seconds must be more than 0: an invocation without time starts nothing")
+    return LambdaContext(seconds, SystemClock())

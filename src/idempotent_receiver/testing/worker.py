@@ -1,0 +1,90 @@
+"""One process of a consumer in a world: it is invoked, and it can be killed."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from greenlet import greenlet
+
+from idempotent_receiver.sqs.consumer import Consumer
+from idempotent_receiver.testing.events import LambdaContext
+from idempotent_receiver.testing.world import World, WorldClock, WorldExecutor
+
+
+class Silent:
+    """A logger and metrics that record nothing."""
+
+    log_level = 100
+
+    def info(self, *arguments: object, **fields: object) -> None:
+        """Record nothing."""
+
+    debug = warning = error = append_keys = add_metric = flush_metrics = info
+
+
+SILENT: Any = Silent()
+
+
+class Worker:
+    """One process. It runs a consumer on events in virtual time.
+
+    `consumer` makes it of a clock and an executor: a decorated handler's `with_parts`, for example.
+    """
+
+    def __init__(self, world: World, consumer: Callable[..., Consumer], name: str, skew_seconds: float = 0.0) -> None:
+        self.name = name
+        self.clock = WorldClock(world, skew_seconds, name=name)
+        self.handler: Callable[[Any, Any], Any] = consumer(clock=self.clock, executor=self._executor)
+        self.answers: list[Any] = []
+        self.begin(world)
+
+    def begin(self, world: World) -> None:
+        """Be a new process of this world: to make a consumer costs more than to run it."""
+        self.world = self.clock.world = world
+        self.clock.drawn = itertools.count()
+        self.executors: list[WorldExecutor] = []
+        self.greenlets: list[greenlet] = []
+        self.watchdogs: list[greenlet] = []
+
+    def _executor(self) -> WorldExecutor:
+        self.executors.append(WorldExecutor(self.world))
+        return self.executors[-1]
+
+    def deliver(self, *records: dict[str, Any], seconds: float = 30.0, after: float = 0.0) -> None:
+        """Invoke the handler with a batch, later, and tell `answered` its answer or its exception.
+
+        Lambda's time-out kills the process at the deadline if it has not answered by then.
+        """
+
+        def invoke() -> None:
+            context = LambdaContext(seconds, WorldClock(self.world), aws_request_id=self.name)
+            watchdog = self.world.spawn(self.timed_out, after=seconds)
+            self.watchdogs.append(watchdog)
+            try:
+                self.answered(records, failed_ids(self.handler({"Records": list(records)}, context)))
+            except Exception as error:  # noqa: BLE001  # for whoever reads the answers
+                self.answered(records, error)
+            self.world.kill(watchdog)
+
+        self.greenlets.append(self.world.spawn(invoke, after))
+
+    def answered(self, records: Sequence[dict[str, Any]], answer: list[str] | Exception) -> None:
+        """The handler has answered with these messageIds, or raised."""
+        self.answers.append(answer)
+
+    def timed_out(self) -> None:
+        """The deadline is over."""
+        self.kill()
+
+    def kill(self) -> None:
+        """Crash the process. Nothing is left to time out."""
+        for executor in self.executors:
+            executor.kill()
+        for one in (*self.greenlets, *self.watchdogs):
+            self.world.kill(one)
+
+
+def failed_ids(response: dict[str, list[dict[str, str]]]) -> list[str]:
+    """The messageIds that an answer reports as failed."""
+    assert list(response) == ["batchItemFailures"]
+    return [failure["itemIdentifier"] for failure in response["batchItemFailures"]]

@@ -1,0 +1,200 @@
+"""A world of virtual time in which the shipped code runs unmodified: greenlets instead of threads, one at a time.
+
+A job yields to the others only in `World.sleep`, which simulated stores, clients and event loops call. Nothing really
+sleeps, and nothing but the order of those calls decides what runs next.
+"""
+
+import heapq
+import itertools
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from greenlet import GreenletExit, getcurrent, greenlet
+
+from idempotent_receiver.testing.virtual_loop import VirtualLoop, outside_any_loop
+
+START_EPOCH_SECONDS = 1_800_000_000.0
+LONG_SECONDS = 1e9
+
+
+class World:
+    """Virtual time, and the jobs (greenlets) that wait in it. `fraction` draws the numbers for jitter, in [0, 1)."""
+
+    def __init__(self, fraction: Callable[[], float] = lambda: 0.5) -> None:
+        self.now = 0.0
+        self.fraction = fraction
+        self._hub = getcurrent()
+        self._order = itertools.count()
+        self._agenda: list[tuple[float, int, greenlet, int]] = []
+        self._wakes: dict[greenlet, int] = {}
+        """The agenda entry that counts for each greenlet; an earlier one is void."""
+        self._spawned: list[greenlet] = []
+        self._loops: list[VirtualLoop] = []
+        self._hooks = sys.get_asyncgen_hooks()
+        self.ended = False
+
+    def spawn(self, job: Callable[[], object], after: float = 0.0) -> greenlet:
+        """Start a job after that many seconds, in a copy of the caller's context."""
+        new = greenlet(job, parent=self._hub)
+        new.gr_context = copy_context()
+        self._spawned.append(new)
+        self._wake(new, after)
+        return new
+
+    def event_loop(self) -> VirtualLoop:
+        """An event loop in this world's time. It ends with the world."""
+        self._loops.append(VirtualLoop(lambda: self.now, self.sleep, self.wake))
+        return self._loops[-1]
+
+    def sleep(self, seconds: float) -> None:
+        """Let the calling job wait."""
+        if self.ended:
+            raise GreenletExit
+        self._wake(getcurrent(), seconds)
+        outside_any_loop(self._hub.switch)
+
+    def wake(self, sleeper: greenlet) -> None:
+        """End a job's wait now."""
+        self._wake(sleeper, 0.0)
+
+    def delay(self, sleepers: Sequence[greenlet], seconds: float) -> None:
+        """Let these jobs wait longer."""
+        due = {sleeper: at for at, turn, sleeper, _ in self._agenda if self._wakes.get(sleeper) == turn}
+        for sleeper in sleepers:
+            if sleeper in due:
+                self._wake(sleeper, due[sleeper] - self.now + seconds)
+
+    def kill(self, victim: greenlet) -> None:
+        """End a job where it stands, as a crash does: none of its code runs again."""
+        self._wakes.pop(victim, None)
+
+    def stop(self) -> Any:
+        """Stop the calling job for good."""
+        if self.ended:
+            raise GreenletExit
+        outside_any_loop(self._hub.switch)
+        raise AssertionError("a dead job goes on")
+
+    def end(self) -> None:
+        """End every job where it stands."""
+        self.ended = True
+        for one in self._spawned:
+            while not one.dead:
+                outside_any_loop(partial(one.throw, GreenletExit))
+        for loop in self._loops:
+            loop.end()
+        sys.set_asyncgen_hooks(*self._hooks)
+
+    def run(self) -> None:
+        """Run until no job is waiting."""
+        while self._agenda:
+            at, turn, sleeper, _ = heapq.heappop(self._agenda)
+            if self._wakes.get(sleeper) != turn:
+                continue
+            del self._wakes[sleeper]
+            self.now = max(self.now, at)
+            outside_any_loop(sleeper.switch)
+
+    def _wake(self, sleeper: greenlet, after: float) -> None:
+        turn = next(self._order)
+        self._wakes[sleeper] = turn
+        heapq.heappush(self._agenda, (self.now + after, turn, sleeper, id(sleeper)))
+
+
+@dataclass
+class WorldClock:
+    """One worker's clock. The wall clock may be off and may step; suspending the machine stops the monotonic one."""
+
+    world: World
+    skew_seconds: float = 0.0
+    drawn: "itertools.count[int]" = field(default_factory=itertools.count)
+    name: str = "w"
+    suspended_seconds: float = 0.0
+
+    def epoch_ms(self) -> int:
+        """The wall clock, in milliseconds since 1970."""
+        return int((START_EPOCH_SECONDS + self.world.now + self.skew_seconds) * 1000)
+
+    def monotonic_seconds(self) -> float:
+        """The time that the machine was not suspended."""
+        return self.world.now - self.suspended_seconds
+
+    def sleep(self, seconds: float) -> None:
+        """Let the others go on for so long."""
+        self.world.sleep(seconds)
+
+    def fraction(self) -> float:
+        """The world's next number in [0, 1)."""
+        return self.world.fraction()
+
+    def versions(self, count: int) -> Sequence[str]:
+        """The worker's name and a number, each once."""
+        return [f"{self.name}-{next(self.drawn)}" for _ in range(count)]
+
+
+class WorldExecutor:
+    """An `Executor` whose jobs are greenlets of a world; coroutines share an event loop of it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.jobs: list[greenlet] = []
+        self._finished: list[tuple[Callable[[Any], None], Any]] = []
+        self._waiter: greenlet | None = None
+        self._loop: VirtualLoop | None = None
+
+    def start(self, job: Callable[[], Any], on_done: Callable[[Any], None]) -> None:
+        """Run `job` as a greenlet."""
+        self.jobs.append(self.world.spawn(lambda: self._finish(on_done, job())))
+
+    def start_async(self, job: Callable[[], Coroutine[Any, Any, Any]], on_done: Callable[[Any], None]) -> None:
+        """Run the coroutine on the event loop."""
+        if self._loop is None:
+            self._loop = self.world.event_loop()
+            self.jobs.append(self.world.spawn(self._loop.run_forever))
+
+        async def follow() -> None:
+            self._finish(on_done, await job())
+
+        self._loop.spawn(follow)
+
+    def tell(self, on_done: Callable[[Any], None], result: object) -> None:
+        """Put it where `step` finds it."""
+        self._finish(on_done, result)
+
+    def step(self, timeout_seconds: float | None) -> None:
+        """Call what waits for the jobs that have finished, after waiting for the first."""
+        if not self._finished:
+            self._waiter = getcurrent()
+            # At least a microsecond: a shorter time-out, from a rounding error, would not advance the time.
+            self.world.sleep(LONG_SECONDS if timeout_seconds is None else max(1e-6, timeout_seconds))
+            self._waiter = None
+        finished, self._finished = self._finished, []
+        for on_done, result in finished:
+            on_done(result)
+
+    def cancel_async(self) -> None:
+        """Cancel what runs on the event loop."""
+        if self._loop is not None:
+            self._loop.cancel()
+
+    def close(self, within_seconds: float | None) -> None:
+        """Cancel what a handler has left on the event loop, and wait for its end for so long."""
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            closer = getcurrent()
+            loop.cancel_and_stop(lambda: self.world.wake(closer))
+            self.world.sleep(LONG_SECONDS if within_seconds is None else max(0.0, within_seconds))
+
+    def kill(self) -> None:
+        """Crash: stop all jobs."""
+        for job in self.jobs:
+            self.world.kill(job)
+
+    def _finish(self, on_done: Callable[[Any], None], result: object) -> None:
+        self._finished.append((on_done, result))
+        if self._waiter is not None:
+            self.world.wake(self._waiter)

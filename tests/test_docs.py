@@ -79,7 +79,7 @@ def examples(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
         del sys.modules[document.stem]
 
 
-def example_tests(names: dict[str, Any]) -> list[Callable[[], None]]:
+def example_tests(names: dict[str, Any]) -> list[Callable[..., None]]:
     return [value for name, value in names.items() if name.startswith("test_")]
 
 
@@ -105,9 +105,9 @@ WITH_EXAMPLES = [document for document in sorted(ROOT.glob("docs/*.md")) if code
 
 
 @pytest.mark.parametrize("examples", WITH_EXAMPLES, ids=name_of, indirect=True)
-def test_the_other_documents_examples_run(examples: dict[str, Any]) -> None:
+def test_the_other_documents_examples_run(examples: dict[str, Any], request: pytest.FixtureRequest) -> None:
     for test in example_tests(examples):
-        test()
+        test(**{name: request.getfixturevalue(name) for name in inspect.signature(test).parameters})
 
 
 @pytest.mark.parametrize("examples", [ROOT / "docs/alternatives.md"], indirect=True)

@@ -1,13 +1,38 @@
-"""For tests: the store in memory, and events. None of it is deployed."""
+"""For tests: the store in memory, events, fakes, and `explore`. None of it is deployed.
 
+`explore` needs the extra `[testing]`; the rest needs nothing but the library.
+"""
+
+import typing
+
+from idempotent_receiver.testing.calls import Call, Calls
 from idempotent_receiver.testing.events import lambda_context, sqs_event
 from idempotent_receiver.testing.expression_grammar import ExpressionError
 from idempotent_receiver.testing.memory import MemoryStore, Table
 
+if typing.TYPE_CHECKING:
+    from idempotent_receiver.testing.exploration import Exploration, explore
+
 __all__ = [
+    "Call",
+    "Calls",
+    "Exploration",
     "ExpressionError",
     "MemoryStore",
     "Table",
+    "explore",
     "lambda_context",
     "sqs_event",
 ]
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name not in ("Exploration", "explore"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from idempotent_receiver.testing import exploration  # noqa: PLC0415  # it needs the extra
+    except ModuleNotFoundError as error:
+        if error.name != "greenlet":
+            raise
+        raise ImportError(f"{name} needs the extra [testing]: pip install 'idempotent-receiver[testing]'") from None
+    return getattr(exploration, name)

@@ -6,7 +6,7 @@ own thread.
 
 import asyncio
 from asyncio import tasks
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -44,7 +44,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Cancel every task."""
 
         def cancel_tasks() -> None:
-            for task in asyncio.all_tasks(self):
+            for task in _in_order(asyncio.all_tasks(self)):
                 # Later, so that one which was only just spawned takes its first step and can tell its end.
                 self.call_soon(task.cancel)
 
@@ -54,7 +54,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Cancel and await every task, then stop and say so."""
 
         async def stop() -> None:
-            left = asyncio.all_tasks() - {asyncio.current_task()}
+            left = _in_order(asyncio.all_tasks() - {asyncio.current_task()})
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
@@ -89,6 +89,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None:
         if self._sleeper is not None:
             self._wake(self._sleeper)
+
+
+def _in_order(tasks: Iterable[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
+    """Tasks as they were made: asyncio numbers them, and a set of them has another order in each process."""
+    return sorted(tasks, key=lambda task: (len(task.get_name()), task.get_name()))
 
 
 class _Inline(ThreadPoolExecutor):

@@ -1,0 +1,150 @@
+"""Fakes of what a handler calls, such as a payment service: each records its calls, and the key that it was given."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, Protocol
+
+from idempotent_receiver.handler.attempt import current_attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a fake. `key` is what it was given as its idempotency key, `message` the key of the message that was
+    handled, and None where none was.
+    """
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(hash=False)
+    key: object = None
+    message: str | None = None
+
+    def __str__(self) -> str:
+        given = [_short(value) for value in self.args]
+        given += [f"{name}={_short(value)}" for name, value in self.kwargs.items()]
+        return f"{self.name}({', '.join(given)})"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:24]}...{text[-8:]}"
+
+
+class Watcher(Protocol):
+    """Whoever plays the handler, and decides what happens at a call."""
+
+    def before(self, call: Call) -> float:
+        """The call is to be made: how many seconds it waits before."""
+
+    def sleep(self, seconds: float) -> None:
+        """Let that time pass, for a fake that nobody awaits."""
+
+    def after(self, call: Call, raises: BaseException | None) -> None:
+        """The call was made. May raise `raises`, if its answer is to be lost."""
+
+
+_watchers: list[Watcher] = []
+
+
+@contextmanager
+def watched_by(watcher: Watcher) -> Iterator[None]:
+    """Until the block ends, calls of all fakes are the watcher's, and no `Calls` records them."""
+    _watchers.append(watcher)
+    try:
+        yield
+    finally:
+        _watchers.remove(watcher)
+
+
+class Calls:
+    """Makes fakes, and keeps the calls that are made of them: `made`, in their order.
+
+    `explore` sees the calls of every fake; those are not in `made`.
+    """
+
+    def __init__(self, replace: Callable[[Any, str, Any], None] | None = None) -> None:
+        self.made: list[Call] = []
+        self._replace = replace
+
+    def fake(
+        self,
+        of: str | Callable[..., Any],
+        *,
+        key: str | Callable[..., object] | None = None,
+        returns: Any = None,
+        raises: BaseException | None = None,
+    ) -> Callable[..., Any]:
+        """A function to be called instead of `of`, which is a function or its name; `async` if that is.
+
+        `key` names the parameter with the idempotency key, or is a callable over the arguments that finds it. Without
+        a key, two calls for one message are two effects. `returns` is what a call returns, or a callable over the
+        arguments that makes it. `raises` is what the caller sees where the call took place and its answer was lost;
+        with it, `explore` plays that, too.
+
+        A call that the real function would not take raises TypeError. So does a `key` that it has no parameter for.
+        """
+        name = of if isinstance(of, str) else getattr(of, "__name__", type(of).__name__)
+        signature = None if isinstance(of, str) else inspect.signature(of)
+        _require_key(key, name, signature)
+
+        def called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+            attempt = current_attempt.get()
+            message = None if attempt is None else attempt.key
+            return Call(name, args, kwargs, _key_of(key, signature, args, kwargs), message)
+
+        def answer(call: Call) -> Any:
+            if not _watchers:
+                self.made.append(call)
+            result = returns(*call.args, **call.kwargs) if callable(returns) else returns
+            for watcher in _watchers:
+                watcher.after(call, raises)
+            return result
+
+        def fake(*args: Any, **kwargs: Any) -> Any:
+            call = called(args, kwargs)
+            for watcher in _watchers:
+                watcher.sleep(watcher.before(call))
+            return answer(call)
+
+        async def async_fake(*args: Any, **kwargs: Any) -> Any:
+            call = called(args, kwargs)
+            for watcher in _watchers:
+                await asyncio.sleep(watcher.before(call))
+            result = answer(call)
+            return await result if inspect.isawaitable(result) else result
+
+        chosen = async_fake if inspect.iscoroutinefunction(of) else fake
+        return chosen if isinstance(of, str) else wraps(of)(chosen)
+
+    def replace(self, target: Any, name: str, **how: Any) -> None:
+        """Put a fake in place of `target.name` until the test ends; `how` is as in `fake`. For the fixture `calls`."""
+        if self._replace is None:
+            raise TypeError(
+                "replace needs pytest's monkeypatch: ask for the fixture `calls`, or write "
+                f"monkeypatch.setattr(..., {name!r}, calls.fake(...))"
+            )
+        self._replace(target, name, self.fake(getattr(target, name), **how))
+
+
+def _require_key(key: object, name: str, signature: inspect.Signature | None) -> None:
+    if key is not None and not isinstance(key, str) and not callable(key):
+        raise TypeError(f"key must name a parameter of {name}, or be a callable over its arguments; it is {key!r}")
+    if not isinstance(key, str) or signature is None:
+        return
+    parameters = signature.parameters.values()
+    if key not in signature.parameters and all(one.kind is not one.VAR_KEYWORD for one in parameters):
+        raise TypeError(
+            f"{name} has no parameter {key!r} to take its idempotency key from: it has {[*signature.parameters]}"
+        )
+
+
+def _key_of(key: Any, signature: inspect.Signature | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+    bound = None if signature is None else signature.bind(*args, **kwargs)
+    if callable(key):
+        return key(*args, **kwargs)
+    given = kwargs if bound is None else {**kwargs, **bound.arguments}
+    return None if key is None else given.get(key)

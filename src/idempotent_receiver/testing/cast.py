@@ -1,0 +1,187 @@
+"""The workers that play a trial: their stores, queues and handlers ask it at each call what happens."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
+from string import ascii_uppercase
+from types import SimpleNamespace
+from typing import Any
+
+from idempotent_receiver.handler.annotations import hints_of
+from idempotent_receiver.protocol.record import Change, Record, Status
+from idempotent_receiver.protocol.store import Conflict
+from idempotent_receiver.protocol.transaction import Action
+from idempotent_receiver.sqs.dead_letter import STAMP, stamp_of
+from idempotent_receiver.testing.memory import Item
+from idempotent_receiver.testing.schedule import Schedule
+from idempotent_receiver.testing.setup import Setup
+from idempotent_receiver.testing.trial import Trial
+from idempotent_receiver.testing.worker import SILENT, Worker
+from idempotent_receiver.testing.world import START_EPOCH_SECONDS, World
+
+
+class Cast:
+    """The workers of all trials, each made once, because to make a consumer costs more than to run it."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.trial: Trial
+        self._workers: dict[str, Player] = {}
+        self._loners: dict[str, Player] = {}
+
+    def play(self, schedule: Schedule, *, alone: bool = False) -> Trial:
+        """Play a schedule to its end, or the undisturbed course."""
+        self._playing = self._loners if alone else self._workers
+        self.trial = Trial(self.setup, self, schedule, alone)
+        self.trial.play()
+        return self.trial
+
+    def worker(self, number: int) -> "Player":
+        """The worker with that number; the first is A."""
+        name = ascii_uppercase[number] if number < len(ascii_uppercase) else f"W{number}"
+        if name not in self._playing:
+            # Undisturbed means one after the other: what runs at once may disturb each other.
+            concurrency = 1 if self._playing is self._loners else self.setup.consumer.parts["concurrency"]
+            self._playing[name] = Player(self, name, concurrency)
+        return self._playing[name]
+
+    def named(self, name: str) -> "Player | None":
+        """The worker of that name; None for a name that is no worker's."""
+        return self._playing.get(name)
+
+
+class Player(Worker):
+    """One worker, whose store, queue and handler ask the trial what happens."""
+
+    def __init__(self, cast: Cast, name: str, concurrency: int) -> None:
+        self._cast = cast
+        consumer, parts = cast.setup.consumer, cast.setup.consumer.parts
+        same: dict[str, Any] = {
+            "store": _Store(self, cast),
+            "sqs": None if parts["sqs"] is None else _Queue(self, cast),
+            "concurrency": concurrency,
+            "results": None,
+            "end_process_at_deadline": False,
+            "logger": SILENT,
+            "metrics": SILENT,
+        }
+        function = self._watched(inspect.unwrap(consumer))
+        super().__init__(World(), partial(consumer.with_parts, function, **same), name)
+        self._handler, self.handler = self.handler, self._invoked
+
+    def _invoked(self, event: Any, context: Any) -> Any:
+        self._cast.trial.received(self, event["Records"])
+        return self._handler(event, context)
+
+    def answered(self, records: Sequence[Item], answer: list[str] | Exception) -> None:
+        """For the trial."""
+        self._cast.trial.answered(self, records, answer)
+
+    def timed_out(self) -> None:
+        """For the trial."""
+        self._cast.trial.timed_out(self)
+        self.kill()
+
+    def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, which tells the trial when it starts and ends."""
+        cast = self._cast
+
+        def plain(*args: Any) -> Any:
+            cast.trial.started(self)
+            try:
+                result = function(*args)
+            except BaseException as error:
+                cast.trial.raised(self, error)
+                raise
+            cast.trial.returned(self)
+            return result
+
+        async def coroutine(*args: Any) -> Any:
+            cast.trial.started(self)
+            try:
+                result = await function(*args)
+            except BaseException as error:
+                cast.trial.raised(self, error)
+                raise
+            cast.trial.returned(self)
+            return result
+
+        called = type(function).__call__
+        asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+        watched = wraps(function)(coroutine if asynchronous else plain)
+        watched.__annotations__ = hints_of(function, repr(function))
+        return watched
+
+
+class _Store:
+    """The trial's store, as one worker sees it."""
+
+    def __init__(self, worker: Player, cast: Cast) -> None:
+        self.namespace = cast.setup.namespace
+        self._worker, self._cast = worker, cast
+
+    def insert(self, records: Sequence[Record]) -> list[Any]:
+        """Claims."""
+
+        def insert() -> list[Any]:
+            answers = list(self._trial.memory.insert(records))
+            # A batch's INSERT does not say what it has met.
+            return [Conflict() if len(answers) > 1 and isinstance(one, Conflict) else one for one in answers]
+
+        what = f"claims {self._keys(record.id for record in records)}"
+        return list(self._trial.network.write(self._worker, "insert", what, len(records), insert))
+
+    def read(self, ids: Sequence[str]) -> list[Any]:
+        """What is there."""
+        effect = partial(self._read, ids)
+        return list(self._trial.network.read(self._worker, f"reads {self._keys(ids)}", len(ids), effect))
+
+    def _read(self, ids: Sequence[str]) -> Sequence[Any]:
+        return self._trial.memory.read(ids)
+
+    def replace(self, changes: Sequence[Change]) -> list[Any]:
+        """Take-overs, releases, and how handlers ended."""
+        memory, now_ms = self._trial.memory, (START_EPOCH_SECONDS + self._worker.world.now) * 1000
+        verb = _verb(changes[0].new, now_ms)
+        what = f"{verb} {self._keys(change.new.id for change in changes)}"
+        return list(self._trial.network.write(self._worker, verb, what, len(changes), lambda: memory.replace(changes)))
+
+    def commit(self, change: Change, actions: Sequence[Action]) -> Any:
+        """A transaction, with its message's completion."""
+        memory = self._trial.memory
+        what = f"commits its transaction and completes {self._keys([change.new.id])}"
+        (answer,) = self._trial.network.write(self._worker, "commit", what, 1, lambda: [memory.commit(change, actions)])
+        return answer
+
+    @property
+    def _trial(self) -> Trial:
+        return self._cast.trial
+
+    def _keys(self, ids: Any) -> str:
+        return ", ".join(map(self._cast.setup.key_of, ids))
+
+
+def _verb(new: Record, now_ms: float) -> str:
+    if new.status == Status.COMPLETED:
+        return "completes"
+    if new.status == Status.FAILED:
+        return "records the failure of"
+    return "takes over" if (new.in_progress_expiration or 0) > now_ms else "releases"
+
+
+class _Queue:
+    """The SQS client of a worker: dead letters are the trial's, visibilities change nothing here."""
+
+    meta = SimpleNamespace(endpoint_url="https://sqs.us-east-1.amazonaws.com")
+
+    def __init__(self, worker: Player, cast: Cast) -> None:
+        self._worker, self._cast = worker, cast
+
+    def change_message_visibility_batch(self, **arguments: object) -> None:
+        """Accepted."""
+
+    def send_message(self, **arguments: Any) -> None:
+        """A dead letter."""
+        stamp = stamp_of({STAMP: {"stringValue": arguments["MessageAttributes"][STAMP]["StringValue"]}})
+        assert stamp is not None, "the library stamps each"
+        self._cast.trial.network.send(self._worker, stamp.original_id)

@@ -1,0 +1,304 @@
+"""`explore`: does a consumer survive it? Its handler, and all of the library, played through every schedule in turn."""
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from idempotent_receiver import options
+from idempotent_receiver.sqs.consumer import Consumer
+from idempotent_receiver.testing import verdict
+from idempotent_receiver.testing.baseline import Baseline
+from idempotent_receiver.testing.cast import Cast
+from idempotent_receiver.testing.events import sqs_event
+from idempotent_receiver.testing.memory import Item, MemoryStore, Table
+from idempotent_receiver.testing.schedule import Schedule
+from idempotent_receiver.testing.setup import Container, Setup
+from idempotent_receiver.testing.trial import Trial
+from idempotent_receiver.testing.verdict import Finding
+
+DELAYS = 2
+"""How often one worker or message may wait for the others in a schedule."""
+
+MOST_VIOLATIONS = 3
+LONGEST_STORY = 30
+MOST_WORKERS, MOST_FAULTS = 4, 3
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A promise that the handler breaks: what is wrong, what helps, how it comes about, and how to play that again."""
+
+    what: str
+    remedy: str
+    story: tuple[str, ...]
+    replay: str
+
+    def __str__(self) -> str:
+        lines = [f"  {number}. {line}" for number, line in enumerate(self.story, 1)]
+        again = f'  Again: explore(..., replay="{self.replay}")'
+        return "\n".join([self.what, *lines, f"  Remedy: {self.remedy}.", again])
+
+
+class Called(NamedTuple):
+    """How a fake was called for one message: how often at most in one schedule, and with how many keys."""
+
+    name: str
+    message: str | None
+    times: int
+    keys: int
+
+
+@dataclass
+class Exploration:
+    """What `explore` has seen."""
+
+    schedules: int = 0
+    complete: bool = True
+    """Whether all schedules were played that `faults` allows; False where `most_schedules` ended it."""
+    violations: list[Violation] = field(default_factory=list)
+    effects: dict[str, list[Item]] = field(default_factory=dict)
+    """The items of all tables in the end, where nothing goes wrong."""
+    acknowledged: dict[str, str] = field(default_factory=dict)
+    """How each message ends, by its messageId: `completed`, `dead letter` or `failed for good`."""
+    calls: list[Called] = field(default_factory=list)
+    played: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How often each thing happened: `("commit", "crash-before")`, for example."""
+    unstable: list[str] = field(default_factory=list)
+    """What differs from run to run even if nothing goes wrong, and was not compared."""
+
+    def check(self) -> None:
+        """Raise AssertionError with the story of each violation, if there is one."""
+        __tracebackhide__ = True
+        if self.violations:
+            raise AssertionError(str(self))
+
+    def __str__(self) -> str:
+        ends, found = Counter(self.acknowledged.values()), len(self.violations)
+        lines = [f"{found} violation{'s' * (found > 1)}:\n", *(f"{one}\n" for one in self.violations)] if found else []
+        lines.append(f"{self.schedules} schedules{'' if self.complete else ', and not all: see most_schedules'}")
+        lines += [f"messages {end}: {count}" for end, count in ends.items()]
+        lines += [f"{name}: {len(items)} items" for name, items in self.effects.items()]
+        lines += [f"{one.name} for {one.message}: {_times(one)}" for one in self.calls]
+        if self.unstable:
+            lines.append(f"not compared, because it differs from run to run: {', '.join(self.unstable)}")
+        return "\n".join(lines)
+
+
+def _times(called: Called) -> str:
+    if called.times == 1:
+        return "never more than once"
+    keys = "without a key" if called.keys == 0 else "same key" if called.keys == 1 else f"{called.keys} keys"
+    return f"at least once, at most {called.times} times, {keys}"
+
+
+def explore(
+    handler: Callable[..., Any],
+    messages: object,
+    *,
+    tables: Mapping[str, str | tuple[str, ...] | Table] | None = None,
+    state: Mapping[str, Container] | None = None,
+    workers: int = 2,
+    faults: int = 1,
+    most_schedules: int = 1000,
+    seconds: float = 30.0,
+    replay: str | None = None,
+    check: bool = True,
+    store: Callable[..., MemoryStore] = MemoryStore,
+) -> Exploration:
+    """Play a decorated handler through what SQS, Lambda and the network do to it. Raise AssertionError with a story of
+    each way in which a message takes effect twice, or not at all.
+
+        def test_my_consumer_survives_it(calls):
+            calls.replace(orders, "charge", key="idempotency_key")
+            explore(orders.lambda_handler, [{"order": "o-1", "cents": 100}], tables={"orders": "order"})
+
+    `handler` is what `@sqs_consumer(...)` made. The shipped code runs with a store in memory, in virtual time; the
+    handler's own options stay. `messages` are bodies (str, or what can be JSON), or an event of `sqs_event`.
+    `tables` are those of the handler's `Transaction`, as in `MemoryStore`; a `Table` may have items, and fakes may read
+    and write it. `state` names what else the handler changes, such as the dict of a fake. Tables and state are put back
+    before each schedule, and compared after it.
+
+    In every schedule, `workers` receive the messages at once, and what was not acknowledged comes again once the leases
+    have ended, is redriven in the end, and is delivered once more after all. In between at most `faults` go wrong, at
+    any call of the store, of SQS, or of a fake: a worker crashes before or after it, the answer is lost, the request
+    arrives late or never, the handler raises; and at most two calls are so slow that the others go first.
+
+    A violation is: tables or state that are not as they are where nothing goes wrong; a message acknowledged that is
+    not COMPLETED, or never acknowledged; a fake called again with another key, or without one. The same call again
+    with the same key is allowed.
+
+    The same input gives the same result. `most_schedules` bounds it: those with the fewest faults come first. `replay`
+    plays one schedule, as a story names it. `check=False` returns the violations instead of raising them. `seconds` is
+    the function's time limit. `store` makes the store of each schedule, a `MemoryStore` or a class made from it.
+
+    Raises TypeError or ValueError for what cannot be explored, with the remedy.
+    """
+    __tracebackhide__ = True
+    consumer = _consumer_of(handler)
+    options.require_numbers(seconds=seconds)
+    options.require_count(most_schedules, "most_schedules")
+    counts: list[tuple[str, object, int, int]] = [
+        ("workers", workers, 1, MOST_WORKERS),
+        ("faults", faults, 0, MOST_FAULTS),
+    ]
+    for name, value, least, most in counts:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ValueError(f"{name} must be a whole number from {least} to {most}; it is {value!r}")
+    made = None if tables is None else {name: _table(one) for name, one in tables.items()}
+    containers = {} if state is None else dict(state)
+    _require_containers(containers)
+    only = None if replay is None else Schedule.parsed(replay)
+    setup = Setup(
+        consumer=consumer,
+        records=_records(messages),
+        tables=made,
+        state=containers,
+        workers=workers,
+        seconds=seconds,
+        make_store=store,
+    )
+    search = _Search(Cast(setup), faults, most_schedules)
+    try:
+        search.run(only)
+    finally:
+        setup.restore()
+    if check:
+        search.result.check()
+    return search.result
+
+
+class _Search:
+    """Schedules in the order of how much happens in them, and what they have shown."""
+
+    def __init__(self, cast: Cast, faults: int, most_schedules: int) -> None:
+        self.result = Exploration()
+        self._cast, self._faults, self._most = cast, faults, most_schedules
+        self._told: set[str] = set()
+        self._calls: dict[tuple[str, str | None], tuple[int, int]] = {}
+
+    def run(self, only: Schedule | None) -> None:
+        """Play all schedules, or only one."""
+        self._baseline = Baseline(lambda: self._cast.play(Schedule(), alone=True))
+        undisturbed = self._baseline.trial
+        self.result.effects, self.result.acknowledged = undisturbed.tables, undisturbed.ends
+        self._tell([*verdict.unfinished(undisturbed)], undisturbed)
+        if self.result.violations or not self._repeats():
+            return
+        waiting: deque[tuple[Schedule, str]] = deque([(Schedule() if only is None else only, "")])
+        while waiting and len(self.result.violations) < MOST_VIOLATIONS:
+            if self.result.schedules == self._most:
+                self.result.complete = False
+                break
+            schedule, label = waiting.popleft()
+            trial = self._played(schedule, label)
+            if trial is None:
+                break
+            if only is None:
+                for longer in schedule.extended(trial.decisions.points, self._faults, DELAYS):
+                    waiting.append((longer, trial.decisions.points[longer[-1][0]].label))
+        self.result.calls = [Called(*who, *most) for who, most in sorted(self._calls.items(), key=repr)]
+        self.result.unstable = sorted(self._baseline.unstable)
+
+    def _repeats(self) -> bool:
+        why = self._baseline.unrepeatable
+        if why is not None:
+            told = f"the same messages from the same tables end differently from one time to the next: {why}"
+            self._tell(_not_repeatable(told), self._baseline.trial)
+        return why is None
+
+    def _played(self, schedule: Schedule, label: str) -> Trial | None:
+        """The trial of a schedule; None where there can be no more."""
+        self.result.schedules += 1
+        trial = self._cast.play(schedule)
+        last = schedule[-1][0] if schedule else -1
+        if trial.decisions.diverged or (label and label != trial.decisions.points[last].label):
+            self._tell(_not_repeatable("the handler makes other calls from one schedule to the next"), trial)
+            return None
+        self._count(trial)
+        found = list(verdict.findings(trial, self._baseline))
+        if any(one.by_value for one in found) and self._baseline.look_again():
+            if not self._repeats():
+                return None
+            found = list(verdict.findings(trial, self._baseline))
+        self._tell(found, trial)
+        return trial
+
+    def _count(self, trial: Trial) -> None:
+        self.result.played.update((trial.decisions.points[at].kind, what) for at, what in trial.schedule)
+        for who, calls in verdict.by_message(trial.calls).items():
+            times, keys = self._calls.get(who, (0, 0))
+            self._calls[who] = max(times, len(calls)), max(keys, len(verdict.distinct(calls)))
+
+    def _tell(self, findings: Sequence[Finding], trial: Trial) -> None:
+        """Add what no earlier trial has found."""
+        new = [one for one in findings if one.subject not in self._told]
+        self._told |= {one.subject for one in new}
+        if new:
+            remedies = "; ".join(dict.fromkeys(one.remedy for one in new))
+            what = "\n".join(one.text for one in new)
+            violation = Violation(what, remedies, tuple(_short(trial.story)), str(trial.schedule))
+            self.result.violations.append(violation)
+
+
+def _short(story: list[str]) -> list[str]:
+    """A long story without its middle."""
+    return story if len(story) <= LONGEST_STORY else [*story[: LONGEST_STORY - 10], "...", *story[-9:]]
+
+
+def _not_repeatable(why: str) -> Sequence[Finding]:
+    remedy = (
+        "give what the handler keeps in its module (a cache, a counter) as state={'name': ...}, so that each schedule "
+        "begins with it as it was, and replace what draws random numbers or reads the time"
+    )
+    return [Finding("repeat", why, remedy)]
+
+
+def _consumer_of(handler: object) -> Consumer:
+    """The consumer, below whatever decorates it. Raises TypeError for anything else."""
+    found: Any = handler
+    while not isinstance(found, Consumer) and hasattr(found, "__wrapped__"):
+        found = found.__wrapped__
+    if isinstance(found, Consumer):
+        return found
+    name = getattr(handler, "__qualname__", repr(handler))
+    raise TypeError(
+        f"explore takes the handler that @sqs_consumer(...) has made, and {name} is none: decorate it. What "
+        "@http_endpoint or @idempotent has made cannot be explored: call it twice with a MemoryStore"
+    )
+
+
+def _records(messages: object) -> Sequence[Item]:
+    """The messages as Lambda delivers them. Raises TypeError or ValueError where there are none."""
+    if isinstance(messages, Mapping) and isinstance(messages.get("Records"), list):
+        records: Sequence[Item] = messages["Records"]
+    else:
+        bodies = [messages] if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence) else messages
+        records = sqs_event(*bodies)["Records"]
+    if not records:
+        raise ValueError("explore needs a message at least: explore(handler, [{...}]), or an event of sqs_event")
+    lacking = [
+        name
+        for name in ("messageId", "body", "attributes", "eventSourceARN", "messageAttributes")
+        if any(name not in record for record in records)
+    ]
+    if lacking:
+        raise ValueError(f"the event's messages lack {', '.join(lacking)}: make it with sqs_event(...)")
+    ids = [record["messageId"] for record in records]
+    if len(set(ids)) < len(ids):
+        raise ValueError(f"messages must have messageIds of their own; they are {ids}")
+    return records
+
+
+def _table(one: object) -> Table:
+    if isinstance(one, Table):
+        return one
+    if isinstance(one, str) or (isinstance(one, tuple) and one and all(isinstance(name, str) for name in one)):
+        return Table(one)
+    raise TypeError(f"tables names each table's key, {{'orders': 'order_id'}}, or is a Table; it has {one!r}")
+
+
+def _require_containers(state: Mapping[str, object]) -> None:
+    for name, one in state.items():
+        if not isinstance(one, MutableMapping | MutableSequence | MutableSet):
+            raise TypeError(f"state must hold what can be put back, a dict, a list or a set; {name} is {one!r:.100}")

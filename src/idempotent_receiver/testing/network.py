@@ -1,0 +1,143 @@
+"""Between the workers and their store and queue: what a schedule has decided happens to their requests."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from idempotent_receiver.protocol.store import NotApplied, Unknown
+from idempotent_receiver.testing import schedule as options
+from idempotent_receiver.testing.schedule import Decisions
+from idempotent_receiver.testing.worker import Worker
+from idempotent_receiver.testing.world import World
+
+ROUND_TRIP_SECONDS = 0.001
+UNKNOWN = Unknown("the answer was lost")
+THROTTLED = NotApplied("throttled", retry=True)
+
+Effect = Callable[[], Sequence[Any]]
+
+
+@dataclass
+class LateWrite:
+    """A write under way: how many requests come before it, whose it is, what it does."""
+
+    after: int
+    worker: str
+    what: str
+    effect: Effect
+
+
+@dataclass
+class Network:
+    """The requests of one trial. `story` is told what happens. In `what` a sentence ends: `claims order-1`."""
+
+    world: World
+    decisions: Decisions
+    story: list[str]
+    under_way: set[str] = field(default_factory=set)
+    """The workers that were invoked, or soon will be, and have neither answered nor died."""
+    running: Counter[str] = field(default_factory=Counter)
+    """How many handlers run, by their workers."""
+    dead_letters: set[str] = field(default_factory=set)
+    """The messageIds that were sent to the dead-letter queue."""
+
+    def __post_init__(self) -> None:
+        self._late: list[LateWrite] = []
+
+    def offered(self, *offered: str) -> Sequence[str]:
+        """These, and that somebody else goes first where there is anybody."""
+        others = len(self.under_way) > 1 or self.running.total() > 1
+        return (*offered, options.SLOW) if others else offered
+
+    def crash(self, worker: Worker, how: str) -> None:
+        """Kill the worker that this is called in."""
+        self.story.append(how)
+        self.gone(worker)
+        worker.kill()
+        self.world.stop()
+
+    def gone(self, worker: Worker) -> None:
+        """The worker has died."""
+        self.under_way.discard(worker.name)
+        self.running.pop(worker.name, None)
+
+    def write(self, worker: Worker, kind: str, what: str, count: int, effect: Effect) -> Sequence[Any]:
+        """A request that writes. `what` completes a sentence: `claims order-1`."""
+        chosen = self._request(worker, kind, what, options.WRITE)
+        name = worker.name
+        match chosen:
+            case "crash-before":
+                self.crash(worker, f"{name} crashes before it {what}")
+            case "crash-after":
+                self._tell(name, what, effect())
+                self.crash(worker, f"{name} crashes before the answer arrives")
+            case "lost":
+                self._tell(name, what, effect())
+                self.story.append(f"{name} does not get the answer")
+                return [UNKNOWN] * count
+            case "refused":
+                self.story.append(f"{name} {what}: throttled, so nothing is written")
+                return [THROTTLED] * count
+            case "timeout":
+                self.story.append(f"{name} {what}: the request never arrives, and there is no answer")
+                return [UNKNOWN] * count
+            case str() if "late" in chosen:
+                self._late.append(LateWrite(int(chosen.rpartition("-")[2]), name, what, effect))
+                if chosen.startswith("crash"):
+                    self.crash(worker, f"{name} crashes while its request is under way: it {what}")
+                self.story.append(f"{name} gets no answer, and its request is still under way: it {what}")
+                return [UNKNOWN] * count
+        answers = effect()
+        self._tell(name, what, answers)
+        return answers
+
+    def read(self, worker: Worker, what: str, count: int, effect: Effect) -> Sequence[Any]:
+        """A consistent read."""
+        match self._request(worker, "read", what, options.READ):
+            case "crash-before":
+                self.crash(worker, f"{worker.name} crashes before it {what}")
+            case "timeout":
+                self.story.append(f"{worker.name} {what}: there is no answer")
+                return [UNKNOWN] * count
+        return effect()
+
+    def send(self, worker: Worker, id: str) -> None:
+        """A dead letter of ours. Raises ConnectionError where SQS does not confirm."""
+        what = f"sends {id} to the dead-letter queue"
+        chosen = self._request(worker, "send", what, options.SEND)
+        if chosen == "crash-before":
+            self.crash(worker, f"{worker.name} crashes before it {what}")
+        if chosen == "refused":
+            self.story.append(f"{worker.name} {what}: refused")
+            raise ConnectionError("refused")
+        self.dead_letters.add(id)
+        self.story.append(f"{worker.name} {what}")
+        if chosen == "crash-after":
+            self.crash(worker, f"{worker.name} crashes before SQS confirms")
+        if chosen == "lost":
+            self.story.append(f"{worker.name} does not get the answer")
+            raise ConnectionError("the answer was lost")
+
+    def _request(self, worker: Worker, kind: str, what: str, offered: Sequence[str]) -> str | None:
+        self.world.sleep(ROUND_TRIP_SECONDS)
+        label = f"{worker.name} {what}"
+        chosen = self.decisions.choose(kind, label, self.offered(*offered))
+        if chosen == options.SLOW:
+            self.story.append(f"{label}: slowly, so others go first")
+            self.world.sleep(self.decisions.delay())
+        self.arrive()
+        return chosen
+
+    def arrive(self, *, everything: bool = False) -> None:
+        """Let requests arrive that are due."""
+        for one in tuple(self._late):
+            one.after -= 1
+            if one.after <= 0 or everything:
+                self._late.remove(one)
+                self._tell(f"the late request of {one.worker} arrives, which", one.what, one.effect())
+
+    def _tell(self, worker: str, what: str, answers: Sequence[Any]) -> None:
+        found = {type(answer).__name__ for answer in answers}
+        how = {"Conflict": ": refused, as the record has changed", "ActionFailed": ": refused, as a condition failed"}
+        self.story.append(f"{worker} {what}" + next((how[one] for one in how if one in found), ""))

@@ -1,0 +1,117 @@
+"""What all trials of a consumer share: its messages, and the tables and containers that each trial begins with."""
+
+import itertools
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from idempotent_receiver.errors import UnusableKey
+from idempotent_receiver.protocol.record import record_id, usable_id
+from idempotent_receiver.sqs.consumer import Consumer
+from idempotent_receiver.sqs.dead_letter import STAMP, Stamp, stamp_of
+from idempotent_receiver.sqs.keys import envelope_opener
+from idempotent_receiver.sqs.message import messages_of
+from idempotent_receiver.testing.memory import Item, MemoryStore, Table
+
+Container = MutableMapping[Any, Any] | MutableSequence[Any] | MutableSet[Any]
+
+
+@dataclass(kw_only=True)
+class Setup:
+    """A consumer, and all that its trials need. `workers` is how many receive the messages at once, `seconds` the
+    function's time limit.
+    """
+
+    consumer: Consumer
+    records: Sequence[Item]
+    tables: Mapping[str, Table] | None
+    state: Mapping[str, Container]
+    workers: int
+    seconds: float
+    make_store: Callable[..., MemoryStore]
+    originals: dict[str, str] = field(default_factory=dict)
+    """The messageIds of redriven messages, and those that they had first."""
+
+    def __post_init__(self) -> None:
+        self._items = {name: deepcopy(table.items) for name, table in (self.tables or {}).items()}
+        self._contents = deepcopy(dict(self.state))
+        self.namespace: str | None = self.consumer.parts["store"].namespace
+        self.record_ids = {record["messageId"]: self._record_id(record) for record in self.records}
+        self._redriven = {record["messageId"]: self._copy(record) for record in self.records}
+
+    def new_store(self) -> MemoryStore:
+        """The store of a new trial, with all tables and containers as they were at first."""
+        self.restore()
+        return self.make_store(self.namespace, None if self.tables is None else dict(self.tables))
+
+    def restore(self) -> None:
+        """Put everything back that a trial has changed."""
+        for name, items in self._items.items():
+            assert self.tables is not None, "there are items of it"
+            _refill(self.tables[name].items, deepcopy(items))
+        for name, content in self._contents.items():
+            _refill(self.state[name], deepcopy(content))
+
+    def dealt(self) -> list[Sequence[Item]]:
+        """The messages dealt out to the workers; those of a FIFO group together."""
+        groups: dict[str, list[Item]] = {}
+        for record in self.records:
+            fifo = record["eventSourceARN"].endswith(".fifo")
+            groups.setdefault(record["attributes"].get("MessageGroupId") if fifo else record["messageId"], []).append(
+                record
+            )
+        parts: list[list[Item]] = [[] for _ in range(self.workers)]
+        for part, group in zip(itertools.cycle(parts), groups.values(), strict=False):
+            part.extend(group)
+        return [part for part in parts if part]
+
+    def redriven(self, record: Item) -> Item:
+        """The message as it comes again with a new messageId, and its key in its stamp."""
+        return self._redriven.get(record["messageId"], record)
+
+    def key_of(self, id: str) -> str:
+        """The key of a record's id, to tell it by."""
+        return id if self.namespace is None else id.removeprefix(f"{self.namespace}#")
+
+    def _copy(self, record: Item) -> Item:
+        id = record["messageId"]
+        key = self.key_of(self.record_ids[id] or id)
+        found = stamp_of(record["messageAttributes"])
+        stamp = Stamp(key=key, original_id=id if found is None else found.original_id)
+        new_id = f"{id}-redriven"
+        self.originals[new_id] = id
+        attribute = {"stringValue": stamp.to_json(), "dataType": "String"}
+        return {
+            **record,
+            "messageId": new_id,
+            "receiptHandle": f"handle-{new_id}",
+            "messageAttributes": {**record["messageAttributes"], STAMP: attribute},
+        }
+
+    def _record_id(self, record: Item) -> str | None:
+        """The id of the message's record; None where it has no usable key."""
+        parts = self.consumer.parts
+        copies = [received(record, count) for count in (1, 2)]
+        messages = messages_of({"Records": copies}, envelope_opener(parts["envelope"]))
+        try:
+            ids = {usable_id(parts["key"](one), partial(record_id, self.namespace)) for one in messages}
+        except UnusableKey:
+            return None
+        if len(ids) > 1:
+            raise AssertionError(
+                f"the key of {record['messageId']} is another at each delivery, so that no duplicate is ever "
+                f"recognised: {', '.join(sorted(ids))}"
+            )
+        return ids.pop()
+
+
+def received(record: Item, count: int) -> Item:
+    """The message as it is received for that many times."""
+    return {**record, "attributes": {**record["attributes"], "ApproximateReceiveCount": str(count)}}
+
+
+def _refill(container: Any, content: Any) -> None:
+    container.clear()
+    container.extend(content) if isinstance(container, MutableSequence) else container.update(content)

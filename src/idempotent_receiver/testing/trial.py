@@ -1,0 +1,263 @@
+"""One trial: a consumer plays one schedule in a world of its own, from the same tables each time."""
+
+import json
+import threading
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from greenlet import GreenletExit
+
+from idempotent_receiver.handler.attempt import current_attempt
+from idempotent_receiver.testing import schedule as options
+from idempotent_receiver.testing.calls import Call, watched_by
+from idempotent_receiver.testing.memory import Item, MemoryStore
+from idempotent_receiver.testing.network import ROUND_TRIP_SECONDS, Network
+from idempotent_receiver.testing.schedule import Decisions, Schedule
+from idempotent_receiver.testing.setup import Setup, received
+from idempotent_receiver.testing.worker import Worker
+from idempotent_receiver.testing.world import START_EPOCH_SECONDS, World
+
+NEXT_WORKER_SECONDS = 0.5
+MOST_RECEIVES = 3
+"""How often a message is received before it is redriven, and again after that."""
+
+
+class Workers(Protocol):
+    """Those who play it."""
+
+    def worker(self, number: int) -> Worker:
+        """The worker with that number, from 0."""
+
+    def named(self, name: str) -> Worker | None:
+        """The worker of that name."""
+
+
+@dataclass
+class Trial:
+    """What has happened so far. `alone` is the undisturbed course: one worker, each message once."""
+
+    setup: Setup
+    cast: Workers
+    schedule: Schedule
+    alone: bool = False
+    story: list[str] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    ends: dict[str, str] = field(default_factory=dict)
+    """How each message ended, by its messageId: completed, a dead letter, or failed for good."""
+    early: list[str] = field(default_factory=list)
+    """The messages that were acknowledged although they were neither."""
+    tables: dict[str, list[Item]] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.world = World()
+        self.memory: MemoryStore = self.setup.new_store()
+        self.decisions = Decisions(self.schedule, quiet=self.alone)
+        self.network = Network(self.world, self.decisions, self.story)
+        self._choose = self.decisions.choose
+        self._workers = 0
+        self._interrupt: KeyboardInterrupt | None = None
+        self._thread = threading.get_ident()
+
+    def play(self) -> None:
+        """Play it to its end."""
+        with watched_by(self):
+            try:
+                self._deliver_first()
+                self._deliver_again(self.setup.records, MOST_RECEIVES)
+                copies = self._redrive()
+                self.network.arrive(everything=True)
+                self.decisions.quiet = True
+                self._deliver_again(copies, MOST_RECEIVES)
+                if not self.alone:
+                    self._deliver_copies()
+                self._end_failed()
+                self.tables = {name: deepcopy([*one.items.values()]) for name, one in self.memory.tables.items()}
+                self.state = deepcopy(dict(self.setup.state))
+            finally:
+                self.world.end()
+        if self._interrupt is not None:
+            raise self._interrupt
+
+    # Deliveries.
+
+    def _deliver_first(self) -> None:
+        """To all workers at once, or to each its own."""
+        records, workers = self.setup.records, 1 if self.alone else self.setup.workers
+        parts = [records] * workers
+        dealt = self.setup.dealt()
+        if len(dealt) > 1 and not self.alone and self._choose("delivery", "the delivery", (options.DEALT,)) is not None:
+            parts = dealt
+        for number, part in enumerate(parts):
+            copy = number + 1 if parts is not dealt else 1
+            self._deliver(part, copy, after=number * NEXT_WORKER_SECONDS)
+        self.world.run()
+
+    def _deliver_again(self, records: Sequence[Item], receives: int) -> None:
+        for receive in range(2, receives + 1):
+            left = [record for record in records if self._name(record) not in self.ends]
+            if not left:
+                return
+            self._end_leases()
+            self._deliver(left, receive + self.setup.workers - 1)
+            self.world.run()
+
+    def _redrive(self) -> list[Item]:
+        """Send what has failed for good back under its key, as `receiver dlq redrive` does. Returns what was sent."""
+        ended = {id for id, end in self.ends.items() if end == "completed"}
+        failed = [record for record in self.setup.records if self._name(record) not in ended]
+        copies = [self.setup.redriven(record) for record in failed]
+        for record in failed:
+            self.story.append(f"{record['messageId']} failed for good, and is redriven under its key")
+            self.ends.pop(record["messageId"], None)
+            self.network.dead_letters.discard(record["messageId"])
+        if copies:
+            self._end_leases()
+            self._deliver(copies, 1)
+            self.world.run()
+        return copies
+
+    def _deliver_copies(self) -> None:
+        """Once more, with the same messageIds and with new ones: what is done stays done."""
+        done = [record for record in self.setup.records if self.ends.get(record["messageId"]) == "completed"]
+        if done:
+            told = len(self.story)
+            self._end_leases()
+            self._deliver([*done, *map(self.setup.redriven, done)], MOST_RECEIVES + 1)
+            self.world.run()
+            if not any("runs the handler" in line for line in self.story[told:]):
+                del self.story[told:]
+
+    def _end_failed(self) -> None:
+        """What has failed for good, and was not sent to a dead-letter queue by us, SQS moves there."""
+        for id, record_id in self.setup.record_ids.items():
+            error = self.memory.items.get(record_id or "", {}).get("error")
+            if error is not None and json.loads(error).get("permanent"):
+                self.ends.setdefault(id, "failed for good")
+
+    def _deliver(self, records: Sequence[Item], receive: int, after: float = 0.0) -> None:
+        worker = self.cast.worker(self._workers)
+        self._workers += 1
+        worker.begin(self.world)
+        self.network.under_way.add(worker.name)
+        worker.deliver(*(received(record, receive) for record in records), after=after, seconds=self.setup.seconds)
+
+    def _end_leases(self) -> None:
+        leases = {id: item.get("in_progress_expiration", 0) / 1000 for id, item in self.memory.items.items()}
+        live = [id for id, end in leases.items() if end - START_EPOCH_SECONDS > self.world.now]
+        if any(self.memory.items[id]["status"] == "INPROGRESS" for id in live):
+            self.story.append("the lease ends")
+        self.world.now = max([self.world.now, *(end - START_EPOCH_SECONDS for end in leases.values())]) + 1
+
+    def received(self, worker: Worker, records: Sequence[Item]) -> None:
+        """A worker was invoked."""
+        self.story.append(f"worker {worker.name} receives {_listed([record['messageId'] for record in records])}")
+
+    def answered(self, worker: Worker, records: Sequence[Item], answer: list[str] | Exception) -> None:
+        """A worker has answered: what it did not name is deleted."""
+        self.network.under_way.discard(worker.name)
+        if isinstance(answer, Exception):
+            self.story.append(f"{worker.name} raises {answer!r}")
+            return
+        done = [record for record in records if record["messageId"] not in answer]
+        for record in done:
+            id = self._name(record)
+            item = self.memory.items.get(self.setup.record_ids[id] or "", {})
+            if id in self.network.dead_letters:
+                self.ends.setdefault(id, "dead letter")
+            else:
+                self.ends[id] = "completed"
+                if item.get("status") != "COMPLETED":
+                    self.early.append(id)
+        if done:
+            self.story.append(f"{worker.name} acknowledges {_listed([record['messageId'] for record in done])}")
+        else:
+            self.story.append(f"{worker.name} leaves {_listed(answer)} to be delivered again")
+
+    def _name(self, record: Item) -> str:
+        """The messageId under which it was first delivered."""
+        id: str = record["messageId"]
+        return self.setup.originals.get(id, id)
+
+    # The handler.
+
+    def timed_out(self, worker: Worker) -> None:
+        """Lambda has killed a worker at its deadline."""
+        self.network.gone(worker)
+        self.story.append(f"{worker.name} is killed at its deadline")
+
+    def started(self, worker: Worker) -> None:
+        """The handler starts."""
+        self._require_live()
+        self.network.running[worker.name] += 1
+        attempt = current_attempt.get()
+        assert attempt is not None, "a handler runs for a claim"
+        again = f", attempt {attempt.attempt}" if attempt.attempt > 1 else ""
+        self.story.append(f"{worker.name} runs the handler for {attempt.key}{again}")
+
+    def raised(self, worker: Worker, error: BaseException) -> None:
+        """It has raised."""
+        self.network.running[worker.name] -= 1
+        if isinstance(error, KeyboardInterrupt):
+            self._interrupt = error  # somebody wants all of this to end, not only a message
+        if not self.world.ended:
+            self.story.append(f"the handler of {worker.name} raises {error!r:.100}")
+
+    def returned(self, worker: Worker) -> None:
+        """It returns, or raises after all."""
+        self.network.running[worker.name] -= 1
+        if self._choose("handler", f"{worker.name} returns", options.HANDLER) is not None:
+            self.story.append(f"the handler of {worker.name} has done its work, and then raises")
+            raise RuntimeError("explore: the handler fails at its end")
+
+    def before(self, call: Call) -> float:
+        """A fake is to be called."""
+        self._require_live()
+        worker = self._caller()
+        if worker is None:
+            return 0.0
+        chosen = self._choose(f"before {call.name}", f"{worker.name} calls {call.name}", self.network.offered())
+        if chosen is None:
+            return ROUND_TRIP_SECONDS
+        self.story.append(f"{worker.name} waits before it calls {call.name}, so others go first")
+        return self.decisions.delay()
+
+    def sleep(self, seconds: float) -> None:
+        """Let the others go on."""
+        if seconds:
+            self.world.sleep(seconds)
+
+    def after(self, call: Call, raises: BaseException | None) -> None:
+        """A fake was called."""
+        self.calls.append(call)
+        worker = self._caller()
+        self.story.append(f"{worker.name if worker else 'a thread of the handler'} calls {call}")
+        if worker is None:
+            return
+        offered = options.CALL if raises is None else options.ANSWERED_CALL
+        match self._choose(f"call {call.name}", f"{worker.name} has called {call.name}", offered):
+            case "crash-after":
+                self.network.crash(worker, f"{worker.name} crashes")
+            case "lost":
+                assert raises is not None, "it was offered"
+                self.story.append(f"{worker.name} does not get the answer: {raises!r}")
+                raise raises
+
+    def _caller(self) -> Worker | None:
+        """The worker whose handler calls; None in a thread that the handler has started."""
+        attempt = current_attempt.get()
+        if attempt is None or threading.get_ident() != self._thread:
+            return None
+        return self.cast.named(attempt.owner)
+
+    def _require_live(self) -> None:
+        """Whatever a handler still does on its way out of a trial that is over counts for nothing."""
+        if self.world.ended:
+            raise GreenletExit
+
+
+def _listed(ids: Sequence[str]) -> str:
+    shown = list(dict.fromkeys(ids))
+    return ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")

@@ -1,0 +1,120 @@
+"""What a trial may not end with: compared with the undisturbed course, message by message and item by item."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from idempotent_receiver.testing.baseline import Baseline, without
+from idempotent_receiver.testing.calls import Call
+from idempotent_receiver.testing.memory import Item
+from idempotent_receiver.testing.trial import Trial
+
+
+class Finding(NamedTuple):
+    """Something that is wrong. Two trials with one `subject` have found the same; `text` says it of one trial."""
+
+    subject: str
+    text: str
+    remedy: str
+    by_value: bool = False
+    """Whether it was found by comparing values, which the time of day may change."""
+
+
+def unfinished(undisturbed: Trial) -> Iterator[Finding]:
+    """The messages that are never acknowledged, even where nothing goes wrong."""
+    for id in undisturbed.setup.record_ids.keys() - undisturbed.ends.keys():
+        yield Finding(
+            f"end {id}",
+            f"{id} is never acknowledged, even where nothing goes wrong",
+            "let the handler succeed here, or raise PermanentError: nothing can be said about one that always fails",
+        )
+
+
+def findings(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
+    """All that is wrong with a trial."""
+    wanted, unstable = baseline.trial, baseline.unstable
+    for id in trial.early:
+        text = f"{id} was acknowledged although its record is not COMPLETED"
+        yield Finding(f"early {id}", text, "this is a defect of the store or of the library: please report it")
+    yield from _ends(trial, wanted)
+    yield from _calls(trial.calls, wanted.calls)
+    for table in sorted(trial.tables.keys() | wanted.tables.keys()):
+        found, expected = (_shown(table, one.tables.get(table, []), unstable) for one in (trial, wanted))
+        yield from _items(table, found, expected)
+    for name in sorted(trial.state.keys() - unstable):
+        if trial.state[name] != wanted.state[name]:
+            yield Finding(
+                f"state {name}",
+                f"{name} is {trial.state[name]!r} in the end, and {wanted.state[name]!r} where nothing goes wrong",
+                "write it through the Transaction, or pass an idempotency key along and let the other side refuse "
+                "what it has seen",
+                by_value=True,
+            )
+
+
+def _ends(trial: Trial, wanted: Trial) -> Iterator[Finding]:
+    for id, end in wanted.ends.items():
+        found = trial.ends.get(id)
+        if found != end:
+            yield Finding(
+                f"end {id}",
+                f"{id} is {found or 'never acknowledged'}, and {end} where nothing goes wrong",
+                "on a standard queue messages may be handled in any order: each must end the same way in all of them"
+                if len(wanted.ends) > 1
+                else "a later attempt must be able to do what the first one did",
+            )
+
+
+def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[Finding]:
+    expected = by_message(wanted)
+    for (name, message), calls in by_message(found).items():
+        whose = f"for {message}" if message is not None else "outside of any message"
+        before = expected.get((name, message), [])
+        keys = distinct(calls)
+        if len(keys) > max(1, len(distinct(before))):
+            text = f"{name} was called again {whose} with another key: {', '.join(keys)}"
+            remedy = "pass message.idempotency_key, or a key made of it: it is the same on every attempt"
+            yield Finding(f"key {name}", text, remedy)
+        without, once = (sum(call.key is None for call in some) for some in (calls, before))
+        if without > max(once, 0 if before else 1):
+            text = f"{name} was called {without} times {whose}, without an idempotency key"
+            remedy = (
+                "pass message.idempotency_key to it and tell the fake which parameter takes it, "
+                'fake(..., key="..."); a call that changes nothing needs no fake of `Calls`'
+            )
+            yield Finding(f"call {name}", text, remedy)
+
+
+def by_message(calls: Sequence[Call]) -> Mapping[tuple[str, str | None], list[Call]]:
+    """The calls of each fake for each message."""
+    found: dict[tuple[str, str | None], list[Call]] = defaultdict(list)
+    for call in calls:
+        found[call.name, call.message].append(call)
+    return found
+
+
+def distinct(calls: Sequence[Call]) -> list[str]:
+    """The keys that were given, each once, as they are shown."""
+    return list(dict.fromkeys(repr(call.key) for call in calls if call.key is not None))
+
+
+def _items(table: str, found: list[Item], expected: list[Item]) -> Iterator[Finding]:
+    extra, missing = without(found, expected), without(expected, found)
+    if not extra and not missing:
+        return
+    ends = f"holds {_told(extra)}" if extra else f"lacks {_told(missing)}"
+    instead = f" instead of {_told(missing)}" if extra and missing else ""
+    yield Finding(
+        f"table {table}",
+        f"the table {table} {ends}{instead}",
+        "the effects of a message must be the same whenever it is handled, however often that was begun before",
+        by_value=True,
+    )
+
+
+def _told(items: list[Item]) -> str:
+    return ", ".join(f"{item!r:.200}" for item in items[:3]) + (" ..." if len(items) > 3 else "")
+
+
+def _shown(table: str, items: Sequence[Item], hidden: frozenset[str]) -> list[Item]:
+    return [{name: value for name, value in item.items() if f"{table}.{name}" not in hidden} for item in items]

@@ -1,0 +1,160 @@
+"""Handlers for `explore`: right ones, and ones with a planted mistake."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+from idempotent_receiver import (
+    MemoryStore,
+    Message,
+    PermanentError,
+    Transaction,
+    body_field,
+    current_claim,
+    sqs_consumer,
+)
+from idempotent_receiver.testing import Table
+
+
+def charge(cents: int, key: str | None = None) -> None:
+    """A payment service, which tests replace."""
+    raise AssertionError("a fake is in its place")
+
+
+async def notify(text: str, key: str) -> None:
+    """A mail service, which tests replace."""
+    raise AssertionError("a fake is in its place")
+
+
+services = SimpleNamespace(charge=charge, notify=notify)
+balances: dict[str, int] = {}
+seen: set[str] = set()
+
+
+def accounts() -> dict[str, Table]:
+    return {"accounts": Table("account", {"account": "alice", "balance": 100})}
+
+
+ORDER = {"order": "o-1", "account": "alice", "cents": 5}
+ORDERS = [ORDER, {"order": "o-2", "account": "alice", "cents": 7}]
+
+consumer = sqs_consumer(MemoryStore())
+
+
+def debit(order: dict[str, Any], tx: Transaction, otherwise: BaseException | None = None) -> None:
+    tx.update(
+        TableName="accounts",
+        Key={"account": order["account"]},
+        UpdateExpression="SET balance = balance - :cents",
+        ConditionExpression="balance >= :cents",
+        ExpressionAttributeValues={":cents": order["cents"]},
+        otherwise=otherwise,
+    )
+
+
+# Right.
+
+
+@consumer
+def transactional(order: dict, tx: Transaction) -> None:
+    debit(order, tx)
+
+
+@consumer
+def keyed(order: dict, message: Message, tx: Transaction) -> None:
+    services.charge(order["cents"], message.idempotency_key)
+    debit(order, tx)
+
+
+@consumer
+def keyed_twice(order: dict, message: Message) -> None:
+    for part in ("goods", "freight"):
+        services.charge(order["cents"], f"{message.idempotency_key}-{part}")
+
+
+@consumer
+def swallowing(order: dict, message: Message, tx: Transaction) -> None:
+    with suppress(ConnectionError):
+        services.charge(order["cents"], message.idempotency_key)
+    debit(order, tx)
+
+
+@sqs_consumer(MemoryStore("orders"), key=body_field("order"), concurrency=2)
+async def concurrent(order: dict, tx: Transaction) -> None:
+    await asyncio.sleep(0.01)
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        group.create_task(services.notify("sold", current_claim().idempotency_key))
+        group.create_task(asyncio.to_thread(debit, order, tx))
+
+
+@consumer
+def refusing(order: dict, tx: Transaction) -> None:
+    raise PermanentError("no longer sold")
+
+
+# Wrong.
+
+
+@consumer
+def unkeyed(order: dict, tx: Transaction) -> None:
+    services.charge(order["cents"])
+    debit(order, tx)
+
+
+@consumer
+def freshly_keyed(order: dict, tx: Transaction) -> None:
+    services.charge(order["cents"], str(uuid4()))
+    debit(order, tx)
+
+
+@consumer
+def keyed_by_attempt(order: dict, message: Message) -> None:
+    services.charge(order["cents"], f"{message.id}-{message.attempt}")
+
+
+@consumer
+def retrying(order: dict) -> None:
+    for again in range(3):
+        try:
+            return services.charge(order["cents"], f"{current_claim().idempotency_key}-{again}")
+        except ConnectionError:
+            continue
+    raise ConnectionError
+
+
+@consumer
+def outside(order: dict) -> None:
+    balances["alice"] = balances["alice"] - order["cents"]
+
+
+@sqs_consumer(MemoryStore(), concurrency=2)
+def racing(order: dict, message: Message) -> None:
+    before = balances["alice"]
+    services.charge(order["cents"], message.idempotency_key)
+    balances["alice"] = before - order["cents"]
+
+
+@consumer
+def remembering(order: dict, tx: Transaction) -> None:
+    if order["order"] not in seen:
+        seen.add(order["order"])
+        debit(order, tx)
+
+
+@consumer
+def failing(order: dict) -> None:
+    raise ValueError("always")
+
+
+@sqs_consumer(MemoryStore("orders"), key=lambda message: str(uuid4()))
+def keyed_at_random(order: dict, tx: Transaction) -> None:
+    debit(order, tx)
+
+
+@sqs_consumer(MemoryStore("orders"), key=lambda message: f"{message.id}-{message.receive_count}")
+def keyed_by_delivery(order: dict, tx: Transaction) -> None:
+    debit(order, tx)

@@ -1,0 +1,97 @@
+"""Fakes: they take what the real function takes, and tell which key they were given."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from idempotent_receiver import MemoryStore, Message, sqs_consumer
+from idempotent_receiver.testing import Calls, lambda_context, sqs_event
+
+
+def charge(cents: int, *, idempotency_key: str, note: str = "") -> str:
+    """The real one."""
+    raise AssertionError("nobody calls it")
+
+
+async def charge_soon(cents: int, headers: dict[str, str]) -> str:
+    """A real one that is awaited."""
+    raise AssertionError("nobody calls it")
+
+
+def test_a_fake_records_its_calls_and_their_keys() -> None:
+    """In order, and returns what it was told to."""
+    calls = Calls()
+    fake = calls.fake(charge, key="idempotency_key", returns="paid")
+
+    assert fake(5, idempotency_key="k-1") == "paid"
+    assert fake(7, idempotency_key="k-2", note="n") == "paid"
+    assert [(call.name, call.args, call.key, call.message) for call in calls.made] == [
+        ("charge", (5,), "k-1", None),
+        ("charge", (7,), "k-2", None),
+    ]
+    assert str(calls.made[1]) == "charge(7, idempotency_key='k-2', note='n')"
+
+
+def test_a_fake_takes_no_call_that_the_real_function_would_not() -> None:
+    """So that a fake does not outlive a change of what it stands for."""
+    fake = Calls().fake(charge, key="idempotency_key")
+    with pytest.raises(TypeError, match="idempotency_key"):
+        fake(5)
+
+
+def test_a_key_is_found_where_it_is() -> None:
+    """By position, by name, by a callable, or nowhere."""
+    calls = Calls()
+    by_place = calls.fake(lambda key, cents: None, key="key")
+    by_callable = calls.fake("charge", key=lambda *args, headers: headers["Idempotency-Key"])
+    by_name = calls.fake("charge", key="key")
+
+    by_place("k-1", 5)
+    by_callable(5, headers={"Idempotency-Key": "k-2"})
+    by_name(5, key="k-3")
+    by_name(5)
+    assert [call.key for call in calls.made] == ["k-1", "k-2", "k-3", None]
+
+
+def test_a_fake_of_a_coroutine_function_is_awaited() -> None:
+    """And may return what a coroutine function makes."""
+    calls = Calls()
+
+    async def answer(cents: int, headers: dict[str, str]) -> str:
+        return f"paid {cents}"
+
+    fake = calls.fake(charge_soon, key=lambda cents, headers: headers["key"], returns=answer)
+    assert asyncio.run(fake(5, {"key": "k-1"})) == "paid 5"
+    assert [call.key for call in calls.made] == ["k-1"]
+
+
+@pytest.mark.parametrize("key", ["idempotencykey", 5])
+def test_a_key_that_the_real_function_has_no_parameter_for_is_refused(key: Any) -> None:
+    """At once, with the parameters that there are."""
+    with pytest.raises(TypeError, match="key"):
+        Calls().fake(charge, key=key)
+
+
+def test_a_call_says_for_which_message_it_was_made(calls: Calls) -> None:
+    """The fixture comes with the package, and undoes what it has replaced."""
+    payments = SimpleNamespace(charge=charge)
+    calls.replace(payments, "charge", key="idempotency_key")
+
+    @sqs_consumer(MemoryStore())
+    def handle(order: dict, message: Message) -> None:
+        payments.charge(order["cents"], idempotency_key=message.idempotency_key)
+
+    handle(sqs_event({"cents": 5}, ids=["m-1"]), lambda_context())
+    (call,) = calls.made
+    assert (call.message, call.args) == ("m-1", (5,))
+    assert call.key
+
+
+def test_without_pytest_nothing_is_replaced() -> None:
+    """The error names the way."""
+    with pytest.raises(TypeError, match="fixture `calls`"):
+        Calls().replace(SimpleNamespace(charge=charge), "charge")

@@ -1,0 +1,375 @@
+"""`explore`: right handlers pass, wrong ones fail with their story, and nothing that it says it plays is left out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+
+from idempotent_receiver import MemoryStore, Transaction, http_endpoint, sqs_consumer
+from idempotent_receiver.protocol.store import Applied
+from idempotent_receiver.testing import Table, explore, schedule, sqs_event
+from tests.unit.testing import handlers
+from tests.unit.testing.handlers import ORDER, ORDERS, accounts, balances, seen, services
+
+if TYPE_CHECKING:
+    from idempotent_receiver.protocol.record import Change
+    from idempotent_receiver.testing import Calls, Exploration
+
+ROOT = Path(__file__).resolve().parents[3]
+DEAD_LETTERS = "https://sqs.us-east-1.amazonaws.com/123456789012/dead-letters"
+
+
+@pytest.fixture
+def charge(calls: Calls) -> None:
+    calls.replace(services, "charge", key="key")
+
+
+@pytest.fixture
+def notify(calls: Calls) -> None:
+    calls.replace(services, "notify", key="key")
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    balances.clear()
+    balances["alice"] = 100
+    seen.clear()
+
+
+def at(result: Exploration, what: str) -> set[str]:
+    """Where something was played."""
+    return {kind for kind, played in result.played if played == what}
+
+
+# Right handlers.
+
+
+def test_a_transaction_survives_everything() -> None:
+    """And what was played is told: a crash before and after every call of the store, and all else that may happen."""
+    result = explore(handlers.transactional, ORDER, tables=accounts())
+
+    assert result.violations == []
+    assert result.complete
+    assert result.schedules == 157
+    assert result.effects == {"accounts": [{"account": "alice", "balance": 95}]}
+    assert result.acknowledged == {"message-1": "completed"}
+    assert result.calls == []
+    calls = {"insert", "read", "commit"}
+    assert at(result, "crash-before") == at(result, "timeout") == calls
+    for what in set(schedule.WRITE) - {"crash-before", "timeout"}:
+        assert at(result, what) == calls - {"read"}, what
+    assert at(result, "raises") == {"handler"}
+    assert at(result, schedule.SLOW) >= calls
+
+
+def test_two_faults_reach_the_take_over_and_the_record_of_a_failure() -> None:
+    """Which come only after a first fault."""
+    result = explore(handlers.transactional, ORDER, tables=accounts(), workers=1, faults=2)
+    assert result.complete
+    for what in ("crash-before", "crash-after", "crash-late-2", "lost", "refused", "timeout"):
+        assert {"insert", "takes over", "records the failure of", "commit"} <= at(result, what), what
+
+
+@pytest.mark.usefixtures("charge")
+def test_a_call_with_the_messages_key_may_be_made_again() -> None:
+    """Which is told: at least once, same key."""
+    result = explore(handlers.keyed, ORDER, tables=accounts())
+    assert [(one.name, one.message, one.times, one.keys) for one in result.calls] == [("charge", "message-1", 2, 1)]
+    assert "charge for message-1: at least once, at most 2 times, same key" in str(result)
+    assert ("call charge", "crash-after") in result.played
+    assert ("before charge", schedule.SLOW) in result.played
+
+
+@pytest.mark.usefixtures("charge")
+def test_a_handler_may_call_twice_with_a_key_each() -> None:
+    """As many keys as where nothing goes wrong."""
+    (called,) = explore(handlers.keyed_twice, ORDER).calls
+    assert called.keys == 2
+    assert called.times == 4
+
+
+def test_a_handler_may_swallow_an_error(calls: Calls) -> None:
+    """Its effects are what counts."""
+    calls.replace(services, "charge", key="key", raises=ConnectionError("reset"))
+    result = explore(handlers.swallowing, ORDER, tables=accounts())
+    assert ("call charge", "lost") in result.played
+
+
+@pytest.mark.usefixtures("notify")
+@pytest.mark.parametrize("fifo", [False, True])
+def test_a_coroutine_may_await_what_asyncio_offers(fifo: bool) -> None:
+    """Two at once, in order where the queue keeps it, with a key of their own."""
+    result = explore(handlers.concurrent, sqs_event(*ORDERS, fifo=fifo), tables=accounts())
+    assert result.effects["accounts"][0]["balance"] == 88
+    assert {one.message: one.keys for one in result.calls} == {"o-1": 1, "o-2": 1}
+    assert ("delivery", schedule.DEALT) in result.played or fifo
+
+
+def test_what_a_transaction_refuses_for_good_is_a_dead_letter_every_time() -> None:
+    """It is redriven in between, and sent by whoever comes to that."""
+    sqs = boto3.client("sqs", region_name="us-east-1")
+    consumer = handlers.transactional.with_parts(_overdrawn, sqs=sqs, dead_letter_queue=DEAD_LETTERS)
+    result = explore(consumer, {**ORDER, "cents": 500}, tables=accounts())
+    assert result.acknowledged == {"message-1": "dead letter"}
+    assert result.effects["accounts"][0]["balance"] == 100
+    assert {what for kind, what in result.played if kind == "send"} == {*schedule.SEND, schedule.SLOW}
+
+
+def _overdrawn(order: dict, tx: Transaction) -> None:
+    handlers.debit(order, tx, handlers.PermanentError("overdrawn"))
+
+
+def test_what_fails_for_good_may_be_left_to_sqs() -> None:
+    """There it has its end, without effect."""
+    assert explore(handlers.refusing, ORDER).acknowledged == {"message-1": "failed for good"}
+
+
+def test_what_the_clock_says_is_not_compared() -> None:
+    """And that is told."""
+
+    @sqs_consumer(MemoryStore())
+    def dated(order: dict, tx: Transaction) -> None:
+        tx.put(TableName="orders", Item={"order": order["order"], "at": str(handlers.uuid4())})
+
+    result = explore(dated, ORDER)
+    assert result.unstable == ["orders.at"]
+    assert "differs from run to run: orders.at" in str(result)
+
+
+# Wrong handlers.
+
+WRONG = [
+    (handlers.unkeyed, {}, "charge was called 2 times for message-1, without an idempotency key"),
+    (handlers.freshly_keyed, {}, "charge was called again for message-1 with another key"),
+    (handlers.keyed_by_attempt, {}, "charge was called again for message-1 with another key"),
+    (handlers.outside, {"state": {"balances": balances}}, "balances is {'alice': 90} in the end, and {'alice': 95}"),
+    (handlers.remembering, {"state": {"seen": seen}}, r"the table accounts holds {.*100} instead of {.*95}"),
+    (handlers.remembering, {}, "accounts.balance is as it should be only the first time"),
+    (handlers.failing, {}, "message-1 is never acknowledged, even where nothing goes wrong"),
+    (handlers.keyed_at_random, {}, "the key of message-1 is another at each delivery"),
+    (handlers.keyed_by_delivery, {}, "the key of message-1 is another at each delivery"),
+]
+
+
+@pytest.mark.usefixtures("charge")
+@pytest.mark.parametrize(("handler", "options", "told"), WRONG, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_planted_mistake_is_found(handler: Any, options: dict[str, Any], told: str) -> None:
+    """And named."""
+    with pytest.raises(AssertionError, match=told):
+        explore(handler, ORDER, tables=accounts(), **options)
+
+
+def test_a_retry_with_a_fresh_key_is_found_where_an_answer_can_be_lost(calls: Calls) -> None:
+    """Within one run of the handler."""
+    calls.replace(services, "charge", key="key", raises=ConnectionError("reset"))
+    with pytest.raises(AssertionError, match="with another key") as failed:
+        explore(handlers.retrying, ORDER, workers=1)
+    assert "does not get the answer: ConnectionError('reset')" in str(failed.value)
+
+
+@pytest.mark.usefixtures("charge")
+def test_two_messages_at_once_race_for_what_is_outside_the_transaction() -> None:
+    """Nothing fails: they only run at once, while the undisturbed course is one after the other."""
+    with pytest.raises(AssertionError, match=r"in the end, and {'alice': 88} where nothing goes wrong") as failed:
+        explore(handlers.racing, ORDERS, state={"balances": balances}, workers=1, faults=0)
+    assert 'replay=""' in str(failed.value)
+
+
+@pytest.mark.usefixtures("charge")
+def test_so_do_two_workers_with_a_message_each() -> None:
+    """One of them is slow, and the other goes first."""
+    consumer = handlers.racing.with_parts(concurrency=1)
+    with pytest.raises(AssertionError, match=r"in the end, and {'alice': 88} where nothing goes wrong") as failed:
+        explore(consumer, ORDERS, state={"balances": balances}, faults=0)
+    story = str(failed.value)
+    assert (
+        story.index("A waits before it calls charge, so others go first")
+        < story.index("B calls charge")
+        < story.index("A calls charge")
+    )
+
+
+class WithoutFence(MemoryStore):
+    """A store that replaces a record whatever has become of it."""
+
+    def _stands(self, change: Change) -> bool:
+        return change.seen is not None or super()._stands(change)
+
+
+def test_without_the_fence_a_late_write_takes_effect_beside_the_one_that_took_over() -> None:
+    """So `explore` would see it if the library lost its fence."""
+    with pytest.raises(AssertionError, match=r"'balance': 90} instead of .*'balance': 95}") as failed:
+        explore(handlers.transactional, ORDER, tables=accounts(), store=WithoutFence)
+    assert "the late request of A arrives, which commits its transaction" in str(failed.value)
+
+
+class Forgetful(MemoryStore):
+    """A store that answers that it has written, and has not."""
+
+    def commit(self, change: Change, actions: Any) -> Any:
+        return Applied()
+
+
+def test_a_store_that_lies_acknowledges_what_is_not_completed() -> None:
+    """Found in the first schedule: every message is checked when it is acknowledged."""
+    result = explore(handlers.transactional, ORDER, tables=accounts(), store=Forgetful, check=False)
+    assert "message-1 was acknowledged although its record is not COMPLETED" in str(result.violations[0])
+
+
+# The story, and how to play it again.
+
+
+@pytest.mark.usefixtures("charge")
+def test_a_violation_tells_its_story_and_how_to_play_it_again() -> None:
+    """A few lines in order: who claims, who crashes, who takes over, and what is then done again."""
+    result = explore(handlers.unkeyed, ORDER, tables=accounts(), check=False)
+    (violation,) = result.violations
+    assert violation.story == (
+        "worker A receives message-1",
+        "A claims message-1",
+        "A runs the handler for message-1",
+        "A calls charge(5)",
+        "A crashes",
+        "worker B receives message-1",
+        "B leaves message-1 to be delivered again",
+        "the lease ends",
+        "worker C receives message-1",
+        "C takes over message-1",
+        "C runs the handler for message-1, attempt 2",
+        "C calls charge(5)",
+        "C commits its transaction and completes message-1",
+        "C acknowledges message-1",
+    )
+    assert f'explore(..., replay="{violation.replay}")' in str(result)
+
+    again = explore(handlers.unkeyed, ORDER, tables=accounts(), replay=violation.replay, check=False)
+    assert again.schedules == 1
+    assert again.violations == [violation]
+    with pytest.raises(AssertionError, match="without an idempotency key"):
+        again.check()
+
+
+PROGRAM = """
+from idempotent_receiver.testing import Calls, explore
+from tests.unit.testing import handlers
+handlers.services.notify = Calls().fake(handlers.notify)
+result = explore(handlers.concurrent, handlers.ORDERS, tables=handlers.accounts(), check=False, most_schedules=200)
+print(result, sorted(result.played.items()))
+"""
+
+
+def test_the_same_input_has_the_same_result_in_every_process() -> None:
+    """To the last line, although sets of strings have another order in each."""
+    results = [
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert results[0] == results[1]
+    assert "notify was called 2 times for o-1, without an idempotency key" in results[0]
+
+
+def test_the_shortest_story_comes_first_and_the_search_is_bounded() -> None:
+    """What is cut off has more faults than what was played, and is told."""
+    result = explore(handlers.transactional, ORDER, tables=accounts(), most_schedules=20)
+    assert (result.schedules, result.complete) == (20, False)
+    assert "not all: see most_schedules" in str(result)
+
+
+def test_tables_and_state_are_as_they_were_afterwards() -> None:
+    """Also where a violation was found."""
+    tables = accounts()
+    explore(handlers.outside, ORDER, tables=tables, state={"balances": balances}, check=False)
+    explore(handlers.transactional, ORDER, tables=tables)
+    assert balances == {"alice": 100}
+    assert tables["accounts"].items == accounts()["accounts"].items
+
+
+def test_a_fake_may_read_a_table(calls: Calls) -> None:
+    """The one that the transaction writes."""
+    tables = accounts()
+    found: list[int] = []
+    calls.replace(services, "charge", key="key", returns=lambda cents, key: found.append(_balance(tables)))
+    explore(handlers.keyed, ORDER, tables=tables)
+    assert set(found) == {100}
+
+
+def _balance(tables: dict[str, Table]) -> int:
+    return int(tables["accounts"].items["alice",]["balance"])
+
+
+# What cannot be explored.
+
+
+def plain(order: dict) -> None:
+    """Not decorated."""
+
+
+REFUSED = [
+    ((plain, ORDER), {}, TypeError, "plain is none: decorate it"),
+    ((http_endpoint(MemoryStore("h"))(lambda event, context: {}), ORDER), {}, TypeError, "cannot be explored"),
+    ((handlers.transactional, []), {}, ValueError, "needs a message at least"),
+    ((handlers.transactional, [object()]), {}, TypeError, "can be written as JSON"),
+    ((handlers.transactional, {"Records": [{"messageId": "m"}]}), {}, ValueError, "make it with sqs_event"),
+    ((handlers.transactional, ORDER), {"workers": 0}, ValueError, "workers must be a whole number from 1 to 4"),
+    ((handlers.transactional, ORDER), {"workers": 2.0}, ValueError, "workers"),
+    ((handlers.transactional, ORDER), {"faults": -1}, ValueError, "faults must be a whole number from 0 to 3"),
+    ((handlers.transactional, ORDER), {"faults": True}, ValueError, "faults"),
+    ((handlers.transactional, ORDER), {"most_schedules": 0}, ValueError, "most_schedules"),
+    ((handlers.transactional, ORDER), {"tables": {"accounts": 5}}, TypeError, "tables names each table's key"),
+    ((handlers.transactional, ORDER), {"state": {"n": 5}}, TypeError, "n is 5"),
+    ((handlers.transactional, ORDER), {"replay": "crash"}, ValueError, "replay is what a story ends with"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "options", "error", "told"), REFUSED)
+def test_what_cannot_be_explored_is_refused(
+    arguments: tuple[Any, Any], options: dict[str, Any], error: type[Exception], told: str
+) -> None:
+    """With the remedy."""
+    with pytest.raises(error, match=told):
+        explore(*arguments, **options)
+
+
+def test_a_replay_of_another_handler_says_so() -> None:
+    """The points of a schedule are those of one handler."""
+    with pytest.raises(AssertionError, match="other calls from one schedule to the next"):
+        explore(handlers.transactional, ORDER, tables=accounts(), replay="90:crash-after")
+
+
+def test_what_decorates_a_consumer_is_left_out(calls: Calls) -> None:
+    """A tracer or a logger around it."""
+    from functools import wraps  # noqa: PLC0415
+
+    @wraps(handlers.transactional)
+    def traced(event: Any, context: Any) -> Any:
+        raise AssertionError("the consumer itself is explored")
+
+    assert explore(traced, ORDER, tables=accounts()).schedules == 157
+
+
+def test_without_the_extra_explore_says_what_to_install() -> None:
+    """And the store in memory works."""
+    code = (
+        "import sys; sys.modules['greenlet'] = None\n"
+        "from idempotent_receiver import MemoryStore\n"
+        "from idempotent_receiver.testing import Calls, sqs_event\n"
+        "try:\n"
+        "    from idempotent_receiver.testing import explore\n"
+        "except ImportError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "explore needs the extra [testing]: pip install 'idempotent-receiver[testing]'\n"

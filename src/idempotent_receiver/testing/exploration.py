@@ -1,7 +1,7 @@
 """`explore`: does a consumer survive it? Its handler, and all of the library, played through every schedule in turn."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from idempotent_receiver.testing.cast import Cast
 from idempotent_receiver.testing.events import sqs_event
 from idempotent_receiver.testing.memory import Item, MemoryStore, Table
 from idempotent_receiver.testing.schedule import Schedule
-from idempotent_receiver.testing.setup import Container, Setup
+from idempotent_receiver.testing.setup import CONTAINERS, Container, Setup
 from idempotent_receiver.testing.trial import Trial
 from idempotent_receiver.testing.verdict import Finding
 
@@ -116,8 +116,8 @@ def explore(
     `handler` is what `@sqs_consumer(...)` made. The shipped code runs with a store in memory, in virtual time; the
     handler's own options stay. `messages` are bodies (str, or what can be JSON), or an event of `sqs_event`.
     `tables` are those of the handler's `Transaction`, as in `MemoryStore`; a `Table` may have items, and fakes may read
-    and write it. `state` names what else the handler changes, such as the dict of a fake. Tables and state are put back
-    before each schedule, and compared after it.
+    and write it. `state` names what else the handler changes, such as the dict of a fake, or the `MemoryStore` of an
+    `@idempotent` function. Tables and state are put back before each schedule, and compared after it.
 
     In every schedule, `workers` receive the messages at once, and what was not acknowledged comes again once the leases
     have ended, is redriven in the end, and is delivered once more after all. In between at most `faults` go wrong, at
@@ -300,5 +300,6 @@ def _table(one: object) -> Table:
 
 def _require_containers(state: Mapping[str, object]) -> None:
     for name, one in state.items():
-        if not isinstance(one, MutableMapping | MutableSequence | MutableSet):
-            raise TypeError(f"state must hold what can be put back, a dict, a list or a set; {name} is {one!r:.100}")
+        if not isinstance(one, CONTAINERS):
+            kinds = "a dict, a list, a set, or the MemoryStore of an @idempotent function"
+            raise TypeError(f"state must hold what can be put back, {kinds}; {name} is {one!r:.100}")

@@ -15,7 +15,9 @@ from idempotent_receiver.sqs.keys import envelope_opener
 from idempotent_receiver.sqs.message import messages_of
 from idempotent_receiver.testing.memory import Item, MemoryStore, Table
 
-Container = MutableMapping[Any, Any] | MutableSequence[Any] | MutableSet[Any]
+Container = MutableMapping[Any, Any] | MutableSequence[Any] | MutableSet[Any] | MemoryStore
+CONTAINERS = (MutableMapping, MutableSequence, MutableSet, MemoryStore)
+"""What can be put back as it was."""
 
 
 @dataclass(kw_only=True)
@@ -36,7 +38,10 @@ class Setup:
 
     def __post_init__(self) -> None:
         self._items = {name: deepcopy(table.items) for name, table in (self.tables or {}).items()}
-        self._contents = deepcopy(dict(self.state))
+        self._containers = {
+            name: one.items if isinstance(one, MemoryStore) else one for name, one in self.state.items()
+        }
+        self._contents = deepcopy(self._containers)
         self.namespace: str | None = self.consumer.parts["store"].namespace
         self.record_ids = {record["messageId"]: self._record_id(record) for record in self.records}
         self._redriven = {record["messageId"]: self._copy(record) for record in self.records}
@@ -52,7 +57,16 @@ class Setup:
             assert self.tables is not None, "there are items of it"
             _refill(self.tables[name].items, deepcopy(items))
         for name, content in self._contents.items():
-            _refill(self.state[name], deepcopy(content))
+            _refill(self._containers[name], deepcopy(content))
+
+    def snapshot(self) -> dict[str, Any]:
+        """The state as it is compared; of a store, how its records ended and not who did that."""
+        return {
+            name: {id: (item["status"], item.get("data")) for id, item in one.items.items()}
+            if isinstance(one, MemoryStore)
+            else deepcopy(one)
+            for name, one in self.state.items()
+        }
 
     def dealt(self) -> list[Sequence[Item]]:
         """The messages dealt out to the workers; those of a FIFO group together."""
@@ -114,4 +128,7 @@ def received(record: Item, count: int) -> Item:
 
 def _refill(container: Any, content: Any) -> None:
     container.clear()
-    container.extend(content) if isinstance(container, MutableSequence) else container.update(content)
+    if isinstance(container, MutableMapping):
+        container.update(content)
+    for one in () if isinstance(container, MutableMapping) else content:
+        container.append(one) if isinstance(container, MutableSequence) else container.add(one)

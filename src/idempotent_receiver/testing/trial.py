@@ -75,7 +75,7 @@ class Trial:
                     self._deliver_copies()
                 self._end_failed()
                 self.tables = {name: deepcopy([*one.items.values()]) for name, one in self.memory.tables.items()}
-                self.state = deepcopy(dict(self.setup.state))
+                self.state = self.setup.snapshot()
             finally:
                 self.world.end()
         if self._interrupt is not None:

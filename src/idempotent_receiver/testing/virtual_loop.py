@@ -5,6 +5,7 @@ own thread.
 """
 
 import asyncio
+import sys
 from asyncio import tasks
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -65,10 +66,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def end(self) -> None:
         """After its greenlet has died: let nothing of it run again."""
+        self.close()
         for task in asyncio.all_tasks(self):
             with suppress(BaseException):  # whatever a handler does on its way out
                 task.get_coro().close()
-        self.close()
 
     # What asyncio's loop asks of its selector, which it is itself.
 
@@ -109,7 +110,7 @@ class _Inline(ThreadPoolExecutor):
 
 
 def outside_any_loop(switch: Callable[[], Any]) -> Any:
-    """Let another greenlet go on, with no loop or task running for it: asyncio keeps both for the whole thread."""
+    """Let another greenlet go on, with no loop and no task: asyncio keeps them for the whole thread."""
     loop = asyncio._get_running_loop()  # noqa: SLF001  # asyncio's, for implementations of event loops
     if loop is None:
         return switch()
@@ -117,9 +118,12 @@ def outside_any_loop(switch: Callable[[], Any]) -> Any:
     if task is not None:
         tasks._leave_task(loop, task)  # noqa: SLF001
     asyncio._set_running_loop(None)  # noqa: SLF001
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(None, None)
     try:
         return switch()
     finally:
+        sys.set_asyncgen_hooks(*hooks)
         asyncio._set_running_loop(loop)  # noqa: SLF001
         if task is not None:
             tasks._enter_task(loop, task)  # noqa: SLF001

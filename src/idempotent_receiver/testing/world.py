@@ -6,7 +6,6 @@ sleeps, and nothing but the order of those calls decides what runs next.
 
 import heapq
 import itertools
-import sys
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -34,7 +33,6 @@ class World:
         """The agenda entry that counts for each greenlet; an earlier one is void."""
         self._spawned: list[greenlet] = []
         self._loops: list[VirtualLoop] = []
-        self._hooks = sys.get_asyncgen_hooks()
         self.ended = False
 
     def spawn(self, job: Callable[[], object], after: float = 0.0) -> greenlet:
@@ -87,7 +85,6 @@ class World:
                 outside_any_loop(partial(one.throw, GreenletExit))
         for loop in self._loops:
             loop.end()
-        sys.set_asyncgen_hooks(*self._hooks)
 
     def run(self) -> None:
         """Run until no job is waiting."""

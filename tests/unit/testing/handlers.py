@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from idempotent_receiver import (
     Transaction,
     body_field,
     current_claim,
+    idempotent,
     sqs_consumer,
 )
 from idempotent_receiver.testing import Table
@@ -94,6 +96,35 @@ async def concurrent(order: dict, tx: Transaction) -> None:
 @consumer
 def refusing(order: dict, tx: Transaction) -> None:
     raise PermanentError("no longer sold")
+
+
+@consumer
+async def generating(order: dict, message: Message) -> None:
+    async def parts() -> AsyncIterator[str]:
+        try:
+            yield "goods"
+            await asyncio.sleep(1)
+            yield "freight"
+        finally:
+            await asyncio.sleep(0)
+
+    async for part in parts():
+        await asyncio.to_thread(services.charge, order["cents"], f"{message.idempotency_key}-{part}")
+
+
+inner = MemoryStore("inner")
+
+
+@idempotent(inner.named("reserve"), key=lambda order: str(order["order"]))
+def reserve(order: dict[str, Any]) -> str:
+    services.charge(order["cents"], current_claim().idempotency_key)
+    return "reserved"
+
+
+@consumer
+def nesting(order: dict, tx: Transaction) -> None:
+    reserve(order)
+    debit(order, tx)
 
 
 # Wrong.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from tests.unit.testing import handlers
 from tests.unit.testing.handlers import ORDER, ORDERS, accounts, balances, seen, services
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from idempotent_receiver.protocol.record import Change
     from idempotent_receiver.testing import Calls, Exploration
 
@@ -109,6 +112,33 @@ def test_a_coroutine_may_await_what_asyncio_offers(fifo: bool) -> None:
     assert result.effects["accounts"][0]["balance"] == 88
     assert {one.message: one.keys for one in result.calls} == {"o-1": 1, "o-2": 1}
     assert ("delivery", schedule.DEALT) in result.played or fifo
+
+
+@pytest.mark.usefixtures("charge")
+def test_a_running_loop_is_left_alone() -> None:
+    """`explore` may be called where asyncio runs, and its loops know nothing of each other's generators."""
+
+    async def main() -> Exploration:
+        async def numbers() -> AsyncIterator[int]:
+            yield 1
+            yield 2
+
+        ours = numbers()
+        assert await anext(ours) == 1
+        result = explore(handlers.generating, ORDERS)
+        assert await anext(ours) == 2
+        await asyncio.sleep(0)
+        return result
+
+    assert asyncio.run(main()).violations == []
+
+
+@pytest.mark.usefixtures("charge")
+def test_a_function_that_is_called_once_for_each_key_may_be_nested() -> None:
+    """Its store is put back before each schedule, and who completed its records is not compared."""
+    result = explore(handlers.nesting, ORDER, tables=accounts(), state={"inner": handlers.inner})
+    assert {(one.name, one.message, one.keys) for one in result.calls} == {("charge", "o-1", 1)}
+    assert handlers.inner.items == {}
 
 
 def test_what_a_transaction_refuses_for_good_is_a_dead_letter_every_time() -> None:
@@ -214,6 +244,17 @@ class Forgetful(MemoryStore):
 
     def commit(self, change: Change, actions: Any) -> Any:
         return Applied()
+
+
+@handlers.consumer
+def _interrupted(order: dict) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_ends_all_of_it() -> None:
+    """It is meant for the test, not for the handler."""
+    with pytest.raises(KeyboardInterrupt):
+        explore(_interrupted, ORDER)
 
 
 def test_a_store_that_lies_acknowledges_what_is_not_completed() -> None:

@@ -94,6 +94,12 @@ async def concurrent(order: dict, tx: Transaction) -> None:
 
 
 @consumer
+def large(order: dict, tx: Transaction) -> str:
+    debit(order, tx)
+    return "x" * 5000
+
+
+@consumer
 def refusing(order: dict, tx: Transaction) -> None:
     raise PermanentError("no longer sold")
 
@@ -183,6 +189,11 @@ def failing(order: dict) -> None:
 
 @sqs_consumer(MemoryStore("orders"), key=lambda message: str(uuid4()))
 def keyed_at_random(order: dict, tx: Transaction) -> None:
+    debit(order, tx)
+
+
+@sqs_consumer(MemoryStore("orders"), key=lambda message: message.id)
+def keyed_by_new_id(order: dict, tx: Transaction) -> None:
     debit(order, tx)
 
 

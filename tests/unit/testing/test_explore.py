@@ -13,6 +13,7 @@ import boto3
 import pytest
 
 from idempotent_receiver import MemoryStore, Transaction, http_endpoint, sqs_consumer
+from idempotent_receiver.handler.process_end import lifetime
 from idempotent_receiver.protocol.store import Applied
 from idempotent_receiver.testing import Table, explore, schedule, sqs_event
 from tests.unit.testing import handlers
@@ -225,6 +226,13 @@ def test_so_do_two_workers_with_a_message_each() -> None:
     )
 
 
+def test_a_key_that_a_redrive_changes_is_found() -> None:
+    """A redriven message has another messageId: the strategy `message_id` knows, a callable of one's own may not."""
+    with pytest.raises(AssertionError, match=r"the table accounts holds {.*90} instead of {.*95}") as failed:
+        explore(handlers.keyed_by_new_id, ORDER, tables=accounts())
+    assert "runs the handler for message-1-redriven" in str(failed.value)
+
+
 class WithoutFence(MemoryStore):
     """A store that replaces a record whatever has become of it."""
 
@@ -382,6 +390,34 @@ def test_what_cannot_be_explored_is_refused(
     """With the remedy."""
     with pytest.raises(error, match=told):
         explore(*arguments, **options)
+
+
+def test_an_exploration_reaches_nothing_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No log, no metric, no bucket, no queue, and no timer that ends the process."""
+    timers: list[bool] = []
+
+    def never(**arguments: Any) -> Any:
+        timers.append(arguments["end_process_at_deadline"])
+        return lifetime(end_process_at_deadline=False)
+
+    class Unreachable:
+        meta = boto3.client("sqs", region_name="us-east-1").meta
+
+        def __getattr__(self, name: str) -> Any:
+            return self.refuse
+
+        def refuse(self, *arguments: Any, **named: Any) -> None:
+            raise AssertionError("it is outside")
+
+    outside = Unreachable()
+    monkeypatch.setattr("idempotent_receiver.sqs.consumer.lifetime", never)
+    consumer = handlers.large.with_parts(
+        results=outside, logger=outside, metrics=outside, sqs=outside, end_process_at_deadline=True
+    )
+    timers.clear()
+    assert explore(consumer, ORDER, tables=accounts()).acknowledged == {"message-1": "completed"}
+    assert timers
+    assert not any(timers)
 
 
 def test_a_replay_of_another_handler_says_so() -> None:

@@ -183,6 +183,18 @@ def remembering(order: dict, tx: Transaction) -> None:
 
 
 @consumer
+def remembering_items(order: dict, tx: Transaction) -> None:
+    if order["order"] not in seen:
+        seen.add(order["order"])
+        tx.put(TableName="accounts", Item={"account": order["order"]})
+
+
+@consumer
+def overdrawing(order: dict, tx: Transaction) -> None:
+    debit(order, tx, PermanentError("overdrawn"))
+
+
+@consumer
 def failing(order: dict) -> None:
     raise ValueError("always")
 

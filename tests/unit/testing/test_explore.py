@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from idempotent_receiver import MemoryStore, Transaction, http_endpoint, sqs_consumer
 from idempotent_receiver.handler.process_end import lifetime
 from idempotent_receiver.protocol.store import Applied
-from idempotent_receiver.testing import Table, explore, schedule, sqs_event
+from idempotent_receiver.testing import Table, baseline, explore, schedule, sqs_event
 from tests.unit.testing import handlers
 from tests.unit.testing.handlers import ORDER, ORDERS, accounts, balances, seen, services
 
@@ -173,6 +174,24 @@ def test_what_the_clock_says_is_not_compared() -> None:
     assert "differs from run to run: orders.at" in str(result)
 
 
+def test_a_second_that_begins_meanwhile_is_no_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that counts seconds is the same for a while, and then is not: a second look shows that."""
+    runs = itertools.count()
+    ahead: list[float] = []
+
+    @sqs_consumer(MemoryStore())
+    def dated(order: dict, tx: Transaction) -> None:
+        tx.put(TableName="orders", Item={"order": order["order"], "at": next(runs) // 20 + len(ahead)})
+
+    class Waited:
+        def sleep(self, seconds: float) -> None:
+            ahead.append(seconds)
+
+    monkeypatch.setattr(baseline, "SystemClock", Waited)
+    assert explore(dated, ORDER).unstable == ["orders.at"]
+    assert min(ahead) > 1
+
+
 # Wrong handlers.
 
 WRONG = [
@@ -182,6 +201,7 @@ WRONG = [
     (handlers.outside, {"state": {"balances": balances}}, "balances is {'alice': 90} in the end, and {'alice': 95}"),
     (handlers.remembering, {"state": {"seen": seen}}, r"the table accounts holds {.*100} instead of {.*95}"),
     (handlers.remembering, {}, "accounts.balance is as it should be only the first time"),
+    (handlers.remembering_items, {}, "the table accounts holds 2 items first, and then 1"),
     (handlers.failing, {}, "message-1 is never acknowledged, even where nothing goes wrong"),
     (handlers.keyed_at_random, {}, "the key of message-1 is another at each delivery"),
     (handlers.keyed_by_delivery, {}, "the key of message-1 is another at each delivery"),
@@ -210,6 +230,14 @@ def test_two_messages_at_once_race_for_what_is_outside_the_transaction() -> None
     with pytest.raises(AssertionError, match=r"in the end, and {'alice': 88} where nothing goes wrong") as failed:
         explore(handlers.racing, ORDERS, state={"balances": balances}, workers=1, faults=0)
     assert 'replay=""' in str(failed.value)
+
+
+def test_messages_that_depend_on_their_order_are_found() -> None:
+    """On a standard queue either may come first; on a FIFO queue they may not."""
+    both = [{**ORDER, "cents": 70}, {**ORDER, "cents": 60}]
+    with pytest.raises(AssertionError, match="message-1 is failed for good, and completed where nothing goes wrong"):
+        explore(handlers.overdrawing, both, tables=accounts(), most_schedules=300)
+    explore(handlers.overdrawing, sqs_event(*both, fifo=True), tables=accounts(), most_schedules=300)
 
 
 @pytest.mark.usefixtures("charge")
@@ -245,6 +273,16 @@ def test_without_the_fence_a_late_write_takes_effect_beside_the_one_that_took_ov
     with pytest.raises(AssertionError, match=r"'balance': 90} instead of .*'balance': 95}") as failed:
         explore(handlers.transactional, ORDER, tables=accounts(), store=WithoutFence)
     assert "the late request of A arrives, which commits its transaction" in str(failed.value)
+
+
+def test_a_request_that_is_late_arrives_in_the_end() -> None:
+    """If so many others did not come before it."""
+    with pytest.raises(AssertionError, match=r"'balance': 90} instead of .*'balance': 95}") as failed:
+        explore(
+            handlers.transactional, ORDER, tables=accounts(), store=WithoutFence, workers=1, replay="2:crash-late-4"
+        )
+    story = str(failed.value)
+    assert story.index("B acknowledges message-1") < story.index("late request")
 
 
 class Forgetful(MemoryStore):
@@ -395,6 +433,7 @@ def test_what_cannot_be_explored_is_refused(
 def test_an_exploration_reaches_nothing_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """No log, no metric, no bucket, no queue, and no timer that ends the process."""
     timers: list[bool] = []
+    asked: list[Any] = []
 
     def never(**arguments: Any) -> Any:
         timers.append(arguments["end_process_at_deadline"])
@@ -407,6 +446,7 @@ def test_an_exploration_reaches_nothing_outside(monkeypatch: pytest.MonkeyPatch)
             return self.refuse
 
         def refuse(self, *arguments: Any, **named: Any) -> None:
+            asked.append((arguments, named))
             raise AssertionError("it is outside")
 
     outside = Unreachable()
@@ -418,6 +458,7 @@ def test_an_exploration_reaches_nothing_outside(monkeypatch: pytest.MonkeyPatch)
     assert explore(consumer, ORDER, tables=accounts()).acknowledged == {"message-1": "completed"}
     assert timers
     assert not any(timers)
+    assert asked == []
 
 
 def test_a_replay_of_another_handler_says_so() -> None:

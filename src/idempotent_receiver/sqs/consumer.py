@@ -40,6 +40,8 @@ class Consumer:
     message.
     """
 
+    __wrapped__: Callable[..., Any]
+
     def __init__(self, parts: dict[str, Any], function: Callable[..., Any], handle: Callable[[Any, Any], Response]):
         # A callable without a name of its own gets the handler's.
         update_wrapper(update_wrapper(self, handle), function)
@@ -53,8 +55,7 @@ class Consumer:
         """The same consumer with other parts: another store, clock, executor, client, or any other option, and where it
         is given, another function for one message.
         """
-        wrapped: Callable[..., Any] = vars(self)["__wrapped__"]
-        return sqs_consumer(**{**self.parts, **parts})(wrapped if function is None else function)
+        return sqs_consumer(**{**self.parts, **parts})(self.__wrapped__ if function is None else function)
 
 
 def sqs_consumer(

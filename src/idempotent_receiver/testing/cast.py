@@ -65,7 +65,7 @@ class Player(Worker):
             "logger": SILENT,
             "metrics": SILENT,
         }
-        function = self._watched(inspect.unwrap(consumer))
+        function = self._watched(consumer.__wrapped__)
         super().__init__(World(), partial(consumer.with_parts, function, **same), name)
         self._handler, self.handler = self.handler, self._invoked
 

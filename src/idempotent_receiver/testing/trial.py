@@ -81,18 +81,15 @@ class Trial:
         if self._interrupt is not None:
             raise self._interrupt
 
-    # Deliveries.
-
     def _deliver_first(self) -> None:
         """To all workers at once, or to each its own."""
         records, workers = self.setup.records, 1 if self.alone else self.setup.workers
-        parts = [records] * workers
+        parts = [(records, receive) for receive in range(1, workers + 1)]
         dealt = self.setup.dealt()
-        if len(dealt) > 1 and not self.alone and self._choose("delivery", "the delivery", (options.DEALT,)) is not None:
-            parts = dealt
-        for number, part in enumerate(parts):
-            copy = number + 1 if parts is not dealt else 1
-            self._deliver(part, copy, after=number * NEXT_WORKER_SECONDS)
+        if len(dealt) > 1 and self._choose("delivery", "the delivery", (options.DEALT,)) is not None:
+            parts = [(part, 1) for part in dealt]
+        for number, (part, receive) in enumerate(parts):
+            self._deliver(part, receive, after=number * NEXT_WORKER_SECONDS)
         self.world.run()
 
     def _deliver_again(self, records: Sequence[Item], receives: int) -> None:
@@ -180,8 +177,6 @@ class Trial:
         """The messageId under which it was first delivered."""
         id: str = record["messageId"]
         return self.setup.originals.get(id, id)
-
-    # The handler.
 
     def timed_out(self, worker: Worker) -> None:
         """Lambda has killed a worker at its deadline."""

@@ -71,10 +71,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             with suppress(BaseException):  # whatever a handler does on its way out
                 task.get_coro().close()
 
-    # What asyncio's loop asks of its selector, which it is itself.
-
     def select(self, timeout: float | None) -> list[Any]:
-        """Wait for that long, or until something is to be done."""
+        """Wait for that long, or until something is to be done: the loop is its own selector."""
         if timeout is None or timeout > 0:
             self._sleeper = getcurrent()
             self._sleep(1e9 if timeout is None else timeout)

@@ -7,6 +7,7 @@ import itertools
 import os
 import subprocess
 import sys
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from tests.unit.testing import handlers
 from tests.unit.testing.handlers import ORDER, ORDERS, accounts, balances, seen, services
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from idempotent_receiver.protocol.record import Change
     from idempotent_receiver.testing import Calls, Exploration
@@ -469,13 +470,37 @@ def test_a_replay_of_another_handler_says_so() -> None:
 
 def test_what_decorates_a_consumer_is_left_out(calls: Calls) -> None:
     """A tracer or a logger around it."""
-    from functools import wraps  # noqa: PLC0415
 
     @wraps(handlers.transactional)
     def traced(event: Any, context: Any) -> Any:
         raise AssertionError("the consumer itself is explored")
 
     assert explore(traced, ORDER, tables=accounts()).schedules == 157
+
+
+def test_what_a_consumer_decorates_is_explored(calls: Calls) -> None:
+    """Down to the last decorator: a tracer, or one that retries."""
+    runs: list[dict[str, Any]] = []
+
+    @sqs_consumer(MemoryStore())
+    @recorded_in(runs)
+    def handle(order: dict, tx: Transaction) -> None:
+        handlers.debit(order, tx)
+
+    explore(handle, ORDER, tables=accounts())
+    assert runs
+
+
+def recorded_in(runs: list[dict[str, Any]]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def recorded(order: dict[str, Any], *more: Any) -> Any:
+            runs.append(order)
+            return function(order, *more)
+
+        return recorded
+
+    return wrap
 
 
 def test_without_the_extra_explore_says_what_to_install() -> None:

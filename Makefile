@@ -78,7 +78,7 @@ samconfig_overrides = $(shell .tools/sam/bin/python -c 'import sys, tomllib; \
 	tables = tomllib.load(open(sys.argv[1], "rb"))[sys.argv[2]]; \
 	found = [tables.get(each, {}).get("parameters", {}).get("parameter_overrides") for each in ("deploy", "global")]; \
 	found = next(filter(None, found), []); print(found if isinstance(found, str) else " ".join(found))' $(samconfig) $(ENV))
-samconfig := $(if $(WORKFLOW),samconfig.workflow.toml,samconfig.toml)
+samconfig := $(if $(WORKFLOW),deploy/samconfig.toml,samconfig.toml)
 environments = $(shell sed -n 's/^\[\([a-z]*\)\.global\.parameters\]$$/\1/p' $(samconfig))
 configured := --config-file $(samconfig) --config-env $(ENV)
 # make's variable if it is set, else samconfig.toml's value, else the default above. $(1): the variable, $(2): the parameter.
@@ -111,17 +111,18 @@ endif
 invoke: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME_CLIENT) .build/host.complete ## run the built function once (EVENT=events/fresh.json)
 	@.venv/bin/python -m local.invoke $(EVENT)
 
+TEMPLATES := template.yaml deploy/workflow.yaml src/idempotent_receiver/operations/starter/consumer.yaml
 .PHONY: check
 check: $(DEVELOPMENT) $(SAM) $(CHECKOV) $(PUBLISH) ## check format, lint, types, import directions, templates, workflows, licences and vulnerabilities
 	.venv/bin/ruff format --check
 	.venv/bin/ruff check
 	.venv/bin/mypy
 	.venv/bin/lint-imports
-	.venv/bin/cfn-lint --non-zero-exit-code informational template.yaml workflow.yaml
+	.venv/bin/cfn-lint --non-zero-exit-code informational $(TEMPLATES)
 	.venv/bin/statelint src/app/transfer.asl.json
-	AWS_DEFAULT_REGION=us-east-1 .tools/sam/bin/sam validate --lint
-	AWS_DEFAULT_REGION=us-east-1 .tools/sam/bin/sam validate --lint --template workflow.yaml
-	.tools/checkov/bin/checkov --framework cloudformation --skip-download --compact --quiet --file template.yaml --file workflow.yaml
+	for each in $(TEMPLATES); do \
+		AWS_DEFAULT_REGION=us-east-1 .tools/sam/bin/sam validate --lint --template $$each || exit 1; done
+	.tools/checkov/bin/checkov --framework cloudformation --skip-download --compact --quiet $(TEMPLATES:%=--file %)
 	.tools/publish/bin/zizmor --offline --quiet .github
 	.venv/bin/python -m local.audit
 
@@ -292,7 +293,7 @@ fuzz: $(DEVELOPMENT) ## try thousands of hostile events, bodies and records (EXA
 bench: $(BENCH) $(MINISTACK) $(if $(AGAINST),,$(if $(call installed,python3.13),.build/$(HOST).complete .build/peer-$(HOST)/.complete)) ## compare with other libraries in 5 minutes (FULL=1: a grid in 30; ENFORCE=0: only report; AGAINST=../old N=20: only compare with another checkout)
 	@PYTHONPATH=src PYTHON_313=$(call installed,python3.13) .tools/bench/bin/python -m benchmarks
 
-# The functions of workflow.yaml.
+# The functions of deploy/workflow.yaml.
 WORKFLOW_FUNCTIONS := Start Sweep Reconcile Debit Credit Receipt Refund
 
 # `sam build` calls these through a Makefile in platforms/. ARTIFACTS_DIR is the folder to fill.

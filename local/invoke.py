@@ -46,7 +46,7 @@ EMULATED = sys.platform == "linux"
 def deployed(*, code: Path = HOST_BUILD) -> Iterator[tuple[Cloud, Stack]]:
     """A stack on a cloud of its own, with what is given in its tables."""
     with running_cloud() as cloud:
-        stack = deploy(cloud, code=code)
+        stack = deploy(cloud, code=code, parameters={"MakeApi": "true"})
         put_given(cloud, stack)
         yield cloud, stack
 

@@ -1,4 +1,4 @@
-"""Put workflow.yaml onto a local cloud, beside the consumer's stack; and say what it must know of that stack.
+"""Put deploy/workflow.yaml onto a local cloud, beside the consumer's stack; and say what it must know of that stack.
 
 The template goes as it stands, and so does the definition, with two exceptions. The local cloud calls every failure of
 a function `Runtime.HandlerError`, so that name is added to what is retried. No pause between retries is longer than
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from local.cloud import Cloud
 
-TEMPLATE = ROOT / "workflow.yaml"
+TEMPLATE = ROOT / "deploy" / "workflow.yaml"
 DEFINITION = ROOT / "src" / "app" / "transfer.asl.json"
 ANY_ERROR = "Runtime.HandlerError"
 LONGEST_PAUSE_SECONDS = 4

@@ -21,7 +21,7 @@ def facts(**parameters: str) -> Facts:
     environment = consumer["Environment"]["Variables"]
     return Facts(
         function={
-            "FunctionName": "Consumer",
+            "FunctionName": text_of(consumer["FunctionName"]),
             "Timeout": int(consumer["Timeout"]),
             "Environment": {"Variables": {name: text_of(value) for name, value in environment.items()}},
         },

@@ -1,9 +1,8 @@
-"""template.yaml as CloudFormation evaluates it for given parameters: conditions decided, references resolved."""
+"""A template as CloudFormation evaluates it for given parameters, with its nested stacks as part of it."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,109 +15,154 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TEMPLATE = ROOT / "template.yaml"
-NO_VALUE = object()
+COMPONENT = ROOT / "src" / "idempotent_receiver" / "operations" / "starter" / "consumer.yaml"
+NESTED = "AWS::CloudFormation::Stack"
+
+
+class Absent:
+    """What `AWS::NoValue` becomes: nothing."""
 
 
 @cache
 def load(path: Path = TEMPLATE) -> dict[str, Any]:
     """Return the template with its short forms expanded and nothing else evaluated. It is shared: do not change it."""
-    return cfn_yaml.load(str(path))
+    return dict(cfn_yaml.load(str(path)))
 
 
-@dataclass(frozen=True)
 class Rendering:
-    """One choice of parameters."""
+    """The template with these parameters, as CloudFormation sees it after conditions and mappings.
 
-    template: Mapping[str, Any]
-    values: Mapping[str, str]
+    A nested stack's resources stand beside its parent's, and what the parent takes from its outputs is what those are.
+    Other references between resources stay as they are.
+    """
+
+    def __init__(self, template: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:
+        unknown = parameters.keys() - template["Parameters"].keys()
+        if unknown:
+            raise ValueError(f"the template has no parameters {sorted(unknown)}")
+        self.template = template
+        self.values = {name: parameters.get(name, each.get("Default")) for name, each in template["Parameters"].items()}
+        missing = [name for name, value in self.values.items() if value is None]
+        if missing:
+            raise ValueError(f"the template needs its parameters {missing}")
 
     def rendered(self) -> dict[str, Any]:
         """Return the template with parameters, conditions, mappings and rules evaluated and removed."""
-        return {
-            "AWSTemplateFormatVersion": self.template["AWSTemplateFormatVersion"],
-            "Transform": self.template["Transform"],
-            "Resources": self._chosen("Resources"),
-            "Outputs": self._chosen("Outputs"),
-        }
+        kept = {name: self.template[name] for name in ("AWSTemplateFormatVersion", "Transform", "Description")
+                if name in self.template}  # fmt: skip
+        for section in ("Resources", "Outputs"):
+            entries = self.template[section].items()
+            wanted = {name: entry for name, entry in entries if self.holds(entry.get("Condition"))}
+            kept[section] = {
+                name: self.value({key: part for key, part in entry.items() if key != "Condition"})
+                for name, entry in wanted.items()
+            }
+        return merged(kept)
 
-    def _chosen(self, section: str) -> dict[str, Any]:
-        return {
-            name: {key: self.resolve(value) for key, value in part.items() if key != "Condition"}
-            for name, part in self.template[section].items()
-            if "Condition" not in part or self.holds({"Condition": part["Condition"]})
-        }
+    def holds(self, condition: str | Mapping[str, Any] | None) -> bool:
+        """Decide a condition, given by its name or in full."""
+        if condition is None:
+            return True
+        return self.true({"Condition": condition} if isinstance(condition, str) else condition)
 
-    def holds(self, condition: Any) -> bool:
-        """Decide a condition."""
-        ((function, arguments),) = condition.items()
-        match function:
-            case "Condition":
-                return self.holds(self.template["Conditions"][arguments])
-            case "Fn::Equals":
-                left, right = map(self.resolve, arguments)
-                return str(left) == str(right)
-            case "Fn::Not":
-                return not self.holds(arguments[0])
-            case "Fn::And":
-                return all(map(self.holds, arguments))
-            case "Fn::Or":
-                return any(map(self.holds, arguments))
-            case "Fn::Contains":
-                return str(self.resolve(arguments[1])) in arguments[0]
-        raise ValueError(f"a condition of an unknown kind: {function}")
+    def true(self, node: Any) -> bool:
+        match node:
+            case {"Condition": condition}:
+                return self.true(self.template["Conditions"][condition])
+            case {"Fn::Equals": [left, right]}:
+                return str(self.value(left)) == str(self.value(right))
+            case {"Fn::Not": [condition]}:
+                return not self.true(condition)
+            case {"Fn::And": conditions}:
+                return all(self.true(condition) for condition in conditions)
+            case {"Fn::Or": conditions}:
+                return any(self.true(condition) for condition in conditions)
+            case {"Fn::Contains": [choices, value]}:
+                return str(self.value(value)) in choices
+        raise KeyError(f"{node} is no condition")
 
-    def resolve(self, value: Any) -> Any:
-        """Return a value with parameters, choices and mappings resolved; what only AWS knows stays."""
-        if isinstance(value, list):
-            return [each for each in map(self.resolve, value) if each is not NO_VALUE]
-        if not isinstance(value, dict):
-            return value
-        match value:
+    def value(self, node: Any) -> Any:
+        match node:
             case {"Ref": "AWS::NoValue"}:
-                return NO_VALUE
+                return Absent
             case {"Ref": name} if name in self.values:
                 return self.values[name]
             case {"Fn::If": [condition, then, otherwise]}:
-                return self.resolve(then if self.holds({"Condition": condition}) else otherwise)
-            case {"Fn::FindInMap": [mapping, first, second]}:
-                return self.template["Mappings"][mapping][self.resolve(first)][self.resolve(second)]
-            case {"Fn::Split": [separator, text]}:
-                return self.resolve(text).split(separator)
-            case {"Fn::Select": [index, choices]}:
-                return self.resolve(choices)[int(index)]
+                return self.value(then if self.holds(condition) else otherwise)
+            case {"Fn::FindInMap": [mapping, key, name]}:
+                return self.template["Mappings"][mapping][str(self.value(key))][name]
+            case {"Fn::Sub": [str(text), dict(given)]}:
+                return substituted(text, self.values | {name: self.value(each) for name, each in given.items()})
             case {"Fn::Sub": str(text)}:
-                return {"Fn::Sub": self._filled(text, self.values)}
-            case {"Fn::Sub": [text, given]}:
-                known = {name: self.resolve(each) for name, each in given.items()}
-                return {"Fn::Sub": [self._filled(text, self.values), known]}
-        resolved = {key: self.resolve(each) for key, each in value.items()}
-        return {key: each for key, each in resolved.items() if each is not NO_VALUE}
+                return substituted(text, self.values)
+            case {"Fn::Split": [separator, text]} if isinstance(self.value(text), str):
+                return self.value(text).split(separator)
+            case {"Fn::Select": [place, choices]} if isinstance(self.value(choices), list):
+                return self.value(choices)[int(place)]
+            case dict():
+                parts = {key: self.value(part) for key, part in node.items()}
+                return {key: part for key, part in parts.items() if part is not Absent}
+            case list():
+                return [part for part in map(self.value, node) if part is not Absent]
+        return node
 
-    @staticmethod
-    def _filled(text: str, values: Mapping[str, str]) -> str:
-        return re.sub(r"\$\{([^}]+)\}", lambda found: values.get(found[1], found[0]), text)
+
+def substituted(text: str, given: Mapping[str, Any]) -> Any:
+    """Fill in what is known, and keep what only AWS knows."""
+    plain = {name: str(each) for name, each in given.items() if not isinstance(each, dict)}
+    plain |= {name: f"${{{each['Ref']}}}" for name, each in given.items() if isinstance(each, dict) and "Ref" in each}
+    text = re.sub(r"\$\{([^}!]+)\}", lambda found: plain.get(found[1], found[0]), text)
+    left = {name: each for name, each in given.items() if name not in plain and f"${{{name}}}" in text}
+    if "${" not in text:
+        return text
+    return {"Fn::Sub": [text, left] if left else text}
 
 
-def text_of(value: Any) -> str:
-    """Return a resolved value as text, with a name in place of each value that only AWS knows."""
-    match value:
-        case {"Fn::Sub": [text, given]}:
-            known = {name: text_of(each) for name, each in given.items()}
-            return re.sub(r"\$\{([^}]+)\}", lambda found: known.get(found[1], found[1]), text)
-        case {"Fn::Sub": text}:
+def merged(rendered: dict[str, Any]) -> dict[str, Any]:
+    """The rendered template with the nested stacks' resources in place of the stacks."""
+    nested = {
+        name: rendering(load(ROOT / each["Properties"]["TemplateURL"]), **each["Properties"]["Parameters"]).rendered()
+        for name, each in rendered["Resources"].items()
+        if each["Type"] == NESTED
+    }
+    own = {
+        section: {name: linked(each, nested) for name, each in rendered[section].items() if name not in nested}
+        for section in ("Resources", "Outputs")
+    }
+    made = [each["Resources"] for each in nested.values()]
+    return (
+        rendered
+        | own
+        | {"Resources": {name: each for some in (*made, own["Resources"]) for name, each in some.items()}}
+    )
+
+
+def linked(node: Any, nested: Mapping[str, Any]) -> Any:
+    """Replace what is taken from a nested stack's outputs by what they are."""
+    match node:
+        case {"Fn::GetAtt": [name, str(attribute)]} if name in nested:
+            return nested[name]["Outputs"][attribute.removeprefix("Outputs.")]["Value"]
+        case dict():
+            return {key: linked(part, nested) for key, part in node.items()}
+        case list():
+            return [linked(part, nested) for part in node]
+    return node
+
+
+def text_of(node: Any) -> str:
+    """Its text, with a name in place of each value that only a deployment knows."""
+    match node:
+        case {"Fn::Sub": [text, dict(given)]}:
+            return re.sub(r"\$\{([^}]+)\}", lambda found: text_of(given.get(found[1], found[1])), text)
+        case {"Fn::Sub": str(text)}:
             return re.sub(r"\$\{([^}]+)\}", r"\1", text)
+        case {"Fn::GetAtt": parts}:
+            return ".".join(parts) if isinstance(parts, list) else str(parts)
         case {"Ref": name}:
             return str(name)
-        case {"Fn::GetAtt": [name, attribute]}:
-            return f"{name}.{attribute}"
-    return str(value)
+    return str(node)
 
 
-def rendering(template: Mapping[str, Any] | None = None, /, **parameters: str) -> Rendering:
+def rendering(template: Mapping[str, Any] | None = None, /, **parameters: Any) -> Rendering:
     """Choose these parameters, and the template's defaults for the others."""
-    template = load() if template is None else template
-    defaults = {name: str(each["Default"]) for name, each in template["Parameters"].items()}
-    unknown = parameters.keys() - defaults.keys()
-    if unknown:
-        raise ValueError(f"the template has no parameters {sorted(unknown)}")
-    return Rendering(template, {**defaults, **parameters})
+    return Rendering(load() if template is None else template, parameters)

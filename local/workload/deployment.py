@@ -1,7 +1,8 @@
 """The shipped templates on a local cloud, with the shipped code under an overlay of faults.
 
-The templates go onto the cloud byte for byte. Three of template.yaml's parameters are set and said aloud: two, so that
-leases end within the run, and DeadLetterAtOnce, so that nobody waits for five receives of what fails for good.
+The templates go onto the cloud byte for byte. Four of template.yaml's parameters are set and said aloud: two, so that
+leases end within the run; DeadLetterAtOnce, so that nobody waits for five receives of what fails for good; and MakeApi,
+because some transfers come over HTTP.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ OVERLAY = Path(__file__).parents[1] / "overlay"
 EVIDENCE = ROOT / ".build" / "run"
 MOST_LOG_LINES = 50_000
 
-PARAMETERS = {"FunctionTimeout": "10", "MaximumConcurrency": "4", "DeadLetterAtOnce": "true"}
+PARAMETERS = {"FunctionTimeout": "10", "MaximumConcurrency": "4", "DeadLetterAtOnce": "true", "MakeApi": "true"}
 OVERLAID = {
     "app/consumer.py": ("app/shipped.py", "consumer"),
     "app/steps/wiring.py": ("app/steps/shipped_wiring.py", "steps"),

@@ -1,7 +1,4 @@
-"""The deployed consumer. This is its composition root: it alone reads the environment and builds the clients.
-
-Replace what is below the line with a function for your own message.
-"""
+"""The deployed consumer. This is its composition root: it alone reads the environment and builds the clients."""
 
 import os
 
@@ -30,8 +27,6 @@ idempotent_handler = sqs_consumer(
     logger=Logger(),
     metrics=Metrics(),
 )
-
-# ---------------------------------------------------------------------------------------------------------------------
 
 ledger = Ledger(accounts=os.environ["ACCOUNTS_TABLE"], entries=os.environ["ENTRIES_TABLE"])
 

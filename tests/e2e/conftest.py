@@ -95,6 +95,7 @@ def deployed(aws: Aws, build: Path, architecture: str) -> Iterator[Deploy]:
                 **({} if api is None else _overlaid(build, "api", api)),
             }
             settings = {"Architecture": architecture, "FunctionTimeout": str(TIMEOUT_SECONDS), "BatchSize": "10"}
+            settings["MakeApi"] = "true"
             stack = deploy(
                 aws,  # type: ignore[arg-type]  # it has the clients, and nothing more is asked of a cloud
                 name=f"{name}-{uuid4().hex[:8]}",

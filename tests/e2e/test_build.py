@@ -256,7 +256,7 @@ def test_sam_builds_the_same_files(tmp_path: Path) -> None:
 
 
 def test_sam_builds_all_functions_at_once(tmp_path: Path) -> None:
-    built = sam_build(tmp_path, "--parallel", "--template", "workflow.yaml")
+    built = sam_build(tmp_path, "--parallel", "--template", "deploy/workflow.yaml")
     assert built.returncode == 0, built.stderr
     for function in WORKFLOW_FUNCTIONS:
         assert files(tmp_path / function) == files(DEPLOY_BUILD)

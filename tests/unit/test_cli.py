@@ -45,7 +45,7 @@ from idempotent_receiver.payload import EVERYTHING, Document
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp, stamp_of
 from idempotent_receiver.sqs.keys import raw_fingerprint
 from tests.manual_clock import ManualClock
-from tests.template import load as load_template
+from tests.template import rendering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -1124,7 +1124,7 @@ def test_a_stack_that_does_not_name_its_key_strategy_is_not_guessed_at(receiver:
 
 def test_the_shipped_template_names_what_the_command_looks_up() -> None:
     """And what it names is what the shipped consumer does."""
-    outputs = load_template()["Outputs"]
+    outputs = rendering().rendered()["Outputs"]
     assert {"QueueUrl", "DeadLetterQueueUrl", "RecordsTable", "KeyStrategy"} <= set(outputs)
     source = Path("src/app/consumer.py").read_text()
     assert outputs["KeyStrategy"]["Value"] == "message_id"

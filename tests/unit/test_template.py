@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aws_lambda_powertools.shared import constants as powertools
 from cfnlint.config import ConfigMixIn
-from cfnlint.decode import cfn_yaml, decode_str
+from cfnlint.decode import decode_str
 from cfnlint.runner import Runner
 
 from idempotent_receiver.telemetry import COUNTS, DURATION
+from local.cloud import ROOT
+from tests.template import TEMPLATE, load, rendering, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-ROOT = Path(__file__).resolve().parents[2]
-TEMPLATE = ROOT / "template.yaml"
 
 OWN_QUEUE = "arn:aws:sqs:us-east-1:123456789012:orders"
 VARIANTS = {
@@ -43,7 +42,7 @@ VARIANTS = {
     },
     "own queue, no dead letters": {"QueueArn": OWN_QUEUE},
     "own key": {"KmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/0f1e2d3c"},
-    "no api": {"MakeApi": "false"},
+    "no api": {"MakeApi": load()["Parameters"]["MakeApi"]["Default"]},
     "traced, and alarms sent": {"Tracing": "Active", "AlarmTopicArn": "arn:aws:sns:us-east-1:123456789012:alarms"},
 }
 MADE_HERE = ["standard", "fifo", "dead letters at once", "own key", "no api"]
@@ -54,94 +53,15 @@ variants_with_api = pytest.mark.parametrize("variant", [variant for variant in V
 variants_with_queues = pytest.mark.parametrize("variant", MADE_HERE)
 
 TABLES = ("Records", "Accounts", "Entries", "Transfers")
-MADE_FOR_THE_API = {"RestApi", "Api", "ApiRole", "ApiLogGroup", "ApiErrorsAlarm", "Transfers"}
+MADE_FOR_THE_API = {"RestApi", "Api", "ApiRole", "ApiLogGroup", "ApiErrorsAlarm", "ApiOperatorPolicy", "Transfers"}
 QUEUES = ("Queue", "DeadLetterQueue")
-
-
-class Absent:
-    """What `AWS::NoValue` becomes: nothing."""
-
-
-class Rendering:
-    """The template with these parameters, as CloudFormation sees it after conditions and mappings.
-
-    References between resources stay as they are.
-    """
-
-    def __init__(self, template: dict[str, Any], parameters: dict[str, str]) -> None:
-        self.template = template
-        self.values = {
-            name: parameters.get(name, each.get("Default")) for name, each in self.template["Parameters"].items()
-        }
-
-    def rendered(self) -> dict[str, Any]:
-        kept = {name: self.template[name] for name in ("AWSTemplateFormatVersion", "Transform", "Description")}
-        for section in ("Resources", "Outputs"):
-            entries = self.template[section].items()
-            wanted = {name: entry for name, entry in entries if self.holds(entry.get("Condition"))}
-            kept[section] = {
-                name: self.value({key: part for key, part in entry.items() if key != "Condition"})
-                for name, entry in wanted.items()
-            }
-        return kept
-
-    def holds(self, condition: str | None) -> bool:
-        return True if condition is None else self.true(self.template["Conditions"][condition])
-
-    def true(self, node: Any) -> bool:
-        match node:
-            case {"Condition": condition}:
-                return self.holds(condition)
-            case {"Fn::Equals": [left, right]}:
-                return str(self.value(left)) == str(self.value(right))
-            case {"Fn::Not": [condition]}:
-                return not self.true(condition)
-            case {"Fn::And": conditions}:
-                return all(self.true(condition) for condition in conditions)
-            case {"Fn::Or": conditions}:
-                return any(self.true(condition) for condition in conditions)
-        raise KeyError(f"{node} is no condition")
-
-    def value(self, node: Any) -> Any:
-        match node:
-            case {"Ref": "AWS::NoValue"}:
-                return Absent
-            case {"Ref": name} if name in self.values:
-                return self.values[name]
-            case {"Fn::If": [condition, then, otherwise]}:
-                return self.value(then if self.holds(condition) else otherwise)
-            case {"Fn::FindInMap": [mapping, key, name]}:
-                return self.template["Mappings"][mapping][str(self.value(key))][name]
-            case {"Fn::Sub": [str(text), dict(given)]}:
-                return self.substituted(text, {name: self.value(each) for name, each in given.items()})
-            case {"Fn::Sub": str(text)}:
-                return self.substituted(text, {})
-            case {"Fn::Select": [place, {"Fn::Split": [separator, text]}]}:
-                return self.value(text).split(separator)[int(place)]
-            case dict():
-                parts = {key: self.value(part) for key, part in node.items()}
-                return {key: part for key, part in parts.items() if part is not Absent}
-            case list():
-                return [part for part in map(self.value, node) if part is not Absent]
-        return node
-
-    def substituted(self, text: str, given: dict[str, Any]) -> Any:
-        plain = {name: str(each) for name, each in (self.values | given).items() if not isinstance(each, dict)}
-        text = re.sub(r"\$\{([^}!]+)\}", lambda found: plain.get(found[1], found[0]), text)
-        left = {name: each for name, each in given.items() if name not in plain}
-        if "${" not in text:
-            return text
-        return {"Fn::Sub": [text, left] if left else text}
-
-
-@cache
-def template() -> dict[str, Any]:
-    return dict(cfn_yaml.load(str(TEMPLATE)))
+FUNCTION = "arn:${AWS::Partition}:lambda:${AWS::Region}:${AWS::AccountId}:function:${AWS::StackName}"
+"""Its ARN: it is called like its stack."""
 
 
 @cache
 def rendered(variant: str) -> dict[str, Any]:
-    return Rendering(template(), VARIANTS[variant]).rendered()
+    return rendering(**{"MakeApi": "true"} | VARIANTS[variant]).rendered()
 
 
 def properties(variant: str, resource: str) -> dict[str, Any]:
@@ -228,35 +148,10 @@ def references(node: Any) -> Iterator[str]:
                 yield from references(part)
 
 
-def without(marked: str, text: str) -> tuple[str, int]:
-    """The template without the marked parts, and their number."""
-    return re.subn(rf"(?ms)^ *# ---- {marked}: .*?^ *# ---- \.\.\. to here\..*?$\n", "", text)
-
-
-def test_without_the_marked_pieces_of_the_api_it_is_still_a_clean_template() -> None:
-    text, cuts = without("THE API", TEMPLATE.read_text())
-    assert cuts == 6
-    assert problems(text) == []
-    left, _ = decode_str(text)
-    assert left is not None
-    assert set(template()["Resources"]) - set(left["Resources"]) == MADE_FOR_THE_API
-
-
-def test_left_off_by_its_parameter_nothing_of_the_api_is_made() -> None:
+def test_unless_its_parameter_asks_for_it_nothing_of_the_api_is_made() -> None:
     assert not MADE_FOR_THE_API & set(rendered("no api")["Resources"])
     assert set(rendered("standard")["Resources"]) >= MADE_FOR_THE_API
     assert not [name for name in rendered("no api")["Outputs"] if name.startswith("Api")]
-
-
-def test_without_the_marked_block_of_the_business_it_is_still_a_clean_template() -> None:
-    text, cuts = without("THE BUSINESS", without("THE API", TEMPLATE.read_text())[0])
-    assert cuts == 1
-    assert problems(text) == []
-    left, _ = decode_str(text)
-    assert left is not None
-    gone = set(template()["Resources"]) - set(left["Resources"])
-    assert gone == {"Accounts", "Entries", "LedgerPolicy"} | MADE_FOR_THE_API
-    assert "RECORDS_TABLE" in left["Resources"]["Consumer"]["Properties"]["Environment"]["Variables"]
 
 
 @every_variant
@@ -269,10 +164,10 @@ def test_its_outputs_are_there(variant: str) -> None:
 # Queues.
 
 
-@pytest.mark.parametrize("timeout", template()["Parameters"]["FunctionTimeout"]["AllowedValues"])
+@pytest.mark.parametrize("timeout", load()["Parameters"]["FunctionTimeout"]["AllowedValues"])
 def test_a_message_stays_hidden_for_six_timeouts_and_the_longest_window(timeout: str) -> None:
-    queue = Rendering(template(), {"FunctionTimeout": timeout}).rendered()["Resources"]["Queue"]["Properties"]
-    assert queue["VisibilityTimeout"] >= 6 * int(timeout) + template()["Parameters"]["BatchWindow"]["MaxValue"]
+    queue = rendering(FunctionTimeout=timeout).rendered()["Resources"]["Queue"]["Properties"]
+    assert queue["VisibilityTimeout"] >= 6 * int(timeout) + load()["Parameters"]["BatchWindow"]["MaxValue"]
     assert queue["VisibilityTimeout"] <= 12 * 60 * 60, "SQS takes no more"
 
 
@@ -281,7 +176,7 @@ def test_a_message_is_tried_at_least_five_times(variant: str) -> None:
     redrive = properties(variant, "Queue")["RedrivePolicy"]
     assert redrive["deadLetterTargetArn"] == {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}
     assert redrive["maxReceiveCount"] >= 5
-    assert template()["Parameters"]["MaxReceiveCount"]["MinValue"] >= 5
+    assert load()["Parameters"]["MaxReceiveCount"]["MinValue"] >= 5
 
 
 @variants_with_queues
@@ -323,6 +218,16 @@ def test_behind_a_queue_of_ones_own_none_is_made() -> None:
 
 
 # The function.
+
+
+@every_variant
+def test_the_function_has_the_name_that_alarms_metrics_and_policies_go_by(variant: str) -> None:
+    consumer = properties(variant, "Consumer")
+    assert consumer["FunctionName"] == {"Ref": "AWS::StackName"}
+    assert consumer["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"] == {"Ref": "AWS::StackName"}
+    alarms = of_type(variant, "AWS::CloudWatch::Alarm").values()
+    named = [each["Dimensions"][0]["Value"] for each in alarms if each["Namespace"] != "AWS/SQS"]
+    assert set(map(str, named)) - {str({"Ref": "Api"})} == {str({"Ref": "AWS::StackName"})}
 
 
 @every_variant
@@ -465,7 +370,7 @@ def told_to(command: str, *said: str, folder: Path = ROOT) -> list[str]:
 
 
 @pytest.mark.parametrize("environment", ["default", "staging", "prod"])
-@pytest.mark.parametrize("file", ["samconfig.toml", "samconfig.workflow.toml"])
+@pytest.mark.parametrize("file", ["samconfig.toml", "deploy/samconfig.toml"])
 def test_every_environment_names_the_same_runtime_for_build_and_deployment(file: str, environment: str) -> None:
     """A parameter that a deployment omits keeps its old value, whatever was built."""
     tables = tomllib.loads((ROOT / file).read_text())[environment]
@@ -477,13 +382,15 @@ def test_every_environment_names_the_same_runtime_for_build_and_deployment(file:
     ]
 
 
-@pytest.mark.parametrize("path", [TEMPLATE, ROOT / "workflow.yaml"], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [TEMPLATE, ROOT / "deploy/workflow.yaml"], ids=lambda path: path.stem)
 def test_every_runtime_and_architecture_has_its_makefile(path: Path) -> None:
     """SAM passes a makefile none of a function's parameters; it only chooses the Makefile."""
-    template = cfn_yaml.load(str(path))
+    template = load(path)
     parameters = template["Parameters"]
     for function in (each for each in template["Resources"].values() if each["Type"] == "AWS::Serverless::Function"):
-        assert function["Metadata"]["ContextPath"] == {"Fn::Sub": "platforms/${Runtime}-${Architecture}"}
+        found = function["Metadata"]["ContextPath"]["Fn::Sub"].partition("${")
+        assert (path.parent / found[0]).resolve() == ROOT / "platforms"
+        assert "".join(found[1:]) == "${Runtime}-${Architecture}"
     assert {each.parent.name for each in (ROOT / "platforms").glob("*/Makefile")} == {
         f"{runtime}-{architecture}"
         for runtime in parameters["Runtime"]["AllowedValues"]
@@ -552,9 +459,7 @@ def test_no_permission_has_a_wildcard_but_for_x_ray_which_knows_no_resources(var
 def test_an_operator_reaches_further_only_where_nothing_has_a_name_of_its_own(variant: str) -> None:
     wide = {each["Sid"]: each for each in operators_statements(variant) if "*" in json.dumps(each["Resource"])}
     assert set(wide) == {"LookAtTheMapping", "LookAtTheAlarms"}
-    assert wide["LookAtTheMapping"]["Condition"] == {
-        "ArnEquals": {"lambda:FunctionArn": {"Fn::GetAtt": ["Consumer", "Arn"]}}
-    }
+    assert wide["LookAtTheMapping"]["Condition"] == {"ArnEquals": {"lambda:FunctionArn": {"Fn::Sub": FUNCTION}}}
 
 
 @every_variant
@@ -601,7 +506,7 @@ def test_alarms_are_sent_to_the_topic_that_is_named() -> None:
 @every_variant
 def test_alarms_and_dashboard_show_metrics_that_the_consumer_sends(variant: str) -> None:
     widgets = json.loads(text_of(properties(variant, "Dashboard")["DashboardBody"]))["widgets"]
-    namespace = template()["Parameters"]["MetricsNamespace"]["Default"]
+    namespace = load()["Parameters"]["MetricsNamespace"]["Default"]
     shown = [metric for widget in widgets for metric in widget["properties"].get("metrics", [])]
     alarms = of_type(variant, "AWS::CloudWatch::Alarm").values()
     names = {metric[1] for metric in shown if metric[0] == namespace}
@@ -609,18 +514,6 @@ def test_alarms_and_dashboard_show_metrics_that_the_consumer_sends(variant: str)
     assert {"Completed", "LostClaims"} <= names <= {*COUNTS, DURATION}
     dimensions = {tuple(metric[2:4]) for metric in shown if metric[0] == namespace}
     assert dimensions == {("service", "AWS::StackName")}, "as POWERTOOLS_SERVICE_NAME has it"
-
-
-def text_of(node: Any) -> str:
-    """Its text, with a name in place of each value that only a deployment knows."""
-    match node:
-        case {"Fn::Sub": [text, dict(given)]}:
-            return re.sub(r"\$\{([^}]+)\}", lambda found: text_of(given.get(found[1], found[1])), text)
-        case {"Fn::Sub": str(text)}:
-            return re.sub(r"\$\{([^}]+)\}", r"\1", text)
-        case {"Fn::GetAtt": parts}:
-            return ".".join(listed(parts))
-    return str(node)
 
 
 def test_the_deployed_api_has_no_default_caller() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from local.cloud import ROOT
-from tests.template import load
+from tests.template import COMPONENT, load
 
-TEMPLATE = ROOT / "workflow.yaml"
+TEMPLATE = ROOT / "deploy" / "workflow.yaml"
 DEFINITION = json.loads((ROOT / "src/app/transfer.asl.json").read_text())
 HANDBOOK = (ROOT / "docs/workflow.md").read_text()
 RESOURCES: dict[str, Any] = load(TEMPLATE)["Resources"]
@@ -88,7 +88,7 @@ def test_orphans_are_found_by_an_index_of_the_workflows_alone() -> None:
     assert [key["AttributeName"] for key in index["KeySchema"]] == ["status", "in_progress_expiration"]
     assert FUNCTIONS["Sweep"]["Properties"]["Environment"]["Variables"]["ORPHANS_INDEX"] == index["IndexName"]
     assert "GlobalSecondaryIndexes" not in RESOURCES["Steps"]["Properties"]
-    records = load(ROOT / "template.yaml")["Resources"]["Records"]["Properties"]
+    records = load(COMPONENT)["Resources"]["Records"]["Properties"]
     assert "GlobalSecondaryIndexes" not in records
 
 
@@ -107,7 +107,7 @@ def test_no_permission_reaches_further_than_its_resource() -> None:
 
 
 def test_the_consumers_template_knows_nothing_of_the_workflow() -> None:
-    assert "StateMachine" not in (ROOT / "template.yaml").read_text()
+    assert "StateMachine" not in (ROOT / "template.yaml").read_text() + COMPONENT.read_text()
 
 
 @pytest.mark.parametrize("id", ALARMS)

@@ -179,7 +179,7 @@ def bank(aws: None, sleeps: Sleeps, monkeypatch: pytest.MonkeyPatch) -> Iterator
             AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
             BillingMode="PAY_PER_REQUEST",
         )
-    made = load(ROOT / "workflow.yaml")["Resources"]["Workflows"]["Properties"]
+    made = load(ROOT / "deploy" / "workflow.yaml")["Resources"]["Workflows"]["Properties"]
     names = ("KeySchema", "AttributeDefinitions", "BillingMode", "GlobalSecondaryIndexes")
     dynamodb.create_table(TableName="workflows", **{name: made[name] for name in names})
     boto3.client("sqs").create_queue(QueueName="transfers")

@@ -117,7 +117,7 @@ def test_an_execution_that_lives_or_succeeded_is_left_alone(handed_over: Bank, s
 
 
 def test_the_rule_sends_every_status_that_is_a_death_and_no_other() -> None:
-    pattern = load(ROOT / "workflow.yaml")["Resources"]["MachineDied"]["Properties"]["EventPattern"]
+    pattern = load(ROOT / "deploy" / "workflow.yaml")["Resources"]["MachineDied"]["Properties"]["EventPattern"]
     for status in EVENTS:
         told = event(status)
         assert told["source"] in pattern["source"]

@@ -75,17 +75,29 @@ class Ran:
 
 
 class CloudFormation:
-    """One stack, `transfers`: moto's CloudFormation wants more than this project has installed."""
+    """One stack, `transfers`, and what is nested in it.
 
-    def __init__(self, outputs: dict[str, str]) -> None:
-        self.outputs = outputs
+    moto's CloudFormation wants more than this project has installed.
+    """
+
+    def __init__(self, outputs: dict[str, str], nested: dict[str, dict[str, str]]) -> None:
+        self.stacks = {"transfers": outputs, **{f"arn:aws:{id}": told for id, told in nested.items()}}
 
     def describe_stacks(self, *, StackName: str) -> Any:  # noqa: N803  # boto3's name
-        if StackName != "transfers":
+        if StackName not in self.stacks:
             error = {"Code": "ValidationError", "Message": f"Stack with id {StackName} does not exist"}
             raise ClientError({"Error": error}, "DescribeStacks")
-        outputs = [{"OutputKey": name, "OutputValue": value} for name, value in self.outputs.items()]
+        outputs = [{"OutputKey": name, "OutputValue": value} for name, value in self.stacks[StackName].items()]
         return {"Stacks": [{"StackName": StackName, "Outputs": outputs}]}
+
+    def describe_stack_resources(self, *, StackName: str) -> Any:  # noqa: N803  # boto3's name
+        assert StackName == "transfers"
+        kind, arns = "AWS::CloudFormation::Stack", [arn for arn in self.stacks if arn.startswith("arn:")]
+        made = [
+            {"LogicalResourceId": arn.split(":")[-1], "PhysicalResourceId": arn, "ResourceType": kind} for arn in arns
+        ]
+        table = {"LogicalResourceId": "Totals", "PhysicalResourceId": "totals", "ResourceType": "AWS::DynamoDB::Table"}
+        return {"StackResources": [table, *made]}
 
 
 @cache
@@ -111,6 +123,7 @@ class Stack:
             KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
         )
         self.outputs = {**OUTPUTS, "QueueUrl": self.queue, "DeadLetterQueueUrl": self.dead}
+        self.nested: dict[str, dict[str, str]] = {}
 
     def bury(self, key: str, body: str, *, url: str = "", **stamped: str) -> None:
         arn = f"arn:aws:sqs:{REGION}:123456789012:t.fifo" if url else self.arn
@@ -162,7 +175,9 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
         monkeypatch.setattr(
             Deployment,
             "client",
-            lambda self, service: CloudFormation(made.outputs) if service == "cloudformation" else found(self, service),
+            lambda self, service: (
+                CloudFormation(made.outputs, made.nested) if service == "cloudformation" else found(self, service)
+            ),
         )
         flaky = Failure(type="ConnectionError", at="app.ledger:7").to_json()
         closed = Failure(type="PermanentError", text="account closed", permanent=True).to_json()
@@ -1120,6 +1135,41 @@ def test_a_stack_that_does_not_name_its_key_strategy_is_not_guessed_at(receiver:
     ran = receiver("dlq", "list", "--stack", "transfers")
     assert (ran.code, "has no output KeyStrategy: give --key-strategy" in ran.err) == (2, True)
     assert receiver("dlq", "list", "--stack", "transfers", "--key-strategy", "message_id").code == 0
+
+
+@pytest.fixture
+def nested(stack: Stack) -> Stack:
+    """The same, as two consumers nested in the stack, and a nested stack that is none."""
+    consumer = {**stack.outputs, "ConsumerName": "transfers"}
+    stack.nested = {
+        "Receiver": consumer,
+        "Network": {"Vpc": "vpc-1"},
+        "RefundsReceiver": {**consumer, "Namespace": "bank"},
+    }
+    stack.outputs = {"QueueUrl": stack.queue}
+    return stack
+
+
+def test_the_one_consumer_that_is_nested_in_a_stack_is_meant_by_its_name(receiver: Receiver, nested: Stack) -> None:
+    del nested.nested["RefundsReceiver"]
+    assert receiver("show", DONE, "--stack", "transfers").code == 0
+    assert receiver("dlq", "list", "--stack", "transfers").code == 0
+
+
+def test_of_several_consumers_in_a_stack_one_has_to_be_named(receiver: Receiver, nested: Stack) -> None:
+    ran = receiver("show", DONE, "--stack", "transfers")
+    assert (ran.code, ran.out) == (2, "")
+    assert "2 consumers: give --stack transfers/Receiver or --stack transfers/RefundsReceiver" in ran.err
+    assert receiver("show", DONE, "--stack", "transfers/Receiver").code == 0
+    nested.record("bank#r-1", "COMPLETED", "x")
+    assert receiver("show", "r-1", "--stack", "transfers/RefundsReceiver").code == 0
+
+
+@pytest.mark.parametrize("name", ["Refunds", "Network", "Totals"])
+def test_a_consumer_that_is_not_nested_in_the_stack_is_refused(receiver: Receiver, nested: Stack, name: str) -> None:
+    ran = receiver("show", DONE, "--stack", f"transfers/{name}")
+    assert (ran.code, ran.out) == (2, "")
+    assert f"no consumer {name}: it has Receiver, RefundsReceiver" in ran.err
 
 
 def test_the_shipped_template_names_what_the_command_looks_up() -> None:

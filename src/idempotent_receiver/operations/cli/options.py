@@ -29,8 +29,8 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])
 
 
-def key_strategy(text: str) -> keys.KeyStrategy:
-    """The strategy that a text names. Raises UsageError for an unknown one."""
+def key_strategy(text: str, option: str = "--key-strategy") -> keys.KeyStrategy:
+    """The strategy that an option's text names. Raises UsageError for an unknown one."""
     name, _, argument = text.partition(":")
     if text == "message_id":
         return keys.message_id
@@ -40,8 +40,8 @@ def key_strategy(text: str) -> keys.KeyStrategy:
         try:
             return keys.body_field(argument)
         except ValueError as error:
-            raise UsageError(f"--key-strategy {text}: {error}") from None
-    raise UsageError(f"--key-strategy {text} is not known here: use {STRATEGIES}, as in the consumer's code")
+            raise UsageError(f"{option} {text}: {error}") from None
+    raise UsageError(f"{option} {text} is not known here: use {STRATEGIES}, as in the consumer's code")
 
 
 def _option(help: str) -> Any:
@@ -52,7 +52,10 @@ def _option(help: str) -> Any:
 class Options:
     """What the operator said with every command. Raises UsageError at once for a value that no command understands."""
 
-    stack: Annotated[str | None, _option("The consumer's CloudFormation stack, whose outputs name the rest.")] = None
+    stack: Annotated[
+        str | None,
+        _option("The consumer's CloudFormation stack, whose outputs name the rest; STACK/ID for one of several in it."),
+    ] = None
     queue: Annotated[str | None, _option("Its queue: URL, ARN or name.")] = None
     dlq: Annotated[
         str | None,

@@ -18,6 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq
 from idempotent_receiver.operations.cli.doctor import doctor
+from idempotent_receiver.operations.cli.init import init
 from idempotent_receiver.operations.cli.local import local
 from idempotent_receiver.operations.cli.options import examples
 from idempotent_receiver.operations.cli.show import show
@@ -34,6 +35,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(dlq.app, name="dlq")
+app.command(epilog=examples("receiver init orders", "receiver init refunds --fifo --key body_field:refund_id"))(init)
 app.command(epilog=examples("receiver doctor --stack transfers"))(doctor)
 app.command(epilog=examples("receiver local template.yaml"))(local)
 app.command(epilog=examples("receiver show 5f2c1d64-0001-4000-8000-000000000001 --stack transfers"))(show)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.dynamodb.errors import code_of
-from idempotent_receiver.operations.account import Client, UsageError, named, stack_outputs
+from idempotent_receiver.operations.account import CONSUMER, Client, UsageError, named, split_stack, stack_outputs
 
 Fact = TypeVar("Fact")
 Answer = Mapping[str, Any]
@@ -57,17 +57,37 @@ class Consumer:
     mapping: str | None = None
     table: str | None = None
     retention_days: float | None = None
+    stated_retention_days: str | None = None
+    """What its stack says of it, where its function does not."""
 
 
 def consumer_of(client: Client, stack: str) -> Consumer:
     """The consumer that a stack of this project's template made. Raises UsageError where there is none."""
     outputs = stack_outputs(client, stack)
-    made = client("cloudformation").describe_stack_resources(StackName=stack)["StackResources"]
-    mappings = [each for each in made if each["ResourceType"] == "AWS::Lambda::EventSourceMapping"]
-    if "ConsumerName" not in outputs or len(mappings) != 1:
-        raise UsageError(f"stack {stack} is not of this template: it has no output ConsumerName with one mapping")
-    mapping = mappings[0]["PhysicalResourceId"]
-    return Consumer(function=outputs["ConsumerName"], mapping=mapping, table=outputs.get("RecordsTable"))
+    made = client("cloudformation").describe_stack_resources(StackName=split_stack(stack)[0])["StackResources"]
+    mappings = [
+        each["PhysicalResourceId"] for each in made if each["ResourceType"] == "AWS::Lambda::EventSourceMapping"
+    ]
+    function = outputs.get(CONSUMER)
+    if len(mappings) > 1:
+        mappings = [each for each in mappings if _feeds(client("lambda"), each, function)]
+    if function is None or len(mappings) != 1:
+        raise UsageError(f"stack {stack} is not of this template: it has no output {CONSUMER} with one mapping")
+    return Consumer(
+        function=function,
+        mapping=mappings[0],
+        table=outputs.get("RecordsTable"),
+        stated_retention_days=outputs.get("RecordRetentionDays"),
+    )
+
+
+def _feeds(functions: Any, mapping: str, function: str | None) -> bool:
+    """Whether a mapping is the function's. An operator may not look at those of others."""
+    try:
+        arn: str = functions.get_event_source_mapping(UUID=mapping)["FunctionArn"]
+    except ClientError:
+        return False
+    return arn.rpartition(":")[2] == function
 
 
 def gather(client: Client, consumer: Consumer) -> Facts:
@@ -167,6 +187,7 @@ def _alarms(cloudwatch: Any) -> list[Answer]:
 
 def _retention_seconds(consumer: Consumer, function: Answer) -> int:
     days = consumer.retention_days or settings_of(function).get("RECORD_RETENTION_DAYS")
+    days = days or consumer.stated_retention_days
     if days is None:
         raise Unavailable("the function's environment has no RECORD_RETENTION_DAYS: give --retention-days")
     return int(float(days) * DAY_SECONDS)

@@ -1,0 +1,118 @@
+"""The command `receiver init`: a project of one's own, whole or not at all."""
+
+import keyword
+import re
+import sys
+import tempfile
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.cli.options import STRATEGIES, key_strategy
+from idempotent_receiver.operations.cli.terminal import Terminal
+from idempotent_receiver.operations.starter.project import COMPONENT, Project, component, contents
+from idempotent_receiver.operations.starter.source import source, vendor
+
+NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
+MOST_CHARACTERS = 48
+"""Of a name: Lambda's functions have 64, and those of further consumers are longer than the project's name."""
+QUEUE_ARN = re.compile(r"arn:[a-z-]+:sqs:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,80}(\.fifo)?")
+PLAIN_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+USED = ("customer", "cents")
+
+
+def init(
+    *,
+    name: Annotated[str, typer.Argument(help="The project's name: its folder, stack and Python package.")],
+    fifo: Annotated[bool, typer.Option("--fifo", help="With a FIFO queue.")] = False,
+    asynchronous: Annotated[bool, typer.Option("--async", help="With an `async def` handler.")] = False,
+    key: Annotated[str, typer.Option(help=f"Where keys come from: {STRATEGIES}.")] = "message_id",
+    queue_arn: Annotated[
+        str | None, typer.Option(help="An existing queue to consume instead of a new one.", show_default=False)
+    ] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help=f"Only replace an existing project's {COMPONENT} by this version's.")
+    ] = False,
+) -> None:
+    """Make a project with a consumer of your own.
+
+    Its folder has a handler, a template, tests and events. `make test`, `make local` and `make deploy` work in it.
+    """
+    folder = Path.cwd() / name
+    if update:
+        _update(folder)
+        return
+    project = Project(
+        name=_name(name),
+        fifo=fifo or (queue_arn or "").endswith(".fifo"),
+        asynchronous=asynchronous,
+        key=_key(key),
+        queue_arn=_queue(queue_arn, fifo),
+    )
+    if folder.exists():
+        raise UsageError(f"{folder} exists: choose another name, or another folder to work in")
+    _make(project, folder)
+    Terminal().note(f"made {name}/ - now: cd {name} && make test")
+
+
+def _make(project: Project, folder: Path) -> None:
+    """Write it beside its place, and move it there when it is whole."""
+    with tempfile.TemporaryDirectory(prefix=f".{project.name}-", dir=folder.parent) as beside:
+        made, built = Path(beside, project.name), Path(beside, "wheel")
+        made.mkdir()
+        origin = source(built)
+        for path, text in contents(project, requirement=origin.plain, requirement_dev=origin.full).items():
+            (made / path).parent.mkdir(parents=True, exist_ok=True)
+            (made / path).write_text(text)
+        if origin.wheel is not None:
+            vendor(origin.wheel, made)
+        made.rename(folder)
+
+
+def _update(folder: Path) -> None:
+    path = folder / COMPONENT
+    if not path.is_file():
+        raise UsageError(f"there is no {path}: --update is for a project that `receiver init` made")
+    path.write_text(component())
+
+
+def _name(name: str) -> str:
+    if not NAME.fullmatch(name) or len(name) > MOST_CHARACTERS:
+        raise UsageError(
+            f"{name!r} is no project's name: use at most {MOST_CHARACTERS} lower-case letters, digits, - and _, and "
+            "begin with a letter, as in order-totals"
+        )
+    package = name.replace("-", "_")
+    if keyword.iskeyword(package) or package == "tests":
+        raise UsageError(f"{package!r} cannot be the name of the project's Python package: choose another name")
+    if package in {*sys.stdlib_module_names, *packages_distributions(), "idempotent_receiver"}:
+        raise UsageError(
+            f"there is a Python package called {package} already, which would be hidden: choose another name"
+        )
+    return name
+
+
+def _key(text: str) -> tuple[str, str]:
+    key_strategy(text, "--key")
+    strategy, _, argument = text.partition(":")
+    if strategy == "body_field" and (not PLAIN_PATH.fullmatch(argument) or argument in USED):
+        raise UsageError(
+            f"--key {text}: init makes orders with a key in a field such as order_id or order.id, and their "
+            f"{' and '.join(USED)} are none: choose such a field, and change the handler's key afterwards"
+        )
+    if strategy == "message_attribute" and not re.fullmatch(r"[A-Za-z0-9_.-]+", argument):
+        raise UsageError(f"--key {text}: a message attribute's name has letters, digits, _, - and .")
+    return strategy, argument
+
+
+def _queue(arn: str | None, fifo: bool) -> str | None:
+    if arn is None:
+        return None
+    if not QUEUE_ARN.fullmatch(arn):
+        raise UsageError(f"--queue-arn {arn}: a queue's ARN is like arn:aws:sqs:us-east-1:123456789012:orders")
+    if fifo and not arn.endswith(".fifo"):
+        raise UsageError(f"--queue-arn {arn} is no FIFO queue: leave out --fifo, or name a queue that ends with .fifo")
+    return arn

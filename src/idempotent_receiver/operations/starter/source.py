@@ -1,0 +1,82 @@
+"""Where a new project gets this library from: the index, or the checkout or wheel that this one was installed from."""
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from idempotent_receiver.operations.account import UsageError
+
+NAME = "idempotent-receiver"
+EXTRAS = "cli,local,testing"
+VENDOR = "vendor"
+BUILD_SECONDS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """How a project requires the library: `plain` for what is deployed, `full` for the developer's machine."""
+
+    plain: str
+    full: str
+    wheel: Path | None = None
+    """The wheel to put into the project's folder, if it is on no index."""
+
+
+def source(folder: Path) -> Source:
+    """The library that runs here. A checkout's wheel is built into this folder. Raises UsageError if it cannot be."""
+    try:
+        installed = distribution(NAME)
+    except PackageNotFoundError:
+        raise UsageError(f"{NAME} is not installed, only importable: install it with pip or uv") from None
+    origin = json.loads(installed.read_text("direct_url.json") or "null")
+    if origin is None:
+        release = ".".join(installed.version.split(".")[:2])
+        return Source(f"{NAME}~={release}", f"{NAME}[{EXTRAS}]~={release}")
+    if "vcs_info" in origin:
+        where = f"{origin['vcs_info']['vcs']}+{origin['url']}@{origin['vcs_info']['commit_id']}"
+        return Source(f"{NAME} @ {where}", f"{NAME}[{EXTRAS}] @ {where}")
+    if urlsplit(origin["url"]).scheme != "file":
+        return Source(f"{NAME} @ {origin['url']}", f"{NAME}[{EXTRAS}] @ {origin['url']}")
+    wheel = _wheel(origin, folder)
+    path = f"./{VENDOR}/{wheel.name}"
+    return Source(path, f"{path}[{EXTRAS}]", wheel)
+
+
+def _wheel(origin: dict[str, Any], folder: Path) -> Path:
+    path = Path(url2pathname(urlsplit(origin["url"]).path))
+    if not path.exists():
+        raise UsageError(f"{NAME} was installed from {path}, which is gone: install it again")
+    return path if path.suffix == ".whl" else _built(path, folder)
+
+
+def _built(checkout: Path, folder: Path) -> Path:
+    """Build the wheel with a pip of its own, because an environment of uv's has none."""
+    with tempfile.TemporaryDirectory() as tools:
+        python = Path(tools, "bin", "python")
+        _run(sys.executable, "-m", "venv", tools)
+        _run(python, "-m", "pip", "wheel", "--no-deps", "--disable-pip-version-check", "--wheel-dir", folder, checkout)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def _run(*command: str | Path) -> None:
+    done = subprocess.run(  # noqa: S603  # our own command on our own checkout
+        [str(each) for each in command], capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
+    )
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise UsageError(f"no wheel of the checkout could be built: {said[-1] if said else 'nothing was said'}")
+
+
+def vendor(wheel: Path, project: Path) -> None:
+    """Put the wheel into the project."""
+    (project / VENDOR).mkdir()
+    shutil.copy(wheel, project / VENDOR)

@@ -1,0 +1,340 @@
+"""`receiver init`: what a new project holds for each choice, and that a wrong one is refused and leaves nothing."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cfnlint.config import ConfigMixIn
+from cfnlint.decode import cfn_yaml, decode_str
+from cfnlint.runner import Runner
+
+from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.cli import init as command
+from idempotent_receiver.operations.cli import receiver as command_line
+from idempotent_receiver.operations.starter import source as origin
+from idempotent_receiver.operations.starter.project import COMPONENT, Project, contents
+from idempotent_receiver.operations.starter.source import Source
+from local.cloud import ROOT
+from tests.template import COMPONENT as SHIPPED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+QUEUE = "arn:aws:sqs:us-east-1:123456789012:orders"
+CHOICES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "fifo": {"fifo": True},
+    "async": {"asynchronous": True},
+    "body field": {"key": ("body_field", "order_id")},
+    "nested field": {"key": ("body_field", "order.id"), "fifo": True},
+    "attribute": {"key": ("message_attribute", "order-id")},
+    "own queue": {"queue_arn": QUEUE},
+}
+every_choice = pytest.mark.parametrize("choice", CHOICES)
+MOST_LINES = 20
+
+
+def made(choice: str) -> dict[str, str]:
+    project = Project(name="order-totals", **CHOICES[choice])
+    return contents(project, requirement="idempotent-receiver~=0.1", requirement_dev="idempotent-receiver[cli]~=0.1")
+
+
+def template(choice: str) -> dict[str, Any]:
+    return dict(cfn_yaml.loads(made(choice)["template.yaml"]))
+
+
+# What is in it.
+
+
+@every_choice
+def test_no_placeholder_is_left(choice: str) -> None:
+    assert not [path for path, text in made(choice).items() if "<<" in text]
+
+
+@every_choice
+def test_its_handler_has_twenty_lines_at_most_and_says_what_was_chosen(choice: str) -> None:
+    text = made(choice)["src/order_totals/handler.py"]
+    assert len([line for line in text.splitlines() if line.strip()]) <= MOST_LINES
+    tree = ast.parse(text)
+    (handler,) = [node for node in tree.body if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef)]
+    assert isinstance(handler, ast.AsyncFunctionDef) == bool(CHOICES[choice].get("asynchronous"))
+    strategy, argument = CHOICES[choice].get("key", ("message_id", ""))
+    own_key = strategy != "message_id"
+    assert (f'key={strategy}("{argument}")' in text) == own_key
+    assert ('os.environ["RECORDS_TABLE"], "order-totals")' in text) == own_key, "such a key needs a namespace"
+
+
+@every_choice
+def test_lambda_takes_its_answer_message_by_message_and_within_the_queues_limits(choice: str) -> None:
+    resources = template(choice)["Resources"]
+    event = resources["Consumer"]["Properties"]["Events"]["Messages"]["Properties"]
+    assert event["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    fifo = bool(CHOICES[choice].get("fifo"))
+    assert (event["BatchSize"], event.get("MaximumBatchingWindowInSeconds")) == ((10, None) if fifo else (25, 1))
+    assert resources["Receiver"]["Properties"]["Parameters"].get("Fifo") == ("true" if fifo else None)
+
+
+@every_choice
+def test_its_template_sets_parameters_that_the_component_has_and_reads_outputs_that_it_has(choice: str) -> None:
+    component, resources = cfn_yaml.loads(made(choice)[COMPONENT]), template(choice)["Resources"]
+    given = resources["Receiver"]["Properties"]["Parameters"]
+    needed = {name for name, each in component["Parameters"].items() if "Default" not in each}
+    assert needed <= set(given) <= set(component["Parameters"])
+    read = set(re.findall(r"Receiver\.Outputs\.(\w+)", made(choice)["template.yaml"]))
+    assert {"ConsumerName", "RoleArn", "QueueArn", "RecordsTable", "FunctionTimeout"} <= read
+    assert read <= set(component["Outputs"])
+    strategy, argument = CHOICES[choice].get("key", ("message_id", ""))
+    told = given.get("KeyStrategy", component["Parameters"]["KeyStrategy"]["Default"])
+    assert told == (f"{strategy}:{argument}" if argument else strategy), "as `receiver` must know it"
+    assert given.get("Namespace") == ("order-totals" if argument else None)
+    assert given.get("QueueArn") == CHOICES[choice].get("queue_arn")
+
+
+@every_choice
+def test_its_template_is_clean(choice: str) -> None:
+    decoded, unreadable = decode_str(made(choice)["template.yaml"])
+    linter = Runner(ConfigMixIn(regions=["us-east-1"], include_checks=["I"]))
+    found = unreadable or linter.validate_template(decoded or {})
+    kept_by_the_component = {("I3011", "Receiver")}  # which says of each of its own resources whether it is kept
+    left = [each for each in found if (each.rule.id, (each.path or [""])[1]) not in kept_by_the_component]
+    assert [f"{match.rule.id} {match.message}" for match in left] == []
+
+
+@every_choice
+def test_its_events_carry_a_key_where_the_handler_looks_for_it(choice: str) -> None:
+    for name, count in (("order", 1), ("orders", 3)):
+        records = json.loads(made(choice)[f"events/{name}.json"])["Records"]
+        assert len(records) == count
+        keys = [key_of(record, *CHOICES[choice].get("key", ("message_id", ""))) for record in records]
+        assert len(set(keys)) == count
+        for record in records:
+            fifo = bool(CHOICES[choice].get("fifo"))
+            assert record["eventSourceARN"].endswith(".fifo") == fifo
+            assert ("MessageGroupId" in record["attributes"]) == fifo
+
+
+def key_of(record: dict[str, Any], strategy: str, argument: str) -> str:
+    if strategy == "message_attribute":
+        return str(record["messageAttributes"][argument]["stringValue"])
+    if strategy == "message_id":
+        return str(record["messageId"])
+    found = json.loads(record["body"])
+    for part in argument.split("."):
+        found = found[part]
+    return str(found)
+
+
+def test_the_component_is_the_shipped_one() -> None:
+    assert made("plain")[COMPONENT] == SHIPPED.read_text()
+
+
+def test_what_it_builds_for_lambda_is_what_its_template_says() -> None:
+    """One place says it, or a function would be built for what it does not run on."""
+    functions = template("plain")["Globals"]["Function"]
+    assert (functions["Runtime"], functions["Architectures"]) == ("python3.13", ["arm64"])
+    _, _, recipe = made("plain")["Makefile"].partition("\nstated = ")
+    assert recipe
+    assert "3.13" not in recipe
+    assert "$(call stated,Architectures: )" in recipe
+
+
+def test_its_readme_is_one_screen_and_names_commands_that_there_are() -> None:
+    readme = made("plain")["README.md"]
+    assert len(readme.splitlines()) <= 50
+    targets = set(re.findall(r"(?m)^([a-z]+):.*## ", made("plain")["Makefile"]))
+    assert set(re.findall(r"\bmake ([a-z]+)", readme)) <= targets
+    (body,) = re.findall(r"--message-body '(.+)'", readme)
+    assert json.loads(body) == json.loads(json.loads(made("plain")["events/order.json"])["Records"][0]["body"])
+
+
+# The command.
+
+
+class Ran:
+    def __init__(self, code: int, err: str) -> None:
+        self.code, self.err = code, err
+
+
+@pytest.fixture
+def receiver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Runs the command in an empty folder; the library is on an index."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "source", lambda folder: Source("idempotent-receiver~=0.1", "the-same[cli]~=0.1"))
+
+    def run(*arguments: str) -> Ran:
+        with pytest.raises(SystemExit) as ended:
+            command_line.main(arguments)
+        return Ran(int(ended.value.code or 0), capsys.readouterr().err)
+
+    return run
+
+
+def test_it_makes_a_project_and_nothing_beside_it(receiver: Callable[..., Ran], tmp_path: Path) -> None:
+    ran = receiver("init", "orders")
+    assert (ran.code, [each.name for each in tmp_path.iterdir()]) == (0, ["orders"])
+    assert "cd orders && make test" in ran.err
+    files = {str(path.relative_to(tmp_path / "orders")) for path in (tmp_path / "orders").rglob("*") if path.is_file()}
+    assert files == {path.replace("order_totals", "orders") for path in made("plain")}
+    assert (tmp_path / "orders").stat().st_mode & 0o777 == 0o755, "a folder like any other"
+
+
+def test_every_example_in_its_help_runs(receiver: Callable[..., Ran], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command_line.main(["init", "--help"])
+    lines = re.findall(r"(?m)^ *(receiver .*)$", capsys.readouterr().out)
+    assert lines
+    for line in lines:
+        assert receiver(*shlex.split(line)[1:]).code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["Orders"], "is no project's name"),
+        (["1orders"], "begin with a letter"),
+        (["orders-"], "is no project's name"),
+        (["a/b"], "is no project's name"),
+        ([".."], "is no project's name"),
+        ([""], "is no project's name"),
+        (["o" * 49], "at most 48"),
+        (["class"], "choose another name"),
+        (["tests"], "choose another name"),
+        (["json"], "a Python package called json already"),
+        (["boto3"], "a Python package called boto3 already"),
+        (["idempotent-receiver"], "a Python package called idempotent_receiver already"),
+        (["orders", "--key", "order_id"], "--key order_id is not known here"),
+        (["orders", "--key", "body_field:"], "is not known here"),
+        (["orders", "--key", "body_field:["], "--key body_field:["),
+        (["orders", "--key", "body_field:orders[0].id"], "such as order_id or order.id"),
+        (["orders", "--key", "body_field:customer"], "such as order_id or order.id"),
+        (["orders", "--key", 'message_attribute:a"b'], "letters, digits"),
+        (["orders", "--queue-arn", "orders"], "a queue's ARN is like"),
+        (["orders", "--queue-arn", QUEUE, "--fifo"], "leave out --fifo"),
+        (["orders", "--update"], "is for a project that `receiver init` made"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_remedy_and_nothing_is_made(
+    receiver: Callable[..., Ran], tmp_path: Path, arguments: list[str], says: str
+) -> None:
+    ran = receiver("init", *arguments)
+    assert (ran.code, list(tmp_path.iterdir())) == (2, [])
+    assert ran.err.startswith("receiver: ")
+    assert says in ran.err
+
+
+def test_an_existing_folder_is_left_alone(receiver: Callable[..., Ran], tmp_path: Path) -> None:
+    (tmp_path / "orders").mkdir()
+    ran = receiver("init", "orders")
+    assert (ran.code, list((tmp_path / "orders").iterdir())) == (2, [])
+    assert "exists: choose another name" in ran.err
+
+
+def test_a_failure_on_the_way_leaves_nothing(
+    receiver: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vendor(wheel: Path, project: Path) -> None:
+        assert (project / "template.yaml").exists(), "it was half made"
+        raise UsageError("no room")
+
+    monkeypatch.setattr(command, "source", lambda folder: Source("a", "b", folder / "a.whl"))
+    monkeypatch.setattr(command, "vendor", vendor)
+    assert (receiver("init", "orders").code, list(tmp_path.iterdir())) == (2, [])
+
+
+def test_a_fifo_queue_of_ones_own_is_recognised_by_its_name(receiver: Callable[..., Ran], tmp_path: Path) -> None:
+    assert receiver("init", "orders", "--queue-arn", f"{QUEUE}.fifo").code == 0
+    assert "Fifo: 'true'" in (tmp_path / "orders/template.yaml").read_text()
+
+
+def test_update_replaces_the_component_and_nothing_else(receiver: Callable[..., Ran], tmp_path: Path) -> None:
+    receiver("init", "orders")
+    (tmp_path / "orders" / COMPONENT).write_text("old")
+    (tmp_path / "orders/template.yaml").write_text("mine")
+    assert receiver("init", "orders", "--update").code == 0
+    assert (tmp_path / "orders" / COMPONENT).read_text() == SHIPPED.read_text()
+    assert (tmp_path / "orders/template.yaml").read_text() == "mine"
+
+
+# Where the library is from.
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, direct_url: Any) -> None:
+    text = None if direct_url is None else json.dumps(direct_url)
+    found = SimpleNamespace(version="1.4.2", read_text=lambda name: {"direct_url.json": text}[name])
+    monkeypatch.setattr(origin, "distribution", lambda name: found)
+
+
+def test_from_an_index_a_project_requires_the_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    installed(monkeypatch, None)
+    told = origin.source(tmp_path)
+    assert (told.plain, told.wheel) == ("idempotent-receiver~=1.4", None)
+    assert told.full == "idempotent-receiver[cli,local,testing]~=1.4"
+
+
+def test_from_a_repository_it_requires_the_same_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    commit = {"vcs": "git", "commit_id": "0f1e2d"}
+    installed(monkeypatch, {"url": "https://example.com/receiver.git", "vcs_info": commit})
+    assert origin.source(tmp_path).plain == "idempotent-receiver @ git+https://example.com/receiver.git@0f1e2d"
+
+
+def test_from_a_wheel_it_carries_that_wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    wheel = tmp_path / "a folder" / "idempotent_receiver-1.4.2-py3-none-any.whl"
+    wheel.parent.mkdir()
+    wheel.write_bytes(b"wheel")
+    installed(monkeypatch, {"url": wheel.as_uri(), "archive_info": {}})
+    told = origin.source(tmp_path)
+    assert (told.plain, told.wheel) == (f"./vendor/{wheel.name}", wheel)
+    origin.vendor(wheel, tmp_path)
+    assert (tmp_path / "vendor" / wheel.name).read_bytes() == b"wheel"
+
+
+def test_what_it_was_installed_from_must_still_be_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    installed(monkeypatch, {"url": (tmp_path / "gone").as_uri(), "dir_info": {"editable": True}})
+    with pytest.raises(UsageError, match="which is gone: install it again"):
+        origin.source(tmp_path)
+
+
+def test_a_checkout_that_does_not_build_is_refused_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    installed(monkeypatch, {"url": tmp_path.as_uri(), "dir_info": {}})
+    with pytest.raises(UsageError, match=r"no wheel of the checkout could be built: .*pyproject.toml"):
+        origin.source(tmp_path / "wheel")
+
+
+# A second consumer.
+
+
+def test_a_second_consumer_at_parity_costs_forty_lines_at_most() -> None:
+    lines = second_consumer().splitlines()
+    assert len([line for line in lines if line.strip()]) <= 40
+    first, second = (cfn_yaml.loads(text)["Resources"] for text in (made("plain")["template.yaml"], with_second()))
+    ours, theirs = second["RefundsConsumer"]["Properties"], first["Consumer"]["Properties"]
+    assert ours.keys() == theirs.keys(), "at parity"
+    assert ours["Events"]["Messages"]["Properties"].keys() == theirs["Events"]["Messages"]["Properties"].keys()
+
+
+def second_consumer() -> str:
+    """The lines that docs/component.md adds to a template for a second consumer."""
+    text = (ROOT / "docs/component.md").read_text().partition("\n## A second consumer\n")[2].partition("\n## ")[0]
+    return "".join(re.findall(r"(?ms)^```yaml\n(.*?)^```", text))
+
+
+def with_second() -> str:
+    """A project's template with it."""
+    return made("plain")["template.yaml"].replace("  Totals:\n", second_consumer() + "\n  Totals:\n")
+
+
+def test_the_second_shares_the_first_ones_records() -> None:
+    parameters = cfn_yaml.loads(with_second())["Resources"]["RefundsReceiver"]["Properties"]["Parameters"]
+    assert parameters["RecordsTable"] == {"Fn::GetAtt": ["Receiver", "Outputs.RecordsTable"]}
+    shipped = cfn_yaml.load(str(SHIPPED))
+    assert shipped["Resources"]["Records"]["Condition"] == "MakeTable"
+    assert shipped["Conditions"]["MakeTable"] == {"Fn::Equals": [{"Ref": "RecordsTable"}, ""]}

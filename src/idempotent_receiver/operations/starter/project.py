@@ -24,6 +24,15 @@ TEMPLATES = {
 }
 """Where each template's file goes."""
 
+OWN_QUEUE = """\
+Parameters:
+  QueueArn:
+    Description: The queue to consume. If empty, one is made here, as for `make local`.
+    Type: String
+    Default: {arn}
+
+"""
+
 COMPONENT = "consumer.yaml"
 _HERE = files("idempotent_receiver.operations.starter")
 
@@ -82,7 +91,7 @@ def _values(project: Project) -> dict[str, str]:
     own_key = strategy != "message_id"
     parameters = {
         "Fifo": "'true'" if project.fifo else None,
-        "QueueArn": project.queue_arn,
+        "QueueArn": "!Ref QueueArn" if project.queue_arn else None,
         "KeyStrategy": f"{strategy}:{argument}" if own_key else None,
         "Namespace": project.name if own_key else None,
     }
@@ -96,6 +105,8 @@ def _values(project: Project) -> dict[str, str]:
         "key_argument": "",
         **key,
         "namespace_argument": f', "{project.name}"' if own_key else "",
+        "template_parameters": OWN_QUEUE.format(arn=project.queue_arn) if project.queue_arn else "",
+        "local_options": " --parameter QueueArn=" if project.queue_arn else "",
         "async": "async " if project.asynchronous else "",
         "parameters": "\n".join(f"{name}: {value}" for name, value in parameters.items() if value is not None),
         "batches": batches,

@@ -88,7 +88,7 @@ def test_its_template_sets_parameters_that_the_component_has_and_reads_outputs_t
     needed = {name for name, each in component["Parameters"].items() if "Default" not in each}
     assert needed <= set(given) <= set(component["Parameters"])
     read = set(re.findall(r"Receiver\.Outputs\.(\w+)", made(choice)["template.yaml"]))
-    assert {"ConsumerName", "RoleArn", "QueueArn", "RecordsTable", "FunctionTimeout"} <= read
+    assert {"ConsumerName", "RoleArn", "QueueArn", "RecordsTable"} <= read
     assert read <= set(component["Outputs"])
     strategy, argument = CHOICES[choice].get("key", ("message_id", ""))
     told = given.get("KeyStrategy", component["Parameters"]["KeyStrategy"]["Default"])
@@ -97,6 +97,23 @@ def test_its_template_sets_parameters_that_the_component_has_and_reads_outputs_t
     own = CHOICES[choice].get("queue_arn")
     assert template(choice).get("Parameters", {}).get("QueueArn", {}).get("Default") == own
     assert given.get("QueueArn") == ({"Ref": "QueueArn"} if own else None)
+
+
+def test_function_and_component_have_one_name_and_one_timeout() -> None:
+    """They are no outputs, which `sam local` could not resolve there."""
+    for text, prefix in ((made("plain")["template.yaml"], ""), (with_second(), "Refunds")):
+        found = cfn_yaml.loads(text)
+        told = found["Resources"][f"{prefix}Receiver"]["Properties"]["Parameters"]
+        assert found["Resources"][f"{prefix}Consumer"]["Properties"]["FunctionName"] == told["FunctionName"]
+        assert found["Globals"]["Function"]["Timeout"] == told["FunctionTimeout"] == {"Ref": "FunctionTimeout"}
+        assert "Fn::GetAtt" not in told["FunctionName"]
+    names = [each["Properties"]["Parameters"]["FunctionName"] for each in receivers(with_second())]
+    assert names == [{"Ref": "AWS::StackName"}, {"Fn::Sub": "${AWS::StackName}-refunds"}]
+
+
+def receivers(text: str) -> list[dict[str, Any]]:
+    resources = cfn_yaml.loads(text)["Resources"].values()
+    return [each for each in resources if each["Type"] == "AWS::CloudFormation::Stack"]
 
 
 @every_choice

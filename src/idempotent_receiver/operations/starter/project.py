@@ -25,12 +25,10 @@ TEMPLATES = {
 """Where each template's file goes."""
 
 OWN_QUEUE = """\
-Parameters:
-  QueueArn:
-    Description: The queue to consume. If empty, one is made here, as for `make local`.
-    Type: String
-    Default: {arn}
-
+QueueArn:
+  Description: The queue to consume. If empty, one is made here, as for `make local`.
+  Type: String
+  Default: {arn}
 """
 
 COMPONENT = "consumer.yaml"

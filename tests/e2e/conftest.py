@@ -125,8 +125,8 @@ def bank(deployed: Deploy) -> Deployed:
 
 @pytest.fixture(scope="session")
 def at_once(deployed: Deploy) -> Deployed:
-    """The same, which sends its dead letters itself."""
-    return deployed("at-once", DeadLetterAtOnce="true")
+    """The same, which sends its dead letters itself, without the API."""
+    return deployed("at-once", DeadLetterAtOnce="true", MakeApi="false")
 
 
 def _overlaid(build: Path, module: str, source: str) -> Mapping[str, bytes]:

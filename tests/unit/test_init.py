@@ -268,6 +268,19 @@ def test_a_failure_on_the_way_leaves_nothing(
     assert (receiver("init", "orders").code, list(tmp_path.iterdir())) == (2, [])
 
 
+@pytest.mark.parametrize("failure", [PermissionError(13, "Permission denied"), FileExistsError(17, "File exists")])
+def test_a_folder_that_cannot_be_made_is_named(
+    receiver: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: OSError
+) -> None:
+    def refuse(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(type(tmp_path), "rename", refuse)
+    ran = receiver("init", "orders")
+    assert (ran.code, list(tmp_path.iterdir())) == (2, [])
+    assert f"orders cannot be made: {failure.strerror}" in ran.err
+
+
 def test_a_fifo_queue_of_ones_own_is_recognised_by_its_name(receiver: Callable[..., Ran], tmp_path: Path) -> None:
     assert receiver("init", "orders", "--queue-arn", f"{QUEUE}.fifo").code == 0
     assert "Fifo: 'true'" in (tmp_path / "orders/template.yaml").read_text()

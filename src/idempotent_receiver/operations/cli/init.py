@@ -54,7 +54,10 @@ def init(
     )
     if folder.exists():
         raise UsageError(f"{folder} exists: choose another name, or another folder to work in")
-    _make(project, folder)
+    try:
+        _make(project, folder)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be made: {error.strerror or error}") from None
     Terminal().note(f"made {name}/ - now: cd {name} && make test")
 
 

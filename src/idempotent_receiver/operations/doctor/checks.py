@@ -165,7 +165,7 @@ def permissions(facts: Facts) -> Iterator[Problem]:
     if denied:
         yield (
             f"the function's role may not {', '.join(denied)}",
-            "allow it, as the policy of ConsumerRole in template.yaml does, and check that nothing denies it",
+            "allow it, as the policy of ConsumerRole in consumer.yaml does, and check that nothing denies it",
         )
 
 
@@ -183,7 +183,7 @@ def alarms(facts: Facts) -> Iterator[Problem]:
     needed, there = _needed_alarms(facts), known(facts.alarms)
     missing = [what for what, watched in needed.items() if not any(_watches(alarm, *watched) for alarm in there)]
     if missing:
-        yield f"there is no alarm on {', '.join(missing)}", "add those of template.yaml"
+        yield f"there is no alarm on {', '.join(missing)}", "add those of consumer.yaml"
 
 
 CHECKS: tuple[Callable[[Facts], Iterator[Problem]], ...] = (

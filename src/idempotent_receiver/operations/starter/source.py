@@ -68,12 +68,16 @@ def _built(checkout: Path, folder: Path) -> Path:
 
 
 def _run(*command: str | Path) -> None:
-    done = subprocess.run(  # noqa: S603  # our own command on our own checkout
-        [str(each) for each in command], capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
-    )
-    if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise UsageError(f"no wheel of the checkout could be built: {said[-1] if said else 'nothing was said'}")
+    arguments = [str(each) for each in command]
+    try:
+        subprocess.run(arguments, capture_output=True, text=True, timeout=BUILD_SECONDS, check=True)  # noqa: S603  # ours
+    except subprocess.TimeoutExpired:
+        raise UsageError(
+            f"no wheel of the checkout was built in {BUILD_SECONDS} s: is the package index there?"
+        ) from None
+    except subprocess.CalledProcessError as error:
+        said = " ".join((error.stderr or error.stdout or "").strip().splitlines()[-3:])
+        raise UsageError(f"no wheel of the checkout could be built: {said}") from None
 
 
 def vendor(wheel: Path, project: Path) -> None:

@@ -18,6 +18,7 @@ import yaml
 from moto import mock_aws
 
 import idempotent_receiver
+from benchmarks.document import comparison, marks
 from idempotent_receiver import (
     MemoryStore,
     Message,
@@ -42,9 +43,17 @@ DOCUMENTS = [
     ROOT / name
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "events/README.md", *sorted(ROOT.glob("docs/*.md")))
 ]
-README = (ROOT / "README.md").read_text()
+README, CONSUMER, DEPLOYING, LIMITS, HTTP_AND_FUNCTIONS = (
+    (ROOT / name).read_text()
+    for name in (
+        "README.md",
+        "docs/consumer.md",
+        "docs/deploying.md",
+        "docs/limits.md",
+        "docs/http-and-functions.md",
+    )
+)
 RESULTS = ROOT / "benchmarks" / "results.json"
-HTTP_AND_FUNCTIONS = (ROOT / "docs" / "http-and-functions.md").read_text()
 
 CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000, aws_request_id="1", function_name="docs")
 
@@ -89,8 +98,8 @@ def test_the_readmes_examples_run(examples: dict[str, Any]) -> None:
     test()
 
 
-@pytest.mark.parametrize("examples", [ROOT / "README.md"], indirect=True)
-def test_the_readmes_withdrawal_is_refused_for_the_reason_it_names(examples: dict[str, Any]) -> None:
+@pytest.mark.parametrize("examples", [ROOT / "docs/consumer.md"], indirect=True)
+def test_the_documented_withdrawal_is_refused_for_the_reason_it_names(examples: dict[str, Any]) -> None:
     """An example with `otherwise` is only right if its expression is."""
     store = MemoryStore(tables={"accounts": "account"})
     store.tables["accounts"].items["alice",] = {"account": "alice", "balance": 100}
@@ -133,7 +142,7 @@ def test_late_and_repeated_messages_change_nothing(examples: dict[str, Any], mon
 def test_the_wait_on_a_quiet_queue_is_told_wherever_the_window_is() -> None:
     """Lambda may wait 20 seconds for a batch, however short its window is."""
     told = {
-        "README.md": r"(?m)^\| `BatchWindow` \|.*$",
+        "docs/deploying.md": r"(?m)^\| `BatchWindow` \|.*$",
         "template.yaml": r"(?m)^  BatchWindow:\n    Description: .*$",
         "docs/scale.md": r"(?s)Where a batch window is set.*?\.",
     }
@@ -193,7 +202,7 @@ def test_every_test_that_is_named_exists() -> None:
     assert [name for name in named if f"def {name}(" not in tests] == []
 
 
-def rows(heading: str, document: str = README) -> dict[str, list[str]]:
+def rows(heading: str, document: str) -> dict[str, list[str]]:
     """The table under a heading of a document: its cells by the name in the first one."""
     section = document.partition(f"\n{heading}\n")[2].partition("\n#")[0]
     cells = [
@@ -203,7 +212,7 @@ def rows(heading: str, document: str = README) -> dict[str, list[str]]:
 
 
 def test_every_public_name_is_documented() -> None:
-    documented = README + HTTP_AND_FUNCTIONS
+    documented = CONSUMER + HTTP_AND_FUNCTIONS
     names = idempotent_receiver.__all__
     assert [name for name in names if f"`{name}" not in documented and f" {name}" not in documented] == []
 
@@ -212,11 +221,11 @@ def test_every_field_of_a_message_that_a_function_may_use_is_documented() -> Non
     plumbing = {"raw_body", "receipt_handle", "record_id", "first_received_at", "fifo", "rest"}
     fields = {name for name in dir(Message) if not name.startswith("_")} | set(Message.__dataclass_fields__)
     assert [
-        name for name in sorted(fields - plumbing) if f"`{name}`" not in README and f"`{name}()`" not in README
+        name for name in sorted(fields - plumbing) if f"`{name}`" not in CONSUMER and f"`{name}()`" not in CONSUMER
     ] == []
 
 
-WAYS_IN = [(sqs_consumer, README), (http_endpoint, HTTP_AND_FUNCTIONS), (idempotent, HTTP_AND_FUNCTIONS)]
+WAYS_IN = [(sqs_consumer, CONSUMER), (http_endpoint, HTTP_AND_FUNCTIONS), (idempotent, HTTP_AND_FUNCTIONS)]
 
 
 @pytest.mark.parametrize(("way_in", "document"), WAYS_IN)
@@ -246,7 +255,7 @@ Template.add_multi_constructor("!", lambda loader, suffix, node: suffix)
 
 def test_every_parameter_of_the_template_is_documented_with_its_default() -> None:
     parameters = yaml.load((ROOT / "template.yaml").read_text(), Loader=Template)["Parameters"]
-    documented = rows("### `template.yaml`")
+    documented = rows("### `template.yaml`", DEPLOYING)
     assert list(documented) == list(parameters)
     for name, parameter in parameters.items():
         default = str(parameter["Default"])
@@ -263,9 +272,9 @@ def test_every_module_is_on_the_map() -> None:
     assert [path.name for path in sorted(modules) if f"`{path.name}`" not in map_of_modules] == []
 
 
-def test_the_speed_that_the_readme_claims_is_what_was_measured() -> None:
+def test_the_speed_that_is_claimed_is_what_was_measured() -> None:
     """By the benchmark's last run, the price of a transaction being named in the same sentence."""
-    sentences = [sentence for sentence in " ".join(README.split()).split(". ") if "times sooner" in sentence]
+    sentences = [sentence for sentence in " ".join(LIMITS.split()).split(". ") if "times sooner" in sentence]
     (claimed,) = sentences
     assert "`Transaction`" in claimed
     plain, transactional = (int(times) for times in re.findall(r"more than (\d+) times sooner", claimed))
@@ -277,6 +286,15 @@ def test_the_speed_that_the_readme_claims_is_what_was_measured() -> None:
 
     assert measured("100 fresh") > plain
     assert measured("100 fresh, each with a write of its own") > transactional
+
+
+def test_the_readmes_comparison_is_that_of_the_benchmarks_last_run() -> None:
+    begin, end = marks("comparison")
+    assert README.partition(begin)[2].partition(end)[0].strip() == comparison(json.loads(RESULTS.read_text()))
+
+
+def test_the_readme_is_read_in_a_few_minutes() -> None:
+    assert len(README.splitlines()) <= 150
 
 
 def test_the_changelog_has_a_place_for_what_is_next() -> None:
@@ -360,7 +378,7 @@ def consume(store: Counting, function: Callable[..., Any], size: int, *, receive
 
 
 @pytest.mark.parametrize("size", [1, 10, 25, 26, 100])
-def test_a_batch_costs_the_requests_that_the_readme_says(size: int) -> None:
+def test_a_batch_costs_the_requests_that_are_documented(size: int) -> None:
     store = Counting()
     consume(store, nothing, size)
     chunks = math.ceil(size / 25)
@@ -380,7 +398,7 @@ def test_a_transaction_is_a_request_of_its_own() -> None:
     assert store.requests == {"insert": 2, "read": 0, "replace": 0, "commit": 30}
 
 
-def test_messages_cost_the_units_that_the_readme_says() -> None:
+def test_messages_cost_the_units_that_are_documented() -> None:
     store, size = Counting(), 10
     consume(store, nothing, size)
     assert (store.writes, store.reads) == (2 * size, 0)
@@ -394,7 +412,7 @@ def test_messages_cost_the_units_that_the_readme_says() -> None:
     assert (store.writes, store.reads) == ((3 + 2 * 2) * size, 0)
 
 
-def test_new_messages_with_a_key_that_is_done_cost_the_units_that_the_readme_says() -> None:
+def test_new_messages_with_a_key_that_is_done_cost_the_units_that_are_documented() -> None:
     store, size = Counting(namespace="orders"), 10
     consume(store, nothing, size)
     consume(store, nothing, size, copy="again-")

@@ -41,13 +41,14 @@ OPENAPI := .tools/openapi/.complete
 CHECKOV := .tools/checkov/.complete
 BENCH := .tools/bench/.complete
 PUBLISH := .tools/publish/.complete
+DOCS := .tools/docs/.complete
 
 .PHONY: help
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
-setup: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME_CLIENT) $(OPENAPI) ## set up .venv and .tools with everything for development
+setup: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME_CLIENT) $(OPENAPI) $(DOCS) ## set up .venv and .tools with everything for development
 
 .PHONY: run
 run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## run 500 transfers through the local cloud (N=500 SEED=1 PROTECTION=on STACK=name; or WORKFLOW=1 N=40)
@@ -125,13 +126,41 @@ check: $(DEVELOPMENT) $(SAM) $(CHECKOV) $(PUBLISH) ## check format, lint, types,
 	.tools/publish/bin/zizmor --offline --quiet .github
 	.venv/bin/python -m local.audit
 
+.PHONY: picture
+picture: $(DEVELOPMENT) $(MINISTACK) $(BENCH) .build/host.complete ## draw docs/dashboard.png from the metrics of a run
+	.venv/bin/python -m local.figures .build/figures.json
+	.tools/bench/bin/python -m local.picture .build/figures.json docs/dashboard.png
+
+# The pages are the README, docs/, the library's docstrings and the command's help. A script from npm draws the diagrams in the
+# browser; without npm they are shown as text.
+NPM := $(shell command -v npm)
+DIAGRAMS := .tools/diagrams/node_modules/@mermaid-js/tiny/dist/mermaid.tiny.js
+PAGES := .build/docs
+
+.PHONY: docs
+docs: $(DEVELOPMENT) $(DOCS) $(if $(NPM),$(DIAGRAMS)) ## build the documentation's site (.build/site)
+	@rm -rf $(PAGES) && mkdir -p .build && cp -R docs $(PAGES)
+	@cp README.md $(PAGES)/index.md && cp CHANGELOG.md CONTRIBUTING.md LICENSE $(PAGES)
+	@.venv/bin/typer idempotent_receiver.operations.cli.receiver utils docs --name receiver > $(PAGES)/command.md
+	@# In the site all pages are in one folder.
+	@for page in $(PAGES)/*.md; do sed -E -e 's#\]\((docs/|\.\./)#](#g' -e 's#\]\(README\.md#](index.md#g' \
+		$(if $(NPM),,-e 's/^```mermaid/```text/') "$$page" > $(PAGES)/page && mv $(PAGES)/page "$$page"; done
+	@cp $(if $(NPM),$(DIAGRAMS),/dev/null) $(PAGES)/diagrams.js
+	@$(if $(NPM),,echo 'npm is not installed: the diagrams are shown as text.')
+	.tools/docs/bin/zensical build --clean --strict
+
+$(DIAGRAMS): requirements/diagrams/package-lock.json
+	@mkdir -p .tools/diagrams && cp requirements/diagrams/package*.json .tools/diagrams
+	npm ci --prefix .tools/diagrams --ignore-scripts --no-audit --no-fund
+	@touch $@
+
 .PHONY: mutants
 mutants: setup .build/host.complete ## plant known bugs and check that each one turns its tests red (BUGS="S17 lease")
 	.venv/bin/python -m tests.mutants $(BUGS)
 
 .PHONY: clean
 clean: ## remove everything that was built
-	rm -rf .venv .tools .build dist .aws-sam .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .tools .build .cache dist .aws-sam .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Several makes may run at once: `sam build --parallel` and `sam sync` start one for each function. A lock lets only one of
@@ -308,5 +337,5 @@ endif
 .PHONY: lock
 lock: $(PACKAGER) ## pin the newest allowed versions of all dependencies
 	$(UV) lock --upgrade
-	for name in uv ministack sam runtime openapi checkov bench publish; do $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 \
+	for name in uv ministack sam runtime openapi checkov bench publish docs; do $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 \
 		--no-header --no-annotate --generate-hashes requirements/$$name.in -o requirements/$$name.txt; done

@@ -194,12 +194,20 @@ def test_every_make_target_that_is_named_exists(document: Path) -> None:
     assert named <= targets
 
 
-def test_every_test_that_is_named_exists() -> None:
-    """The proofs in docs/guarantees.md are names of tests."""
+@pytest.mark.parametrize("name", ["guarantees.md", "when-twice.md"])
+def test_every_test_that_is_named_exists(name: str) -> None:
+    """Proofs are names of tests."""
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
-    named = re.findall(r"`(test_\w+)`", (ROOT / "docs" / "guarantees.md").read_text())
+    named = re.findall(r"`(test_\w+)`", (ROOT / "docs" / name).read_text())
     assert named
     assert [name for name in named if f"def {name}(" not in tests] == []
+
+
+def test_every_situation_in_which_code_may_run_twice_names_its_test() -> None:
+    table, tests = (ROOT / "docs/when-twice.md").read_text().split("\n## The tests\n")
+    situations = re.findall(r"(?m)^\| (\d+) \|", table)
+    assert situations == [str(n) for n in range(1, len(situations) + 1)]
+    assert re.findall(r"(?m)^(\d+)\. `test_", tests) == situations
 
 
 def rows(heading: str, document: str) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""`make docs` builds a site whose links lead somewhere, which loads nothing from elsewhere, and in which all can be found."""
+"""`make docs` builds a site whose links lead somewhere, which loads nothing from elsewhere and can be searched."""
 
 from __future__ import annotations
 

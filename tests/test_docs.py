@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 import re
+import shlex
 import sys
 import uuid
 from pathlib import Path
@@ -16,6 +17,8 @@ import boto3
 import pytest
 import yaml
 from moto import mock_aws
+from typer.core import TyperGroup as Group
+from typer.main import get_command
 
 import idempotent_receiver
 from benchmarks.document import comparison, marks
@@ -30,6 +33,7 @@ from idempotent_receiver import (
     sqs_consumer,
 )
 from idempotent_receiver.clock import SystemClock
+from idempotent_receiver.operations.cli import receiver
 from idempotent_receiver.protocol.store import ActionFailed, Conflict, Written
 
 if TYPE_CHECKING:
@@ -60,6 +64,14 @@ CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000, aws_reque
 
 def name_of(document: Path) -> str:
     return str(document.relative_to(ROOT))
+
+
+def code_in(document: Path) -> str:
+    """The document's blocks of code, and what is in code style between them."""
+    blocks = re.split(r"(?ms)^```(\w*)\n(.*?)^```$", document.read_text())
+    prose, languages, code = blocks[::3], blocks[1::3], blocks[2::3]
+    shown = [text for language, text in zip(languages, code, strict=True) if language in ("", "sh")]
+    return "\n".join([*shown, *(found for text in prose for found in re.findall(r"`[^`]+`", text))])
 
 
 def code_of(document: Path, language: str) -> str:
@@ -192,6 +204,32 @@ def test_every_make_target_that_is_named_exists(document: Path) -> None:
     targets = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text()))
     named = set(re.findall(r"(?m)(?:`|^)make ([a-z-]+)", document.read_text()))
     assert named <= targets
+
+
+TYPED = re.compile(r"(?m)(?:^\.venv/bin/|^|`(?:\.venv/bin/)?)receiver ((?:[^`\n\\]|\\\n)+)")
+"""The command with what follows it, in a block of code or a line."""
+
+
+def not_understood(arguments: list[str]) -> str | None:
+    """What of these is neither a command of `receiver` nor an option of the command before it."""
+    command: Any = get_command(receiver.app)
+    for word in arguments:
+        options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        if word.startswith("-"):
+            if word not in options | {"--help"}:
+                return word
+        elif isinstance(command, Group):
+            if word not in command.commands:
+                return word
+            command = command.commands[word]
+    return None
+
+
+# Decisions name commands that were rejected.
+@pytest.mark.parametrize("document", [each for each in DOCUMENTS if each.name != "decisions.md"], ids=name_of)
+def test_every_command_of_receiver_that_is_named_exists(document: Path) -> None:
+    typed = [shlex.split(found, comments=True) for found in TYPED.findall(code_in(document))]
+    assert [(words, wrong) for words in typed if (wrong := not_understood(words))] == []
 
 
 @pytest.mark.parametrize("name", ["guarantees.md", "when-twice.md"])

@@ -147,7 +147,8 @@ docs: $(DEVELOPMENT) $(DOCS) $(if $(NPM),$(DIAGRAMS)) ## build the documentation
 		$(if $(NPM),,-e 's/^```mermaid/```text/') "$$page" > $(PAGES)/page && mv $(PAGES)/page "$$page"; done
 	@cp $(if $(NPM),$(DIAGRAMS),/dev/null) $(PAGES)/diagrams.js
 	@$(if $(NPM),,echo 'npm is not installed: the diagrams are shown as text.')
-	.tools/docs/bin/zensical build --clean --strict
+	@cp zensical.toml .build
+	cd .build && ../.tools/docs/bin/zensical build --clean --strict
 
 $(DIAGRAMS): requirements/diagrams/package-lock.json
 	@mkdir -p .tools/diagrams && cp requirements/diagrams/package*.json .tools/diagrams
@@ -160,7 +161,7 @@ mutants: setup .build/host.complete ## plant known bugs and check that each one 
 
 .PHONY: clean
 clean: ## remove everything that was built
-	rm -rf .venv .tools .build .cache dist .aws-sam .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .tools .build dist .aws-sam .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Several makes may run at once: `sam build --parallel` and `sam sync` start one for each function. A lock lets only one of

@@ -119,12 +119,12 @@ def test_every_public_class_and_function_is_in_the_reference(site: dict[str, Pag
 
 @pytest.mark.parametrize("link", ["[a page](nowhere.md)", "[an anchor](limits.md#nowhere)"])
 def test_a_link_that_leads_nowhere_stops_the_build(site: dict[str, Page], tmp_path: Path, link: str) -> None:
-    shutil.copytree(PAGES, tmp_path / ".build" / "docs")
-    shutil.copy(ROOT / "zensical.toml", tmp_path)
+    shutil.copytree(PAGES, tmp_path / "build" / "docs")
+    shutil.copy(ROOT / "zensical.toml", tmp_path / "build")
     (tmp_path / "src").symlink_to(ROOT / "src")
-    with (tmp_path / ".build" / "docs" / "index.md").open("a") as page:
+    with (tmp_path / "build" / "docs" / "index.md").open("a") as page:
         page.write(f"\n{link}\n")
     build = [ROOT / ".tools" / "docs" / "bin" / "zensical", "build", "--strict"]
-    done = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(build, cwd=tmp_path / "build", capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode != 0
     assert "1 issue found" in done.stderr + done.stdout

@@ -10,9 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-COMPARED = ("100 fresh", "100 redelivered", "100 fresh, each with a write of its own")
+COMPARED = {
+    "100 fresh": "new",
+    "100 redelivered": "delivered again",
+    "100 fresh, each with a write of its own": "new, each with a write of its own",
+}
 """The batches that the README compares."""
-FIGURES = ("requests", "write_units", "wall_ms")
 SUBJECTS = {"ours": "this library", "idemkit": "idemkit", "powertools": "Powertools"}
 
 
@@ -33,14 +36,19 @@ def marks(name: str) -> tuple[str, str]:
 
 def comparison(results: Mapping[str, Any]) -> str:
     """The README's table: what a batch of 100 asks of DynamoDB, and how long it takes."""
-    lines = ["| 100 messages | | requests | write units | milliseconds |", "|---|---|---:|---:|---:|"]
+    lines = ["| 100 messages | " + " | ".join(SUBJECTS.values()) + " |", "|---|" + "---|" * len(SUBJECTS)]
     cells = {cell["name"]: cell["subjects"] for cell in results["cells"]}
-    for cell in COMPARED:
-        for subject, name in SUBJECTS.items():
-            if measured := cells[cell].get(subject):
-                figures = " | ".join(f"{measured[what]['median']:,.0f}" for what in FIGURES)
-                lines.append(f"| {cell.removeprefix('100 ')} | {name} | {figures} |")
+    for name, title in COMPARED.items():
+        measured = (_requests_and_time(cells[name].get(subject)) for subject in SUBJECTS)
+        lines.append(f"| {title} | " + " | ".join(measured) + " |")
     return "\n".join(lines)
+
+
+def _requests_and_time(measured: Mapping[str, Any] | None) -> str:
+    if measured is None:
+        return "not offered"
+    requests = measured["requests"]["median"]
+    return f"{requests:,.0f} request{'s' * (requests != 1)}, {measured['wall_ms']['median']:,.0f} ms"
 
 
 def report(results: Mapping[str, Any]) -> str:

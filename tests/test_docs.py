@@ -48,6 +48,7 @@ README, CONSUMER, DEPLOYING, LIMITS, HTTP_AND_FUNCTIONS = (
         "docs/http-and-functions.md",
     )
 )
+STARTER = ROOT / "src/idempotent_receiver/operations/starter/files/Makefile.in"
 RESULTS = ROOT / "benchmarks" / "results.json"
 
 CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000, aws_request_id="1", function_name="docs")
@@ -182,7 +183,8 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert not anchor or anchor in anchors(there), target
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+# The tutorial names the files of a project that it makes.
+@pytest.mark.parametrize("document", [each for each in DOCUMENTS if each.name != "tutorial.md"], ids=name_of)
 def test_files_that_are_named_exist(document: Path) -> None:
     """A path in code style, from the checkout's root, or the library's own folder."""
     for path in re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|json|md|yaml|toml|txt))`", document.read_text()):
@@ -192,12 +194,13 @@ def test_files_that_are_named_exist(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_every_make_target_that_is_named_exists(document: Path) -> None:
-    targets = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text()))
+    makefiles = [ROOT / "Makefile", *([STARTER] if document.name in ("README.md", "tutorial.md") else [])]
+    targets = {target for each in makefiles for target in re.findall(r"(?m)^([a-z-]+):", each.read_text())}
     named = set(re.findall(r"(?m)(?:`|^)make ([a-z-]+)", document.read_text()))
     assert named <= targets
 
 
-TYPED = re.compile(r"(?m)(?:^\.venv/bin/|^|`(?:\.venv/bin/)?)receiver ((?:[^`\n\\]|\\\n)+)")
+TYPED = re.compile(r"(?m)(?:^|`)(?:[\w./]+/)?receiver ((?:[^`\n\\]|\\\n)+)")
 """The command with what follows it, in a block of code or a line."""
 
 
@@ -221,6 +224,14 @@ def not_understood(arguments: list[str]) -> str | None:
 def test_every_command_of_receiver_that_is_named_exists(document: Path) -> None:
     typed = [shlex.split(found, comments=True) for found in TYPED.findall(code_in(document))]
     assert [(words, wrong) for words in typed if (wrong := not_understood(words))] == []
+
+
+def test_the_options_of_init_that_are_named_exist() -> None:
+    (line,) = re.findall(r"(?m)^receiver init .*$", README)
+    table = rows("## Make it yours", (ROOT / "docs/tutorial.md").read_text())
+    named = set(re.findall(r"--[a-z-]+", " ".join([line, *table])))
+    assert {"--fifo", "--async", "--key", "--queue-arn"} <= named
+    assert not_understood(["init", "orders", *named]) is None
 
 
 @pytest.mark.parametrize("name", ["guarantees.md", "when-twice.md"])

@@ -142,9 +142,10 @@ docs: $(DEVELOPMENT) $(DOCS) $(if $(NPM),$(DIAGRAMS)) ## build the documentation
 	@rm -rf $(PAGES) && mkdir -p .build && cp -R docs $(PAGES)
 	@cp README.md $(PAGES)/index.md && cp CHANGELOG.md CONTRIBUTING.md LICENSE $(PAGES)
 	@.venv/bin/typer idempotent_receiver.operations.cli.receiver utils docs --name receiver > $(PAGES)/command.md
-	@# In the site all pages are in one folder.
-	@for page in $(PAGES)/*.md; do sed -E -e 's#\]\((docs/|\.\./)#](#g' -e 's#\]\(README\.md#](index.md#g' \
-		$(if $(NPM),,-e 's/^```mermaid/```text/') "$$page" > $(PAGES)/page && mv $(PAGES)/page "$$page"; done
+	@# In the site all pages are in one folder, and a file that is no page is named without a link.
+	@for page in $(PAGES)/*.md; do sed -E -e 's#\]\(\.\./([A-Z]+\.md)#](\1#g' -e 's#\[([^]]*)\]\(\.\./[^)]*\)#\1#g' \
+		-e 's#\]\(docs/#](#g' -e 's#\]\(README\.md#](index.md#g' $(if $(NPM),,-e 's/^```mermaid/```text/') \
+		"$$page" > $(PAGES)/page && mv $(PAGES)/page "$$page"; done
 	@cp $(if $(NPM),$(DIAGRAMS),/dev/null) $(PAGES)/diagrams.js
 	@$(if $(NPM),,echo 'npm is not installed: the diagrams are shown as text.')
 	@cp zensical.toml .build

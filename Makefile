@@ -138,7 +138,7 @@ DIAGRAMS := .tools/diagrams/node_modules/@mermaid-js/tiny/dist/mermaid.tiny.js
 PAGES := .build/docs
 
 .PHONY: docs
-docs: $(DEVELOPMENT) $(DOCS) $(if $(NPM),$(DIAGRAMS)) ## build the documentation's site (.build/site)
+docs: $(DEVELOPMENT) $(DOCS) $(if $(NPM),$(DIAGRAMS)) ## build the documentation's site, .build/site (SITE=https://...: where it will be)
 	@rm -rf $(PAGES) && mkdir -p .build && cp -R docs $(PAGES)
 	@cp README.md $(PAGES)/index.md && cp CHANGELOG.md CONTRIBUTING.md LICENSE $(PAGES)
 	@.venv/bin/typer idempotent_receiver.operations.cli.receiver utils docs --name receiver > $(PAGES)/command.md
@@ -148,7 +148,7 @@ docs: $(DEVELOPMENT) $(DOCS) $(if $(NPM),$(DIAGRAMS)) ## build the documentation
 		"$$page" > $(PAGES)/page && mv $(PAGES)/page "$$page"; done
 	@cp $(if $(NPM),$(DIAGRAMS),/dev/null) $(PAGES)/diagrams.js
 	@$(if $(NPM),,echo 'npm is not installed: the diagrams are shown as text.')
-	@cp zensical.toml .build
+	@sed $(if $(filter file,$(origin SITE)),,-e 's|^# site_url = .*|site_url = "$(SITE)"|') -e '' zensical.toml > .build/zensical.toml
 	cd .build && ../.tools/docs/bin/zensical build --clean --strict
 
 $(DIAGRAMS): requirements/diagrams/package-lock.json
@@ -255,18 +255,20 @@ endif
 # them and into the metadata. Nothing here knows that address: the release workflow passes its own.
 DIST ?= dist
 VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
+# Where the documentation is, for the metadata and so for `receiver --help`: the site, where there is one.
+SITE ?= $(HOME_PAGE)/tree/v$(VERSION)/docs
 # An image is served from another path than a page.
 absolute_links = sed -E -e 's|(!\[[^]]*\]\()([^):]+\))|\1$(HOME_PAGE)/raw/v$(VERSION)/\2|g' \
 	-e 's|\]\(([^):\#][^):]*\))|]($(HOME_PAGE)/blob/v$(VERSION)/\1|g' -e 's|\]\(\#|]($(HOME_PAGE)\#|g'
 
 .PHONY: dist
-dist: $(PACKAGER) $(PUBLISH) ## build the wheel and the sdist, and check them (DIST=dist HOME_PAGE=https://...: with links to the repository)
+dist: $(PACKAGER) $(PUBLISH) ## build the wheel and the sdist, and check them (DIST=dist HOME_PAGE=https://...: with links to the repository; SITE=https://...: to the documentation's site)
 	@rm -rf "$(DIST)/source" "$(DIST)"/*.whl "$(DIST)"/*.tar.gz && mkdir -p "$(DIST)/source/src"
 	@cp pyproject.toml README.md LICENSE "$(DIST)/source"
 	@cp -R src/idempotent_receiver "$(DIST)/source/src"
 ifdef HOME_PAGE
 	@$(absolute_links) README.md > "$(DIST)/source/README.md"
-	@printf '\n[project.urls]\nRepository = "%s"\n' "$(HOME_PAGE)" >> "$(DIST)/source/pyproject.toml"
+	@printf '\n[project.urls]\nDocumentation = "%s"\nRepository = "%s"\n' "$(SITE)" "$(HOME_PAGE)" >> "$(DIST)/source/pyproject.toml"
 else
 	@echo 'Not for publishing: without HOME_PAGE, the links of the README would lead nowhere on PyPI.'
 endif

@@ -1,6 +1,6 @@
 """The tutorial, followed word for word in an empty folder: what it says to type works, and shows what it says.
 
-`make local` and `make deploy` of such a project are in the tests of the starter, `make cloud` in those of the sandbox.
+The commands of `make cloud` are in the tests of the sandbox; `make deploy` needs an account.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TUTORIAL = (ROOT / "docs/tutorial.md").read_text().partition("\n## 4.")[0]
+TUTORIAL = (ROOT / "docs/tutorial.md").read_text().partition("\n## 5.")[0]
 MISTAKE = "    charge(order.customer, order.cents)\n"
 ENVIRONMENT = {
     name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "MAKEFLAGS", "MAKELEVEL")
@@ -30,9 +30,9 @@ def blocks(language: str) -> list[str]:
 
 def test_the_tutorial_can_be_followed_word_for_word(tmp_path: Path) -> None:
     """Its test passes, then tells the quoted story of the mistake, and passes again once that is mended."""
-    make, test, test_again = blocks("sh")
+    make, test, test_again, local = blocks("sh")
     shown, handler, its_test, mended = blocks("py")
-    (story,) = blocks("text")
+    story, outcome = blocks("text")
     project = tmp_path / "orders"
 
     made = typed(make.replace("/path/to/idempotent-receiver", str(ROOT)), tmp_path)
@@ -52,3 +52,5 @@ def test_the_tutorial_can_be_followed_word_for_word(tmp_path: Path) -> None:
     (project / "src/orders/handler.py").write_text(handler.replace(MISTAKE, mended))
     passed = typed(test_again, project)
     assert passed.returncode == 0, passed.stdout + passed.stderr
+    ran = typed(local, project)
+    assert (ran.returncode, ran.stdout.splitlines()[-1]) == (0, outcome.strip()), ran.stdout + ran.stderr

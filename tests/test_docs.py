@@ -245,7 +245,7 @@ def test_every_test_that_is_named_exists(name: str) -> None:
 
 def test_every_situation_in_which_code_may_run_twice_names_its_test() -> None:
     table, tests = (ROOT / "docs/when-twice.md").read_text().split("\n## The tests\n")
-    situations = re.findall(r"(?m)^\| (\d+) \|", table)
+    situations = re.findall(r"(?m)^\| (\d+)\. ", table)
     assert situations == [str(n) for n in range(1, len(situations) + 1)]
     assert re.findall(r"(?m)^(\d+)\. `test_", tests) == situations
 

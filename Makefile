@@ -126,11 +126,6 @@ check: $(DEVELOPMENT) $(SAM) $(CHECKOV) $(PUBLISH) ## check format, lint, types,
 	.tools/publish/bin/zizmor --offline --quiet .github
 	.venv/bin/python -m local.audit
 
-.PHONY: picture
-picture: $(DEVELOPMENT) $(MINISTACK) $(BENCH) .build/host.complete ## draw docs/dashboard.png from the metrics of a run
-	.venv/bin/python -m local.figures .build/figures.json
-	.tools/bench/bin/python -m local.picture .build/figures.json docs/dashboard.png
-
 # The pages are the README, docs/, the library's docstrings and the command's help. A script from npm draws the diagrams in the
 # browser; without npm they are shown as text.
 NPM := $(shell command -v npm)

@@ -41,13 +41,14 @@ OPENAPI := .tools/openapi/.complete
 CHECKOV := .tools/checkov/.complete
 BENCH := .tools/bench/.complete
 PUBLISH := .tools/publish/.complete
+DOCS := .tools/docs/.complete
 
 .PHONY: help
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
-setup: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME_CLIENT) $(OPENAPI) ## set up .venv and .tools with everything for development
+setup: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME_CLIENT) $(OPENAPI) $(DOCS) ## set up .venv and .tools with everything for development
 
 .PHONY: run
 run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## run 500 transfers through the local cloud (N=500 SEED=1 PROTECTION=on STACK=name; or WORKFLOW=1 N=40)
@@ -125,6 +126,31 @@ check: $(DEVELOPMENT) $(SAM) $(CHECKOV) $(PUBLISH) ## check format, lint, types,
 	.tools/checkov/bin/checkov --framework cloudformation --skip-download --compact --quiet $(TEMPLATES:%=--file %)
 	.tools/publish/bin/zizmor --offline --quiet .github
 	.venv/bin/python -m local.audit
+
+# The pages are the README, docs/, the library's docstrings and the command's help. A script from npm draws the diagrams in the
+# browser; without npm they are shown as text.
+NPM := $(shell command -v npm)
+DIAGRAMS := .tools/diagrams/node_modules/@mermaid-js/tiny/dist/mermaid.tiny.js
+PAGES := .build/docs
+
+.PHONY: docs
+docs: $(DEVELOPMENT) $(DOCS) $(if $(NPM),$(DIAGRAMS)) ## build the documentation's site, .build/site (SITE=https://...: where it will be)
+	@rm -rf $(PAGES) && mkdir -p .build && cp -R docs $(PAGES)
+	@cp README.md $(PAGES)/index.md && cp CHANGELOG.md CONTRIBUTING.md LICENSE $(PAGES)
+	@.venv/bin/typer idempotent_receiver.operations.cli.receiver utils docs --name receiver > $(PAGES)/command.md
+	@# In the site all pages are in one folder, and a file that is no page is named without a link.
+	@for page in $(PAGES)/*.md; do sed -E -e 's#\]\(\.\./([A-Z]+\.md)#](\1#g' -e 's#\[([^]]*)\]\(\.\./[^)]*\)#\1#g' \
+		-e 's#\]\(docs/#](#g' -e 's#\]\(README\.md#](index.md#g' $(if $(NPM),,-e 's/^```mermaid/```text/') \
+		"$$page" > $(PAGES)/page && mv $(PAGES)/page "$$page"; done
+	@cp $(if $(NPM),$(DIAGRAMS),/dev/null) $(PAGES)/diagrams.js
+	@$(if $(NPM),,echo 'npm is not installed: the diagrams are shown as text.')
+	@sed $(if $(filter file,$(origin SITE)),,-e 's|^# site_url = .*|site_url = "$(SITE)"|') -e '' zensical.toml > .build/zensical.toml
+	cd .build && ../.tools/docs/bin/zensical build --clean --strict
+
+$(DIAGRAMS): requirements/diagrams/package-lock.json
+	@mkdir -p .tools/diagrams && cp requirements/diagrams/package*.json .tools/diagrams
+	npm ci --prefix .tools/diagrams --ignore-scripts --no-audit --no-fund
+	@touch $@
 
 .PHONY: mutants
 mutants: setup .build/host.complete ## plant known bugs and check that each one turns its tests red (BUGS="S17 lease")
@@ -225,18 +251,20 @@ endif
 # them and into the metadata. Nothing here knows that address: the release workflow passes its own.
 DIST ?= dist
 VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
+# Where the documentation is, for the metadata and so for `receiver --help`: the site, where there is one.
+SITE ?= $(HOME_PAGE)/tree/v$(VERSION)/docs
 # An image is served from another path than a page.
 absolute_links = sed -E -e 's|(!\[[^]]*\]\()([^):]+\))|\1$(HOME_PAGE)/raw/v$(VERSION)/\2|g' \
 	-e 's|\]\(([^):\#][^):]*\))|]($(HOME_PAGE)/blob/v$(VERSION)/\1|g' -e 's|\]\(\#|]($(HOME_PAGE)\#|g'
 
 .PHONY: dist
-dist: $(PACKAGER) $(PUBLISH) ## build the wheel and the sdist, and check them (DIST=dist HOME_PAGE=https://...: with links to the repository)
+dist: $(PACKAGER) $(PUBLISH) ## build the wheel and the sdist, and check them (DIST=dist HOME_PAGE=https://...: with links to the repository; SITE=https://...: to the documentation's site)
 	@rm -rf "$(DIST)/source" "$(DIST)"/*.whl "$(DIST)"/*.tar.gz && mkdir -p "$(DIST)/source/src"
 	@cp pyproject.toml README.md LICENSE "$(DIST)/source"
 	@cp -R src/idempotent_receiver "$(DIST)/source/src"
 ifdef HOME_PAGE
 	@$(absolute_links) README.md > "$(DIST)/source/README.md"
-	@printf '\n[project.urls]\nRepository = "%s"\n' "$(HOME_PAGE)" >> "$(DIST)/source/pyproject.toml"
+	@printf '\n[project.urls]\nDocumentation = "%s"\nRepository = "%s"\n' "$(SITE)" "$(HOME_PAGE)" >> "$(DIST)/source/pyproject.toml"
 else
 	@echo 'Not for publishing: without HOME_PAGE, the links of the README would lead nowhere on PyPI.'
 endif
@@ -309,5 +337,5 @@ endif
 .PHONY: lock
 lock: $(PACKAGER) ## pin the newest allowed versions of all dependencies
 	$(UV) lock --upgrade
-	for name in uv ministack sam runtime openapi checkov bench publish cdk; do $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 \
+	for name in uv ministack sam runtime openapi checkov bench publish cdk docs; do $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 \
 		--no-header --no-annotate --generate-hashes requirements/$$name.in -o requirements/$$name.txt; done

@@ -1,4 +1,4 @@
-"""The report of a run. It stands between two marks in the documentation, so all figures there come from one run."""
+"""The report of a run. It stands between marks in the documentation, so all figures there come from one run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,45 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-BEGIN, END = "<!-- results: written by `make bench` -->", "<!-- end of results -->"
+COMPARED = {
+    "100 fresh": "new",
+    "100 redelivered": "delivered again",
+    "100 fresh, each with a write of its own": "new, each with a write of its own",
+}
+"""The batches that the README compares."""
+SUBJECTS = {"ours": "this library", "idemkit": "idemkit", "powertools": "Powertools"}
 
 
-def fill(results: Mapping[str, Any], path: Path) -> None:
-    """Replace what is between the marks. Raises ValueError if a mark is missing."""
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{path} has no place for results: {BEGIN} and {END}")
-    path.write_text(f"{before}{begin}\n\n{report(results)}\n\n{end}{after}")
+def fill(path: Path, name: str, text: str) -> None:
+    """Replace what is between the marks of this name. Raises ValueError if a mark is missing."""
+    begin, end = marks(name)
+    before, found, rest = path.read_text().partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"{path} has no place for {name}: {begin} and {end}")
+    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
+
+
+def marks(name: str) -> tuple[str, str]:
+    """What stands before and after a part that is written by a run."""
+    return f"<!-- {name}: written by `make bench` -->", f"<!-- end of {name} -->"
+
+
+def comparison(results: Mapping[str, Any]) -> str:
+    """The README's table: what a batch of 100 asks of DynamoDB, and how long it takes."""
+    lines = ["| 100 messages | " + " | ".join(SUBJECTS.values()) + " |", "|---|" + "---|" * len(SUBJECTS)]
+    cells = {cell["name"]: cell["subjects"] for cell in results["cells"]}
+    for name, title in COMPARED.items():
+        measured = (_requests_and_time(cells[name].get(subject)) for subject in SUBJECTS)
+        lines.append(f"| {title} | " + " | ".join(measured) + " |")
+    return "\n".join(lines)
+
+
+def _requests_and_time(measured: Mapping[str, Any] | None) -> str:
+    if measured is None:
+        return "not offered"
+    requests = measured["requests"]["median"]
+    return f"{requests:,.0f} request{'s' * (requests != 1)}, {measured['wall_ms']['median']:,.0f} ms"
 
 
 def report(results: Mapping[str, Any]) -> str:

@@ -143,7 +143,7 @@ The stack is called {STACK}. In another terminal, in this folder:
 {path} says:
 
 {textwrap.indent(lines, "    ")}
-And curl, as in the README under "Behind HTTP". The functions by themselves, in containers:
+And curl, as in docs/example.md under "Over HTTP". The functions by themselves, in containers:
 
     make sam-local    # builds them for this machine
     sam local invoke Consumer -e events/fresh.json    # or .tools/sam/bin/sam

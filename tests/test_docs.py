@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 import re
+import shlex
 import sys
-import uuid
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -16,41 +15,55 @@ import boto3
 import pytest
 import yaml
 from moto import mock_aws
+from typer.core import TyperGroup as Group
+from typer.main import get_command
 
 import idempotent_receiver
+from benchmarks.document import comparison, marks
 from idempotent_receiver import (
     MemoryStore,
     Message,
-    Transaction,
-    body_field,
     http_endpoint,
     idempotent,
-    message_id,
     sqs_consumer,
 )
-from idempotent_receiver.clock import SystemClock
-from idempotent_receiver.protocol.store import ActionFailed, Conflict, Written
+from idempotent_receiver.operations.cli import receiver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
-    from idempotent_receiver.protocol.record import Change, Record
-    from idempotent_receiver.protocol.transaction import Action
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [
     ROOT / name
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "events/README.md", *sorted(ROOT.glob("docs/*.md")))
 ]
-README = (ROOT / "README.md").read_text()
+README, CONSUMER, DEPLOYING, LIMITS, HTTP_AND_FUNCTIONS = (
+    (ROOT / name).read_text()
+    for name in (
+        "README.md",
+        "docs/consumer.md",
+        "docs/deploying.md",
+        "docs/limits.md",
+        "docs/http-and-functions.md",
+    )
+)
+STARTER = ROOT / "src/idempotent_receiver/operations/starter/files/Makefile.in"
 RESULTS = ROOT / "benchmarks" / "results.json"
-HTTP_AND_FUNCTIONS = (ROOT / "docs" / "http-and-functions.md").read_text()
 
 CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000, aws_request_id="1", function_name="docs")
 
 
 def name_of(document: Path) -> str:
     return str(document.relative_to(ROOT))
+
+
+def code_in(document: Path) -> str:
+    """The document's blocks of code, and what is in code style between them."""
+    blocks = re.split(r"(?ms)^```(\w*)\n(.*?)^```$", document.read_text())
+    prose, languages, code = blocks[::3], blocks[1::3], blocks[2::3]
+    shown = [text for language, text in zip(languages, code, strict=True) if language in ("", "sh")]
+    return "\n".join([*shown, *(found for text in prose for found in re.findall(r"`[^`]+`", text))])
 
 
 def code_of(document: Path, language: str) -> str:
@@ -89,8 +102,8 @@ def test_the_readmes_examples_run(examples: dict[str, Any]) -> None:
     test()
 
 
-@pytest.mark.parametrize("examples", [ROOT / "README.md"], indirect=True)
-def test_the_readmes_withdrawal_is_refused_for_the_reason_it_names(examples: dict[str, Any]) -> None:
+@pytest.mark.parametrize("examples", [ROOT / "docs/consumer.md"], indirect=True)
+def test_the_documented_withdrawal_is_refused_for_the_reason_it_names(examples: dict[str, Any]) -> None:
     """An example with `otherwise` is only right if its expression is."""
     store = MemoryStore(tables={"accounts": "account"})
     store.tables["accounts"].items["alice",] = {"account": "alice", "balance": 100}
@@ -133,7 +146,7 @@ def test_late_and_repeated_messages_change_nothing(examples: dict[str, Any], mon
 def test_the_wait_on_a_quiet_queue_is_told_wherever_the_window_is() -> None:
     """Lambda may wait 20 seconds for a batch, however short its window is."""
     told = {
-        "README.md": r"(?m)^\| `BatchWindow` \|.*$",
+        "docs/deploying.md": r"(?m)^\| `BatchWindow` \|.*$",
         "template.yaml": r"(?m)^  BatchWindow:\n    Description: .*$",
         "docs/scale.md": r"(?s)Where a batch window is set.*?\.",
     }
@@ -170,7 +183,8 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert not anchor or anchor in anchors(there), target
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+# The tutorial names the files of a project that it makes.
+@pytest.mark.parametrize("document", [each for each in DOCUMENTS if each.name != "tutorial.md"], ids=name_of)
 def test_files_that_are_named_exist(document: Path) -> None:
     """A path in code style, from the checkout's root, or the library's own folder."""
     for path in re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|json|md|yaml|toml|txt))`", document.read_text()):
@@ -180,20 +194,63 @@ def test_files_that_are_named_exist(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_every_make_target_that_is_named_exists(document: Path) -> None:
-    targets = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text()))
+    makefiles = [ROOT / "Makefile", *([STARTER] if name_of(document) in ("README.md", "docs/tutorial.md") else [])]
+    targets = {target for each in makefiles for target in re.findall(r"(?m)^([a-z-]+):", each.read_text())}
     named = set(re.findall(r"(?m)(?:`|^)make ([a-z-]+)", document.read_text()))
     assert named <= targets
 
 
-def test_every_test_that_is_named_exists() -> None:
-    """The proofs in docs/guarantees.md are names of tests."""
+TYPED = re.compile(r"(?m)(?:^|`)(?:[\w./]+/)?receiver ((?:[^`\n\\]|\\\n)+)")
+"""The command with what follows it, in a block of code or a line."""
+
+
+def not_understood(arguments: list[str]) -> str | None:
+    """What of these is neither a command of `receiver` nor an option of the command before it."""
+    command: Any = get_command(receiver.app)
+    for word in arguments:
+        options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        if word.startswith("-"):
+            if word not in options | {"--help"}:
+                return word
+        elif isinstance(command, Group):
+            if word not in command.commands:
+                return word
+            command = command.commands[word]
+    return None
+
+
+# Decisions name commands that were rejected.
+@pytest.mark.parametrize("document", [each for each in DOCUMENTS if each.name != "decisions.md"], ids=name_of)
+def test_every_command_of_receiver_that_is_named_exists(document: Path) -> None:
+    typed = [shlex.split(found, comments=True) for found in TYPED.findall(code_in(document))]
+    assert [(words, wrong) for words in typed if (wrong := not_understood(words))] == []
+
+
+def test_the_options_of_init_that_are_named_exist() -> None:
+    (line,) = re.findall(r"(?m)^receiver init .*$", README)
+    table = rows("## Make it yours", (ROOT / "docs/tutorial.md").read_text())
+    named = set(re.findall(r"--[a-z-]+", " ".join([line, *table])))
+    assert {"--fifo", "--async", "--key", "--queue-arn"} <= named
+    assert not_understood(["init", "orders", *named]) is None
+
+
+@pytest.mark.parametrize("name", ["guarantees.md", "when-twice.md"])
+def test_every_test_that_is_named_exists(name: str) -> None:
+    """Proofs are names of tests."""
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
-    named = re.findall(r"`(test_\w+)`", (ROOT / "docs" / "guarantees.md").read_text())
+    named = re.findall(r"`(test_\w+)`", (ROOT / "docs" / name).read_text())
     assert named
     assert [name for name in named if f"def {name}(" not in tests] == []
 
 
-def rows(heading: str, document: str = README) -> dict[str, list[str]]:
+def test_every_situation_in_which_code_may_run_twice_names_its_test() -> None:
+    table, tests = (ROOT / "docs/when-twice.md").read_text().split("\n## The tests\n")
+    situations = re.findall(r"(?m)^\| (\d+)\. ", table)
+    assert situations == [str(n) for n in range(1, len(situations) + 1)]
+    assert re.findall(r"(?m)^(\d+)\. `test_", tests) == situations
+
+
+def rows(heading: str, document: str) -> dict[str, list[str]]:
     """The table under a heading of a document: its cells by the name in the first one."""
     section = document.partition(f"\n{heading}\n")[2].partition("\n#")[0]
     cells = [
@@ -203,7 +260,7 @@ def rows(heading: str, document: str = README) -> dict[str, list[str]]:
 
 
 def test_every_public_name_is_documented() -> None:
-    documented = README + HTTP_AND_FUNCTIONS
+    documented = CONSUMER + HTTP_AND_FUNCTIONS
     names = idempotent_receiver.__all__
     assert [name for name in names if f"`{name}" not in documented and f" {name}" not in documented] == []
 
@@ -212,11 +269,11 @@ def test_every_field_of_a_message_that_a_function_may_use_is_documented() -> Non
     plumbing = {"raw_body", "receipt_handle", "record_id", "first_received_at", "fifo", "rest"}
     fields = {name for name in dir(Message) if not name.startswith("_")} | set(Message.__dataclass_fields__)
     assert [
-        name for name in sorted(fields - plumbing) if f"`{name}`" not in README and f"`{name}()`" not in README
+        name for name in sorted(fields - plumbing) if f"`{name}`" not in CONSUMER and f"`{name}()`" not in CONSUMER
     ] == []
 
 
-WAYS_IN = [(sqs_consumer, README), (http_endpoint, HTTP_AND_FUNCTIONS), (idempotent, HTTP_AND_FUNCTIONS)]
+WAYS_IN = [(sqs_consumer, CONSUMER), (http_endpoint, HTTP_AND_FUNCTIONS), (idempotent, HTTP_AND_FUNCTIONS)]
 
 
 @pytest.mark.parametrize(("way_in", "document"), WAYS_IN)
@@ -246,7 +303,7 @@ Template.add_multi_constructor("!", lambda loader, suffix, node: suffix)
 
 def test_every_parameter_of_the_template_is_documented_with_its_default() -> None:
     parameters = yaml.load((ROOT / "template.yaml").read_text(), Loader=Template)["Parameters"]
-    documented = rows("### `template.yaml`")
+    documented = rows("### `template.yaml`", DEPLOYING)
     assert list(documented) == list(parameters)
     for name, parameter in parameters.items():
         default = str(parameter["Default"])
@@ -263,9 +320,9 @@ def test_every_module_is_on_the_map() -> None:
     assert [path.name for path in sorted(modules) if f"`{path.name}`" not in map_of_modules] == []
 
 
-def test_the_speed_that_the_readme_claims_is_what_was_measured() -> None:
+def test_the_speed_that_is_claimed_is_what_was_measured() -> None:
     """By the benchmark's last run, the price of a transaction being named in the same sentence."""
-    sentences = [sentence for sentence in " ".join(README.split()).split(". ") if "times sooner" in sentence]
+    sentences = [sentence for sentence in " ".join(LIMITS.split()).split(". ") if "times sooner" in sentence]
     (claimed,) = sentences
     assert "`Transaction`" in claimed
     plain, transactional = (int(times) for times in re.findall(r"more than (\d+) times sooner", claimed))
@@ -279,125 +336,14 @@ def test_the_speed_that_the_readme_claims_is_what_was_measured() -> None:
     assert measured("100 fresh, each with a write of its own") > transactional
 
 
+def test_the_readmes_comparison_is_that_of_the_benchmarks_last_run() -> None:
+    begin, end = marks("comparison")
+    assert README.partition(begin)[2].partition(end)[0].strip() == comparison(json.loads(RESULTS.read_text()))
+
+
+def test_the_readme_is_read_in_a_few_minutes() -> None:
+    assert len(README.splitlines()) <= 150
+
+
 def test_the_changelog_has_a_place_for_what_is_next() -> None:
     assert "\n## [Unreleased]\n" in (ROOT / "CHANGELOG.md").read_text()
-
-
-class Counting(MemoryStore):
-    """A store that counts the requests that DynamoDB would have got, and its units by AWS's rule."""
-
-    def __init__(self, namespace: str | None = None) -> None:
-        super().__init__(namespace)
-        self.reset()
-
-    def reset(self) -> None:
-        self.requests = {"insert": 0, "read": 0, "replace": 0, "commit": 0}
-        self.writes = self.reads = 0
-
-    def insert(self, records: Sequence[Record]) -> list[Written]:
-        self._count("insert", len(records), most=25)
-        self.writes += sum(units(record) for record in records)
-        answers = super().insert(records)
-        if len(records) == 1:
-            return list(answers)
-        # A batch's INSERT does not say what it has met.
-        return [Conflict() if isinstance(answer, Conflict) else answer for answer in answers]
-
-    def read(self, ids: Sequence[str]) -> Sequence[Record | None]:
-        self._count("read", len(ids), most=100)
-        self.reads += len(ids)
-        return super().read(ids)
-
-    def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
-        self._count("replace", len(changes), most=25)
-        self.writes += sum(units(change.new) for change in changes)
-        return super().replace(changes)
-
-    def commit(self, change: Change, actions: Sequence[Action]) -> Written | ActionFailed:
-        self._count("commit", 1, most=1)
-        self.writes += 2 * units(change.new) + 2 * len(actions)  # all of these are small
-        return super().commit(change, actions)
-
-    def _count(self, request: str, size: int, *, most: int) -> None:
-        assert size <= most
-        self.requests[request] += 1
-
-
-def units(record: Record) -> int:
-    return math.ceil(record.size_bytes / 1024)
-
-
-class Standstill(SystemClock):
-    """No time passes, so that all functions end within two milliseconds of each other."""
-
-    def monotonic_seconds(self) -> float:
-        return 0.0
-
-
-def nothing(body: dict[str, Any]) -> dict[str, str]:
-    return {"posted": str(uuid.uuid4())}
-
-
-def failing(body: dict[str, Any]) -> None:
-    raise ConnectionError
-
-
-def writing_two(body: dict[str, Any], tx: Transaction) -> None:
-    for table in ("left", "right"):
-        tx.put(TableName=table, Item={"id": body["key"]})
-
-
-def consume(store: Counting, function: Callable[..., Any], size: int, *, receives: int = 1, copy: str = "") -> None:
-    """Handle a batch of so many messages, counting from nought."""
-    attributes = {"ApproximateReceiveCount": str(receives)}
-    records = [
-        {"messageId": f"{copy}{n}", "body": json.dumps({"key": f"key-{n}"}), "attributes": attributes}
-        for n in range(size)
-    ]
-    key = message_id if store.namespace is None else body_field("key")
-    store.reset()
-    sqs_consumer(store, key=key, clock=Standstill())(function)({"Records": records}, CONTEXT)
-
-
-@pytest.mark.parametrize("size", [1, 10, 25, 26, 100])
-def test_a_batch_costs_the_requests_that_the_readme_says(size: int) -> None:
-    store = Counting()
-    consume(store, nothing, size)
-    chunks = math.ceil(size / 25)
-    assert store.requests == {"insert": chunks, "read": 0, "replace": chunks, "commit": 0}
-
-
-def test_done_messages_cost_one_read_for_a_hundred_of_them_and_no_write() -> None:
-    store = Counting()
-    consume(store, nothing, 150)
-    consume(store, nothing, 150, receives=2)
-    assert store.requests == {"insert": 0, "read": 2, "replace": 0, "commit": 0}
-
-
-def test_a_transaction_is_a_request_of_its_own() -> None:
-    store = Counting()
-    consume(store, writing_two, 30)
-    assert store.requests == {"insert": 2, "read": 0, "replace": 0, "commit": 30}
-
-
-def test_messages_cost_the_units_that_the_readme_says() -> None:
-    store, size = Counting(), 10
-    consume(store, nothing, size)
-    assert (store.writes, store.reads) == (2 * size, 0)
-    consume(store, nothing, size, receives=2)
-    assert (store.writes, store.reads) == (0, size)
-    consume(store, failing, size, copy="failing-")
-    assert (store.writes, store.reads) == (2 * size, 0)
-    consume(store, nothing, size, receives=2, copy="failing-")
-    assert (store.writes, store.reads) == (2 * size, size)
-    consume(store, writing_two, size, copy="writing-")
-    assert (store.writes, store.reads) == ((3 + 2 * 2) * size, 0)
-
-
-def test_new_messages_with_a_key_that_is_done_cost_the_units_that_the_readme_says() -> None:
-    store, size = Counting(namespace="orders"), 10
-    consume(store, nothing, size)
-    consume(store, nothing, size, copy="again-")
-    assert (store.writes, store.reads) == (size, size)
-    consume(store, nothing, 1, copy="alone-")
-    assert (store.writes, store.reads) == (1, 0)

@@ -1,4 +1,4 @@
-"""The deployed API does what the README says, by the README's own commands; and without its wrapper it does not."""
+"""The deployed API does what its page says, by the page's own commands; and without its wrapper it does not."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from tests.e2e.conftest import Deploy
 
-README = (ROOT / "README.md").read_text()
-SECTION = README.partition("\n## Behind HTTP\n")[2].partition("\n## ")[0]
-SET_UP, SEVEN, AT_ONCE, REFUSED, WITHOUT_HEADER = re.findall(r"(?ms)^```sh\n(.*?)^```$", SECTION)
+PAGE = (ROOT / "docs/example.md").read_text()
+SECTION = PAGE.partition("\n## Over HTTP\n")[2].partition("\n## ")[0]
+SET_UP, SEVEN, AT_ONCE, REFUSED, WITHOUT_HEADER, STATE = re.findall(r"(?ms)^```sh\n(.*?)^```$", SECTION)
 
 CONTROL = """
 from uuid import uuid4
@@ -89,7 +89,7 @@ class Line:
 
 
 def typed(bank: Deployed, block: str, credentials: tuple[str, str] = (ACCOUNT, "test")) -> list[Line]:
-    """Type a block of the README into a shell in which what precedes it was typed, for this stack."""
+    """Type a block of the page into a shell in which what precedes it was typed, for this stack."""
     key_id, secret = credentials
     variables = {
         **{name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
@@ -177,6 +177,11 @@ def test_another_payload_under_a_used_key_is_422_and_no_key_400(bank: Deployed) 
     before = posted(bank)
     assert [line.status for line in typed(bank, REFUSED)] == [422, 400]
     assert posted(bank) == before
+
+
+def test_the_state_of_a_transfer_is_asked_for_by_its_id(bank: Deployed) -> None:
+    (asked,) = eventually(lambda: typed(bank, STATE), lambda lines: lines[0].body["state"] != "accepted", what="posted")
+    assert (asked.status, asked.body["state"], asked.body["amount"]) == (200, "posted", 7)
 
 
 def test_two_tenants_with_one_key_make_two_transfers(bank: Deployed) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 VERSIONS = [line.split(" :: ")[-1] for line in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", line)]
 HOME_PAGE = "https://example.com/receiver"
+DOCUMENTATION = f"{HOME_PAGE}/tree/v{PROJECT['version']}/docs"
 EXTRAS_ONLY = ["greenlet", "ministack", "pytest", "rich", "samtranslator", "typer"]
 """What comes with an extra, and with nothing else."""
 
@@ -149,7 +150,10 @@ def test_links_in_pypis_copy_of_the_readme_are_absolute(metadata: Message) -> No
     targets = ["".join(each) for each in links]
     assert f"{HOME_PAGE}/blob/v{PROJECT['version']}/LICENSE" in targets
     assert [target for target in targets if not target.startswith("https://")] == []
-    assert metadata.get_all("Project-URL") == [f"Repository, {HOME_PAGE}"]
+    assert metadata.get_all("Project-URL") == [
+        f"Documentation, {DOCUMENTATION}",
+        f"Repository, {HOME_PAGE}",
+    ]
 
 
 def test_no_address_is_made_up(tmp_path: Path) -> None:
@@ -250,6 +254,7 @@ def test_with_its_extra_the_command_runs(installed: Installed, tmp_path: Path) -
     extras = installed.with_extras
     for command in ([extras.parent / "receiver"], [extras, "-m", "idempotent_receiver"]):
         assert run(*command, "--version", cwd=tmp_path).stdout == f"receiver {PROJECT['version']}\n"
+        assert f"Documentation: {DOCUMENTATION}" in run(*command, "--help", cwd=tmp_path).stdout
     assert "redrive" in run(extras.parent / "receiver", "dlq", "--help", cwd=tmp_path).stdout
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PATIENCE_SECONDS = 120
-README = (ROOT / "README.md").read_text()
+EXAMPLE = (ROOT / "docs/example.md").read_text()
 LAST_LINE = "It stays until you press Ctrl-C"
 
 
@@ -77,9 +77,9 @@ def typed(program: subprocess.Popen[str]) -> dict[str, str]:
     return found | {"shows": "\n".join(line for line in lines if " show " in line)}
 
 
-def test_the_readmes_commands_work_on_it(typed: dict[str, str]) -> None:
+def test_the_documented_commands_work_on_it(typed: dict[str, str]) -> None:
     assert typed
-    section = README.partition("\n## Behind HTTP\n")[2].partition("\n## ")[0]
+    section = EXAMPLE.partition("\n## Over HTTP\n")[2].partition("\n## ")[0]
     set_up, seven, *_ = re.findall(r"(?ms)^```sh\n(.*?)^```$", section)
     script = ["sh", "-euc", set_up + seven]
     done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)

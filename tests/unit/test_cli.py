@@ -237,6 +237,11 @@ def test_it_tells_its_version(receiver: Receiver) -> None:
     assert (ran.code, ran.out, ran.err) == (0, f"receiver {version('idempotent-receiver')}\n", "")
 
 
+def test_without_an_address_its_help_names_no_documentation(receiver: Receiver) -> None:
+    """A checkout has the pages beside it."""
+    assert "Documentation:" not in receiver("--help").out
+
+
 @pytest.mark.parametrize("command", [*GROUPS, *COMMANDS], ids=" ".join)
 def test_every_command_has_help(receiver: Receiver, command: tuple[str, ...]) -> None:
     ran = receiver(*command, "--help")

@@ -127,7 +127,8 @@ def test_a_table_in_which_two_regions_can_both_claim_a_key_is_found_and_is_not_p
 
 
 @pytest.mark.parametrize(
-    ("document", "begins"), [("README.md", "| regions |"), ("docs/guarantees.md", "- **Anything across regions.**")]
+    ("document", "begins"),
+    [("docs/limits.md", "| regions |"), ("docs/guarantees.md", "- **Anything across regions.**")],
 )
 def test_the_global_table_that_is_let_pass_is_named_with_what_it_lacks(document: str, begins: str) -> None:
     """A claim holds in one with strong consistency, but AWS takes no transactions there and deletes nothing by TTL."""

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib.metadata import metadata, version
 from typing import Annotated, NoReturn
 
 try:
@@ -25,9 +25,16 @@ from idempotent_receiver.operations.cli.show import show
 from idempotent_receiver.operations.cli.stuck import stuck
 from idempotent_receiver.operations.cli.terminal import EXIT_CODES, Exit, Terminal
 
+
+def _documentation() -> str:
+    """Where to read on: the address that the release has written into the package's metadata, if there is one."""
+    addresses = [each.partition(", ") for each in metadata("idempotent-receiver").get_all("Project-URL") or []]
+    return "".join(f"\n\n{name}: {address}" for name, _, address in addresses if name == "Documentation")
+
+
 app = typer.Typer(
     name="receiver",
-    help=f"Look after consumers whose messages take effect once.\n\n{EXIT_CODES}",
+    help=f"Look after consumers whose messages take effect once.\n\n{EXIT_CODES}{_documentation()}",
     epilog=examples("receiver dlq list --stack transfers"),
     no_args_is_help=True,
     add_completion=False,

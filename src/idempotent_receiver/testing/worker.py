@@ -1,6 +1,5 @@
 """One process of a consumer in a world: it is invoked, and it can be killed."""
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,7 +40,6 @@ class Worker:
     def begin(self, world: World) -> None:
         """Be a new process of this world: to make a consumer costs more than to run it."""
         self.world = self.clock.world = world
-        self.clock.drawn = itertools.count()
         self.executors: list[WorldExecutor] = []
         self.greenlets: list[greenlet] = []
         self.watchdogs: list[greenlet] = []

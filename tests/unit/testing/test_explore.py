@@ -7,6 +7,7 @@ import itertools
 import os
 import subprocess
 import sys
+from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,6 +135,15 @@ def test_a_running_loop_is_left_alone() -> None:
         return result
 
     assert asyncio.run(main()).violations == []
+
+
+@pytest.mark.usefixtures("charge")
+def test_a_thread_is_left_as_it_was() -> None:
+    """Without the hooks of a loop that is no more."""
+    explore(handlers.generating, ORDERS, most_schedules=100)
+    assert tuple(sys.get_asyncgen_hooks()) == (None, None)
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        asyncio.get_running_loop()
 
 
 @pytest.mark.usefixtures("charge")
@@ -392,6 +402,7 @@ def test_a_fake_may_read_a_table(calls: Calls) -> None:
     calls.replace(services, "charge", key="key", returns=lambda cents, key: found.append(_balance(tables)))
     explore(handlers.keyed, ORDER, tables=tables)
     assert set(found) == {100}
+    assert calls.made == []
 
 
 def _balance(tables: dict[str, Table]) -> int:
@@ -462,10 +473,29 @@ def test_an_exploration_reaches_nothing_outside(monkeypatch: pytest.MonkeyPatch)
     assert asked == []
 
 
-def test_a_replay_of_another_handler_says_so() -> None:
-    """The points of a schedule are those of one handler."""
+@pytest.mark.parametrize("replay", ["90:crash-after", "0:raises"])
+def test_a_replay_of_another_handler_says_so(replay: str) -> None:
+    """The points of a schedule are those of one handler, and so is what may happen there."""
     with pytest.raises(AssertionError, match="other calls from one schedule to the next"):
-        explore(handlers.transactional, ORDER, tables=accounts(), replay="90:crash-after")
+        explore(handlers.transactional, ORDER, tables=accounts(), replay=replay)
+
+
+tenant: ContextVar[str] = ContextVar("tenant")
+
+
+def test_a_handler_sees_the_context_of_its_test() -> None:
+    """As a job on a thread does."""
+
+    @sqs_consumer(MemoryStore())
+    def handle(order: dict, tx: Transaction) -> None:
+        tx.put(TableName="orders", Item={"order": order["order"], "tenant": tenant.get()})
+
+    token = tenant.set("t-1")
+    try:
+        result = explore(handle, ORDER, most_schedules=1)
+    finally:
+        tenant.reset(token)
+    assert result.effects == {"orders": [{"order": "o-1", "tenant": "t-1"}]}
 
 
 def test_what_decorates_a_consumer_is_left_out(calls: Calls) -> None:

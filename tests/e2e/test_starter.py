@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 from idempotent_receiver.local.deployment import Stack, create, describe, packaged, upload
 from local.cloud import ACCOUNT, REGION, ROOT
 from tests.e2e.deployed import eventually
+from tests.e2e.making import UNAFFECTED
 from tests.template import COMPONENT
 from tests.unit.test_init import second_consumer
 
@@ -50,7 +50,13 @@ class Project:
 
 def run(*command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None, status: int = 0) -> str:
     done = subprocess.run(
-        [str(each) for each in command], cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=300
+        [str(each) for each in command],
+        cwd=cwd,
+        env=env or UNAFFECTED,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -61,8 +67,7 @@ def environment(aws: Aws) -> dict[str, str]:
     """A user's: nothing of this project's own, and credentials for the local cloud."""
     if not aws.functions_are_processes:
         pytest.skip("functions run in containers there, and these are built for this machine")
-    ours = ("AWS_", "MAKE", "PYTHON", "VIRTUAL_ENV", "LOCALSTACK")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    kept = {name: value for name, value in UNAFFECTED.items() if not name.startswith(("AWS_", "PYTHON", "LOCALSTACK"))}
     credentials = {"AWS_ACCESS_KEY_ID": ACCOUNT, "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": REGION}
     return {**kept, **credentials, "AWS_ENDPOINT_URL": aws.endpoint_url, "PYTHON": sys.executable}
 

@@ -67,7 +67,7 @@ sam-local: $(SAM) ## build the functions for this machine, for `sam local invoke
 	mv "$(SAM_BUILD)/template.here" "$(SAM_BUILD)/template.yaml"
 
 .PHONY: test
-test: setup .build/host.complete .build/$(PLATFORM).complete ## run all tests (ARGS="-k name": only some)
+test: setup $(if $(shell command -v node),.tools/cdk/.complete) .build/host.complete .build/$(PLATFORM).complete ## run all tests (ARGS="-k name": only some)
 	.venv/bin/pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
 .PHONY: build

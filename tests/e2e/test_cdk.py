@@ -1,6 +1,6 @@
 """The CDK app of docs/component.md takes the component in as it is shipped.
 
-Node.js and aws-cdk-lib are large, so `make setup` leaves them out: `make .tools/cdk/.complete` installs the library.
+aws-cdk-lib is large and of no use without Node.js: `make test` installs it where Node.js is, `make setup` does not.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from idempotent_receiver.operations.cli import dlq_report, stuck, terminal
 from idempotent_receiver.operations.cli import receiver as command_line
 from idempotent_receiver.operations.cli.deployment import Deployment
 from idempotent_receiver.operations.cli.options import Options
-from idempotent_receiver.operations.dead_letters import move_task, queue
+from idempotent_receiver.operations.dead_letters import queue
 from idempotent_receiver.operations.dead_letters.triage import Verdict
 from idempotent_receiver.operations.scan import pages as pages_of
 from idempotent_receiver.payload import EVERYTHING, Document
@@ -867,7 +867,7 @@ def test_whose_dead_letters_they_are_is_only_asked_for_where_they_do_not_tell(
 @pytest.fixture
 def move_tasks(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
     """A client of SQS that answers what it is stubbed to: moto has no move tasks, and no emulator has."""
-    monkeypatch.setattr(move_task, "POLL_SECONDS", 0)
+    monkeypatch.setattr(queue, "POLL_SECONDS", 0)
     client = SESSION.client("sqs")
     found = Deployment.client
     monkeypatch.setattr(
@@ -914,7 +914,7 @@ def test_a_native_redrive_is_watched_to_its_end_and_warns_where_the_key_is_the_m
 def test_what_ends_a_native_redrive_is_for_the_same_account(
     receiver: Receiver, stack: Stack, move_tasks: Stubber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(move_task, "MAX_POLLS", 0)
+    monkeypatch.setattr(queue, "MAX_POLLS", 0)
     stub_a_task(move_tasks, stack, running(2))
     ran = receiver("dlq", "redrive", "--native", "--region", REGION, "--stack", "transfers", "--yes")
     ending = ["aws", "sqs", "cancel-message-move-task", "--task-handle", "handle-1", "--region", REGION]

@@ -11,8 +11,13 @@ from idempotent_receiver.operations.cli import dlq_report as report
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
 from idempotent_receiver.operations.cli.options import Yes, examples, typed
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted
-from idempotent_receiver.operations.dead_letters import move_task
-from idempotent_receiver.operations.dead_letters.queue import HOLD_SECONDS, DeadLetterQueue
+from idempotent_receiver.operations.dead_letters.queue import (
+    HOLD_SECONDS,
+    UNFINISHED,
+    DeadLetterQueue,
+    start_move_task,
+    watch_move_task,
+)
 from idempotent_receiver.operations.dead_letters.redrive import Plan, Redrive, Selection, Session
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules
 
@@ -180,9 +185,9 @@ def _move_natively(deployment: Deployment, terminal: Terminal, rate: float | Non
     if not terminal.confirm(f"Let SQS move about {counted(count, 'dead letter')}?", yes=yes):
         terminal.answer({"native": True, "confirmed": False}, "Nothing was moved.")
         return Exit.LEFT
-    handle = move_task.start(sqs, source.arn, target.arn, rate)
+    handle = start_move_task(sqs, source.arn, target.arn, rate)
     with terminal.stoppable() as stopped, terminal.progress("moving", None) as tell:
-        for task in move_task.watch(sqs, source.arn, terminal.clock):
+        for task in watch_move_task(sqs, source.arn, terminal.clock):
             tell(task.get("ApproximateNumberOfMessagesMoved", 0), task.get("ApproximateNumberOfMessagesToMove"))
             if stopped():
                 break
@@ -190,7 +195,7 @@ def _move_natively(deployment: Deployment, terminal: Terminal, rate: float | Non
     moved = task.get("ApproximateNumberOfMessagesMoved", 0)
     values = {"native": True, "confirmed": True, "handle": handle, "status": status, "moved": moved, "failure": failure}
     terminal.answer(values, f"{status}: about {moved} moved." + (f" {failure}" if failure else ""))
-    if status in move_task.UNFINISHED:
+    if status in UNFINISHED:
         where = typed(task_handle=handle, **deployment.options.account)
         ending = command("aws sqs cancel-message-move-task", *where)
         terminal.note(f"SQS goes on with it; to end it:\n{ending}")

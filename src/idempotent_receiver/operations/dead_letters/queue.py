@@ -10,6 +10,7 @@ from idempotent_receiver.dynamodb.errors import code_of
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.type_defs import ListMessageMoveTasksResultEntryTypeDef
 
 A_CALL = 10
 """SQS's limit for every batch of messages."""
@@ -27,6 +28,14 @@ MAX_HELD_FIFO = 20_000
 MAX_A_ROUND = 10_000
 MAX_BYTES_A_ROUND = 256 * 1024 * 1024
 MAX_TRIES = 3
+
+MAX_TASK_RATE = 500
+"""SQS's limit for MaxNumberOfMessagesPerSecond."""
+
+UNFINISHED = ("RUNNING", "CANCELLING")
+POLL_SECONDS = 2.0
+MAX_POLLS = 36 * 60 * 60 // 2
+"""SQS ends a move task after 36 hours."""
 
 Raw = Mapping[str, Any]
 """A message as ReceiveMessage returns it."""
@@ -156,3 +165,30 @@ class DeadLetterQueue:
 def chunks(things: Sequence[T], size: int = A_CALL) -> Iterator[Sequence[T]]:
     """The things in their order, `size` at a time."""
     return (things[start : start + size] for start in range(0, len(things), size))
+
+
+def start_move_task(sqs: "SQSClient", dead_letter_queue_arn: str, queue_arn: str, rate: float | None) -> str:
+    """Let SQS move everything from one queue to the other; returns the task's handle, with which to cancel it.
+
+    It makes new messages with new messageIds, so a consumer keyed by the messageId would run what was done again.
+    Source: Amazon SQS Developer Guide, "Configure a dead-letter queue redrive".
+    """
+    pace: Any = {} if rate is None else {"MaxNumberOfMessagesPerSecond": max(1, min(MAX_TASK_RATE, int(rate)))}
+    started = sqs.start_message_move_task(SourceArn=dead_letter_queue_arn, DestinationArn=queue_arn, **pace)
+    return started["TaskHandle"]
+
+
+def watch_move_task(
+    sqs: "SQSClient", dead_letter_queue_arn: str, clock: Clock
+) -> "Iterator[ListMessageMoveTasksResultEntryTypeDef]":
+    """The queue's latest task, again and again until it ends; empty where SQS knows of none. A task that nobody watches
+    goes on.
+    """
+    for poll in range(MAX_POLLS + 1):
+        if poll > 0:
+            clock.sleep(POLL_SECONDS)
+        results = sqs.list_message_move_tasks(SourceArn=dead_letter_queue_arn, MaxResults=1)["Results"]
+        task: ListMessageMoveTasksResultEntryTypeDef = results[0] if results else {}
+        yield task
+        if task.get("Status") not in UNFINISHED:
+            return

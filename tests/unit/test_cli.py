@@ -36,8 +36,7 @@ from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations import account
 from idempotent_receiver.operations.cli import dlq_report, stuck, terminal
 from idempotent_receiver.operations.cli import receiver as command_line
-from idempotent_receiver.operations.cli.deployment import Deployment
-from idempotent_receiver.operations.cli.options import Options
+from idempotent_receiver.operations.cli.deployment import Deployment, Options
 from idempotent_receiver.operations.dead_letters import queue
 from idempotent_receiver.operations.dead_letters.triage import Verdict
 from idempotent_receiver.operations.scan import pages as pages_of

@@ -8,8 +8,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq_report as report
-from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
-from idempotent_receiver.operations.cli.options import Yes, examples, typed
+from idempotent_receiver.operations.cli.deployment import Deployment, Yes, examples, of_a_deployment, typed
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted
 from idempotent_receiver.operations.dead_letters.queue import (
     HOLD_SECONDS,

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from idempotent_receiver.operations.account import UsageError
-from idempotent_receiver.operations.cli.options import STRATEGIES, key_strategy
+from idempotent_receiver.operations.cli.deployment import STRATEGIES, key_strategy
 from idempotent_receiver.operations.cli.terminal import Terminal
 from idempotent_receiver.operations.starter.project import COMPONENT, Project, component, contents
 from idempotent_receiver.operations.starter.source import source, vendor

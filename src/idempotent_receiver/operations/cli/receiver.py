@@ -17,10 +17,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq
+from idempotent_receiver.operations.cli.deployment import examples
 from idempotent_receiver.operations.cli.doctor import doctor
 from idempotent_receiver.operations.cli.init import init
 from idempotent_receiver.operations.cli.local import local
-from idempotent_receiver.operations.cli.options import examples
 from idempotent_receiver.operations.cli.show import show
 from idempotent_receiver.operations.cli.stuck import stuck
 from idempotent_receiver.operations.cli.terminal import EXIT_CODES, Exit, Terminal

@@ -7,8 +7,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
-from idempotent_receiver.operations.cli.options import Yes
+from idempotent_receiver.operations.cli.deployment import Deployment, Yes, of_a_deployment
 from idempotent_receiver.operations.cli.show import UNDATED, record_values, undated
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, listing
 from idempotent_receiver.operations.scan import Scan, cost_of, pages

@@ -1,20 +1,10 @@
-"""Records as an operator reads them: many at a time, and what each says by its status, its lease and its error."""
+"""Records as an operator reads them: what each says by its status, its lease and its error."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from idempotent_receiver.protocol.record import Record, Status
-from idempotent_receiver.protocol.store import READS_A_CALL, RecordStore, Unknown
-
-
-def read_all(store: RecordStore, ids: Sequence[str]) -> dict[str, Record | Unknown | None]:
-    """What is there now under each of these distinct ids, read consistently; None where there is no record."""
-    found: dict[str, Record | Unknown | None] = {}
-    for start in range(0, len(ids), READS_A_CALL):
-        chunk = ids[start : start + READS_A_CALL]
-        found.update(zip(chunk, store.read(chunk), strict=True))
-    return found
 
 
 def lease_over(record: Record, now_ms: int) -> bool:

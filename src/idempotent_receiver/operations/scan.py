@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.dynamodb.statements import record_in
-from idempotent_receiver.operations.records import failing, lease_over, permanent, read_all, released
+from idempotent_receiver.operations.records import failing, lease_over, permanent, released
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import RecordStore, Unknown
 
@@ -138,6 +138,6 @@ class Scan:
         """Read what is named again, consistently, and leave out what has moved on. What cannot be read stays."""
         for kind in KINDS:
             before = {record.id: record for record in self.named[kind.name]}
-            again = read_all(store, list(before)).items()
+            again = zip(before, store.read(list(before)), strict=True)
             found = (before[id] if isinstance(now, Unknown) else now for id, now in again)
             self.named[kind.name] = [each for each in found if each is not None and kind.includes(each, self._now_ms)]

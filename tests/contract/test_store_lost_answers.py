@@ -15,12 +15,13 @@ from botocore.httpsession import URLLib3Session
 
 from idempotent_receiver import DynamoDBStore
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.protocol.exchange import Operation, ask, commit, run_to_completion
+from idempotent_receiver.protocol.exchange import Operation, ask, commit
 from idempotent_receiver.protocol.store import Applied, Conflict, Unknown
 from idempotent_receiver.protocol.transitions import Claim, Claimed, Settled, complete
 from tests.engines.engine import client_of
 from tests.engines.sample_records import claimed, credit, insert_all, settling
 from tests.manual_clock import ManualClock
+from tests.many_operations import run_to_completion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -141,10 +141,13 @@ def ask(
     max_retries: int = CLAIM_RETRIES,
     replace: Replace | None = None,
 ) -> Answer | Unavailable:
-    """Bring one transition to its answer. Arguments as in `run_to_completion` and `Operation`."""
+    """Bring one transition to its answer, or to `Unavailable` at the deadline or after `max_retries` retries.
+
+    Never raises for what the store does. `assumed` is as in `Operation`; `replace` stands in for the store's own.
+    """
     operation = Operation(transition, assumed)
-    (answer,) = run_to_completion([operation], store, deadline, max_retries=max_retries, replace=replace)
-    return answer
+    exchange([operation], store, deadline, max_retries=max_retries, replace=replace)  # leaves none of one unanswered
+    return cast(Answer | Unavailable, operation.answer)
 
 
 def commit(
@@ -161,24 +164,6 @@ def commit(
     return ask(transition, settlement.held, store, deadline, max_retries=SETTLE_RETRIES, replace=replace)
 
 
-def run_to_completion(
-    operations: Sequence[Operation[Answer]],
-    store: RecordStore,
-    deadline: Deadline,
-    *,
-    max_retries: int = CLAIM_RETRIES,
-    replace: Replace | None = None,
-) -> list[Answer | Unavailable]:
-    """Bring every operation to its answer, or to `Unavailable` at the deadline or after `max_retries` retries.
-
-    Ids must be distinct. Never raises for what the store does. `replace` stands in for the store's own.
-    """
-    pending = operations
-    while pending:
-        pending = exchange(pending, store, deadline, max_retries=max_retries, replace=replace)
-    return [cast(Answer | Unavailable, operation.answer) for operation in operations]
-
-
 def exchange(
     operations: Sequence[Operation[Answer]],
     store: RecordStore,
@@ -188,7 +173,7 @@ def exchange(
     replace: Replace | None = None,
 ) -> list[Operation[Answer]]:
     """Go round until every operation has its answer, and return those that have none yet. That happens when some are
-    answered and others must pause after an error: the answered need not wait for them.
+    answered and others must pause after an error: the answered need not wait for them. Ids must be distinct.
     """
     replace = store.replace if replace is None else replace
     pending = list(operations)

@@ -18,7 +18,6 @@ from idempotent_receiver.protocol.exchange import (
     Unread,
     ask,
     commit,
-    run_to_completion,
 )
 from idempotent_receiver.protocol.record import Change, Record, attributes
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied, Unknown
@@ -34,6 +33,7 @@ from idempotent_receiver.protocol.transitions import (
     Settlement,
 )
 from tests.manual_clock import START_MS, ManualClock
+from tests.many_operations import run_to_completion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -172,13 +172,13 @@ def text_of(error: BaseException) -> str:
         return "(its text could not be read)"
 
 
-_CHECKS_OF_ARGUMENTS = ("idempotent_receiver.protocol.transaction", "idempotent_receiver.protocol.plain_values")
+_CHECKS_OF_ARGUMENTS = "idempotent_receiver.protocol.transaction"
 
 
 def _location(traceback: TracebackType | None) -> str | None:
     frames = list(walk_tb(traceback))
     # The text, which names the argument that a transaction refused, is not kept: give the caller's line instead.
-    while len(frames) > 1 and frames[-1][0].f_globals.get("__name__") in _CHECKS_OF_ARGUMENTS:
+    while len(frames) > 1 and frames[-1][0].f_globals.get("__name__") == _CHECKS_OF_ARGUMENTS:
         frames.pop()
     if not frames:
         return None

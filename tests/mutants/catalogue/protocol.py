@@ -149,7 +149,7 @@ MUTANTS = {
         "protocol.transaction:MOST_ACTIONS", becomes("100"), promise=5, where=()
     ),
     "a copy shares what a list holds": Mutant(
-        "protocol.plain_values:plain_copy",
+        "protocol.transaction:plain_copy",
         replace("[plain_copy($HELD, ...) for $I, $HELD in enumerate($LIST)]", "list($LIST)"),
         promise=5,
         where=TRANSACTION,

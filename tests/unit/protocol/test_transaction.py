@@ -12,8 +12,7 @@ import pytest
 from boto3.dynamodb.types import Binary
 
 from idempotent_receiver import PermanentError, Transaction
-from idempotent_receiver.protocol.plain_values import MOST_LEVELS
-from idempotent_receiver.protocol.transaction import MOST_ACTIONS, ConditionFailed
+from idempotent_receiver.protocol.transaction import MOST_ACTIONS, MOST_LEVELS, ConditionFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,7 +1,7 @@
 """One message's way through a batch, as a table: what may happen at each stage, what stage follows, and what is done.
 
 Whatever is not in the table cannot happen, and is refused. What is done is in `exchanges.py`, `runs.py` and
-`dead_letters.py`; this decides nothing else and knows neither a store nor a thread.
+`receiver.py`; this decides nothing else and knows neither a store nor a thread.
 """
 
 from collections import deque

@@ -9,17 +9,19 @@ What may happen to a message, and what follows, is the table in `items.py`. Roun
 names an action, the action starts something on the executor, and its answer is the next event.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from idempotent_receiver.batch.dead_letters import DeadLetters
 from idempotent_receiver.batch.exchanges import Claims, Settlements
-from idempotent_receiver.batch.items import Stage, Work
+from idempotent_receiver.batch.executor import Executor
+from idempotent_receiver.batch.items import Do, Event, Item, Stage, Work
 from idempotent_receiver.batch.progress import Order, Progress
 from idempotent_receiver.batch.runs import Runs
-from idempotent_receiver.batch.settings import Settings
+from idempotent_receiver.batch.settings import SendDeadLetter, Settings
 from idempotent_receiver.clock import Deadline, Moment
-from idempotent_receiver.handler.outcome import Outcome
+from idempotent_receiver.handler.outcome import DeadLettered, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,9 @@ def receive(works: Sequence[Work], settings: Settings, deadline: Deadline) -> Pr
 LAST_DEAD_LETTER = 1 / 2
 ANSWER = 1 / 4
 """How much of the stop margin is left when no more dead letters are sent, and when the answer must leave."""
+
+MOST_SENDING = 16
+"""How many dead letters may be on their way at once: each takes a thread and a connection."""
 
 
 class Batch:
@@ -135,3 +140,40 @@ class Batch:
         ahead = [time for time in times if time > 0]
         due = self._settlements.due_seconds
         return min(ahead if due is None else [*ahead, due - moment.elapsed_seconds], default=None)
+
+
+class DeadLetters:
+    """The dead letters that wait to be sent, in a batch that has somewhere to send them: a few at once, and none that
+    could not be confirmed in time.
+    """
+
+    def __init__(self, executor: Executor, send: SendDeadLetter, progress: Progress) -> None:
+        self._executor = executor
+        self._send = send
+        self._progress = progress
+        self._waiting: deque[Item] = deque()
+        self._sending = 0
+        progress.actions[Do.SEND] = self._add
+
+    def send(self, *, late: bool) -> None:
+        """Send what waits, unless it is too late for that."""
+        while self._waiting and self._sending < MOST_SENDING:
+            item = self._waiting.popleft()
+            if late:
+                self._progress.not_sent(item)
+                continue
+            self._sending += 1
+            self._executor.start(partial(self._send, item.index, item.failure), partial(self._sent, item))
+
+    def _add(self, item: Item) -> None:
+        if item.failure.permanent:
+            self._waiting.append(item)
+        else:
+            self._progress.not_sent(item)
+
+    def _sent(self, item: Item, confirmed: bool) -> None:  # positional: the executor passes what the job returned
+        self._sending -= 1
+        if confirmed:
+            self._progress.happens(item, Event.SENT, DeadLettered(item.failure))
+        else:
+            self._progress.not_sent(item)

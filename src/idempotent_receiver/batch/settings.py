@@ -1,18 +1,20 @@
 """How batches are received: what a consumer has decided once for all of them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from idempotent_receiver.batch.dead_letters import SendDeadLetter
 from idempotent_receiver.batch.executor import Executor
+from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.results import Results
 from idempotent_receiver.protocol.store import RecordStore
+
+SendDeadLetter = Callable[[int, Failure], bool]
+"""Sends a dead letter for the work of an index, and says whether it is confirmed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """`send_dead_letter` sends a dead letter for the work of an index, and says whether it is confirmed.
-
-    `stop_margin_seconds` is the time kept for settling and answering. Results that would make a record larger than
+    """`stop_margin_seconds` is the time kept for settling and answering. Results that would make a record larger than
     `largest_record_bytes` go to `results`, or are dropped for a marker. `asynchronous` says that the handlers are
     coroutine functions.
     """

@@ -91,7 +91,7 @@ MUTANTS = {
         where=(),
     ),
     "a dead letter is acknowledged unconfirmed": Mutant(
-        "batch.dead_letters:DeadLetters._sent", always("confirmed"), promise=1
+        "batch.receiver:DeadLetters._sent", always("confirmed"), promise=1
     ),
     "what fails for good is acknowledged although nothing was sent": Mutant(
         "batch.progress:Progress.not_sent",

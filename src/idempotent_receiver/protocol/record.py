@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from idempotent_receiver.errors import UnusableKey
 
@@ -146,23 +146,16 @@ def record_id(namespace: str | None, key: str) -> str:
     return key
 
 
-def usable_id(key: object, id_of: Callable[[str], str]) -> str:
-    """The id of a key's record, if DynamoDB can hold it. Raises UnusableKey with the reason."""
+def usable(key: object, id_of: Callable[[str], str]) -> str:
+    """The key, if DynamoDB can hold its record's id. Raises UnusableKey with the reason."""
     if not isinstance(key, str):
         raise UnusableKey(f"the key is of type {type(key).__name__}, not a string")
     if not key:
         raise UnusableKey("the key is empty")
-    id = id_of(key)
     try:
-        size = len(id.encode())
+        size = len(id_of(key).encode())
     except UnicodeEncodeError:
         raise UnusableKey("the key has a lone surrogate, which no AWS service takes") from None
     if size > MOST_KEY_BYTES:
         raise UnusableKey(f"the key with its namespace has {size} bytes; DynamoDB takes {MOST_KEY_BYTES}: hash it")
-    return id
-
-
-def usable(key: object, id_of: Callable[[str], str]) -> str:
-    """The key itself, if its `usable_id` can be made. Raises UnusableKey with the reason."""
-    usable_id(key, id_of)
-    return cast(str, key)
+    return key

@@ -14,7 +14,7 @@ from idempotent_receiver.errors import Failure, UnusableKey, text_of
 from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handle
 from idempotent_receiver.options import key_for
 from idempotent_receiver.payload import EVERYTHING, Document, Payload, compiled, json_of
-from idempotent_receiver.protocol.record import record_id, usable_id
+from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.protocol.transitions import Claim
 from idempotent_receiver.sqs.dead_letter import STAMP, stamp_of
@@ -161,14 +161,14 @@ class ClaimTerms:
     def work(self, message: Message, handle: Handle | AsyncHandle, owner: str, lease_until_ms: int) -> Work:
         """The message's work, with the claim to make, or with the failure of a message that has no usable key."""
         group = message.group_id if message.fifo else None
+        id_of = partial(record_id, self.store.namespace)
         try:
-            key = self.key(message)
-            id = usable_id(key, partial(record_id, self.store.namespace))
+            key = usable(self.key(message), id_of)
             fingerprint = fingerprint_by(self.key, message, self.payload)
         except BaseException as error:  # noqa: BLE001  # the strategy is the user's, its exit too this message's alone
             return Work(key="", claim=_no_key(error), handle=_never, group=group)
         claim = Claim(
-            id=id,
+            id=id_of(key),
             fingerprint=fingerprint,
             owner=owner,
             lease_until_ms=lease_until_ms,

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from idempotent_receiver.errors import UnusableKey
-from idempotent_receiver.protocol.record import record_id, usable_id
+from idempotent_receiver.protocol.record import record_id, usable
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp, stamp_of
 from idempotent_receiver.sqs.keys import envelope_opener
@@ -110,7 +110,8 @@ class Setup:
         copies = [received(record, count) for count in (1, 2)]
         messages = messages_of({"Records": copies}, envelope_opener(parts["envelope"]))
         try:
-            ids = {usable_id(parts["key"](one), partial(record_id, self.namespace)) for one in messages}
+            id_of = partial(record_id, self.namespace)
+            ids = {id_of(usable(parts["key"](one), id_of)) for one in messages}
         except UnusableKey:
             return None
         if len(ids) > 1:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, cast
 
 from idempotent_receiver import options
-from idempotent_receiver.clock import Clock, Deadline, SystemClock
+from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.attempt import Attempt, Handle, Handled, Raised, Returned, run
@@ -65,14 +65,10 @@ class Calls:
         """The key, if its record's id fits into DynamoDB. Raises UnusableKey otherwise."""
         return usable(key, partial(record_id, self.store.namespace))
 
-    def deadline(self, milliseconds: int) -> Deadline:
-        """The deadline that many milliseconds from now."""
-        return Deadline.after(SystemClock() if self.clock is None else self.clock, milliseconds)
-
     def begin(self, key: str, fingerprint: str | None, context: Any) -> "Call":
         """A call under a usable key, in the invocation that has this Lambda context."""
         owner = str(getattr(context, "aws_request_id", "unknown"))
-        return Call(self, key, fingerprint, self.deadline(context.get_remaining_time_in_millis()), owner)
+        return Call(self, key, fingerprint, Deadline.after(self.clock, context.get_remaining_time_in_millis()), owner)
 
 
 class Call:
@@ -154,7 +150,7 @@ class Call:
 
     def too_late(self) -> bool:
         """Whether nothing may begin any more, by the clock that leaves less time."""
-        return self.deadline.left_to_start_seconds <= self._calls.stop_margin_seconds
+        return self.deadline.moment().left_to_start_seconds <= self._calls.stop_margin_seconds
 
     def _waited(self, longest: float, until: float) -> bool:
         """Wait a little, with jitter; False where there is no time for that."""

@@ -90,8 +90,9 @@ class Deadline:
         return cls.after(clock, context.get_remaining_time_in_millis())
 
     @classmethod
-    def after(cls, clock: Clock, milliseconds: int) -> "Deadline":
-        """The deadline that many milliseconds from now."""
+    def after(cls, clock: Clock | None, milliseconds: int) -> "Deadline":
+        """The deadline that many milliseconds from now, by the system's clock where none is given."""
+        clock = SystemClock() if clock is None else clock
         return cls(clock, clock.epoch_ms(), clock.monotonic_seconds(), milliseconds / 1000)
 
     @property
@@ -111,11 +112,6 @@ class Deadline:
         by_wall_clock = (self.clock.epoch_ms() - self.started_epoch_ms) / 1000
         to_start = min(left, self.budget_seconds - by_wall_clock)
         return Moment(elapsed, left, to_start, self.started_epoch_ms + int(elapsed * 1000))
-
-    @property
-    def left_to_start_seconds(self) -> float:
-        """Seconds until the deadline by the clock that leaves fewer, as in `Moment`."""
-        return self.moment().left_to_start_seconds
 
     @property
     def now_ms(self) -> int:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from idempotent_receiver import errors, options
 from idempotent_receiver.calls import Call, Calls, Key
-from idempotent_receiver.clock import Clock
+from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.handler.annotations import hints_of, runnable, wants_transaction
 from idempotent_receiver.handler.attempt import Attempt, Returned, current_attempt, run_async
@@ -162,7 +162,8 @@ class _Wrapped:
             )
         # Nothing ends this process at the deadline, so the lease ends there, and a call that still runs is fenced off.
         calls = replace(calls, lease_margin_seconds=0, stop_margin_seconds=0)
-        return Call(calls, key, fingerprint, calls.deadline(int(self.lease_seconds * 1000)), "outside Lambda")
+        deadline = Deadline.after(calls.clock, int(self.lease_seconds * 1000))
+        return Call(calls, key, fingerprint, deadline, "outside Lambda")
 
     def _run(self, attempt: Attempt, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function, with its transaction in its place among the caller's arguments."""

@@ -66,7 +66,7 @@ def test_the_later_of_two_clocks_decides_what_may_still_start(step: float, left:
     clock.seconds += 4
     clock.stepped_seconds = step
 
-    assert deadline.left_to_start_seconds == pytest.approx(left)
+    assert deadline.moment().left_to_start_seconds == pytest.approx(left)
 
 
 def test_a_deadline_that_is_over_has_less_than_nothing_left() -> None:

@@ -55,7 +55,7 @@ def _process_ends_at(deadline: Deadline) -> Iterator[None]:
             "end_process_at_deadline cannot end a process with the id 1, which the kernel shields from its own "
             "signals: run it under an init process, such as `docker run --init`"
         )
-    seconds = deadline.left_to_start_seconds
+    seconds = deadline.moment().left_to_start_seconds
     if seconds <= 0:
         # Nothing is claimed any more, so there is nothing to end.
         yield

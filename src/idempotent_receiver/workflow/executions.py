@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from idempotent_receiver.clock import Clock, Deadline, SystemClock
+from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.exchange import SETTLE_RETRIES, SettleAnswer, Unavailable, Unread, ask
 from idempotent_receiver.protocol.record import Record, record_id
@@ -97,7 +97,7 @@ class Workflow:
 
     def deadline(self, milliseconds: int) -> Deadline:
         """The deadline that many milliseconds from now: the Lambda context's remaining time."""
-        return Deadline.after(SystemClock() if self.clock is None else self.clock, milliseconds)
+        return Deadline.after(self.clock, milliseconds)
 
     def start_of(self, name: str, fingerprint: str, payload: Any) -> Start:
         """What to start for a payload. Raises ValueError if that is not JSON, or too long for Step Functions."""

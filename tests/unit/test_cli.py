@@ -34,7 +34,7 @@ from moto import mock_aws
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations import account
-from idempotent_receiver.operations.cli import dlq_report, stuck, terminal
+from idempotent_receiver.operations.cli import dlq_report, records, terminal
 from idempotent_receiver.operations.cli import receiver as command_line
 from idempotent_receiver.operations.cli.deployment import Deployment, Options
 from idempotent_receiver.operations.dead_letters import queue
@@ -373,9 +373,9 @@ def test_when_a_record_was_written_is_not_said_to_be_in_the_future(receiver: Rec
         stack.dynamodb.delete_item(TableName="records", Key={"id": {"S": key}})
     for command in (("show", CLOSED), ("stuck", "--yes")):
         assert '"written_about": null' in receiver(*command, "--table", "records", "--json").out
-        assert re.search(f"written about:? +{stuck.UNDATED}", receiver(*command, "--table", "records").out)
+        assert re.search(f"written about:? +{records.UNDATED}", receiver(*command, "--table", "records").out)
         known = receiver(*command, "--table", "records", "--retention-days", "90").out
-        assert stuck.UNDATED not in known
+        assert records.UNDATED not in known
         assert f"{written:%Y-%m-%dT%H:%M:%SZ}" in known
 
 
@@ -470,8 +470,8 @@ def test_stuck_says_what_becomes_of_each_kind_and_what_to_type(
     _, unsettled, failing, permanent = receiver("stuck", "--table", "records", "--yes").out.split("\n\n")
     assert STUCK in unsettled
     options = ["--queue QUEUE", "--key-strategy KEY_STRATEGY", "--table records"]
-    texts = (stuck.TAKEN_OVER, stuck.TRIED_AGAIN, stuck.FIXED_FIRST)
-    then = [stuck.advice(each, options) for each in texts]
+    texts = (records.TAKEN_OVER, records.TRIED_AGAIN, records.FIXED_FIRST)
+    then = [records.advice(each, options) for each in texts]
     assert unsettled.rstrip().endswith(then[0]), "in lines that are not broken"
     assert FLAKY in failing
     assert failing.rstrip().endswith(then[1])
@@ -514,7 +514,7 @@ def test_what_stuck_advises_means_the_same_consumer_and_runs_as_it_stands(
 def test_what_is_advised_is_for_the_same_account_too() -> None:
     endpoint = "https://an-endpoint.example.com:4566"
     options = Deployment(Options(table="records", region=REGION, profile="two words", endpoint_url=endpoint)).typed
-    (command,) = advised(f"{stuck.advice(stuck.TAKEN_OVER, options)}\n")
+    (command,) = advised(f"{records.advice(records.TAKEN_OVER, options)}\n")
     asked = ["--region", REGION, "--profile", "two words", "--endpoint-url", endpoint]
     assert command[-8:] == [*asked, "--key", "KEY"]
 
@@ -643,8 +643,8 @@ def test_stuck_says_of_a_workflows_records_that_they_are_and_advises_no_redrive(
     assert (told["workflow_count"], told["unsettled"], told["failing"], told["permanent"]) == (2, [], [], [])
     shown = receiver("stuck", "--table", "records", "--yes").out
     assert ", 2 workflow executions failed or overdue." in shown
-    assert shown.rstrip().endswith(stuck.ANSWERED)
-    assert max(map(len, stuck.ANSWERED.splitlines())) < 80
+    assert shown.rstrip().endswith(records.ANSWERED)
+    assert max(map(len, records.ANSWERED.splitlines())) < 80
     assert "dlq redrive" not in shown
 
 

@@ -21,8 +21,7 @@ from idempotent_receiver.operations.cli.deployment import examples
 from idempotent_receiver.operations.cli.doctor import doctor
 from idempotent_receiver.operations.cli.init import init
 from idempotent_receiver.operations.cli.local import local
-from idempotent_receiver.operations.cli.show import show
-from idempotent_receiver.operations.cli.stuck import stuck
+from idempotent_receiver.operations.cli.records import show, stuck
 from idempotent_receiver.operations.cli.terminal import EXIT_CODES, Exit, Terminal
 
 

@@ -13,7 +13,7 @@ MUTANTS = {
         "operations.doctor.checks:global_table", never("'MultiRegionConsistency'"), promise=2, where=()
     ),
     "a dead letter is deleted although SQS refused its copy": Mutant(
-        "operations.dead_letters.redrive:Mover._send",
+        "operations.dead_letters.redrive:Redrive._send",
         replace("[$HELD[$PLACE] for $EACH in $ANSWER.get('Successful', $NONE)]", "list($HELD)"),
         promise=1,
         where=REDRIVE,

@@ -48,6 +48,10 @@ class Summary:
         self.left.append(replace(decision, why=why or decision.why))
 
 
+Progress = Callable[[Summary], None]
+"""Told after each request."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     """What dead letters are taken, read and decided with. Leaving it releases all that it holds."""
@@ -116,7 +120,10 @@ class Selection:
 
 @dataclass
 class Redrive:
-    """One redrive in a session: `plan` it, then `run` or `decline` the plan. `stopped` is asked between requests."""
+    """One redrive in a session: `plan` it, then `run` or `decline` the plan. `stopped` is asked between requests.
+
+    It goes by tens, no faster than `rate` messages a second, and notes in `summary` what became of each.
+    """
 
     session: Session
     queue_url: str
@@ -127,17 +134,17 @@ class Redrive:
 
     def __post_init__(self) -> None:
         self._queue = self.session.queue
-        self._mover = Mover(self._queue, self.queue_url, self.rate, self.summary, self.stopped)
+        self._moved_ids: set[str] = set()  # the records' ids of all that was moved
+        self._due_seconds = 0.0
 
     def plan(self) -> Plan:
         """What would be done with the selected dead letters that SQS gives out now. Nothing is done yet."""
         return self._planned(self.session.take(stopped=self.stopped))
 
-    def run(self, plan: Plan, on_progress: Callable[[Summary], None] = lambda summary: None) -> None:
+    def run(self, plan: Plan, on_progress: Progress = lambda summary: None) -> None:
         """Carry the plan out, and then do the same with what comes up behind it."""
-        self._mover.on_progress = on_progress
         for _ in range(MAX_ROUNDS):
-            self._carry_out(plan)
+            self._carry_out(plan, on_progress)
             if self.stopped() or self.summary.acted == self.selection.limit or not self._queue.more:
                 break
             if self._queue.fifo:
@@ -161,48 +168,31 @@ class Redrive:
         """A plan for the selected ones that this run has not moved already: they would go round and round."""
         fresh = []
         for each in filter(self.selection.includes, taken):
-            if each.dead_letter.record_id in self._mover.moved_ids:
+            if each.dead_letter.record_id in self._moved_ids:
                 self.summary.skip(each, "this run has moved it already, and it failed again")
             else:
                 fresh.append(each)
         return self.selection.plan(fresh, self.summary.acted)
 
-    def _carry_out(self, plan: Plan) -> None:
+    def _carry_out(self, plan: Plan, on_progress: Progress) -> None:
         for each in plan.staying:
             self.summary.skip(each)
         for each in plan.beyond:
             self.summary.skip(each, BEYOND_LIMIT)
         self.summary.beyond_limit |= bool(plan.beyond)
-        self._mover.drop([each for each in plan.acting if each.verdict is Verdict.DONE])
-        self._mover.move([each for each in plan.acting if each.verdict is Verdict.MOVE])
+        self._drop([each for each in plan.acting if each.verdict is Verdict.DONE], on_progress)
+        self._move([each for each in plan.acting if each.verdict is Verdict.MOVE], on_progress)
 
-
-@dataclass(slots=True)
-class Mover:
-    """Carries decisions out by tens, no faster than `rate` a second, and notes in `summary` what became of each.
-    `stopped` is asked between requests.
-    """
-
-    source: DeadLetterQueue
-    queue_url: str
-    rate: float
-    summary: Summary
-    stopped: Callable[[], bool]
-    on_progress: Callable[[Summary], None] = lambda summary: None
-    moved_ids: set[str] = field(default_factory=set)
-    """The records' ids of all that was moved."""
-    _due_seconds: float = 0.0
-
-    def drop(self, done: Sequence[Decision]) -> None:
+    def _drop(self, done: Sequence[Decision], on_progress: Progress) -> None:
         """Delete what is done."""
         for chunk in chunks(done):
             if self.stopped():
                 return
             if held := self._held(chunk):
                 self.summary.dropped += self._delete(held)
-            self.on_progress(self.summary)
+            on_progress(self.summary)
 
-    def move(self, moves: Sequence[Decision]) -> None:
+    def _move(self, moves: Sequence[Decision], on_progress: Progress) -> None:
         """Send and delete by tens; of a FIFO group one at a time, so that nothing overtakes a refused one."""
         lines: dict[str, deque[Decision]] = {}
         for each in moves:
@@ -219,7 +209,7 @@ class Mover:
                     line.clear()
                 if not line:
                     del lines[each.dead_letter.line]
-            self.on_progress(self.summary)
+            on_progress(self.summary)
 
     def _send(self, batch: Sequence[Decision]) -> set[str]:
         """Send copies and delete what SQS has confirmed; returns the ids of the dead letters that were sent."""
@@ -228,18 +218,18 @@ class Mover:
             return set()
         self._pace(len(held))
         entries: Any = [{"Id": str(place), **each.dead_letter.copy()} for place, each in enumerate(held)]
-        answer = self.source.sqs.send_message_batch(QueueUrl=self.queue_url, Entries=entries)
+        answer = self._queue.sqs.send_message_batch(QueueUrl=self.queue_url, Entries=entries)
         sent = [held[int(each["Id"])] for each in answer.get("Successful", [])]
         for refused in answer.get("Failed", []):
             self.summary.skip(held[int(refused["Id"])], f"SQS refused its copy: {refused['Code']}")
         self.summary.moved += len(sent)
-        self.moved_ids.update(each.dead_letter.record_id for each in sent)
+        self._moved_ids.update(each.dead_letter.record_id for each in sent)
         if sent:
             self._delete(sent)
         return {each.dead_letter.id for each in sent}
 
     def _held(self, batch: Sequence[Decision]) -> list[Decision]:
-        ids = self.source.still_held([each.dead_letter.id for each in batch])
+        ids = self._queue.still_held([each.dead_letter.id for each in batch])
         for each in batch:
             if each.dead_letter.id not in ids:
                 self.summary.skip(each, "it is no longer held: somebody else may be handling it")
@@ -247,16 +237,16 @@ class Mover:
 
     def _delete(self, batch: Sequence[Decision]) -> int:
         """Delete dead letters; returns how many SQS deleted."""
-        failed = self.source.delete([each.dead_letter.id for each in batch])
+        failed = self._queue.delete([each.dead_letter.id for each in batch])
         for each in batch:
             if each.dead_letter.id in failed:
                 self.summary.undeleted.append(replace(each, why=_undeleted(each, failed[each.dead_letter.id])))
         return len(batch) - len(failed)
 
     def _pace(self, messages: int) -> None:
-        now = self.source.clock.monotonic_seconds()
+        now = self._queue.clock.monotonic_seconds()
         if self._due_seconds > now:
-            self.source.clock.sleep(self._due_seconds - now)
+            self._queue.clock.sleep(self._due_seconds - now)
         self._due_seconds = max(now, self._due_seconds) + messages / self.rate
 
 

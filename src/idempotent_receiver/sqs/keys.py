@@ -120,13 +120,8 @@ def fingerprint_by(strategy: KeyStrategy, message: Message, payload: Payload = E
     UnusableKey where the fields that should count are missing.
     """
     if strategy is message_id:
-        return raw_fingerprint(message.raw_body)
+        return sha256(message.raw_body.encode("utf-8", "surrogatepass")).hexdigest()
     return payload.fingerprint(Document.of_text(message.body))
-
-
-def raw_fingerprint(body: str) -> str:
-    """SHA-256 of the body as it came, for keys that SQS ties to one body."""
-    return sha256(body.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def envelope_opener(path: str | None) -> Callable[[str], str]:

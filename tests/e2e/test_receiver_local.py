@@ -16,6 +16,7 @@ import pytest
 
 from local.cloud import MINISTACK
 from local.deploy import HOST_BUILD
+from tests import ctrl_c
 from tests.e2e.test_cloud import eventually, nothing_left, on_linux
 
 if TYPE_CHECKING:
@@ -156,15 +157,16 @@ def begin(template: Path, *options: str) -> subprocess.Popen[str]:
     """Start the command on a project; its temporary files go to a folder of their own."""
     temporary = template.parent / "temporary"
     temporary.mkdir()
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "local", template.name, "--parameter", "Word=given", *options],
-        cwd=template.parent,
-        env={**os.environ, "TMPDIR": str(temporary), "COLUMNS": "80"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    with ctrl_c.heeded():
+        return subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, "local", template.name, "--parameter", "Word=given", *options],
+            cwd=template.parent,
+            env={**os.environ, "TMPDIR": str(temporary), "COLUMNS": "80"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
 
 
 def ended(program: subprocess.Popen[str]) -> Ran:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import shlex
 from types import SimpleNamespace
@@ -148,6 +149,17 @@ def key_of(record: dict[str, Any], strategy: str, argument: str) -> str:
     for part in argument.split("."):
         found = found[part]
     return str(found)
+
+
+def test_its_tests_do_not_run_with_the_developers_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that writes by a client of its own would do so thousands of times, and for real."""
+    real = {"AWS_ACCESS_KEY_ID": "real", "AWS_SECRET_ACCESS_KEY": "real", "AWS_SESSION_TOKEN": "real"}
+    environment = {**real, "AWS_PROFILE": "production"}
+    monkeypatch.setattr(os, "environ", environment)
+    exec(made("plain")["tests/conftest.py"], {})  # noqa: S102  # ours
+    monkeypatch.undo()
+    assert not {"real", "production"} & {*environment.values()}
+    assert environment["AWS_ACCESS_KEY_ID"] == environment["AWS_SECRET_ACCESS_KEY"] == "test"
 
 
 def test_the_component_is_the_shipped_one() -> None:

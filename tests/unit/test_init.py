@@ -156,7 +156,7 @@ def test_its_tests_do_not_run_with_the_developers_credentials(monkeypatch: pytes
     real = {"AWS_ACCESS_KEY_ID": "real", "AWS_SECRET_ACCESS_KEY": "real", "AWS_SESSION_TOKEN": "real"}
     environment = {**real, "AWS_PROFILE": "production"}
     monkeypatch.setattr(os, "environ", environment)
-    exec(made("plain")["tests/conftest.py"], {})  # noqa: S102  # ours
+    exec(made("plain")["tests/conftest.py"], {})
     monkeypatch.undo()
     assert not {"real", "production"} & {*environment.values()}
     assert environment["AWS_ACCESS_KEY_ID"] == environment["AWS_SECRET_ACCESS_KEY"] == "test"
@@ -238,7 +238,13 @@ def test_every_example_in_its_help_runs(receiver: Callable[..., Ran], capsys: py
         (["o" * 49], "at most 48"),
         (["class"], "choose another name"),
         (["tests"], "choose another name"),
+        (["conftest"], "choose another name"),
+        (["test"], "choose another name"),
+        (["test-handler"], "choose another name"),
         (["json"], "a Python package called json already"),
+        (["pytest"], "a Python package called pytest already"),
+        (["yaml"], "a Python package called yaml already"),
+        (["ministack"], "a Python package called ministack already"),
         (["boto3"], "a Python package called boto3 already"),
         (["idempotent-receiver"], "a Python package called idempotent_receiver already"),
         (["orders", "--key", "order_id"], "--key order_id is not known here"),

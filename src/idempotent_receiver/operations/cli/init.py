@@ -22,6 +22,13 @@ MOST_CHARACTERS = 48
 QUEUE_ARN = re.compile(r"arn:[a-z-]+:sqs:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,80}(\.fifo)?")
 PLAIN_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 USED = ("customer", "cents")
+OURS = frozenset({"conftest", "test", "test_handler", "tests"})
+"""Modules that the project's tests bring, and Python's own `test`, which is not listed as a part of it."""
+TOOLS = """
+attr attrs defusedxml graphql greenlet h11 h2 hpack hypercorn hyperframe iniconfig jsonata jsonschema
+jsonschema_specifications ministack packaging pluggy priority py pytest referencing rpds samtranslator wsproto yaml
+"""
+"""Packages of `make test` and `make local`, which this command can do without."""
 
 
 def init(
@@ -89,9 +96,9 @@ def _name(name: str) -> str:
             "begin with a letter, as in order-totals"
         )
     package = name.replace("-", "_")
-    if keyword.iskeyword(package) or package == "tests":
+    if keyword.iskeyword(package) or package in OURS:
         raise UsageError(f"{package!r} cannot be the name of the project's Python package: choose another name")
-    if package in {*sys.stdlib_module_names, *packages_distributions(), "idempotent_receiver"}:
+    if package in {*sys.stdlib_module_names, *packages_distributions(), *TOOLS.split(), "idempotent_receiver"}:
         raise UsageError(
             f"there is a Python package called {package} already, which would be hidden: choose another name"
         )

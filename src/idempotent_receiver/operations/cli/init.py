@@ -15,6 +15,7 @@ from idempotent_receiver.operations.cli.deployment import STRATEGIES, key_strate
 from idempotent_receiver.operations.cli.terminal import Terminal
 from idempotent_receiver.operations.starter.project import COMPONENT, Project, component, contents
 from idempotent_receiver.operations.starter.source import source, vendor
+from idempotent_receiver.sqs.dead_letter import STAMP
 
 NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 MOST_CHARACTERS = 48
@@ -22,6 +23,8 @@ MOST_CHARACTERS = 48
 QUEUE_ARN = re.compile(r"arn:[a-z-]+:sqs:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,80}(\.fifo)?")
 PLAIN_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 USED = ("customer", "cents")
+ATTRIBUTE = re.compile(r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+"""What SQS takes for a name."""
 OURS = frozenset({"conftest", "test", "test_handler", "tests"})
 """Modules that the project's tests bring, and Python's own `test`, which is not listed as a part of it."""
 TOOLS = """
@@ -108,13 +111,16 @@ def _name(name: str) -> str:
 def _key(text: str) -> tuple[str, str]:
     key_strategy(text, "--key")
     strategy, _, argument = text.partition(":")
-    if strategy == "body_field" and (not PLAIN_PATH.fullmatch(argument) or argument in USED):
+    if strategy == "body_field" and (not PLAIN_PATH.fullmatch(argument) or argument.partition(".")[0] in USED):
         raise UsageError(
             f"--key {text}: init makes orders with a key in a field such as order_id or order.id, and their "
             f"{' and '.join(USED)} are none: choose such a field, and change the handler's key afterwards"
         )
-    if strategy == "message_attribute" and not re.fullmatch(r"[A-Za-z0-9_.-]+", argument):
-        raise UsageError(f"--key {text}: a message attribute's name has letters, digits, _, - and .")
+    if strategy == "message_attribute" and (not ATTRIBUTE.fullmatch(argument) or argument == STAMP):
+        raise UsageError(
+            f"--key {text}: a message attribute's name has letters, digits, _, - and single dots inside, does not "
+            f"begin with AWS. or Amazon., and is not {STAMP}, which the library writes itself"
+        )
     return strategy, argument
 
 

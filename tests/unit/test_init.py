@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import signal
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from idempotent_receiver.operations.starter import source as origin
 from idempotent_receiver.operations.starter.project import COMPONENT, Project, contents
 from idempotent_receiver.operations.starter.source import Source
 from local.cloud import ROOT
+from tests.ctrl_c import heeded
 from tests.template import COMPONENT as SHIPPED
 
 if TYPE_CHECKING:
@@ -288,6 +290,20 @@ def test_a_failure_on_the_way_leaves_nothing(
     monkeypatch.setattr(command, "source", lambda folder: Source("a", "b", folder / "a.whl"))
     monkeypatch.setattr(command, "vendor", vendor)
     assert (receiver("init", "orders").code, list(tmp_path.iterdir())) == (2, [])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_on_the_way_leaves_nothing(
+    receiver: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    def source(folder: Path) -> Source:
+        assert [each.name.partition("-")[0] for each in tmp_path.iterdir()] == [".orders"], "it was being made"
+        os.kill(os.getpid(), number)
+        return Source("a", "b")
+
+    monkeypatch.setattr(command, "source", source)
+    with heeded():
+        assert (receiver("init", "orders").code, list(tmp_path.iterdir())) == (130, [])
 
 
 @pytest.mark.parametrize("failure", [PermissionError(13, "Permission denied"), FileExistsError(17, "File exists")])

@@ -12,7 +12,7 @@ import typer
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import STRATEGIES, key_strategy
-from idempotent_receiver.operations.cli.terminal import Terminal
+from idempotent_receiver.operations.cli.terminal import Terminal, interruptible
 from idempotent_receiver.operations.starter.project import COMPONENT, Project, component, contents
 from idempotent_receiver.operations.starter.source import source, vendor
 from idempotent_receiver.sqs.dead_letter import STAMP
@@ -65,7 +65,8 @@ def init(
     if folder.exists():
         raise UsageError(f"{folder} exists: choose another name, or another folder to work in")
     try:
-        _make(project, folder)
+        with interruptible():
+            _make(project, folder)
     except OSError as error:
         raise UsageError(f"{folder} cannot be made: {error.strerror or error}") from None
     Terminal().note(f"made {name}/ - now: cd {name} && make test")

@@ -1,10 +1,8 @@
 """The command `receiver local`: a project's consumer on a local cloud, its events delivered twice, workers killed."""
 
-import signal
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +19,7 @@ from idempotent_receiver.local.server import ServerError
 from idempotent_receiver.local.trial import LEASE_MARGIN_SECONDS, Trial, chosen, consumers_of, deployed
 from idempotent_receiver.local.verdict import FINE, Ended, Evidence, Verdict, judged, kills
 from idempotent_receiver.operations.account import UsageError
-from idempotent_receiver.operations.cli.terminal import Exit, Terminal, counted, listing
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, counted, interruptible, listing
 
 AGAIN = (
     "Whatever a killed run had done outside its Transaction was done twice: pass\n"
@@ -56,7 +54,7 @@ def local(
         given = _parameters(parameter or [])
         _require(template)
         samples = samples_in(template.parent / "events" if events is None else events)
-        with _interruptible():
+        with interruptible():
             found = _tried(terminal, template, samples, parameters=given, function=function, seconds=seconds)
     except (TrialError, DeployError, NotInstalled) as error:
         raise UsageError(str(error)) from None
@@ -87,16 +85,6 @@ def _parameters(given: Sequence[str]) -> dict[str, str]:
     if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
         raise TrialError(f"--parameter {wrong[0]}: write it as NAME=VALUE")
     return {name: value for name, _, value in pairs}
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """In the block, SIGTERM ends like Ctrl-C: everything is cleared up."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _tried(

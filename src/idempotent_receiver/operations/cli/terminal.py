@@ -50,6 +50,18 @@ def _console(stream: Any) -> Console:
     return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
 
 
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """In the block, SIGTERM and the end of the terminal are like Ctrl-C: all is cleared up. `nohup` keeps its sense."""
+    told = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {each: signal.signal(each, signal.default_int_handler) for each in told}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
 @dataclass
 class Terminal:
     """The answer goes to standard output, all else to standard error."""

@@ -20,6 +20,8 @@ class Verdict(StrEnum):
     UNFINISHED = "not done yet"
 
 
+NEVER_MS = float("inf")
+OVERRAN = "it takes longer than the function's time-out, which is 10 s here at most"
 FINE = frozenset({Verdict.ONCE, Verdict.DEAD_LETTER})
 
 
@@ -114,14 +116,24 @@ class _Message:
         beside = [at for at, _ in runs if any(begun < at < over for begun, over in runs)]
         return len({*again, *beside})
 
-    def _over(self, start: Line) -> float:
-        """When a run was over: it ended, or its worker did."""
+    def _end(self, start: Line) -> float:
+        """When a run ended, or its worker was killed."""
         ends = [
             line["at_ms"]
             for line in (*self._own("ended"), *self._all("killed"))
             if line["process"] == start["process"] and line["at_ms"] >= start["at_ms"]
         ]
-        return min(ends, default=float("inf"))
+        return min(ends, default=NEVER_MS)
+
+    def _over(self, start: Line) -> float:
+        """When a run was over at the latest: the time of its batch was up."""
+        batches = [line for line in self._all("delivered") if line["process"] == start["process"]]
+        times = [line.get("until_ms", NEVER_MS) for line in batches if line["at_ms"] <= start["at_ms"]]
+        return min([self._end(start), *map(float, times[-1:])])
+
+    def _overran(self) -> bool:
+        """Whether a run was ended because its time was up."""
+        return any(self._end(start) == NEVER_MS != self._over(start) for start in self._own("started"))
 
     def _verdict(self) -> Verdict:
         completed = self._record().get("status") == "COMPLETED"
@@ -129,7 +141,7 @@ class _Message:
         if self._twice():
             return Verdict.TWICE
         if dead and not completed:
-            return Verdict.DEAD_LETTER
+            return Verdict.NEVER if self._overran() else Verdict.DEAD_LETTER  # nobody meant it to
         if self._done():
             return Verdict.ONCE
         return Verdict.UNFINISHED if self.evidence.left else Verdict.NEVER
@@ -138,8 +150,12 @@ class _Message:
         starts, failures = self._own("started"), [line for line in self._own("ended") if line["error"] is not None]
         error = json.loads(self._record().get("error") or "{}")
         reason = error.get("text") or error.get("type") or (failures[-1]["error"] if failures else None)
+        if reason is None and self._overran():
+            reason = OVERRAN
         if verdict is Verdict.DEAD_LETTER:
             return str(reason or "received too often")
+        if verdict is Verdict.NEVER:
+            return reason and f"its handler fails: {reason}"
         if verdict is Verdict.UNFINISHED:
             return f"its handler fails: {reason}" if reason else "its handler has not come to it"
         if len(starts) > 1 and verdict is Verdict.ONCE:

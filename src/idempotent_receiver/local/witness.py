@@ -94,10 +94,10 @@ class Deliveries:
         self.handles: dict[str, str] = {}
         self.ids: dict[str, str] = {}
 
-    def take(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Note a batch."""
+    def take(self, records: Iterable[Mapping[str, Any]], remaining_ms: int) -> None:
+        """Note a batch, and when its time is up, at which its process is ended."""
         self.handles = {record["messageId"]: record.get("receiptHandle", "") for record in records}
-        note("delivered", ids=list(self.handles))
+        note("delivered", ids=list(self.handles), until_ms=time.time_ns() // 1_000_000 + remaining_ms)
 
     def read_stamps(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Note the keys that messages carry which were sent back."""
@@ -195,7 +195,7 @@ def lambda_handler(event: Any, context: Any) -> Any:
     if event == PING:
         return {"consumer": inside}
     records = event["Records"]
-    deliveries.take(records)
+    deliveries.take(records, context.get_remaining_time_in_millis())
     if inside:
         deliveries.read_stamps(records)
     else:

@@ -16,7 +16,7 @@ from idempotent_receiver.local.cloud import NotInstalled, interpreter
 from idempotent_receiver.local.deployment import DeployError, packaged
 from idempotent_receiver.local.samples import Sample, TrialError, samples_in
 from idempotent_receiver.local.trial import Consumer, chosen
-from idempotent_receiver.local.verdict import Evidence, Line, Verdict, judged, kills
+from idempotent_receiver.local.verdict import OVERRAN, Evidence, Line, Verdict, judged, kills
 from local.cloud import ROOT
 
 if TYPE_CHECKING:
@@ -79,6 +79,16 @@ def test_two_runs_at_once_are_twice() -> None:
     assert verdict(run(1, "m"), run(3, "m", 2), answered(30, "m"), records=COMPLETED) == (Verdict.TWICE, 1)
 
 
+def test_a_run_after_one_whose_time_was_up_is_none() -> None:
+    overran = [line(1, "delivered", ids=["m"], until_ms=10), line(2, "started", key="m", record="m", attempt=1)]
+    assert verdict(overran, run(20, "m", 2), answered(30, "m"), records=COMPLETED) == (Verdict.ONCE, 0)
+    assert verdict(overran, run(5, "m", 2), answered(30, "m"), records=COMPLETED) == (Verdict.TWICE, 1)
+    assert verdict(overran, line(12, "delivered", ids=["m"], until_ms=22), left=1) == (Verdict.UNFINISHED, 0)
+    for dead, left, ends in ((frozenset[str](), 1, Verdict.UNFINISHED), (frozenset({"m"}), 0, Verdict.NEVER)):
+        (message,) = judged(Evidence(sent={"m": "order.json"}, lines=overran, dead=dead, left=left))
+        assert (message.verdict, message.why) == (ends, f"its handler fails: {OVERRAN}")
+
+
 def test_a_message_that_is_nowhere_is_never() -> None:
     assert verdict(run(1, "m", error="ValueError")) == (Verdict.NEVER, 0)
     assert verdict(line(1, "delivered", ids=["m"])) == (Verdict.NEVER, 0)
@@ -129,7 +139,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(witness, "offer_again", list)
     witness.first("killed-after")
     monkeypatch.setattr(witness, "deliveries", witness.Deliveries())
-    witness.deliveries.take([{"messageId": "m", "receiptHandle": "h"}, {"messageId": "n", "receiptHandle": "i"}])
+    witness.deliveries.take(
+        [{"messageId": "m", "receiptHandle": "h"}, {"messageId": "n", "receiptHandle": "i"}], 10_000
+    )
     return tmp_path
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from idempotent_receiver.protocol.store import TransactionalStore
@@ -11,11 +12,16 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 
+def name_of(function: Callable[..., Any]) -> str:
+    """What to call it; an object that is called has no name of its own."""
+    return getattr(function, "__qualname__", repr(function))
+
+
 def wants_transaction(function: Callable[..., Any], store: object) -> str | None:
     """The name of the parameter that is annotated `Transaction`, if there is one. Raises TypeError where there are
     several, or where the store has none to give.
     """
-    name = getattr(function, "__qualname__", repr(function))
+    name = name_of(function)
     hints = hints_of(function, name)
     names = [one for one in inspect.signature(function).parameters if hints.get(one) is Transaction]
     if len(names) > 1:
@@ -33,7 +39,7 @@ def require_transactions(store: object, name: str) -> None:
 
 def runnable(function: Callable[..., Any]) -> str:
     """The function's name. Raises TypeError for a generator."""
-    name: str = getattr(function, "__qualname__", repr(function))
+    name = name_of(function)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(f"{name} is a generator: its body would never run; return a value instead of yielding")
     return name
@@ -41,6 +47,8 @@ def runnable(function: Callable[..., Any]) -> str:
 
 def hints_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
     """The function's annotations. Raises TypeError where one cannot be resolved."""
+    while isinstance(function, partial):
+        function = function.func
     target = function if inspect.isroutine(function) else type(function).__call__
     try:
         return get_type_hints(target, include_extras=True)

@@ -12,7 +12,7 @@ from idempotent_receiver.batch.receiver import receive
 from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.handler.annotations import require_transactions
+from idempotent_receiver.handler.annotations import name_of, require_transactions
 from idempotent_receiver.handler.outcome import SUCCEEDED, Failed, Outcome
 from idempotent_receiver.handler.process_end import Lifetime, lifetime
 from idempotent_receiver.handler.results import Results
@@ -144,7 +144,7 @@ def sqs_consumer(
     def wrap(function: Callable[..., Any]) -> Consumer:
         binding = bind(function)
         if binding.transactional:
-            require_transactions(store, function.__qualname__)
+            require_transactions(store, name_of(function))
         namespaces.take(store, *namespaces.user_of("sqs_consumer", function))
         new_executor = _threads(binding) if executor is None else executor
         new_settings = partial(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from idempotent_receiver import MemoryStore, Message, body_field, sqs_consumer
+from idempotent_receiver import MemoryStore, Message, Transaction, body_field, sqs_consumer
 from tests.simulation.world import sqs_record
 
 CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 30_000, aws_request_id="1", function_name="f")
@@ -48,6 +49,22 @@ def test_a_consumer_looks_like_its_function() -> None:
     unnamed: Any = sqs_consumer(MemoryStore())(Named())
     assert unnamed.__name__ == "lambda_handler"
     assert unnamed.parts["concurrency"] == 1
+
+
+def test_an_object_or_a_partial_may_ask_for_a_transaction() -> None:
+    """Though neither has a name. What a partial has bound is no parameter any more."""
+
+    class Booking:
+        def __call__(self, order: dict, tx: Transaction) -> None:
+            tx.put(TableName="orders", Item={"id": order["id"]})
+
+    def book(table: str, order: dict, tx: Transaction) -> None:
+        tx.put(TableName=table, Item={"id": order["id"]})
+
+    for function in (Booking(), partial(book, "orders")):
+        store = MemoryStore(tables={"orders": "id"})
+        assert sqs_consumer(store)(function)(EVENT, CONTEXT) == {"batchItemFailures": []}
+        assert store.tables["orders"].items == {("order-1",): {"id": "order-1"}}
 
 
 def test_the_same_consumer_with_another_store_shares_nothing_else() -> None:

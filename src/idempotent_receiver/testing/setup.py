@@ -100,7 +100,6 @@ class Setup:
         return {
             **record,
             "messageId": new_id,
-            "receiptHandle": f"handle-{new_id}",
             "messageAttributes": {**record["messageAttributes"], STAMP: attribute},
         }
 
@@ -123,8 +122,9 @@ class Setup:
 
 
 def received(record: Item, count: int) -> Item:
-    """The message as it is received for that many times."""
-    return {**record, "attributes": {**record["attributes"], "ApproximateReceiveCount": str(count)}}
+    """The message as it is received for that many times. Each time SQS gives it another receipt handle."""
+    attributes = {**record["attributes"], "ApproximateReceiveCount": str(count)}
+    return {**record, "attributes": attributes, "receiptHandle": f"handle-{record['messageId']}-{count}"}
 
 
 def _refill(container: Any, content: Any) -> None:

@@ -154,6 +154,11 @@ def keyed_by_attempt(order: dict, message: Message) -> None:
 
 
 @consumer
+def keyed_by_receipt(order: dict, message: Message) -> None:
+    services.charge(order["cents"], message.receipt_handle)
+
+
+@consumer
 def retrying(order: dict) -> None:
     for again in range(3):
         try:

@@ -209,6 +209,7 @@ WRONG = [
     (handlers.unkeyed, {}, "charge was called 2 times for message-1, without an idempotency key"),
     (handlers.freshly_keyed, {}, "charge was called again for message-1 with another key"),
     (handlers.keyed_by_attempt, {}, "charge was called again for message-1 with another key"),
+    (handlers.keyed_by_receipt, {}, "charge was called again for message-1 with another key"),
     (handlers.outside, {"state": {"balances": balances}}, "balances is {'alice': 90} in the end, and {'alice': 95}"),
     (handlers.remembering, {"state": {"seen": seen}}, r"the table accounts holds {.*100} instead of {.*95}"),
     (handlers.remembering, {}, "accounts.balance is as it should be only the first time"),

@@ -125,8 +125,8 @@ def explore(
     arrives late or never, the handler raises; and at most two calls are so slow that the others go first.
 
     A violation is: tables or state that are not as they are where nothing goes wrong; a message acknowledged that is
-    not COMPLETED, or never acknowledged; a fake called again with another key, or without one. The same call again
-    with the same key is allowed.
+    not COMPLETED, or never acknowledged; a fake called again with another key, or without one, or never called for a
+    message that is done. The same call again with the same key is allowed.
 
     The same input gives the same result. `most_schedules` bounds it: those with the fewest faults come first. `replay`
     plays one schedule, as a story names it. `check=False` returns the violations instead of raising them. `seconds` is

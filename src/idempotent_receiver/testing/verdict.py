@@ -38,6 +38,7 @@ def findings(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
         yield Finding(f"early {id}", text, "this is a defect of the store or of the library: please report it")
     yield from _ends(trial, wanted)
     yield from _calls(trial.calls, wanted.calls)
+    yield from _missing(trial, wanted)
     for table in sorted(trial.tables.keys() | wanted.tables.keys()):
         found, expected = (_shown(table, one.tables.get(table, []), unstable) for one in (trial, wanted))
         yield from _items(table, found, expected)
@@ -83,6 +84,29 @@ def _calls(found: Sequence[Call], wanted: Sequence[Call]) -> Iterator[Finding]:
                 'fake(..., key="..."); a call that changes nothing needs no fake of `Calls`'
             )
             yield Finding(f"call {name}", text, remedy)
+
+
+def _missing(trial: Trial, wanted: Trial) -> Iterator[Finding]:
+    """Calls that were never made, for messages that end as they should all the same."""
+    if trial.ends != wanted.ends:
+        return
+    found = by_message(trial.calls)
+    for (name, message), expected in by_message(wanted.calls).items():
+        calls = found.get((name, message), [])
+        # Without a message it is a thread's, which may end later than the trial.
+        if message is not None and _effects(calls) < _effects(expected):
+            made = "was never called" if not calls else "was not called as often"
+            yield Finding(
+                f"missing {name}",
+                f"{name} {made} for {message}, which is done, as where nothing goes wrong",
+                "make the call in every attempt, with message.idempotency_key: one that has begun to handle the "
+                "message may have crashed before it; a call that changes nothing needs no fake of `Calls`",
+            )
+
+
+def _effects(calls: Sequence[Call]) -> int:
+    """As how many effects they count: a key is one, and so are calls without a key that are alike."""
+    return len({repr(call.key) if call.key is not None else str(call) for call in calls})
 
 
 def by_message(calls: Sequence[Call]) -> Mapping[tuple[str, str | None], list[Call]]:

@@ -154,6 +154,25 @@ def keyed_by_attempt(order: dict, message: Message) -> None:
 
 
 @consumer
+def leaving_early(order: dict, message: Message) -> None:
+    if message.attempt == 1:
+        services.charge(order["cents"], message.idempotency_key)
+
+
+@consumer
+def forgetting_freight(order: dict, message: Message) -> None:
+    with suppress(ConnectionError):
+        services.charge(order["cents"], message.idempotency_key)
+        services.charge(3, f"{message.idempotency_key}-freight")
+
+
+@consumer
+async def leaving_a_task(order: dict, message: Message) -> None:
+    task = asyncio.create_task(services.notify("sold", message.idempotency_key))
+    task.set_name("notify")
+
+
+@consumer
 def keyed_by_receipt(order: dict, message: Message) -> None:
     services.charge(order["cents"], message.receipt_handle)
 

@@ -237,6 +237,28 @@ def test_a_retry_with_a_fresh_key_is_found_where_an_answer_can_be_lost(calls: Ca
 
 
 @pytest.mark.usefixtures("charge")
+def test_a_call_that_only_the_first_attempt_makes_is_missed() -> None:
+    """By whoever waits for its effect, after a worker has crashed before it."""
+    with pytest.raises(AssertionError, match="charge was never called for message-1, which is done") as failed:
+        explore(handlers.leaving_early, ORDER)
+    assert "A crashes before the answer arrives" in str(failed.value)
+
+
+def test_one_of_several_calls_is_missed(calls: Calls) -> None:
+    """An error of the first is swallowed, and the second never made."""
+    calls.replace(services, "charge", key="key", raises=ConnectionError("reset"))
+    with pytest.raises(AssertionError, match="charge was not called as often for message-1, which is done"):
+        explore(handlers.forgetting_freight, ORDER)
+
+
+@pytest.mark.usefixtures("notify")
+def test_a_task_that_nobody_awaits_is_missed() -> None:
+    """It ends with the invocation, wherever it stands."""
+    with pytest.raises(AssertionError, match="notify was never called for message-1, which is done"):
+        explore(handlers.leaving_a_task, ORDER)
+
+
+@pytest.mark.usefixtures("charge")
 def test_two_messages_at_once_race_for_what_is_outside_the_transaction() -> None:
     """Nothing fails: they only run at once, while the undisturbed course is one after the other."""
     with pytest.raises(AssertionError, match=r"in the end, and {'alice': 88} where nothing goes wrong") as failed:

@@ -137,7 +137,8 @@ PAGES := .build/docs
 docs: $(DEVELOPMENT) $(DOCS) $(if $(NPM),$(DIAGRAMS)) ## build the documentation's site, .build/site (SITE=https://...: where it will be)
 	@rm -rf $(PAGES) && mkdir -p .build && cp -R docs $(PAGES)
 	@cp README.md $(PAGES)/index.md && cp CHANGELOG.md CONTRIBUTING.md LICENSE $(PAGES)
-	@.venv/bin/typer idempotent_receiver.operations.cli.receiver utils docs --name receiver > $(PAGES)/command.md
+	@.venv/bin/typer idempotent_receiver.operations.cli.receiver utils docs --name receiver \
+		| sed -E -e 's/^\x08$$//' -e 's/^(Examples?:)$$/\1\n/' -e 's/^  (receiver )/    \1/' > $(PAGES)/command.md # its examples as code
 	@# In the site all pages are in one folder, and a file that is no page is named without a link.
 	@for page in $(PAGES)/*.md; do sed -E -e 's#\]\(\.\./([A-Z]+\.md)#](\1#g' -e 's#\[([^]]*)\]\(\.\./[^)]*\)#\1#g' \
 		-e 's#\]\(docs/#](#g' -e 's#\]\(README\.md#](index.md#g' $(if $(NPM),,-e 's/^```mermaid/```text/') \

@@ -265,7 +265,7 @@ def test_what_is_not_done_in_time_is_no_success(runs: dict[str, Ran]) -> None:
     assert ran.code == 1, ran.err
     (message,) = ran.messages.values()
     assert message["verdict"] == "not done yet"
-    assert message["why"] == "its handler fails: ConnectionError"
+    assert message["why"] == "its handler fails: ConnectionError: no such customer"
 
 
 @on_linux

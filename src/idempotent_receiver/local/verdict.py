@@ -149,7 +149,8 @@ class _Message:
     def _why(self, verdict: Verdict) -> str | None:
         starts, failures = self._own("started"), [line for line in self._own("ended") if line["error"] is not None]
         error = json.loads(self._record().get("error") or "{}")
-        reason = error.get("text") or error.get("type") or (failures[-1]["error"] if failures else None)
+        # The record has no texts but an author's own; on this machine, and of its own events, a trial may tell all.
+        reason = error.get("text") or (failures[-1]["error"] if failures else error.get("type"))
         if reason is None and self._overran():
             reason = OVERRAN
         if verdict is Verdict.DEAD_LETTER:

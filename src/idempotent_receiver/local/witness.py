@@ -139,7 +139,11 @@ def watched(function: Callable[..., Any], current_claim: Callable[[], Any]) -> C
         return key
 
     def ended(key: str, error: BaseException | None = None) -> None:
-        note("ended", key=key, error=None if error is None else f"{type(error).__name__}: {error}".removesuffix(": ")[:200])
+        note(
+            "ended",
+            key=key,
+            error=None if error is None else f"{type(error).__name__}: {error}".removesuffix(": ")[:200],
+        )
         if error is None and first("killed-before"):
             die("before it was recorded")
 

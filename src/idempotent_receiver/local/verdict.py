@@ -68,6 +68,12 @@ def _by_key(evidence: Evidence) -> dict[str, list[str]]:
     return found
 
 
+def fine(messages: Iterable[Ended]) -> bool:
+    """Whether each ended as it may, and not all as dead letters: then the events are not the handler's."""
+    verdicts = {each.verdict for each in messages}
+    return verdicts <= FINE and Verdict.ONCE in verdicts
+
+
 def kills(lines: Iterable[Line]) -> list[str]:
     """The moments at which a worker was killed."""
     return [line["place"] for line in lines if line["what"] == "killed"]

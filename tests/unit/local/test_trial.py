@@ -16,7 +16,7 @@ from idempotent_receiver.local.cloud import NotInstalled, interpreter
 from idempotent_receiver.local.deployment import DeployError, packaged
 from idempotent_receiver.local.samples import Sample, TrialError, samples_in
 from idempotent_receiver.local.trial import Consumer, chosen
-from idempotent_receiver.local.verdict import OVERRAN, Evidence, Line, Verdict, judged, kills
+from idempotent_receiver.local.verdict import OVERRAN, Evidence, Line, Verdict, fine, judged, kills
 from local.cloud import ROOT
 
 if TYPE_CHECKING:
@@ -104,6 +104,14 @@ def test_a_dead_letter_is_one_unless_it_is_done() -> None:
     assert verdict(run(1, "m"), answered(10, "m"), dead=frozenset({"m"}), records=COMPLETED) == (Verdict.ONCE, 0)
 
 
+def test_dead_letters_alone_are_no_success() -> None:
+    """As when the handler's model has changed, and the sample events have not."""
+    dead, done = line(1, "delivered", ids=["d"]), [*run(1, "m"), answered(10, "m")]
+    ended = judged(Evidence(sent={"d": "refused.json", "m": "order.json"}, lines=[dead, *done], dead=frozenset({"d"})))
+    assert [each.verdict for each in ended] == [Verdict.DEAD_LETTER, Verdict.ONCE]
+    assert (fine(ended), fine(ended[1:]), fine(ended[:1])) == (True, True, False)
+
+
 def test_messages_of_one_key_are_one() -> None:
     lines = [
         *(line(0, "keyed", id=id, key="order-1") for id in ("m", "n")),
@@ -178,8 +186,10 @@ def test_the_messages_of_all_sqs_events_are_samples(tmp_path: Path) -> None:
         "batch": {"Records": bodies},
         "one": {"Records": bodies[:1]},
         "http": {"httpMethod": "GET"},
+        "number": {"Records": 5},
     }.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(event))
+    (tmp_path / "folder.json").mkdir()
     assert [(each.name, each.record["body"]) for each in samples_in(tmp_path)] == [
         ("batch.json 1", "a"),
         ("batch.json 2", "b"),

@@ -17,7 +17,7 @@ from idempotent_receiver.local.deployment import DeployError
 from idempotent_receiver.local.samples import Sample, TrialError, samples_in
 from idempotent_receiver.local.server import ServerError
 from idempotent_receiver.local.trial import LEASE_MARGIN_SECONDS, Trial, chosen, consumers_of, deployed
-from idempotent_receiver.local.verdict import FINE, Ended, Evidence, Verdict, judged, kills
+from idempotent_receiver.local.verdict import Ended, Evidence, Verdict, fine, judged, kills
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, counted, interruptible, listing
 
@@ -25,6 +25,7 @@ AGAIN = (
     "Whatever a killed run had done outside its Transaction was done twice: pass\n"
     "current_claim().idempotency_key on, so that it counts once there."
 )
+NOTHING = "Nothing took effect: have the sample events the bodies that the handler expects?"
 PLAIN = (
     "This handler does not seem to be made by sqs_consumer, so every delivery counts\n"
     "as a run. If it is, a decorator around it lacks functools.wraps."
@@ -71,13 +72,17 @@ def local(
         **{each.name.lower(): sum(one.verdict is each for one in messages) for each in Verdict},
     }
     terminal.answer(values, text(messages, died, plain=plain))
-    if any(each.verdict not in FINE for each in messages):
+    if not fine(messages):
         raise typer.Exit(Exit.LEFT)
 
 
 def _require(template: Path) -> None:
     if not template.is_file():
         raise TrialError(f"there is no template {template}: name yours, as in receiver local path/to/template.yaml")
+    try:
+        template.read_text()
+    except ValueError as error:
+        raise TrialError(f"{template} is no text: {error}") from None
 
 
 def _parameters(given: Sequence[str]) -> dict[str, str]:
@@ -119,7 +124,6 @@ def text(messages: Sequence[Ended], died: Sequence[str], *, plain: bool) -> Rend
     ]
     counts = Counter(each.verdict for each in messages)
     summary = ", ".join(f"{counts[each]} {each}" for each in Verdict if counts[each])
-    fine = all(each.verdict in FINE for each in messages)
     killed = "; ".join(died) or "no handler came to its end"
     again = any(each.runs > 1 and each.verdict is Verdict.ONCE for each in messages)
     return Group(
@@ -128,5 +132,6 @@ def text(messages: Sequence[Ended], died: Sequence[str], *, plain: bool) -> Rend
         Text(f"{counted(len(died), 'worker')} killed: {killed}", overflow="fold"),
         *([Text(AGAIN)] if again and not plain else []),
         *([Text(PLAIN)] if plain else []),
-        Text(f"{counted(len(messages), 'message')}: {summary}", style="bold green" if fine else "bold red"),
+        Text(f"{counted(len(messages), 'message')}: {summary}", style="bold green" if fine(messages) else "bold red"),
+        *([Text(NOTHING)] if {*counts} == {Verdict.DEAD_LETTER} else []),
     )

@@ -40,13 +40,14 @@ class Sample:
 def samples_in(folder: Path) -> list[Sample]:
     """The messages of all SQS events in the folder. Other JSON files are passed over. Raises TrialError for none."""
     found = []
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(each for each in folder.glob("*.json") if each.is_file()):
         try:
             event = json.loads(path.read_text())
         except ValueError as error:
             raise TrialError(f"{path} is not JSON: {error}") from None
         records = event.get("Records") if isinstance(event, dict) else None
-        bodies = [each for each in records or () if isinstance(each, dict) and isinstance(each.get("body"), str)]
+        listed = records if isinstance(records, list) else ()
+        bodies = [each for each in listed if isinstance(each, dict) and isinstance(each.get("body"), str)]
         names = [path.name] if len(bodies) == 1 else [f"{path.name} {place}" for place in range(1, len(bodies) + 1)]
         found += [Sample(name, record) for name, record in zip(names, bodies, strict=True)]
     if not found:

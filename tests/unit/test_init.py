@@ -178,6 +178,20 @@ def test_what_it_builds_for_lambda_is_what_its_template_says() -> None:
     assert "$(call stated,Architectures)" in recipe
 
 
+def test_its_makefile_works_wherever_the_project_is_moved() -> None:
+    """A script in an environment begins with the path at which that was made: nothing is there, or the old copy."""
+    scripts = set(re.findall(r"(?m)^\t.*?(\.(?:venv|tools/sam)/bin/\S+)", made("plain")["Makefile"]))
+    assert scripts == {".venv/bin/python", ".venv/bin/$(PIP)", ".tools/sam/bin/python", ".tools/sam/bin/$(PIP)"}
+    assert re.search(r"(?m)^PIP = python -m pip ", made("plain")["Makefile"])
+
+
+def test_a_wheel_that_was_replaced_is_installed() -> None:
+    """Pip keeps what it has of the same version."""
+    (recipe,) = re.findall(r"(?ms)^\.venv/\.complete: (.*?)\n\n", made("plain")["Makefile"])
+    assert "$(wildcard vendor/*.whl)" in recipe
+    assert "-m venv --clear .venv" in recipe
+
+
 def test_its_readme_is_one_screen_and_names_commands_that_there_are() -> None:
     readme = made("plain")["README.md"]
     assert len(readme.splitlines()) <= 50

@@ -23,7 +23,9 @@ READ = ("crash-before", "timeout")
 SEND = ("crash-before", "crash-after", "lost", "refused")
 CALL = ("crash-after",)
 ANSWERED_CALL = ("crash-after", "lost")
-HANDLER = ("raises",)
+RAISES = ("raises",)
+HANDLER = (*RAISES, "fails")
+"""Once, or each time until its message is redriven."""
 
 
 class Point(NamedTuple):

@@ -60,6 +60,8 @@ class Trial:
         self._workers = 0
         self._interrupt: KeyboardInterrupt | None = None
         self._thread = threading.get_ident()
+        self._failing: set[str] = set()
+        self._redriven = False
 
     def play(self) -> None:
         """Play it to its end."""
@@ -106,6 +108,7 @@ class Trial:
         ended = {id for id, end in self.ends.items() if end == "completed"}
         failed = [record for record in self.setup.records if self._name(record) not in ended]
         copies = [self.setup.redriven(record) for record in failed]
+        self._failing, self._redriven = set(), True
         for record in failed:
             self.story.append(f"{record['messageId']} failed for good, and is redriven under its key")
             self.ends.pop(record["messageId"], None)
@@ -203,9 +206,18 @@ class Trial:
     def returned(self, worker: Worker) -> None:
         """It returns, or raises after all."""
         self.network.running[worker.name] -= 1
-        if self._choose("handler", f"{worker.name} returns", options.HANDLER) is not None:
-            self.story.append(f"the handler of {worker.name} has done its work, and then raises")
-            raise RuntimeError("explore: the handler fails at its end")
+        attempt = current_attempt.get()
+        assert attempt is not None, "a handler runs for a claim"
+        how = " again"
+        if attempt.key not in self._failing:
+            offered = options.RAISES if self._redriven else options.HANDLER
+            chosen = self._choose("handler", f"{worker.name} returns", offered)
+            if chosen is None:
+                return
+            how = " each time" if chosen == "fails" else ""
+            self._failing |= {attempt.key} if chosen == "fails" else set()
+        self.story.append(f"the handler of {worker.name} has done its work, and then raises{how}")
+        raise RuntimeError("explore: the handler fails at its end")
 
     def before(self, call: Call) -> float:
         """A fake is to be called."""

@@ -173,6 +173,11 @@ async def leaving_a_task(order: dict, message: Message) -> None:
 
 
 @consumer
+def keyed_by_message_id(order: dict, message: Message) -> None:
+    services.charge(order["cents"], message.id)
+
+
+@consumer
 def keyed_by_receipt(order: dict, message: Message) -> None:
     services.charge(order["cents"], message.receipt_handle)
 

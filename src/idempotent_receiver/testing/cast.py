@@ -1,8 +1,9 @@
 """The workers that play a trial: their stores, queues and handlers ask it at each call what happens."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
+from logging import WARNING
 from string import ascii_uppercase
 from types import SimpleNamespace
 from typing import Any
@@ -62,7 +63,8 @@ class Player(Worker):
             "concurrency": concurrency,
             "results": None,
             "end_process_at_deadline": False,
-            "logger": SILENT,
+            "error_texts": True,
+            "logger": _Log(cast),
             "metrics": SILENT,
         }
         function = self._watched(consumer.__wrapped__)
@@ -111,6 +113,27 @@ class Player(Worker):
         watched = wraps(function)(coroutine if asynchronous else plain)
         watched.__annotations__ = hints_of(function, repr(function))
         return watched
+
+
+class _Log:
+    """The log of a worker, which tells the trial why a message has failed."""
+
+    log_level = WARNING
+
+    def __init__(self, cast: Cast) -> None:
+        self._cast = cast
+
+    def info(self, text: str, *, extra: Mapping[str, Any]) -> None:
+        """Nothing that says why."""
+
+    def error(self, text: str, *, extra: Mapping[str, Any]) -> None:
+        """How a message has ended."""
+        if "message_id" in extra:
+            why = extra.get("reason") or extra.get("why") or text
+            kind = extra.get("error_type")
+            self._cast.trial.failed(extra["message_id"], f"{kind}: {why}" if kind else why)
+
+    debug, warning = info, error
 
 
 class _Store:

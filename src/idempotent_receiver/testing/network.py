@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from idempotent_receiver.protocol.store import NotApplied, Unknown
+from idempotent_receiver.protocol.store import ActionFailed, Conflict, NotApplied, Unknown
 from idempotent_receiver.testing import schedule as options
 from idempotent_receiver.testing.schedule import Decisions
 from idempotent_receiver.testing.worker import Worker
@@ -138,6 +138,13 @@ class Network:
                 self._tell(f"the late request of {one.worker} arrives, which", one.what, one.effect())
 
     def _tell(self, worker: str, what: str, answers: Sequence[Any]) -> None:
-        found = {type(answer).__name__ for answer in answers}
-        how = {"Conflict": ": refused, as the record has changed", "ActionFailed": ": refused, as a condition failed"}
-        self.story.append(f"{worker} {what}" + next((how[one] for one in how if one in found), ""))
+        how = ""
+        for answer in answers:
+            match answer:
+                case Conflict():
+                    how = ": refused, as the record has changed"
+                case ActionFailed():
+                    how = ": refused, as a condition failed"
+                case NotApplied(why):
+                    how = f": {why}"
+        self.story.append(f"{worker} {what}{how}")

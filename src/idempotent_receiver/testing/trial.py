@@ -48,6 +48,10 @@ class Trial:
     """How each message ended, by its messageId: completed, a dead letter, or failed for good."""
     early: list[str] = field(default_factory=list)
     """The messages that were acknowledged although they were neither."""
+    why: dict[str, str] = field(default_factory=dict)
+    """What the last failure of a message was, by its messageId."""
+    handled: int = 0
+    """How often the handler was started."""
     tables: dict[str, list[Item]] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
 
@@ -176,6 +180,10 @@ class Trial:
         else:
             self.story.append(f"{worker.name} leaves {_listed(answer)} to be delivered again")
 
+    def failed(self, id: str, why: str) -> None:
+        """A message has failed."""
+        self.why[self.setup.originals.get(id, id)] = why
+
     def _name(self, record: Item) -> str:
         """The messageId under which it was first delivered."""
         id: str = record["messageId"]
@@ -189,6 +197,7 @@ class Trial:
     def started(self, worker: Worker) -> None:
         """The handler starts."""
         self._require_live()
+        self.handled += 1
         self.network.running[worker.name] += 1
         attempt = current_attempt.get()
         assert attempt is not None, "a handler runs for a claim"

@@ -21,13 +21,24 @@ class Finding(NamedTuple):
 
 
 def unfinished(undisturbed: Trial) -> Iterator[Finding]:
-    """The messages that are never acknowledged, even where nothing goes wrong."""
-    for id in undisturbed.setup.record_ids.keys() - undisturbed.ends.keys():
-        yield Finding(
-            f"end {id}",
-            f"{id} is never acknowledged, even where nothing goes wrong",
-            "let the handler succeed here, or raise PermanentError: nothing can be said about one that always fails",
-        )
+    """The messages that are never acknowledged, even where nothing goes wrong, and what never comes to the handler."""
+    for id in undisturbed.setup.record_ids:
+        if id not in undisturbed.ends:
+            yield Finding(
+                f"end {id}",
+                f"{id} is never acknowledged, even where nothing goes wrong{_because(undisturbed, id)}",
+                "let the handler succeed, or raise PermanentError: nothing can be said about one that always fails",
+            )
+        elif not undisturbed.handled:
+            yield Finding(
+                f"handled {id}",
+                f"the handler never runs for {id}{_because(undisturbed, id)}",
+                "pass bodies that the handler takes, one at least: nothing can be said about one that never runs",
+            )
+
+
+def _because(trial: Trial, id: str) -> str:
+    return f":\n  {trial.why[id]:.300}" if id in trial.why else ""
 
 
 def findings(trial: Trial, baseline: Baseline) -> Iterator[Finding]:

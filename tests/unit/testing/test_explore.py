@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import subprocess
 import sys
 from contextvars import ContextVar
@@ -214,7 +215,7 @@ WRONG = [
     (handlers.remembering, {"state": {"seen": seen}}, r"the table accounts holds {.*100} instead of {.*95}"),
     (handlers.remembering, {}, "accounts.balance is as it should be only the first time"),
     (handlers.remembering_items, {}, "the table accounts holds 2 items first, and then 1"),
-    (handlers.failing, {}, "message-1 is never acknowledged, even where nothing goes wrong"),
+    (handlers.failing, {}, "message-1 is never acknowledged, even where nothing goes wrong:\n  ValueError: always"),
     (handlers.keyed_at_random, {}, "the key of message-1 is another at each delivery"),
     (handlers.keyed_by_delivery, {}, "the key of message-1 is another at each delivery"),
 ]
@@ -303,6 +304,25 @@ def test_a_messages_second_id_after_a_redrive_is_no_key() -> None:
     story = str(failed.value)
     assert story.index("A has done its work, and then raises each time") < story.index("B has done its work, and then")
     assert story.index("raises again") < story.index("is redriven under its key") < story.index("completes message-1")
+
+
+def test_what_a_transaction_is_refused_for_is_told() -> None:
+    """In the first line, and where it happens: a table's name, for example, that is misspelt."""
+    with pytest.raises(AssertionError, match=r"even where nothing goes wrong:\n.*no table") as failed:
+        explore(handlers.transactional, ORDER, tables={"acounts": "account"})
+    told = r"completes message-1: the transaction was refused: there is no table 'accounts'"
+    assert re.search(told, str(failed.value))
+
+
+@pytest.mark.parametrize("messages", ["not JSON", None, (one for one in [ORDER])])
+def test_a_body_that_never_comes_to_the_handler_tests_nothing(messages: Any) -> None:
+    """It fails for good in the same way every time, which alone would be no violation."""
+    with pytest.raises(AssertionError, match="the handler never runs for message-1:\n  InvalidBody: the body is not"):
+        explore(handlers.transactional, messages, tables=accounts())
+    assert explore(handlers.transactional, [ORDER, "not JSON"], tables=accounts(), most_schedules=50).acknowledged == {
+        "message-1": "completed",
+        "message-2": "failed for good",
+    }
 
 
 class WithoutFence(MemoryStore):

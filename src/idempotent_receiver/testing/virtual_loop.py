@@ -65,8 +65,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.spawn(stop)
 
     def end(self) -> None:
-        """After its greenlet has died: let nothing of it run again."""
-        self.close()
+        """After its greenlet has died, or was left: let nothing of it run again."""
+        if not self.is_running():
+            self.close()
         for task in asyncio.all_tasks(self):
             with suppress(BaseException):  # whatever a handler does on its way out
                 task.get_coro().close()

@@ -6,11 +6,12 @@ sleeps, and nothing but the order of those calls decides what runs next.
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
@@ -18,6 +19,10 @@ from idempotent_receiver.testing.virtual_loop import VirtualLoop, outside_any_lo
 
 START_EPOCH_SECONDS = 1_800_000_000.0
 LONG_SECONDS = 1e9
+MOST_EXITS = 100
+
+_left: set[greenlet] = set()
+"""Jobs that would not end, kept because one that is collected as garbage is told to end once more."""
 
 
 class World:
@@ -33,6 +38,7 @@ class World:
         """The agenda entry that counts for each greenlet; an earlier one is void."""
         self._spawned: list[greenlet] = []
         self._loops: list[VirtualLoop] = []
+        self._exits: Counter[greenlet] = Counter()
         self.ended = False
 
     def spawn(self, job: Callable[[], object], after: float = 0.0) -> greenlet:
@@ -51,7 +57,7 @@ class World:
     def sleep(self, seconds: float) -> None:
         """Let the calling job wait."""
         if self.ended:
-            raise GreenletExit
+            self.leave()
         self._wake(getcurrent(), seconds)
         outside_any_loop(self._hub.switch)
 
@@ -73,15 +79,26 @@ class World:
     def stop(self) -> Any:
         """Stop the calling job for good."""
         if self.ended:
-            raise GreenletExit
+            self.leave()
         outside_any_loop(self._hub.switch)
         raise AssertionError("a dead job goes on")
+
+    def leave(self) -> NoReturn:
+        """After the world has ended: end the calling job, too. One that catches this time and again is left where it
+        stands.
+        """
+        job = getcurrent()
+        self._exits[job] += 1
+        if self._exits[job] > MOST_EXITS and job.parent is self._hub:
+            _left.add(job)
+            outside_any_loop(self._hub.switch)
+        raise GreenletExit
 
     def end(self) -> None:
         """End every job where it stands."""
         self.ended = True
         for one in self._spawned:
-            while not one.dead:
+            while not one.dead and one not in _left:
                 outside_any_loop(partial(one.throw, GreenletExit))
         for loop in self._loops:
             loop.end()

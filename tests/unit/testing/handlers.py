@@ -118,6 +118,32 @@ async def generating(order: dict, message: Message) -> None:
         await asyncio.to_thread(services.charge, order["cents"], f"{message.idempotency_key}-{part}")
 
 
+turns: list[int] = []
+MOST_TURNS = 1000
+
+
+@consumer
+def stubborn(order: dict, message: Message) -> None:
+    for turn in range(MOST_TURNS):
+        turns.append(turn)
+        try:
+            services.charge(order["cents"], message.idempotency_key)
+            break
+        except:  # noqa: E722  # what people write
+            continue
+
+
+@consumer
+async def stubborn_coroutine(order: dict, message: Message) -> None:
+    for turn in range(MOST_TURNS):
+        turns.append(turn)
+        try:
+            await services.notify("sold", message.idempotency_key)
+            break
+        except:  # noqa: E722
+            continue
+
+
 inner = MemoryStore("inner")
 
 

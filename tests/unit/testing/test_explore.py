@@ -138,6 +138,16 @@ def test_a_running_loop_is_left_alone() -> None:
     assert asyncio.run(main()).violations == []
 
 
+@pytest.mark.parametrize("handler", [handlers.stubborn, handlers.stubborn_coroutine])
+def test_a_handler_may_catch_whatever_is_raised_until_its_call_succeeds(handler: Any, calls: Calls) -> None:
+    """The end of its worker, too, as long as it is there to try: it is left where it stands then."""
+    calls.replace(services, "charge", key="key", raises=TimeoutError())
+    calls.replace(services, "notify", key="key", raises=TimeoutError())
+    handlers.turns.clear()
+    explore(handler, ORDER)
+    assert 1 < max(handlers.turns) < handlers.MOST_TURNS - 1
+
+
 @pytest.mark.usefixtures("charge")
 def test_a_thread_is_left_as_it_was() -> None:
     """Without the hooks of a loop that is no more."""

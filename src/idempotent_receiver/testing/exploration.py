@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from idempotent_receiver import options
 from idempotent_receiver.sqs.consumer import Consumer
-from idempotent_receiver.testing import verdict
+from idempotent_receiver.testing import outside, verdict
 from idempotent_receiver.testing.baseline import Baseline
 from idempotent_receiver.testing.cast import Cast
 from idempotent_receiver.testing.events import sqs_event
@@ -126,7 +126,8 @@ def explore(
 
     A violation is: tables or state that are not as they are where nothing goes wrong; a message acknowledged that is
     not COMPLETED, or never acknowledged; a fake called again with another key, or without one, or never called for a
-    message that is done. The same call again with the same key is allowed.
+    message that is done; a request that the handler would have sent to AWS by a client of its own, which is refused.
+    The same call again with the same key is allowed.
 
     The same input gives the same result. `most_schedules` bounds it: those with the fewest faults come first. `replay`
     plays one schedule, as a story names it. `check=False` returns the violations instead of raising them. `seconds` is
@@ -160,9 +161,11 @@ def explore(
     )
     search = _Search(Cast(setup), faults, most_schedules)
     try:
-        search.run(only)
+        with outside.closed() as requests:
+            search.run(only)
     finally:
         setup.restore()
+    search.tell_requests(requests)
     if check:
         search.result.check()
     return search.result
@@ -199,6 +202,13 @@ class _Search:
                     waiting.append((longer, trial.decisions.points[longer[-1][0]].label))
         self.result.calls = [Called(*who, *most) for who, most in sorted(self._calls.items(), key=repr)]
         self.result.unstable = sorted(self._baseline.unstable)
+
+    def tell_requests(self, requests: Sequence[str]) -> None:
+        """Add what the handler would have sent to AWS, past its transaction and every fake."""
+        for request in sorted(set(requests)):
+            what = f"the handler sends {request} by a client of its own, and nothing takes that back after a crash"
+            remedy = "write by the Transaction, or put a fake in the client's place, as the fixture calls does"
+            self._tell([Finding(request, what, remedy)], self._baseline.trial)
 
     def _repeats(self) -> bool:
         why = self._baseline.unrepeatable

@@ -505,6 +505,27 @@ def test_what_cannot_be_explored_is_refused(
         explore(*arguments, **options)
 
 
+@pytest.mark.parametrize("suppressed", [True, False])
+def test_a_write_by_a_client_of_ones_own_is_refused_and_told(suppressed: bool) -> None:
+    """Nothing takes it back after a crash, and a developer's own tables would get it."""
+    client = boto3.client("dynamodb", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
+    key = {"account": {"S": "alice"}}
+
+    @sqs_consumer(MemoryStore())
+    def handler(order: dict[str, Any], tx: Transaction) -> None:
+        handlers.debit(order, tx)
+        try:
+            client.delete_item(TableName="accounts", Key=key)
+        except RuntimeError:
+            if not suppressed:
+                raise
+
+    with pytest.raises(
+        AssertionError, match=r"(?s)the handler sends DynamoDB_20120810\.DeleteItem by a client of its own"
+    ):
+        explore(handler, ORDER, tables=accounts())
+
+
 def test_an_exploration_reaches_nothing_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """No log, no metric, no bucket, no queue, and no timer that ends the process."""
     timers: list[bool] = []

@@ -14,6 +14,7 @@ from idempotent_receiver.testing.memory import Item, MemoryStore
 from idempotent_receiver.testing.network import ROUND_TRIP_SECONDS, Network
 from idempotent_receiver.testing.schedule import Decisions, Schedule
 from idempotent_receiver.testing.setup import Setup, received
+from idempotent_receiver.testing.virtual_loop import in_a_real_loop
 from idempotent_receiver.testing.worker import Worker
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS, World
 
@@ -233,10 +234,14 @@ class Trial:
         if worker is None:
             return 0.0
         chosen = self._choose(f"before {call.name}", f"{worker.name} calls {call.name}", self.network.offered())
-        if chosen is None:
-            return ROUND_TRIP_SECONDS
-        self.story.append(f"{worker.name} waits before it calls {call.name}, so others go first")
-        return self.decisions.delay()
+        seconds = ROUND_TRIP_SECONDS
+        if chosen is not None:
+            self.story.append(f"{worker.name} waits before it calls {call.name}, so others go first")
+            seconds = self.decisions.delay()
+        if not in_a_real_loop():
+            return seconds
+        self.world.sleep(seconds)  # to await it would take real time, and nobody would go first
+        return 0.0
 
     def sleep(self, seconds: float) -> None:
         """Let the others go on."""

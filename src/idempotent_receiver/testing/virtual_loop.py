@@ -108,6 +108,12 @@ class _Inline(ThreadPoolExecutor):
         return future
 
 
+def in_a_real_loop() -> bool:
+    """Whether a loop runs here that is none of a world's: `asyncio.run` in a handler, for example."""
+    loop = asyncio._get_running_loop()  # noqa: SLF001  # asyncio's, for implementations of event loops
+    return loop is not None and not isinstance(loop, VirtualLoop)
+
+
 def outside_any_loop(switch: Callable[[], Any]) -> Any:
     """Let another greenlet go on, with no loop and no task: asyncio keeps them for the whole thread."""
     loop = asyncio._get_running_loop()  # noqa: SLF001  # asyncio's, for implementations of event loops

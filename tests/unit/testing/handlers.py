@@ -144,6 +144,18 @@ async def stubborn_coroutine(order: dict, message: Message) -> None:
             continue
 
 
+@consumer
+def running_a_loop(order: dict, message: Message, tx: Transaction) -> None:
+    async def notify(text: str) -> None:
+        await services.notify(text, f"{message.idempotency_key}-{text}")
+
+    async def both() -> None:
+        await asyncio.gather(notify("sold"), notify("sent"))
+
+    asyncio.run(both())
+    debit(order, tx)
+
+
 inner = MemoryStore("inner")
 
 

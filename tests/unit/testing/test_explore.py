@@ -11,6 +11,7 @@ import sys
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -146,6 +147,22 @@ def test_a_handler_may_catch_whatever_is_raised_until_its_call_succeeds(handler:
     handlers.turns.clear()
     explore(handler, ORDER)
     assert 1 < max(handlers.turns) < handlers.MOST_TURNS - 1
+
+
+@pytest.mark.usefixtures("notify")
+def test_a_handler_may_run_a_loop_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which takes no real time, and the other worker goes first where a call in it is slow."""
+    told: list[float] = []
+    sleep = asyncio.sleep
+
+    async def slept(seconds: float) -> None:
+        told.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr("idempotent_receiver.testing.calls.asyncio", SimpleNamespace(sleep=slept))
+    result = explore(handlers.running_a_loop, ORDERS, tables=accounts())
+    assert ("before notify", schedule.SLOW) in result.played
+    assert set(told) == {0.0}
 
 
 @pytest.mark.usefixtures("charge")

@@ -146,10 +146,14 @@ def explore(
     for name, value, least, most in counts:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise ValueError(f"{name} must be a whole number from {least} to {most}; it is {value!r}")
+    for name, mapping in (("tables", tables), ("state", state)):
+        if mapping is not None and not isinstance(mapping, Mapping):
+            raise TypeError(f"{name} must be a dict with a name for each, {{'orders': ...}}; it is {mapping!r:.100}")
     made = None if tables is None else {name: _table(one) for name, one in tables.items()}
     containers = {} if state is None else dict(state)
     _require_containers(containers)
     only = None if replay is None else Schedule.parsed(replay)
+    _require_store_class(store)
     setup = Setup(
         consumer=consumer,
         records=_records(messages),
@@ -306,6 +310,11 @@ def _table(one: object) -> Table:
     if isinstance(one, str) or (isinstance(one, tuple) and one and all(isinstance(name, str) for name in one)):
         return Table(one)
     raise TypeError(f"tables names each table's key, {{'orders': 'order_id'}}, or is a Table; it has {one!r}")
+
+
+def _require_store_class(store: object) -> None:
+    if not callable(store) or (isinstance(store, type) and not issubclass(store, MemoryStore)):
+        raise TypeError(f"store must be MemoryStore, or a class made from it; it is {store!r:.100}")
 
 
 def _require_containers(state: Mapping[str, object]) -> None:

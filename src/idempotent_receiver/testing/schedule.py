@@ -47,7 +47,7 @@ class Schedule(tuple[tuple[int, str], ...]):
     @classmethod
     def parsed(cls, text: str) -> "Schedule":
         """The schedule that `str` has written. Raises ValueError."""
-        parts = [part.partition(":") for part in text.split(",") if part]
+        parts = [part.partition(":") for part in str(text).split(",") if part]
         if not all(at.isdigit() and what for at, _, what in parts):
             raise ValueError(f"replay is what a story ends with, such as replay='3:crash-after'; it is {text!r}")
         return cls((int(at), what) for at, _, what in parts)

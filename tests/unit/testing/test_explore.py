@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from idempotent_receiver import MemoryStore, Transaction, http_endpoint, sqs_consumer
+from idempotent_receiver import DynamoDBStore, MemoryStore, Transaction, http_endpoint, sqs_consumer
 from idempotent_receiver.handler.process_end import lifetime
 from idempotent_receiver.protocol.store import Applied
 from idempotent_receiver.testing import Table, baseline, explore, schedule, sqs_event
@@ -510,6 +510,11 @@ REFUSED = [
     ((handlers.transactional, ORDER), {"tables": {"accounts": 5}}, TypeError, "tables names each table's key"),
     ((handlers.transactional, ORDER), {"state": {"n": 5}}, TypeError, "n is 5"),
     ((handlers.transactional, ORDER), {"replay": "crash"}, ValueError, "replay is what a story ends with"),
+    ((handlers.transactional, ORDER), {"replay": 2}, ValueError, "replay is what a story ends with"),
+    ((handlers.transactional, ORDER), {"tables": ["accounts"]}, TypeError, "tables must be a dict"),
+    ((handlers.transactional, ORDER), {"state": [balances]}, TypeError, "state must be a dict"),
+    ((handlers.transactional, ORDER), {"store": MemoryStore()}, TypeError, "store must be MemoryStore, or a class"),
+    ((handlers.transactional, ORDER), {"store": DynamoDBStore}, TypeError, "store must be MemoryStore, or a class"),
 ]
 
 

@@ -1,5 +1,6 @@
 """`explore`: does a consumer survive it? Its handler, and all of the library, played through every schedule in turn."""
 
+import textwrap
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ DELAYS = 2
 
 MOST_VIOLATIONS = 3
 LONGEST_STORY = 30
+WIDTH = 80
 MOST_WORKERS, MOST_FAULTS = 4, 3
 
 
@@ -37,7 +39,8 @@ class Violation:
     def __str__(self) -> str:
         lines = [f"  {number}. {line}" for number, line in enumerate(self.story, 1)]
         again = f'  Again: explore(..., replay="{self.replay}")'
-        return "\n".join([self.what, *lines, f"  Remedy: {self.remedy}.", again])
+        remedy = textwrap.fill(f"  Remedy: {self.remedy}.", WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+        return "\n".join([self.what, *lines, remedy, again])
 
 
 class Called(NamedTuple):

@@ -130,25 +130,27 @@ def exports(variables: Mapping[str, str]) -> str:
 
 
 def say(lines: str, commands: Sequence[tuple[str, str]], contained: bool) -> None:
-    """Say what to type. Not by way of the console: what is to be copied must not be wrapped."""
+    """Say what to type. Not by way of the console: what is to be copied must not be wrapped. It fits in 80 columns."""
     path = ENVIRONMENT.relative_to(ROOT)
-    typed = "\n".join(f"    .venv/bin/receiver {command}    # {meaning}" for command, meaning in commands)
-    missing = "" if contained else " No container engine answers now: start it, and then `make cloud` again."
+    typed = "\n".join(f"  # {meaning}\n  .venv/bin/receiver {command}" for command, meaning in commands)
+    missing = "" if contained else "\nNo container engine answers now: start it, and then `make cloud` again."
     sys.stdout.write(f"""
 The stack is called {STACK}. In another terminal, in this folder:
 
-    . {path}
+  . {path}
 {typed}
 
 {path} says:
 
-{textwrap.indent(lines, "    ")}
-And curl, as in docs/example.md under "Over HTTP". The functions by themselves, in containers:
+{textwrap.indent(lines, "  ")}
+And curl, as in docs/example.md under "Over HTTP". The functions by themselves,
+in containers:
 
-    make sam-local    # builds them for this machine
-    sam local invoke Consumer -e events/fresh.json    # or .tools/sam/bin/sam
+  make sam-local  # builds them for this machine
+  sam local invoke Consumer -e events/fresh.json  # or .tools/sam/bin/sam
 
-finds this cloud by {SAM_ENVIRONMENT.relative_to(ROOT)}; so do `sam local start-api` and `start-lambda`.{missing}
+finds this cloud by {SAM_ENVIRONMENT.relative_to(ROOT)}; so do `sam local start-api`
+and `start-lambda`.{missing}
 
 It stays until you press Ctrl-C, and leaves nothing.
 """)

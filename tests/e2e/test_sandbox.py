@@ -69,6 +69,7 @@ def typed(program: subprocess.Popen[str]) -> dict[str, str]:
         if line.startswith(LAST_LINE):
             break
     assert said[-1].startswith(LAST_LINE), "\n".join(said)
+    assert max(map(len, said)) <= 78  # in 80 columns, and indented
     lines = [line.partition("    #")[0] for line in said if line.startswith(".venv/bin/receiver ")]
     found: dict[str, str] = {}
     for line in lines:

@@ -100,6 +100,7 @@ def test_its_template_sets_parameters_that_the_component_has_and_reads_outputs_t
     own = CHOICES[choice].get("queue_arn")
     assert template(choice).get("Parameters", {}).get("QueueArn", {}).get("Default") == own
     assert given.get("QueueArn") == ({"Ref": "QueueArn"} if own else None)
+    assert given.get("DeadLetterQueueArn") == ({"Ref": "DeadLetterQueueArn"} if own else None)
 
 
 def test_function_and_component_have_one_name_and_one_timeout() -> None:

@@ -29,6 +29,10 @@ QueueArn:
   Description: The queue to consume. If empty, one is made here, as for `make local`.
   Type: String
   Default: {arn}
+DeadLetterQueueArn:
+  Description: The dead-letter queue in that queue's redrive policy. While this is empty, no alarm watches the dead letters.
+  Type: String
+  Default: ''
 """
 
 COMPONENT = "consumer.yaml"
@@ -90,6 +94,7 @@ def _values(project: Project) -> dict[str, str]:
     parameters = {
         "Fifo": "'true'" if project.fifo else None,
         "QueueArn": "!Ref QueueArn" if project.queue_arn else None,
+        "DeadLetterQueueArn": "!Ref DeadLetterQueueArn" if project.queue_arn else None,
         "KeyStrategy": f"{strategy}:{argument}" if own_key else None,
         "Namespace": project.name if own_key else None,
     }

@@ -30,7 +30,7 @@ QueueArn:
   Type: String
   Default: {arn}
 DeadLetterQueueArn:
-  Description: The dead-letter queue in that queue's redrive policy. While this is empty, no alarm watches the dead letters.
+  Description: The dead-letter queue of that queue. While this is empty, no alarm watches the dead letters.
   Type: String
   Default: ''
 """

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from idempotent_receiver.clock import SystemClock
+from idempotent_receiver.testing.calls import Call
 from idempotent_receiver.testing.memory import Item
 from idempotent_receiver.testing.trial import Trial
 
@@ -14,8 +15,8 @@ TICK_SECONDS = 1.1
 class Baseline:
     """One worker, each message once, one after the other, as `play` plays it each time.
 
-    `unstable` names what differs from one time to the next: an attribute of a table (`orders.created_at`), or a
-    container of the state. `unrepeatable` says why nothing can be compared, if so.
+    `unstable` names what differs from one time to the next: an attribute of a table (`orders.created_at`), a container
+    of the state, or the arguments of a fake (`charge(...)`). `unrepeatable` says why nothing can be compared, if so.
     """
 
     def __init__(self, play: Callable[[], Trial]) -> None:
@@ -65,14 +66,21 @@ def _difference(one: Trial, other: Trial) -> str | None:
 
 
 def _varying(one: Trial, other: Trial) -> frozenset[str]:
-    """The attributes and containers whose values differ."""
+    """The attributes, calls and containers whose values differ."""
     attributes = {
         f"{table}.{name}"
         for table, here in one.tables.items()
         for name in {name for item in (*here, *other.tables[table]) for name in item}
         if without(_column(here, name), _column(other.tables[table], name))
     }
-    return frozenset(attributes | {name for name in one.state if one.state[name] != other.state[name]})
+    both = zip(one.calls, other.calls, strict=False)
+    calls = {arguments_of(here) for here, there in both if here.given != there.given}
+    return frozenset(attributes | calls | {name for name in one.state if one.state[name] != other.state[name]})
+
+
+def arguments_of(call: Call) -> str:
+    """What a call's arguments are called where they differ from run to run."""
+    return f"{call.name}(...)"
 
 
 def _column(items: Sequence[Item], name: str) -> list[Any]:

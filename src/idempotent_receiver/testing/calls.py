@@ -22,6 +22,8 @@ class Call:
     kwargs: dict[str, Any] = field(hash=False)
     key: object = None
     message: str | None = None
+    given: str = field(default="", repr=False, compare=False)
+    """The arguments as they were: what a handler has passed it may change later."""
 
     def __str__(self) -> str:
         given = [_short(value) for value in self.args]
@@ -94,7 +96,7 @@ class Calls:
         def called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
             attempt = current_attempt.get()
             message = None if attempt is None else attempt.key
-            return Call(name, args, kwargs, _key_of(key, signature, args, kwargs), message)
+            return Call(name, args, kwargs, _key_of(key, signature, args, kwargs), message, f"{args!r} {kwargs!r}")
 
         def answer(call: Call) -> Any:
             if not _watchers:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from idempotent_receiver.testing.baseline import Baseline, without
+from idempotent_receiver.testing.baseline import Baseline, arguments_of, without
 from idempotent_receiver.testing.calls import Call
 from idempotent_receiver.testing.memory import Item
 from idempotent_receiver.testing.trial import Trial
@@ -50,6 +50,7 @@ def findings(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
     yield from _ends(trial, wanted)
     yield from _calls(trial.calls, wanted.calls)
     yield from _missing(trial, wanted)
+    yield from _one_key(trial.calls, unstable)
     for table in sorted(trial.tables.keys() | wanted.tables.keys()):
         found, expected = (_shown(table, one.tables.get(table, []), unstable) for one in (trial, wanted))
         yield from _items(table, found, expected)
@@ -112,6 +113,23 @@ def _missing(trial: Trial, wanted: Trial) -> Iterator[Finding]:
                 f"{name} {made} for {message}, which is done, as where nothing goes wrong",
                 "make the call in every attempt, with message.idempotency_key: one that has begun to handle the "
                 "message may have crashed before it; a call that changes nothing needs no fake of `Calls`",
+            )
+
+
+def _one_key(found: Sequence[Call], unstable: frozenset[str]) -> Iterator[Finding]:
+    """Different calls, of one message or of several, that were given one key."""
+    by_key: dict[tuple[str, str], dict[str, Call]] = defaultdict(dict)
+    for call in found:
+        if call.key is not None and arguments_of(call) not in unstable:
+            by_key[call.name, repr(call.key)].setdefault(call.given, call)
+    for (name, _), calls in by_key.items():
+        if len(calls) > 1:
+            yield Finding(
+                f"arguments {name}",
+                f"{name} got one key for different calls: {', '.join(map(str, calls.values()))}",
+                "give each call a key of its own, such as f'{message.idempotency_key}-freight', and the same arguments "
+                "on every attempt: a service ignores or refuses a key that it has seen",
+                by_value=True,
             )
 
 

@@ -73,6 +73,23 @@ def keyed(order: dict, message: Message, tx: Transaction) -> None:
 
 
 @consumer
+def keyed_and_changed(order: dict, message: Message) -> None:
+    services.charge(order, message.idempotency_key)
+    services.charge(order, f"{message.idempotency_key}-again")
+    order["cents"] = 0
+
+
+@consumer
+def keyed_and_dated(order: dict, message: Message) -> None:
+    services.charge(uuid4(), message.idempotency_key)
+
+
+@consumer
+def keyed_by_order(order: dict, message: Message) -> None:
+    services.charge(order["cents"], order["order"])
+
+
+@consumer
 def keyed_twice(order: dict, message: Message) -> None:
     for part in ("goods", "freight"):
         services.charge(order["cents"], f"{message.idempotency_key}-{part}")
@@ -208,6 +225,22 @@ def forgetting_freight(order: dict, message: Message) -> None:
 async def leaving_a_task(order: dict, message: Message) -> None:
     task = asyncio.create_task(services.notify("sold", message.idempotency_key))
     task.set_name("notify")
+
+
+@consumer
+def keyed_once_for_both(order: dict, message: Message) -> None:
+    services.charge(order["cents"], message.idempotency_key)
+    services.charge(3, message.idempotency_key)
+
+
+@consumer
+def keyed_by_account(order: dict, message: Message) -> None:
+    services.charge(order["cents"], order["account"])
+
+
+@consumer
+def charging_more_each_time(order: dict, message: Message) -> None:
+    services.charge(order["cents"] * message.attempt, message.idempotency_key)
 
 
 @consumer

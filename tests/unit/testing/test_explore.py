@@ -352,6 +352,34 @@ def test_a_body_that_never_comes_to_the_handler_tests_nothing(messages: Any) -> 
     }
 
 
+ONE_KEY = [
+    (handlers.keyed_once_for_both, ORDER, r"charge\(5, .*\), charge\(3, .*\)"),
+    (handlers.keyed_by_account, ORDERS, r"charge\(5, 'alice'\), charge\(7, 'alice'\)"),
+    (handlers.charging_more_each_time, ORDER, r"charge\(5, .*\), charge\(10, .*\)"),
+]
+
+
+@pytest.mark.usefixtures("charge")
+@pytest.mark.parametrize(("handler", "messages", "told"), ONE_KEY)
+def test_one_key_is_for_one_call(handler: Any, messages: Any, told: str) -> None:
+    """Of whichever message or attempt: the other side ignores or refuses the second."""
+    with pytest.raises(AssertionError, match=rf"charge got one key for different calls: {told}"):
+        explore(handler, messages)
+
+
+@pytest.mark.usefixtures("charge")
+def test_the_same_call_may_have_the_same_key() -> None:
+    """Made for a message that was sent twice, or with what the handler changes only afterwards."""
+    explore(handlers.keyed_by_order, [ORDER, ORDER])
+    explore(handlers.keyed_and_changed, ORDER)
+
+
+@pytest.mark.usefixtures("charge")
+def test_arguments_that_are_never_the_same_are_not_compared() -> None:
+    """Such as the time, which is told."""
+    assert explore(handlers.keyed_and_dated, ORDER).unstable == ["charge(...)"]
+
+
 class WithoutFence(MemoryStore):
     """A store that replaces a record whatever has become of it."""
 

@@ -30,10 +30,10 @@ class Cast:
         self._workers: dict[str, Player] = {}
         self._loners: dict[str, Player] = {}
 
-    def play(self, schedule: Schedule, *, alone: bool = False) -> Trial:
+    def play(self, schedule: Schedule, *, alone: bool = False, slowly: bool = False) -> Trial:
         """Play a schedule to its end, or the undisturbed course."""
         self._playing = self._loners if alone else self._workers
-        self.trial = Trial(self.setup, self, schedule, alone)
+        self.trial = Trial(self.setup, self, schedule, alone, slowly)
         self.trial.play()
         return self.trial
 

@@ -186,6 +186,8 @@ class _Search:
         self._cast, self._faults, self._most = cast, faults, most_schedules
         self._told: set[str] = set()
         self._calls: dict[tuple[str, str | None], tuple[int, int]] = {}
+        self._repeated: dict[str, Schedule] = {}
+        """For each fake that was called again with its key: the first schedule in which it was."""
 
     def run(self, only: Schedule | None) -> None:
         """Play all schedules, or only one."""
@@ -201,12 +203,17 @@ class _Search:
                 self.result.complete = False
                 break
             schedule, label = waiting.popleft()
-            trial = self._played(schedule, label)
+            self.result.schedules += 1
+            trial = self._played(schedule, label, slowly=only is not None)
             if trial is None:
                 break
+            self._count(trial)
             if only is None:
                 for longer in schedule.extended(trial.decisions.points, self._faults, DELAYS):
                     waiting.append((longer, trial.decisions.points[longer[-1][0]].label))
+        if only is None and not self.result.violations:
+            for schedule in dict.fromkeys(self._repeated.values()):
+                self._played(schedule, slowly=True)
         self.result.calls = [Called(*who, *most) for who, most in sorted(self._calls.items(), key=repr)]
         self.result.unstable = sorted(self._baseline.unstable)
 
@@ -224,15 +231,15 @@ class _Search:
             self._tell(_not_repeatable(told), self._baseline.trial)
         return why is None
 
-    def _played(self, schedule: Schedule, label: str) -> Trial | None:
-        """The trial of a schedule; None where there can be no more."""
-        self.result.schedules += 1
-        trial = self._cast.play(schedule)
+    def _played(self, schedule: Schedule, label: str = "", *, slowly: bool = False) -> Trial | None:
+        """The trial of a schedule; None where there can be no more. `slowly`, so that a key made of the time is another
+        on the next attempt: in a schedule that is played fast, a second is almost always the same.
+        """
+        trial = self._cast.play(schedule, slowly=slowly)
         last = schedule[-1][0] if schedule else -1
         if trial.decisions.diverged or (label and label != trial.decisions.points[last].label):
             self._tell(_not_repeatable("the handler makes other calls from one schedule to the next"), trial)
             return None
-        self._count(trial)
         found = list(verdict.findings(trial, self._baseline))
         if any(one.by_value for one in found) and self._baseline.look_again():
             if not self._repeats():
@@ -246,6 +253,8 @@ class _Search:
         for who, calls in verdict.by_message(trial.calls).items():
             times, keys = self._calls.get(who, (0, 0))
             self._calls[who] = max(times, len(calls)), max(keys, len(verdict.distinct(calls)))
+        for name in trial.repeated:
+            self._repeated.setdefault(name, trial.schedule)
 
     def _tell(self, findings: Sequence[Finding], trial: Trial) -> None:
         """Add what no earlier trial has found."""

@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.handler.attempt import current_attempt
 from idempotent_receiver.testing import schedule as options
 from idempotent_receiver.testing.calls import Call, watched_by
@@ -35,18 +36,23 @@ class Workers(Protocol):
 
 @dataclass
 class Trial:
-    """What has happened so far. `alone` is the undisturbed course: one worker, each message once."""
+    """What has happened so far. `alone` is the undisturbed course: one worker, each message once. Where it is played
+    `slowly`, a second of real time begins before a message comes again.
+    """
 
     setup: Setup
     cast: Workers
     schedule: Schedule
     alone: bool = False
+    slowly: bool = False
     story: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     ends: dict[str, str] = field(default_factory=dict)
     """How each message ended, by its messageId: completed, a dead letter, or failed for good."""
     early: list[str] = field(default_factory=list)
     """The messages that were acknowledged although they were neither."""
+    repeated: set[str] = field(default_factory=set)
+    """The fakes that were called again for a message by another worker, with a key."""
     why: dict[str, str] = field(default_factory=dict)
     """What the last failure of a message was, by its messageId."""
     handled: int = 0
@@ -63,6 +69,7 @@ class Trial:
         self._workers = 0
         self._interrupt: KeyboardInterrupt | None = None
         self._thread = threading.get_ident()
+        self._callers: dict[tuple[str, str | None], str] = {}
         self._failing: set[str] = set()
         self._redriven = False
 
@@ -148,6 +155,10 @@ class Trial:
         worker.deliver(*(received(record, receive) for record in records), after=after, seconds=self.setup.seconds)
 
     def _end_leases(self) -> None:
+        if self.slowly:
+            self.slowly = False  # once is enough
+            clock = SystemClock()
+            clock.sleep(1.001 - clock.epoch_ms() % 1000 / 1000)
         leases = {id: item.get("in_progress_expiration", 0) / 1000 for id, item in self.memory.items.items()}
         live = [id for id, end in leases.items() if end - START_EPOCH_SECONDS > self.world.now]
         if any(self.memory.items[id]["status"] == "INPROGRESS" for id in live):
@@ -255,6 +266,8 @@ class Trial:
         self.story.append(f"{worker.name if worker else 'a thread of the handler'} calls {call}")
         if worker is None:
             return
+        if call.key is not None and self._callers.setdefault((call.name, call.message), worker.name) != worker.name:
+            self.repeated.add(call.name)
         offered = options.CALL if raises is None else options.ANSWERED_CALL
         match self._choose(f"call {call.name}", f"{worker.name} has called {call.name}", offered):
             case "crash-after":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from types import SimpleNamespace
@@ -241,6 +242,11 @@ def keyed_by_account(order: dict, message: Message) -> None:
 @consumer
 def charging_more_each_time(order: dict, message: Message) -> None:
     services.charge(order["cents"] * message.attempt, message.idempotency_key)
+
+
+@consumer
+def keyed_by_the_second(order: dict, message: Message) -> None:
+    services.charge(order["cents"], f"{message.key}-{int(time.time())}")
 
 
 @consumer

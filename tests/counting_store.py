@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from idempotent_receiver.protocol.record import Change, Record
-    from idempotent_receiver.protocol.store import ActionFailed, Written
-    from idempotent_receiver.protocol.transaction import Action
+    from idempotent_receiver.protocol.store import ActionFailed, Commit, Written
 
 
 class CountingStore(MemoryStore):
@@ -37,9 +36,9 @@ class CountingStore(MemoryStore):
         """As the store."""
         return self._down("replace", len(changes)) or super().replace(changes)
 
-    def commit(self, change: Change, actions: Sequence[Action]) -> Written | ActionFailed:
+    def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
         """As the store."""
-        return next(iter(self._down("commit", 1)), None) or super().commit(change, actions)
+        return self._down("commit", len(commits)) or super().commit(commits)
 
     def _down(self, name: str, count: int) -> list[Unknown]:
         self.asked.append(name)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, Operation, exchange
+from idempotent_receiver.protocol.store import Commit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from idempotent_receiver.clock import Deadline
-    from idempotent_receiver.protocol.store import RecordStore
+    from idempotent_receiver.protocol.record import Change
+    from idempotent_receiver.protocol.store import ActionFailed, RecordStore, TransactionalStore, Written
+    from idempotent_receiver.protocol.transaction import Action
 
 
 def run_to_completion(
@@ -21,3 +24,9 @@ def run_to_completion(
     while pending:
         pending = exchange(pending, store, deadline, max_retries=max_retries)
     return [operation.answer for operation in operations]
+
+
+def commit_one(store: TransactionalStore, change: Change, actions: Sequence[Action]) -> Written | ActionFailed:
+    """The answer to a commit alone."""
+    (answer,) = store.commit([Commit(change, actions)])
+    return answer

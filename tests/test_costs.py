@@ -12,13 +12,12 @@ import pytest
 
 from idempotent_receiver import MemoryStore, Transaction, body_field, message_id, sqs_consumer
 from idempotent_receiver.clock import SystemClock
-from idempotent_receiver.protocol.store import ActionFailed, Conflict, Written
+from idempotent_receiver.protocol.store import ActionFailed, Commit, Conflict, Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from idempotent_receiver.protocol.record import Change, Record
-    from idempotent_receiver.protocol.transaction import Action
 
 CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000, aws_request_id="1", function_name="docs")
 
@@ -53,10 +52,10 @@ class Counting(MemoryStore):
         self.writes += sum(units(change.new) for change in changes)
         return super().replace(changes)
 
-    def commit(self, change: Change, actions: Sequence[Action]) -> Written | ActionFailed:
-        self._count("commit", 1, most=1)
-        self.writes += 2 * units(change.new) + 2 * len(actions)  # all of these are small
-        return super().commit(change, actions)
+    def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
+        self._count("commit", sum(1 + len(actions) for _, actions in commits), most=100)
+        self.writes += sum(2 * units(change.new) + 2 * len(actions) for change, actions in commits)  # all are small
+        return super().commit(commits)
 
     def _count(self, request: str, size: int, *, most: int) -> None:
         assert size <= most

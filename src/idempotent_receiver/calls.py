@@ -188,4 +188,4 @@ class Call:
         return outcome.of_failure(self._settle(settlement), failure, self._claim, self.deadline, error)
 
     def _settle(self, settlement: Settlement) -> SettleAnswer:
-        return ask(settlement, settlement.held, self._calls.store, self.deadline, max_retries=SETTLE_RETRIES)
+        return ask(settlement, settlement.standing, self._calls.store, self.deadline, max_retries=SETTLE_RETRIES)

@@ -109,6 +109,12 @@ def require_count(value: object, option: str) -> None:
         raise ValueError(f"{option} must be a whole number of at least 1; it is {value!r}")
 
 
+def require_effects(effects: object) -> None:
+    """Raise ValueError unless it says where a function's effects go."""
+    if effects not in ("any", "transaction"):
+        raise ValueError(f"effects must be 'any' or 'transaction', all of them in its Transaction; it is {effects!r}")
+
+
 def require_numbers(**seconds: object) -> None:
     """Raise ValueError for times that are negative or not numbers."""
     for name, value in seconds.items():

@@ -28,6 +28,7 @@ from tests.chaos.network_faults import (
 )
 from tests.chaos.shuffle_bag import ShuffleBag
 from tests.chaos.wire import Applied, Failed, RecordWrite, Refused, fates_of, writes_of
+from tests.many_operations import commit_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -167,7 +168,7 @@ def written(*changes: Change, actions: tuple[Action, ...] = ()) -> list[RecordWr
     client = Client()
     store = DynamoDBStore("records", client=client)  # type: ignore[arg-type]  # it asks like one
     if actions:
-        store.commit(changes[0], actions)
+        commit_one(store, changes[0], actions)
     elif changes[0].seen is None:
         store.insert([change.new for change in changes])
     else:

@@ -21,6 +21,7 @@ from idempotent_receiver.protocol.record import Change, Record, from_attributes
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied
 from tests.engines.engine import Memory
 from tests.engines.sample_records import version
+from tests.many_operations import commit_one
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,7 +135,7 @@ class Twins(RuleBasedStateMachine):
         place = (change.new.id, change.seen.version)
         change, actions = self.commits.setdefault(place, (change, self._actions(wanted)))
 
-        ours, theirs = self.memory.store.commit(change, actions), self.real.store.commit(change, actions)
+        ours, theirs = commit_one(self.memory.store, change, actions), commit_one(self.real.store, change, actions)
 
         if change.new in self.versions.get(change.new.id, ()):
             assert all(isinstance(answer, Applied | Conflict) for answer in (ours, theirs))

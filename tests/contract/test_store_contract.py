@@ -19,6 +19,7 @@ from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, 
 from tests.contexts import Context
 from tests.engines.sample_records import claimed, credit, insert_all, refused, settled, settling, single_winner
 from tests.manual_clock import ManualClock
+from tests.many_operations import commit_one
 from tests.simulation.world import sqs_record
 
 if TYPE_CHECKING:
@@ -358,14 +359,14 @@ def failing(engine: Engine, tx: Transaction, account: str) -> None:
 
 def test_a_commit_writes_the_record_and_the_actions(engine: Engine, claimed_record: Record) -> None:
     """Put, update, delete and check take effect together with the record."""
-    engine.store.commit(settling_one(engine, "before"), credit(engine, "old").actions)
+    commit_one(engine.store, settling_one(engine, "before"), credit(engine, "old").actions)
     change = settling(claimed_record)
     tx = credit(engine)
     tx.put(TableName=engine.accounts, Item={"account": "bob", "tags": {"a"}, "raw": b"\x00", "nested": [{"x": None}]})
     tx.delete(TableName=engine.accounts, Key={"account": "old"})
     tx.check(TableName=engine.accounts, Key={"account": "x"}, ConditionExpression="attribute_not_exists(account)")
 
-    assert engine.store.commit(change, tx.actions) == Applied()
+    assert commit_one(engine.store, change, tx.actions) == Applied()
 
     assert engine.store.read([claimed_record.id]) == [change.new]
     assert engine.account("alice") == {"account": "alice", "balance": 5}
@@ -386,7 +387,7 @@ def test_a_commit_without_actions(engine: Engine, claimed_record: Record) -> Non
     """A transaction in which the handler wrote nothing still completes the record."""
     change = settling(claimed_record)
 
-    assert engine.store.commit(change, ()) == Applied()
+    assert commit_one(engine.store, change, ()) == Applied()
     assert engine.store.read([claimed_record.id]) == [change.new]
 
 
@@ -400,7 +401,7 @@ def test_a_failed_condition_names_its_action(engine: Engine, claimed_record: Rec
         else:
             tx.put(TableName=engine.accounts, Item={"account": f"account-{number}"})
 
-    assert engine.store.commit(settling(claimed_record), tx.actions) == ActionFailed(position)
+    assert commit_one(engine.store, settling(claimed_record), tx.actions) == ActionFailed(position)
 
     assert engine.store.read([claimed_record.id]) == [claimed_record]
     assert all(engine.account(f"account-{number}") is None for number in range(3))
@@ -412,15 +413,15 @@ def test_the_first_of_two_failed_conditions_is_reported(engine: Engine, claimed_
     failing(engine, tx, "nobody")
     failing(engine, tx, "nobody else")
 
-    assert engine.store.commit(settling(claimed_record), tx.actions) == ActionFailed(1)
+    assert commit_one(engine.store, settling(claimed_record), tx.actions) == ActionFailed(1)
 
 
 def test_the_same_commit_twice_takes_effect_once(engine: Engine, claimed_record: Record) -> None:
     """A commit that is sent again has its effects once, and is recognised as its sender's own."""
     change, tx = settling(claimed_record), credit(engine)
 
-    first = engine.store.commit(change, tx.actions)
-    second = engine.store.commit(change, tx.actions)
+    first = commit_one(engine.store, change, tx.actions)
+    second = commit_one(engine.store, change, tx.actions)
 
     assert first == Applied()
     assert second in (Applied(), Conflict(change.new))
@@ -431,10 +432,10 @@ def test_a_commit_may_succeed_after_it_was_refused(engine: Engine, claimed_recor
     """A refused transaction leaves no trace: once its condition holds, the same commit goes through."""
     change, tx = settling(claimed_record), credit(engine)
     failing(engine, tx, "bob")
-    assert engine.store.commit(change, tx.actions) == ActionFailed(1)
-    engine.store.commit(settling_one(engine, "another"), credit(engine, "bob").actions)
+    assert commit_one(engine.store, change, tx.actions) == ActionFailed(1)
+    commit_one(engine.store, settling_one(engine, "another"), credit(engine, "bob").actions)
 
-    assert engine.store.commit(change, tx.actions) == Applied()
+    assert commit_one(engine.store, change, tx.actions) == Applied()
     assert engine.account("alice") == {"account": "alice", "balance": 5}
 
 
@@ -443,7 +444,7 @@ def test_a_commit_after_a_take_over_is_refused(engine: Engine, claimed_record: R
     taken_over = claimed(attempts=2)
     engine.store.replace([Change(taken_over, claimed_record)])
 
-    written = engine.store.commit(settling(claimed_record), credit(engine).actions)
+    written = commit_one(engine.store, settling(claimed_record), credit(engine).actions)
 
     assert refused(written, taken_over)
     assert engine.store.read([claimed_record.id]) == [taken_over]
@@ -457,14 +458,14 @@ def test_a_lost_claim_goes_before_a_failed_condition(engine: Engine, claimed_rec
     tx = credit(engine)
     failing(engine, tx, "nobody")
 
-    assert refused(engine.store.commit(settling(claimed_record), tx.actions), taken_over)
+    assert refused(commit_one(engine.store, settling(claimed_record), tx.actions), taken_over)
 
 
 def test_a_commit_does_not_resurrect(engine: Engine, claimed_record: Record) -> None:
     """A commit whose record was deleted writes nothing."""
     engine.vanish(claimed_record.id)
 
-    written = engine.store.commit(settling(claimed_record), credit(engine).actions)
+    written = commit_one(engine.store, settling(claimed_record), credit(engine).actions)
 
     assert written == Conflict(None)
     assert engine.item(claimed_record.id) is None
@@ -477,7 +478,7 @@ def test_a_commit_keeps_foreign_attributes(engine: Engine, claimed_record: Recor
     assert item is not None
     engine.put(item | {"tenant": "blue"})
 
-    assert engine.store.commit(settling(claimed_record), credit(engine).actions) == Applied()
+    assert commit_one(engine.store, settling(claimed_record), credit(engine).actions) == Applied()
 
     kept = engine.item(claimed_record.id)
     assert kept is not None
@@ -490,7 +491,7 @@ def test_two_actions_on_one_item_are_refused(engine: Engine, claimed_record: Rec
     tx = credit(engine)
     tx.put(TableName=engine.accounts, Item={"account": "alice", "balance": 0})
 
-    written = engine.store.commit(settling(claimed_record), tx.actions)
+    written = commit_one(engine.store, settling(claimed_record), tx.actions)
 
     assert isinstance(written, NotApplied)
     assert not written.retry
@@ -515,7 +516,7 @@ def test_one_dict_filled_anew_for_debit_and_credit_is_a_debit_and_a_credit(
         )
     key["account"], values[":amount"] = "eve", 1_000_000
 
-    assert engine.store.commit(settling(claimed_record), tx.actions) == Applied()
+    assert commit_one(engine.store, settling(claimed_record), tx.actions) == Applied()
 
     assert engine.account("alice") == {"account": "alice", "balance": -100}
     assert engine.account("bob") == {"account": "bob", "balance": 100}
@@ -553,7 +554,7 @@ def test_what_a_table_holds_is_not_what_its_action_holds(engine: Engine, claimed
     set_values: Item = {":lines": [{"n": 1}]}
     update: Item = {"UpdateExpression": "SET #l = :lines", "ExpressionAttributeNames": {"#l": "lines"}}
     tx.update(TableName=engine.accounts, Key={"account": "bob"}, **update, ExpressionAttributeValues=set_values)
-    assert engine.store.commit(settling(claimed_record), tx.actions) == Applied()
+    assert commit_one(engine.store, settling(claimed_record), tx.actions) == Applied()
 
     for account in ("alice", "bob"):
         item = engine.account(account)
@@ -617,7 +618,7 @@ def test_a_commit_and_take_overs_exclude_each_other(shared_engine: Engine) -> No
     def write(worker: int) -> Sequence[Written]:
         if worker:
             return shared_engine.store.replace([changes[worker]])
-        written = shared_engine.store.commit(changes[0], actions)
+        written = commit_one(shared_engine.store, changes[0], actions)
         assert not isinstance(written, ActionFailed)
         return [written]
 

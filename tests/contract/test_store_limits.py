@@ -16,6 +16,7 @@ from idempotent_receiver.protocol.record import Change
 from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL, Applied, Unknown
 from idempotent_receiver.protocol.transaction import MOST_ACTIONS
 from tests.engines.sample_records import claimed, credit, insert_all, refused_permanently, settled, settling
+from tests.many_operations import commit_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,7 +135,7 @@ def test_a_transaction_has_a_hundred_actions(engine: Engine) -> None:
         tx.put(TableName=engine.accounts, Item={"account": str(number)})
     change = settling(claimed_record(engine))
 
-    assert engine.store.commit(change, tx.actions) == Applied()
+    assert commit_one(engine.store, change, tx.actions) == Applied()
     assert engine.account(str(MOST_ACTIONS - 1)) is not None
     assert engine.store.read([change.new.id]) == [change.new]
 
@@ -149,7 +150,9 @@ def puts(engine: Engine, count: int, kilobytes: int) -> Transaction:
 def test_a_transaction_of_4_mb_is_committed(limited_engine: DynamoDB) -> None:
     """Ten items of 400 KB, less the names and the record."""
     assert (
-        limited_engine.store.commit(settling(claimed_record(limited_engine)), puts(limited_engine, 10, 399).actions)
+        commit_one(
+            limited_engine.store, settling(claimed_record(limited_engine)), puts(limited_engine, 10, 399).actions
+        )
         == Applied()
     )
 
@@ -163,7 +166,7 @@ def test_a_transaction_over_4_mb_writes_nothing(
         monkeypatch.setattr(transactions, "MOST_BYTES", 10**9)
     record = claimed_record(limited_engine)
 
-    written = limited_engine.store.commit(settling(record), puts(limited_engine, 11, 390).actions)
+    written = commit_one(limited_engine.store, settling(record), puts(limited_engine, 11, 390).actions)
 
     assert refused_permanently(written)
     assert ("the transaction was not sent" in str(written)) == checked
@@ -176,7 +179,7 @@ def test_an_item_that_is_too_large_refuses_its_transaction(limited_engine: Dynam
     record, tx = claimed_record(limited_engine), credit(limited_engine)
     tx.put(TableName=limited_engine.accounts, Item={"account": "bob", "data": TOO_LARGE})
 
-    assert refused_permanently(limited_engine.store.commit(settling(record), tx.actions))
+    assert refused_permanently(commit_one(limited_engine.store, settling(record), tx.actions))
     assert limited_engine.account("alice") is None
     assert limited_engine.store.read([record.id]) == [record]
 
@@ -214,6 +217,6 @@ def test_a_transaction_with_a_missing_table_writes_nothing(wired_engine: DynamoD
     record, tx = claimed_record(wired_engine), credit(wired_engine)
     tx.put(TableName=f"{wired_engine.accounts}-missing", Item={"account": "bob"})
 
-    assert refused_permanently(wired_engine.store.commit(settling(record), tx.actions))
+    assert refused_permanently(commit_one(wired_engine.store, settling(record), tx.actions))
     assert wired_engine.account("alice") is None
     assert wired_engine.store.read([record.id]) == [record]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from idempotent_receiver import MemoryStore
     from idempotent_receiver.protocol.record import Change, Record
-    from idempotent_receiver.protocol.store import ActionFailed, Written
+    from idempotent_receiver.protocol.store import ActionFailed, Commit, Written
 
 NO_FAULT, NO_RECORD = "none", "no record"
 FAULTS = ["lost after", "lost before", "later", "never", NO_RECORD, "raises after", "raises before"]
@@ -41,8 +41,8 @@ class FlakyStore:
     def replace(self, changes: Sequence[Change]) -> list[Any]:
         return [self._written(partial(self._first, self._store.replace, change)) for change in changes]
 
-    def commit(self, change: Change, actions: Any) -> Any:
-        return self._written(lambda: self._store.commit(change, actions))
+    def commit(self, commits: Sequence[Commit]) -> list[Any]:
+        return [self._written(lambda one=one: self._store.commit([one])[0]) for one in commits]  # type: ignore[misc]
 
     def read(self, ids: Sequence[str]) -> list[Any]:
         return [self._read(id) for id in ids]

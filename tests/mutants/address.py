@@ -1,7 +1,7 @@
 """Finding what an address names, and changing it there.
 
 An address is a module of the library and the qualified name of a function or constant in it, without `<locals>`:
-"batch.exchanges:Settlements.flush", "function:_Wrapped.coroutine.called", "protocol.store:WRITES_A_CALL".
+"batch.settlements:Settlements.flush", "function:_Wrapped.coroutine.called", "protocol.store:WRITES_A_CALL".
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from tests.simulation.world import DEAD_LETTERS, FIFO, QUEUE, sqs_record
 
 if TYPE_CHECKING:
     from idempotent_receiver.protocol.record import Change, Record
-    from idempotent_receiver.protocol.transaction import Action
+    from idempotent_receiver.protocol.store import Commit
     from tests.simulation.controlled_worker import ControlledWorker
 
 BUDGET_SECONDS = 10.0
@@ -291,9 +291,8 @@ class _Store:
     def replace(self, changes: "Sequence[Change]") -> list[Any]:
         return list(self.worker.ask("replace", *changes))
 
-    def commit(self, change: "Change", actions: "Sequence[Action]") -> Any:
-        (answer,) = self.worker.ask("commit", (change, tuple(actions)))
-        return answer
+    def commit(self, commits: "Sequence[Commit]") -> list[Any]:
+        return list(self.worker.ask("commit", *commits))
 
 
 @dataclass(frozen=True)

@@ -263,7 +263,7 @@ class Explorer:
         id = part[0].new.id if kind == "commit" else part.new.id if kind == "replace" else part.id
         before = memory.items.get(id)
         if kind == "commit":
-            answer = self._commit(state, *part)
+            answer = self._commit(state, part)
         else:
             answer = (memory.insert if kind == "insert" else memory.replace)([part])[0]
         after = memory.items.get(id)
@@ -289,10 +289,10 @@ class Explorer:
             state.forget_hopeless()
         return answer
 
-    def _commit(self, state: State, change: Any, actions: Any) -> Any:
+    def _commit(self, state: State, part: Any) -> Any:
         table = self._memory.tables["Entries"] = Table(("id",))
         table.items = {(id,): {"id": id, "times": times} for id, times in state.entries.items()}
-        answer = self._memory.commit(change, actions)
+        (answer,) = self._memory.commit([part])
         state.entries = {item["id"]: item["times"] for item in table.items.values()}
         return answer
 

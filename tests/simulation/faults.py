@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from idempotent_receiver.protocol.record import Change, Record
-    from idempotent_receiver.protocol.store import TransactionalStore
+    from idempotent_receiver.protocol.store import Commit, TransactionalStore
     from idempotent_receiver.testing.world import World
 
 
@@ -55,8 +55,8 @@ class FaultyStore:
     def replace(self, changes: Sequence[Change]) -> Any:
         return self._call("replace", len(changes), lambda: self.store.replace(changes))
 
-    def commit(self, change: Change, actions: Any) -> Any:
-        return self._call("commit", 1, lambda: self.store.commit(change, actions))
+    def commit(self, commits: Sequence[Commit]) -> Any:
+        return self._call("commit", len(commits), lambda: self.store.commit(commits))
 
     def next(self, name: str, *faults: Fault) -> None:
         """The next calls of this name meet these faults, one each."""
@@ -90,7 +90,7 @@ class FaultyStore:
 
 def each(call: Call, answer: object) -> Any:
     """The same answer for every record of a call."""
-    return answer if call.name == "commit" else [answer] * call.size
+    return [answer] * call.size
 
 
 def works(call: Call) -> Any:

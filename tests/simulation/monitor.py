@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import MemoryStore
 from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.protocol.store import Commit
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation import invariants
 from tests.simulation.adapters import BUDGET_SECONDS
@@ -58,7 +59,7 @@ class Monitor:
         id, writer = _target(part)
         before = self.item(id)
         if kind == "commit":
-            answer = self._memory.commit(*part)
+            (answer,) = self._memory.commit([part])
         else:
             answer = (self._memory.insert if kind == "insert" else self._memory.replace)([part])[0]
         after = self.item(id)
@@ -163,7 +164,7 @@ class Monitor:
 
 def _target(part: Any) -> tuple[str, str]:
     """The id of the record that a write changes, and its writer. A released record no longer has an owner."""
-    change = part[0] if type(part) is tuple else part
+    change = part.change if isinstance(part, Commit) else part
     if isinstance(change, Record):
         return change.id, str(change.owner)
     return change.new.id, str(change.new.owner or change.seen.owner)

@@ -38,9 +38,8 @@ class NetworkStore:
     def replace(self, changes: Parts) -> list[Any]:
         return self._send("replace", changes)
 
-    def commit(self, change: Any, actions: Any) -> Any:
-        (answer,) = self._send("commit", [(change, actions)])
-        return answer
+    def commit(self, commits: Parts) -> list[Any]:
+        return self._send("commit", commits)
 
     def _send(self, kind: str, parts: Parts) -> list[Any]:
         simulation, sender = self.simulation, self.process.invocation

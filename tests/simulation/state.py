@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol.record import ATTRIBUTES, Change, Record
-from idempotent_receiver.protocol.store import Conflict
+from idempotent_receiver.protocol.store import Commit, Conflict
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation.adapters import ME
 
@@ -120,6 +120,8 @@ class WorkerState:
         """One of this worker's statements, with the names and times that all workers share."""
         if isinstance(part, Change):
             return Change(self.world_wide(part.new), None if part.seen is None else self.world_wide(part.seen))
+        if isinstance(part, Commit):
+            return part._replace(change=self.world_wide(part.change))
         if type(part) is tuple:
             return (self.world_wide(part[0]), *part[1:])
         if not isinstance(part, Record):

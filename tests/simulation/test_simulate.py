@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from idempotent_receiver.batch.exchanges import Settlements
+from idempotent_receiver.batch.settlements import Settlements
 from idempotent_receiver.protocol.transitions import Settled
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.planting import ROOT, plant

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol.record import Change, Record
+from idempotent_receiver.protocol.store import Commit
 from tests.simulation.explorer import Explorer
 from tests.simulation.invariants import Violation, shown
 from tests.simulation.scheduler import possible_moves
@@ -113,7 +114,7 @@ def _concerning(worker: WorkerState, where: list[int]) -> str:
 
 
 def _statement(part: Any) -> str:
-    change = part[0] if type(part) is tuple else part
+    change = part.change if isinstance(part, Commit) else part[0] if type(part) is tuple else part
     if isinstance(change, Change):
         over = "" if change.seen is None else f" over {change.seen.version}"
         return f"{_statement(change.new)}{over}"

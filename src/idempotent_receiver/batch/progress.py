@@ -131,6 +131,8 @@ class Progress:
         self.held = 0
         """Claims that wait for their turn."""
         self.stopped = False
+        self.unreachable: str | None = None
+        """Why the store did not answer how a run that nothing had claimed ended. Then nothing more starts."""
         self._answered = False
         self.ended: deque[Item] = deque()
         """Items whose end has not been passed on yet."""
@@ -162,12 +164,16 @@ class Progress:
         """Whether there is any sense in claiming an item, or in keeping its claim."""
         return not self.stopped and (item.work.group is None or not self.order.is_blocked(item))
 
+    def unstarted(self) -> Outcome:
+        """How it ends for what does not start: where the store is away, it comes again after a backoff."""
+        return NotStarted() if self.unreachable is None else ClaimFailed(self.unreachable)
+
     def stop(self) -> None:
         """Let go of what has not started, and of whatever comes."""
         self.stopped = True
         for item in self.order.items:
             if item.stage in LETS_GO:
-                self.happens(item, Event.STOPPED, NotStarted())
+                self.happens(item, Event.STOPPED, self.unstarted())
 
     def pass_on(self) -> None:
         """Tell those that waited for what has ended. A queue, not recursion, since the chains may be long."""
@@ -177,7 +183,7 @@ class Progress:
                 continue  # nobody waited, as is usual
             for item, event, outcome in self.order.consequences(ended):
                 if event is Event.DIFFERS and self.stopped:
-                    self.happens(item, Event.STOPPED, NotStarted())
+                    self.happens(item, Event.STOPPED, self.unstarted())
                 else:
                     self.happens(item, event, outcome)
 

@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from idempotent_receiver.batch.exchanges import Claims, Settlements
+from idempotent_receiver.batch.exchanges import Claims
 from idempotent_receiver.batch.executor import Executor
 from idempotent_receiver.batch.items import Do, Event, Item, Stage, Work
 from idempotent_receiver.batch.progress import Order, Progress
 from idempotent_receiver.batch.runs import Runs
 from idempotent_receiver.batch.settings import SendDeadLetter, Settings
+from idempotent_receiver.batch.settlements import Settlements
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.handler.outcome import DeadLettered, Outcome
 
@@ -101,7 +102,8 @@ class Batch:
         """
         progress, claims, runs, settlements = self._progress, self._claims, self._runs, self._settlements
         self._moment = moment = self._deadline.moment()
-        if progress.stopped or moment.left_to_start_seconds <= runs.needed_seconds:
+        late = moment.left_to_start_seconds <= runs.needed_seconds
+        if late or progress.stopped or progress.unreachable is not None:
             self._stop()  # each time: a coroutine that came too late is handed back
         if not self._cancelled and self._late(1):
             self._cancelled = True
@@ -115,7 +117,7 @@ class Batch:
                 claims.claim(ahead=progress.held + len(runs.ready))
             if runs.ready:
                 runs.start(moment)
-        if settlements.waiting:
+        if settlements.any_waiting:
             may_grow = runs.running > 0 or claims.asking > 0 or len(runs.ready) > 0
             settlements.flush(moment.elapsed_seconds, hurry=not may_grow)
         if self._dead_letters is not None:

@@ -16,9 +16,12 @@ from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.clock import Deadline, Moment
 from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handled, Returned, run, run_async
 from idempotent_receiver.handler.results import fits
+from idempotent_receiver.protocol.store import WRITES_A_COMMIT
 
-MOST_TRANSACTIONS = 16
-"""How many may be under way before another run starts: each takes a thread and a connection."""
+MOST_UNCOMMITTED = 4 * WRITES_A_COMMIT // 2
+"""How many runs may have ended without being committed before another one starts: four requests, if each has one write
+of its own. On one item they commit one after the other, and so many still do within the stop margin.
+"""
 
 
 class Runs:
@@ -69,7 +72,7 @@ class Runs:
 
     def _may_start(self, moment: Moment) -> bool:
         in_time = moment.left_to_start_seconds > self.needed_seconds
-        return in_time and not self._stopped and len(self._uncommitted) < MOST_TRANSACTIONS
+        return in_time and not self._stopped and len(self._uncommitted) < MOST_UNCOMMITTED
 
     def _worker_loop(self) -> None:
         """Take and run items until there is none, or no time. Runs elsewhere; results go home one by one."""

@@ -35,6 +35,7 @@ from idempotent_receiver.protocol.store import (
     WRITES_A_CALL,
     ActionFailed,
     Applied,
+    Commit,
     NotApplied,
     Unknown,
     Written,
@@ -115,8 +116,11 @@ class DynamoDBStore:
             found |= self._requests.get(askable[start : start + READS_A_CALL])
         return [found.get(id) for id in ids]
 
-    def commit(self, change: Change, actions: Sequence[Action]) -> Written | ActionFailed:
-        """Write the change and all actions, or nothing."""
+    def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
+        """Write each commit's change and all its actions, or nothing of it."""
+        return [self._commit(change, actions) for change, actions in commits]
+
+    def _commit(self, change: Change, actions: Sequence[Action]) -> Written | ActionFailed:
         replacement = replacement_of(change)
         (reason,) = _unsendable([replacement])
         if reason is not None:

@@ -4,6 +4,7 @@ from idempotent_receiver.protocol.record import Change, Record, Status
 from idempotent_receiver.protocol.store import (
     ActionFailed,
     Applied,
+    Commit,
     Conflict,
     NotApplied,
     RecordStore,
@@ -14,6 +15,6 @@ from idempotent_receiver.protocol.store import (
 from idempotent_receiver.protocol.transaction import Action
 
 __all__ = [
-    "Action", "ActionFailed", "Applied", "Change", "Conflict", "NotApplied", "Record", "RecordStore", "Status",
-    "TransactionalStore", "Unknown", "Written",
+    "Action", "ActionFailed", "Applied", "Change", "Commit", "Conflict", "NotApplied", "Record", "RecordStore",
+    "Status", "TransactionalStore", "Unknown", "Written",
 ]  # fmt: skip

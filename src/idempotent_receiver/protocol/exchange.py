@@ -16,6 +16,7 @@ from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.store import (
     ActionFailed,
     Applied,
+    Commit,
     Conflict,
     NotApplied,
     RecordStore,
@@ -75,16 +76,20 @@ class Transition(Protocol[Answer_co]):
 @dataclass(slots=True)
 class Operation(Generic[Answer]):
     """One transition on its way to its answer. `seen` is what it may assume to be there: a wrong guess costs a round
-    trip and does no harm. `context` is the caller's own, to know it again by.
+    trip and does no harm. `context` is the caller's own, to know it again by. The handler's own `actions` are committed
+    with the change, which is then drawn once and sent the same each time: a transaction's token allows one content.
     """
 
     transition: Transition[Answer]
     seen: Record | Unread | None
     context: Any = None
+    actions: Sequence[Action] = ()
+    drawn: Change | None = None
     wrote: list[str] = field(default_factory=list)
     change: Change | None = None
     answer: Answer | Unavailable | None = None
     error: str | None = None
+    contended: bool = False
     rounds: int = 0
     error_count: int = 0
 
@@ -92,11 +97,14 @@ class Operation(Generic[Answer]):
         """Decide by what was seen: an answer, or the next change, with the version that was drawn for it."""
         assert not isinstance(self.seen, Unread)
         step = self.transition.step(self.seen, self.wrote, now_ms, version)
-        if isinstance(step, Change):
+        if not isinstance(step, Change):
+            self.answer = step
+        elif self.drawn is not None:
+            self.change = self.drawn
+        else:
             self.change = step
             self.wrote.append(str(step.new.version))
-        else:
-            self.answer = step
+            self.drawn = step if self.actions else None
 
     def apply(self, written: Written | ActionFailed) -> None:
         """Take in what the store said of the change."""
@@ -109,17 +117,19 @@ class Operation(Generic[Answer]):
                 self.seen = Unread() if found is None else found
             case Unknown(why):
                 self.seen, self.error = Unread(), why
-            case NotApplied(why, retry):
-                self.error = why
+            case NotApplied(why, retry, contended):
+                self.error, self.contended = why, contended
                 self.answer = None if retry else Unavailable(why, retry=False)
             case ActionFailed():
-                # Only a commit's replace answers so, and `commit` has it among its answers.
+                # Only a commit answers so, and `commit` has it among its answers.
                 self.answer = cast(Answer, written)
 
     def count_round(self, max_retries: int) -> None:
-        """Count a round that has not brought the answer, up to the bound."""
+        """Count a round that has not brought the answer, up to the bounds. One that was lost to somebody else's
+        transaction counts like one that was lost to somebody else's progress.
+        """
         self.rounds += 1
-        self.error_count += self.error is not None
+        self.error_count += self.error is not None and not self.contended
         if self.error_count > max_retries or self.rounds > MOST_CONFLICTS + max_retries:
             self.give_up()
 
@@ -129,7 +139,6 @@ class Operation(Generic[Answer]):
 
 
 Operations = Sequence[Operation[Any]]
-Replace = Callable[[Sequence[Change]], Sequence[Written | ActionFailed]]
 
 
 def ask(
@@ -139,14 +148,14 @@ def ask(
     deadline: Deadline,
     *,
     max_retries: int = CLAIM_RETRIES,
-    replace: Replace | None = None,
+    actions: Sequence[Action] = (),
 ) -> Answer | Unavailable:
     """Bring one transition to its answer, or to `Unavailable` at the deadline or after `max_retries` retries.
 
-    Never raises for what the store does. `assumed` is as in `Operation`; `replace` stands in for the store's own.
+    Never raises for what the store does. `assumed` and `actions` are as in `Operation`.
     """
-    operation = Operation(transition, assumed)
-    exchange([operation], store, deadline, max_retries=max_retries, replace=replace)  # leaves none of one unanswered
+    operation = Operation(transition, assumed, actions=actions)
+    exchange([operation], store, deadline, max_retries=max_retries)  # leaves none of one unanswered
     return cast(Answer | Unavailable, operation.answer)
 
 
@@ -154,14 +163,7 @@ def commit(
     settlement: Settlement, actions: Sequence[Action], store: TransactionalStore, deadline: Deadline
 ) -> SettleAnswer | ActionFailed:
     """Settle a claim together with a handler's own actions, or neither."""
-    (version,) = deadline.clock.versions(1)
-    drawn = settlement.change(deadline.now_ms, version)
-    transition: Transition[Settled | ClaimLost | ActionFailed] = settlement._replace(drawn=drawn)
-
-    def replace(changes: Sequence[Change]) -> Sequence[Written | ActionFailed]:
-        return [store.commit(change, actions) for change in changes]
-
-    return ask(transition, settlement.held, store, deadline, max_retries=SETTLE_RETRIES, replace=replace)
+    return ask(settlement, settlement.standing, store, deadline, max_retries=SETTLE_RETRIES, actions=actions)
 
 
 def exchange(
@@ -170,22 +172,20 @@ def exchange(
     deadline: Deadline,
     *,
     max_retries: int,
-    replace: Replace | None = None,
 ) -> list[Operation[Answer]]:
     """Go round until every operation has its answer, and return those that have none yet. That happens when some are
     answered and others must pause after an error: the answered need not wait for them. Ids must be distinct.
     """
-    replace = store.replace if replace is None else replace
     pending = list(operations)
     while True:
-        errors = [operation.error_count for operation in pending if operation.error is not None]
-        in_time = not errors or _paused(max(errors), deadline)
+        rounds = [operation.rounds for operation in pending if operation.error is not None]
+        in_time = not rounds or _paused(max(rounds), deadline)
         moment = deadline.moment()
         if not in_time or (moment.left_to_start_seconds <= 0 and _claims_any(pending)):
             for operation in pending:
                 operation.give_up("no time was left to ask it")
             return []
-        _round(pending, store, replace, deadline, moment)
+        _round(pending, store, deadline, moment)
         unanswered = [operation for operation in pending if operation.answer is None]
         for operation in unanswered:
             operation.count_round(max_retries)
@@ -195,9 +195,9 @@ def exchange(
         pending = still
 
 
-def _paused(errors: int, deadline: Deadline) -> bool:
-    """Pause after so many errors: exponential backoff with full jitter. False, at once, if no time is left for it."""
-    longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(errors, 10))
+def _paused(rounds: int, deadline: Deadline) -> bool:
+    """Pause after so many rounds: exponential backoff with full jitter. False, at once, if no time is left for it."""
+    longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(rounds, 10))
     pause = longest * deadline.clock.fraction()
     if pause >= deadline.left_seconds:
         return False
@@ -210,23 +210,30 @@ def _claims_any(operations: Operations) -> bool:
     return any(isinstance(operation.transition, Claim) for operation in operations)
 
 
-def _round(operations: Operations, store: RecordStore, replace: Replace, deadline: Deadline, moment: Moment) -> None:
+def _round(operations: Operations, store: RecordStore, deadline: Deadline, moment: Moment) -> None:
     """One round for all: read what is in doubt, decide, and send the writes that follow."""
     for operation in operations:
-        operation.error = None
+        operation.error, operation.contended = None, False
     if unread := [operation for operation in operations if isinstance(operation.seen, Unread)]:
         _read(unread, store)
         moment = deadline.moment()
     seen = [operation for operation in operations if not isinstance(operation.seen, Unread)]
     for operation, version in zip(seen, deadline.clock.versions(len(seen)), strict=True):
         operation.advance(moment.now_ms, version)
-    changing = [(operation, operation.change) for operation in seen if operation.change is not None]
-    inserting = [(operation, change) for operation, change in changing if change.seen is None]
-    replacing = [(operation, change) for operation, change in changing if change.seen is not None]
-    if inserting:
-        _write([one for one, _ in inserting], lambda: store.insert([change.new for _, change in inserting]))
-    if replacing:
-        _write([one for one, _ in replacing], lambda: replace([change for _, change in replacing]))
+    inserting: list[tuple[Operation[Any], Change]] = []
+    replacing: list[tuple[Operation[Any], Change]] = []
+    committing: list[tuple[Operation[Any], Change]] = []
+    for operation in seen:
+        if (change := operation.change) is not None:
+            line = committing if operation.actions else inserting if change.seen is None else replacing
+            line.append((operation, change))
+    _write(inserting, lambda: store.insert([change.new for _, change in inserting]))
+    _write(replacing, lambda: store.replace([change for _, change in replacing]))
+    _write(committing, lambda: _commit(store, [Commit(change, one.actions) for one, change in committing]))
+
+
+def _commit(store: RecordStore, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
+    return cast(TransactionalStore, store).commit(commits)
 
 
 def _read(operations: Operations, store: RecordStore) -> None:
@@ -243,7 +250,12 @@ def _read(operations: Operations, store: RecordStore) -> None:
             operation.seen = record
 
 
-def _write(operations: Operations, send: Callable[[], Sequence[Written | ActionFailed]]) -> None:
+def _write(
+    changing: Sequence[tuple[Operation[Any], Change]], send: Callable[[], Sequence[Written | ActionFailed]]
+) -> None:
+    if not changing:
+        return
+    operations = [operation for operation, _ in changing]
     try:
         answers = list(zip(operations, send(), strict=True))
     except Exception as error:  # noqa: BLE001  # whatever a store raises is a defect

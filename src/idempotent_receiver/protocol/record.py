@@ -128,6 +128,13 @@ class Change(NamedTuple):
         return {name: getattr(seen, name) for name in names}
 
 
+def unchanged(seen: Record | None, standing: Record | None) -> bool:
+    """Whether what is seen is still what was `standing`."""
+    if seen is None or standing is None:
+        return seen is standing
+    return all(getattr(seen, name) == value for name, value in Change(seen, standing).expected.items())
+
+
 MOST_KEY_BYTES = 2048
 """DynamoDB's limit for a partition key; emulators take more."""
 

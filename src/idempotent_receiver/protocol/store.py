@@ -7,7 +7,7 @@ finds out by a consistent read. An exception from a store is a defect, and nothi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.transaction import Action
@@ -17,6 +17,16 @@ WRITES_A_CALL = 25
 
 READS_A_CALL = 100
 """How many keys go into one consistent read: DynamoDB's limit for BatchGetItem."""
+
+WRITES_A_COMMIT = 100
+"""How many writes, of records and of handlers, go into one transaction: DynamoDB's limit for TransactWriteItems."""
+
+
+class Commit(NamedTuple):
+    """A change of a record, and the handler's own actions that take effect with it or not at all."""
+
+    change: Change
+    actions: Sequence[Action]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +54,13 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class NotApplied:
-    """The write certainly took no effect. `retry` tells whether it may succeed later."""
+    """The write certainly took no effect. `retry` tells whether it may succeed later, and `contended` that another
+    transaction was in the way.
+    """
 
     why: str
     retry: bool
+    contended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +104,10 @@ class RecordStore(Protocol):
 class TransactionalStore(RecordStore, Protocol):
     """A store that can commit a handler's own writes together with the record's."""
 
-    def commit(self, change: Change, actions: Sequence[Action]) -> Written | ActionFailed:
-        """Write the change and all actions, or nothing. The same change again is the same transaction: it takes
-        effect once, however often it is sent. Actions that no transaction may hold are `NotApplied`, unsent.
+    def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
+        """Write each commit's change and all its actions, or nothing of it; distinct ids of records.
+
+        Which of them share a request is the store's affair: each has an answer of its own, and none fails for
+        another's sake. The same commit again takes effect once, however often it is sent. Actions that no transaction
+        may hold are `NotApplied`, unsent.
         """

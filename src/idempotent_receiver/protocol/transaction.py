@@ -5,7 +5,7 @@ digits, texts and bytes) are not checked here.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from decimal import Decimal
@@ -59,6 +59,37 @@ class Action:
         if self.otherwise is not None:
             return self.otherwise
         return ConditionFailed(f"{self.kind} on {self.arguments['TableName']}: its condition did not hold")
+
+
+class Items:
+    """Tells which item each action is on. No two on one item may be in a transaction, and transactions on one item at
+    the same time conflict.
+
+    A Put does not say which of its attributes are the table's key, so the other actions on that table tell it, once
+    there has been one.
+    """
+
+    def __init__(self) -> None:
+        self._key_names: dict[str, tuple[str, ...]] = {}
+
+    def of(self, actions: Sequence[Action]) -> list[tuple[object, ...] | None]:
+        """Each action's item, as the table's name and the key's values; None where that is not known."""
+        for action in actions:
+            if action.kind != "Put":
+                self._key_names.setdefault(_table(action), tuple(sorted(action.arguments["Key"])))
+        return [self._item(action) for action in actions]
+
+    def _item(self, action: Action) -> tuple[object, ...] | None:
+        table = _table(action)
+        source = action.arguments["Item" if action.kind == "Put" else "Key"]
+        key = tuple(source.get(name) for name in self._key_names.get(table, ()))
+        known = key and all(isinstance(value, str | int | Decimal | bytes) for value in key)
+        return (table, *key) if known else None
+
+
+def _table(action: Action) -> str:
+    """The table's name, which may be given as an ARN."""
+    return str(action.arguments["TableName"]).rpartition("/")[2]
 
 
 class Transaction:

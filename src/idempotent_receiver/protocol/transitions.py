@@ -48,24 +48,33 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Change, Record, Status
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Change, Record, Status, unchanged
 
 Attributes = Mapping[str, str | int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The key is ours until the lease ends. `over` is what the claim replaced, if that is known."""
+    """The key is ours until the lease ends. `over` is what the claim replaced, if that is known.
+
+    A claim that was never `written` holds nothing: what was read, `over`, still stands, and others may run beside us.
+    """
 
     record: Record
     claim: "Claim"
     over: Record | None = None
+    written: bool = True
+
+    @property
+    def standing(self) -> Record | None:
+        """What a settlement replaces."""
+        return self.record if self.written else self.over
 
     @property
     def taken_over(self) -> bool:
         """Whether another worker had claimed the key and never settled; a released record has no owner."""
         over = self.over
-        if over is None or over.status != Status.INPROGRESS:
+        if not self.written or over is None or over.status != Status.INPROGRESS:
             return False
         return over.owner is not None or over.version is None
 
@@ -148,8 +157,10 @@ class Claim(NamedTuple):
     def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | ClaimAnswer:
         """The write that claims what is there, or the answer that it gives already."""
         answer = decide(seen, self, wrote, now_ms)
-        if not isinstance(answer, Claimable):
-            return answer
+        return self.change(seen, now_ms, version) if isinstance(answer, Claimable) else answer
+
+    def change(self, seen: Record | None, now_ms: int, version: str) -> Change:
+        """The write that claims what is there."""
         before = 0  # the count of attempts starts anew after an expired record
         if seen is not None and not seen.expired(now_ms):
             # A record without a count is Powertools', whose handler had started once.
@@ -170,6 +181,10 @@ class Claim(NamedTuple):
     def applied(self, change: Change) -> Claimed:
         """The claim is made."""
         return Claimed(change.new, self, change.seen)
+
+    def unwritten(self, seen: Record | None, now_ms: int, version: str) -> Claimed:
+        """A claim that the table is not told of, for a handler all of whose effects commit with its completion."""
+        return Claimed(self.change(seen, now_ms, version).new, self, seen, written=False)
 
 
 class Peek(NamedTuple):
@@ -192,14 +207,15 @@ class Peek(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """Ends the claim that wrote `held`, with the attributes of `outcome`. A commit's change is `drawn` once, and sent
-    the same each time: a transaction's token allows one content.
+    """Ends a claim with the attributes of `outcome`: replaces what is `standing`, which is the record `held` where the
+    claim was written. A `version` was drawn before if something already bears its name.
     """
 
     held: Record
     outcome: Attributes
     retention_seconds: int
-    drawn: Change | None = None
+    standing: Record | None
+    version: str | None = None
 
     @property
     def id(self) -> str:
@@ -208,13 +224,15 @@ class Settlement(NamedTuple):
 
     def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | SettleResult:
         """The write that ends the claim, or the answer that is there."""
-        return _ended(seen, self.held, wrote) or self.drawn or self.change(now_ms, version)
+        if seen is not None and seen.version in wrote:
+            return Settled(seen)
+        return self.change(now_ms, self.version or version) if unchanged(seen, self.standing) else ClaimLost(seen)
 
     def change(self, now_ms: int, version: str) -> Change:
         """The write that ends the claim."""
         ended: dict[str, Any] = {"in_progress_expiration": None, "error": None, "input": None, **self.outcome}
         expiration = _expiration(now_ms, self.retention_seconds, ended["in_progress_expiration"])
-        return Change(self.held._replace(**ended, version=version, expiration=expiration), self.held)
+        return Change(self.held._replace(**ended, version=version, expiration=expiration), self.standing)
 
     def applied(self, change: Change) -> Settled:
         """The claim has ended."""
@@ -237,9 +255,9 @@ class Conclusion(NamedTuple):
     def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | SettleResult:
         """The write that ends the execution's record, or the answer that is there."""
         if seen is None or not self._open(seen):
-            return _ended(seen, None, wrote) or ClaimLost(seen)
+            return Settled(seen) if seen is not None and seen.version in wrote else ClaimLost(seen)
         held = seen._replace(execution=self.execution)
-        return Change(Settlement(held, self.outcome, self.retention_seconds).change(now_ms, version).new, seen)
+        return Settlement(held, self.outcome, self.retention_seconds, seen).change(now_ms, version)
 
     def _open(self, seen: Record) -> bool:
         if seen.unreadable is not None:
@@ -251,15 +269,6 @@ class Conclusion(NamedTuple):
     def applied(self, change: Change) -> Settled:
         """The execution's record has ended."""
         return Settled(change.new)
-
-
-def _ended(seen: Record | None, held: Record | None, wrote: Collection[str]) -> SettleResult | None:
-    """What is there already answers a transition that ends a record; None if the version of `held` still stands."""
-    if seen is not None and seen.version in wrote:
-        return Settled(seen)
-    if seen is None or held is None or seen.version != held.version:
-        return ClaimLost(seen)
-    return None
 
 
 def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: int) -> Claimable | ClaimAnswer:
@@ -287,7 +296,8 @@ def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: in
 
 def complete(held: Claimed, data: str | None) -> Settlement:
     """The handler succeeded: COMPLETED with its result as JSON text (None: no result)."""
-    return Settlement(held.record, completed(data), held.claim.retention_seconds)
+    version = None if held.written else held.record.version  # a large result is named after it
+    return _settlement(held, completed(data))._replace(version=version)
 
 
 def fail(held: Claimed, error: str, *, started: bool = True) -> Settlement:
@@ -295,19 +305,23 @@ def fail(held: Claimed, error: str, *, started: bool = True) -> Settlement:
     no fingerprint, so that a corrected payload may come under the same key.
     """
     outcome = {**failed(error), **({} if started else _without_attempt(held))}
-    return Settlement(held.record, outcome, held.claim.retention_seconds)
+    return _settlement(held, outcome)
 
 
 def release(held: Claimed, now_ms: int, *, started: bool = False) -> Settlement:
     """The lease ends now, and the record has no owner. An attempt whose handler never `started` does not count."""
     outcome = {"in_progress_expiration": now_ms, "owner": None, **({} if started else _without_attempt(held))}
-    return Settlement(held.record, outcome, held.claim.retention_seconds)
+    return _settlement(held, outcome)
 
 
 def hand_over(held: Claimed, execution: str, lease_until_ms: int) -> Settlement:
     """From now on a workflow's execution has the key, until `lease_until_ms` (epoch)."""
     lease: Attributes = {"execution": execution, "in_progress_expiration": lease_until_ms}
-    return Settlement(held.record, lease, held.claim.retention_seconds)
+    return _settlement(held, lease)
+
+
+def _settlement(held: Claimed, outcome: Attributes) -> Settlement:
+    return Settlement(held.record, outcome, held.claim.retention_seconds, held.standing)
 
 
 def completed(data: str | None) -> Attributes:

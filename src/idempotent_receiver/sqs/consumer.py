@@ -62,6 +62,7 @@ def sqs_consumer(
     store: RecordStore,
     *,
     key: keys.KeyStrategy = keys.message_id,
+    effects: str = "any",
     concurrency: int = 1,
     dead_letter_queue: str | None = None,
     sqs: "SQSClient | None" = None,
@@ -88,6 +89,9 @@ def sqs_consumer(
     SQS must deliver again, so the event source mapping needs `ReportBatchItemFailures`.
 
     `key` makes a message's key, by default its messageId. Any other strategy needs a store with a namespace.
+    `effects="transaction"` declares that all that the function does to the world goes through its `Transaction`. Then
+    no key is claimed: the record is written once, together with the effects, in half the round trips. Two workers may
+    run one message at the same time, and one of them commits.
     `concurrency` is how many messages are handled at once.
     `sqs` is a boto3 client. With it, a failed message comes again after a backoff; one that has failed for good comes
     again at once, five times, so that the queue's redrive policy soon moves it.
@@ -117,6 +121,7 @@ def sqs_consumer(
     options.require_payload(payload, key, keys.message_id)
     options.require_kind(results, "results", "a S3Results(bucket, client)", "put", "get")
     options.require_queue_retention(retention_seconds)
+    options.require_effects(effects)
     options.require_count(concurrency, "concurrency")
     options.require_numbers(lease_margin_seconds=lease_margin_seconds, stop_margin_seconds=stop_margin_seconds)
     options.require_flags(end_process_at_deadline=end_process_at_deadline)
@@ -145,6 +150,11 @@ def sqs_consumer(
         binding = bind(function)
         if binding.transactional:
             require_transactions(store, name_of(function))
+        elif effects == "transaction":
+            raise TypeError(
+                f"{name_of(function)} takes no Transaction, so effects='transaction' cannot be true of it: add a"
+                f" parameter of type Transaction for all that it does, or leave effects='any'"
+            )
         namespaces.take(store, *namespaces.user_of("sqs_consumer", function))
         new_executor = _threads(binding) if executor is None else executor
         new_settings = partial(
@@ -152,6 +162,7 @@ def sqs_consumer(
             store=store,
             concurrency=concurrency,
             asynchronous=binding.asynchronous,
+            claiming=effects != "transaction",
             stop_margin_seconds=stop_margin_seconds,
             results=results,
             error_texts=error_texts,

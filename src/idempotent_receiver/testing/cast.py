@@ -10,8 +10,7 @@ from typing import Any
 
 from idempotent_receiver.handler.annotations import hints_of
 from idempotent_receiver.protocol.record import Change, Record, Status
-from idempotent_receiver.protocol.store import Conflict
-from idempotent_receiver.protocol.transaction import Action
+from idempotent_receiver.protocol.store import Commit, Conflict
 from idempotent_receiver.sqs.dead_letter import STAMP, stamp_of
 from idempotent_receiver.testing.memory import Item
 from idempotent_receiver.testing.schedule import Schedule
@@ -169,12 +168,12 @@ class _Store:
         what = f"{verb} {self._keys(change.new.id for change in changes)}"
         return list(self._trial.network.write(self._worker, verb, what, len(changes), lambda: memory.replace(changes)))
 
-    def commit(self, change: Change, actions: Sequence[Action]) -> Any:
-        """A transaction, with its message's completion."""
+    def commit(self, commits: Sequence[Commit]) -> list[Any]:
+        """Transactions, each with its message's completion."""
         memory = self._trial.memory
-        what = f"commits its transaction and completes {self._keys([change.new.id])}"
-        (answer,) = self._trial.network.write(self._worker, "commit", what, 1, lambda: [memory.commit(change, actions)])
-        return answer
+        what = f"commits its transaction and completes {self._keys(change.new.id for change, _ in commits)}"
+        effect = partial(memory.commit, commits)
+        return list(self._trial.network.write(self._worker, "commit", what, len(commits), effect))
 
     @property
     def _trial(self) -> Trial:

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from idempotent_receiver.protocol.namespaces import checked, joined
 from idempotent_receiver.protocol.record import ATTRIBUTES, Change, Record, attributes, from_attributes
-from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied, Written
+from idempotent_receiver.protocol.store import ActionFailed, Applied, Commit, Conflict, NotApplied, Written
 from idempotent_receiver.protocol.transaction import Action
 from idempotent_receiver.testing.expressions import holds, updated
 
@@ -60,27 +60,30 @@ class MemoryStore:
         with self._lock:
             return [self._write(change) for change in changes]
 
-    def commit(self, change: Change, actions: Sequence[Action]) -> Written | ActionFailed:
-        """Write the change and all actions, or nothing."""
+    def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
+        """Write each commit's change and all its actions, or nothing of it."""
         with self._lock:
-            try:
-                places = self._places(actions)
-                if not self._stands(change):
-                    return Conflict(self._found(change.new.id))
-                befores = [self.tables[name].items.get(key) for name, key in places]
-                for index, (action, before) in enumerate(zip(actions, befores, strict=True)):
-                    if not _allowed(action, before):
-                        return ActionFailed(index)
-                afters = [_outcome(action, before) for action, before in zip(actions, befores, strict=True)]
-            except (KeyError, TypeError, ValueError) as error:
-                return NotApplied(f"the transaction was refused: {error}", retry=False)
-            for (name, key), item in zip(places, afters, strict=True):
-                items = self.tables[name].items
-                if item is None:
-                    items.pop(key, None)
-                else:
-                    items[key] = item
-            return self._write(change)
+            return [self._commit(change, actions) for change, actions in commits]
+
+    def _commit(self, change: Change, actions: Sequence[Action]) -> Written | ActionFailed:
+        try:
+            places = self._places(actions)
+            if not self._stands(change):
+                return Conflict(self._found(change.new.id))
+            befores = [self.tables[name].items.get(key) for name, key in places]
+            for index, (action, before) in enumerate(zip(actions, befores, strict=True)):
+                if not _allowed(action, before):
+                    return ActionFailed(index)
+            afters = [_outcome(action, before) for action, before in zip(actions, befores, strict=True)]
+        except (KeyError, TypeError, ValueError) as error:
+            return NotApplied(f"the transaction was refused: {error}", retry=False)
+        for (name, key), item in zip(places, afters, strict=True):
+            items = self.tables[name].items
+            if item is None:
+                items.pop(key, None)
+            else:
+                items[key] = item
+        return self._write(change)
 
     def _found(self, id: str) -> Record | None:
         item = self.items.get(id)

@@ -21,7 +21,7 @@ STORE = simulated("store")
 MUTANTS = {
     # What a store's answer means.
     "acknowledged before it is recorded": Mutant(
-        "batch.exchanges:Settlements._complete",
+        "batch.settlements:Settlements._complete",
         instead_of(
             "self._add($ITEM, $SETTLEMENT, self._completed)",
             "self._add($ITEM, $SETTLEMENT, lambda item, answer: None);"
@@ -36,7 +36,7 @@ MUTANTS = {
         where=("tests/unit/batch/test_progress.py",),
     ),
     "acknowledged although it could not be recorded": Mutant(
-        "batch.exchanges:Settlements._completed",
+        "batch.settlements:Settlements._completed",
         replace(
             "outcome.of_completion($ANSWER, ...)",
             "outcome.Completed(item.claimed.record) if isinstance($ANSWER, Unavailable) else $0",
@@ -50,19 +50,19 @@ MUTANTS = {
         where=PROMISES + STORE,
     ),
     "a commit that raised is taken for done": Mutant(
-        "batch.exchanges:Settlements._committed",
+        "batch.settlements:Settlements._committed",
         before("outcome.uncommitted", answer_is_success("Unavailable")),
         promise=1,
         where=STORE,
     ),
     "a failed condition is a success": Mutant(
-        "batch.exchanges:Settlements._committed",
+        "batch.settlements:Settlements._committed",
         before("outcome.uncommitted", answer_is_success("ActionFailed")),
         promise=5,
         where=ENDINGS,
     ),
     "a failure that is recorded is acknowledged": Mutant(
-        "batch.exchanges:Settlements._failed",
+        "batch.settlements:Settlements._failed",
         before("isinstance(answer, Settled)", answer_is_success("Settled")),
         promise=1,
         where=(),
@@ -78,10 +78,10 @@ MUTANTS = {
     ),
     # What is done.
     "the handler's own writes are forgotten": Mutant(
-        "batch.exchanges:Settlements._complete", always("not $ITEM.actions"), promise=5
+        "batch.settlements:Settlements._complete", always("not $ITEM.actions"), promise=5
     ),
     "what never started keeps its claim": Mutant(
-        "batch.exchanges:Settlements._fail",
+        "batch.settlements:Settlements._fail",
         before(
             "transitions.fail",
             "if not item.failure.started:"
@@ -154,9 +154,9 @@ MUTANTS = {
         where=KEYS + AHEAD,
     ),
     "the last settlements are not flushed": Mutant(
-        "batch.exchanges:Settlements.flush", replace("hurry or $OVERDUE or $FULL", "$FULL"), promise=1
+        "batch.settlements:Line.flush", replace("hurry or $OVERDUE or $FULL", "$FULL"), promise=1
     ),
     "a settlement waits until its request is full": Mutant(
-        "batch.exchanges:LONGEST_WAIT_SECONDS", becomes("60.0"), where=()
+        "batch.settlements:LONGEST_WAIT_SECONDS", becomes("60.0"), where=()
     ),
 }

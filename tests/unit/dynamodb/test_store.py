@@ -33,6 +33,7 @@ from idempotent_receiver.dynamodb import client_config
 from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied, Unknown
 from idempotent_receiver.protocol.transaction import Action
+from tests.many_operations import commit_one
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -433,7 +434,7 @@ def test_after_a_lost_answer_the_result_is_unknown(trouble: Exception, count: in
     for answers in (wire.store.insert(records(count)), wire.store.replace(changes(count)), wire.store.read(["a", "b"])):
         assert all(isinstance(answer, Unknown) for answer in answers)
         assert type(trouble).__name__ in why(answers[0])
-    assert isinstance(wire.store.commit(change(), ()), Unknown)
+    assert isinstance(commit_one(wire.store, change(), ()), Unknown)
 
 
 @pytest.mark.parametrize("status", [200, 400, 500])
@@ -446,7 +447,7 @@ def test_after_an_unreadable_answer_the_result_is_unknown(status: int, body: byt
     for answers in (wire.store.insert(records(count)), wire.store.replace(changes(count)), wire.store.read(["a", "b"])):
         assert all(isinstance(answer, Unknown) and answer.retry for answer in answers)
         assert "UnreadableAnswer" in why(answers[0])
-    assert isinstance(wire.store.commit(change(), ()), Unknown)
+    assert isinstance(commit_one(wire.store, change(), ()), Unknown)
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"not JSON", b"<html>", b'{"Responses": [{}]}'])
@@ -467,7 +468,7 @@ def test_a_web_page_with_status_200_has_written_nothing_that_we_know_of(kind: st
     for answers in (wire.store.insert(records(1)), wire.store.replace(changes(1)), wire.store.read(["a"])):
         assert [isinstance(answer, Unknown) and answer.retry for answer in answers] == [True]
         assert "UnreadableAnswer" in why(answers[0])
-    assert isinstance(wire.store.commit(change(), ()), Unknown)
+    assert isinstance(commit_one(wire.store, change(), ()), Unknown)
 
 
 @pytest.mark.parametrize("kind", ["application/x-amz-json-1.0", "application/x-amz-json-1.1; charset=utf-8"])
@@ -475,7 +476,7 @@ def test_dynamodb_s_own_empty_answer_to_a_write_is_one(kind: str) -> None:
     wire = Wire(Garbled(b"{}", Content_Type=kind))
 
     assert wire.store.insert(records(1)) == wire.store.replace(changes(1)) == [Applied()]
-    assert wire.store.commit(change(), ()) == Applied()
+    assert commit_one(wire.store, change(), ()) == Applied()
 
 
 def test_what_a_client_raises_before_it_has_sent_anything_is_raised() -> None:
@@ -500,7 +501,7 @@ def test_after_an_internal_error_the_result_is_unknown(code: str, count: int) ->
 
     for answers in (wire.store.insert(records(count)), wire.store.replace(changes(count)), wire.store.read(["a"])):
         assert all(isinstance(answer, Unknown) for answer in answers)
-    assert isinstance(wire.store.commit(change(), ()), Unknown)
+    assert isinstance(commit_one(wire.store, change(), ()), Unknown)
 
 
 @pytest.mark.parametrize(
@@ -513,7 +514,7 @@ def test_a_throttled_request_may_be_retried(code: str, count: int) -> None:
 
     assert all(may_be_tried_again(written) for written in wire.store.insert(records(count)))
     assert all(may_be_tried_again(written) for written in wire.store.replace(changes(count)))
-    assert may_be_tried_again(wire.store.commit(change(), ()))
+    assert may_be_tried_again(commit_one(wire.store, change(), ()))
     assert isinstance(wire.store.read(["a"])[0], Unknown)
 
 
@@ -532,7 +533,11 @@ def test_a_refused_request_is_final(code: str, remedy: str, count: int) -> None:
     """A request that DynamoDB refused took no effect and never will; the reason names table, code and remedy."""
     wire = Wire(Refusal(code))
 
-    answers = [*wire.store.insert(records(count)), *wire.store.replace(changes(count)), wire.store.commit(change(), ())]
+    answers = [
+        *wire.store.insert(records(count)),
+        *wire.store.replace(changes(count)),
+        commit_one(wire.store, change(), ()),
+    ]
 
     assert all(is_final(written) for written in answers)
     assert all(part in why(written) for written in answers for part in (code, TABLE, remedy))
@@ -550,7 +555,7 @@ def test_a_missing_permission_is_named() -> None:
         assert f"allow dynamodb:{action} on it" in why(answers[0])
         assert message in why(answers[0])
     assert "allow dynamodb:BatchGetItem on it" in why(store.read(["a"])[0])
-    assert "allow dynamodb:UpdateItem on the records" in why(store.commit(change(), ()))
+    assert "allow dynamodb:UpdateItem on the records" in why(commit_one(store, change(), ()))
 
 
 @pytest.mark.scenario("S20", mutant="an invalid batch has written nothing")
@@ -656,7 +661,7 @@ def test_a_transaction_is_sent_the_same_each_time() -> None:
     wire, tx = Wire({}), adding()
     tx.check(TableName="accounts", Key={"account": "b"}, ConditionExpression="attribute_exists(account)")
 
-    assert [wire.store.commit(change(), tx.actions) for _ in range(2)] == [Applied(), Applied()]
+    assert [commit_one(wire.store, change(), tx.actions) for _ in range(2)] == [Applied(), Applied()]
 
     (operation, body), again = wire.sent
     assert operation == "TransactWriteItems"
@@ -676,7 +681,7 @@ def test_another_claim_has_another_token() -> None:
     other = Change(record(version="v3"), record(version="v2"))
 
     for each in (change("a"), change("b"), change(), other):
-        wire.store.commit(each, ())
+        commit_one(wire.store, each, ())
 
     assert len({body["ClientRequestToken"] for _, body in wire.sent}) == 4
 
@@ -689,7 +694,7 @@ def test_a_transaction_that_may_be_retried(code: str, position: int) -> None:
     reasons = ["None", "None"]
     reasons[position] = code
 
-    assert may_be_tried_again(Wire(cancelled(*reasons)).store.commit(change(), adding().actions))
+    assert may_be_tried_again(commit_one(Wire(cancelled(*reasons)).store, change(), adding().actions))
 
 
 @pytest.mark.scenario("S31", mutant="a transaction's lost claim is a condition like any other")
@@ -704,19 +709,19 @@ def test_a_transaction_that_may_be_retried(code: str, position: int) -> None:
 )
 def test_the_reason_that_counts(reasons: tuple[str, ...], answer: Written | ActionFailed) -> None:
     """The record's own refusal comes first, then a failed condition of the handler, then what may be retried."""
-    assert Wire(cancelled(*reasons)).store.commit(change(), adding().actions * 2) == answer
+    assert commit_one(Wire(cancelled(*reasons)).store, change(), adding().actions * 2) == answer
 
 
 def test_a_failed_condition_waits_for_the_record() -> None:
     """While the record's own part may be retried, the claim's owner is unknown: the handler's condition must wait."""
     refused = cancelled("TransactionConflict", "ConditionalCheckFailed")
 
-    assert may_be_tried_again(Wire(refused).store.commit(change(), adding().actions))
+    assert may_be_tried_again(commit_one(Wire(refused).store, change(), adding().actions))
 
 
 def test_a_transaction_that_was_refused_names_the_action() -> None:
     """If an action is invalid, the reason names it, its kind and its table."""
-    written = Wire(cancelled("None", "ValidationError")).store.commit(change(), adding().actions)
+    written = commit_one(Wire(cancelled("None", "ValidationError")).store, change(), adding().actions)
 
     assert is_final(written)
     assert "ValidationError from TransactWriteItems, action 1 (Put on accounts)" in why(written)
@@ -726,7 +731,7 @@ def test_an_invalid_expression_is_shown() -> None:
     """AWS's message about an expression shows only the developer's own text, and is passed on."""
     message = "Invalid UpdateExpression: Attribute name is a reserved keyword; reserved keyword: status"
 
-    written = Wire(Refusal("ValidationException", message)).store.commit(change(), adding().actions)
+    written = commit_one(Wire(Refusal("ValidationException", message)).store, change(), adding().actions)
 
     assert is_final(written)
     assert message in why(written)
@@ -735,12 +740,12 @@ def test_an_invalid_expression_is_shown() -> None:
 @pytest.mark.parametrize("code", ["TransactionInProgressException", "IdempotentParameterMismatchException"])
 def test_a_transaction_that_is_under_way_elsewhere(code: str) -> None:
     """If DynamoDB knows the token already, a read must show whether the record was written."""
-    assert isinstance(Wire(Refusal(code)).store.commit(change(), ()), Unknown)
+    assert isinstance(commit_one(Wire(Refusal(code)).store, change(), ()), Unknown)
 
 
 def test_after_a_cancellation_without_reasons_the_result_is_unknown() -> None:
     """A cancellation without a reason proves nothing."""
-    assert isinstance(Wire(Refusal("TransactionCanceledException")).store.commit(change(), ()), Unknown)
+    assert isinstance(commit_one(Wire(Refusal("TransactionCanceledException")).store, change(), ()), Unknown)
 
 
 def put(table: str, **item: Any) -> Action:
@@ -775,7 +780,7 @@ def test_actions_that_no_transaction_may_hold(actions: list[Action], reason: str
     """What DynamoDB would refuse, or must not be sent, is refused for good before anything is sent."""
     wire = Wire({})
 
-    written = wire.store.commit(change(), actions)
+    written = commit_one(wire.store, change(), actions)
 
     assert is_final(written)
     assert re.search(reason, why(written))
@@ -788,7 +793,7 @@ def test_actions_at_the_limits() -> None:
     others = [delete("accounts", id="key"), put("lines", id="key"), delete(TABLE, id="other")]
     actions = [*others, *(put("entries", entry=str(number), blob=b"x" * 42_000) for number in range(96))]
 
-    assert wire.store.commit(change(), actions) == Applied()
+    assert commit_one(wire.store, change(), actions) == Applied()
 
 
 def test_a_record_that_cannot_be_stored_is_not_committed() -> None:
@@ -796,7 +801,7 @@ def test_a_record_that_cannot_be_stored_is_not_committed() -> None:
     wire = Wire({})
     unsendable = Change(record(data="\ud800", version="v2"), record())
 
-    assert is_final(wire.store.commit(unsendable, adding().actions))
+    assert is_final(commit_one(wire.store, unsendable, adding().actions))
     assert wire.sent == []
 
 
@@ -805,7 +810,7 @@ def test_an_argument_that_boto3_does_not_know_is_final() -> None:
     wire = Wire({})
     action = Action("Put", {"TableName": "accounts", "Item": {"account": "a"}, "ConditionExpresion": SECRET})
 
-    written = wire.store.commit(change(), [action])
+    written = commit_one(wire.store, change(), [action])
 
     assert is_final(written)
     assert "ParamValidationError" in why(written)

@@ -20,7 +20,7 @@ from idempotent_receiver.protocol.exchange import (
     commit,
 )
 from idempotent_receiver.protocol.record import Change, Record, attributes
-from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied, Unknown
+from idempotent_receiver.protocol.store import ActionFailed, Applied, Commit, Conflict, NotApplied, Unknown
 from idempotent_receiver.protocol.transitions import (
     AlreadyCompleted,
     Claim,
@@ -64,8 +64,8 @@ class Script:
     def replace(self, changes: Sequence[Change]) -> Any:
         return self._call("replace", changes, lambda: self.memory.replace(changes))
 
-    def commit(self, change: Change, actions: Any) -> Any:
-        return self._call("commit", (change, actions), lambda: self.memory.commit(change, actions))
+    def commit(self, commits: Sequence[Commit]) -> Any:
+        return self._call("commit", commits, lambda: self.memory.commit(commits))
 
     @property
     def names(self) -> list[str]:
@@ -522,7 +522,7 @@ def test_a_commit_is_sent_again_as_the_very_same_change(trouble: Any) -> None:
 
     answer = commit(settlement(mine), put().actions, store, deadline())
 
-    changes = [argument[0] for name, argument in store.calls if name == "commit"]
+    changes = [argument[0].change for name, argument in store.calls if name == "commit"]
     assert isinstance(answer, Settled)
     assert len(changes) == 2
     assert changes[0] is changes[1]

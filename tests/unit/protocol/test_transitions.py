@@ -418,24 +418,6 @@ def test_a_settlement_whose_version_is_gone_has_lost_its_claim(found: Record | N
     )
 
 
-def test_a_commit_sends_the_very_same_change_each_time() -> None:
-    """A transaction's token allows one content, so the version is drawn once."""
-    mine = applied_claim()
-    completion = transitions.complete(mine, "1")
-    drawn = completion.change(NOW_MS, "drawn")
-    transition = completion._replace(drawn=drawn)
-
-    first = transition.step(mine.record, (), NOW_MS, "one")
-    again = transition.step(mine.record, ("drawn",), NOW_MS + 5_000, "two")
-
-    assert first is drawn
-    assert again is drawn
-    assert transition.id == "k"
-    assert transition.applied(drawn) == Settled(drawn.new)
-    assert transition.step(drawn.new, ("drawn",), NOW_MS, "three") == Settled(drawn.new)
-    assert transition.step(None, ("drawn",), NOW_MS, "three") == ClaimLost(None)
-
-
 # A workflow's record.
 
 

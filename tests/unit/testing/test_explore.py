@@ -19,7 +19,7 @@ import pytest
 
 from idempotent_receiver import DynamoDBStore, MemoryStore, Transaction, http_endpoint, sqs_consumer
 from idempotent_receiver.handler.process_end import lifetime
-from idempotent_receiver.protocol.store import Applied
+from idempotent_receiver.protocol.store import Applied, Commit
 from idempotent_receiver.testing import Table, baseline, explore, schedule, sqs_event
 from tests.unit.testing import handlers
 from tests.unit.testing.handlers import ORDER, ORDERS, accounts, balances, seen, services
@@ -418,8 +418,8 @@ def test_a_request_that_is_late_arrives_in_the_end() -> None:
 class Forgetful(MemoryStore):
     """A store that answers that it has written, and has not."""
 
-    def commit(self, change: Change, actions: Any) -> Any:
-        return Applied()
+    def commit(self, commits: list[Commit]) -> Any:
+        return [Applied()] * len(commits)
 
 
 @handlers.consumer

@@ -10,6 +10,7 @@ import pytest
 from idempotent_receiver import MemoryStore, Transaction
 from idempotent_receiver.protocol.record import Change, Record, attributes
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied
+from tests.many_operations import commit_one
 
 HELD = Record(id="k", status="INPROGRESS", version="held")
 DONE = Change(Record(id="k", status="COMPLETED", version="done"), HELD)
@@ -47,7 +48,7 @@ def test_all_writes_take_effect_with_the_record(store: MemoryStore) -> None:
     tx.put(TableName="Lines", Item={"order": "o", "line": 1, "amount": Decimal("0.5")})
     tx.delete(TableName="Lines", Key={"order": "o", "line": 2})
 
-    assert store.commit(DONE, tx.actions) == Applied()
+    assert commit_one(store, DONE, tx.actions) == Applied()
     assert balances(store) == {"a": 3, "b": 7}
     assert store.items["k"]["status"] == "COMPLETED"
     assert list(store.tables["Lines"].items) == [("o", 1)]
@@ -59,7 +60,7 @@ def test_a_condition_that_fails_leaves_everything_as_it_was(store: MemoryStore) 
     move(tx, "b", +11)
     move(tx, "a", -11)
 
-    assert store.commit(DONE, tx.actions) == ActionFailed(1)
+    assert commit_one(store, DONE, tx.actions) == ActionFailed(1)
     assert balances(store) == {"a": 10, "b": 0}
     assert store.items["k"] == attributes(HELD)
 
@@ -71,7 +72,7 @@ def test_a_claim_that_is_gone_goes_before_every_condition(store: MemoryStore) ->
     tx = Transaction()
     move(tx, "a", -11)
 
-    assert store.commit(DONE, tx.actions) == Conflict(other)
+    assert commit_one(store, DONE, tx.actions) == Conflict(other)
     assert balances(store) == {"a": 10, "b": 0}
 
 
@@ -82,9 +83,9 @@ def test_an_invalid_transaction_is_refused_before_anything_is_checked(store: Mem
     move(tx, "a", -11)
     move(tx, "a", -11)
 
-    assert isinstance(store.commit(DONE, tx.actions), NotApplied)
+    assert isinstance(commit_one(store, DONE, tx.actions), NotApplied)
     store.items["k"] = dict(attributes(HELD))
-    assert isinstance(store.commit(DONE, tx.actions), NotApplied)
+    assert isinstance(commit_one(store, DONE, tx.actions), NotApplied)
 
 
 def test_a_failed_condition_goes_before_an_impossible_write(store: MemoryStore) -> None:
@@ -93,16 +94,16 @@ def test_a_failed_condition_goes_before_an_impossible_write(store: MemoryStore) 
     tx.update(TableName="Accounts", Key={"id": "c"}, UpdateExpression="SET x = y")
     move(tx, "a", -11)
 
-    assert store.commit(DONE, tx.actions) == ActionFailed(1)
+    assert commit_one(store, DONE, tx.actions) == ActionFailed(1)
 
 
 def test_the_same_change_again_is_refused_as_one_that_was_made(store: MemoryStore) -> None:
     """Its items are written once."""
     tx = Transaction()
     move(tx, "a", -5)
-    store.commit(DONE, tx.actions)
+    commit_one(store, DONE, tx.actions)
 
-    assert store.commit(DONE, tx.actions) == Conflict(DONE.new)
+    assert commit_one(store, DONE, tx.actions) == Conflict(DONE.new)
     assert balances(store) == {"a": 5, "b": 0}
 
 
@@ -128,7 +129,7 @@ def test_an_invalid_transaction_is_refused_for_good_as_a_whole(
     move(tx, "a", -5)
     getattr(tx, method)(**arguments)
 
-    answer = store.commit(DONE, tx.actions)
+    answer = commit_one(store, DONE, tx.actions)
 
     assert isinstance(answer, NotApplied)
     assert not answer.retry
@@ -144,7 +145,7 @@ def test_without_names_a_table_takes_its_key_from_the_first_action_on_it() -> No
     tx.put(TableName="New", Item={"id": "1", "x": 1})
     tx.put(TableName="New", Item={"id": "2", "x": 1})
 
-    assert store.commit(DONE, tx.actions) == Applied()
+    assert commit_one(store, DONE, tx.actions) == Applied()
     assert list(store.tables["New"].items) == [("1",), ("2",)]
 
 
@@ -153,7 +154,7 @@ def test_once_tables_are_named_another_name_is_refused(store: MemoryStore) -> No
     tx = Transaction()
     tx.put(TableName="Acounts", Item={"id": "1"})
 
-    answer = store.commit(DONE, tx.actions)
+    answer = commit_one(store, DONE, tx.actions)
 
     assert isinstance(answer, NotApplied)
     assert "no table 'Acounts'" in answer.why
@@ -165,7 +166,7 @@ def test_a_check_writes_nothing(store: MemoryStore) -> None:
     tx.check(TableName="Accounts", Key={"id": "a"}, ConditionExpression="attribute_exists(id)")
     tx.check(TableName="Accounts", Key={"id": "z"}, ConditionExpression="attribute_not_exists(id)")
 
-    assert store.commit(DONE, tx.actions) == Applied()
+    assert commit_one(store, DONE, tx.actions) == Applied()
     assert set(store.tables["Accounts"].items) == {("a",), ("b",)}
 
 
@@ -173,6 +174,6 @@ def test_other_attributes_of_an_item_are_left_alone(store: MemoryStore) -> None:
     """By replacements and commits alike."""
     store.items["k"]["note"] = "an operator's"
 
-    store.commit(DONE, ())
+    commit_one(store, DONE, ())
 
     assert store.items["k"] == {"id": "k", "status": "COMPLETED", "version": "done", "note": "an operator's"}

@@ -1,0 +1,228 @@
+"""How the runs of a batch end: settlements and transactions, which share requests with others that end close together.
+
+Each of the store's answers is an event of the table in `items.py`, by way of `handler/outcome.py` if it ends the item.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+from idempotent_receiver.batch.exchanges import Exchanges
+from idempotent_receiver.batch.items import Do, Event, Item
+from idempotent_receiver.batch.progress import Progress
+from idempotent_receiver.batch.settings import Settings
+from idempotent_receiver.clock import Deadline
+from idempotent_receiver.handler import outcome
+from idempotent_receiver.handler.results import kept
+from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.exchange import (
+    CLAIM_RETRIES,
+    SETTLE_RETRIES,
+    Operation,
+    Operations,
+    SettleAnswer,
+    Unavailable,
+)
+from idempotent_receiver.protocol.store import WRITES_A_CALL, WRITES_A_COMMIT, ActionFailed
+from idempotent_receiver.protocol.transaction import Items
+from idempotent_receiver.protocol.transitions import Settled, Settlement
+
+LONGEST_WAIT_SECONDS = 0.002
+"""How long a settlement may wait for company: less than a round trip, and short against a crash."""
+
+
+class Line:
+    """Operations that wait for company, `most` writes a request. They leave when that many wait, 2 ms after the oldest,
+    or in a hurry.
+    """
+
+    def __init__(self, most: int, leave: Callable[[Operations], None]) -> None:
+        self._most = most
+        self._leave = leave
+        self.waiting: list[Operation[Any]] = []
+        self._writes = 0
+        self.due_seconds: float | None = None
+        """When the next request must leave, in seconds since the invocation's start; None while nothing waits."""
+
+    def add(self, operation: Operation[Any]) -> None:
+        """Let one more wait."""
+        self.waiting.append(operation)
+        self._writes += 1 + len(operation.actions)
+
+    def flush(self, elapsed_seconds: float, *, hurry: bool) -> None:
+        """Send the requests whose time has come; everything in a `hurry`: nothing that could join is under way."""
+        anew = elapsed_seconds + LONGEST_WAIT_SECONDS
+        due = anew if self.due_seconds is None else self.due_seconds
+        overdue = elapsed_seconds >= due
+        while self.waiting and (hurry or overdue or self._writes >= self._most):
+            self._leave(self._take())
+            due = anew
+        self.due_seconds = due if self.waiting else None
+
+    def _take(self) -> Operations:
+        """The next request's; one alone may have more actions than others leave room for."""
+        count, writes = 0, 0
+        for operation in self.waiting:
+            writes += 1 + len(operation.actions)
+            if count and writes > self._most:
+                break
+            count, self._writes = count + 1, self._writes - 1 - len(operation.actions)
+        taken, self.waiting = self.waiting[:count], self.waiting[count:]
+        return taken
+
+
+class Turns:
+    """Transactions on one item, one after the other: two at the same time would conflict. One enters when all its items
+    are free; others wait for them until it has left.
+    """
+
+    def __init__(self, enter: Callable[[Operation[Any]], None]) -> None:
+        self._enter = enter
+        self._waiting: dict[object, deque[tuple[Operation[Any], set[object]]]] = {}
+        """Who waits for each item that is not free."""
+
+    def enter(self, operation: Operation[Any], items: set[object]) -> None:
+        """Let a transaction on these items enter, now or when its turn has come."""
+        for item in items:
+            if (waiting := self._waiting.get(item)) is not None:
+                waiting.append((operation, items))
+                return
+        self._waiting |= {item: deque() for item in items}
+        self._enter(operation)
+
+    def leave(self, items: set[object]) -> None:
+        """A transaction on these items has ended."""
+        for item in items:
+            waiting = self._waiting.pop(item)
+            while waiting:
+                self.enter(*waiting.popleft())
+                if (joined := self._waiting.get(item)) is not None:
+                    joined.extend(waiting)
+                    break
+
+
+class Settlements:
+    """How runs end, as group commit: settlements that end close together share a request, and so do transactions.
+    `on_committed` is told when a transaction has ended.
+    """
+
+    def __init__(
+        self, settings: Settings, progress: Progress, deadline: Deadline, on_committed: Callable[[Item], None]
+    ) -> None:
+        self._exchanges = Exchanges(settings, deadline)
+        self._settings = settings
+        self._progress = progress
+        self._happens = progress.happens
+        self._deadline = deadline
+        self._on_committed = on_committed
+        self._settling = Line(WRITES_A_CALL, self._send)
+        self._committing = Line(WRITES_A_COMMIT, self._send)
+        self._items = Items()
+        self._turns = Turns(self._committing.add)
+        self.released = 0
+        progress.actions |= {
+            Do.STORE: self._store,
+            Do.COMPLETE: self._complete,
+            Do.FAIL: self._fail,
+            Do.RELEASE: self._release,
+        }
+
+    @property
+    def any_waiting(self) -> bool:
+        """Whether there is anything to flush."""
+        return bool(self._settling.waiting or self._committing.waiting)
+
+    @property
+    def due_seconds(self) -> float | None:
+        """When the next flush must leave, in seconds since the invocation's start; None while nothing waits."""
+        times = [line.due_seconds for line in (self._settling, self._committing) if line.due_seconds is not None]
+        return min(times, default=None)
+
+    def flush(self, elapsed_seconds: float, *, hurry: bool) -> None:
+        """Send the requests whose time has come."""
+        self._settling.flush(elapsed_seconds, hurry=hurry)
+        self._committing.flush(elapsed_seconds, hurry=hurry)
+
+    def _send(self, operations: Operations) -> None:
+        # What nothing has claimed has done nothing yet, either: it had better come again than wait for the store.
+        max_retries = SETTLE_RETRIES if self._settings.claiming else CLAIM_RETRIES
+        self._exchanges.start(operations, self._answered, max_retries=max_retries)
+
+    def _answered(self, operations: Operations) -> None:
+        for operation in operations:
+            answer: Any = operation.answer
+            # To lose to others' transactions again and again is an answer.
+            unanswered = isinstance(answer, Unavailable) and answer.retry and not operation.contended
+            if unanswered and not self._settings.claiming:
+                self._progress.unreachable = answer.why
+            operation.context(operation)
+
+    def _add(self, item: Item, settlement: Settlement, on_answer: Callable[[Item, SettleAnswer], None]) -> None:
+        def answered(operation: Operation[Any]) -> None:
+            on_answer(item, cast(SettleAnswer, operation.answer))
+
+        self._settling.add(Operation(settlement, settlement.standing, answered))
+
+    def _store(self, item: Item) -> None:
+        # Before the completion, which then tells where it is: elsewhere, for it may take its time.
+        results = self._settings.results
+        job, on_done = (
+            partial(kept, item.claimed, item.data, self._settings.largest_record_bytes, results),
+            self._stored,
+        )
+        if results is None:
+            on_done(item, job())
+        else:
+            self._settings.executor.start(job, partial(on_done, item))
+
+    def _stored(self, item: Item, data: str | None) -> None:
+        item.data = data
+        self._happens(item, Event.STORED)
+
+    def _complete(self, item: Item) -> None:
+        settlement = transitions.complete(item.claimed, item.data)
+        if item.actions:
+            items: set[object] = {one for one in self._items.of(item.actions) if one is not None}
+            committed = partial(self._committed, item, items)
+            self._turns.enter(Operation(settlement, settlement.standing, committed, item.actions), items)
+        else:
+            self._add(item, settlement, self._completed)
+
+    def _committed(self, item: Item, items: set[object], operation: Operation[Any]) -> None:
+        answer = cast(SettleAnswer | ActionFailed, operation.answer)
+        self._turns.leave(items)
+        self._on_committed(item)
+        refused = outcome.uncommitted(answer, item.actions, with_text=self._settings.error_texts)
+        if refused is None:
+            self._completed(item, cast(SettleAnswer, answer))
+        else:
+            item.failure, _ = refused
+            self._happens(item, Event.NOT_COMMITTED)
+
+    def _completed(self, item: Item, answer: SettleAnswer) -> None:
+        ending = outcome.of_completion(answer, item.claim, self._deadline)
+        self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
+
+    def _fail(self, item: Item) -> None:
+        failure = item.failure
+        self._add(item, transitions.fail(item.claimed, failure.to_json(), started=failure.started), self._failed)
+
+    def _failed(self, item: Item, answer: SettleAnswer) -> None:
+        item.recorded = isinstance(answer, Settled)
+        if item.recorded and item.failure.permanent:
+            self._happens(item, Event.FAILED_FOR_GOOD)
+        else:
+            ending = outcome.of_failure(answer, item.failure, item.claim, self._deadline)
+            self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
+
+    def _release(self, item: Item) -> None:
+        if not item.claimed.written:
+            self._happens(item, Event.SETTLED, self._progress.unstarted())
+            return
+        self._add(item, transitions.release(item.claimed, self._deadline.now_ms), self._released)
+
+    def _released(self, item: Item, answer: SettleAnswer) -> None:
+        self.released += isinstance(answer, Settled)
+        ending = outcome.of_release(answer, item.claim, self._deadline)
+        self._happens(item, Event.SETTLED, outcome.as_outcome(ending))

@@ -86,7 +86,15 @@ def writing_two(body: dict[str, Any], tx: Transaction) -> None:
         tx.put(TableName=table, Item={"id": body["key"]})
 
 
-def consume(store: Counting, function: Callable[..., Any], size: int, *, receives: int = 1, copy: str = "") -> None:
+def consume(
+    store: Counting,
+    function: Callable[..., Any],
+    size: int,
+    *,
+    receives: int = 1,
+    copy: str = "",
+    effects: str = "any",
+) -> None:
     """Handle a batch of so many messages, counting from nought."""
     attributes = {"ApproximateReceiveCount": str(receives)}
     records = [
@@ -95,7 +103,7 @@ def consume(store: Counting, function: Callable[..., Any], size: int, *, receive
     ]
     key = message_id if store.namespace is None else body_field("key")
     store.reset()
-    sqs_consumer(store, key=key, clock=Standstill())(function)({"Records": records}, CONTEXT)
+    sqs_consumer(store, key=key, effects=effects, clock=Standstill())(function)({"Records": records}, CONTEXT)
 
 
 @pytest.mark.parametrize("size", [1, 10, 25, 26, 100])
@@ -113,10 +121,18 @@ def test_done_messages_cost_one_read_for_a_hundred_of_them_and_no_write() -> Non
     assert store.requests == {"insert": 0, "read": 2, "replace": 0, "commit": 0}
 
 
-def test_a_transaction_is_a_request_of_its_own() -> None:
+@pytest.mark.parametrize(("size", "commits"), [(1, 1), (33, 1), (34, 2), (100, 4)])
+def test_transactions_of_two_writes_share_a_request_by_thirty_three(size: int, commits: int) -> None:
     store = Counting()
-    consume(store, writing_two, 30)
-    assert store.requests == {"insert": 2, "read": 0, "replace": 0, "commit": 30}
+    consume(store, writing_two, size)
+    assert store.requests == {"insert": math.ceil(size / 25), "read": 0, "replace": 0, "commit": commits}
+
+
+@pytest.mark.parametrize(("size", "commits"), [(1, 1), (33, 1), (34, 2), (100, 4)])
+def test_without_claims_there_is_nothing_but_transactions(size: int, commits: int) -> None:
+    store = Counting()
+    consume(store, writing_two, size, effects="transaction")
+    assert store.requests == {"insert": 0, "read": 0, "replace": 0, "commit": commits}
 
 
 def test_messages_cost_the_units_that_are_documented() -> None:
@@ -131,6 +147,8 @@ def test_messages_cost_the_units_that_are_documented() -> None:
     assert (store.writes, store.reads) == (2 * size, size)
     consume(store, writing_two, size, copy="writing-")
     assert (store.writes, store.reads) == ((3 + 2 * 2) * size, 0)
+    consume(store, writing_two, size, copy="unclaimed-", effects="transaction")
+    assert (store.writes, store.reads) == ((2 + 2 * 2) * size, 0)
 
 
 def test_new_messages_with_a_key_that_is_done_cost_the_units_that_are_documented() -> None:

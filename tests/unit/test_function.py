@@ -551,9 +551,9 @@ def test_a_commit_at_which_the_store_raises_is_settled_at_once(
     """As failed, or with the stored result if it was committed after all."""
     commit = store.commit
 
-    def broken(change: Any, actions: Any) -> Any:
+    def broken(commits: Any) -> Any:
         if applied:
-            commit(change, actions)
+            commit(commits)
         store.asked.append("broken commit")
         raise AttributeError("secret")
 

@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 OURS = {
-    "batch", "batch.exchanges", "batch.executor", "batch.items", "batch.progress",
+    "batch", "batch.exchanges", "batch.executor", "batch.items", "batch.progress", "batch.settlements",
     "batch.receiver", "batch.runs", "batch.settings", "clock", "dynamodb", "dynamodb.client", "dynamodb.errors",
     "dynamodb.statements", "dynamodb.store",
     "dynamodb.transactions", "errors", "handler", "handler.annotations", "handler.attempt",

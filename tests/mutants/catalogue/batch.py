@@ -6,10 +6,10 @@ from tests.mutants.change import always, becomes, before, drop, inside, instead_
 from tests.mutants.mutant import PROMISES, Mutant, simulated, unit
 
 
-def answer_is_success(kind: str) -> str:
-    """What takes an answer of this kind for a success, wherever `self`, `item` and `answer` are at hand."""
+def answer_is_success(kind: str, answer: str = "answer") -> str:
+    """What takes an answer of this kind for a success, wherever `self` and `item` are at hand."""
     success = "self._happens(item, Event.SETTLED, outcome.Completed(item.claimed.record))"
-    return f"if isinstance(answer, {kind}): {success}; return"
+    return f"if isinstance({answer}, {kind}): {success}; return"
 
 
 AHEAD = simulated("ahead")
@@ -51,13 +51,13 @@ MUTANTS = {
     ),
     "a commit that raised is taken for done": Mutant(
         "batch.settlements:Settlements._committed",
-        before("outcome.uncommitted", answer_is_success("Unavailable")),
+        before("outcome.uncommitted", answer_is_success("Unavailable", "operation.answer")),
         promise=1,
         where=STORE,
     ),
     "a failed condition is a success": Mutant(
         "batch.settlements:Settlements._committed",
-        before("outcome.uncommitted", answer_is_success("ActionFailed")),
+        before("outcome.uncommitted", answer_is_success("ActionFailed", "operation.answer")),
         promise=5,
         where=ENDINGS,
     ),
@@ -71,14 +71,14 @@ MUTANTS = {
         "batch.exchanges:Claims._answer",
         replace(
             "outcome.as_outcome(outcome.of_claim($ANSWER))",
-            "$0 if self._progress.may_start(item) or not isinstance($ANSWER, transitions.AlreadyCompleted)"
+            "$0 if self._progress.may_start(item) or not isinstance($ANSWER, outcome.transitions.AlreadyCompleted)"
             " else outcome.NotStarted()",
         ),
         where=(),
     ),
     # What is done.
     "the handler's own writes are forgotten": Mutant(
-        "batch.settlements:Settlements._complete", always("not $ITEM.actions"), promise=5
+        "batch.settlements:Settlements._complete", never("$ITEM.actions"), promise=5
     ),
     "what never started keeps its claim": Mutant(
         "batch.settlements:Settlements._fail",
@@ -138,7 +138,9 @@ MUTANTS = {
     "a handler waits for the one before it, however many may run": Mutant(
         "batch.runs:Runs.start", replace("self._settings.concurrency", "1"), where=ENDINGS
     ),
-    "transactions are under way without a bound": Mutant("batch.runs:MOST_TRANSACTIONS", becomes("1000"), where=AHEAD),
+    "transactions are under way without a bound": Mutant(
+        "batch.runs:MOST_UNCOMMITTED", becomes("100_000"), where=AHEAD
+    ),
     "the stop margin is ignored": Mutant(
         "batch.runs:Runs.__init__",
         instead_of("self.needed_seconds = $MARGIN", "self.needed_seconds = 0.0"),

@@ -75,6 +75,6 @@ MUTANTS = {
     ),
     # In memory.
     "a transaction does not ask whether its claim stands": Mutant(
-        "testing.memory:MemoryStore.commit", never("self._stands"), promise=5, where=()
+        "testing.memory:MemoryStore._commit", never("self._stands"), promise=5, where=()
     ),
 }

@@ -44,7 +44,7 @@ MUTANTS = {
         "protocol.record:Record.differs", replace("self.version is None and $MD5", "False"), where=unit("powertools")
     ),
     "a claim's version is its owner": Mutant(
-        "protocol.transitions:Claim.step", argument("version", "self.owner"), promise=4, where=()
+        "protocol.transitions:Claim.change", argument("version", "self.owner"), promise=4, where=()
     ),
     # Settling.
     "the retention is not renewed": Mutant(
@@ -54,20 +54,22 @@ MUTANTS = {
         where=RECORD,
     ),
     "a settlement replaces whatever is there": Mutant(
-        "protocol.transitions:Settlement.step", returns("Change(self.change(now_ms, version).new, seen)"), promise=4
+        "protocol.transitions:Settlement.step",
+        returns("Change(self.change(now_ms, version).new, seen)", nth=1),
+        promise=4,
     ),
     "a record that has vanished is settled all the same": Mutant(
-        "protocol.transitions:_ended",
-        replace("seen is None or held is None or $OTHER", "seen is not None and held is not None and $OTHER"),
+        "protocol.transitions:Settlement.step",
+        replace("unchanged(seen, $STANDING)", "seen is None or $0"),
         promise=4,
         where=RECORD,
     ),
     "one's own settlement is not recognised": Mutant(
-        "protocol.transitions:_ended", never("$SEEN.version in wrote"), promise=4, where=()
+        "protocol.transitions:Settlement.step", never("$SEEN.version in wrote"), promise=4, where=()
     ),
     "a transaction is drawn anew each time it is sent": Mutant(
-        "protocol.transitions:Settlement.step",
-        leave_out("self.drawn"),
+        "protocol.exchange:Operation.advance",
+        never("self.drawn is not None"),
         promise=5,
         where=unit("protocol/exchange"),
     ),

@@ -12,6 +12,7 @@ from idempotent_receiver.clock import Deadline
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.exchange import (
     CLAIM_RETRIES,
+    MOST_CONFLICTS,
     SETTLE_RETRIES,
     Operation,
     Unavailable,
@@ -92,6 +93,7 @@ class after:  # noqa: N801  # reads like a word: `after([Unknown("time-out")])`
 
 
 THROTTLED = NotApplied("throttled", retry=True)
+CONTENDED = NotApplied("another transaction was in the way", retry=True, contended=True)
 DENIED = NotApplied("access denied", retry=False)
 LOST = Unknown("the answer was lost")
 
@@ -513,7 +515,7 @@ def test_a_commit_writes_the_handlers_items_and_the_completion_together() -> Non
     assert list(store.memory.tables["T"].items.values()) == [{"id": "1", "amount": 5}]
 
 
-@pytest.mark.parametrize("trouble", [LOST, THROTTLED])
+@pytest.mark.parametrize("trouble", [[LOST], [THROTTLED], [CONTENDED]])
 def test_a_commit_is_sent_again_as_the_very_same_change(trouble: Any) -> None:
     """The same version, the same expiration: a transaction's token allows one content."""
     store = Script()
@@ -532,7 +534,7 @@ def test_a_commit_whose_answer_was_lost_is_recognised() -> None:
     """By its version in place: the items are not written twice."""
     store = Script()
     mine = claimed(store)
-    store.entries = [after(LOST)]
+    store.entries = [after([LOST])]
 
     answer = commit(settlement(mine), put().actions, store, deadline())
 
@@ -571,13 +573,53 @@ def test_a_commit_that_keeps_failing_is_unavailable_and_nothing_of_it_is_visible
     clock = ManualClock()
     store = Script()
     mine = claimed(store)
-    store.entries = [THROTTLED] * 300
+    store.entries = [[THROTTLED]] * 300
 
     answer = commit(settlement(mine), put().actions, store, deadline(5, clock))
 
     assert answer == Unavailable("throttled")
     assert clock.seconds < 5
     assert store.memory.tables == {}
+
+
+def test_a_commit_that_keeps_losing_to_other_transactions_is_not_an_error_but_has_its_bound() -> None:
+    """However few errors are borne: it loses rounds, as to any other progress of others, with a pause after each."""
+    clock = ManualClock()
+    store = Script()
+    mine = claimed(store)
+    operation = Operation(settlement(mine), mine.record, actions=put().actions)
+    store.entries = [[CONTENDED]] * 300
+    store.calls.clear()
+
+    run_to_completion([operation], store, deadline(600, clock), max_retries=CLAIM_RETRIES)
+
+    assert operation.answer == Unavailable("another transaction was in the way")
+    assert operation.contended
+    assert store.names == ["commit"] * (MOST_CONFLICTS + CLAIM_RETRIES + 1)
+    assert len(clock.sleeps) == MOST_CONFLICTS + CLAIM_RETRIES
+
+
+def test_many_commits_are_one_request_and_each_has_its_answer() -> None:
+    """Beside what is inserted and replaced in the same round."""
+    store = Script()
+    first, second = (ask_one(store, claim(id), None) for id in ("a", "b"))
+    assert isinstance(first, Claimed)
+    assert isinstance(second, Claimed)
+    refused = Transaction()
+    refused.check(TableName="T", Key={"id": "none"}, ConditionExpression="attribute_exists(id)")
+    store.calls.clear()
+    operations: list[Operation[Any]] = [
+        Operation(transitions.complete(first, "1"), first.record, actions=put().actions),
+        Operation(transitions.complete(second, "2"), second.record, actions=refused.actions),
+        Operation(claim("c"), None),
+    ]
+
+    answers = run_to_completion(operations, store, deadline())
+
+    assert isinstance(answers[0], Settled)
+    assert answers[1] == ActionFailed(0)
+    assert isinstance(answers[2], Claimed)
+    assert store.names == ["insert", "commit"]
 
 
 def test_a_read_that_is_refused_for_good_is_not_retried() -> None:

@@ -117,9 +117,10 @@ class Batch:
                 claims.claim(ahead=progress.held + len(runs.ready))
             if runs.ready:
                 runs.start(moment)
-        if settlements.any_waiting:
-            may_grow = runs.running > 0 or claims.asking > 0 or len(runs.ready) > 0
-            settlements.flush(moment.elapsed_seconds, hurry=not may_grow)
+        for line in settlements.lines:
+            if line.waiting:
+                may_grow = runs.running > 0 or claims.asking > 0 or (len(runs.ready) > 0 and runs.may_start(moment))
+                line.flush(moment.elapsed_seconds, hurry=not may_grow)
         if self._dead_letters is not None:
             self._dead_letters.send(late=self._late(LAST_DEAD_LETTER))
         return progress.unresolved > 0
@@ -139,9 +140,9 @@ class Batch:
         moment, margin = self._moment, self._margin_seconds
         left = moment.left_seconds
         times = [left - self._runs.needed_seconds, left - margin, left - ANSWER * margin]
-        ahead = [time for time in times if time > 0]
-        due = self._settlements.due_seconds
-        return min(ahead if due is None else [*ahead, due - moment.elapsed_seconds], default=None)
+        lines = self._settlements.lines
+        due = [line.due_seconds - moment.elapsed_seconds for line in lines if line.due_seconds is not None]
+        return min([*due, *(time for time in times if time > 0)], default=None)
 
 
 class DeadLetters:

@@ -48,7 +48,7 @@ class Runs:
 
     def start(self, moment: Moment) -> None:
         """Start what may start now."""
-        if not self._may_start(moment):
+        if not self.may_start(moment):
             return
         for _ in range(min(len(self.ready), self._settings.concurrency - self.running)):
             self.running += 1
@@ -70,14 +70,15 @@ class Runs:
             while True:
                 self._progress.happens(self.ready.pop(), Event.STOPPED)
 
-    def _may_start(self, moment: Moment) -> bool:
+    def may_start(self, moment: Moment) -> bool:
+        """Whether there is time for another run, and few enough are not committed yet."""
         in_time = moment.left_to_start_seconds > self.needed_seconds
         return in_time and not self._stopped and len(self._uncommitted) < MOST_UNCOMMITTED
 
     def _worker_loop(self) -> None:
         """Take and run items until there is none, or no time. Runs elsewhere; results go home one by one."""
         moment = self._deadline.moment()
-        while self._may_start(moment):
+        while self.may_start(moment):
             try:
                 item = self.ready.popleft()
             except IndexError:

@@ -4,7 +4,7 @@ Each of the store's answers is an event of the table in `items.py`, by way of `h
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -25,7 +25,7 @@ from idempotent_receiver.protocol.exchange import (
     Unavailable,
 )
 from idempotent_receiver.protocol.store import WRITES_A_CALL, WRITES_A_COMMIT, ActionFailed
-from idempotent_receiver.protocol.transaction import Items
+from idempotent_receiver.protocol.transaction import ActionItem, Items
 from idempotent_receiver.protocol.transitions import Settled, Settlement
 
 LONGEST_WAIT_SECONDS = 0.002
@@ -79,22 +79,22 @@ class Turns:
 
     def __init__(self, enter: Callable[[Operation[Any]], None]) -> None:
         self._enter = enter
-        self._waiting: dict[object, deque[tuple[Operation[Any], set[object]]]] = {}
+        self._waiting: dict[ActionItem, deque[tuple[Operation[Any], Sequence[ActionItem]]]] = {}
         """Who waits for each item that is not free."""
 
-    def enter(self, operation: Operation[Any], items: set[object]) -> None:
+    def enter(self, operation: Operation[Any], items: Sequence[ActionItem]) -> None:
         """Let a transaction on these items enter, now or when its turn has come."""
         for item in items:
-            if (waiting := self._waiting.get(item)) is not None:
-                waiting.append((operation, items))
+            if item in self._waiting:
+                self._waiting[item].append((operation, items))
                 return
-        self._waiting |= {item: deque() for item in items}
+        self._waiting |= {item: deque() for item in items if item is not None}
         self._enter(operation)
 
-    def leave(self, items: set[object]) -> None:
+    def leave(self, items: Sequence[ActionItem]) -> None:
         """A transaction on these items has ended."""
         for item in items:
-            waiting = self._waiting.pop(item)
+            waiting = self._waiting.pop(item, None)
             while waiting:
                 self.enter(*waiting.popleft())
                 if (joined := self._waiting.get(item)) is not None:
@@ -118,6 +118,7 @@ class Settlements:
         self._on_committed = on_committed
         self._settling = Line(WRITES_A_CALL, self._send)
         self._committing = Line(WRITES_A_COMMIT, self._send)
+        self.lines = (self._settling, self._committing)
         self._items = Items()
         self._turns = Turns(self._committing.add)
         self.released = 0
@@ -127,22 +128,6 @@ class Settlements:
             Do.FAIL: self._fail,
             Do.RELEASE: self._release,
         }
-
-    @property
-    def any_waiting(self) -> bool:
-        """Whether there is anything to flush."""
-        return bool(self._settling.waiting or self._committing.waiting)
-
-    @property
-    def due_seconds(self) -> float | None:
-        """When the next flush must leave, in seconds since the invocation's start; None while nothing waits."""
-        times = [line.due_seconds for line in (self._settling, self._committing) if line.due_seconds is not None]
-        return min(times, default=None)
-
-    def flush(self, elapsed_seconds: float, *, hurry: bool) -> None:
-        """Send the requests whose time has come."""
-        self._settling.flush(elapsed_seconds, hurry=hurry)
-        self._committing.flush(elapsed_seconds, hurry=hurry)
 
     def _send(self, operations: Operations) -> None:
         # What nothing has claimed has done nothing yet, either: it had better come again than wait for the store.
@@ -156,13 +141,10 @@ class Settlements:
             unanswered = isinstance(answer, Unavailable) and answer.retry and not operation.contended
             if unanswered and not self._settings.claiming:
                 self._progress.unreachable = answer.why
-            operation.context(operation)
+            operation.context(answer)
 
     def _add(self, item: Item, settlement: Settlement, on_answer: Callable[[Item, SettleAnswer], None]) -> None:
-        def answered(operation: Operation[Any]) -> None:
-            on_answer(item, cast(SettleAnswer, operation.answer))
-
-        self._settling.add(Operation(settlement, settlement.standing, answered))
+        self._settling.add(Operation(settlement, settlement.standing, partial(on_answer, item)))
 
     def _store(self, item: Item) -> None:
         # Before the completion, which then tells where it is: elsewhere, for it may take its time.
@@ -183,14 +165,13 @@ class Settlements:
     def _complete(self, item: Item) -> None:
         settlement = transitions.complete(item.claimed, item.data)
         if item.actions:
-            items: set[object] = {one for one in self._items.of(item.actions) if one is not None}
+            items = tuple(dict.fromkeys(self._items.of(item.actions)))
             committed = partial(self._committed, item, items)
             self._turns.enter(Operation(settlement, settlement.standing, committed, item.actions), items)
         else:
             self._add(item, settlement, self._completed)
 
-    def _committed(self, item: Item, items: set[object], operation: Operation[Any]) -> None:
-        answer = cast(SettleAnswer | ActionFailed, operation.answer)
+    def _committed(self, item: Item, items: Sequence[ActionItem], answer: SettleAnswer | ActionFailed) -> None:
         self._turns.leave(items)
         self._on_committed(item)
         refused = outcome.uncommitted(answer, item.actions, with_text=self._settings.error_texts)

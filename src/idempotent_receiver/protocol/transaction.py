@@ -61,6 +61,10 @@ class Action:
         return ConditionFailed(f"{self.kind} on {self.arguments['TableName']}: its condition did not hold")
 
 
+ActionItem = tuple[object, ...] | None
+"""The item that an action is on, as the table's name and the key's values; None where that is not known."""
+
+
 class Items:
     """Tells which item each action is on. No two on one item may be in a transaction, and transactions on one item at
     the same time conflict.
@@ -72,14 +76,14 @@ class Items:
     def __init__(self) -> None:
         self._key_names: dict[str, tuple[str, ...]] = {}
 
-    def of(self, actions: Sequence[Action]) -> list[tuple[object, ...] | None]:
-        """Each action's item, as the table's name and the key's values; None where that is not known."""
+    def of(self, actions: Sequence[Action]) -> list[ActionItem]:
+        """Each action's item."""
         for action in actions:
             if action.kind != "Put":
                 self._key_names.setdefault(_table(action), tuple(sorted(action.arguments["Key"])))
         return [self._item(action) for action in actions]
 
-    def _item(self, action: Action) -> tuple[object, ...] | None:
+    def _item(self, action: Action) -> ActionItem:
         table = _table(action)
         source = action.arguments["Item" if action.kind == "Put" else "Key"]
         key = tuple(source.get(name) for name in self._key_names.get(table, ()))

@@ -6,10 +6,10 @@ from tests.mutants.change import always, becomes, before, drop, inside, instead_
 from tests.mutants.mutant import PROMISES, Mutant, simulated, unit
 
 
-def answer_is_success(kind: str, answer: str = "answer") -> str:
-    """What takes an answer of this kind for a success, wherever `self` and `item` are at hand."""
+def answer_is_success(kind: str) -> str:
+    """What takes an answer of this kind for a success, wherever `self`, `item` and `answer` are at hand."""
     success = "self._happens(item, Event.SETTLED, outcome.Completed(item.claimed.record))"
-    return f"if isinstance({answer}, {kind}): {success}; return"
+    return f"if isinstance(answer, {kind}): {success}; return"
 
 
 AHEAD = simulated("ahead")
@@ -51,13 +51,13 @@ MUTANTS = {
     ),
     "a commit that raised is taken for done": Mutant(
         "batch.settlements:Settlements._committed",
-        before("outcome.uncommitted", answer_is_success("Unavailable", "operation.answer")),
+        before("outcome.uncommitted", answer_is_success("Unavailable")),
         promise=1,
         where=STORE,
     ),
     "a failed condition is a success": Mutant(
         "batch.settlements:Settlements._committed",
-        before("outcome.uncommitted", answer_is_success("ActionFailed", "operation.answer")),
+        before("outcome.uncommitted", answer_is_success("ActionFailed")),
         promise=5,
         where=ENDINGS,
     ),

@@ -1,0 +1,293 @@
+"""`effects="transaction"`: no claim, and each record is put together with its handler's effects."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from idempotent_receiver import MemoryStore, Message, PermanentError, Transaction, current_claim, sqs_consumer
+from idempotent_receiver.protocol.record import Record, attributes
+from idempotent_receiver.protocol.store import Unknown
+from idempotent_receiver.testing.worker import SILENT, failed_ids
+from tests.counting_store import CountingStore
+from tests.simulation.world import FIFO, sqs_record
+from tests.unit.sqs.test_consumer import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from idempotent_receiver.protocol.store import ActionFailed, Commit, Written
+
+LATER = int(time.time()) + 86_400
+
+
+@pytest.fixture
+def store() -> CountingStore:
+    return CountingStore(namespace=None)
+
+
+def posted(store: MemoryStore) -> list[str]:
+    return [item["id"] for item in store.tables["entries"].items.values()] if "entries" in store.tables else []
+
+
+def post(body: dict, message: Message, tx: Transaction) -> str:
+    tx.put(TableName="entries", Item={"id": message.id}, ConditionExpression="attribute_not_exists(id)")
+    return "posted"
+
+
+def deliver(store: Any, function: Callable[..., Any], *records: dict[str, Any], **options: Any) -> list[str]:
+    """The ids that must be delivered again."""
+    consumer = sqs_consumer(store, effects="transaction", logger=SILENT, metrics=SILENT, **options)(function)
+    return failed_ids(consumer({"Records": list(records)}, Context()))
+
+
+def there(store: MemoryStore, **fields: Any) -> Record:
+    """A record that is in the table."""
+    record = Record(**{"id": "m", "version": "theirs", "attempts": 1, "expiration": LATER, **fields})
+    store.items["m"] = dict(attributes(record))
+    return record
+
+
+# Set-up.
+
+
+def test_a_function_without_a_transaction_is_refused_at_set_up() -> None:
+    """What it does could not commit together with its record."""
+
+    def charge(body: dict) -> None: ...
+
+    with pytest.raises(TypeError, match=r"charge takes no Transaction, so effects='transaction' cannot be true of it"):
+        sqs_consumer(MemoryStore(), effects="transaction")(charge)
+
+
+@pytest.mark.parametrize("wrong", [None, "", "transactions", True])
+def test_anything_else_is_refused_with_what_it_takes(wrong: Any) -> None:
+    """As from a variable that is not set."""
+    with pytest.raises(ValueError, match=r"effects must be 'any' or 'transaction'.*it is"):
+        sqs_consumer(MemoryStore(), effects=wrong)
+
+
+# What is asked of the store.
+
+
+def test_first_deliveries_cost_one_request(store: CountingStore) -> None:
+    """They run at once, and their records are put with their effects."""
+    assert deliver(store, post, *[sqs_record(f"m{n}") for n in range(40)]) == []
+
+    assert store.asked == ["commit"]
+    assert len(posted(store)) == 40
+    assert {item["status"] for item in store.items.values()} == {"COMPLETED"}
+    assert store.items["m0"]["data"] == '"posted"'
+
+
+def test_what_was_delivered_before_is_read_first(store: CountingStore) -> None:
+    """What is done already costs one read."""
+    deliver(store, post, sqs_record("m"))
+    store.asked.clear()
+
+    assert deliver(store, post, sqs_record("m", receives=2), sqs_record("new", receives=2)) == []
+
+    assert store.asked == ["read", "commit"]
+    assert posted(store) == ["m", "new"]
+
+
+def test_an_empty_transaction_is_recorded_by_a_plain_insert(store: CountingStore) -> None:
+    def nothing(body: dict, tx: Transaction) -> None: ...
+
+    assert deliver(store, nothing, sqs_record("m")) == []
+
+    assert store.asked == ["insert"]
+    assert store.items["m"]["status"] == "COMPLETED"
+
+
+def test_what_is_not_started_asks_nothing(store: CountingStore) -> None:
+    """There is no claim to release, and what is there stays."""
+    before = there(store, status="FAILED")
+
+    def work(body: dict, tx: Transaction) -> None:
+        raise OSError
+
+    failed = deliver(
+        store,
+        work,
+        sqs_record("first", queue=FIFO, group="g"),
+        sqs_record("m", receives=2, queue=FIFO, group="g"),
+    )
+
+    assert failed == ["first", "m"]
+    assert store.asked == ["read", "insert"]
+    assert store.items["m"] == attributes(before)
+
+
+# What a commit meets.
+
+
+def test_a_message_that_another_worker_committed_meanwhile_is_done(store: CountingStore) -> None:
+    """Both ran, and one took effect."""
+    store.before = lambda name: name == "commit" and there(store, status="COMPLETED", data='"theirs"')
+
+    assert deliver(store, post, sqs_record("m")) == []
+
+    assert store.items["m"]["data"] == '"theirs"'
+    assert posted(store) == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"status": "FAILED"},
+        {"status": "INPROGRESS", "in_progress_expiration": LATER * 1000},
+        {"status": "INPROGRESS", "in_progress_expiration": 1},
+        {"status": "COMPLETED", "validation": "another"},
+        {"status": "COMPLETED", "expiration": 1},
+        {"status": "UNKNOWN"},
+    ],
+)
+def test_whatever_else_it_meets_stays_and_is_read_first_next_time(store: CountingStore, fields: dict[str, Any]) -> None:
+    """A FAILED record may belong to a dead letter, which must not be done after all."""
+    before = there(store, **fields)
+
+    assert deliver(store, post, sqs_record("m")) == ["m"]
+
+    assert store.items["m"] == attributes(before)
+    assert posted(store) == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"status": "FAILED"},
+        {"status": "INPROGRESS", "in_progress_expiration": 1},
+        {"status": "INPROGRESS", "in_progress_expiration": 1, "version": None, "attempts": None},
+        {"status": "COMPLETED", "expiration": 1},
+    ],
+)
+def test_it_replaces_what_was_read_before(store: CountingStore, fields: dict[str, Any]) -> None:
+    """Also what a worker with claims, or Powertools, has left."""
+    there(store, **fields)
+
+    assert deliver(store, post, sqs_record("m", receives=2)) == []
+
+    assert store.items["m"]["status"] == "COMPLETED"
+    assert "in_progress_expiration" not in store.items["m"]
+    assert posted(store) == ["m"]
+
+
+@pytest.mark.parametrize("meanwhile", [{"version": "newer"}, None])
+def test_it_replaces_nothing_but_what_was_read(store: CountingStore, meanwhile: dict[str, Any] | None) -> None:
+    """Nor does it bring back what has vanished."""
+    there(store, status="FAILED")
+
+    def change(name: str) -> None:
+        if name == "commit" and meanwhile is None:
+            del store.items["m"]
+        elif name == "commit":
+            store.items["m"] |= meanwhile or {}
+
+    store.before = change
+
+    assert deliver(store, post, sqs_record("m", receives=2)) == ["m"]
+
+    assert store.items.get("m", {}).get("version") == (meanwhile or {}).get("version")
+    assert posted(store) == []
+
+
+def test_a_failure_never_replaces_what_is_done(store: CountingStore) -> None:
+    """Nor is it dead-lettered: another worker has done it."""
+
+    def refuse(body: dict, tx: Transaction) -> None:
+        there(store, status="COMPLETED")
+        raise PermanentError("no")
+
+    assert deliver(store, refuse, sqs_record("m")) == []
+
+    assert store.items["m"]["status"] == "COMPLETED"
+
+
+def test_a_failure_is_put_or_replaces_what_was_read(store: CountingStore) -> None:
+    """With one attempt more than the record that was read."""
+    attempts: list[int] = []
+
+    def fail(body: dict, tx: Transaction) -> None:
+        attempts.append(current_claim().attempt)
+        raise OSError
+
+    for receives in (1, 2, 3):
+        assert deliver(store, fail, sqs_record("m", receives=receives)) == ["m"]
+
+    assert attempts == [1, 2, 3]
+    assert (store.items["m"]["status"], store.items["m"]["attempts"]) == ("FAILED", 3)
+    assert json.loads(store.items["m"]["error"])["type"] == "OSError"
+
+
+def test_a_failed_condition_is_recorded_with_the_error_that_it_means(store: CountingStore) -> None:
+    def overdraw(body: dict, tx: Transaction) -> None:
+        condition = "attribute_exists(id)"
+        error = PermanentError("overdrawn")
+        tx.check(TableName="accounts", Key={"id": "none"}, ConditionExpression=condition, otherwise=error)
+
+    assert deliver(store, overdraw, sqs_record("m")) == ["m"]
+
+    assert json.loads(store.items["m"]["error"])["text"] == "overdrawn"
+    assert store.asked == ["commit", "insert"]
+
+
+# A store that does not answer.
+
+
+def test_a_commit_whose_answer_was_lost_is_recognised_by_its_version(store: CountingStore) -> None:
+    class Silent(CountingStore):
+        def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
+            answers = super().commit(commits)
+            return [Unknown("lost")] * len(commits) if self.asked.count("commit") == 1 else answers
+
+    silent = Silent(namespace=None)
+
+    assert deliver(silent, post, sqs_record("m")) == []
+
+    assert silent.asked == ["commit", "read"]
+    assert posted(silent) == ["m"]
+
+
+def test_after_a_commit_that_the_store_did_not_answer_nothing_more_starts(store: CountingStore) -> None:
+    """All come again, and none of them is recorded as failed."""
+    store.down = {"commit", "read", "insert", "replace"}
+    started: list[str] = []
+
+    def count(body: dict, message: Message, tx: Transaction) -> None:
+        started.append(message.id)
+        time.sleep(0.01)
+        post(body, message, tx)
+
+    failed = deliver(store, count, *[sqs_record(f"m{n}") for n in range(1_000)])
+
+    assert len(failed) == 1_000
+    assert len(started) < 400
+    assert store.items == {}
+
+
+# Results.
+
+
+def test_a_large_result_is_named_by_the_version_that_was_drawn(store: CountingStore) -> None:
+    """So that no two runs write the same object."""
+    names: list[str] = []
+
+    class Results:
+        def put(self, name: str, data: str) -> dict[str, str]:
+            names.append(name)
+            return {"result": "s3", "bucket": "b", "key": name}
+
+        def get(self, place: dict[str, str], owned: str) -> str:
+            raise AssertionError
+
+    def large(body: dict, message: Message, tx: Transaction) -> str:
+        post(body, message, tx)
+        return "x" * 5_000
+
+    assert deliver(store, large, sqs_record("m"), results=Results()) == []
+
+    assert [name.rpartition("/")[2] for name in names] == [store.items["m"]["version"]]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aws_lambda_powertools import Logger, Metrics
 
-from idempotent_receiver import MemoryStore, Message, PermanentError, sqs_consumer
+from idempotent_receiver import MemoryStore, Message, PermanentError, Transaction, sqs_consumer
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.outcome import (
     ClaimFailed,
@@ -137,6 +137,40 @@ def test_all_metrics_are_sent_for_every_batch() -> None:
 
     assert set(sink.metrics) == {*COUNTS, "BatchDuration"}
     assert (sink.metrics["Claimed"], sink.metrics["Completed"], sink.metrics["Failed"]) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("other_fails", "counts", "says"),
+    [
+        (False, {"Duplicates": 1}, "duplicate of a completed message"),
+        (True, {"Failed": 1}, "failed, to be tried again"),
+    ],
+)
+def test_a_run_without_a_claim_has_none_to_lose_to_a_faster_one(
+    other_fails: bool, counts: dict[str, int], says: str
+) -> None:
+    """Two at a time are allowed there: an alarm on lost claims would tell nothing."""
+    sink, runs, message = Sink(), count(), sqs_record("twice")
+
+    def handle(body: dict, message: Message, tx: Transaction) -> None:
+        tx.put(TableName="done", Item={"id": message.id})
+        if next(runs) == 0:
+            faster(event, Context())
+        elif other_fails:
+            raise ConnectionError
+
+    event = {"Records": [message]}
+    store = MemoryStore(tables={"done": "id"})
+    slower = sqs_consumer(store, effects="transaction", logger=sink.logger, metrics=sink)(handle)  # type: ignore[arg-type]
+    faster = slower.with_parts(logger=Sink().logger, metrics=Sink())
+
+    slower(event, Context())
+
+    assert next(runs) == 2, "they met"
+    told = {"BatchDuration": sink.metrics["BatchDuration"]} | dict.fromkeys(COUNTS, 0) | counts
+    assert sink.metrics == told
+    (line,) = [line for line in sink.lines if "message_id" in line]
+    assert line["message"] == says
 
 
 def test_metrics_without_a_namespace_do_not_change_the_answer() -> None:

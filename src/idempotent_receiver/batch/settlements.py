@@ -183,6 +183,8 @@ class Settlements:
 
     def _completed(self, item: Item, answer: SettleAnswer) -> None:
         ending = outcome.of_completion(answer, item.claim, self._deadline)
+        if not item.claimed.written:
+            ending = outcome.without_claim(ending)
         self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
 
     def _fail(self, item: Item) -> None:
@@ -195,6 +197,8 @@ class Settlements:
             self._happens(item, Event.FAILED_FOR_GOOD)
         else:
             ending = outcome.of_failure(answer, item.failure, item.claim, self._deadline)
+            if not item.claimed.written:
+                ending = outcome.without_claim(ending, item.failure)
             self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
 
     def _release(self, item: Item) -> None:

@@ -131,6 +131,21 @@ def of_loss(lost: ClaimLost, claim: Claim, deadline: Deadline) -> Ending:
             return lost
 
 
+OVERTAKEN = Failure(type="RecordChanged", text="another worker wrote its record first")
+"""The failure of a run without a claim whose completion was refused."""
+
+
+def without_claim(ending: Ending, failure: Failure = OVERTAKEN) -> Ending:
+    """The same ending for a run without a claim: others may run beside it and be faster, so it had none to lose."""
+    match ending:
+        case Duplicate(record):
+            return Duplicate(record)
+        case ClaimLost():
+            return Failed(failure, recorded=False)
+        case _:
+            return ending
+
+
 def as_outcome(ending: Ending) -> Outcome:
     """The ending of a message. Its claim does not take failures for answers, and another payload was made a failure
     before (`mismatch`).

@@ -166,11 +166,11 @@ class Call:
         data = kept(claimed, returned.data, LARGEST_INLINE_BYTES, calls.results)
         settlement = transitions.complete(claimed, data)
         if not actions:
-            return outcome.of_completion(self._settle(settlement), self._claim, self.deadline)
+            return outcome.of_completion(self._settle(settlement), claimed, self.deadline)
         answer = commit(settlement, actions, cast(TransactionalStore, calls.store), self.deadline)
         refused = outcome.uncommitted(answer, actions, with_text=calls.error_texts)
         if refused is None:
-            return outcome.of_completion(cast(SettleAnswer, answer), self._claim, self.deadline)
+            return outcome.of_completion(cast(SettleAnswer, answer), claimed, self.deadline)
         failure, error = refused
         if isinstance(answer, ActionFailed):
             return self._fail(claimed, failure, error)
@@ -181,11 +181,11 @@ class Call:
         if not self._calls.failures_are_answers:
             return self._fail(claimed, failure)
         release = transitions.release(claimed, self.deadline.now_ms, started=True)
-        return outcome.of_failure(self._settle(release), failure, self._claim, self.deadline)
+        return outcome.of_failure(self._settle(release), failure, claimed, self.deadline)
 
     def _fail(self, claimed: Claimed, failure: Failure, error: BaseException | None = None) -> Ending:
         settlement = transitions.fail(claimed, failure.to_json(), started=failure.started)
-        return outcome.of_failure(self._settle(settlement), failure, self._claim, self.deadline, error)
+        return outcome.of_failure(self._settle(settlement), failure, claimed, self.deadline, error)
 
     def _settle(self, settlement: Settlement) -> SettleAnswer:
         return ask(settlement, settlement.standing, self._calls.store, self.deadline, max_retries=SETTLE_RETRIES)

@@ -135,13 +135,10 @@ class Settlements:
         self._exchanges.start(operations, self._answered, max_retries=max_retries)
 
     def _answered(self, operations: Operations) -> None:
+        if not self._settings.claiming:
+            self._progress.unreachable = self._progress.unreachable or _unreachable(operations)
         for operation in operations:
-            answer: Any = operation.answer
-            # To lose to others' transactions again and again is an answer.
-            unanswered = isinstance(answer, Unavailable) and answer.retry and not operation.contended
-            if unanswered and not self._settings.claiming:
-                self._progress.unreachable = answer.why
-            operation.context(answer)
+            operation.context(operation.answer)
 
     def _add(self, item: Item, settlement: Settlement, on_answer: Callable[[Item, SettleAnswer], None]) -> None:
         self._settling.add(Operation(settlement, settlement.standing, partial(on_answer, item)))
@@ -182,9 +179,7 @@ class Settlements:
             self._happens(item, Event.NOT_COMMITTED)
 
     def _completed(self, item: Item, answer: SettleAnswer) -> None:
-        ending = outcome.of_completion(answer, item.claim, self._deadline)
-        if not item.claimed.written:
-            ending = outcome.without_claim(ending)
+        ending = outcome.of_completion(answer, item.claimed, self._deadline)
         self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
 
     def _fail(self, item: Item) -> None:
@@ -196,9 +191,7 @@ class Settlements:
         if item.recorded and item.failure.permanent:
             self._happens(item, Event.FAILED_FOR_GOOD)
         else:
-            ending = outcome.of_failure(answer, item.failure, item.claim, self._deadline)
-            if not item.claimed.written:
-                ending = outcome.without_claim(ending, item.failure)
+            ending = outcome.of_failure(answer, item.failure, item.claimed, self._deadline)
             self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
 
     def _release(self, item: Item) -> None:
@@ -209,5 +202,14 @@ class Settlements:
 
     def _released(self, item: Item, answer: SettleAnswer) -> None:
         self.released += isinstance(answer, Settled)
-        ending = outcome.of_release(answer, item.claim, self._deadline)
+        ending = outcome.of_release(answer, item.claimed, self._deadline)
         self._happens(item, Event.SETTLED, outcome.as_outcome(ending))
+
+
+def _unreachable(operations: Operations) -> str | None:
+    """Why the store did not answer one of these, or refused all of several: then it would do so with the next, too. To
+    lose to others' transactions again and again is an answer.
+    """
+    refused = [one.answer for one in operations if isinstance(one.answer, Unavailable) and not one.contended]
+    of_all = len(refused) == len(operations) > 1
+    return next((answer.why for answer in refused if answer.retry or of_all), None)

@@ -15,7 +15,7 @@ from idempotent_receiver.protocol.exchange import SettleAnswer, Unavailable
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import ActionFailed
 from idempotent_receiver.protocol.transaction import Action
-from idempotent_receiver.protocol.transitions import Claim, ClaimLost, HeldElsewhere, OtherPayload, Settled, Unreadable
+from idempotent_receiver.protocol.transitions import ClaimLost, HeldElsewhere, OtherPayload, Settled, Unreadable
 
 __all__ = [
     "SUCCEEDED", "ClaimFailed", "ClaimLost", "Completed", "DeadLettered", "Duplicate", "Ending", "Failed",
@@ -80,6 +80,9 @@ SUCCEEDED = Completed | Duplicate | DeadLettered
 
 Outcome = SUCCEEDED | HeldElsewhere | Failed | ClaimLost | SettleFailed | ClaimFailed | Unreadable | NotStarted
 
+OVERTAKEN = Failure(type="RecordChanged", text="something else was written under this key while the handler ran")
+"""The failure of a run without a claim whose completion was refused."""
+
 Ending = Outcome | transitions.AlreadyFailed | OtherPayload
 """How a call ended: as a message may, or by an answer for which a queue has another use."""
 
@@ -95,55 +98,46 @@ def of_claim(answer: transitions.Refusal | Unavailable) -> Ending:
             return answer
 
 
-def of_completion(answer: SettleAnswer, claim: Claim, deadline: Deadline) -> Ending:
+def of_completion(answer: SettleAnswer, held: transitions.Claimed, deadline: Deadline) -> Ending:
     """How it ends for a handler that has returned."""
     match answer:
         case Settled(record):
             return Completed(record)
         case ClaimLost():
-            return of_loss(answer, claim, deadline)
+            return of_loss(answer, held, deadline)
         case Unavailable(why):
             return SettleFailed(why)
 
 
 def of_failure(
-    answer: SettleAnswer, failure: Failure, claim: Claim, deadline: Deadline, error: BaseException | None = None
+    answer: SettleAnswer,
+    failure: Failure,
+    held: transitions.Claimed,
+    deadline: Deadline,
+    error: BaseException | None = None,
 ) -> Ending:
     """How it ends for a handler that has failed."""
     if isinstance(answer, ClaimLost):
-        return of_loss(answer, claim, deadline)
+        return of_loss(answer, held, deadline, failure)
     return Failed(failure, recorded=isinstance(answer, Settled), error=error)
 
 
-def of_release(answer: SettleAnswer, claim: Claim, deadline: Deadline) -> Ending:
+def of_release(answer: SettleAnswer, held: transitions.Claimed, deadline: Deadline) -> Ending:
     """How it ends for what never started."""
-    return of_loss(answer, claim, deadline) if isinstance(answer, ClaimLost) else NotStarted()
+    return of_loss(answer, held, deadline) if isinstance(answer, ClaimLost) else NotStarted()
 
 
-def of_loss(lost: ClaimLost, claim: Claim, deadline: Deadline) -> Ending:
-    """How it ends for whoever lost the claim: by what the winner has made of it, decided as for a new claim."""
-    match transitions.decide(lost.found, claim, (), deadline.now_ms):
+def of_loss(lost: ClaimLost, held: transitions.Claimed, deadline: Deadline, failure: Failure = OVERTAKEN) -> Ending:
+    """How it ends for whoever lost the claim: by what the winner has made of it, decided as for a new claim. A run
+    that nothing had claimed had none to lose: it has failed.
+    """
+    match transitions.decide(lost.found, held.claim, (), deadline.now_ms):
         case transitions.AlreadyCompleted(record):
-            return Duplicate(record, lost=True)
+            return Duplicate(record, lost=held.written)
         case transitions.AlreadyFailed() as failed:
             return failed
         case _:
-            return lost
-
-
-OVERTAKEN = Failure(type="RecordChanged", text="another worker wrote its record first")
-"""The failure of a run without a claim whose completion was refused."""
-
-
-def without_claim(ending: Ending, failure: Failure = OVERTAKEN) -> Ending:
-    """The same ending for a run without a claim: others may run beside it and be faster, so it had none to lose."""
-    match ending:
-        case Duplicate(record):
-            return Duplicate(record)
-        case ClaimLost():
-            return Failed(failure, recorded=False)
-        case _:
-            return ending
+            return lost if held.written else Failed(failure, recorded=False)
 
 
 def as_outcome(ending: Ending) -> Outcome:

@@ -45,7 +45,7 @@ MUTANTS = {
     ),
     "a lost claim is a success": Mutant(
         "handler.outcome:of_loss",
-        instead_of("return lost", "return Duplicate(lost.found, lost=True)"),
+        instead_of("return lost if $WRITTEN else $FAILED", "return Duplicate(lost.found, lost=True)"),
         promise=1,
         where=PROMISES + STORE,
     ),

@@ -26,6 +26,7 @@ from idempotent_receiver.protocol.transitions import (
     AlreadyCompleted,
     AlreadyFailed,
     Claim,
+    Claimed,
     ClaimLost,
     HeldElsewhere,
     OtherPayload,
@@ -44,6 +45,10 @@ def claim(**changes: Any) -> Claim:
 
 def deadline() -> Deadline:
     return Deadline.after(ManualClock(), 30_000)
+
+
+def held(**options: Any) -> Claimed:
+    return Claimed(RECORD, claim(**options))
 
 
 @pytest.mark.parametrize(
@@ -73,9 +78,9 @@ def test_a_claim_that_is_not_granted(answer: Any, ending: object) -> None:
 )
 def test_a_settlement(answer: Any, completion: object, failure: object, release: object) -> None:
     """By what was to be recorded."""
-    assert outcome.of_completion(answer, claim(), deadline()) == completion
-    assert outcome.of_failure(answer, FAILURE, claim(), deadline()) == failure
-    assert outcome.of_release(answer, claim(), deadline()) == release
+    assert outcome.of_completion(answer, held(), deadline()) == completion
+    assert outcome.of_failure(answer, FAILURE, held(), deadline()) == failure
+    assert outcome.of_release(answer, held(), deadline()) == release
 
 
 @pytest.mark.parametrize(
@@ -92,13 +97,23 @@ def test_a_settlement(answer: Any, completion: object, failure: object, release:
 )
 def test_a_lost_claim_is_a_success_only_if_its_own_effect_is_done(found: Record | None) -> None:
     """Anything else that the winner has left is a failure: the message comes again."""
-    assert outcome.of_loss(ClaimLost(found), claim(), deadline()) == ClaimLost(found)
+    assert outcome.of_loss(ClaimLost(found), held(), deadline()) == ClaimLost(found)
+
+
+@pytest.mark.parametrize("found", [None, RECORD._replace(status="FAILED"), RECORD._replace(validation="another's")])
+def test_a_run_without_a_claim_has_none_to_lose(found: Record | None) -> None:
+    """It has failed, as its handler did or because of what it met; what is done is done."""
+    unclaimed = Claimed(RECORD, claim(), written=False)
+    failed, lost = FAILURE, ClaimLost(found)
+    assert outcome.of_completion(lost, unclaimed, deadline()) == Failed(outcome.OVERTAKEN, recorded=False)
+    assert outcome.of_failure(lost, failed, unclaimed, deadline()) == Failed(failed, recorded=False)
+    assert outcome.of_completion(ClaimLost(RECORD), unclaimed, deadline()) == Duplicate(RECORD)
 
 
 def test_a_lost_claim_may_find_a_failure_that_is_an_answer() -> None:
     """For a way in that takes failures so."""
     found = RECORD._replace(status="FAILED")
-    assert outcome.of_loss(ClaimLost(found), claim(failures_are_answers=True), deadline()) == AlreadyFailed(found)
+    assert outcome.of_loss(ClaimLost(found), held(failures_are_answers=True), deadline()) == AlreadyFailed(found)
 
 
 def test_a_commit_that_was_refused_or_not_answered_is_a_failure() -> None:

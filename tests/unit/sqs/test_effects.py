@@ -10,7 +10,7 @@ import pytest
 
 from idempotent_receiver import MemoryStore, Message, PermanentError, Transaction, current_claim, sqs_consumer
 from idempotent_receiver.protocol.record import Record, attributes
-from idempotent_receiver.protocol.store import Unknown
+from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from tests.counting_store import CountingStore
 from tests.simulation.world import FIFO, sqs_record
@@ -267,6 +267,27 @@ def test_after_a_commit_that_the_store_did_not_answer_nothing_more_starts(store:
     assert len(failed) == 1_000
     assert len(started) < 400
     assert store.items == {}
+
+
+@pytest.mark.parametrize(("size", "stops"), [(1_000, True), (1, False)])
+def test_nothing_more_starts_either_after_all_of_several_commits_were_refused_for_good(size: int, stops: bool) -> None:
+    """As for a missing permission. One alone may be at fault itself."""
+
+    class Denied(CountingStore):
+        def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
+            return [NotApplied("access denied", retry=False)] * len(commits)
+
+    denied, started = Denied(namespace=None), []
+
+    def count(body: dict, message: Message, tx: Transaction) -> None:
+        started.append(message.id)
+        time.sleep(0.001)
+        post(body, message, tx)
+
+    failed = deliver(denied, count, *[sqs_record(f"m{n}") for n in range(size)], sqs_record("last"))
+
+    assert len(failed) == size + 1
+    assert (len(started) < 400) is True if stops else started == ["m0", "last"]
 
 
 # Results.

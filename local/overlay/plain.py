@@ -55,4 +55,4 @@ def _update(table: Any, key: Any, expression: str, **values: Any) -> None:
 
 def write(dynamodb: Any, tx: Any) -> None:
     if tx.actions:
-        dynamodb.transact_write_items(TransactItems=transact_items(tx.actions, table="none", id="none"))
+        dynamodb.transact_write_items(TransactItems=transact_items(tx.actions))

@@ -1,18 +1,19 @@
-"""A store's client: what is built if a store was given none, and statements that any client sends as they are.
+"""A store's client: what is built if a store was given none, and lists of requests that any client sends as they are.
 
-botocore would walk over each of a statement's values to find that they are strings: a fifth of what a batch's request
-costs.
+botocore would walk over each value of a statement or an action to find that it is a string: a fifth of what a batch's
+request costs, and more than half of a transaction's.
 """
 
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from botocore.config import Config
     from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_dynamodb.type_defs import BatchStatementRequestTypeDef
+    from mypy_boto3_dynamodb.type_defs import TransactWriteItemTypeDef
 
-_SET_ASIDE = "idempotent-receiver-statements"
+_SET_ASIDE = "idempotent-receiver-raw"
 
 
 def default_client() -> "DynamoDBClient":
@@ -43,19 +44,43 @@ def client_config() -> "Config":
     )
 
 
-class RawStatements(list["BatchStatementRequestTypeDef"]):
+class Raw(list[Any]):
+    """A request's list, which a client sends as it is."""
+
+    def json(self) -> bytes:
+        """The list as it stands in the request."""
+        raise NotImplementedError
+
+
+class RawStatements(Raw):
     """The statements of one request, made of JSON's own types alone."""
 
+    def json(self) -> bytes:
+        """The list as it stands in the request."""
+        return _json(self)
 
-def accept_raw_statements(client: "DynamoDBClient") -> None:
-    """Let a client send raw statements as they are, and everything else as before. Doing so again changes nothing.
+
+class RawActions(Raw):
+    """The actions of one transaction, and the same in JSON: whoever made them has put them into a text already."""
+
+    def __init__(self, actions: "Iterable[TransactWriteItemTypeDef]", text: bytes) -> None:
+        super().__init__(actions)
+        self._text = text
+
+    def json(self) -> bytes:
+        """The list as it stands in the request."""
+        return self._text
+
+
+def accept_raw(client: "DynamoDBClient") -> None:
+    """Let a client send raw lists as they are, and everything else as before. Doing so again changes nothing.
 
     A client that speaks another protocol than JSON serialises them itself, and so does an object of a user's that only
-    acts like a client and has no events: for both they are a list like any other.
+    acts like a client and has no events: for both they are lists like any other.
 
     `before-call`, which boto3 documents for that, puts them into the body. `before-parameter-build` sets them aside,
-    after everything that looks at parameters (such as botocore's Stubber) has seen them all. boto3's guide does not
-    list that event: if it goes one day, the statements are serialised like any others.
+    after everything that looks at parameters (such as botocore's Stubber) has seen them whole. boto3's guide does not
+    list that event: if it goes one day, the lists are serialised like any others.
 
     Source: https://docs.aws.amazon.com/boto3/latest/guide/events.html
     """
@@ -63,9 +88,9 @@ def accept_raw_statements(client: "DynamoDBClient") -> None:
     events = getattr(meta, "events", None)
     if events is None or _protocol(getattr(meta, "service_model", None)) != "json":
         return
-    operation = "dynamodb.BatchExecuteStatement"
-    events.register(f"before-parameter-build.{operation}", _set_aside, unique_id=f"{_SET_ASIDE}-aside")
-    events.register(f"before-call.{operation}", _put_back, unique_id=f"{_SET_ASIDE}-back")
+    for operation in ("dynamodb.BatchExecuteStatement", "dynamodb.TransactWriteItems"):
+        events.register(f"before-parameter-build.{operation}", _set_aside, unique_id=f"{_SET_ASIDE}-{operation}-aside")
+        events.register(f"before-call.{operation}", _put_back, unique_id=f"{_SET_ASIDE}-{operation}-back")
 
 
 def _protocol(model: object) -> object:
@@ -74,11 +99,21 @@ def _protocol(model: object) -> object:
 
 
 def _set_aside(params: dict[str, Any], context: dict[str, Any], **event: object) -> None:
-    if isinstance(params["Statements"], RawStatements):
-        context[_SET_ASIDE] = params["Statements"]
-        params["Statements"] = params["Statements"][:1]  # for botocore to validate and to serialise; none is refused
+    for name, value in params.items():
+        if isinstance(value, Raw):
+            context[_SET_ASIDE] = dict(params)
+            params[name] = value[:1]  # for botocore to validate and to serialise; none is refused
 
 
 def _put_back(params: dict[str, Any], context: dict[str, Any], **event: object) -> None:
-    if (statements := context.pop(_SET_ASIDE, None)) is not None:
-        params["body"] = json.dumps({"Statements": statements}, separators=(",", ":")).encode()
+    if (given := context.pop(_SET_ASIDE, None)) is not None:
+        members = [_json(name) + b":" + _of(value) for name, value in given.items()]
+        params["body"] = b"{" + b",".join(members) + b"}"
+
+
+def _of(value: Any) -> bytes:
+    return value.json() if isinstance(value, Raw) else _json(value)
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

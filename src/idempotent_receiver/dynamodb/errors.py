@@ -52,7 +52,7 @@ _ERRORS: Final[dict[str, tuple[Effect, str]]] = {
     "TransactionConflict": (Effect.DELAYED, _CONTENTION),
     "ReplicatedWriteConflict": (Effect.DELAYED, "was being written in another region; nothing to do unless it lasts"),
     "TransactionInProgress": (Effect.UNKNOWN, "is still working on this transaction; nothing to do unless it lasts"),
-    "IdempotentParameterMismatch": (Effect.UNKNOWN, "has seen another transaction of this claim; the record tells"),
+    "IdempotentParameterMismatch": (Effect.UNKNOWN, "has seen another transaction with this token; the record tells"),
     "Validation": (Effect.REFUSED, _INVALID),
     "ItemCollectionSizeLimitExceeded": (Effect.REFUSED, "has 10 GB under one key: drop its local secondary index"),
     "ResourceNotFound": (Effect.REFUSED, _MISSING),
@@ -97,7 +97,9 @@ def write_failed(code: str, call: ApiCall, message: str = "", *, where: str = ""
     """What became of a write that failed with `code`: a statement, a transaction's action, or a whole request."""
     effect, _ = _ERRORS.get(_short(code), _OTHERWISE)
     why = explained(code, call, message, where=where)
-    return Unknown(why) if effect is Effect.UNKNOWN else NotApplied(why, retry=effect is Effect.DELAYED)
+    if effect is Effect.UNKNOWN:
+        return Unknown(why)
+    return NotApplied(why, retry=effect is Effect.DELAYED, contended=_short(code) == "TransactionConflict")
 
 
 def request_failed(error: ClientError | BotoCoreError, call: ApiCall) -> NotApplied | Unknown:

@@ -46,6 +46,11 @@ class Replacement(NamedTuple):
     put: dict[str, str | int]
     standing: dict[str, str | int]
 
+    @property
+    def sent(self) -> tuple[str, tuple[str | int, ...]]:
+        """Its id and its values, for `unsendable`."""
+        return self.id, (*self.put.values(), *self.standing.values())
+
 
 def replacement_of(change: Change) -> Replacement:
     """What to send for a change that replaces a record.

@@ -6,7 +6,8 @@
 insert   PutItem if absent; a conflict shows what is there    BatchExecuteStatement, INSERT, 25 a request
 read     BatchGetItem, consistent                             the same, 100 a request
 replace  UpdateItem with a condition; likewise                BatchExecuteStatement, UPDATE, 25 a request
-commit   TransactWriteItems, the record's Update first
+commit   TransactWriteItems: the record's Update, or Put if   the same with the actions of several, 100 a request:
+         there is none, and the actions                       see `packs.py`
 ======== ==================================================== ====================================================
 
 `protocol/` decides what to ask for, and what follows from an answer.
@@ -23,10 +24,11 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.dynamodb import errors, statements
-from idempotent_receiver.dynamodb.client import RawStatements, accept_raw_statements, default_client
+from idempotent_receiver.dynamodb.client import RawStatements, accept_raw, default_client
 from idempotent_receiver.dynamodb.errors import ApiCall
+from idempotent_receiver.dynamodb.packs import Bound, Packs
 from idempotent_receiver.dynamodb.statements import Item, Replacement, replacement_of, unsendable
-from idempotent_receiver.dynamodb.transactions import cancelled, token_of, transact_items
+from idempotent_receiver.dynamodb.transactions import Cancelled, Member, call_of, member_of, raw, token_of
 from idempotent_receiver.options import require_client
 from idempotent_receiver.protocol.namespaces import checked, joined
 from idempotent_receiver.protocol.record import Change, Record, attributes
@@ -40,11 +42,10 @@ from idempotent_receiver.protocol.store import (
     Unknown,
     Written,
 )
-from idempotent_receiver.protocol.transaction import Action
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_dynamodb.type_defs import BatchStatementRequestTypeDef, TransactWriteItemTypeDef
+    from mypy_boto3_dynamodb.type_defs import BatchStatementRequestTypeDef
 
 MOST_RESENDS: Final = 4
 """How often keys that BatchGetItem left unprocessed are asked for again: 100 items of 400 KB need three requests."""
@@ -76,6 +77,7 @@ class DynamoDBStore:
         self.table_name = table_name
         self.namespace = checked(namespace)
         self._requests = Requests(table_name, client)
+        self._bound = Bound()
 
     def named(self, name: str) -> Self:
         """The same table and client under a namespace of its own, for one more function: `orders` becomes
@@ -104,7 +106,12 @@ class DynamoDBStore:
     def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
         """Write each change whose expected attributes still stand."""
         replacements = [replacement_of(change) for change in changes]
-        return _written(replacements, _unsendable(replacements), self._requests.update, self._requests.execute_updates)
+        return _written(
+            replacements,
+            unsendable([one.sent for one in replacements]),
+            self._requests.update,
+            self._requests.execute_updates,
+        )
 
     def read(self, ids: Sequence[str]) -> Sequence[Record | Unknown | None]:
         """What is there now, consistently."""
@@ -118,21 +125,10 @@ class DynamoDBStore:
 
     def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
         """Write each commit's change and all its actions, or nothing of it."""
-        return [self._commit(change, actions) for change, actions in commits]
-
-    def _commit(self, change: Change, actions: Sequence[Action]) -> Written | ActionFailed:
-        replacement = replacement_of(change)
-        (reason,) = _unsendable([replacement])
-        if reason is not None:
-            return NotApplied(reason, retry=False)
-        items = transact_items(actions, table=self.table_name, id=change.new.id)
-        if isinstance(items, NotApplied):
-            return items
-        return self._requests.transact(replacement, token_of(change), items, actions)
-
-
-def _unsendable(replacements: Sequence[Replacement]) -> list[str | None]:
-    return unsendable([(id, (*put.values(), *standing.values())) for id, _, put, standing in replacements])
+        members = [member_of(one, self.table_name) for one in commits]
+        sendable = [member for member in members if isinstance(member, Member)]
+        answers = Packs(sendable, self.table_name, self._bound, self._requests.transact).answers()
+        return [answers[member] if isinstance(member, Member) else member for member in members]
 
 
 def _written(
@@ -159,7 +155,7 @@ class Requests:
         self._client = client
         self._building = threading.Lock()
         if client is not None:
-            accept_raw_statements(client)
+            accept_raw(client)
 
     @property
     def client(self) -> "DynamoDBClient":
@@ -167,7 +163,7 @@ class Requests:
         with self._building:
             if self._client is None:
                 self._client = default_client()
-                accept_raw_statements(self._client)
+                accept_raw(self._client)
             return self._client
 
     def put(self, item: Item) -> Written:
@@ -210,23 +206,15 @@ class Requests:
                 return found
         return found | {key["id"]["S"]: unread for key in left[self.table]["Keys"]}
 
-    def transact(
-        self, replacement: Replacement, token: str, items: "list[TransactWriteItemTypeDef]", actions: Sequence[Action]
-    ) -> Written | ActionFailed:
-        """TransactWriteItems: the replacement first, then the `items` that the handler's `actions` are."""
-        tables = {self.table: None} | {str(action.arguments["TableName"]): None for action in actions}
-        permission = "dynamodb:UpdateItem on the records, and what the handler's own actions need"
-        call = ApiCall("TransactWriteItems", " or ".join(tables), permission)
-        everything: list[TransactWriteItemTypeDef] = [
-            {"Update": statements.update_item(self.table, replacement)},
-            *items,
-        ]
+    def transact(self, members: Sequence[Member]) -> Written | Cancelled:
+        """TransactWriteItems, with the actions of all members."""
+        actions, token = raw(members), token_of(members)
         try:
-            _receive(lambda: self.client.transact_write_items(TransactItems=everything, ClientRequestToken=token))
+            _receive(lambda: self.client.transact_write_items(TransactItems=actions, ClientRequestToken=token))
         except (ClientError, BotoCoreError) as error:
             if isinstance(error, ClientError) and errors.code_of(error) == "TransactionCanceledException":
-                return cancelled(error.response.get("CancellationReasons", []), call, actions)
-            return errors.request_failed(error, call)
+                return Cancelled(error.response.get("CancellationReasons", []))
+            return errors.request_failed(error, call_of(members, self.table))
         return Applied()
 
     def _execute(self, batch: "Sequence[BatchStatementRequestTypeDef]", permission: str) -> list[Written]:

@@ -38,24 +38,27 @@ MUTANTS = {
     ),
     "a transaction's token is used again by the next claim": Mutant(
         "dynamodb.transactions:token_of",
-        replace("hashlib.sha256($CLAIM)", "hashlib.sha256(change.new.id.encode())"),
+        replace("hashlib.sha256($CLAIM)", "hashlib.sha256(members[0].commit.change.new.id.encode())"),
         promise=5,
         where=(),
     ),
     "a transaction's lost claim is a condition like any other": Mutant(
-        "dynamodb.transactions:cancelled", never("$CODES[0] == 'ConditionalCheckFailed'"), promise=5, where=()
+        "dynamodb.transactions:_named", never("$CODES[0] == 'ConditionalCheckFailed'"), promise=5, where=()
     ),
     "of a request's statements only the first is sent": Mutant(
         "dynamodb.client:_set_aside", replace("_SET_ASIDE", "''"), promise=1, where=RAW_STATEMENTS
     ),
     "JSON is sent whatever the client speaks": Mutant(
-        "dynamodb.client:accept_raw_statements",
+        "dynamodb.client:accept_raw",
         leave_out("$PROTOCOL != 'json'"),
         promise=1,
         where=RAW_STATEMENTS,
     ),
     "a handler may write its own record": Mutant(
-        "dynamodb.transactions:_clash", never("$SOURCE.get('id') == id"), promise=5, where=()
+        "dynamodb.transactions:_clash",
+        replace("$EARLIER != $NUMBER", "$EARLIER not in (0, $NUMBER)"),
+        promise=5,
+        where=(),
     ),
     "a key of any length is sent": Mutant(
         "dynamodb.statements:unsendable", replace("0 < $SIZE <= MOST_KEY_BYTES", "0 < $SIZE"), where=()

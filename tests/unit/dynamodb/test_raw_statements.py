@@ -17,7 +17,7 @@ from botocore.model import ServiceModel
 from botocore.stub import Stubber
 
 from idempotent_receiver.dynamodb import client as clients
-from idempotent_receiver.dynamodb.client import RawStatements, accept_raw_statements
+from idempotent_receiver.dynamodb.client import RawStatements, accept_raw
 
 if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest
@@ -76,7 +76,7 @@ def statements(count: int) -> list[BatchStatementRequestTypeDef]:
 @pytest.fixture
 def wire() -> Wire:
     made = Wire()
-    accept_raw_statements(made.client)
+    accept_raw(made.client)
     return made
 
 
@@ -103,7 +103,7 @@ def test_one_request_leaves_nothing_behind_for_the_next(wire: Wire) -> None:
 def test_a_client_of_another_protocol_serialises_the_statements_itself(count: int) -> None:
     """JSON in place of the protocol's own form would be refused."""
     ours, plain = (Wire({"protocol": "smithy-rpc-v2-cbor", "protocols": ["smithy-rpc-v2-cbor"]}) for _ in "ab")
-    accept_raw_statements(ours.client)
+    accept_raw(ours.client)
 
     ours.client.batch_execute_statement(Statements=RawStatements(statements(count)))
     plain.client.batch_execute_statement(Statements=statements(count))
@@ -119,7 +119,7 @@ def test_a_model_that_states_only_one_protocol_is_read(older: bool, monkeypatch:
     wire = Wire({"protocols": None})
     if older:
         monkeypatch.delattr(ServiceModel, "resolved_protocol")
-    accept_raw_statements(wire.client)
+    accept_raw(wire.client)
 
     wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
 
@@ -127,7 +127,7 @@ def test_a_model_that_states_only_one_protocol_is_read(older: bool, monkeypatch:
 
 
 def test_a_client_that_several_stores_share_learns_it_once(wire: Wire) -> None:
-    accept_raw_statements(wire.client)
+    accept_raw(wire.client)
     wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
     assert wire.bodies == [{"Statements": statements(3)}]
 
@@ -144,11 +144,11 @@ def test_without_the_event_that_boto3_does_not_document_all_is_sent_the_same(mon
     """They are serialised as usual: a boto3 without the event would cost time, but lose nothing."""
     monkeypatch.setattr(clients, "_set_aside", lambda **event: None)
     wire = Wire()
-    accept_raw_statements(wire.client)
+    accept_raw(wire.client)
     wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
     assert wire.bodies == [{"Statements": statements(3)}]
 
 
 def test_a_fake_client_is_left_alone() -> None:
     """A fake in a user's tests has no events."""
-    accept_raw_statements(object())  # type: ignore[arg-type]  # it acts like one, as far as it is asked
+    accept_raw(object())  # type: ignore[arg-type]  # it acts like one, as far as it is asked

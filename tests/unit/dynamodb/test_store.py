@@ -701,9 +701,9 @@ def test_a_transaction_that_may_be_retried(code: str, position: int) -> None:
 @pytest.mark.parametrize(
     ("reasons", "answer"),
     [
-        (("ConditionalCheckFailed", "ConditionalCheckFailed"), Conflict(None)),
-        (("ConditionalCheckFailed", "TransactionConflict"), Conflict(None)),
-        (("None", "ConditionalCheckFailed"), ActionFailed(0)),
+        (("ConditionalCheckFailed", "ConditionalCheckFailed", "None"), Conflict(None)),
+        (("ConditionalCheckFailed", "TransactionConflict", "None"), Conflict(None)),
+        (("None", "ConditionalCheckFailed", "None"), ActionFailed(0)),
         (("None", "TransactionConflict", "ConditionalCheckFailed"), ActionFailed(1)),
     ],
 )

@@ -1,0 +1,135 @@
+"""Packs: which commits share a transaction, and what follows from its answer.
+
+DynamoDB applies a transaction whole or not at all, so one commit can keep others from taking effect. None may fail for
+another's sake:
+
+======================================= =============================================================================
+answer to a pack                        what follows
+======================================= =============================================================================
+it took effect                          all are applied; if more were waiting, the next pack may hold one more write
+its reasons name some                   those are answered, the others sent again at once
+cancelled or refused, naming nobody     it is halved once, and then each is sent alone
+throttled as a whole                    nothing took effect: all may be tried again later
+nobody knows                            all are unknown, and none of them is in another request of this call
+======================================= =============================================================================
+
+So a commit fails for good only if it failed alone, or was named at its place. A call sends it in company at most three
+times, and then alone: in at most four requests.
+
+Transactions that share an item conflict if they are under way at the same time, and a larger one shares more. So a pack
+that met a conflict or was throttled halves the `Bound` of those that follow, down to one commit each. Each one that was
+cut short by it and took effect lets it grow by a write.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from idempotent_receiver.dynamodb.transactions import Cancelled, Member, items_of, named, unnamed
+from idempotent_receiver.protocol.store import WRITES_A_COMMIT, ActionFailed, Applied, NotApplied, Written
+
+MOST_BYTES_IN_COMPANY = 1024 * 1024
+"""How long the actions of a pack may be in JSON. One commit alone may have the 4 MB that DynamoDB takes."""
+
+MOST_TIMES_IN_COMPANY = 3
+
+Answers = dict[Member, Written | ActionFailed]
+Send = Callable[[Sequence[Member]], Written | Cancelled]
+
+
+class Bound:
+    """How many writes a pack may have: at first as many as DynamoDB takes. Kept from call to call. Safe to use from
+    several threads.
+    """
+
+    def __init__(self) -> None:
+        self.writes = WRITES_A_COMMIT
+        self._changing = threading.Lock()
+
+    def shrink(self, writes: int) -> None:
+        """Halve `writes`, which was the bound when the pack was made: others of that time do not halve it again."""
+        with self._changing:
+            self.writes = min(self.writes, max(1, writes // 2))
+
+    def grow(self) -> None:
+        """Allow one more."""
+        with self._changing:
+            self.writes = min(self.writes + 1, WRITES_A_COMMIT)
+
+
+class Packs:
+    """The commits of one call, on their way to their answers, in transactions that `send` sends."""
+
+    def __init__(self, members: Sequence[Member], table: str, bound: Bound, send: Send) -> None:
+        self._table = table
+        self._bound = bound
+        self._send = send
+        items = items_of([member.commit for member in members], table)
+        self._items = {member: set(own) - {None} for member, own in zip(members, items, strict=True)}
+
+    def answers(self) -> Answers:
+        """Bring all to their answers."""
+        return self._bring(list(self._items))
+
+    def _bring(self, waiting: list[Member], times: int = 0, *, halved: bool = False) -> Answers:
+        """Bring these to their answers, who have been in company so many `times`, and perhaps in a pack that was
+        `halved`. The next pack leaves when all of the last one are answered, because they may share items.
+        """
+        answers: Answers = {}
+        if times == MOST_TIMES_IN_COMPANY:
+            for member in waiting:
+                answers |= self._told([member])
+            return answers
+        while waiting:
+            writes = self._bound.writes
+            pack, waiting, cut_short = self._taken(waiting, writes)
+            told = self._told(pack)
+            self._adapt(pack, told, writes, cut_short=cut_short)
+            answers |= told or self._apart(pack, times, halved=halved)
+            answers |= self._bring([member for member in pack if member not in answers], times + 1, halved=halved)
+        return answers
+
+    def _apart(self, pack: list[Member], times: int, *, halved: bool) -> Answers:
+        """Find out who of a pack has failed, as nobody was named."""
+        if halved:
+            return self._bring(pack, MOST_TIMES_IN_COMPANY)
+        middle = (len(pack) + 1) // 2
+        first, second = (self._bring(half, times + 1, halved=True) for half in (pack[:middle], pack[middle:]))
+        return first | second
+
+    def _taken(self, waiting: list[Member], writes: int) -> tuple[list[Member], list[Member], bool]:
+        """The next pack, those who are left, and whether more writes would have made it larger.
+
+        No item is twice in a pack, and nobody overtakes another on the same item.
+        """
+        pack: list[Member] = []
+        left: list[Member] = []
+        taken: set[object] = set()
+        space, cut_short = MOST_BYTES_IN_COMPANY, False
+        for member in waiting:
+            fits = len(member.actions) <= writes
+            cut_short |= not fits
+            if not pack or (fits and len(member.text) <= space and taken.isdisjoint(self._items[member])):
+                pack.append(member)
+                writes, space = writes - len(member.actions), space - len(member.text)
+            else:
+                left.append(member)
+            taken |= self._items[member]
+        return pack, left, cut_short
+
+    def _told(self, pack: Sequence[Member]) -> Answers:
+        """What the answer to a pack says of its members: of one alone, always something."""
+        answer = self._send(pack)
+        if isinstance(answer, Cancelled):
+            told = named(answer, pack, self._table)
+            return told if told or len(pack) > 1 else {pack[0]: unnamed(answer, pack[0], self._table)}
+        if isinstance(answer, NotApplied) and not answer.retry and len(pack) > 1:
+            return {}
+        return dict.fromkeys(pack, answer)
+
+    def _adapt(self, pack: Sequence[Member], told: Answers, writes: int, *, cut_short: bool) -> None:
+        """Learn from what became of a pack. One commit alone cannot become fewer."""
+        answers = told.values()
+        if len(pack) > 1 and any(isinstance(answer, NotApplied) and answer.retry for answer in answers):
+            self._bound.shrink(writes)
+        elif cut_short and answers and all(isinstance(answer, Applied) for answer in answers):
+            self._bound.grow()

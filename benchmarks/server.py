@@ -1,8 +1,9 @@
 """A DynamoDB endpoint on loopback with a configurable round trip: `python -m benchmarks.server PORT`.
 
 It runs in a process of its own, so that its CPU time is not counted for a subject. A request takes effect on arrival;
-its response leaves one round trip later, and any number of requests may be in flight at once, as on a network. Besides
-DynamoDB's operations it takes three of the benchmark's own: `Bench.Delay`, `Bench.Clear` and `Bench.Bill`.
+its response leaves one round trip after that, the time to work it out included. Any number of requests may be in flight
+at once, as on a network. Besides DynamoDB's operations it takes three of the benchmark's own: `Bench.Delay`,
+`Bench.Clear` and `Bench.Bill`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.endpoint import LOOPBACK
-from benchmarks.tables import Refused, Tables
+from benchmarks.tables import Tables
+from benchmarks.writes import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,6 +69,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Answer every request that is complete."""
+        arrived = self._loop.time()
         self._received += data
         while (end := self._received.find(b"\r\n\r\n")) >= 0:
             target, length = _headers(bytes(self._received[:end]))
@@ -74,11 +77,11 @@ class Connection(asyncio.Protocol):
                 return
             body = bytes(self._received[end + 4 : end + 4 + length])
             del self._received[: end + 4 + length]
-            self._answer(target, body)
+            self._answer(target, body, arrived)
         if len(self._received) > _LARGEST_REQUEST and self._transport is not None:
             self._transport.abort()
 
-    def _answer(self, target: str, body: bytes) -> None:
+    def _answer(self, target: str, body: bytes, arrived: float) -> None:
         status, answer, delay_seconds = self._endpoint.answer(target, body)
         reason = "OK" if status == 200 else "Bad Request"
         head = (
@@ -86,7 +89,7 @@ class Connection(asyncio.Protocol):
         )
         response = head.encode() + b"\r\n\r\n" + answer
         if delay_seconds > 0:
-            self._loop.call_later(delay_seconds, self._send, response)
+            self._loop.call_at(arrived + delay_seconds, self._send, response)
         else:
             self._send(response)
 

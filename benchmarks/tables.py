@@ -7,40 +7,47 @@ argument that is not known is refused, never ignored. Nothing here knows HTTP or
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from botocore import xform_name
 
-from benchmarks.partiql import BadStatement, Insert, Update, parsed
-from benchmarks.units import Item, Work, item_bytes, units
-from benchmarks.values import plain, typed
-from idempotent_receiver.testing.expressions import ExpressionError, holds, updated
+from benchmarks.partiql import BadStatement, Insert, parsed
+from benchmarks.units import Item, Work, units
+from benchmarks.writes import (
+    CONDITION,
+    CONDITION_FAILED,
+    Refused,
+    Stored,
+    Table,
+    Write,
+    action_of,
+    decided,
+    inserted,
+    replaced,
+)
+from idempotent_receiver.testing.expressions import ExpressionError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from benchmarks.writes import Kind
+
     Request = Mapping[str, Any]
 
-MOST_ITEM_BYTES = 400 * 1024
 MOST_RESPONSE_BYTES = 16 * 1024 * 1024
-CONDITION_FAILED = "The conditional request failed"
+MOST_TRANSACTION_BYTES = 4 * 1024 * 1024
+MOST_ACTIONS = 100
+LONGEST_TOKEN = 36
 
 _IGNORED = {"ReturnConsumedCapacity"}
-_CONDITION = {
-    "ConditionExpression",
-    "ExpressionAttributeNames",
-    "ExpressionAttributeValues",
-    "ReturnValuesOnConditionCheckFailure",
-}
 _OPERATIONS = {
     "CreateTable": {"TableName", "BillingMode", "AttributeDefinitions", "KeySchema"},
     "DeleteTable": {"TableName"},
-    "PutItem": {"TableName", "Item"} | _CONDITION,
-    "UpdateItem": {"TableName", "Key", "UpdateExpression", "ReturnValues"} | _CONDITION,
-    "DeleteItem": {"TableName", "Key"} | _CONDITION,
+    "PutItem": {"TableName", "Item"} | CONDITION,
+    "UpdateItem": {"TableName", "Key", "UpdateExpression", "ReturnValues"} | CONDITION,
+    "DeleteItem": {"TableName", "Key"} | CONDITION,
     "GetItem": {"TableName", "Key", "ConsistentRead"},
     "Scan": {"TableName", "ConsistentRead"},
     "BatchGetItem": {"RequestItems"},
@@ -48,23 +55,6 @@ _OPERATIONS = {
     "TransactWriteItems": {"TransactItems", "ClientRequestToken"},
 }
 """The operations, each with the arguments that it takes here."""
-
-
-class Refused(Exception):
-    """An error that DynamoDB would return: its code, its message, and the other fields of its body."""
-
-    def __init__(self, code: str, message: str, **beside: Any) -> None:
-        super().__init__(message)
-        self.code = code
-        self.beside = beside
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """An item in a table, and its size."""
-
-    item: Item
-    bytes: int
 
 
 @dataclass(slots=True)
@@ -76,57 +66,13 @@ class Bill:
     read_units: float = 0.0
 
 
-@dataclass(slots=True)
-class Table:
-    """One table: the names of its key's attributes, and its items by their values."""
-
-    name: str
-    key: tuple[str, ...]
-    items: dict[tuple[str, ...], Stored] = field(default_factory=dict)
-
-    def place(self, source: Request) -> tuple[str, ...]:
-        """The key of an item. Only strings are supported as keys."""
-        try:
-            return tuple(source[name]["S"] for name in self.key)
-        except KeyError as missing:
-            raise Refused("ValidationException", f"The key element {missing} does not match the schema") from None
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """A write that has been decided and not yet applied. `allowed` says whether its condition held."""
-
-    table: Table
-    place: tuple[str, ...]
-    before: Stored | None
-    after: Stored | None
-    allowed: bool
-
-    @property
-    def bytes(self) -> int:
-        """The size that is billed."""
-        return max(self.before.bytes if self.before else 0, self.after.bytes if self.after else 0)
-
-    def apply(self) -> None:
-        """Let the write take effect."""
-        if self.after is None:
-            self.table.items.pop(self.place, None)
-        else:
-            self.table.items[self.place] = self.after
-
-    def old_item(self, request: Request) -> dict[str, Any]:
-        """What the error for a failed condition returns of the item, if the request asks for it."""
-        wanted = request.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
-        return {"Item": self.before.item} if wanted and self.before else {}
-
-
 class Tables:
     """All tables of one endpoint. Every request is atomic, because nothing in `execute` waits."""
 
     def __init__(self) -> None:
         self.tables: dict[str, Table] = {}
         self.bill = Bill()
-        self._tokens: dict[str, str] = {}
+        self._tokens: dict[str, Any] = {}
 
     def execute(self, operation: str, request: Request) -> dict[str, Any]:
         """Answer a request, or raise `Refused`."""
@@ -210,9 +156,9 @@ class Tables:
         meaning, values = parsed(statement["Statement"]), statement["Parameters"]
         table = self._table(meaning.table)
         if isinstance(meaning, Insert):
-            write, code = _inserted(table, meaning, values), "DuplicateItem"
+            write, code = inserted(table, meaning, values), "DuplicateItem"
         else:
-            write, code = _replaced(table, meaning, values), "ConditionalCheckFailed"
+            write, code = replaced(table, meaning, values), "ConditionalCheckFailed"
         self.bill.write_units += units(Work.WRITE, write.bytes)
         if write.allowed:
             write.apply()
@@ -221,23 +167,23 @@ class Tables:
         return {"TableName": table.name, "Error": error}
 
     def _transact_write_items(self, request: Request) -> dict[str, Any]:
-        if not 1 <= len(request["TransactItems"]) <= 100:
-            raise Refused("ValidationException", "TransactWriteItems takes 1 to 100 actions")
-        token, text = request.get("ClientRequestToken"), json.dumps(request["TransactItems"], sort_keys=True)
-        actions = [next(iter(action.items())) for action in request["TransactItems"]]
+        items, token = request["TransactItems"], request.get("ClientRequestToken")
+        if not 1 <= len(items) <= MOST_ACTIONS:
+            raise Refused("ValidationException", f"TransactWriteItems takes 1 to {MOST_ACTIONS} actions")
+        if token is not None and not 1 <= len(token) <= LONGEST_TOKEN:
+            raise Refused("ValidationException", f"A token has 1 to {LONGEST_TOKEN} characters")
+        actions = [action_of(item) for item in items]
         writes = [self._write(kind, arguments) for kind, arguments in actions]
-        if token is not None and token in self._tokens:
-            return self._replayed(self._tokens[token] == text, writes)
-        if len({(write.table.name, write.place) for write in writes}) < len(writes):
-            raise Refused("ValidationException", "Transaction request cannot include multiple operations on one item")
-        self.bill.write_units += sum(units(Work.TRANSACTED_WRITE, write.bytes) for write in writes)
+        if token in self._tokens:
+            return self._replayed(self._tokens[token] == items, writes)
+        _refuse_together(writes)
+        self.bill.write_units += sum([units(Work.TRANSACTED_WRITE, write.bytes) for write in writes])
         if not all(write.allowed for write in writes):
-            reasons = [_reason(write, arguments) for write, (_, arguments) in zip(writes, actions, strict=True)]
-            raise Refused("TransactionCanceledException", "Transaction cancelled", CancellationReasons=reasons)
+            raise _cancelled([write.reason(each) for write, (_, each) in zip(writes, actions, strict=True)])
         for write in writes:
             write.apply()
         if token is not None:
-            self._tokens[token] = text
+            self._tokens[token] = items
         return {}
 
     def _replayed(self, same: bool, writes: Sequence[Write]) -> dict[str, Any]:
@@ -251,7 +197,7 @@ class Tables:
             raise Refused("ResourceNotFoundException", f"Requested resource not found: {name}")
         return self.tables[name]
 
-    def _write_one(self, kind: str, request: Request) -> Write:
+    def _write_one(self, kind: Kind, request: Request) -> Write:
         write = self._write(kind, request)
         self.bill.write_units += units(Work.WRITE, write.bytes)
         if not write.allowed:
@@ -259,78 +205,23 @@ class Tables:
         write.apply()
         return write
 
-    def _write(self, kind: str, request: Request) -> Write:
-        table = self._table(request["TableName"])
-        place = table.place(request["Item" if kind == "Put" else "Key"])
-        before = table.items.get(place)
-        allowed = _condition_holds(request, before)
-        match kind:
-            case "Put":
-                after: Stored | None = _sized(request["Item"])
-            case "Delete":
-                after = None
-            case "Update" if allowed:
-                after = _updated(request, before)
-            case _:
-                after = before
-        return Write(table, place, before, after, allowed)
+    def _write(self, kind: Kind, request: Request) -> Write:
+        return decided(kind, self._table(request["TableName"]), request)
 
     def _bill_read(self, stored: Stored | None, request: Request) -> None:
         work = Work.CONSISTENT_READ if request.get("ConsistentRead") else Work.EVENTUAL_READ
         self.bill.read_units += units(work, stored.bytes if stored else 0)
 
 
-def _sized(item: Item) -> Stored:
-    size = item_bytes(item)
-    if size > MOST_ITEM_BYTES:
-        raise Refused("ValidationException", "Item size has exceeded the maximum allowed size")
-    return Stored(item, size)
+def _refuse_together(writes: Sequence[Write]) -> None:
+    """Refuse writes that may stand alone, and not in one transaction."""
+    if len({(write.table.name, write.place) for write in writes}) < len(writes):
+        raise Refused("ValidationException", "Transaction request cannot include multiple operations on one item")
+    if sum([write.bytes for write in writes]) > MOST_TRANSACTION_BYTES:
+        raise Refused("ValidationException", "Collection size has exceeded the maximum allowed size")
 
 
-def _inserted(table: Table, insert: Insert, values: Sequence[Any]) -> Write:
-    item = dict(zip(insert.names, values, strict=True))
-    place = table.place(item)
-    before = table.items.get(place)
-    return Write(table, place, before, _sized(item), allowed=before is None)
-
-
-def _replaced(table: Table, update: Update, values: Sequence[Any]) -> Write:
-    put = dict(zip(update.put, values, strict=False))
-    expected = dict(zip(update.expected, values[len(update.put) :], strict=True))
-    place = table.place(expected)
-    before = table.items.get(place)
-    old = before.item if before else {}
-    allowed = before is not None and not any(name in old for name in update.missing)
-    if not allowed or not all(name in old and _same(old[name], value) for name, value in expected.items()):
-        return Write(table, place, before, before, allowed=False)
-    kept = {name: value for name, value in old.items() if name not in update.removed}
-    return Write(table, place, before, _sized(kept | put), allowed=True)
-
-
-def _updated(request: Request, before: Stored | None) -> Stored:
-    old = plain(before.item if before else request["Key"])
-    condition = request.get("ConditionExpression")
-    new = updated(request["UpdateExpression"], old, *_substitutions(request), shared_with=condition)
-    return _sized(typed(new))
-
-
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return one == other or ("N" in one and "N" in other and plain({"": one}) == plain({"": other}))
-
-
-def _condition_holds(request: Request, before: Stored | None) -> bool:
-    condition = request.get("ConditionExpression")
-    if condition is None:
-        return True
-    item = None if before is None else plain(before.item)
-    return holds(condition, item, *_substitutions(request), shared_with=request.get("UpdateExpression"))
-
-
-def _substitutions(request: Request) -> tuple[Mapping[str, str], Mapping[str, object]]:
-    return request.get("ExpressionAttributeNames", {}), plain(request.get("ExpressionAttributeValues", {}))
-
-
-def _reason(write: Write, arguments: Request) -> dict[str, Any]:
-    if write.allowed:
-        return {"Code": "None"}
-    return {"Code": "ConditionalCheckFailed", "Message": CONDITION_FAILED, **write.old_item(arguments)}
+def _cancelled(reasons: Sequence[Mapping[str, Any]]) -> Refused:
+    codes = ", ".join(reason["Code"] for reason in reasons)
+    message = f"Transaction cancelled, please refer cancellation reasons for specific reasons [{codes}]"
+    return Refused("TransactionCanceledException", message, CancellationReasons=reasons)

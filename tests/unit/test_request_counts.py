@@ -22,8 +22,9 @@ from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
 from benchmarks.settings import Context, event, redelivered
-from benchmarks.tables import Refused, Tables
+from benchmarks.tables import Tables
 from benchmarks.units import Work, item_bytes, units
+from benchmarks.writes import Refused
 from idempotent_receiver import DynamoDBStore, Transaction
 from idempotent_receiver.testing.world import World
 from tests.simulation.world import Worker

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from benchmarks.cpus import Cpus
 
 LONGEST_SECONDS = 180
-QUICK = ("ours", "bare")
+QUICK = ("ours", "bare", "unclaimed", "bare_unclaimed")
 """Subjects so fast that ten times as many samples are both affordable and needed."""
 
 

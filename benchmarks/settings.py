@@ -25,8 +25,9 @@ _RECORD: dict[str, Any] = json.loads(_FRESH.read_text())["Records"][0]
 class Cell:
     """One kind of batch, the behaviour of its handlers, and the subjects that handle it.
 
-    `duplicates` is the share of messages that were completed before. If `writes`, each handler writes an item of its
-    own, in a transaction where the subject offers one. If `pinned`, a subject runs on the one CPU set aside for them.
+    `duplicates` is the share of messages that were completed before. If `writes`, each handler writes one item, in a
+    transaction where the subject offers one: an item of its own, or one of so many `hot_items` that all share. The
+    condition of a share `failing` of them does not hold. If `pinned`, a subject runs on the one CPU set aside for them.
     """
 
     name: str
@@ -38,6 +39,8 @@ class Cell:
     handler_seconds: float = 0.0
     concurrency: int = 1
     writes: bool = False
+    hot_items: int = 0
+    failing: float = 0.0
     pinned: bool = True
 
     def pause(self) -> None:
@@ -50,9 +53,15 @@ PLAIN = Cell(name="plain", messages=1, subjects=())
 """For subjects that only need to be built."""
 
 
-def entry(transfer: dict[str, Any]) -> dict[str, Any]:
-    """The item that a handler writes."""
-    return {"account": transfer["transfer_id"], "amount": transfer["amount"]}
+def update(transfer: dict[str, Any]) -> dict[str, Any]:
+    """What a handler writes, in plain values: an amount more on an account, if the account is as the message says."""
+    return {
+        "TableName": ENTRIES,
+        "Key": {"account": transfer["account"]},
+        "UpdateExpression": "ADD balance :amount",
+        "ConditionExpression": f"attribute_{'exists' if transfer['fails'] else 'not_exists'}(frozen)",
+        "ExpressionAttributeValues": {":amount": transfer["amount"]},
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +78,23 @@ class Context:
         return 900_000
 
 
-def event(messages: int) -> Event:
-    """A batch of messages that are delivered for the first time."""
-    return {"Records": [_record(str(uuid.UUID(bytes=os.urandom(16), version=4))) for _ in range(messages)]}
+def event(messages: int, *, hot_items: int = 0, failing: float = 0.0) -> Event:
+    """A batch of messages that are delivered for the first time; those that fail are spread evenly."""
+    return {
+        "Records": [
+            _record(
+                str(uuid.UUID(bytes=os.urandom(16), version=4)),
+                account=f"account-{number % hot_items}" if hot_items else None,
+                fails=int((number + 1) * failing) > int(number * failing),
+            )
+            for number in range(messages)
+        ]
+    }
+
+
+def failing(batch: Event) -> list[str]:
+    """The messages whose condition does not hold."""
+    return [record["messageId"] for record in batch["Records"] if json.loads(record["body"])["fails"]]
 
 
 def redelivered(first: Event, fresh: Event) -> Event:
@@ -87,6 +110,6 @@ def _again(record: dict[str, Any]) -> dict[str, Any]:
     return {**record, "attributes": {**record["attributes"], "ApproximateReceiveCount": "2"}}
 
 
-def _record(id: str) -> dict[str, Any]:
-    body = json.loads(_RECORD["body"]) | {"transfer_id": id}
+def _record(id: str, account: str | None, fails: bool) -> dict[str, Any]:
+    body = json.loads(_RECORD["body"]) | {"transfer_id": id, "account": account or id, "fails": fails}
     return {**_RECORD, "messageId": id, "receiptHandle": "AQEB" + id * 5, "body": json.dumps(body)}

@@ -23,6 +23,9 @@ class _ToWire(TypeSerializer):
         return b64encode(value).decode()
 
 
+_VALUES = ("Item", "Key", "ExpressionAttributeValues")
+"""The arguments that hold values."""
+
 _from_wire, _to_wire = _FromWire(), _ToWire()
 
 
@@ -36,3 +39,8 @@ def typed(item: Mapping[str, Any]) -> Item:
     """Plain values as they go over the wire."""
     values: Any = {name: _to_wire.serialize(value) for name, value in item.items()}
     return cast("Item", values)
+
+
+def wire(request: Mapping[str, Any]) -> dict[str, Any]:
+    """A request whose values are plain, as it goes over the wire."""
+    return {**request, **{name: typed(request[name]) for name in _VALUES if name in request}}

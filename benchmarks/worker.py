@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.cpus import keep_to
 from benchmarks.endpoint import ask
-from benchmarks.settings import Cell, Context, event, redelivered
+from benchmarks.settings import Cell, Context, event, failing, redelivered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from benchmarks.settings import Event, Handler
+
+    Prepare = Callable[[Event, Cell], Event]
+    """Adds to a batch what the subject needs beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,39 +47,50 @@ def main(subject: str, cell: Cell, port: int, repeats: int, cpus: list[int] | No
     module = importlib.import_module(f"benchmarks.subjects.{subject}")
     with contextlib.redirect_stdout(io.StringIO()):
         handler: Handler = module.build(cell)
-        prepare: Callable[[Event], Event] = getattr(module, "prepare", lambda batch: batch)
-        _call(handler, prepare(event(2 if cell.handler_seconds else min(100, max(25, cell.messages)))))
+        prepare: Prepare = getattr(module, "prepare", lambda batch, cell: batch)
+        warming = 2 if cell.handler_seconds else min(100, max(25, cell.messages))
+        _handle(handler, prepare(_fresh(warming, cell), cell))
         samples = [_sample(cell, port, handler, prepare) for _ in range(repeats)]
     print(json.dumps([asdict(sample) for sample in samples]))
 
 
-def _sample(cell: Cell, port: int, handler: Handler, prepare: Callable[[Event], Event]) -> Sample:
-    batch = prepare(_batch(cell, port, handler))
+def _sample(cell: Cell, port: int, handler: Handler, prepare: Prepare) -> Sample:
+    batch = prepare(_batch(cell, port, handler), cell)
     gc.collect()
     ask(port, "Delay", Seconds=cell.delay_seconds)
     before = ask(port, "Bill")
     started, cpu_started = time.perf_counter(), time.process_time()
-    _call(handler, batch)
+    answer = handler(batch, Context())
     wall, cpu = time.perf_counter() - started, time.process_time() - cpu_started
     after = ask(port, "Bill")
+    _check(answer, batch)
     return Sample(wall_ms=wall * 1000, cpu_ms=cpu * 1000, **{name: after[name] - before[name] for name in after})
 
 
 def _batch(cell: Cell, port: int, handler: Handler) -> Event:
     """The batch to measure. Its duplicates are handled for the first time now, without the delay."""
     known = round(cell.messages * cell.duplicates)
-    fresh = event(cell.messages - known)
+    fresh = _fresh(cell.messages - known, cell)
     if not known:
         return fresh
-    first = event(known)
+    first = _fresh(known, cell)
     ask(port, "Delay", Seconds=0.0)
-    _call(handler, first)
+    _handle(handler, first)
     return redelivered(first, fresh)
 
 
-def _call(handler: Handler, batch: Event) -> None:
-    answer: Any = handler(batch, Context())
-    assert answer == {"batchItemFailures": []}, f"a message failed: {str(answer)[:300]}"
+def _fresh(messages: int, cell: Cell) -> Event:
+    return event(messages, hot_items=cell.hot_items, failing=cell.failing)
+
+
+def _handle(handler: Handler, batch: Event) -> None:
+    _check(handler(batch, Context()), batch)
+
+
+def _check(answer: Any, batch: Event) -> None:
+    """Exactly those messages are to be delivered again whose condition did not hold."""
+    failed = sorted(failure["itemIdentifier"] for failure in answer["batchItemFailures"])
+    assert failed == sorted(failing(batch)), f"{len(failed)} messages failed: {str(answer)[:300]}"
 
 
 if __name__ == "__main__":

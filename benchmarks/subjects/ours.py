@@ -4,17 +4,18 @@ from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
 
-from benchmarks.settings import ENTRIES, TABLE, Cell, Handler, entry
+from benchmarks.settings import TABLE, Cell, Handler, update
 from idempotent_receiver import DynamoDBStore, Transaction, sqs_consumer
 
 
-def build(cell: Cell) -> Handler:
+def build(cell: Cell, **options: Any) -> Handler:
     """The consumer, with metrics and its default logging."""
     consumer = sqs_consumer(
         DynamoDBStore(TABLE),
         concurrency=cell.concurrency,
         logger=Logger(service="benchmark"),
         metrics=Metrics(namespace="Benchmark", service="benchmark"),
+        **options,
     )
 
     def handle(transfer: dict) -> dict[str, str]:  # type: ignore[type-arg]  # the library asks for `dict` as such
@@ -23,7 +24,7 @@ def build(cell: Cell) -> Handler:
 
     def handle_writing(transfer: dict, tx: Transaction) -> dict[str, Any]:  # type: ignore[type-arg]  # likewise
         cell.pause()
-        tx.put(TableName=ENTRIES, Item=entry(transfer))
+        tx.update(**update(transfer), otherwise=LookupError("the account is not as expected"))
         return {"posted": transfer["transfer_id"]}
 
     return consumer(handle_writing if cell.writes else handle)

@@ -15,10 +15,10 @@ from aws_lambda_powertools.utilities.idempotency import (
     IdempotencyConfig,
     idempotent_function,
 )
-from boto3.dynamodb.types import TypeSerializer
 
-from benchmarks.settings import ENTRIES, TABLE, entry
+from benchmarks.settings import TABLE, update
 from benchmarks.subjects.reporting import reporting
+from benchmarks.values import wire
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
@@ -33,14 +33,14 @@ def build(cell: Cell) -> Handler:
     processor = BatchProcessor(event_type=EventType.SQS)
     config = IdempotencyConfig(event_key_jmespath="messageId", expires_after_seconds=RETENTION_SECONDS)
     layer = DynamoDBPersistenceLayer(table_name=TABLE)
-    put = _putter(cell)
+    write = _updater(cell)
 
     @idempotent_function(data_keyword_argument="record", config=config, persistence_store=layer)  # type: ignore[untyped-decorator]  # it has no types
     def handle(record: SQSRecord) -> dict[str, Any]:
         transfer = record.json_body
         cell.pause()
         if cell.writes:
-            put(transfer)
+            write(transfer)
         return {"posted": transfer["transfer_id"]}
 
     def lambda_handler(event: Event, context: Any) -> Any:
@@ -52,14 +52,13 @@ def build(cell: Cell) -> Handler:
     return reporting(lambda_handler)
 
 
-def _putter(cell: Cell) -> Any:
-    """A function that writes an entry with a request of its own, separately from the record."""
+def _updater(cell: Cell) -> Any:
+    """A function that writes with a request of its own, separately from the record."""
     if not cell.writes:
         return None
-    client, serializer = boto3.client("dynamodb"), TypeSerializer()
+    client = boto3.client("dynamodb")
 
-    def put(transfer: dict[str, Any]) -> None:
-        item = {name: serializer.serialize(value) for name, value in entry(transfer).items()}
-        client.put_item(TableName=ENTRIES, Item=item)
+    def write(transfer: dict[str, Any]) -> None:
+        client.update_item(**wire(update(transfer)))
 
-    return put
+    return write

@@ -1,7 +1,7 @@
 """Checks that our endpoint behaves like DynamoDB: each subject must leave the same records on it as on an emulator.
 
-`python -m benchmarks.validation SUBJECT EVENTS` handles two batches, the second of which repeats messages of the first,
-and prints the records that it leaves.
+`python -m benchmarks.validation SUBJECT WRITES EVENTS` handles two batches, the second of which repeats messages of the
+first, and prints the records that it leaves and the items that its handlers wrote.
 """
 
 from __future__ import annotations
@@ -12,17 +12,24 @@ import io
 import json
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
 
-from benchmarks.endpoint import Loopback
 from benchmarks.measure import python
-from benchmarks.settings import PLAIN, Context, event, redelivered
+from benchmarks.settings import ENTRIES, PLAIN, TABLE, Context, event, failing, redelivered
+from benchmarks.worker import check
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from benchmarks.endpoint import Loopback
+    from benchmarks.units import Item
+
+    Items = dict[str, list[Item]]
+    """The items of each table."""
 
 DRAWN = {"version", "claim_token"}
 """Attributes with random values."""
@@ -30,58 +37,75 @@ DRAWN = {"version", "claim_token"}
 MESSAGES = 30
 """More than one request can hold."""
 
+HOT_ITEMS, FAILING = 3, 0.1
+"""How many items the messages write to, and the share whose condition does not hold."""
 
-def main(subject: str, path: Path) -> None:
-    """Handle the batches, and print the records."""
+WRITE_NOTHING, WRITE_ALWAYS = ("idemkit",), ("unclaimed",)
+"""Subjects that have no writes to compare, and those that only have such."""
+
+
+def main(subject: str, writes: bool, path: Path) -> None:
+    """Handle the batches, and print what is in the tables."""
     with contextlib.redirect_stdout(io.StringIO()):
-        handler = importlib.import_module(f"benchmarks.subjects.{subject}").build(PLAIN)
-        answers = [handler(batch, Context()) for batch in json.loads(path.read_text())]
-    assert answers == [{"batchItemFailures": []}] * len(answers), answers
-    items = boto3.client("dynamodb").scan(TableName="records", ConsistentRead=True)["Items"]
+        handler = importlib.import_module(f"benchmarks.subjects.{subject}").build(replace(PLAIN, writes=writes))
+        for batch in json.loads(path.read_text()):
+            check(handler(batch, Context()), batch)
+    client = boto3.client("dynamodb")
+    items = {name: client.scan(TableName=name, ConsistentRead=True)["Items"] for name in (TABLE, ENTRIES)}
     print(json.dumps(items, default=bytes.hex))
 
 
 def differences(subjects: Sequence[str], endpoint: Loopback, emulator_url: str) -> dict[str, list[str]]:
-    """For each subject, the ids of the records in which the two differ."""
-    first, fresh = event(MESSAGES), event(MESSAGES)
-    batches = [first, redelivered(first, fresh)]
-    found: dict[str, list[str]] = {}
+    """For each subject, the keys of the records and items in which the two differ."""
+    return {
+        f"{subject}, {'writing' if writes else 'plain'}": _differences(subject, writes, endpoint, emulator_url)
+        for subject in subjects
+        for writes in (False, True)
+        if subject not in (WRITE_NOTHING if writes else WRITE_ALWAYS)
+    }
+
+
+def _differences(subject: str, writes: bool, endpoint: Loopback, emulator_url: str) -> list[str]:
+    shares = {"hot_items": HOT_ITEMS, "failing": FAILING} if writes else {}
+    first, fresh = (event(MESSAGES, **shares) for _ in range(2))  # type: ignore[arg-type]  # mixed numbers
+    keys = {TABLE: "effective_key" if subject == "idemkit" else "id", ENTRIES: "account"}
+    endpoint.clear()
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(batches, file)
+        json.dump([first, redelivered(first, fresh)], file)
         file.flush()
-        for subject in subjects:
-            key = "effective_key" if subject == "idemkit" else "id"
-            endpoint.clear()
-            here, there = (_left_behind(subject, file.name, url, key) for url in (endpoint.url, emulator_url))
-            found[subject] = _different(here, there, key)
-    return found
+        here, there = (_left_behind(subject, writes, file.name, url, keys) for url in (endpoint.url, emulator_url))
+    # Powertools deletes the record of a message that failed.
+    least = 2 * MESSAGES - len(failing(first)) - len(failing(fresh))
+    if not least <= len(here[TABLE]) <= 2 * MESSAGES or len(here[ENTRIES]) != (HOT_ITEMS if writes else 0):
+        return [f"{len(here[TABLE])} records and {len(here[ENTRIES])} items are too few or too many"]
+    return [id for table, key in keys.items() for id in _different(here[table], there[table], key)]
 
 
-def _left_behind(subject: str, path: str, url: str, key: str) -> list[dict[str, Any]]:
-    """The records that a subject leaves in a new table."""
+def _left_behind(subject: str, writes: bool, path: str, url: str, keys: Mapping[str, str]) -> Items:
+    """What a subject leaves in new tables."""
     access = {"region_name": "us-east-1", "aws_access_key_id": "benchmark", "aws_secret_access_key": "unchecked"}
     client = boto3.client("dynamodb", endpoint_url=url, **access)  # type: ignore[call-overload]  # plain strings
-    client.create_table(
-        TableName="records",
-        BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
-    )
+    for name, key in keys.items():
+        client.create_table(
+            TableName=name,
+            BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
+            KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
+        )
     try:
-        found: list[dict[str, Any]] = json.loads(python(["-m", "benchmarks.validation", subject, path], url))
+        found: Items = json.loads(python(["-m", "benchmarks.validation", subject, str(int(writes)), path], url))
     finally:
-        client.delete_table(TableName="records")
+        for name in keys:
+            client.delete_table(TableName=name)
     return found
 
 
-def _different(here: Sequence[dict[str, Any]], there: Sequence[dict[str, Any]], key: str) -> list[str]:
+def _different(here: Sequence[Item], there: Sequence[Item], key: str) -> list[str]:
     ours, theirs = ({item[key]["S"]: _lasting(item) for item in items} for items in (here, there))
-    if len(ours) != 2 * MESSAGES:
-        return [f"{len(ours)} records instead of {2 * MESSAGES}"]
     return [id for id in ours.keys() | theirs.keys() if ours.get(id) != theirs.get(id)]
 
 
-def _lasting(item: dict[str, Any]) -> dict[str, Any]:
+def _lasting(item: Item) -> dict[str, Any]:
     """A record in which times and random values are replaced by their types, because they differ between runs."""
     return {name: next(iter(value)) if name in DRAWN or _is_moment(value) else value for name, value in item.items()}
 
@@ -92,4 +116,4 @@ def _is_moment(value: dict[str, Any]) -> bool:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], bool(int(sys.argv[2])), Path(sys.argv[3]))

@@ -63,7 +63,7 @@ def _sample(cell: Cell, port: int, handler: Handler, prepare: Prepare) -> Sample
     answer = handler(batch, Context())
     wall, cpu = time.perf_counter() - started, time.process_time() - cpu_started
     after = ask(port, "Bill")
-    _check(answer, batch)
+    check(answer, batch)
     return Sample(wall_ms=wall * 1000, cpu_ms=cpu * 1000, **{name: after[name] - before[name] for name in after})
 
 
@@ -84,10 +84,10 @@ def _fresh(messages: int, cell: Cell) -> Event:
 
 
 def _handle(handler: Handler, batch: Event) -> None:
-    _check(handler(batch, Context()), batch)
+    check(handler(batch, Context()), batch)
 
 
-def _check(answer: Any, batch: Event) -> None:
+def check(answer: Any, batch: Event) -> None:
     """Exactly those messages are to be delivered again whose condition did not hold."""
     failed = sorted(failure["itemIdentifier"] for failure in answer["batchItemFailures"])
     assert failed == sorted(failing(batch)), f"{len(failed)} messages failed: {str(answer)[:300]}"

@@ -22,6 +22,9 @@ PRICES = {
     "dynamodb_million_write_units": 0.625,
     "dynamodb_million_read_units": 0.125,
 }
+LIMITS = ("bare", "bare_unclaimed")
+"""The subjects that handle nothing, and so have no price."""
+
 MEMORY_MB = 1769
 """The memory at which Lambda gives a function one CPU."""
 
@@ -52,7 +55,7 @@ def estimate(results: Mapping[str, Any]) -> dict[str, Any]:
         "priced": PRICED,
         "prices": PRICES,
         "memory_mb": MEMORY_MB,
-        "dollars_a_million": [_cost(cell, who) for cell in cells for who in cell["subjects"] if who != "bare"],
+        "dollars_a_million": [_cost(cell, who) for cell in cells for who in cell["subjects"] if who not in LIMITS],
         "needs": [_need(hundred, who, a_day) for a_day in DAYS for who in ("ours", "powertools")],
     }
 
@@ -67,7 +70,8 @@ def _cost(cell: Mapping[str, Any], subject: str) -> dict[str, Any]:
         "lambda_invocations": PRICES["lambda_million_invocations"] / messages,
         "dynamodb": sum(units[kind] * PRICES[f"dynamodb_million_{kind}"] for kind in units) / messages,
     }
-    return {"what": cell["name"], "batch": messages, "subject": subject, **costs, "total": sum(costs.values())}
+    named = {"what": cell["name"], "batch": messages, "writes": cell["writes"], "subject": subject}
+    return {**named, **costs, "total": sum(costs.values())}
 
 
 def _need(cell: Mapping[str, Any], subject: str, a_day: str) -> dict[str, Any]:
@@ -103,12 +107,14 @@ def _first_limit(invocations: int, writes: float) -> str:
 
 
 def rows(costs: Mapping[str, Any]) -> Iterator[str]:
-    """Costs and needs as two tables in Markdown."""
+    """Costs and needs as two tables in Markdown. What messages with writes cost stands beside their figures."""
     yield f"Dollars a million messages, us-east-1, prices of {costs['priced']}, {costs['memory_mb']:,} MB:"
     yield ""
     yield "| batch | | Lambda | DynamoDB | total |"
     yield "|---|---|---:|---:|---:|"
     for one in costs["dollars_a_million"]:
+        if one["writes"]:
+            continue
         compute = one["lambda_time"] + one["lambda_invocations"]
         yield f"| {one['what']} | {one['subject']} | {compute:.3f} | {one['dynamodb']:.3f} | {one['total']:.3f} |"
     yield ""

@@ -10,13 +10,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-COMPARED = {
-    "100 fresh": "new",
-    "100 redelivered": "delivered again",
-    "100 fresh, each with a write of its own": "new, each with a write of its own",
-}
-"""The batches that the README compares."""
-SUBJECTS = {"ours": "this library", "idemkit": "idemkit", "powertools": "Powertools"}
+COMPARED = (
+    ("new", "100 fresh", "ours"),
+    ("delivered again", "100 redelivered", "ours"),
+    ("new, each with a write of its own", "100 fresh, each with a write of its own", "ours"),
+    ("the same, without claims", "100 fresh, each with a write of its own", "unclaimed"),
+)
+"""The batches that the README compares, and which of our subjects handles them."""
+PEERS = {"idemkit": "idemkit", "powertools": "Powertools"}
 
 
 def fill(path: Path, name: str, text: str) -> None:
@@ -36,10 +37,10 @@ def marks(name: str) -> tuple[str, str]:
 
 def comparison(results: Mapping[str, Any]) -> str:
     """The README's table: what a batch of 100 asks of DynamoDB, and how long it takes."""
-    lines = ["| 100 messages | " + " | ".join(SUBJECTS.values()) + " |", "|---|" + "---|" * len(SUBJECTS)]
+    lines = ["| 100 messages | this library | " + " | ".join(PEERS.values()) + " |", "|---|---|" + "---|" * len(PEERS)]
     cells = {cell["name"]: cell["subjects"] for cell in results["cells"]}
-    for name, title in COMPARED.items():
-        measured = (_requests_and_time(cells[name].get(subject)) for subject in SUBJECTS)
+    for title, name, ours in COMPARED:
+        measured = (_requests_and_time(cells[name].get(subject)) for subject in (ours, *PEERS))
         lines.append(f"| {title} | " + " | ".join(measured) + " |")
     return "\n".join(lines)
 
@@ -53,7 +54,9 @@ def _requests_and_time(measured: Mapping[str, Any] | None) -> str:
 
 def report(results: Mapping[str, Any]) -> str:
     """All figures of a run in Markdown."""
-    return "\n".join([*_measured(results), "", *cost.rows(results["cost"]), "", *_accepted(results)])
+    return "\n".join(
+        [*_measured(results), "", *_writing(results), "", *cost.rows(results["cost"]), "", *_accepted(results)]
+    )
 
 
 def _measured(results: Mapping[str, Any]) -> Iterator[str]:
@@ -67,11 +70,31 @@ def _measured(results: Mapping[str, Any]) -> Iterator[str]:
     yield "| batch | | milliseconds | CPU ms a message | requests | write units | read units |"
     yield "|---|---|---:|---:|---:|---:|---:|"
     for cell in results["cells"]:
-        for subject, one in cell["subjects"].items():
-            wall = one["wall_ms"]
-            counts = " | ".join(f"{one[name]['median']:,.0f}" for name in ("requests", "write_units", "read_units"))
-            spread = f"{wall['median']:,.1f} ({wall['least']:,.1f} to {wall['most']:,.1f})"
-            yield f"| {cell['name']} | {subject} | {spread} | {one['cpu_ms_a_message']:.3f} | {counts} |"
+        for subject, one in cell["subjects"].items() if not cell["writes"] else ():
+            counts = _counts(one, "requests", "write_units", "read_units")
+            yield f"| {cell['name']} | {subject} | {_times(one)} | {counts} |"
+
+
+def _writing(results: Mapping[str, Any]) -> Iterator[str]:
+    dollars = {(one["what"], one["subject"]): one["total"] for one in results["cost"]["dollars_a_million"]}
+    yield "Fresh messages with one write each, to items of their own, to ten or to one, and the share that fails:"
+    yield ""
+    yield "| messages | items | fail | | milliseconds | CPU ms a message | requests | write units | dollars a million |"
+    yield "|---:|---:|---:|---|---:|---:|---:|---:|---:|"
+    for cell in results["cells"]:
+        kind = f"{cell['messages']:,} | {cell['hot_items'] or 'own'} | {cell['failing']:.0%}"
+        for subject, one in cell["subjects"].items() if cell["writes"] else ():
+            price = f"{dollars[cell['name'], subject]:.2f}" if subject not in cost.LIMITS else ""
+            yield f"| {kind} | {subject} | {_times(one)} | {_counts(one, 'requests', 'write_units')} | {price} |"
+
+
+def _times(one: Mapping[str, Any]) -> str:
+    wall = one["wall_ms"]
+    return f"{wall['median']:,.1f} ({wall['least']:,.1f} to {wall['most']:,.1f}) | {one['cpu_ms_a_message']:.3f}"
+
+
+def _counts(one: Mapping[str, Any], *names: str) -> str:
+    return " | ".join(f"{one[name]['median']:,.0f}" for name in names)
 
 
 def _accepted(results: Mapping[str, Any]) -> Iterator[str]:

@@ -80,7 +80,7 @@ def measured(cells: Sequence[Cell], endpoint: Loopback, rounds: int, cpus: Cpus 
                 samples = _run(cell, subject, endpoint, cpus)
                 table[cell][subject].append(samples)
                 best = f"{min(sample.wall_ms for sample in samples):9.1f} ms"
-                print(f"round {number + 1}/{rounds}  {cell.name:<44} {subject:<11} {best}", file=sys.stderr, flush=True)
+                print(f"round {number + 1}/{rounds}  {cell.name:<58} {subject:<14} {best}", file=sys.stderr, flush=True)
     return table
 
 
@@ -89,12 +89,12 @@ def _run(cell: Cell, subject: str, endpoint: Loopback, cpus: Cpus | None) -> lis
     endpoint.clear()
     endpoint.create_table(TABLE, "effective_key" if module == "idemkit" else "id")
     endpoint.create_table(ENTRIES, "account")
-    quick = module in QUICK and cell.messages <= 1_000 and not cell.handler_seconds
+    slow = cell.messages > 1_000 or cell.handler_seconds or cell.hot_items or cell.failing
     task = {
         "subject": module,
         "cell": asdict(cell),
         "port": endpoint.port,
-        "repeats": cell.repeats * (10 if quick else 1),
+        "repeats": cell.repeats * (10 if module in QUICK and not slow else 1),
         "cpus": None if cpus is None else [cpus.own] if cell.pinned else cpus.every,
     }
     output = python(["-m", "benchmarks.worker", json.dumps(task)], endpoint.url, Path(checkout or ROOT))

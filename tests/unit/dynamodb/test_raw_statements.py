@@ -123,7 +123,7 @@ def test_a_model_that_states_only_one_protocol_is_read(older: bool, monkeypatch:
 
     wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
 
-    assert wire.sent == [json.dumps({"Statements": statements(3)}, separators=(",", ":")).encode()]
+    assert wire.sent == [json.dumps({"Statements": statements(3)}, separators=(",", ":"), ensure_ascii=False).encode()]
 
 
 def test_a_client_that_several_stores_share_learns_it_once(wire: Wire) -> None:

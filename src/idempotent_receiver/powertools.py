@@ -60,7 +60,7 @@ def _data_of(given: Any) -> Any:
             "attributes": given.attributes,
             "messageAttributes": given.message_attributes,
             "eventSourceARN": given.queue_arn,
-            **dict(given.rest),
+            **given.rest,
         }
     if dataclasses.is_dataclass(given) and not isinstance(given, type):
         return dataclasses.asdict(given)

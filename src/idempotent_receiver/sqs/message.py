@@ -32,7 +32,7 @@ class Message:
     record_id: str = ""
     attempt: int = 0
     remaining_time_ms: Callable[[], int] = lambda: 0
-    rest: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    rest: Mapping[str, str] = field(default_factory=dict, repr=False)
     """What else the event says of it, such as `md5OfBody`: Powertools' keys may be made of that."""
     receive_count: int = field(init=False, repr=False, compare=False)
     """How often SQS has delivered the message, this time included."""
@@ -128,7 +128,7 @@ def _message(record: object, place: int, open_envelope: Callable[[str], str]) ->
         message_attributes=record.get("messageAttributes") or {},
         queue_arn=record.get("eventSourceARN") or "",
         receipt_handle=record.get("receiptHandle") or "",
-        rest=tuple((name, value) for name, value in record.items() if name not in _TAKEN and isinstance(value, str)),
+        rest={name: value for name, value in record.items() if name not in _TAKEN and isinstance(value, str)},
     )
 
 

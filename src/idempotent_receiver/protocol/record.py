@@ -130,7 +130,7 @@ class Change(NamedTuple):
 
 def unchanged(seen: Record | None, standing: Record | None) -> bool:
     """Whether what is seen is still what was `standing`."""
-    if seen is None or standing is None:
+    if seen is standing or seen is None or standing is None:
         return seen is standing
     return all(getattr(seen, name) == value for name, value in Change(seen, standing).expected.items())
 

@@ -297,7 +297,7 @@ def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: in
 def complete(held: Claimed, data: str | None) -> Settlement:
     """The handler succeeded: COMPLETED with its result as JSON text (None: no result)."""
     version = None if held.written else held.record.version  # a large result is named after it
-    return _settlement(held, completed(data))._replace(version=version)
+    return _settlement(held, completed(data), version)
 
 
 def fail(held: Claimed, error: str, *, started: bool = True) -> Settlement:
@@ -320,8 +320,8 @@ def hand_over(held: Claimed, execution: str, lease_until_ms: int) -> Settlement:
     return _settlement(held, lease)
 
 
-def _settlement(held: Claimed, outcome: Attributes) -> Settlement:
-    return Settlement(held.record, outcome, held.claim.retention_seconds, held.standing)
+def _settlement(held: Claimed, outcome: Attributes, version: str | None = None) -> Settlement:
+    return Settlement(held.record, outcome, held.claim.retention_seconds, held.standing, version)
 
 
 def completed(data: str | None) -> Attributes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from idempotent_receiver.protocol.record import Change
-from idempotent_receiver.protocol.store import ActionFailed, Applied
+from idempotent_receiver.protocol.store import ActionFailed, Applied, Commit
 from tests.engines.processes import PROCESSES
 from tests.engines.sample_records import claimed, credit, insert_all, settled, single_winner
 
@@ -58,7 +58,7 @@ def test_of_many_processes_one_commits(wired_engine: DynamoDB, processes: StoreP
         actions = credit(wired_engine).actions
         changes = [Change(settled(old, owner=str(worker)), old) for worker in range(PROCESSES)]
 
-        answers = processes.at_once(wired_engine.place, "commit", [[(change, actions)] for change in changes])
+        answers = processes.at_once(wired_engine.place, "commit", [[Commit(change, actions)] for change in changes])
 
         (found,) = wired_engine.store.read([old.id])
         winners = [worker for worker, (written,) in enumerate(answers) if written == Applied()]

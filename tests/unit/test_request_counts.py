@@ -202,11 +202,12 @@ def test_a_duplicate_that_looks_new_costs_no_more_writes_than_powertools(known: 
     assert written <= theirs.receive(batch)[1]
 
 
-def test_a_transaction_costs_a_request_of_its_own_and_double_units() -> None:
-    """A hundred handlers with a write of their own: a claim each, then record and entry at two units each."""
-    consumer = Consumer(post_with_entry)
+@pytest.mark.parametrize(("effects", "requests", "units"), [("any", 4 + 2, 1 + 2 + 2), ("transaction", 2, 2 + 2)])
+def test_fifty_transactions_share_a_request_and_cost_double_units(effects: str, requests: int, units: int) -> None:
+    """A hundred handlers with a write of their own: a claim each, if asked for, then record and entry."""
+    consumer = Consumer(post_with_entry, effects=effects)
 
-    assert consumer.receive(event(100)) == (4 + 100, 100.0 * (1 + 2 + 2), 0.0)
+    assert consumer.receive(event(100)) == (requests, 100.0 * units, 0.0)
 
 
 def test_a_large_result_costs_no_more() -> None:

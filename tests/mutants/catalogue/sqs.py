@@ -67,9 +67,9 @@ MUTANTS = {
     "a body is validated before its claim": Mutant(
         "sqs.consumer:_Invocation._answer",
         before(
-            "self.works.append(self.claims.work($MESSAGE, ...))",
+            "self.claims.work",
             "from idempotent_receiver.handler.attempt import Attempt\n"
-            "self.binding.arguments($MESSAGE, Attempt('', '', 1, self.deadline))",
+            "[self.binding.arguments(message, Attempt('', '', 1, self.deadline)) for message in self.messages]",
         ),
         where=(),
     ),

@@ -172,7 +172,8 @@ class Settlements:
         self._turns.leave(items)
         self._on_committed(item)
         refused = outcome.uncommitted(answer, item.actions, with_text=self._settings.error_texts)
-        if refused is None:
+        # Where nothing is claimed there is nothing to settle: it comes again as if the store could not be told.
+        if refused is None or (not item.claimed.written and isinstance(answer, Unavailable) and answer.retry):
             self._completed(item, cast(SettleAnswer, answer))
         else:
             item.failure, _ = refused

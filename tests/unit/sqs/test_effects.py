@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from idempotent_receiver import MemoryStore, Message, PermanentError, Transaction, current_claim, sqs_consumer
+from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.protocol.record import Record, attributes
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.testing.worker import SILENT, failed_ids
@@ -49,6 +51,12 @@ def there(store: MemoryStore, **fields: Any) -> Record:
     record = Record(**{"id": "m", "version": "theirs", "attempts": 1, "expiration": LATER, **fields})
     store.items["m"] = dict(attributes(record))
     return record
+
+
+class Hurried(SystemClock):
+    """Pauses take no time."""
+
+    def sleep(self, seconds: float) -> None: ...
 
 
 # Set-up.
@@ -267,6 +275,27 @@ def test_after_a_commit_that_the_store_did_not_answer_nothing_more_starts(store:
     assert len(failed) == 1_000
     assert len(started) < 400
     assert store.items == {}
+
+
+@pytest.mark.parametrize("answer", [Unknown("down"), NotApplied("throttled", True), NotApplied("conflict", True, True)])
+def test_a_commit_that_is_never_answered_is_no_failure_of_the_message(
+    answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing was done: it comes again with the backoff of an outage, and no record says FAILED."""
+
+    class Unanswering(CountingStore):
+        def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
+            self.asked.append("commit")
+            return [answer] * len(commits)
+
+    store, log = Unanswering(namespace=None), logging.getLogger("test_effects")
+    consumer = sqs_consumer(store, effects="transaction", logger=log, metrics=SILENT, clock=Hurried())(post)
+
+    assert failed_ids(consumer({"Records": [sqs_record("m")]}, Context())) == ["m"]
+
+    assert store.items == {}
+    assert "the handler ran, but its end could not be recorded" in caplog.text
+    assert store.asked.count("commit") == (16 if answer == NotApplied("conflict", True, True) else 4)
 
 
 @pytest.mark.parametrize(("size", "stops"), [(1_000, True), (1, False)])

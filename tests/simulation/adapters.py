@@ -53,7 +53,7 @@ def _queue(worker: "ControlledWorker") -> list[str]:
         return _handle(worker, message.id)
 
     def post(body: str, message: Message, tx: Transaction) -> str:
-        _post(tx, message.id)
+        _post(worker, tx, message.id)
         return _handle(worker, message.id)
 
     consumer = sqs_consumer(
@@ -63,6 +63,7 @@ def _queue(worker: "ControlledWorker") -> list[str]:
         sqs=_Queue(worker) if setup.dead_letters else None,  # type: ignore[arg-type]  # the part of it that is used
         dead_letter_queue=DEAD_LETTERS if setup.dead_letters else None,
         concurrency=setup.concurrency,
+        effects="transaction" if worker.receives in setup.unclaimed else "any",
         logger=SILENT,
         metrics=SILENT,
     )
@@ -78,7 +79,7 @@ def _function(worker: "ControlledWorker") -> list[str]:
         return _handle(worker, f"m#{number}")
 
     def post(number: str, context: Any, tx: Transaction) -> str:
-        _post(tx, f"m#{number}")
+        _post(worker, tx, f"m#{number}")
         return _handle(worker, f"m#{number}")
 
     wrap = idempotent(_Store(worker, "m"), key=lambda number, context: str(number), clock=worker)
@@ -121,7 +122,7 @@ def _http(worker: "ControlledWorker") -> list[str]:
         return _respond(worker, event)
 
     def post(event: Any, context: Any, tx: Transaction) -> dict[str, Any]:
-        _post(tx, _id(event))
+        _post(worker, tx, _id(event))
         return _respond(worker, event)
 
     wrap = http_endpoint(
@@ -233,8 +234,9 @@ def _handle(worker: "ControlledWorker", id: str) -> str:
     raise PermanentError("refused") if how == "refuses" else Failed("failed")
 
 
-def _post(tx: Transaction, id: str) -> None:
+def _post(worker: "ControlledWorker", tx: Transaction, id: str) -> None:
     tx.update(
+        otherwise=PermanentError("refused") if worker.setup.dead_letters else Failed("failed"),
         TableName="Entries",
         Key={"id": id},
         UpdateExpression="ADD times :one",

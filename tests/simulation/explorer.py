@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import MemoryStore
-from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
+from idempotent_receiver.protocol.store import ActionFailed, Conflict, NotApplied, Unknown
 from idempotent_receiver.testing.memory import Table
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation import invariants, oracle, scheduler, step_functions_model
@@ -28,6 +28,7 @@ CONFIRMED = "confirmed"
 STEP_SECONDS = 3600.0
 THROTTLED = NotApplied("throttled", retry=True)
 NOBODY_KNOWS = Unknown("nobody knows")
+CANCELLED = ActionFailed(0)
 LAST_WORKER = "q"
 """The name of the worker that gets the last delivery."""
 
@@ -97,7 +98,7 @@ class Explorer:
         others = [other for other in state.workers if other.live]
         for other in others:
             other.contended = True
-        worker.contended = bool(others) or claimed or bool(state.wire)
+        worker.contended = bool(others) or claimed or bool(state.wire) or oracle.runs_unread(state, worker)
         history = self.histories.started(worker.receives, ("start", 0.0, off))
         self._advance(state, worker, history)
 
@@ -196,6 +197,11 @@ class Explorer:
         worker = _faulted(state, name)
         self._put(state, worker, number, place, THROTTLED)
 
+    def _cancel(self, state: State, name: str, number: int, place: int) -> None:
+        worker = _named(state, name)
+        worker.contended = True
+        self._put(state, worker, number, place, CANCELLED)
+
     def _applied_unknown(self, state: State, name: str, number: int, place: int) -> None:
         worker = _faulted(state, name)
         call = worker.call(number)
@@ -267,8 +273,11 @@ class Explorer:
         else:
             answer = (memory.insert if kind == "insert" else memory.replace)([part])[0]
         after = memory.items.get(id)
+        if self.setup.transactional:
+            invariants.check_effect(id, after, state.entries.get(id, 0))
         if after is before:
             return answer
+        oracle.unclaimed_written(state, before, after, writer)
         state.items = memory.items
         if before is not None and "version" in before:
             state.gone |= {before["version"]}
@@ -277,8 +286,8 @@ class Explorer:
             oracle.workflow_written(state, before, after, writer)
         else:
             invariants.check_write(before, after, writer, state.now_ms, state.succeeded, failures=self.setup.failures)
-        if self.setup.transactional:
-            invariants.check_effect(id, after, state.entries.get(id, 0))
+        if self.setup.dead_letters and after["status"] == "FAILED":
+            state.recorded |= {(writer, id)}
         return answer
 
     def _start_execution(self, state: State, name: str, input: str) -> str:
@@ -321,6 +330,8 @@ class Explorer:
             worker.answers += ((number, (ON_THE_WAY,) * len(call.parts)),)
             if call.kind == "run":
                 oracle.started(state, worker, call.parts[0])
+            elif call.kind == "send":
+                invariants.check_dead_letter(call.parts[0], worker.name, state.recorded)
         if history.response is not None:
             oracle.answered(state, worker, history.response)
             for id, reply in history.replies.items():

@@ -25,6 +25,11 @@ sweeps, or a request and a sweep, leave no record that is not its execution's or
 
 Where failures are answers, FAILED is the last word as COMPLETED is, in I2, I3 and I4.
 
+A worker that claims nothing (`effects="transaction"`) is not held to I1 and I2, since it runs what is new unread. What
+it writes replaces only what was there when its handler started (SEEN), so that no run commits after another one, and
+none over a failure that it has not seen. A dead letter is sent only by the worker that has recorded that failure
+(LETTER), in all worlds: a message that is done is dead-lettered only if it was delivered and done again afterwards.
+
 "Live" allows for clocks: a lease counts as ended once some clock within the promised bound may say so.
 """
 
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     Item = Mapping[str, Any]
+    Start = tuple[str, str, str | None]
+    """A worker, the id that its handler started for, and the version of the record that was there."""
 
 LEASE_MARGIN_SECONDS = 3.0
 CLOCKS_DIFFER_SECONDS = 2.8
@@ -93,15 +100,40 @@ def check_write(
 
 
 def check_start(
-    id: str, worker: str, item: Item | None, now_ms: float, running: Iterable[str], *, failures: bool = False
+    id: str,
+    worker: str,
+    item: Item | None,
+    now_ms: float,
+    running: Iterable[str],
+    *,
+    failures: bool = False,
+    waived: Collection[str] = (),
 ) -> None:
-    """I1 and I2, for a handler that starts. `running`: the live workers, within their leases, that run this key."""
-    if completed(item, now_ms, failures=failures):
+    """I1 and I2, for a handler that starts. `running`: the live workers, within their leases, that run this key.
+
+    The rules in `waived` do not hold of this worker.
+    """
+    if "I2" not in waived and completed(item, now_ms, failures=failures):
         raise Violation("I2", f"{worker} starts {id}, which is completed: {shown(item)}")
+    if "I1" in waived:
+        return
     for other in running:
         raise Violation("I1", f"{worker} starts {id} while {other} runs it")
     if item is None or item["status"] != "INPROGRESS" or item.get("owner") != worker:
         raise Violation("I1", f"{worker} starts {id} without a claim: {shown(item)}")
+
+
+def check_seen(before: Item | None, after: Item | None, writer: str, starts: Collection[Start]) -> None:
+    """SEEN, for a write that took effect of a worker without claims. `starts`: what its handlers started with."""
+    version = None if before is None else before.get("version")
+    if after is not None and (writer, after["id"], version) not in starts:
+        raise Violation("SEEN", f"{writer} replaced {shown(before)}, which was not there when its handler started")
+
+
+def check_dead_letter(id: str, worker: str, recorded: Collection[tuple[str, str]]) -> None:
+    """LETTER, for a dead letter that is sent. `recorded`: the workers and ids whose failures have been recorded."""
+    if (worker, id) not in recorded:
+        raise Violation("LETTER", f"{worker} sends a dead letter of {id}, whose failure it has not recorded")
 
 
 def check_answer(batch: Sequence[str], failed: Sequence[str]) -> None:

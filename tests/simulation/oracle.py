@@ -9,6 +9,7 @@ from tests.simulation import adapters, invariants
 from tests.simulation.adapters import BUDGET_SECONDS, Failed, HttpReply, WorkflowReply
 from tests.simulation.invariants import Violation
 from tests.simulation.scheduler import STOPS
+from tests.simulation.setups import FIRST, WAIVED
 from tests.simulation.step_functions_model import MACHINE, RUNNING
 
 if TYPE_CHECKING:
@@ -21,23 +22,55 @@ def started(state: State, worker: WorkerState, id: str) -> None:
     running = [
         other.name
         for other in state.workers
-        if other.live and other is not worker and other.since(state.now) < BUDGET_SECONDS and _runs(other, id)
+        if other.live
+        and other is not worker
+        and not state.setup.waives("I1", other.receives)
+        and other.since(state.now) < BUDGET_SECONDS
+        and _runs(other, id)
     ]
     item, failures = state.items.get(id), state.setup.failures
-    invariants.check_start(id, worker.name, item, state.now_ms, running, failures=failures)
+    waived = _waived(state, worker)
+    invariants.check_start(id, worker.name, item, state.now_ms, running, failures=failures, waived=waived)
+    if worker.receives in state.setup.unclaimed:
+        state.starts |= {(worker.name, id, state.there(id))}
     if state.setup.fifo:
         _in_order(state, worker, id)
+
+
+def _waived(state: State, worker: WorkerState) -> list[str]:
+    """The rules that do not hold of a worker that starts a handler. What it has read it knows, while nobody else is at
+    work.
+    """
+    waived = [rule for rule in WAIVED if state.setup.waives(rule, worker.receives)]
+    return [rule for rule in waived if rule != "I2" or worker.receives == FIRST or worker.contended]
+
+
+def runs_unread(state: State, worker: WorkerState) -> bool:
+    """Whether a worker runs a first receive without a look at records that may refuse its commit: they are read when
+    their messages come again.
+    """
+    return worker.receives == FIRST and FIRST in state.setup.unclaimed and bool(state.items)
+
+
+def unclaimed_written(state: State, before: Item | None, after: Item | None, writer: str) -> None:
+    """Check a write of a worker without claims; of a FIFO group's completion, that effects are in order."""
+    (worker,) = [worker for worker in state.workers if worker.name == writer] or [None]
+    if worker is None or after is None or worker.receives not in state.setup.unclaimed:
+        return
+    invariants.check_seen(before, after, writer, state.starts)
+    if state.setup.fifo and after["status"] == "COMPLETED":
+        _in_order(state, worker, after["id"], "commits")
 
 
 def _runs(worker: WorkerState, id: str) -> bool:
     return any(call.kind == "run" and call.parts == (id,) for _, call, _ in worker.waits())
 
 
-def _in_order(state: State, worker: WorkerState, id: str) -> None:
+def _in_order(state: State, worker: WorkerState, id: str, does: str = "starts") -> None:
     batch = state.setup.batch
     for earlier in batch[: batch.index(id)]:
         if earlier not in state.dead_lettered and not invariants.completed(state.items.get(earlier), state.now_ms):
-            raise Violation("FIFO", f"{worker.name} starts {id} although {earlier} of its group has not ended well")
+            raise Violation("FIFO", f"{worker.name} {does} {id} although {earlier} of its group has not ended well")
 
 
 def answered(state: State, worker: WorkerState, response: list[str] | BaseException) -> None:

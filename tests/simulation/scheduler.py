@@ -14,7 +14,7 @@ These cost a fault:
 - An answer is lost, whether its request was applied, will be, or never is; or it is so slow that time may pass first.
 - A statement is throttled, or the store cannot say whether it was applied.
 - The client sends a request twice, or the network delivers it again.
-- A handler raises, with or without PermanentError.
+- A handler raises, with or without PermanentError; or a condition of its transaction fails.
 - A wall clock is off from the start, or steps.
 - Somebody stops an execution.
 """
@@ -48,6 +48,7 @@ FAULT_KINDS = frozenset(
         "resend",
         "raise",
         "refuse",
+        "cancel",
         "abort",
     }
 )
@@ -119,7 +120,7 @@ def _resumes(worker: WorkerState, move: Move) -> bool:
     kind, _, *where = move
     if kind in ("crash", "clock_step", "slow", "copy", "resend"):
         return False
-    if kind not in ("apply", "throttle", "applied_unknown", "unapplied_unknown"):
+    if kind not in ("apply", "throttle", "applied_unknown", "unapplied_unknown", "cancel"):
         return True
     number = where[0]
     answers = dict(worker.answers)[number]
@@ -151,7 +152,8 @@ def _faults_of_statement(kind: str, *, alone: bool) -> tuple[str, ...]:
         return () if alone else ("unapplied_unknown",)
     if kind == "send":
         return ("applied_unknown",)
-    return ("throttle", "applied_unknown", "copy", "resend", *(() if alone else ("unapplied_unknown",)))
+    cancel = ("cancel",) if kind == "commit" else ()
+    return ("throttle", "applied_unknown", "copy", "resend", *cancel, *(() if alone else ("unapplied_unknown",)))
 
 
 def next_moment(state: State) -> float | None:

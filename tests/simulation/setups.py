@@ -6,6 +6,13 @@ from dataclasses import dataclass
 
 FIRST, AGAIN, LAST, SWEEP = 1, 2, 3, 4
 """Which receive of its messages a worker handles. The last one comes after all faults; a sweep is a workflow's."""
+ALL = frozenset({FIRST, AGAIN, LAST})
+
+WAIVED = {
+    "I1": "without claims two workers may run one message at the same time: one of them commits",
+    "I2": "a first receive runs unread, and what was read may change before its handler starts: no such run commits",
+}
+"""The rules that do not hold of a worker without claims, and why. EFFECT, SEEN and I3 hold of it in their place."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,10 @@ class Setup:
     """HTTP only: how long a request waits for another one with its key."""
     faults: int = 2
     """The most faults in one schedule, unless the command line says otherwise."""
+    unclaimed: frozenset[int] = frozenset()
+    """The receives whose workers claim nothing, by `effects="transaction"`. If only some, it is turned on or off."""
+    firsts: int = 1
+    """How many of the workers handle a first receive: of messages that were sent several times under their keys."""
 
     @property
     def failures(self) -> bool:
@@ -49,7 +60,11 @@ class Setup:
         """Which receive of its messages the worker with this number handles."""
         if number >= self.workers - self.sweeps:
             return SWEEP
-        return AGAIN if number else FIRST
+        return FIRST if number < self.firsts else AGAIN
+
+    def waives(self, rule: str, receives: int) -> bool:
+        """Whether a rule does not hold of the worker that handles this receive: see `WAIVED`."""
+        return rule in WAIVED and receives in self.unclaimed
 
 
 SETUPS = {
@@ -58,6 +73,19 @@ SETUPS = {
         Setup("2x1", workers=2, messages=1),
         Setup("2x1-transaction", workers=2, messages=1, transactional=True),
         Setup("2x1-letters", workers=2, messages=1, dead_letters=True),
+        Setup("2x1-unclaimed", workers=2, messages=1, transactional=True, unclaimed=ALL),
+        Setup("2x1-unclaimed-twice", workers=2, messages=1, transactional=True, unclaimed=ALL, firsts=2),
+        Setup("2x1-unclaimed-letters", workers=2, messages=1, transactional=True, unclaimed=ALL, dead_letters=True),
+        Setup("2x1-turned-on", workers=2, messages=1, transactional=True, unclaimed=frozenset({AGAIN, LAST})),
+        Setup("2x1-turned-off", workers=2, messages=1, transactional=True, unclaimed=frozenset({FIRST})),
+        Setup(
+            "2x1-mixed-letters",
+            workers=2,
+            messages=1,
+            transactional=True,
+            unclaimed=frozenset({AGAIN}),
+            dead_letters=True,
+        ),
         Setup("2x1-function", workers=2, messages=1, adapter="function"),
         Setup("2x1-function-transaction", workers=2, messages=1, adapter="function", transactional=True),
         Setup("2x1-http", workers=2, messages=1, adapter="http"),
@@ -68,7 +96,10 @@ SETUPS = {
         Setup("3x1-workflow", workers=3, messages=1, adapter="workflow", sweeps=1),
         Setup("3x1-workflow-sweeps", workers=3, messages=1, adapter="workflow", sweeps=2),
         Setup("3x1-function", workers=3, messages=1, adapter="function"),
+        Setup("3x1-unclaimed", workers=3, messages=1, transactional=True, unclaimed=ALL, firsts=2),
         Setup("3x1", workers=3, messages=1),
+        Setup("2x2-unclaimed-fifo", workers=2, messages=2, transactional=True, unclaimed=ALL, fifo=True),
+        Setup("2x2-unclaimed", workers=2, messages=2, transactional=True, unclaimed=ALL),
         Setup("2x2-fifo", workers=2, messages=2, fifo=True),
         Setup("2x2", workers=2, messages=2),
         # Running both messages at once multiplies the schedules: with two faults the search takes hours.

@@ -207,6 +207,10 @@ class State:
     """The versions that have been in the table and were replaced."""
     executions: dict[str, Execution] = field(default_factory=dict)
     """Workflow only: by name. A record's id ends with its execution's name."""
+    starts: frozenset[tuple[str, str, str | None]] = frozenset()
+    """Workers without claims only: worker, id, and the version of the record that was there when its handler started."""
+    recorded: frozenset[tuple[str, str]] = frozenset()
+    """With dead letters only: the workers and ids whose failures have been recorded."""
     clock_stepped: str | None = None
     """The worker whose wall clock has stepped and that has not read it since."""
 
@@ -224,6 +228,8 @@ class State:
             self.dead_lettered,
             self.gone,
             self.executions,
+            self.starts,
+            self.recorded,
             self.clock_stepped,
         )
 
@@ -231,6 +237,10 @@ class State:
     def now_ms(self) -> float:
         """The true time."""
         return (START_EPOCH_SECONDS + self.now) * 1000
+
+    def there(self, id: str) -> str | None:
+        """The version of the record that is there."""
+        return self.items.get(id, {}).get("version")
 
     def forget_hopeless(self) -> None:
         """Drop the requests on the wire that will be refused whenever they arrive.
@@ -273,6 +283,9 @@ class State:
             ],
             sorted(self.entries.items()),
             sorted((names.of(name), id) for name, id in self.succeeded if name in writing),
+            # What has been replaced since cannot be replaced again.
+            sorted((names.of(name), id) for name, id, seen in self.starts if name in writing and seen == self.there(id)),
+            sorted((names.of(worker.name), id) for worker in live for name, id in self.recorded if name == worker.name),
             sorted(self.dead_lettered),
             self.clock_stepped is not None,
         )

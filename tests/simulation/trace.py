@@ -95,6 +95,7 @@ _VERBS = {
     "lose": "gets no answer, and the request may still arrive:",
     "slow": "the answer is slow:",
     "throttle": "the store throttles",
+    "cancel": "a condition fails of",
     "applied_unknown": "gets an unknown result after the store has applied",
     "unapplied_unknown": "gets an unknown result, and the store has not applied",
     "copy": "the network keeps a copy of",

@@ -43,6 +43,8 @@ ME = "me"
 """The name of every worker inside its own process, so that all workers behave alike."""
 LOST = "lost"
 """The answer to a dead letter that may or may not have arrived."""
+CUT_OFF = Unknown("cut off from the store")
+"""The answer to the last of a worker's requests that may arrive: it gets none to those that follow, either."""
 
 
 def _queue(worker: "ControlledWorker") -> list[str]:
@@ -285,16 +287,23 @@ class _Store:
     namespace: str | None = None
 
     def insert(self, records: "Sequence[Record]") -> list[Any]:
-        return list(self.worker.ask("insert", *records))
+        return self._asked("insert", records)
 
     def read(self, ids: Sequence[str]) -> list[Any]:
-        return list(self.worker.ask("read", *ids))
+        return self._asked("read", ids)
 
     def replace(self, changes: "Sequence[Change]") -> list[Any]:
-        return list(self.worker.ask("replace", *changes))
+        return self._asked("replace", changes)
 
     def commit(self, commits: "Sequence[Commit]") -> list[Any]:
-        return list(self.worker.ask("commit", *commits))
+        return self._asked("commit", commits)
+
+    def _asked(self, kind: str, parts: Sequence[Any]) -> list[Any]:
+        if self.worker.cut_off:
+            return [CUT_OFF] * len(parts)
+        answers = list(self.worker.ask(kind, *parts))
+        self.worker.cut_off = CUT_OFF in answers
+        return answers
 
 
 @dataclass(frozen=True)

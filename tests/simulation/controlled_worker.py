@@ -62,6 +62,8 @@ class ControlledWorker:
     """The answer to Lambda: the ids to deliver again, or the exception that was raised."""
     replies: dict[str, HttpReply | WorkflowReply] = field(default_factory=dict)
     """HTTP and workflow only: the reply to each request."""
+    cut_off: bool = False
+    """Whether its store gives no answers any more."""
     now: float = 0.0
     wall: float = 0.0
     local: float = 0.0

@@ -10,7 +10,7 @@ from idempotent_receiver.protocol.store import ActionFailed, Conflict, NotApplie
 from idempotent_receiver.testing.memory import Table
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation import invariants, oracle, scheduler, step_functions_model
-from tests.simulation.adapters import LOST
+from tests.simulation.adapters import CUT_OFF, LOST
 from tests.simulation.history import Histories
 from tests.simulation.invariants import Violation
 from tests.simulation.setups import LAST, SWEEP
@@ -193,6 +193,13 @@ class Explorer:
         lost = LOST if call.kind == "send" else NOBODY_KNOWS
         self._resume(state, worker, "answer", number, (lost,) * len(answers))
 
+    def _cut_off(self, state: State, name: str, number: int) -> None:
+        worker = _faulted(state, name)
+        worker.contended = True
+        call, answers = worker.call(number), dict(worker.answers)[number]
+        self._leave_on_wire(state, worker, call, answers)
+        self._resume(state, worker, "answer", number, (CUT_OFF,) * len(answers))
+
     def _throttle(self, state: State, name: str, number: int, place: int) -> None:
         worker = _faulted(state, name)
         self._put(state, worker, number, place, THROTTLED)
@@ -244,7 +251,7 @@ class Explorer:
         worker.end()
 
     def _leave_on_wire(self, state: State, worker: WorkerState, call: Call, answers: Sequence[Any]) -> None:
-        if call.kind not in ("insert", "replace", "commit", "start"):
+        if call.kind not in (*scheduler.WRITES, "start"):
             return
         before = len(state.wire)
         sent = [worker.sent(call, place) for place, answer in enumerate(answers) if answer is ON_THE_WAY]
@@ -277,6 +284,7 @@ class Explorer:
             invariants.check_effect(id, after, state.entries.get(id, 0))
         if after is before:
             return answer
+        assert after is not None, "records are never deleted"
         oracle.unclaimed_written(state, before, after, writer)
         state.items = memory.items
         if before is not None and "version" in before:

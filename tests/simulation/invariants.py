@@ -123,10 +123,10 @@ def check_start(
         raise Violation("I1", f"{worker} starts {id} without a claim: {shown(item)}")
 
 
-def check_seen(before: Item | None, after: Item | None, writer: str, starts: Collection[Start]) -> None:
+def check_seen(before: Item | None, after: Item, writer: str, starts: Collection[Start]) -> None:
     """SEEN, for a write that took effect of a worker without claims. `starts`: what its handlers started with."""
     version = None if before is None else before.get("version")
-    if after is not None and (writer, after["id"], version) not in starts:
+    if (writer, after["id"], version) not in starts:
         raise Violation("SEEN", f"{writer} replaced {shown(before)}, which was not there when its handler started")
 
 

@@ -52,10 +52,10 @@ def runs_unread(state: State, worker: WorkerState) -> bool:
     return worker.receives == FIRST and FIRST in state.setup.unclaimed and bool(state.items)
 
 
-def unclaimed_written(state: State, before: Item | None, after: Item | None, writer: str) -> None:
+def unclaimed_written(state: State, before: Item | None, after: Item, writer: str) -> None:
     """Check a write of a worker without claims; of a FIFO group's completion, that effects are in order."""
-    (worker,) = [worker for worker in state.workers if worker.name == writer] or [None]
-    if worker is None or after is None or worker.receives not in state.setup.unclaimed:
+    worker = next((worker for worker in state.workers if worker.name == writer), None)
+    if worker is None or worker.receives not in state.setup.unclaimed:
         return
     invariants.check_seen(before, after, writer, state.starts)
     if state.setup.fifo and after["status"] == "COMPLETED":

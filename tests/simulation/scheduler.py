@@ -12,6 +12,7 @@ These cost no fault:
 These cost a fault:
 - A worker crashes, or outlives its deadline.
 - An answer is lost, whether its request was applied, will be, or never is; or it is so slow that time may pass first.
+- A worker without claims, which soon gives up, gets no answer to this write nor to any call that follows.
 - A statement is throttled, or the store cannot say whether it was applied.
 - The client sends a request twice, or the network delivers it again.
 - A handler raises, with or without PermanentError; or a condition of its transaction fails.
@@ -31,6 +32,7 @@ from tests.simulation.state import ON_THE_WAY
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.simulation.setups import Setup
     from tests.simulation.state import State, WorkerState
 
 Move = tuple[Any, ...]
@@ -40,6 +42,7 @@ FAULT_KINDS = frozenset(
         "crash",
         "clock_step",
         "lose",
+        "cut_off",
         "slow",
         "throttle",
         "applied_unknown",
@@ -52,6 +55,7 @@ FAULT_KINDS = frozenset(
         "abort",
     }
 )
+WRITES = ("insert", "replace", "commit")
 TOO_LATE = 9.8
 STOPS = (9.1, TOO_LATE, 10.3)
 """Moments of an invocation: within the stop margin, too late to settle, and past the deadline."""
@@ -84,7 +88,7 @@ def possible_moves(state: State) -> Iterator[Move]:
         if moment is not None and dying(state, moment):
             yield ("time", True)
         for worker in live:
-            yield from _faults_of(worker, state.now, refuses=state.setup.refuses)
+            yield from _faults_of(worker, state.now, state.setup)
 
 
 def moves_of_worker(worker: WorkerState, now: float) -> Iterator[Move]:
@@ -111,7 +115,7 @@ def _moves_after_clock_step(state: State) -> Iterator[Move]:
         if worker.name == state.clock_stepped:
             yield from (move for move in moves_of_worker(worker, state.now) if _resumes(worker, move))
             if state.faults:
-                faults = _faults_of(worker, state.now, refuses=state.setup.refuses)
+                faults = _faults_of(worker, state.now, state.setup)
                 yield from (move for move in faults if _resumes(worker, move))
 
 
@@ -127,19 +131,21 @@ def _resumes(worker: WorkerState, move: Move) -> bool:
     return number not in worker.slow and sum(answer is ON_THE_WAY for answer in answers) == 1
 
 
-def _faults_of(worker: WorkerState, now: float, *, refuses: bool) -> Iterator[Move]:
+def _faults_of(worker: WorkerState, now: float, setup: Setup) -> Iterator[Move]:
     yield ("crash", worker.name)
     if worker.wall == 0 and any(_resumes(worker, move) for move in moves_of_worker(worker, now)):
         yield ("clock_step", worker.name)
     for number, call, answers in worker.waits():
         if call.kind == "run":
             yield ("raise", worker.name, number)
-            if refuses:
+            if setup.refuses:
                 yield ("refuse", worker.name, number)
             continue
         if call.kind == "sleep":
             continue
         yield ("lose", worker.name, number)
+        if worker.receives in setup.unclaimed and call.kind in WRITES:
+            yield ("cut_off", worker.name, number)
         if number not in worker.slow:
             yield ("slow", worker.name, number)
         for place in [place for place, answer in enumerate(answers) if answer is ON_THE_WAY]:

@@ -208,7 +208,7 @@ class State:
     executions: dict[str, Execution] = field(default_factory=dict)
     """Workflow only: by name. A record's id ends with its execution's name."""
     starts: frozenset[tuple[str, str, str | None]] = frozenset()
-    """Workers without claims only: worker, id, and the version of the record that was there when its handler started."""
+    """Without claims only: worker, id, and the version of the record that was there when its handler started."""
     recorded: frozenset[tuple[str, str]] = frozenset()
     """With dead letters only: the workers and ids whose failures have been recorded."""
     clock_stepped: str | None = None
@@ -284,7 +284,9 @@ class State:
             sorted(self.entries.items()),
             sorted((names.of(name), id) for name, id in self.succeeded if name in writing),
             # What has been replaced since cannot be replaced again.
-            sorted((names.of(name), id) for name, id, seen in self.starts if name in writing and seen == self.there(id)),
+            sorted(
+                (names.of(name), id) for name, id, seen in self.starts if name in writing and seen == self.there(id)
+            ),
             sorted((names.of(worker.name), id) for worker in live for name, id in self.recorded if name == worker.name),
             sorted(self.dead_lettered),
             self.clock_stepped is not None,

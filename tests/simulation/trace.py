@@ -93,6 +93,7 @@ _VERBS = {
     "refuse": "the handler raises PermanentError for",
     "apply": "the store applies",
     "lose": "gets no answer, and the request may still arrive:",
+    "cut_off": "from now on gets no answer of the store, and the request may still arrive:",
     "slow": "the answer is slow:",
     "throttle": "the store throttles",
     "cancel": "a condition fails of",

@@ -307,7 +307,7 @@ explore: $(DEVELOPMENT) ## explore every schedule of small worlds (SETUPS="2x1 3
 	@.venv/bin/python -m tests.simulation.explore $(SETUPS) $(FAULTS:%=--faults %) $(SECONDS:%=--seconds %) $(PROCESSES:%=--processes %)
 
 .PHONY: simulate
-simulate: $(DEVELOPMENT) ## simulate random worlds by seed (SEEDS=10000 FIRST=0; SEED=7: trace one; SMALL=1: many chunks)
+simulate: $(DEVELOPMENT) ## simulate random worlds by seed (SEEDS=20000 FIRST=0; SEED=7: trace one; SMALL=1: many chunks)
 	@.venv/bin/python -m tests.simulation.simulate $(SEEDS:%=--seeds %) $(FIRST:%=--first %) $(SEED:%=--seed %) $(if $(SMALL),--small) $(PROCESSES:%=--processes %)
 
 .PHONY: chaos

@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import MemoryStore
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import Commit
+from idempotent_receiver.testing.memory import Table
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation import invariants
 from tests.simulation.adapters import BUDGET_SECONDS
 from tests.simulation.invariants import Violation
+from tests.simulation.setups import WAIVED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from idempotent_receiver.testing.world import World
     from tests.simulation.process import Invocation
-    from tests.simulation.sqs_model import QueueModel
+    from tests.simulation.sqs_model import QueuedMessage, QueueModel
 
 NO_TIME_SECONDS = 1.1
 """With less time than this left, an invocation may leave work undone."""
+NAMESPACE = "transfers"
+"""The store's, where messages have keys of their producers."""
+
+
+def account_of(key: str, accounts: int) -> str:
+    """The item that the transactions of a record share with others."""
+    return f"account {int(key[-1]) % accounts}"
+
+
+def done(body: str) -> str:
+    """The result of a message with this body."""
+    return f"done {body}"
+
+
+def items_of(commit: Commit) -> list[str]:
+    """The items that a transaction is on."""
+    return [f"{action.arguments['TableName']} {action.arguments['Key']['id']}" for action in commit.actions]
 
 
 class Monitor:
@@ -34,9 +55,16 @@ class Monitor:
         self.violations: list[Violation] = []
         self.succeeded: set[tuple[str, str]] = set()
         """The invocations and ids whose handlers have returned."""
-        self._memory = MemoryStore(tables={"Entries": "id"})
-        self._entries = self._memory.tables["Entries"].items
+        self.closed: set[str] = set()
+        """The ids of the records whose transactions fail by their condition."""
+        self._starts: set[tuple[str, str, str | None]] = set()
+        """What was there when handlers started, of invocations without claims."""
+        self._recorded: set[tuple[str, str]] = set()
+        """The invocations and ids whose failures have been recorded."""
+        self._memory = MemoryStore(tables={"Entries": "id", "Accounts": "id", "Open": Table("id")})
+        self._entries, self._accounts = (self._memory.tables[name].items for name in ("Entries", "Accounts"))
         self._on_the_wire: dict[str, int] = {}
+        self._unclaimed: set[str] = set()
 
     @property
     def now_ms(self) -> float:
@@ -59,6 +87,7 @@ class Monitor:
         id, writer = _target(part)
         before = self.item(id)
         if kind == "commit":
+            self._memory.tables["Open"].items = {} if id in self.closed else {(id,): {"id": id}}
             (answer,) = self._memory.commit([part])
         else:
             answer = (self._memory.insert if kind == "insert" else self._memory.replace)([part])[0]
@@ -66,7 +95,11 @@ class Monitor:
         if before is not after:
             self.log(f"{writer}: {kind}: {invariants.shown(after)}")
             self._check(invariants.check_write, before, after, writer, self.now_ms, self.succeeded)
-            self._check_effect(id)
+            if writer in self._unclaimed:
+                self._check(invariants.check_seen, before, after, writer, self._starts)
+            if after is not None and after["status"] == "FAILED":
+                self._recorded.add((writer, id))
+        self._check_effect(id)
         return answer
 
     def delay(self, seconds: float, kind: str, part: Any) -> None:
@@ -82,37 +115,57 @@ class Monitor:
 
     def invocation_started(self, mine: Invocation, others: Iterable[Invocation]) -> None:
         """Record the start of an invocation, and which others contend with it."""
-        ids = {message.id for message in mine.messages}
+        ids = {message.key for message in mine.messages}
         for other in others:
-            if ids & {message.id for message in other.messages}:
+            if ids & {message.key for message in other.messages}:
                 mine.contended = other.contended = True
         # A lease that has just expired may still be live by this worker's clock.
         by_then = self.now_ms - 2000 * invariants.CLOCKS_DIFFER_SECONDS
         for id in ids:
             mine.contended |= invariants.live(self.item(id), by_then) or self._on_the_wire.get(id, 0) > 0
+            mine.contended |= len(self.queue.payloads(id)) > 1
+        if not mine.claims:
+            self._unclaimed.add(mine.name)
+            # A record that is there may refuse the commit of a first receive, and is read when that comes again.
+            mine.contended |= any(message.receives == 1 and self.item(message.key) for message in mine.messages)
 
-    def handler_started(self, invocation: Invocation, id: str, others: Iterable[Invocation]) -> None:
+    def handler_started(self, invocation: Invocation, message: QueuedMessage, others: Iterable[Invocation]) -> None:
         """Check the start of a handler."""
+        id, item = message.key, self.item(message.key)
         # An invocation that outlives its deadline no longer counts: only its fencing stops it.
         in_time = [other for other in others if self.world.now < other.started + BUDGET_SECONDS]
-        running = [other.name for other in in_time if id in other.running]
-        self._check(invariants.check_start, id, invocation.name, self.item(id), self.now_ms, running)
+        running = [other.name for other in in_time if other.claims and id in other.running]
+        waived = [] if invocation.claims else _waived(invocation, message)
+        self._check(partial(invariants.check_start, waived=waived), id, invocation.name, item, self.now_ms, running)
+        self._starts.add((invocation.name, id, None if item is None else item["version"]))
         if self.queue.fifo:
-            self._check(self._in_order, invocation.name, id)
+            self._check(self._in_order, invocation.name, message)
+
+    def committing(self, invocation: Invocation, items: Sequence[str]) -> None:
+        """Check the items of transactions that are sent in one request."""
+        before = {item for request in invocation.committing for item in request}
+        if len(set(items)) < len(items) or before & set(items):
+            what = f"{invocation.name} sends transactions on {items}, while others are under way on {sorted(before)}"
+            self.violated(Violation("TURNS", what))
+
+    def dead_letter_sent(self, invocation: Invocation, stamp: dict[str, Any]) -> None:
+        """Check a dead letter. A message with another payload than its record's leaves that untouched."""
+        if "FingerprintMismatch" not in stamp["error_type"]:
+            key = self.queue.messages[stamp["original_id"]].key
+            self._check(invariants.check_dead_letter, key, invocation.name, self._recorded)
 
     def answered(self, invocation: Invocation, failed: Sequence[str]) -> None:
         """Check the answer of an invocation."""
         name, batch = invocation.name, [message.id for message in invocation.messages]
+        records = [message.key for message in invocation.messages]
         self.log(f"{name} answers: {', '.join(failed) or 'all done'}")
         self._check(invariants.check_answer, batch, failed)
-        for id in batch:
-            if id not in failed:
-                self._check(
-                    invariants.check_acknowledged, id, name, self.item(id), self.now_ms, self.queue.dead_letters
-                )
+        for message in invocation.messages:
+            if message.id not in failed:
+                self._check_acknowledged(message, name)
         took = self.world.now - invocation.started
         if invocation.fault_count == 0 and took < BUDGET_SECONDS - NO_TIME_SECONDS:
-            self._check(invariants.check_left_behind, name, [self.item(id) for id in batch], self.now_ms)
+            self._check(invariants.check_left_behind, name, [self.item(id) for id in records], self.now_ms)
         uncontended = invocation.fault_count <= 1 and not (
             invocation.contended or invocation.failed or invocation.stepped
         )
@@ -123,7 +176,7 @@ class Monitor:
     def settled(self, *, flawless: bool) -> None:
         """Check that every message is completed and deleted, or dead for a reason, and that its effect agrees."""
         for message in self.queue.messages.values():
-            item, dead_letter = self.item(message.id), self.queue.dead_letters.get(message.id)
+            item, dead_letter = self.item(message.key), self.queue.dead_letters.get(message.id)
             if not message.gone and not self.violations:
                 self.violated(Violation("I6", f"{message.id} is neither deleted nor dead"))
             if (
@@ -134,32 +187,52 @@ class Monitor:
                 self.violated(Violation("I4", f"{message.id} is deleted: {invariants.shown(item)}"))
             if message.dead_because is not None and flawless:
                 self.violated(Violation("I9", f"{message.id} is dead without a fault: {message.dead_because}"))
-            self._check_effect(message.id)
+            self._check_effect(message.key)
+        if self._accounts:
+            self._check(self._shared_effects)
 
-    def _in_order(self, name: str, id: str) -> None:
-        group = self.queue.messages[id].group
+    def _in_order(self, name: str, starting: QueuedMessage) -> None:
         for message in self.queue.messages.values():
-            if message.id == id:
+            if message.id == starting.id:
                 return
-            done = invariants.completed(self.item(message.id), self.now_ms)
             if (
-                message.group == group
-                and not done
+                message.group == starting.group
+                and not invariants.completed(self.item(message.key), self.now_ms)
                 and message.dead_because is None
                 and message.id not in self.queue.dead_letters
             ):
-                raise Violation("FIFO", f"{name} starts {id} although {message.id} of its group has not ended well")
+                what = f"{name} starts {starting.id} although {message.id} of its group has not ended well"
+                raise Violation("FIFO", what)
+
+    def _check_acknowledged(self, message: QueuedMessage, name: str) -> None:
+        item, dead_letters = self.item(message.key), self.queue.dead_letters
+        self._check(invariants.check_acknowledged, message.id, name, item, self.now_ms, dead_letters)
+        ours = item is not None and item.get("data") == json.dumps(done(message.body))
+        if message.id not in dead_letters and not ours:
+            what = f"{name} acknowledged {message.id}, whose payload is not the one that was done: {item}"
+            self.violated(Violation("I4", what))
 
     def _check_effect(self, id: str) -> None:
         if self.effects:
             times = int(self._entries.get((id,), {}).get("times", 0))
             self._check(invariants.check_effect, id, self.item(id), times)
 
+    def _shared_effects(self) -> None:
+        """EFFECT, for the items that transactions share: as many effects as records are completed."""
+        completed = sum(item["status"] == "COMPLETED" for item in self._memory.items.values())
+        if sum(int(item["times"]) for item in self._accounts.values()) != completed:
+            raise Violation("EFFECT", f"{completed} are completed, and their shared items are {self._accounts}")
+
     def _check(self, check: Callable[..., None], *facts: Any) -> None:
         try:
             check(*facts)
         except Violation as violation:
             self.violated(violation)
+
+
+def _waived(invocation: Invocation, message: QueuedMessage) -> list[str]:
+    """The rules that do not hold of a start without a claim. What was read is known while nobody else is at work."""
+    return [rule for rule in WAIVED if rule != "I2" or message.receives == 1 or invocation.contended]
 
 
 def _target(part: Any) -> tuple[str, str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
+from idempotent_receiver.protocol.store import ActionFailed, Conflict, NotApplied, Unknown
+from tests.simulation.monitor import NAMESPACE, items_of
+from tests.simulation.sqs_model import stamp_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,14 +19,15 @@ if TYPE_CHECKING:
 
 UNKNOWN = Unknown("nobody knows")
 LONGEST_ON_THE_WIRE_SECONDS = 40.0
+TRANSACTION_SECONDS = 0.004
+"""How long a transaction is in the way of others on its items."""
 
 
 class NetworkStore:
     """The store behind a faulty network, as one process sees it; statements take effect one by one."""
 
-    namespace = None
-
     def __init__(self, simulation: Simulation, process: Process) -> None:
+        self.namespace = NAMESPACE if simulation.plan.keyed else None
         self.simulation = simulation
         self.process = process
         self.random: Random = simulation.random
@@ -39,7 +42,18 @@ class NetworkStore:
         return self._send("replace", changes)
 
     def commit(self, commits: Parts) -> list[Any]:
-        return self._send("commit", commits)
+        """One request after the other for an item, of one invocation; those of others may be in the way."""
+        sender = self.process.invocation
+        items = [item for commit in commits for item in items_of(commit)]
+        self.simulation.monitor.committing(sender, items)
+        sender.committing.append(set(items))
+        self.simulation.packs += len(commits) > 1
+        try:
+            answers = self._send("commit", commits)
+        finally:
+            sender.committing.remove(set(items))
+        sender.failed |= any(isinstance(answer, ActionFailed) for answer in answers)
+        return answers
 
     def _send(self, kind: str, parts: Parts) -> list[Any]:
         simulation, sender = self.simulation, self.process.invocation
@@ -66,9 +80,20 @@ class NetworkStore:
         return answers
 
     def _effect(self, kind: str, part: Any, *, alone: bool) -> Any:
+        if kind == "commit" and self._contended(part):
+            return NotApplied("another transaction is in the way", retry=True, contended=True)
         answer = self.simulation.monitor.effect(kind, part)
         # For one of several inserts DynamoDB answers `DuplicateItem`, without the record that is there.
         return Conflict() if kind == "insert" and isinstance(answer, Conflict) and not alone else answer
+
+    def _contended(self, part: Any) -> bool:
+        """Whether another process's transaction has only just been on one of these items; ours is, from now on."""
+        busy, now = self.simulation.busy, self.simulation.world.now
+        items = items_of(part)
+        if any(busy.get(item, (self, 0.0))[0] is not self and now < busy[item][1] for item in items):
+            return True
+        busy.update(dict.fromkeys(items, (self, now + TRANSACTION_SECONDS)))
+        return False
 
     def _later(self, kind: str, parts: Parts) -> None:
         """Let requests arrive late, whatever has happened in the meantime."""
@@ -150,8 +175,9 @@ class NetworkQueueClient:
     class meta:  # noqa: N801  # boto3's name
         endpoint_url = "https://sqs.us-east-1.amazonaws.com"
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: Simulation, process: Process) -> None:
         self.simulation = simulation
+        self.process = process
 
     def change_message_visibility_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> None:  # noqa: N803
         self._send()
@@ -161,6 +187,7 @@ class NetworkQueueClient:
             )
 
     def send_message(self, **arguments: Any) -> None:
+        self.simulation.monitor.dead_letter_sent(self.process.invocation, stamp_in(arguments))
         confirmed = self._send(raises=False)
         if confirmed or self.simulation.random.random() < 0.5:
             self.simulation.queue.add_dead_letter(arguments)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from idempotent_receiver import Message, Transaction, sqs_consumer
+from idempotent_receiver import Message, PermanentError, Transaction, body_field, message_id, sqs_consumer
 from idempotent_receiver.testing.worker import SILENT
 from idempotent_receiver.testing.world import WorldClock, WorldExecutor
+from tests.simulation.monitor import account_of, done
 from tests.simulation.network_faults import NetworkQueueClient, NetworkStore
 from tests.simulation.world import DEAD_LETTERS
 
@@ -27,6 +29,7 @@ class Invocation:
     name: str
     messages: Sequence[QueuedMessage]
     started: float
+    claims: bool = True
     contended: bool = False
     delayed: bool = False
     failed: bool = False
@@ -35,6 +38,8 @@ class Invocation:
     suspended: bool = False
     fault_count: int = 0
     running: set[str] = field(default_factory=set)
+    committing: list[set[str]] = field(default_factory=list)
+    """The items of its transactions that are on their way, request by request."""
 
 
 class Process:
@@ -47,19 +52,23 @@ class Process:
         self._at_work: list[tuple[Invocation, WorldExecutor]] = []
         self.invocation = Invocation("nobody", (), 0.0)
         self.greenlets: list[greenlet] = []
-        wire, client = NetworkStore(simulation, self), NetworkQueueClient(simulation)
+        plan = simulation.plan
+        self.claims = Random(f"{simulation.seed} {name}").random() >= plan.unclaimed
+        wire, client = NetworkStore(simulation, self), NetworkQueueClient(simulation, self)
         dead_letter_options: Any = {"dead_letter_queue": DEAD_LETTERS + (".fifo" if simulation.queue.fifo else "")}
         consumer = sqs_consumer(
             wire,
             clock=self.clock,
             executor=self._executor,
             sqs=client,  # type: ignore[arg-type]  # it has the methods that are called
-            concurrency=simulation.plan.concurrency,
+            concurrency=plan.concurrency,
+            key=body_field("key") if plan.keyed else message_id,
+            effects="any" if self.claims else "transaction",
             logger=SILENT,
             metrics=SILENT,
-            **(dead_letter_options if simulation.plan.dead_letters else {}),
+            **(dead_letter_options if plan.dead_letters else {}),
         )
-        self.handler = consumer(self._post if simulation.plan.transactional else self._handle)
+        self.handler = consumer(self._post if plan.transactional else self._handle)
 
     def _executor(self) -> WorldExecutor:
         self._at_work = [*self._still_at_work(), (self.invocation, WorldExecutor(self.simulation.world))]
@@ -79,17 +88,29 @@ class Process:
         return [self.invocation, *(one for one, _ in self._still_at_work() if one is not self.invocation)]
 
     def _handle(self, body: str, message: Message) -> str:
-        self.simulation.handle(self.invocation, message.id)
-        return "done"
+        self.simulation.handle(self.invocation, self.simulation.queue.messages[message.id])
+        return done(body)
 
     def _post(self, body: str, message: Message, tx: Transaction) -> str:
-        tx.update(
-            TableName="Entries",
-            Key={"id": message.id},
-            UpdateExpression="ADD times :one",
-            ExpressionAttributeValues={":one": 1},
-        )
+        plan, queued = self.simulation.plan, self.simulation.queue.messages[message.id]
+        _add_one(tx, "Entries", queued.key)
+        if plan.accounts:
+            _add_one(tx, "Accounts", account_of(queued.key, plan.accounts))
+        if plan.closes:
+            error = PermanentError("closed") if queued.key[-1] in "02468" else None
+            tx.check(
+                TableName="Open", Key={"id": queued.key}, ConditionExpression="attribute_exists(id)", otherwise=error
+            )
         return self._handle(body, message)
+
+
+def _add_one(tx: Transaction, table: str, id: str) -> None:
+    tx.update(
+        TableName=table,
+        Key={"id": id},
+        UpdateExpression="ADD times :one",
+        ExpressionAttributeValues={":one": 1},
+    )
 
 
 for _handler in (Process._handle, Process._post):

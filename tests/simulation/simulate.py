@@ -1,4 +1,4 @@
-"""`python -m tests.simulation.simulate --seeds 10000`: checks random simulations against the invariants, by seed.
+"""`python -m tests.simulation.simulate --seeds 20000`: checks random simulations against the invariants, by seed.
 
 A seed that fails is printed with the one command that replays it. The exit code is 0 only if none fails.
 """
@@ -34,6 +34,7 @@ class Totals:
     invocations: int = 0
     calls: int = 0
     groups: int = 0
+    packs: int = 0
     faults: int = 0
     dead_lettered: int = 0
     dead: int = 0
@@ -46,8 +47,8 @@ class Totals:
     def __str__(self) -> str:
         return (
             f"{self.seeds:,} seeds: {self.invocations:,} invocations, {self.calls:,} store calls, {self.groups:,} "
-            f"of them group commits, {self.faults:,} faults; {self.dead_lettered:,} messages "
-            f"dead-lettered by consumers, {self.dead:,} by the queue"
+            f"of them group commits and {self.packs:,} of several transactions, {self.faults:,} faults; "
+            f"{self.dead_lettered:,} messages dead-lettered by consumers, {self.dead:,} by the queue"
         )
 
 
@@ -57,7 +58,7 @@ Failure = tuple[int, Violation]
 def main(arguments: list[str]) -> int:
     """Simulate many seeds, or trace one."""
     parser = argparse.ArgumentParser(prog="simulate", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=10_000, help="how many (%(default)s)")
+    parser.add_argument("--seeds", type=int, default=20_000, help="how many (%(default)s)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (%(default)s)")
     parser.add_argument("--seed", type=int, help="trace this one")
     parser.add_argument(
@@ -128,7 +129,7 @@ def played(
         messages = simulation.queue.messages.values()
         dead = sum(message.dead_because is not None for message in messages)
         dead_lettered = len(simulation.queue.dead_letters)
-        counts = (simulation.invocations, simulation.calls, simulation.groups, simulation.faults)
+        counts = (simulation.invocations, simulation.calls, simulation.groups, simulation.packs, simulation.faults)
         totals.add(Totals(1, *counts, dead_lettered, dead))
     return totals, failures
 

@@ -6,6 +6,7 @@ deleted, or dead for a reason; its effect is there exactly once; and one more de
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from idempotent_receiver.testing.world import World, WorldClock
 from tests.simulation import invariants
 from tests.simulation.adapters import BUDGET_SECONDS
 from tests.simulation.invariants import Violation
-from tests.simulation.monitor import Monitor
+from tests.simulation.monitor import NAMESPACE, Monitor
 from tests.simulation.network_faults import FAULTS
 from tests.simulation.process import Invocation, Process
 from tests.simulation.sqs_model import QueuedMessage, QueueModel
@@ -59,12 +60,22 @@ class Plan:
         # A random source of its own, so that suspensions change nothing else in a seed's world.
         self.suspended = Random(f"suspended {seed}")
         self.suspensions = self.suspended.choice([0.0, 0.0, 0.0, 0.1])
+        self.more = Random(f"entries {seed}")
+        self.unclaimed = self.more.choice([0.0, 0.0, 0.5, 1.0])
+        """How many of the processes claim nothing."""
+        self.transactional = self.transactional or self.unclaimed > 0
+        self.accounts = self.more.choice([0, 0, 1, 2])
+        """How many items the transactions of all messages share; with none, each has its own alone."""
+        self.closes = self.more.choice([False, False, True])
+        """Whether a condition of a transaction fails at times."""
+        self.keyed = self.more.random() < 0.3
+        """Whether messages have keys of their producers, and some share one, with the same payload or another."""
 
     @property
     def flawless(self) -> bool:
         """Whether nothing at all goes wrong."""
         wrong = self.faults or self.fails or self.freezes or self.suspensions or self.duplicates or self.outage_from
-        return not wrong
+        return not (wrong or self.closes or self.keyed)
 
 
 class Simulation:
@@ -79,12 +90,18 @@ class Simulation:
         self.clocks_off_seconds = clocks_off_seconds
         self.queue = QueueModel(random, plan.fifo, plan.visibility_seconds, plan.duplicates)
         for number, at in enumerate(sorted(random.choices([0.0, 0.0, 1.0, 10.0, 40.0], k=MESSAGES))):
-            self.queue.send(f"m{number}", random.choice("gh") if plan.fifo else None, at)
+            group = random.choice("gh") if plan.fifo else None
+            self.queue.send(f"m{number}", group, at, *(self._keyed(number) if plan.keyed else ()))
         self._log = log
         self.monitor = Monitor(self.world, self.queue, self.log, effects=plan.transactional)
+        if plan.closes:
+            self.world.spawn(self._close_and_open)
+        self.seed = seed
         self.live: list[Process] = []
+        self.busy: dict[str, tuple[object, float]] = {}
+        """Who has had a transaction on an item, and until when it is in the way of others."""
         self.ending = False
-        self.calls = self.groups = self.faults = self.invocations = 0
+        self.calls = self.groups = self.packs = self.faults = self.invocations = 0
 
     def run(self) -> None:
         """Run to the end. Raises Violation."""
@@ -99,6 +116,21 @@ class Simulation:
             self.world.end()
         if self.monitor.violations:
             raise self.monitor.violations[0]
+
+    def _keyed(self, number: int) -> tuple[str, str]:
+        """A message's record, which may be an earlier message's, and its body."""
+        key = self.plan.more.choice([number, number, number, self.plan.more.randint(0, number)])
+        body = {"key": f"k{key}", "amount": self.plan.more.choice([1, 1, 2])}
+        return f"{NAMESPACE}#k{key}", json.dumps(body)
+
+    def _close_and_open(self) -> None:
+        """Let the condition of some message's transactions fail for a while."""
+        while not self.quiet:
+            key = self.plan.more.choice([*self.queue.messages.values()]).key
+            self.monitor.closed.add(key)
+            self.world.sleep(self.plan.more.choice([0.01, 0.1, 5.0]))
+            self.monitor.closed.discard(key)
+            self.world.sleep(self.plan.more.choice([0.0, 0.01, 1.0]))
 
     @property
     def quiet(self) -> bool:
@@ -148,7 +180,7 @@ class Simulation:
         handles = {message.id: message.handle for message in messages}
         process.clock.skew_seconds = self.random.uniform(-1, 1) * self.clocks_off_seconds
         self.log(f"{name} starts: {', '.join(handles.values())}, clock {process.clock.skew_seconds:+.1f} s")
-        mine = process.invocation = Invocation(name, messages, self.world.now)
+        mine = process.invocation = Invocation(name, messages, self.world.now, claims=process.claims)
         others = [other for one in self.live for other in one.under_way if other is not mine]
         self.live = [one for one in self.live if one is not process] + [process]
         self.monitor.invocation_started(mine, others)
@@ -237,10 +269,11 @@ class Simulation:
             if one is not getcurrent():
                 self.world.kill(one)
 
-    def handle(self, invocation: Invocation, id: str) -> None:
+    def handle(self, invocation: Invocation, message: QueuedMessage) -> None:
         """Run the handler: it takes some time, and sometimes fails."""
+        id = message.key
         self.log(f"{invocation.name}: the handler starts {id}")
-        self.monitor.handler_started(invocation, id, [other.invocation for other in self.live])
+        self.monitor.handler_started(invocation, message, [other.invocation for other in self.live])
         invocation.running.add(id)
         how, quiet = self.random.random(), self.quiet
         try:
@@ -260,7 +293,15 @@ class Simulation:
             return
         self.ending = True
         self.world.sleep(BUDGET_SECONDS + 2 * invariants.LEASE_MARGIN_SECONDS)
+        for message in self.queue.messages.values():
+            message.receives += 1
         failed = self._invoke(Process(self, "last"), "last", list(self.queue.messages.values()))
-        if failed:
+        if not all(self._refusable(self.queue.messages[id]) for id in failed):
             self.monitor.violated(Violation("I6", f"after all faults, {failed} are asked for again"))
         self.monitor.settled(flawless=False)
+
+    def _refusable(self, message: QueuedMessage) -> bool:
+        """Whether its key may have been used for another payload, or that of one before it in its group."""
+        messages = [*self.queue.messages.values()]
+        before = [one for one in messages[: messages.index(message)] if self.plan.fifo and one.group == message.group]
+        return any(len(self.queue.payloads(one.key)) > 1 for one in (*before, message))

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 MAX_RECEIVES = 5
 
 
+def stamp_in(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The stamp of a dead letter that is sent."""
+    stamp: dict[str, Any] = json.loads(arguments["MessageAttributes"][STAMP]["StringValue"])
+    return stamp
+
+
 @dataclass
 class QueuedMessage:
     """A message in the queue."""
@@ -27,6 +33,9 @@ class QueuedMessage:
     id: str
     group: str | None
     visible_at: float
+    key: str
+    """The id of its record."""
+    body: str = "{}"
     receives: int = 0
     deleted: bool = False
     dead_because: str | None = None
@@ -59,9 +68,13 @@ class QueueModel:
     dead_letters: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The dead letters that consumers have sent: their stamps, by the messages' original ids."""
 
-    def send(self, id: str, group: str | None, at: float) -> None:
+    def send(self, id: str, group: str | None, at: float, key: str | None = None, body: str = "{}") -> None:
         """Send a message that becomes visible at that time."""
-        self.messages[id] = QueuedMessage(id, group, at)
+        self.messages[id] = QueuedMessage(id, group, at, id if key is None else key, body)
+
+    def payloads(self, key: str) -> set[str]:
+        """The bodies of the messages with this key."""
+        return {message.body for message in self.messages.values() if message.key == key}
 
     @property
     def empty(self) -> bool:
@@ -121,12 +134,12 @@ class QueueModel:
 
     def add_dead_letter(self, arguments: dict[str, Any]) -> None:
         """Accept a dead letter from a consumer."""
-        stamp = json.loads(arguments["MessageAttributes"][STAMP]["StringValue"])
+        stamp = stamp_in(arguments)
         self.dead_letters[stamp["original_id"]] = stamp
 
     def record(self, message: QueuedMessage) -> dict[str, Any]:
         """A message as Lambda delivers it."""
         queue = FIFO if self.fifo else QUEUE
-        made = sqs_record(message.id, receives=message.receives, queue=queue, group=message.group)
+        made = sqs_record(message.id, message.body, receives=message.receives, queue=queue, group=message.group)
         made["receiptHandle"] = message.handle
         return made

@@ -8,19 +8,27 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
-from idempotent_receiver.batch.settlements import Settlements
+from idempotent_receiver.batch.settlements import Settlements, Turns
 from idempotent_receiver.protocol.transitions import Settled
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.planting import ROOT, plant
 from tests.simulation.invariants import Violation
 from tests.simulation.simulate import again, main, played
 from tests.simulation.simulation import CLOCKS_OFF_SECONDS, Simulation
+from tests.simulation.test_explore_unclaimed import (
+    forgets_the_effects,
+    replaces_what_it_finds,
+    sends_what_it_has_not_recorded,
+    takes_silence_for_success,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from idempotent_receiver.batch.items import Item
@@ -81,12 +89,12 @@ def test_clocks_further_apart_than_the_lease_margin_let_two_run_at_once() -> Non
     [
         ("acknowledged before it is recorded", "I", 0),
         ("acknowledged although it could not be recorded", "I4", 0),
-        ("a settlement names no version", "I3", 0),
+        ("a settlement names no version", "I3", 2),
         ("a take-over without compare-and-swap", "I", 450),
         ("one's own version is not recognised", "I9", 0),
         ("a claimed message runs although its group has stopped", "FIFO", 0),
         ("one ok is all ok", "I", 0),
-        ("the wall clock is not asked before a start", "I2", 1200),
+        ("the wall clock is not asked before a start", "I2", 1090),
     ],
 )
 def test_a_planted_bug_is_found_and_its_seed_can_be_replayed(bug: str, rule: str, first: int, tmp_path: Path) -> None:
@@ -104,6 +112,45 @@ def test_a_planted_bug_is_found_and_its_seed_can_be_replayed(bug: str, rule: str
 
     assert f" {rule}" in told
     assert run(*command.split()[-2:])[-1] == told
+
+
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transactions on one item do not wait for each other."""
+    monkeypatch.setattr(Turns, "enter", lambda self, operation, items: self._enter(operation))
+    monkeypatch.setattr(Turns, "leave", lambda self, items: None)
+
+
+@pytest.mark.parametrize(
+    ("plant", "rule"),
+    [
+        (replaces_what_it_finds, "SEEN"),
+        (forgets_the_effects, "EFFECT"),
+        (takes_silence_for_success, "I4"),
+        (sends_what_it_has_not_recorded, "LETTER"),
+        (at_once, "TURNS"),
+    ],
+)
+def test_a_planted_bug_without_claims_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the rule that it breaks, in some of the worlds without claims."""
+    plant(monkeypatch)
+    broken: set[str] = set()
+    seeds = (seed for seed in range(2_000) if Simulation(seed).plan.unclaimed)
+
+    while rule not in broken:
+        simulation = Simulation(next(seeds))
+        with suppress(Violation):
+            simulation.run()
+        broken |= {violation.rule for violation in simulation.monitor.violations}
+
+
+def test_worlds_without_claims_are_among_them() -> None:
+    """Some processes claim and some do not, transactions share items, and messages share keys."""
+    plans = [Simulation(seed).plan for seed in range(200)]
+
+    assert {plan.unclaimed for plan in plans if plan.accounts and plan.closes and plan.transactional} == {0.0, 0.5, 1.0}
+    assert {plan.unclaimed for plan in plans if plan.keyed and plan.dead_letters} == {0.0, 0.5, 1.0}
 
 
 def test_a_seed_with_other_clocks_is_replayed_with_them() -> None:

@@ -1,6 +1,7 @@
 """A scenario: a world with a table, an SQS client and workers, and the rules that hold in every scenario.
 
-- When a handler runs, its record is INPROGRESS and owned by its worker, and no other run for that key is under way.
+- When a handler runs, its record is INPROGRESS and owned by its worker, and no other run for that key is under way;
+  but for workers without claims, `effects="transaction"`.
 - When an invocation answers, each message that it acknowledges is COMPLETED in the table or a confirmed dead letter.
 - A completed record never changes before it expires.
 """
@@ -26,6 +27,8 @@ from tests.simulation.world import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from idempotent_receiver.handler.attempt import Attempt
 
 _quiet = Logger(service="scenario", level="CRITICAL")
 
@@ -71,6 +74,8 @@ class Scenario:
         self.workers: list[Worker] = []
         self.dead: set[str] = set()
         """The workers that were killed, or that a test declares dead: their runs do not count as under way."""
+        self.unclaimed: set[str] = set()
+        """The workers without claims."""
         self.keys_of: dict[str, tuple[str, ...]] = {}
         """The ids of a message's records, by its messageId, if they differ from it."""
         self._violations: list[str] = []
@@ -88,6 +93,8 @@ class Scenario:
         store = options.pop("store", self.store)
         if queue_client or "dead_letter_queue" in options:
             options["sqs"] = self.sqs
+        if options.get("effects") == "transaction":
+            self.unclaimed.add(options["name"])
         worker = Worker(self.world, store, self._recorded(function, options["name"]), **options)
         worker.handler = self._checked(worker.handler)
         self.workers.append(worker)
@@ -132,12 +139,8 @@ class Scenario:
     def _recorded(self, function: Callable[..., Any], worker: str) -> Callable[..., Any]:
         def start() -> Run:
             claim = current_claim()
-            item = self.memory.items[claim.id]
-            ours = (item["status"], item.get("owner")) == ("INPROGRESS", worker)
-            self.require(ours, f"{worker} runs without a claim: {item}")
-            under_way = [run for run in self.runs if run.ended is None and run.worker not in self.dead]
-            overlapping = [run for run in under_way if run.key == claim.key]
-            self.require(not overlapping, f"{worker} runs {claim.key} while {overlapping} is under way")
+            if worker not in self.unclaimed:
+                self._require_claimed(worker, claim)
             self.runs.append(Run(claim.key, worker, claim.attempt, self.world.now))
             return self.runs[-1]
 
@@ -158,6 +161,15 @@ class Scenario:
                 run.ended = self.world.now
 
         return coroutine if iscoroutinefunction(function) else plain
+
+    def _require_claimed(self, worker: str, claim: Attempt) -> None:
+        item = self.memory.items[claim.id]
+        ours = (item["status"], item.get("owner")) == ("INPROGRESS", worker)
+        self.require(ours, f"{worker} runs without a claim: {item}")
+        not_counted = self.dead | self.unclaimed
+        under_way = [run for run in self.runs if run.ended is None and run.worker not in not_counted]
+        overlapping = [run for run in under_way if run.key == claim.key]
+        self.require(not overlapping, f"{worker} runs {claim.key} while {overlapping} is under way")
 
     def kill(self, worker: Worker) -> None:
         """Crash a process."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import TypedDict
+
 import pytest
 
 from idempotent_receiver import Message, PermanentError, Transaction, body_field
 from idempotent_receiver.protocol.store import NotApplied
 from idempotent_receiver.sqs.dead_letter import STAMP
+from idempotent_receiver.sqs.visibility import Backoff
 from tests.simulation.faults import (
     delivered_later,
     denied,
@@ -85,6 +88,21 @@ def times(scenario: Scenario) -> dict[str, int]:
 
 def once(count: int) -> dict[str, int]:
     return {str(number): 1 for number in range(count)}
+
+
+class Amount(TypedDict):
+    k: str
+    amount: int
+
+
+class Always(Backoff):
+    """A backoff that tells what it is for by its length."""
+
+    def seconds(self, *facts: object) -> int:
+        return 20
+
+    def outage_seconds(self, *facts: object) -> int:
+        return 30
 
 
 def batch(count: int, **options: Any) -> list[dict[str, Any]]:
@@ -207,6 +225,34 @@ def test_after_a_commit_that_is_not_answered_nothing_more_starts_and_all_come_ag
     assert len(scenario.sqs.visibilities) == 100
     assert sum(seconds > 0 for seconds in scenario.sqs.visibilities.values()) > 90
     assert times(scenario) == {}
+
+
+def test_what_turns_out_to_be_free_after_that_comes_again_after_a_backoff_too() -> None:
+    """Its read was under way when a commit was not answered."""
+    scenario = Scenario(namespace="n")
+    under_keys(scenario, "invalid", "again")
+    scenario.store.next("commit", *[lost_request] * 4)
+
+    def handle(body: Amount, message: Message, tx: Transaction) -> None:
+        add_one(tx, message.id)
+
+    def slow(call: Call) -> Any:
+        call.world.sleep(1.0)
+        return call.act()
+
+    scenario.store.next("read", slow, *[lost_request] * 4)
+    worker = unclaimed(scenario, handle, key=body_field("k"), queue_client=True, backoff=Always())
+    worker.deliver(
+        sqs_record("invalid", '{"k": "a"}'),
+        keyed("again", 1),
+        sqs_record("other", '{"k": "b", "amount": 1}'),
+    )
+
+    scenario.run()
+
+    assert sorted(worker.answers[0]) == ["again", "invalid", "other"]
+    assert scenario.keys_run == ["b"]
+    assert scenario.sqs.visibilities["again"] == 30
 
 
 def test_what_was_not_answered_is_done_once_when_the_store_is_back() -> None:

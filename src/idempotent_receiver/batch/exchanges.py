@@ -145,7 +145,7 @@ class Claims:
                 item.assumed = seen
                 happens(item, Event.FREE)
             case Claimable():
-                happens(item, Event.ANSWERED, outcome.NotStarted())
+                happens(item, Event.ANSWERED, self._progress.unstarted())
             case OtherPayload():
                 item.failure = outcome.mismatch(answer)
                 happens(item, Event.FAILED_FOR_GOOD)

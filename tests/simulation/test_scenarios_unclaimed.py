@@ -273,6 +273,22 @@ def test_what_was_not_answered_is_done_once_when_the_store_is_back() -> None:
     assert times(scenario) == once(3)
 
 
+@pytest.mark.parametrize("down", [(), ("commit", "insert", "replace")])
+def test_a_quarter_of_an_hour_without_a_table_uses_up_nobodys_five_receives(down: tuple[str, ...]) -> None:
+    """S70: whether nothing answers, or only no writes. Each wait is as long as the consumer asks SQS for."""
+    scenario = Scenario()
+    scenario.store.down(*down)
+    worker = unclaimed(scenario, post, queue_client=True)
+    waited = 0.0
+    for receive in range(1, 5):
+        worker.deliver(*batch(1, receives=receive))
+        scenario.run()
+        waited += scenario.sqs.visibilities["0"]
+
+    assert worker.answers == [["0"]] * 4
+    assert waited > 15 * 60
+
+
 def test_the_failure_of_a_commit_in_doubt_keeps_its_late_request_out() -> None:
     """S64: it may still arrive when the message has failed for good, and is then refused."""
     scenario = Scenario()

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from typing_extensions import TypedDict
-
 import pytest
+from typing_extensions import TypedDict
 
 from idempotent_receiver import Message, PermanentError, Transaction, body_field
 from idempotent_receiver.protocol.store import NotApplied

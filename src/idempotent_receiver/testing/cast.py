@@ -143,15 +143,17 @@ class _Store:
         self._worker, self._cast = worker, cast
 
     def insert(self, records: Sequence[Record]) -> list[Any]:
-        """Claims."""
+        """Claims; and how handlers ended that nothing had claimed."""
 
         def insert() -> list[Any]:
             answers = list(self._trial.memory.insert(records))
             # A batch's INSERT does not say what it has met.
             return [Conflict() if len(answers) > 1 and isinstance(one, Conflict) else one for one in answers]
 
-        what = f"claims {self._keys(record.id for record in records)}"
-        return list(self._trial.network.write(self._worker, "insert", what, len(records), insert))
+        verb = "claims" if records[0].status == Status.INPROGRESS else self._verb(records[0])
+        what = f"{verb} {self._keys(record.id for record in records)}"
+        kind = "insert" if verb == "claims" else verb
+        return list(self._trial.network.write(self._worker, kind, what, len(records), insert))
 
     def read(self, ids: Sequence[str]) -> list[Any]:
         """What is there."""
@@ -163,8 +165,7 @@ class _Store:
 
     def replace(self, changes: Sequence[Change]) -> list[Any]:
         """Take-overs, releases, and how handlers ended."""
-        memory, now_ms = self._trial.memory, (START_EPOCH_SECONDS + self._worker.world.now) * 1000
-        verb = _verb(changes[0].new, now_ms)
+        memory, verb = self._trial.memory, self._verb(changes[0].new)
         what = f"{verb} {self._keys(change.new.id for change in changes)}"
         return list(self._trial.network.write(self._worker, verb, what, len(changes), lambda: memory.replace(changes)))
 
@@ -175,20 +176,20 @@ class _Store:
         effect = partial(memory.commit, commits)
         return list(self._trial.network.write(self._worker, "commit", what, len(commits), effect))
 
+    def _verb(self, new: Record) -> str:
+        if new.status == Status.COMPLETED:
+            return "completes"
+        if new.status == Status.FAILED:
+            return "records the failure of"
+        now_ms = (START_EPOCH_SECONDS + self._worker.world.now) * 1000
+        return "takes over" if (new.in_progress_expiration or 0) > now_ms else "releases"
+
     @property
     def _trial(self) -> Trial:
         return self._cast.trial
 
     def _keys(self, ids: Any) -> str:
         return ", ".join(map(self._cast.setup.key_of, ids))
-
-
-def _verb(new: Record, now_ms: float) -> str:
-    if new.status == Status.COMPLETED:
-        return "completes"
-    if new.status == Status.FAILED:
-        return "records the failure of"
-    return "takes over" if (new.in_progress_expiration or 0) > now_ms else "releases"
 
 
 class _Queue:

@@ -130,7 +130,8 @@ def explore(
     A violation is: tables or state that are not as they are where nothing goes wrong; a message acknowledged that is
     not COMPLETED, or never acknowledged; a fake called again with another key, or without one, or never called for a
     message that is done, or with one key for different calls; a request that the handler would have sent to AWS by a
-    client of its own, which is refused. The same call again with the same key is allowed.
+    client of its own, which is refused. The same call again with the same key is allowed. So is another run of a
+    handler of `effects="transaction"` at the same time: nothing claims its message, and its effects are there once.
 
     The same input gives the same result. `most_schedules` bounds it: those with the fewest faults come first. `replay`
     plays one schedule, as a story names it. `check=False` returns the violations instead of raising them. `seconds` is

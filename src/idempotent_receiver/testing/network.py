@@ -37,8 +37,8 @@ class Network:
     story: list[str]
     under_way: set[str] = field(default_factory=set)
     """The workers that were invoked, or soon will be, and have neither answered nor died."""
-    running: Counter[str] = field(default_factory=Counter)
-    """How many handlers run, by their workers."""
+    running: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How many handlers run, by their workers and keys."""
     dead_letters: set[str] = field(default_factory=set)
     """The messageIds that were sent to the dead-letter queue."""
 
@@ -60,7 +60,7 @@ class Network:
     def gone(self, worker: Worker) -> None:
         """The worker has died."""
         self.under_way.discard(worker.name)
-        self.running.pop(worker.name, None)
+        self.running = Counter({who: count for who, count in self.running.items() if who[0] != worker.name})
 
     def write(self, worker: Worker, kind: str, what: str, count: int, effect: Effect) -> Sequence[Any]:
         """A request that writes. `what` completes a sentence: `claims order-1`."""

@@ -208,15 +208,17 @@ class Trial:
         """The handler starts."""
         self._require_live()
         self.handled += 1
-        self.network.running[worker.name] += 1
-        attempt = current_attempt.get()
-        assert attempt is not None, "a handler runs for a claim"
-        again = f", attempt {attempt.attempt}" if attempt.attempt > 1 else ""
-        self.story.append(f"{worker.name} runs the handler for {attempt.key}{again}")
+        key, attempt = _running()
+        running = self.network.running
+        others = [name for (name, same), count in running.items() if count and same == key and name != worker.name]
+        running[worker.name, key] += 1
+        again = f", attempt {attempt}" if attempt > 1 else ""
+        beside = f", while {' and '.join(others)} runs it, too: nothing claims it" if others else ""
+        self.story.append(f"{worker.name} runs the handler for {key}{again}{beside}")
 
     def raised(self, worker: Worker, error: BaseException) -> None:
         """It has raised."""
-        self.network.running[worker.name] -= 1
+        self.network.running[worker.name, _running()[0]] -= 1
         if isinstance(error, KeyboardInterrupt):
             self._interrupt = error  # somebody wants all of this to end, not only a message
         if not self.world.ended:
@@ -224,17 +226,16 @@ class Trial:
 
     def returned(self, worker: Worker) -> None:
         """It returns, or raises after all."""
-        self.network.running[worker.name] -= 1
-        attempt = current_attempt.get()
-        assert attempt is not None, "a handler runs for a claim"
+        key, _ = _running()
+        self.network.running[worker.name, key] -= 1
         how = " again"
-        if attempt.key not in self._failing:
+        if key not in self._failing:
             offered = options.RAISES if self._redriven else options.HANDLER
             chosen = self._choose("handler", f"{worker.name} returns", offered)
             if chosen is None:
                 return
             how = " each time" if chosen == "fails" else ""
-            self._failing |= {attempt.key} if chosen == "fails" else set()
+            self._failing |= {key} if chosen == "fails" else set()
         self.story.append(f"the handler of {worker.name} has done its work, and then raises{how}")
         raise RuntimeError("explore: the handler fails at its end")
 
@@ -288,6 +289,13 @@ class Trial:
         """Whatever a handler still does on its way out of a trial that is over counts for nothing."""
         if self.world.ended:
             self.world.leave()
+
+
+def _running() -> tuple[str, int]:
+    """The key that the handler that calls this runs for, and which attempt it is."""
+    attempt = current_attempt.get()
+    assert attempt is not None, "a handler runs for a message"
+    return attempt.key, attempt.attempt
 
 
 def _listed(ids: Sequence[str]) -> str:

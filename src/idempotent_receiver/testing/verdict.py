@@ -9,6 +9,17 @@ from idempotent_receiver.testing.calls import Call
 from idempotent_receiver.testing.memory import Item
 from idempotent_receiver.testing.trial import Trial
 
+ALL_OF_IT = (
+    "write it through the Transaction: effects='transaction' says that the handler does nothing else, and without a "
+    "claim two workers may run one message at the same time; or leave effects='any'"
+)
+"""What helps a handler without claims that does something outside its transaction."""
+
+
+OUTSIDE_OF_IT = (
+    "write it through the Transaction, or pass an idempotency key along and let the other side refuse what it has seen"
+)
+
 
 class Finding(NamedTuple):
     """Something that is wrong. Two trials with one `subject` have found the same; `text` says it of one trial."""
@@ -48,7 +59,9 @@ def findings(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
         text = f"{id} was acknowledged although its record is not COMPLETED"
         yield Finding(f"early {id}", text, "this is a defect of the store or of the library: please report it")
     yield from _ends(trial, wanted)
-    yield from _calls(trial.calls, wanted.calls)
+    unclaimed = trial.setup.consumer.parts["effects"] == "transaction"
+    for finding in _calls(trial.calls, wanted.calls):
+        yield finding._replace(remedy=ALL_OF_IT) if unclaimed else finding
     yield from _missing(trial, wanted)
     yield from _one_key(trial.calls, unstable)
     for table in sorted(trial.tables.keys() | wanted.tables.keys()):
@@ -59,8 +72,7 @@ def findings(trial: Trial, baseline: Baseline) -> Iterator[Finding]:
             yield Finding(
                 f"state {name}",
                 f"{name} is {trial.state[name]!r} in the end, and {wanted.state[name]!r} where nothing goes wrong",
-                "write it through the Transaction, or pass an idempotency key along and let the other side refuse "
-                "what it has seen",
+                ALL_OF_IT if unclaimed else OUTSIDE_OF_IT,
                 by_value=True,
             )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import Transaction
 from idempotent_receiver.protocol.record import Change, Record
-from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied
+from idempotent_receiver.protocol.store import ActionFailed, Applied, Commit, Conflict, NotApplied
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +47,12 @@ def settled(record: Record, **given: Any) -> Record:
 
 def settling(record: Record) -> Change:
     return Change(settled(record), record)
+
+
+def committing(engine: Engine, number: int, tx: Transaction | None = None) -> Commit:
+    """A commit that completes a record where there is none, with a credit to an account of its own or with `tx`."""
+    actions = (credit(engine, f"account-{number}") if tx is None else tx).actions
+    return Commit(Change(settled(claimed(f"key-{number}")), None), actions)
 
 
 def insert_all(engine: Engine, *records: Record) -> None:

@@ -6,7 +6,7 @@ another's sake:
 ======================================= =============================================================================
 answer to a pack                        what follows
 ======================================= =============================================================================
-it took effect                          all are applied; if more were waiting, the next pack may hold one more write
+it took effect                          all are applied; if more were waiting, the next packs may be larger
 its reasons name some                   those are answered, the others sent again at once
 cancelled or refused, naming nobody     it is halved once, and then each is sent alone
 throttled as a whole                    nothing took effect: all may be tried again later
@@ -18,7 +18,7 @@ times, and then alone: in at most four requests.
 
 Transactions that share an item conflict if they are under way at the same time, and a larger one shares more. So a pack
 that met a conflict or was throttled halves the `Bound` of those that follow, down to one commit each. Each one that was
-cut short by it and took effect lets it grow by a write.
+cut short by it and took effect lets it grow by an eighth.
 """
 
 import threading
@@ -51,9 +51,9 @@ class Bound:
             self.writes = min(self.writes, max(1, writes // 2))
 
     def grow(self) -> None:
-        """Allow one more."""
+        """Allow an eighth more, or one: after one commit a pack, it takes 32 packs to the most that DynamoDB takes."""
         with self._changing:
-            self.writes = min(self.writes + 1, WRITES_A_COMMIT)
+            self.writes = min(self.writes + max(1, self.writes // 8), WRITES_A_COMMIT)
 
 
 class Packs:

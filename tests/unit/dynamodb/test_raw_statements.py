@@ -1,4 +1,4 @@
-"""Raw statements: which statements are sent without botocore's serialiser, and that no other request changes.
+"""Raw lists: which statements and actions are sent without botocore's serialiser, and that no other request changes.
 
 `test_store.py` tests what the store sends, with a client that validates and one that does not.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 import boto3
@@ -16,13 +17,18 @@ from botocore.compat import HTTPHeaders
 from botocore.model import ServiceModel
 from botocore.stub import Stubber
 
+from idempotent_receiver import DynamoDBStore, Transaction
 from idempotent_receiver.dynamodb import client as clients
-from idempotent_receiver.dynamodb.client import RawStatements, accept_raw
+from idempotent_receiver.dynamodb.client import RawActions, RawStatements, accept_raw
+from idempotent_receiver.protocol.record import Change, Record
+from idempotent_receiver.protocol.store import Commit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from botocore.awsrequest import AWSPreparedRequest
     from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_dynamodb.type_defs import BatchStatementRequestTypeDef
+    from mypy_boto3_dynamodb.type_defs import BatchStatementRequestTypeDef, TransactWriteItemTypeDef
 
 
 class Wire:
@@ -147,6 +153,78 @@ def test_without_the_event_that_boto3_does_not_document_all_is_sent_the_same(mon
     accept_raw(wire.client)
     wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
     assert wire.bodies == [{"Statements": statements(3)}]
+
+
+# Actions
+
+
+ACTIONS: list[TransactWriteItemTypeDef] = [
+    {"Put": {"TableName": "t", "Item": {"id": {"S": "é"}, "raw": {"B": b"\x00"}}}},
+    {"Delete": {"TableName": "t", "Key": {"id": {"S": "b"}}}},
+]
+TEXT = '[{"Put":{"TableName":"t","Item":{"id":{"S":"é"},"raw":{"B":"AA=="}}}},{"Delete":"as it is"}]'
+
+
+def transact(wire: Wire, actions: Sequence[TransactWriteItemTypeDef], **more: Any) -> None:
+    wire.client.transact_write_items(TransactItems=actions, ClientRequestToken="token", **more)
+
+
+def raw_actions() -> RawActions:
+    """Actions with a text that says which of the two is sent."""
+    return RawActions(ACTIONS, TEXT.encode())
+
+
+def test_actions_are_sent_as_their_text(wire: Wire) -> None:
+    """With the token, and with what else a user's own event handler has added."""
+    transact(wire, raw_actions(), ReturnConsumedCapacity="TOTAL")
+    assert wire.sent == [
+        f'{{"TransactItems":{TEXT},"ClientRequestToken":"token","ReturnConsumedCapacity":"TOTAL"}}'.encode()
+    ]
+
+
+def test_actions_that_are_not_raw_are_serialised_by_botocore(wire: Wire) -> None:
+    """And nothing of a raw request is left behind for them."""
+    plain = Wire()
+    transact(wire, raw_actions())
+    for each in (wire, plain):
+        transact(each, ACTIONS)
+    assert wire.sent[1:] == plain.sent
+
+
+def test_a_client_of_another_protocol_serialises_the_actions_itself() -> None:
+    ours, plain = (Wire({"protocol": "smithy-rpc-v2-cbor", "protocols": ["smithy-rpc-v2-cbor"]}) for _ in "ab")
+    accept_raw(ours.client)
+    transact(ours, raw_actions())
+    transact(plain, ACTIONS)
+    assert ours.sent == plain.sent
+
+
+def test_a_stubber_is_shown_every_action(wire: Wire) -> None:
+    with Stubber(wire.client) as stubber:
+        shown = {"TransactItems": ACTIONS, "ClientRequestToken": "token"}
+        stubber.add_response("transact_write_items", {}, shown)
+        transact(wire, raw_actions())
+        stubber.assert_no_pending_responses()
+
+
+def test_what_a_store_commits_is_what_botocore_would_send() -> None:
+    """Its own text of the actions is what the serialiser makes of them."""
+    ours, plain = Wire(), Wire()
+    sent: list[Any] = []
+    event = "provide-client-params.dynamodb.TransactWriteItems"
+    ours.client.meta.events.register(event, lambda params, **_: sent.append(dict(params)))
+    commits = []
+    for id in "ab":
+        tx = Transaction()
+        tx.put(TableName="t", Item={"id": "é", "raw": b"\x00", "all": [{"n": Decimal("1.50")}, None, True, {b"\x01"}]})
+        tx.delete(TableName="t", Key={"id": id.encode()})
+        commits.append(Commit(Change(Record(id=id, status="COMPLETED", version="v"), None), tx.actions[id == "b" :]))
+
+    DynamoDBStore("records", client=ours.client).commit(commits)
+    plain.client.transact_write_items(**sent[0] | {"TransactItems": list(sent[0]["TransactItems"])})
+
+    assert ours.bodies == plain.bodies
+    assert len(ours.bodies[0]["TransactItems"]) == 5
 
 
 def test_a_fake_client_is_left_alone() -> None:

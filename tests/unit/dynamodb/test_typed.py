@@ -1,0 +1,63 @@
+"""Plain values as DynamoDB takes them: what boto3's TypeSerializer makes of them, and the JSON that botocore sends."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from boto3.dynamodb.types import TypeSerializer
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from idempotent_receiver import Transaction
+from idempotent_receiver.dynamodb.transactions import transact_items, typed
+from idempotent_receiver.protocol.transaction import plain_copy
+
+numbers = st.integers() | st.decimals(allow_nan=False, allow_infinity=False)
+scalars = st.text() | st.binary() | numbers | st.booleans() | st.none()
+sets = st.sets(st.text(), min_size=1) | st.sets(st.binary(), min_size=1) | st.sets(numbers, min_size=1)
+values = st.recursive(
+    scalars | sets, lambda held: st.lists(held, max_size=4) | st.dictionaries(st.text(), held, max_size=4)
+)
+
+
+def outcome(serialize: Any, value: object) -> Any:
+    """What it makes of the value, or that it refuses it."""
+    try:
+        return serialize(value)
+    except ArithmeticError:
+        return ArithmeticError
+
+
+@given(values)
+@example(10**38 - 1)
+@example(-(10**38))
+@example(10**40)
+@example(Decimal("1E+125"))
+@example(Decimal("1E+126"))
+@example(Decimal("1E-131"))
+@example(Decimal("-0"))
+@example([{"a": {1, Decimal("1.5")}}, True, b""])
+def test_a_value_is_typed_as_boto3_types_it(value: object) -> None:
+    """Sets, numbers at the limits, and refusals included."""
+    plain = plain_copy(value, "value")
+
+    assert outcome(typed, plain) == outcome(TypeSerializer().serialize, plain)
+
+
+def test_only_values_are_typed() -> None:
+    """Names and expressions are sent as they are."""
+    tx = Transaction()
+    arguments: Any = {
+        "TableName": "t",
+        "UpdateExpression": "SET #a = :a",
+        "ConditionExpression": "#a < :a",
+        "ExpressionAttributeNames": {"#a": "a"},
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+    tx.update(Key={"id": "k"}, ExpressionAttributeValues={":a": 1}, **arguments)
+
+    (sent,) = transact_items(tx.actions)
+
+    values = {"Key": {"id": {"S": "k"}}, "ExpressionAttributeValues": {":a": {"N": "1"}}}
+    assert sent == {"Update": arguments | values}

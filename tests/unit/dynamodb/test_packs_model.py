@@ -1,0 +1,140 @@
+"""Packs under any sequence of answers: what holds whatever DynamoDB says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from idempotent_receiver import Transaction
+from idempotent_receiver.dynamodb.packs import MOST_TIMES_IN_COMPANY, Bound, Packs
+from idempotent_receiver.dynamodb.transactions import Cancelled, Member, items_of, member_of
+from idempotent_receiver.protocol.record import Change, Record
+from idempotent_receiver.protocol.store import (
+    ActionFailed,
+    Applied,
+    Commit,
+    Conflict,
+    NotApplied,
+    Unknown,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from idempotent_receiver.protocol.store import Written
+
+CODES = ["None"] * 6 + ["ConditionalCheckFailed", "TransactionConflict", "ThrottlingError", "ValidationError"]
+ANSWERS: dict[str, Written] = {
+    "applied": Applied(),
+    "refused": NotApplied("refused", retry=False),
+    "later": NotApplied("throttled", retry=True),
+    "unknown": Unknown("lost"),
+}
+
+
+def member(number: int, accounts: Sequence[int]) -> Member:
+    """A commit with a write on each of these accounts."""
+    tx = Transaction()
+    for account in dict.fromkeys(accounts):
+        tx.delete(TableName="accounts", Key={"account": account})
+    made = member_of(Commit(Change(Record(id=f"key-{number}", status="COMPLETED", version="v"), None), tx.actions), "t")
+    assert isinstance(made, Member)
+    return made
+
+
+class DynamoDB:
+    """It answers as the test draws, and records what was sent and what it answered."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self._data = data
+        self.exchanges: list[tuple[list[Member], Written | Cancelled]] = []
+
+    def send(self, pack: Sequence[Member]) -> Written | Cancelled:
+        """The answer to a transaction."""
+        answer = self._answer(sum(len(one.actions) for one in pack))
+        self.exchanges.append((list(pack), answer))
+        return answer
+
+    def _answer(self, actions: int) -> Written | Cancelled:
+        kind = self._data.draw(st.sampled_from(["applied", "named", "short", "refused", "later", "unknown"]))
+        if kind not in ("named", "short"):
+            return ANSWERS[kind]
+        count = actions if kind == "named" else self._data.draw(st.integers(0, 3))
+        codes = self._data.draw(st.lists(st.sampled_from(CODES), min_size=count, max_size=count))
+        return Cancelled([{"Code": code} for code in codes])
+
+    def of(self, member: Member) -> list[tuple[list[Member], Written | Cancelled]]:
+        """The exchanges that it was part of."""
+        return [(pack, answer) for pack, answer in self.exchanges if member in pack]
+
+
+def own_codes(pack: Sequence[Member], answer: Cancelled, member: Member) -> set[str]:
+    """The codes at the places of one member; none if the reasons are not one an action."""
+    if len(answer.reasons) != sum(len(one.actions) for one in pack):
+        return set()
+    start = sum(len(one.actions) for one in pack[: pack.index(member)])
+    return {reason["Code"] for reason in answer.reasons[start : start + len(member.actions)]} - {"None"}
+
+
+commits = st.lists(st.lists(st.integers(0, 12), max_size=3), max_size=14)
+
+
+@given(commits, st.sampled_from([100, 9, 4, 1]), st.data())
+def test_whatever_dynamodb_answers(accounts: list[list[int]], writes: int, data: st.DataObject) -> None:
+    """Each commit gets the answer that its last request tells of it, and no more than four requests."""
+    members = [member(number, own) for number, own in enumerate(accounts)]
+    dynamodb, bound = DynamoDB(data), Bound()
+    bound.writes = writes
+
+    answers = Packs(members, "records", bound, dynamodb.send).answers()
+
+    assert answers.keys() == set(members)
+    for one in members:
+        *before, (pack, last) = dynamodb.of(one)
+        check_answer(answers[one], pack, last, one)
+        assert all(isinstance(answer, Cancelled | NotApplied) for _, answer in before), "it was in doubt, or applied"
+        assert all(not own_codes(others, answer, one) for others, answer in before if isinstance(answer, Cancelled))
+        assert all(len(others) > 1 for others, _ in before)
+        assert len(before) <= MOST_TIMES_IN_COMPANY
+        assert len(before) < MOST_TIMES_IN_COMPANY or len(pack) == 1
+    check_requests(members, dynamodb)
+
+
+def check_answer(answer: object, pack: Sequence[Member], last: Written | Cancelled, member: Member) -> None:
+    """It follows from the last request, in which the member was named, or alone, or which was answered for all."""
+    if not isinstance(last, Cancelled):
+        assert answer == last
+        assert last != ANSWERS["refused"] or len(pack) == 1
+        return
+    codes = own_codes(pack, last, member)
+    assert codes or len(pack) == 1
+    match answer:
+        case Conflict() | ActionFailed():
+            assert "ConditionalCheckFailed" in codes
+        case NotApplied(retry=True, contended=contended):
+            told = {reason["Code"] for reason in last.reasons}
+            assert told & {"TransactionConflict", "ThrottlingError"}
+            assert not contended or "TransactionConflict" in told
+        case NotApplied():
+            assert "ValidationError" in {reason["Code"] for reason in last.reasons}
+        case _:
+            assert isinstance(answer, Unknown)
+            assert not codes
+
+
+def check_requests(members: Sequence[Member], dynamodb: DynamoDB) -> None:
+    """None has an item twice or too many actions, and nobody overtakes another on the same item."""
+    items = dict(zip(members, items_of([one.commit for one in members], "records"), strict=True))
+    for pack, _ in dynamodb.exchanges:
+        everything = [item for one in pack for item in items[one]]
+        assert len(set(everything)) == len(everything)
+        assert len(everything) <= 100
+    sent = [one for pack, _ in dynamodb.exchanges for one in pack]
+    last = {one: number for number, one in enumerate(sent)}
+    first = {one: number for number, one in reversed(list(enumerate(sent)))}
+    for number, earlier in enumerate(members):
+        for later in members[number + 1 :]:
+            if set(items[earlier]) & set(items[later]):
+                assert last[earlier] < first[later]

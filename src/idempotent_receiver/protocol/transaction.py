@@ -70,11 +70,11 @@ class Items:
     the same time conflict.
 
     A Put does not say which of its attributes are the table's key, so the other actions on that table tell it, once
-    there has been one.
+    there has been one. `key_names` are those of tables that are known already.
     """
 
-    def __init__(self) -> None:
-        self._key_names: dict[str, tuple[str, ...]] = {}
+    def __init__(self, key_names: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        self._key_names = dict(key_names or {})
 
     def of(self, actions: Sequence[Action]) -> list[ActionItem]:
         """Each action's item."""

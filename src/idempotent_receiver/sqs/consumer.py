@@ -221,7 +221,8 @@ class _Invocation:
         owner = str(getattr(self.context, "aws_request_id", "unknown"))
         lease_until_ms = self.deadline.ends_ms + self.lease_margin_ms
         run = self.binding.run
-        self.works = [self.claims.work(one, partial(run, one), owner, lease_until_ms) for one in self.messages]
+        for message in self.messages:
+            self.works.append(self.claims.work(message, partial(run, message), owner, lease_until_ms))
         send_dead_letter = None if self.dead_letter_queue is None else self._send_dead_letter
         settings = self.new_settings(executor=executor, send_dead_letter=send_dead_letter)
         processed = receive(self.works, settings, self.deadline)

@@ -38,6 +38,13 @@ Place = str | tuple["Place", str | int]
 because names may be long, and a list may hold thousands.
 """
 
+_LISTS = (list, tuple)
+_HOLDING = (dict, *_LISTS, Mapping)
+"""The types of what holds other values. The most frequent is first: to check an abstract class takes longer."""
+
+_IN_KEYS = (str, int, Decimal, bytes)
+"""The types of values that a key may hold."""
+
 _SETS = ": a set is of str, of numbers (int, Decimal) or of bytes"
 
 
@@ -79,16 +86,15 @@ class Items:
     def of(self, actions: Sequence[Action]) -> list[ActionItem]:
         """Each action's item."""
         for action in actions:
-            if action.kind != "Put":
-                self._key_names.setdefault(_table(action), tuple(sorted(action.arguments["Key"])))
+            if action.kind != "Put" and (table := _table(action)) not in self._key_names:
+                self._key_names[table] = tuple(sorted(action.arguments["Key"]))
         return [self._item(action) for action in actions]
 
     def _item(self, action: Action) -> ActionItem:
         table = _table(action)
         source = action.arguments["Item" if action.kind == "Put" else "Key"]
-        key = tuple(source.get(name) for name in self._key_names.get(table, ()))
-        known = key and all(isinstance(value, str | int | Decimal | bytes) for value in key)
-        return (table, *key) if known else None
+        key = [source.get(name) for name in self._key_names.get(table, ())]
+        return (table, *key) if key and all(isinstance(value, _IN_KEYS) for value in key) else None
 
 
 def _table(action: Action) -> str:
@@ -214,18 +220,18 @@ def plain_copy(value: object, place: Place, levels: int = MOST_LEVELS) -> Any:
     """
     if type(value) in _KEPT:
         return value
-    if (scalar := _scalar(value, place)) is not None:
-        return scalar
-    if isinstance(value, AbstractSet):
-        return _set(value, place)
-    if not isinstance(value, Mapping | list | tuple):
+    if not isinstance(value, _HOLDING):
+        if (scalar := _scalar(value, place)) is not None:
+            return scalar
+        if isinstance(value, AbstractSet):
+            return _set(value, place)
         raise TypeError(f"{_text_of(place)} is {_refused(value)}")
     if levels < 0:
         place_text = _text_of(place)[:_LONGEST_PLACE]
         raise ValueError(f"{place_text}... nests more than {MOST_LEVELS} levels: does it hold itself?")
-    if isinstance(value, Mapping):
-        return {_name(name, place): plain_copy(held, (place, name), levels - 1) for name, held in value.items()}
-    return [plain_copy(held, (place, index), levels - 1) for index, held in enumerate(value)]
+    if isinstance(value, _LISTS):
+        return [plain_copy(held, (place, index), levels - 1) for index, held in enumerate(value)]
+    return {_name(name, place): plain_copy(held, (place, name), levels - 1) for name, held in value.items()}
 
 
 def named_type(value: object) -> str:

@@ -24,7 +24,7 @@ cut short by it and took effect lets it grow by an eighth.
 import threading
 from collections.abc import Callable, Sequence
 
-from idempotent_receiver.dynamodb.transactions import Cancelled, Member, items_of, named, unnamed
+from idempotent_receiver.dynamodb.transactions import Cancelled, Member, named, unnamed
 from idempotent_receiver.protocol.store import WRITES_A_COMMIT, ActionFailed, Applied, NotApplied, Written
 
 MOST_BYTES_IN_COMPANY = 1024 * 1024
@@ -63,8 +63,7 @@ class Packs:
         self._table = table
         self._bound = bound
         self._send = send
-        items = items_of([member.commit for member in members], table)
-        self._items = {member: set(own) - {None} for member, own in zip(members, items, strict=True)}
+        self._items = {member: set(member.items) - {None} for member in members}
 
     def answers(self) -> Answers:
         """Bring all to their answers."""

@@ -17,7 +17,7 @@ from idempotent_receiver.dynamodb.client import RawActions
 from idempotent_receiver.dynamodb.errors import ApiCall, conflict, explained, write_failed
 from idempotent_receiver.protocol.record import Change, attributes
 from idempotent_receiver.protocol.store import ActionFailed, Commit, NotApplied, Written
-from idempotent_receiver.protocol.transaction import Action, Items
+from idempotent_receiver.protocol.transaction import Action, ActionItem, Items
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import TransactWriteItemTypeDef
@@ -50,11 +50,12 @@ _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=lamb
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Member:
-    """A commit as a transaction takes it, perhaps with others: its actions, the record's first, and the same in JSON,
-    without brackets.
+    """A commit as a transaction takes it, perhaps with others: the items that its actions are on, as far as they are
+    known, its actions, and the same in JSON, without brackets. What is the record's comes first.
     """
 
     commit: Commit
+    items: Sequence[ActionItem]
     actions: "list[TransactWriteItemTypeDef]"
     text: bytes
 
@@ -66,8 +67,10 @@ class Cancelled:
     reasons: Sequence[Mapping[str, Any]]
 
 
-def member_of(commit: Commit, table: str) -> Member | NotApplied:
-    """The commit with its values typed, or why no transaction on the records' `table` may hold it."""
+def member_of(commit: Commit, items: Sequence[ActionItem], table: str) -> Member | NotApplied:
+    """The commit with its values typed, or why no transaction on the records' `table` may hold it. `items` are those of
+    its actions, as `items_of` gives them.
+    """
     record, reason = _record_action(commit.change, table)
     if reason is not None:
         return NotApplied(reason, retry=False)
@@ -79,8 +82,8 @@ def member_of(commit: Commit, table: str) -> Member | NotApplied:
         text = _encoded(actions)
     except (ArithmeticError, UnicodeEncodeError):
         return _refused(_unstorable(commit.actions))
-    why = _excess(commit.actions, text) or _clash(commit, table)
-    return Member(commit, actions, text) if why is None else _refused(why)
+    why = _excess(commit.actions, text) or _clash(commit.actions, items)
+    return Member(commit, items, actions, text) if why is None else _refused(why)
 
 
 def transact_items(actions: Sequence[Action]) -> "list[TransactWriteItemTypeDef]":
@@ -111,7 +114,7 @@ def typed(value: Any) -> dict[str, Any]:
     return {f"{kind}S": [member[kind] for member in members]}
 
 
-def items_of(commits: Sequence[Commit], table: str) -> list[list[tuple[object, ...] | None]]:
+def items_of(commits: Sequence[Commit], table: str) -> list[list[ActionItem]]:
     """The items of each commit's actions, its record's in `table` first, as far as they are known."""
     actions = [(_on_record(commit, table), *commit.actions) for commit in commits]
     items = iter(Items().of([action for own in actions for action in own]))
@@ -256,15 +259,14 @@ def _bytes_of(value: object) -> int:
             return 0
 
 
-def _clash(commit: Commit, table: str) -> str | None:
+def _clash(actions: Sequence[Action], items: Sequence[ActionItem]) -> str | None:
     """What is wrong with the first action on the record itself, or on the same item as an earlier action."""
     taken: dict[object, int] = {}
-    (items,) = items_of([commit], table)
     for number, item in enumerate(items):
         # What is not known, DynamoDB finds.
         earlier = number if item is None else taken.setdefault(item, number)
         if earlier != number:
-            return _twice(earlier, number, commit.actions[number - 1])
+            return _twice(earlier, number, actions[number - 1])
     return None
 
 

@@ -73,6 +73,7 @@ _IF_NOT_EXISTS: _Functions = {"if_not_exists": (Path, _ANY)}
 _SET_FUNCTIONS: _Functions = {**_IF_NOT_EXISTS, "list_append": (_ANY, _ANY)}
 
 
+@lru_cache(maxsize=512)
 def references(expression: str) -> frozenset[str]:
     """The #names and :values that an expression uses. Raises `ExpressionError` for one of more than 4 KB."""
     return frozenset(token for token in _tokens(expression) if token[0] in "#:")

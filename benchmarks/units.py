@@ -37,7 +37,7 @@ def units(work: Work, bytes_: int) -> float:
 
 def item_bytes(item: Mapping[str, Mapping[str, Any]]) -> int:
     """The size of an item, names included."""
-    return sum(len(name.encode()) + _value_bytes(value) for name, value in item.items())
+    return sum([len(name.encode()) + _value_bytes(value) for name, value in item.items()])
 
 
 def _value_bytes(value: Mapping[str, Any]) -> int:

@@ -122,14 +122,18 @@ def decided(kind: Kind, table: Table, request: Request) -> Write:
     """The write that a request asks for. Raises Refused and ExpressionError."""
     place = table.place(request["Item" if kind == "Put" else "Key"])
     before = table.items.get(place)
-    allowed = _condition_holds(request, before)
+    item = None if before is None else plain(before.item)
+    names, values = request.get("ExpressionAttributeNames", {}), plain(request.get("ExpressionAttributeValues", {}))
+    condition, update = request.get("ConditionExpression"), request.get("UpdateExpression")
+    allowed = condition is None or holds(condition, item, names, values, shared_with=update)
     match kind:
         case "Put":
             after: Stored | None = _sized(request["Item"])
         case "Delete":
             after = None
         case "Update" if allowed:
-            after = _updated(request, before)
+            old = plain(request["Key"]) if item is None else item
+            after = _sized(typed(updated(request["UpdateExpression"], old, names, values, shared_with=condition)))
         case _:
             after = before
     return Write(table, place, before, after, allowed)
@@ -164,24 +168,5 @@ def _sized(item: Item) -> Stored:
     return Stored(item, size)
 
 
-def _updated(request: Request, before: Stored | None) -> Stored:
-    old = plain(before.item if before else request["Key"])
-    condition = request.get("ConditionExpression")
-    new = updated(request["UpdateExpression"], old, *_substitutions(request), shared_with=condition)
-    return _sized(typed(new))
-
-
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return one == other or ("N" in one and "N" in other and plain({"": one}) == plain({"": other}))
-
-
-def _condition_holds(request: Request, before: Stored | None) -> bool:
-    condition = request.get("ConditionExpression")
-    if condition is None:
-        return True
-    item = None if before is None else plain(before.item)
-    return holds(condition, item, *_substitutions(request), shared_with=request.get("UpdateExpression"))
-
-
-def _substitutions(request: Request) -> tuple[Mapping[str, str], Mapping[str, object]]:
-    return request.get("ExpressionAttributeNames", {}), plain(request.get("ExpressionAttributeValues", {}))

@@ -21,6 +21,7 @@ idempotent_handler = sqs_consumer(
     store,
     sqs=_session.client("sqs", config=_quick),
     dead_letter_queue=os.environ.get("DEAD_LETTER_QUEUE_URL") or None,  # only with the template's DeadLetterAtOnce
+    effects=os.environ.get("EFFECTS") or "any",
     envelope="detail || Message",  # EventBridge's, SNS's, or none
     retention_seconds=int(os.environ.get("RECORD_RETENTION_DAYS") or 30) * 24 * 60 * 60,
     end_process_at_deadline="AWS_LAMBDA_MAX_CONCURRENCY" in os.environ,  # Lambda Managed Instances

@@ -221,6 +221,20 @@ def test_its_tests_notice_a_mapping_that_would_delete_failed_messages(plain: Pro
     assert "1 failed, 2 passed" in told
 
 
+def test_its_tests_notice_a_handler_without_a_transaction_that_would_be_deployed_without_claims(plain: Project) -> None:
+    template, handler = plain.folder / "template.yaml", plain.folder / "src/orders/handler.py"
+    shipped = [(each, each.read_text()) for each in (template, handler)]
+    template.write_text(template.read_text().replace("Default: any", "Default: transaction"))
+    handler.write_text(handler.read_text().replace(", tx: Transaction", "").replace("    tx.update(", "    dict("))
+    try:
+        told = run("make", "test", cwd=plain.folder, env=plain.environment, status=2)
+    finally:
+        for path, text in shipped:
+            path.write_text(text)
+    assert "lambda_handler takes no Transaction, so effects='transaction' cannot be true of it" in told
+    assert "2 failed, 1 passed" in told
+
+
 def test_make_local_tries_it(plain: Project) -> None:
     without_cloud = {name: value for name, value in plain.environment.items() if not name.startswith("AWS_")}
     told = run("make", "local", cwd=plain.folder, env=without_cloud)

@@ -115,6 +115,18 @@ def test_function_and_component_have_one_name_and_one_timeout() -> None:
     assert names == [{"Ref": "AWS::StackName"}, {"Fn::Sub": "${AWS::StackName}-refunds"}]
 
 
+@every_choice
+def test_its_messages_are_claimed_unless_its_parameter_says_otherwise(choice: str) -> None:
+    found = template(choice)
+    assert found["Parameters"]["Effects"]["Default"] == "any"
+    assert found["Parameters"]["Effects"]["AllowedValues"] == ["any", "transaction"]
+    consumer = found["Resources"]["Consumer"]["Properties"]
+    assert consumer["Environment"]["Variables"]["EFFECTS"] == {"Ref": "Effects"}
+    handler = made(choice)["src/order_totals/handler.py"]
+    assert 'effects=os.environ.get("EFFECTS") or "any")' in handler
+    assert "tx: Transaction" in handler
+
+
 def receivers(text: str) -> list[dict[str, Any]]:
     resources = cfn_yaml.loads(text)["Resources"].values()
     return [each for each in resources if each["Type"] == "AWS::CloudFormation::Stack"]

@@ -296,6 +296,15 @@ def test_every_variable_that_is_read_is_set_and_every_one_that_is_set_is_read(va
         assert wanted <= given
 
 
+def test_every_message_is_claimed_unless_the_parameter_says_otherwise() -> None:
+    def told(**parameters: str) -> str:
+        consumer = rendering(**parameters).rendered()["Resources"]["Consumer"]["Properties"]
+        return str(consumer["Environment"]["Variables"]["EFFECTS"])
+
+    assert (told(), told(Effects="transaction")) == ("any", "transaction")
+    assert load()["Parameters"]["Effects"]["AllowedValues"] == ["any", "transaction"]
+
+
 def variables_read(handler: str) -> tuple[set[str], set[str]]:
     """The variables that a composition root reads: the required ones and the optional ones."""
     needed, wanted = set(), set()

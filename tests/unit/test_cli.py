@@ -32,6 +32,7 @@ from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 from moto import mock_aws
 
+from idempotent_receiver import MemoryStore, Message, PermanentError, Transaction, sqs_consumer
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations import account
@@ -42,7 +43,10 @@ from idempotent_receiver.operations.dead_letters import queue
 from idempotent_receiver.operations.dead_letters.triage import Verdict
 from idempotent_receiver.operations.scan import pages as pages_of
 from idempotent_receiver.payload import EVERYTHING, Document
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, from_attributes
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp, stamp_of
+from idempotent_receiver.testing import sqs_event
+from tests.contexts import Context
 from tests.manual_clock import ManualClock
 from tests.template import rendering
 
@@ -391,6 +395,51 @@ def test_show_knows_the_namespace(receiver: Receiver, stack: Stack) -> None:
     assert receiver("show", "o-1", "--table", "records", "--namespace", "bank", "--json").json["id"] == "bank#o-1"
     ran = receiver("show", "o-1", "--table", "records", "--namespace", "shop")
     assert (ran.code, "There is no record shop#o-1" in ran.out) == (1, True)
+
+
+def records_left(effects: str) -> dict[str, dict[str, Any]]:
+    """What `show` says of the records of four messages, handled at one moment by one invocation."""
+    clock, store = ManualClock(), MemoryStore(tables={"done": "id"})
+    orphan = {
+        "id": "orphaned",
+        "status": "INPROGRESS",
+        "version": "v",
+        "attempts": 1,
+        "owner": "dead",
+        "expiration": LASTING,
+    }
+    store.items["orphaned"] = {**orphan, "in_progress_expiration": clock.epoch_ms() - 1}
+
+    @sqs_consumer(store, effects=effects, clock=clock)
+    def handle(body: dict, message: Message, tx: Transaction) -> str:
+        tx.put(TableName="done", Item={"id": message.id})
+        match message.id:
+            case "flaky":
+                raise ConnectionError
+            case "closed":
+                raise PermanentError("account closed")
+        return message.id
+
+    fresh = sqs_event({}, {}, {}, ids=["good", "flaky", "closed"])["Records"]
+    again = sqs_event({}, ids=["orphaned"], receive_count=2)["Records"]
+    handle({"Records": fresh + again}, Context(clock))
+    deployment: Any = SimpleNamespace(key_of=str, retention_seconds=DEFAULT_RETENTION_SECONDS)
+    return {
+        id: records.record_values(from_attributes(item), deployment, clock.epoch_ms())
+        for id, item in store.items.items()
+    }
+
+
+def test_show_says_of_a_record_that_nobody_claimed_what_it_says_of_one_that_was_claimed() -> None:
+    """It has no lease, and the attempt of a worker that claimed it and died counts."""
+    shown = records_left("transaction")
+    assert shown == records_left("any")
+    assert {id: (each["status"], each["attempts"], each["lease_until"]) for id, each in shown.items()} == {
+        "good": ("COMPLETED", 1, None),
+        "flaky": ("FAILED", 1, None),
+        "closed": ("FAILED", 1, None),
+        "orphaned": ("COMPLETED", 2, None),
+    }
 
 
 @pytest.mark.parametrize("namespace", [(), ("--namespace", "bank")], ids=["all", "one"])

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from idempotent_receiver.operations.cli.doctor import text
-from idempotent_receiver.operations.doctor.checks import CHECKS, Finding, Unchecked, examine, name_of
+from idempotent_receiver.operations.doctor.checks import CHECKS, Finding, Unchecked, examine, name_of, notes
 from idempotent_receiver.operations.doctor.facts import DAY_SECONDS, Facts, Unavailable
 from local.cloud import ROOT
 from tests.consumer_facts import facts
@@ -69,6 +69,10 @@ FAULTS: dict[str, list[Callable[[], Facts]]] = {
     "global-table": [
         lambda: amended("table", Replicas=[{"RegionName": "eu-west-1"}]),
         lambda: amended("table", Replicas=[{"RegionName": "eu-west-1"}], MultiRegionConsistency="EVENTUAL"),
+        lambda: replace(
+            facts(Effects="transaction"),
+            table={**SHIPPED.table, "Replicas": [{"RegionName": "x"}], "MultiRegionConsistency": "STRONG"},  # type: ignore[dict-item]
+        ),
     ],
     "concurrency": [
         lambda: replace(SHIPPED, reserved=9),
@@ -99,7 +103,14 @@ ALONE = [(check, place) for check, faults in FAULTS.items() for place in range(l
 
 
 @pytest.mark.parametrize(
-    "parameters", [{}, {"Fifo": "true"}, {"FunctionTimeout": "900", "BatchWindow": "60"}, {"KmsKeyArn": KEY}]
+    "parameters",
+    [
+        {},
+        {"Fifo": "true"},
+        {"Effects": "transaction"},
+        {"FunctionTimeout": "900", "BatchWindow": "60"},
+        {"KmsKeyArn": KEY},
+    ],
 )
 def test_nothing_is_found_on_the_shipped_stack(parameters: dict[str, str]) -> None:
     assert examine(facts(**parameters)) == []
@@ -169,9 +180,9 @@ def test_a_missing_fact_leaves_the_other_checks_alone() -> None:
     ]
 
 
-def shown(found: Sequence[Finding | Unchecked]) -> str:
+def shown(found: Sequence[Finding | Unchecked], noted: Sequence[str] = ()) -> str:
     console = Console(width=80, file=io.StringIO())
-    console.print(text(found))
+    console.print(text(found, noted))
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -192,6 +203,22 @@ def test_a_day_is_one(days: int, says: str) -> None:
     (finding,) = examine(replace(SHIPPED, retention_seconds=days * DAY_SECONDS))
     assert isinstance(finding, Finding)
     assert says in finding.text
+
+
+def test_the_promise_that_a_consumer_gives_up_is_noted_and_is_no_finding() -> None:
+    without_claims = facts(Effects="transaction")
+    (noted,) = notes(without_claims)
+    assert "queue Queue are not claimed" in noted
+    assert "promise 2" in noted
+    assert "\n## 2. One at a time\n" in (ROOT / "docs/guarantees.md").read_text()
+    assert f"note: {noted}" in " ".join(shown([], [noted]).split())
+    assert "its queue are not claimed" in next(notes(replace(without_claims, queue=Unavailable("AccessDenied"))))
+
+
+def test_of_a_consumer_that_gives_up_nothing_nothing_is_noted() -> None:
+    unknown = Facts(**{each.name: Unavailable("AccessDenied") for each in fields(Facts)})
+    for each in (SHIPPED, amended("function", Environment={}), unknown):
+        assert list(notes(each)) == []
 
 
 def test_two_faults_are_two_findings() -> None:

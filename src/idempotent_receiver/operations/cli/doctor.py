@@ -11,7 +11,7 @@ from rich.text import Text
 from idempotent_receiver.operations.account import UsageError, require_table
 from idempotent_receiver.operations.cli.deployment import Deployment, flag, of_a_deployment
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, counted
-from idempotent_receiver.operations.doctor.checks import CHECKS, Finding, Unchecked, examine, name_of
+from idempotent_receiver.operations.doctor.checks import CHECKS, Finding, Unchecked, examine, name_of, notes
 from idempotent_receiver.operations.doctor.facts import Consumer, consumer_of, gather
 
 UNUSED = ("queue", "dlq", "namespace", "key_strategy", "envelope")
@@ -32,13 +32,15 @@ def doctor(
     consumer, client = _consumer(deployment, function), deployment.client
     if consumer.table is not None:
         require_table(client, consumer.table)
-    found = examine(gather(client, consumer))
+    facts = gather(client, consumer)
+    found, noted = examine(facts), list(notes(facts))
     values = {
         "checks": [name_of(check) for check in CHECKS],
         "findings": [asdict(each) for each in found if isinstance(each, Finding)],
         "unchecked": [asdict(each) for each in found if isinstance(each, Unchecked)],
+        "notes": noted,
     }
-    terminal.answer(values, text(found))
+    terminal.answer(values, text(found, noted))
     if values["findings"]:
         raise typer.Exit(Exit.LEFT)
 
@@ -58,8 +60,8 @@ def _consumer(deployment: Deployment, function: str | None) -> Consumer:
     return replace(consumer, table=options.table or consumer.table, retention_days=options.retention_days)
 
 
-def text(found: Sequence[Finding | Unchecked]) -> RenderableType:
-    """The findings, what could not be checked, and by name what is in order."""
+def text(found: Sequence[Finding | Unchecked], noted: Sequence[str] = ()) -> RenderableType:
+    """The findings, what could not be checked, what is noted, and by name what is in order."""
     lines: list[Text] = []
     for each in found:
         match each:
@@ -68,6 +70,7 @@ def text(found: Sequence[Finding | Unchecked]) -> RenderableType:
                 lines += [Text(check, style="bold red"), *map(Text, said)]
             case Unchecked(check, why):
                 lines += [Text(check, style="bold yellow"), Text(f"  could not be checked: {clean(why)}")]
+    lines += [Text(f"note: {clean(each)}") for each in noted]
     in_order = [name for name in map(name_of, CHECKS) if name not in {each.check for each in found}]
     findings = sum(isinstance(each, Finding) for each in found)
     summary = f"{len(in_order)} in order, {counted(findings, 'finding')}, {len(found) - findings} not checked."

@@ -123,6 +123,11 @@ def global_table(facts: Facts) -> Iterator[Problem]:
             f"the table is replicated asynchronously ({', '.join(regions)}): two regions can both claim one key",
             "keep records in a table of one region",
         )
+    elif regions and without_claims(facts):
+        yield (
+            "the table has multi-Region strong consistency, where AWS takes no transactions: no message can complete",
+            "keep records in a table of one region",
+        )
 
 
 def concurrency(facts: Facts) -> Iterator[Problem]:
@@ -202,6 +207,23 @@ CHECKS: tuple[Callable[[Facts], Iterator[Problem]], ...] = (
     alarms,
 )
 """All checks, in the order of docs/operating.md."""
+
+
+def without_claims(facts: Facts) -> bool:
+    """Whether the function commits without claims, as the variable says that the example and new projects read."""
+    return settings_of(known(facts.function)).get("EFFECTS") == "transaction"
+
+
+def notes(facts: Facts) -> Iterator[str]:
+    """Which promise a consumer gives up by its own choice: that is no finding."""
+    if isinstance(facts.function, Unavailable) or not without_claims(facts):
+        return
+    queue = "its queue" if isinstance(facts.queue, Unavailable) else f"queue {_name(facts.queue)}"
+    yield (
+        f"EFFECTS is transaction: messages of {queue} are not claimed, which gives up promise 2 of docs/guarantees.md, "
+        "one at a time. Two workers may run one message, and one of them commits. Whatever the handler does outside its "
+        "Transaction may happen several times at once."
+    )
 
 
 def name_of(check: Callable[[Facts], Iterator[Problem]]) -> str:

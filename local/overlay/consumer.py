@@ -52,16 +52,23 @@ def _protected() -> Any:
     service.watch(shipped.store)
     commit = shipped.store.commit
 
-    def faulty(change: Any, actions: Any) -> Any:
-        (name,) = {action.arguments["Item"]["transfer_id"] for action in actions if action.kind == "Put"}
-        service.reach(name, "post.before")
-        written = commit(change, actions)
-        service.reach(name, "post.after")
-        _ended(name, ok=type(written).__name__ == "Applied")
+    def faulty(commits: Any) -> Any:
+        names = [_transfer_of(each.actions) for each in commits]
+        for name in names:
+            service.reach(name, "post.before")
+        written = commit(commits)
+        for name, answer in zip(names, written, strict=True):
+            service.reach(name, "post.after")
+            _ended(name, ok=type(answer).__name__ == "Applied")
         return written
 
     shipped.store.commit = faulty
     return shipped.idempotent_handler(_call_and_run)
+
+
+def _transfer_of(actions: Any) -> Any:
+    (name,) = {action.arguments["Item"]["transfer_id"] for action in actions if action.kind == "Put"}
+    return name
 
 
 def _plain() -> Any:

@@ -58,15 +58,14 @@ def watch(store: Any) -> None:
     """Report which writes of records DynamoDB has applied, as its answers to this very process say."""
     store.insert = _watched(store.insert, lambda records: [(record, None) for record in records])
     store.replace = _watched(store.replace, lambda changes: changes)
-    store.commit = _watched(store.commit, lambda change, actions: [change])
+    store.commit = _watched(store.commit, lambda commits: [each.change for each in commits])
 
 
 def _watched(write: Any, changed: Callable[..., Any]) -> Any:
     def watched(*arguments: Any) -> Any:
         at_ms = time.time_ns() // 1_000_000
         found = write(*arguments)
-        answers = found if isinstance(found, (list, tuple)) else [found]
-        pairs = zip(changed(*arguments), answers, strict=True)
+        pairs = zip(changed(*arguments), found, strict=True)
         applied = [_told(*change) for change, answer in pairs if type(answer).__name__ == "Applied"]
         say("/writes", worker=worker, at_ms=at_ms, writes=applied)
         return found

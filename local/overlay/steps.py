@@ -55,7 +55,7 @@ def plain_step(name: str) -> Callable[[Any], Any]:
 
 if service.settings["protection"]:
     service.watch(shipped.store)
-    shipped.store.commit = _with_deaths(shipped.store.commit, lambda change, actions: change)
+    shipped.store.commit = _with_deaths(shipped.store.commit, lambda commits: commits[0].change)
     shipped.store.replace = _with_deaths(shipped.store.replace, lambda changes: changes[0])
 else:
     step = plain_step

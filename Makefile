@@ -51,7 +51,7 @@ help: ## list these targets
 setup: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME_CLIENT) $(OPENAPI) $(DOCS) ## set up .venv and .tools with everything for development
 
 .PHONY: run
-run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## run 500 transfers through the local cloud (N=500 SEED=1 PROTECTION=on STACK=name; or WORKFLOW=1 N=40)
+run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## run 500 transfers through the local cloud (N=500 SEED=1 PROTECTION=on EFFECTS=any STACK=name; or WORKFLOW=1 N=40)
 	@.venv/bin/python -m $(if $(WORKFLOW),local.workflow_run,local.run)
 
 .PHONY: cloud

@@ -1,7 +1,7 @@
 """`make run`: send a workload through the local cloud, or through a deployed stack, and reconcile.
 
-What it takes comes from the environment: N, SEED, PROTECTION and STACK, and LOCALSTACK_HOST. Its last line is one JSON
-object, and its status 0 only if everything in it is as promised.
+What it takes comes from the environment: N, SEED, PROTECTION, EFFECTS and STACK, and LOCALSTACK_HOST. Its last line is
+one JSON object, and its status 0 only if everything in it is as promised.
 
 Two settings are changed after deployment and said aloud: the queue's visibility timeout, which is when the messages of
 a killed worker come back; and in a short run, and in the control, the function's timeout, so that nobody waits long.
@@ -31,6 +31,8 @@ from local.workload.stack_client import StackClient, StackError
 from local.workload.transfers import APART, CURRENCY, DEATHS, Kind, generate
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from local.program import Options
     from local.workload.driver import Pace
     from local.workload.report import Report, Row
@@ -43,11 +45,24 @@ SHORT = 50
 QUICK_VISIBILITY_SECONDS, QUICK_TIMEOUT_SECONDS, QUICK_HOLD_SECONDS = 8, 4, 2.5
 
 
-def on_local_cloud(options: Options, report: Report) -> Reconciliation:
+def without_claims_by(environment: Mapping[str, str], options: Options) -> bool:
+    """Read EFFECTS, a parameter of the template. Raises ValueError where it has no say."""
+    effects = environment.get("EFFECTS") or "any"
+    if effects not in ("any", "transaction"):
+        raise ValueError(f"EFFECTS is any or transaction; it is {effects!r}")
+    if effects == "transaction" and (options.stack is not None or not options.protected):
+        raise ValueError(
+            "EFFECTS=transaction deploys the shipped consumer without claims: leave out STACK and PROTECTION"
+        )
+    return effects == "transaction"
+
+
+def on_local_cloud(options: Options, report: Report, *, without_claims: bool) -> Reconciliation:
     """Run on a cloud of its own, which is gone afterwards; or on one that is named, which stays."""
     quick = options.number <= SHORT or not options.protected
     service = FakeService(hold_seconds=QUICK_HOLD_SECONDS if quick else HOLD_SECONDS)
-    with deployed(service, report, protected=options.protected) as (cloud, client):
+    parameters = {"Effects": "transaction"} if without_claims else {}
+    with deployed(service, report, protected=options.protected, parameters=parameters) as (cloud, client):
         if in_containers():
             workload = generate(options.seed, options.number, without=DEATHS)
             return _run(options, client, workload, LedgerTrigger(client), report)
@@ -106,6 +121,7 @@ def _run(
 ) -> Reconciliation:
     cast = Redeliveries(client, workload, trigger)
     pace = replace(LOCAL, burst=min(MESSAGES_A_CALL, options.number // len(APART)))
+    without_claims = client.stack.parameters.get("Effects") == "transaction"
     sent, gave_up = send(client, workload, cast, report, pace if trigger.witnessed else REMOTE)
     found = collect(client, workload, sent, alone=trigger.witnessed)
     return Reconciliation(
@@ -114,6 +130,7 @@ def _run(
         log=trigger.log,
         gave_up=gave_up,
         replayed=cast.replayed,
+        without_claims=without_claims,
         witnessed=trigger.witnessed,
     )
 
@@ -139,12 +156,18 @@ def _messages(found: Reconciliation) -> list[Row]:
 
 def perform(report: Report) -> int:
     options = options_of(os.environ)
+    without_claims = without_claims_by(os.environ, options)
     handler = "the shipped consumer" if options.protected else "a plain partial-batch handler, the control"
+    handler += " without claims" if without_claims else ""
     what = f"{options.number} transfers, seed {options.seed}"
     stack = options.stack
-    timeline = timeline_of(stack, options.seed, options.number, protected=options.protected)
+    of = "queue-without-claims" if without_claims else stack
+    timeline = timeline_of(of, options.seed, options.number, protected=options.protected)
     report.begin(what, f"from the queue to the ledger by {handler}", timeline)
-    found = on_local_cloud(options, report) if stack is None else on_stack(options, stack, report)
+    if stack is None:
+        found = on_local_cloud(options, report, without_claims=without_claims)
+    else:
+        found = on_stack(options, stack, report)
     fine = "every message took effect once, or says why it did not"
     return report.conclude(found, {"Messages": _messages(found), "Books": tables.money(found)}, fine)
 

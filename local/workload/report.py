@@ -157,10 +157,22 @@ def messages(found: Reconciliation) -> list[Row]:
         *((count, f"  {kind}", reason) for count, kind, reason in found.reasons),
         (found.runs.duplicates, "duplicates recognised", "deliveries of what was done already"),
         (found.runs.taken_over, "taken over", "runs of what a dead worker had begun"),
-        (found.overlaps, "overlaps", "handlers started during another's lease"),
-        (found.doubled, "doubled", "posted, run or called for once too often"),
+        *_again(found),
         (found.lost, "lost", "gone, with nothing done and no dead letter"),
         (found.unaccounted, "unaccounted", "still queued, half done, or in two places"),
+    ]
+
+
+def _again(found: Reconciliation) -> list[Row]:
+    if found.without_claims:
+        return [
+            (found.overlaps, "overlaps", "allowed without claims: one of them commits"),
+            (found.runs.repeated, "run again", "allowed too: called or run for what was done"),
+            (found.doubled, "doubled", "posted once too often"),
+        ]
+    return [
+        (found.overlaps, "overlaps", "handlers started during another's lease"),
+        (found.doubled, "doubled", "posted, run or called for once too often"),
     ]
 
 

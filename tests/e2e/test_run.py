@@ -69,9 +69,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def begun(folder: Path) -> Iterator[dict[str, subprocess.Popen[str]]]:
-    """A run and its control, under way beside the tests that come first: both mostly wait."""
+    """A run, one without claims, and a control, under way beside the tests that come first: both mostly wait."""
     programs = {
         "on": begin(folder, {"N": "60", "SEED": "3"}),
+        "without claims": begin(folder, {"N": "60", "SEED": "3", "EFFECTS": "transaction"}),
         "off": begin(folder, {"N": "20", "SEED": "3", "PROTECTION": "off"}),
     }
     yield programs
@@ -82,7 +83,7 @@ def begun(folder: Path) -> Iterator[dict[str, subprocess.Popen[str]]]:
 
 @pytest.fixture(scope="module")
 def runs(begun: dict[str, subprocess.Popen[str]]) -> dict[str, Ended]:
-    """The two, when they are over."""
+    """All of them, when they are over."""
     return {name: ended(program) for name, program in begun.items()}
 
 
@@ -147,6 +148,19 @@ def test_every_message_takes_effect_once(runs: dict[str, Ended]) -> None:
     assert re.search(r"^ +4  requests replayed ", run.output, re.MULTILINE), "two were asked for three times over HTTP"
 
 
+def test_without_claims_every_message_takes_effect_once_though_two_may_run_it(runs: dict[str, Ended]) -> None:
+    run = runs["without claims"]
+    assert run.status == 0, run.output
+    assert list(run.line) == NAMES
+    assert "Effects=transaction" in run.output
+    assert run.line["completed"] == run.line["expected_completed"] == 54
+    assert run.line["dead_lettered"] == run.line["expected_dead_lettered"] == 6
+    assert [run.line[name] for name in ("unaccounted", "lost", "doubled")] == [0, 0, 0]
+    assert run.line["duplicates"] > 0
+    assert run.line["overlaps"] > 0, "one is delivered three times at once: without overlaps, something was claimed"
+    assert run.line["balanced"] is True
+
+
 def test_without_protection_the_checks_fail(runs: dict[str, Ended]) -> None:
     control = runs["off"]
     assert control.status == 1, control.output
@@ -165,7 +179,7 @@ def test_the_control_reports_in_cents_what_protection_prevents(runs: dict[str, E
     assert list(protected) == ["cents before", "cents after"]
 
 
-@pytest.mark.parametrize("which", ["on", "off"])
+@pytest.mark.parametrize("which", ["on", "without claims", "off"])
 def test_80_columns_are_enough(runs: dict[str, Ended], which: str) -> None:
     *shown, _ = runs[which].output.splitlines()
     assert max(map(len, shown)) <= 80

@@ -11,6 +11,7 @@ import pytest
 
 from idempotent_receiver.local.deployment import zipped
 from local.program import Options, options_of
+from local.run import without_claims_by
 from local.workload import deployment
 from local.workload.deployment import overlay_of
 
@@ -82,3 +83,22 @@ def test_an_overlaid_file_is_not_silenced_by_the_bytecode_of_what_it_replaces(tm
         "app/consumer.py",
         "app/ledger.py",
     ]
+
+
+@pytest.mark.parametrize("said", [{}, {"EFFECTS": ""}, {"EFFECTS": "any"}, {"STACK": "payments"}])
+def test_a_run_claims_unless_it_is_told_not_to(said: dict[str, str]) -> None:
+    assert without_claims_by(said, options_of(said)) is False
+    assert without_claims_by({"EFFECTS": "transaction"}, options_of({})) is True
+
+
+@pytest.mark.parametrize(
+    ("environment", "why"),
+    [
+        ({"EFFECTS": "transactions"}, "EFFECTS is any or transaction"),
+        ({"EFFECTS": "transaction", "STACK": "payments"}, "leave out STACK"),
+        ({"EFFECTS": "transaction", "PROTECTION": "off"}, "leave out STACK and PROTECTION"),
+    ],
+)
+def test_effects_that_a_run_cannot_have_are_refused(environment: dict[str, str], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        without_claims_by(environment, options_of(environment))

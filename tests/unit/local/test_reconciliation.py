@@ -85,6 +85,20 @@ def with_(**changes: Any) -> Reconciliation:
     return replace(FOUND, **changes)
 
 
+def test_without_claims_two_may_run_one_message_and_it_may_run_when_it_is_done() -> None:
+    beside = [*run(102, GOOD, "i9"), *LOG, *run(2100, GOOD, "i5"), call(2102, GOOD, done=True)]
+    claimed = with_(log=beside)
+    assert (claimed.overlaps > 0, claimed.doubled > 0) == (True, True)
+    assert "overlaps is" in str(claimed.complaints)
+    allowed = with_(log=beside, without_claims=True)
+    assert (allowed.line()["overlaps"], allowed.doubled, allowed.complaints) == (claimed.overlaps, 0, [])
+
+
+def test_without_claims_a_transfer_is_posted_once_all_the_same() -> None:
+    twice = [replace(each, times=2) for each in FOUND.entries]
+    assert with_(entries=twice, without_claims=True).doubled == 2
+
+
 def test_a_good_run_has_nothing_to_complain_of() -> None:
     assert FOUND.complaints == []
     assert FOUND.line() == {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from idempotent_receiver.operations.doctor.facts import ON_RECORDS
 from tests.e2e.deployed import EVENTS, at, eventually
 from tests.e2e.permissions import Permission, allowed, covers, granted, needed
 from tests.e2e.recorder import Call
@@ -39,18 +40,27 @@ TABLE = Permission("dynamodb:PutItem", "arn:aws:dynamodb:us-east-1:123456789012:
 @pytest.fixture(scope="module")
 def worked(deployed: Deploy, aws: Aws) -> Deployed:
     """A consumer that has met, one and many at a time, whatever a message may come to."""
+    return _worked(deployed, aws, "worked")
+
+
+@pytest.fixture(scope="module")
+def without_claims(deployed: Deploy, aws: Aws) -> Deployed:
+    """The same, which claims nothing."""
+    return _worked(deployed, aws, "without-claims", Effects="transaction", MakeApi="false")
+
+
+def _worked(deployed: Deploy, aws: Aws, name: str, **parameters: str) -> Deployed:
     if not aws.functions_are_processes:
         pytest.skip("functions in containers cannot be heard: our loopback is not theirs")
-    bank = deployed("worked", stubborn=True, DeadLetterAtOnce="true")
+    bank = deployed(name, stubborn=True, DeadLetterAtOnce="true", **parameters)
     for account in json.loads((EVENTS / "given" / "accounts.json").read_text()):
         bank.open_account(account["account_id"], account["balance"], account["currency"])
     for event in ("fresh", "redelivered", "permanent-failure", "bad-body", "redriven", "twice-in-one-batch"):
         assert bank.invoke(bank.recorded(event)).failed == []
     for failing in (1, 2):
-        transfers = [bank.transfer("alice", "bob", 1, kind="fails1") for _ in range(failing)]
-        events = [{"Records": [_record(bank, transfer, receives) for transfer in transfers]} for receives in (1, 2)]
-        first, second = (bank.invoke(event).failed for event in events)
-        assert (len(first), second) == (failing, [])
+        transfers = [bank.transfer("alice", "bob", 1, kind="fails2") for _ in range(failing)]
+        events = [{"Records": [_record(bank, transfer, receives) for transfer in transfers]} for receives in (1, 2, 3)]
+        assert [len(bank.invoke(event).failed) for event in events] == [failing, failing, 0]
     return bank
 
 
@@ -85,11 +95,29 @@ def test_every_call_is_allowed(called: Deployed, name: str) -> None:
 
 @every_function
 def test_every_permission_is_used_or_has_its_reason(called: Deployed, name: str) -> None:
-    used = called.asked(name)
-    grants = granted(called.statements(name))
-    unused = {grant for grant in grants if not any(covers(grant, permission) for permission in used)}
+    unused = _unused(called, name)
     pollers = {action for action, reason in NOT_ASKED_BY_A_FUNCTION.items() if reason == POLLER}
     assert {grant.action for grant in unused} == set(NOT_ASKED_BY_A_FUNCTION) - (pollers if name == "Api" else set())
+
+
+def _unused(bank: Deployed, name: str) -> set[Permission]:
+    used = bank.asked(name)
+    return {grant for grant in granted(bank.statements(name)) if not any(covers(grant, each) for each in used)}
+
+
+def test_without_claims_every_permission_is_needed_and_no_other(without_claims: Deployed) -> None:
+    """The record is put in the transaction, or updated there where one was read."""
+    assert without_claims.denied() == set()
+    assert {grant.action for grant in _unused(without_claims, "Consumer")} == set(NOT_ASKED_BY_A_FUNCTION)
+    assert {"TransactWriteItems Put Update"} < {kind(call) for call in without_claims.calls}
+    assert {permission.action for permission in _on_records(without_claims)} == {
+        f"dynamodb:{action}" for action in ON_RECORDS
+    }
+
+
+def _on_records(bank: Deployed) -> set[Permission]:
+    table = bank.stack.resources["Records"]
+    return {each for each in bank.asked() if each.resource.endswith(f"table/{table}")}
 
 
 def test_without_dead_letters_at_once_nothing_is_sent_and_the_consumer_may_send_nothing(bank: Deployed) -> None:
@@ -120,17 +148,19 @@ def test_no_permission_reaches_further_than_it_must(worked: Deployed, name: str)
     }
 
 
-def test_the_work_covers_every_kind_of_request(worked: Deployed) -> None:
-    def kind(call: Call) -> str:
-        match call.operation:
-            case "BatchExecuteStatement":
-                verbs = {statement["Statement"].split()[0] for statement in call.arguments["Statements"]}
-                return f"{call.operation} {' '.join(sorted(verbs))}"
-            case "TransactWriteItems":
-                kinds = {kind for item in call.arguments["TransactItems"] for kind in item}
-                return f"{call.operation} {' '.join(sorted(kinds))}"
-        return call.operation
+def kind(call: Call) -> str:
+    """What a request asks for, with the kinds of its parts."""
+    match call.operation:
+        case "BatchExecuteStatement":
+            verbs = {statement["Statement"].split()[0] for statement in call.arguments["Statements"]}
+            return f"{call.operation} {' '.join(sorted(verbs))}"
+        case "TransactWriteItems":
+            kinds = {kind for item in call.arguments["TransactItems"] for kind in item}
+            return f"{call.operation} {' '.join(sorted(kinds))}"
+    return call.operation
 
+
+def test_the_work_covers_every_kind_of_request(worked: Deployed) -> None:
     assert {kind(call) for call in worked.calls} == {
         "PutItem",
         "UpdateItem",

@@ -1,0 +1,162 @@
+"""The consumer without claims, `Effects=transaction`: turned on and off by stack updates while messages arrive."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.deployed import eventually
+from tests.e2e.test_consumer import record_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.conftest import Deploy
+    from tests.e2e.deployed import Deployed
+
+WAYS = [("any", "transaction"), ("transaction", "any")]
+VISIBILITY_SECONDS = 24
+"""Longer than a lease, so that what a process had when it was replaced comes again while the test waits."""
+every_way = pytest.mark.parametrize(("before", "after"), WAYS, ids=["turned on", "turned off"])
+
+
+@pytest.fixture(scope="module")
+def turned(deployed: Deploy) -> Deployed:
+    """A consumer whose parameter is changed here, so no other test may have it. Its ledger fails as it is told to.
+
+    Each update starts its processes anew: few at a time, and with time to start on a busy machine.
+    """
+    parameters = {"MakeApi": "false", "MaximumConcurrency": "2", "FunctionTimeout": "20"}
+    bank = deployed("turned", stubborn=True, **parameters)
+    attributes = {"VisibilityTimeout": str(VISIBILITY_SECONDS)}
+    bank.aws.client("sqs").set_queue_attributes(QueueUrl=bank.stack.outputs["QueueUrl"], Attributes=attributes)
+    return bank
+
+
+def turn(bank: Deployed, effects: str) -> None:
+    """Update the stack, with everything else as it was."""
+    formation, name = bank.aws.client("cloudformation"), bank.stack.name
+    (stack,) = formation.describe_stacks(StackName=name)["Stacks"]
+    given = {each["ParameterKey"]: each["ParameterValue"] for each in stack["Parameters"]}
+    if given["Effects"] == effects:
+        return
+    kept = [{"ParameterKey": each, "UsePreviousValue": True} for each in given if each != "Effects"]
+    formation.update_stack(
+        StackName=name,
+        UsePreviousTemplate=True,
+        Parameters=[*kept, {"ParameterKey": "Effects", "ParameterValue": effects}],
+        Capabilities=["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"],
+    )
+    formation.get_waiter("stack_update_complete").wait(StackName=name, WaiterConfig={"Delay": 1})
+    assert variables(bank)["EFFECTS"] == effects
+
+
+def variables(bank: Deployed) -> dict[str, str]:
+    function = bank.stack.outputs["ConsumerName"]
+    configuration = bank.aws.client("lambda").get_function_configuration(FunctionName=function)
+    return dict(configuration["Environment"]["Variables"])
+
+
+@contextmanager
+def traffic(bank: Deployed, payer: str, payee: str) -> Iterator[dict[str, dict[str, Any]]]:
+    """Send transfers all the while, some of which fail at first; gives them by their messages' ids."""
+    sent: dict[str, dict[str, Any]] = {}
+    stopped = threading.Event()
+
+    def send() -> None:
+        while not stopped.is_set():
+            transfers = [bank.transfer(payer, payee, 1, kind=kind) for kind in ("transfer", "transfer", "fails1")]
+            sent.update(zip(bank.send(*transfers), transfers, strict=True))
+            stopped.wait(0.3)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        yield sent
+    finally:
+        stopped.set()
+        sender.join()
+
+
+def test_messages_sent_while_it_is_turned_on_and_off_take_effect_once(turned: Deployed) -> None:
+    turn(turned, "any")
+    payer, payee = turned.new_account(100_000), turned.new_account(0)
+
+    with traffic(turned, payer, payee) as sent:
+        for effects in ("any", "transaction", "any", "transaction"):
+            turn(turned, effects)
+            before = len(sent)
+            eventually(lambda before=before: len(sent) > before + 8, what="messages were sent")
+
+    for id, transfer in sent.items():
+        assert turned.completed(id, seconds=60)["id"] == id
+        assert turned.entries(transfer) == {payer: -1, payee: +1}
+    turned.drained(seconds=60)
+    assert turned.dead_letters() == []
+    assert (turned.balance(payer), turned.balance(payee)) == (100_000 - len(sent), len(sent))
+    ways = {batch["claimed"] > 0 for batch in batches(turned) if batch["completed"] > 0}
+    assert ways == {True, False}, "messages were completed with claims and without"
+
+
+def batches(bank: Deployed) -> list[dict[str, int]]:
+    """What its function has logged of each batch."""
+    pages = bank.aws.client("logs").get_paginator("filter_log_events")
+    events = pages.paginate(logGroupName=bank.stack.outputs["ConsumerLogGroup"]).search("events[].message")
+    lines = [json.loads(each) for each in events if each.startswith("{")]
+    return [line for line in lines if line.get("message") == "batch"]
+
+
+@every_way
+def test_what_was_done_is_recognised(turned: Deployed, before: str, after: str) -> None:
+    payer, payee = turned.new_account(100), turned.new_account(0)
+    transfer = turned.transfer(payer, payee, 1)
+    turn(turned, before)
+    assert invoked(turned, transfer) == []
+    turn(turned, after)
+    for receives in (1, 2):
+        assert invoked(turned, transfer, receives=receives) == []
+    assert turned.entries(transfer) == {payer: -1, payee: +1}
+    assert turned.balance(payee) == 1
+    assert turned.record(transfer["transfer_id"])["attempts"] == 1  # type: ignore[index]
+
+
+@every_way
+def test_what_failed_is_tried_again_and_its_attempts_are_counted_on(turned: Deployed, before: str, after: str) -> None:
+    payer, payee = turned.new_account(100), turned.new_account(0)
+    transfer = turned.transfer(payer, payee, 1, kind="fails1")
+    turn(turned, before)
+    assert invoked(turned, transfer) == [transfer["transfer_id"]]
+    assert turned.status(transfer["transfer_id"]) == "FAILED"
+    turn(turned, after)
+    assert invoked(turned, transfer, receives=2) == []
+    found = turned.record(transfer["transfer_id"])
+    assert found is not None
+    assert (found["status"], found["attempts"], "error" in found) == ("COMPLETED", 2, False)
+    assert turned.balance(payee) == 1
+
+
+def test_a_live_claim_of_a_worker_from_before_is_waited_for_and_one_that_is_over_is_replaced(turned: Deployed) -> None:
+    payer, payee = turned.new_account(100), turned.new_account(0)
+    transfer = turned.transfer(payer, payee, 1)
+    turn(turned, "transaction")
+    for ends, failed in ((time.time() + 60, [transfer["transfer_id"]]), (time.time() - 1, [])):
+        claim = {"id": transfer["transfer_id"], "status": "INPROGRESS", "version": "v", "attempts": 1, "owner": "dead"}
+        times = {"expiration": int(time.time()) + 86_400, "in_progress_expiration": int(ends * 1000)}
+        turned.put("Records", {**claim, **times})
+        assert invoked(turned, transfer, receives=2) == failed
+    found = turned.record(transfer["transfer_id"])
+    assert found is not None
+    assert (found["status"], found["attempts"], "in_progress_expiration" in found) == ("COMPLETED", 2, False)
+    assert json.loads(found["data"]) == {"posted": transfer["transfer_id"]}
+    assert turned.balance(payee) == 1
+
+
+def invoked(bank: Deployed, transfer: dict[str, Any], *, receives: int = 1) -> list[str]:
+    """Which messages a delivery of this transfer alone wants to have again. Its message is called like it."""
+    record = record_of(transfer["transfer_id"], transfer, bank.stack.outputs["QueueArn"], receives=receives)
+    return bank.invoke({"Records": [record]}).failed

@@ -120,6 +120,7 @@ def lambda_handler(event, context):
         print(json.loads(record["body"])["order_id"])
     return {"batchItemFailures": []}
 """
+WITHOUT_CLAIMS = PROTECTED.replace('["RECORDS"])', '["RECORDS"]), effects="transaction"')
 FAILING = PROTECTED.replace("PermanentError(", "ConnectionError(").replace(", PermanentError", "")
 BROKEN = "import no_such_module\n"
 
@@ -193,6 +194,7 @@ def programs(folder: Path) -> Iterator[dict[str, subprocess.Popen[str]]]:
     )
     begun = {
         "protected": begin(project(folder / "protected", PROTECTED, ("one", "two", "refused")), "--json"),
+        "without claims": begin(project(folder / "without-claims", WITHOUT_CLAIMS), "--json"),
         "shown": begin(project(folder / "shown", PROTECTED)),
         "by order": begin(project(folder / "by-order", BY_ORDER), "--json"),
         "fifo": begin(project(folder / "fifo", PROTECTED, template=fifo), "--json"),
@@ -246,6 +248,15 @@ def test_a_key_of_its_own_is_sent_as_two_messages_and_runs_for_one(runs: dict[st
     assert all(each["deliveries"] >= 3 for each in ran.messages.values())
 
 
+def test_without_claims_everything_takes_effect_once_though_two_may_run_it(runs: dict[str, Ran]) -> None:
+    """The first message is offered to a second worker while its handler runs, and that one runs it too."""
+    ran = runs["without claims"]
+    assert ran.code == 0, ran.err
+    assert {each["verdict"] for each in ran.messages.values()} == {"once"}
+    assert all(each["record"] == "COMPLETED" for each in ran.messages.values())
+    assert max(each["twice"] for each in ran.messages.values()) > 0, "nothing ran at once: something was claimed"
+
+
 def test_a_fifo_queues_messages_take_effect_once(runs: dict[str, Ran]) -> None:
     ran = runs["fifo"]
     assert ran.code == 0, ran.err
@@ -295,6 +306,11 @@ BY_MAKEFILE = TEMPLATE.replace(
     ("handler", "template", "said"),
     [
         (BROKEN, TEMPLATE, "handler.lambda_handler does not start: No module named 'no_such_module'"),
+        (
+            WITHOUT_CLAIMS.replace(", tx: Transaction", ""),
+            TEMPLATE,
+            "does not start: lambda_handler takes no Transaction, so effects='transaction' cannot be true of it",
+        ),
         (PLAIN, WITHOUT_QUEUE, "no function of the template consumes a queue"),
         (PLAIN, TEMPLATE.replace("src/", "source/"), "there is no such folder: correct CodeUri"),
         (PLAIN, TEMPLATE.replace("./tables.yaml", "./table.yaml"), "table.yaml, and there is none"),

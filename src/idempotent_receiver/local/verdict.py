@@ -38,6 +38,11 @@ class Evidence:
     left: int = 0
     """How many messages are still in the queue."""
 
+    @property
+    def claims(self) -> bool:
+        """Whether one worker at a time runs a message. Without claims two may, and one of them commits."""
+        return all(line.get("claims", True) for line in self.lines if line["what"] == "consumer")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
@@ -144,7 +149,7 @@ class _Message:
     def _verdict(self) -> Verdict:
         completed = self._record().get("status") == "COMPLETED"
         dead = bool(self.evidence.dead & {*self.ids})
-        if self._twice():
+        if self._twice() and self.evidence.claims:
             return Verdict.TWICE
         if dead and not completed:
             return Verdict.NEVER if self._overran() else Verdict.DEAD_LETTER  # nobody meant it to
@@ -166,9 +171,13 @@ class _Message:
         if verdict is Verdict.UNFINISHED:
             return f"its handler fails: {reason}" if reason else "its handler has not come to it"
         if len(starts) > 1 and verdict is Verdict.ONCE:
-            return (
-                f"first run failed: {failures[0]['error']}"
-                if failures
-                else "its first worker was killed before it was recorded"
-            )
+            return self._why_again(failures)
         return None
+
+    def _why_again(self, failures: Sequence[Line]) -> str:
+        """Why it ran more than once."""
+        if failures:
+            return f"first run failed: {failures[0]['error']}"
+        if self._twice():
+            return "it ran more than once, without claims, and one run committed"
+        return "its first worker was killed before it was recorded"

@@ -187,7 +187,8 @@ def shipped() -> tuple[Callable[[Any, Any], Any], bool]:
         consumer = consumer.__wrapped__
     library = importlib.import_module("idempotent_receiver")
     key, store = consumer.parts["key"], consumer.parts["store"]
-    note("consumer", table=getattr(store, "table_name", None))
+    claims = consumer.parts.get("effects", "any") == "any"
+    note("consumer", table=getattr(store, "table_name", None), claims=claims)
     own_key = {} if key is library.message_id else {"key": deliveries.keyed(key)}
     consumer._handle = consumer.with_parts(watched(consumer.__wrapped__, library.current_claim), **own_key)  # noqa: SLF001
     return handler, True

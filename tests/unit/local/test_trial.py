@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import zipfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rich.console import Console
 
 from idempotent_receiver.local import build as building
 from idempotent_receiver.local import witness
@@ -17,6 +19,7 @@ from idempotent_receiver.local.deployment import DeployError, packaged
 from idempotent_receiver.local.samples import Sample, TrialError, samples_in
 from idempotent_receiver.local.trial import Consumer, chosen
 from idempotent_receiver.local.verdict import OVERRAN, Evidence, Line, Verdict, fine, judged, kills
+from idempotent_receiver.operations.cli.local import text
 from local.cloud import ROOT
 
 if TYPE_CHECKING:
@@ -77,6 +80,22 @@ def test_a_run_after_one_that_was_killed_is_none() -> None:
 def test_two_runs_at_once_are_twice() -> None:
     """Even if only one of them is recorded."""
     assert verdict(run(1, "m"), run(3, "m", 2), answered(30, "m"), records=COMPLETED) == (Verdict.TWICE, 1)
+
+
+@pytest.mark.parametrize("again", [run(13, "m", 2), run(40, "m", 2)], ids=["at once", "when it was done"])
+def test_without_claims_two_runs_are_not_twice(again: list[Line]) -> None:
+    """One of them commits, with the record."""
+    ran = [*run(10, "m"), answered(30, "m"), *again]
+    assert verdict(ran, line(1, "consumer", claims=True))[0] is Verdict.TWICE
+    assert verdict(ran, line(1, "consumer", claims=False))[0] is Verdict.ONCE
+
+
+@pytest.mark.parametrize("claims", [True, False])
+def test_without_claims_it_is_told_what_a_trial_cannot_see(claims: bool) -> None:
+    console = Console(width=80, file=io.StringIO())
+    console.print(text([], [], plain=False, claims=claims))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert ("outside its Transaction is not seen here" in " ".join(shown.split())) is not claims
 
 
 def test_a_run_after_one_whose_time_was_up_is_none() -> None:

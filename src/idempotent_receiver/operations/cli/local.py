@@ -26,6 +26,10 @@ AGAIN = (
     "current_claim().idempotency_key on, so that it counts once there."
 )
 NOTHING = "Nothing took effect: have the sample events the bodies that the handler expects?"
+CLAIMLESS = (
+    "With effects='transaction' two workers may run one message, and one commits. What a\n"
+    "handler does outside its Transaction is not seen here."
+)
 PLAIN = (
     "This handler does not seem to be made by sqs_consumer, so every delivery counts\n"
     "as a run. If it is, a decorator around it lacks functools.wraps."
@@ -71,7 +75,7 @@ def local(
         "workers_killed": died,
         **{each.name.lower(): sum(one.verdict is each for one in messages) for each in Verdict},
     }
-    terminal.answer(values, text(messages, died, plain=plain))
+    terminal.answer(values, text(messages, died, plain=plain, claims=found.claims))
     if not fine(messages):
         raise typer.Exit(Exit.LEFT)
 
@@ -116,7 +120,7 @@ def _tried(
         return trial.evidence()
 
 
-def text(messages: Sequence[Ended], died: Sequence[str], *, plain: bool) -> RenderableType:
+def text(messages: Sequence[Ended], died: Sequence[str], *, plain: bool, claims: bool = True) -> RenderableType:
     """How it ended for each message, and for all."""
     rows = [
         ((each.name, each.sent, each.deliveries, each.runs, each.record or "none", each.verdict), (each.why,))
@@ -132,6 +136,7 @@ def text(messages: Sequence[Ended], died: Sequence[str], *, plain: bool) -> Rend
         Text(f"{counted(len(died), 'worker')} killed: {killed}", overflow="fold"),
         *([Text(AGAIN)] if again and not plain else []),
         *([Text(PLAIN)] if plain else []),
+        *([] if claims else [Text(CLAIMLESS)]),
         Text(f"{counted(len(messages), 'message')}: {summary}", style="bold green" if fine(messages) else "bold red"),
         *([Text(NOTHING)] if {*counts} == {Verdict.DEAD_LETTER} else []),
     )

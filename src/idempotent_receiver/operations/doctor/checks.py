@@ -221,7 +221,7 @@ def notes(facts: Facts) -> Iterator[str]:
     queue = "its queue" if isinstance(facts.queue, Unavailable) else f"queue {_name(facts.queue)}"
     yield (
         f"EFFECTS is transaction: messages of {queue} are not claimed, which gives up promise 2 of docs/guarantees.md, "
-        "one at a time. Two workers may run one message, and one of them commits. Whatever the handler does outside its "
+        "one at a time. Two workers may run one message, and one of them commits. What the handler does outside its "
         "Transaction may happen several times at once."
     )
 

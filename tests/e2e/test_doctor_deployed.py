@@ -307,6 +307,17 @@ def test_it_exits_with_one_and_names_the_fault_and_its_remedy_for_scripts(aws: A
     assert json.loads(ran.out)["unchecked"] == []
 
 
+def test_it_notes_the_promise_that_is_given_up_and_ends_well(aws: Aws, stack: Stack) -> None:
+    with variable(aws, stack, "EFFECTS", "transaction"):
+        ran, shown = (receiver(aws, "doctor", "--stack", stack.name, *flags) for flags in (["--json"], []))
+    assert (ran.status, shown.status) == (0, 0)
+    (note,) = json.loads(ran.out)["notes"]
+    queue = stack.outputs["QueueArn"].rpartition(":")[2]
+    assert f"messages of queue {queue} are not claimed, which gives up promise 2" in note
+    assert "note: EFFECTS is transaction" in shown.out
+    assert json.loads(receiver(aws, "doctor", "--stack", stack.name, "--json").out)["notes"] == []
+
+
 def test_it_names_the_fault_and_its_remedy_in_a_terminal(aws: Aws, stack: Stack) -> None:
     ours, theirs = pty.openpty()
     try:

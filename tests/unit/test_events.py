@@ -19,6 +19,7 @@ from tests import bank as with_api
 EVENTS = Path(__file__).resolve().parents[2] / "events"
 ALL_NAMES = sorted(path.stem for path in EVENTS.glob("*.json"))
 OVER_HTTP = [name for name in ALL_NAMES if name.startswith("http-")]
+with_and_without_claims = pytest.mark.parametrize("effects", ["any", "transaction"])
 NAMES = [name for name in ALL_NAMES if name not in OVER_HTTP]
 
 
@@ -48,10 +49,10 @@ class Queues:
 class Bank:
     """The deployed application with a store in memory and the accounts that the events need.
 
-    `at_once`: with the template's DeadLetterAtOnce.
+    `at_once`: with the template's DeadLetterAtOnce. `effects`: its Effects.
     """
 
-    def __init__(self, *, at_once: bool = False) -> None:
+    def __init__(self, *, at_once: bool = False, effects: str = "any") -> None:
         self.store = MemoryStore(tables={"accounts": "account_id", "entries": "entry_id"})
         self.queues = Queues()
         self.runs: list[str] = []
@@ -70,6 +71,7 @@ class Bank:
             sqs=self.queues,  # type: ignore[arg-type]  # it has the two methods that are called
             dead_letter_queue="https://sqs.us-east-1.amazonaws.com/123456789012/dead-letters" if at_once else None,
             envelope="detail || Message",
+            effects=effects,
         )
         self.handler = idempotent_handler(post)
 
@@ -121,20 +123,23 @@ def test_messages_are_as_sqs_hands_them_over(name: str) -> None:
         assert message["eventSourceARN"].endswith(".fifo") == ("SequenceNumber" in message["attributes"])
 
 
+@with_and_without_claims
 @pytest.mark.parametrize("name", NAMES)
-def test_alone_it_is_answered_as_expected(name: str) -> None:
-    assert agrees(Bank().answer(name), read("expected", f"{name}.json"))
+def test_alone_it_is_answered_as_expected(name: str, effects: str) -> None:
+    assert agrees(Bank(effects=effects).answer(name), read("expected", f"{name}.json"))
 
 
-def test_after_all_others_and_again_it_is_answered_as_expected() -> None:
-    bank = Bank()
+@with_and_without_claims
+def test_after_all_others_and_again_it_is_answered_as_expected(effects: str) -> None:
+    bank = Bank(effects=effects)
     for name in [*NAMES, *reversed(NAMES)]:
         assert agrees(bank.answer(name), read("expected", f"{name}.json")), name
 
 
-def test_the_accounts_can_pay_for_all_of_them() -> None:
+@with_and_without_claims
+def test_the_accounts_can_pay_for_all_of_them(effects: str) -> None:
     """Otherwise an answer would depend on earlier events; an overdraft takes more than all the money there is."""
-    bank = Bank()
+    bank = Bank(effects=effects)
     before = sum(account["balance"] for account in read("given", "accounts.json"))
     for name in NAMES:
         bank.answer(name)
@@ -178,10 +183,13 @@ def test_what_fails_for_good_is_a_failure_and_its_record_tells_why(name: str) ->
     assert bank.queues.sent == []
 
 
+@with_and_without_claims
 @pytest.mark.parametrize(("name", "sent"), [("bad-body", 4), ("permanent-failure", 4), ("fifo", 0)])
-def test_with_dead_letters_at_once_what_fails_for_good_is_sent_and_acknowledged(name: str, sent: int) -> None:
+def test_with_dead_letters_at_once_what_fails_for_good_is_sent_and_acknowledged(
+    name: str, sent: int, effects: str
+) -> None:
     """Unless its dead letter has no room for the reason."""
-    bank = Bank(at_once=True)
+    bank = Bank(at_once=True, effects=effects)
     failed = bank.answer(name)["batchItemFailures"]
     stamps = [each["MessageAttributes"]["idempotent-receiver"]["StringValue"] for each in bank.queues.sent]
     told = {stamp["key"]: stamp["reason"] for stamp in map(json.loads, stamps)}

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 CURRENCY = "EUR"
 FUNDED_ACCOUNTS = 12
@@ -83,10 +83,15 @@ FAILING = TO_NOBODY | {Kind.GARBAGE, Kind.OVERDRAWN, Kind.REFUSED, Kind.HOPELESS
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What a workload is made of: one message in so many is of this kind, and at least one; all others are good."""
+    """What a workload is made of: one message in so many is of this kind, and at least one; all others are good.
+
+    It moves money between so many accounts. `hot`: the first so many of them pay for one message in so many.
+    """
 
     shares: Mapping[Kind, int]
     fewest: int = 1
+    accounts: int = FUNDED_ACCOUNTS
+    hot: Mapping[int, int] = field(default_factory=dict)
 
 
 RUN = Mix(
@@ -97,7 +102,9 @@ RUN = Mix(
     fewest=20,
 )
 CHAOS = Mix(
-    {Kind.NOTED: 5, Kind.FLAKY: 20, Kind.REFUSED: 50, Kind.GARBAGE: 100, Kind.HANGING: 1000, Kind.HOPELESS: 1000}
+    {Kind.NOTED: 5, Kind.FLAKY: 20, Kind.REFUSED: 50, Kind.GARBAGE: 100, Kind.HANGING: 1000, Kind.HOPELESS: 1000},
+    accounts=400,
+    hot={1: 10, 10: 5},
 )
 WORKFLOW = Mix(
     {Kind.REPEATED: 10, Kind.ABORTED: 13, Kind.OVERDRAWN: 17, Kind.UNKNOWN: 17}
@@ -167,16 +174,18 @@ def generate(seed: int, number: int, mix: Mix = RUN, *, prefix: str = "", withou
     chance = random.Random(seed)
     names = f"{prefix}{seed}-"
     kinds = _kinds(number, {kind: share for kind, share in mix.shares.items() if kind not in without}, chance)
-    messages = tuple(_message(kind, place, names, chance) for place, kind in enumerate(kinds))
+    funded = _funded(names, mix.accounts)
+    parties = partial(_parties, funded, mix.hot, chance)
+    messages = tuple(_message(kind, place, names, parties, chance) for place, kind in enumerate(kinds))
     asked: Counter[str] = Counter()
     for message in messages:
         asked[message.payer] += message.amount
-    opening = {account: asked[account] for account in _funded(names)} | dict.fromkeys(_empty(names), EMPTY_BALANCE)
+    opening = {account: asked[account] for account in funded} | dict.fromkeys(_empty(names), EMPTY_BALANCE)
     return Workload(messages=messages, opening=opening)
 
 
-def _funded(names: str) -> list[str]:
-    return [f"{names}account-{place:02}" for place in range(FUNDED_ACCOUNTS)]
+def _funded(names: str, number: int) -> list[str]:
+    return [f"{names}account-{place:02}" for place in range(number)]
 
 
 def _empty(names: str) -> list[str]:
@@ -197,9 +206,20 @@ def _kinds(number: int, shares: Mapping[Kind, int], chance: random.Random) -> Se
     return mixed
 
 
-def _message(kind: Kind, place: int, names: str, chance: random.Random) -> TransferMessage:
+def _parties(funded: Sequence[str], hot: Mapping[int, int], chance: random.Random) -> tuple[str, str]:
+    """Who pays, and whom."""
+    payer, payee = chance.sample(funded, 2)
+    for accounts, share in hot.items():
+        if chance.randrange(share) == 0:
+            payer = chance.choice([each for each in funded[:accounts] if each != payee] or [payer])
+    return payer, payee
+
+
+def _message(
+    kind: Kind, place: int, names: str, parties: Callable[[], tuple[str, str]], chance: random.Random
+) -> TransferMessage:
     amount, nobody = chance.randint(1, LARGEST_AMOUNT), f"{names}nobody"
-    payer, payee = chance.sample(_funded(names), 2)
+    payer, payee = parties()
     if kind is Kind.OVERDRAWN:
         payer, amount = chance.choice(_empty(names)), amount + EMPTY_BALANCE
     elif kind is Kind.UNKNOWN and chance.random() < 0.5:

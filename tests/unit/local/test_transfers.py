@@ -101,6 +101,15 @@ def test_what_fails_until_the_queue_gives_up_is_sent_first() -> None:
     assert first.kind is Kind.HOPELESS
 
 
+def test_a_share_of_chaos_is_paid_from_one_account_and_another_from_ten() -> None:
+    """So that transactions of one batch meet on an item; all others hardly ever do."""
+    workload = generate(1, 2_000, CHAOS)
+    paid = [count for _, count in Counter(message.payer for message in workload.messages).most_common(12)]
+    assert 180 < paid[0] < 300
+    assert all(20 < count < 90 for count in paid[1:10])
+    assert paid[10] < 20
+
+
 def test_a_workload_without_kills_has_none_and_names_of_its_own() -> None:
     workload = generate(1, 100, prefix="ab12-", without=DEATHS)
     assert not {message.kind for message in workload.messages} & set(DEATHS)

@@ -311,7 +311,7 @@ simulate: $(DEVELOPMENT) ## simulate random worlds by seed (SEEDS=20000 FIRST=0;
 	@.venv/bin/python -m tests.simulation.simulate $(SEEDS:%=--seeds %) $(FIRST:%=--first %) $(SEED:%=--seed %) $(if $(SMALL),--small) $(PROCESSES:%=--processes %)
 
 .PHONY: chaos
-chaos: $(DEVELOPMENT) $(MINISTACK) ## kill and freeze workers behind a faulty network, and reconcile the ledger (N=20000 SEED=1 SEATS=4 PROTECTION=on)
+chaos: $(DEVELOPMENT) $(MINISTACK) ## kill and freeze workers behind a faulty network, and reconcile the ledger (N=20000 SEED=1 SEATS=4 PROTECTION=on EFFECTS=any)
 	@.venv/bin/python -m tests.chaos
 
 .PHONY: fuzz

@@ -116,6 +116,7 @@ class Write(SeenOfWorker):
     """DynamoDB applied a worker's write of a record: after `at_ms`, and before `done_ms`.
 
     A claim is the key's `attempt`, and takes it `over` from a worker that never settled. `step`: of the workflow.
+    `version` is what it put, where that was seen.
     """
 
     done_ms: int
@@ -124,6 +125,7 @@ class Write(SeenOfWorker):
     attempt: int = 0
     over: str | None = None
     step: str = ""
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

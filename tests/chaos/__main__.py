@@ -1,6 +1,7 @@
 """`make chaos`: 20,000 messages through worker processes on an awful day, and reconciliation.
 
-What it takes comes from the environment: N, SEED, SEATS and PROTECTION. Its last line is one JSON object, and its
+What it takes comes from the environment: N, SEED, SEATS, PROTECTION and EFFECTS: "any", "transaction" for workers that
+claim nothing, or "mixed" for some of each. Its last line is one JSON object, and its
 status 0 only if everything in it is as promised, and the faults did happen.
 """
 
@@ -28,9 +29,11 @@ from tests.chaos.event_source_mapping import EventSourceMapping
 from tests.chaos.network_faults import LONGEST_DELAY_SECONDS
 from tests.chaos.proxy import Proxy
 from tests.chaos.reconciliation import ChaosReconciliation
-from tests.chaos.settings import ACCOUNTS, ENTRIES, MOST_RECEIVES, RECORDS, VISIBILITY_SECONDS, Settings
+from tests.chaos.settings import ACCOUNTS, ENTRIES, MOST_RECEIVES, RECORDS, VISIBILITY_SECONDS, Effects, Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from local.cloud import Cloud
     from local.program import Options
     from local.workload.report import Report, Row
@@ -38,10 +41,16 @@ if TYPE_CHECKING:
 EVIDENCE = ROOT / ".build" / "chaos"
 """Where the log is kept, for whoever looks into it; the next run empties it."""
 MOST_QUEUED = 400
+HOW = {
+    Effects.ANY: "with claims",
+    Effects.TRANSACTION: "without claims",
+    Effects.MIXED: "every other one without claims",
+}
+CONTROL = "a plain partial-batch handler, the control"
 PACE = Pace(poll_seconds=0.25, stall_seconds=60.0, limit_seconds=120.0, limit_seconds_a_message=0.2)
 
 
-def run(options: Options, slots: int, evidence: Path, report: Report) -> ChaosReconciliation:
+def run(options: Options, effects: Effects, slots: int, evidence: Path, report: Report) -> ChaosReconciliation:
     workload = generate(options.seed, options.number, CHAOS)
     shutil.rmtree(evidence, ignore_errors=True)
     evidence.mkdir(parents=True)
@@ -57,6 +66,7 @@ def run(options: Options, slots: int, evidence: Path, report: Report) -> ChaosRe
                 log=str(evidence),
                 dead_letter_queue_url=client.dead_letter_queue.replace(f":{port}/", f":{proxy_port}/"),
                 protected=options.protected,
+                effects=effects,
             )
             # Of so many invocations of a slot one is killed, and one frozen: a short run needs some as well.
             fault_in = min(16, max(6, options.number // 40))
@@ -69,7 +79,23 @@ def run(options: Options, slots: int, evidence: Path, report: Report) -> ChaosRe
             # What is still on its way may arrive, and must do no harm.
             network.await_quiet(LONGEST_DELAY_SECONDS * 2)
         found = collect(client, workload, sent)
-        return ChaosReconciliation(**found, protected=options.protected, log=lines_of(evidence), gave_up=gave_up)
+        return ChaosReconciliation(
+            **found,
+            protected=options.protected,
+            log=lines_of(evidence),
+            gave_up=gave_up,
+            effects=effects,
+            requests=network.requests,
+        )
+
+
+def effects_of(environment: Mapping[str, str]) -> Effects:
+    """Read EFFECTS. Raises ValueError."""
+    text = environment.get("EFFECTS") or Effects.ANY
+    try:
+        return Effects(text)
+    except ValueError:
+        raise ValueError(f"EFFECTS is {', '.join(Effects)}; it is {text!r}") from None
 
 
 def client_of(cloud: Cloud) -> StackClient:
@@ -105,26 +131,37 @@ def _workers(found: ChaosReconciliation) -> list[Row]:
         (found.acknowledged_early, "acknowledged early", "before they were done, or with the dead letters"),
         (found.fenced["frozen"], "zombies' writes refused", "by those that had been frozen, over another's claim"),
         (found.fenced["other"], "other late writes refused", "for instance one of a dead worker's that arrived late"),
+        *(
+            []
+            if found.exclusive
+            else [(found.runs.overlaps, "ran at the same time", "nobody claims: one of them commits")]
+        ),
+        *([] if found.exclusive else [(found.runs.repeated, "ran again when done", "their effects did not commit")]),
         (len(found.runs.late_starts), "late starts", "by those that had been frozen, after their lease: fenced only"),
     ]
 
 
 def perform(report: Report) -> int:
     options, slots = options_of(os.environ, number=20_000), whole(os.environ, "SEATS", 4, least=1)
+    effects = effects_of(os.environ)
     evidence, begun = Path(os.environ.get("EVIDENCE") or EVIDENCE), time.monotonic()
-    handler = "the shipped consumer" if options.protected else "a plain partial-batch handler, the control"
+    handler = f"the shipped consumer, {HOW[effects]}" if options.protected else CONTROL
     report.begin(f"{options.number:,} messages, seed {options.seed}", f"{slots} workers run {handler}")
     report.note("Workers are killed and frozen; their requests and answers are delayed, refused and dropped.")
     report.note("The seed says which and how often; when, is up to this machine.")
-    found = run(options, slots, evidence, report)
+    found = run(options, effects, slots, evidence, report)
     report.note(f"all logs are kept in {os.path.relpath(evidence)}")
     shown: dict[str, list[Row]] = {
         "Messages": tables.messages(found),
         "Workers": _workers(found),
         "Requests that met with": [(count, name, "") for name, count in sorted(found.injected.items())],
+        "Requests": [
+            (found.requests.total(), "requests", f"{found.requests_a_message:.2f} a message"),
+            *((count, name, "") for name, count in found.requests.most_common()),
+        ],
         "Books": tables.money(found),
     }
-    fine = "nothing lost, nothing doubled, no two at once, balanced"
+    fine = f"nothing lost, nothing doubled, {'no two at once, ' if found.exclusive else ''}balanced"
     return report.conclude(found, shown, fine, seconds=round(time.monotonic() - begun))
 
 

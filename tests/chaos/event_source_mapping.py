@@ -145,8 +145,10 @@ class EventSourceMapping:
     def start_worker(self) -> WorkerProcess:
         with self._lock:
             self._started += 1
-            name = f"w{self._started:04}"
-        worker = WorkerProcess(replace(self._settings, worker=name, log=f"{self._settings.log}/worker-{name}.jsonl"))
+            number = self._started
+        name, effects = f"w{number:04}", self._settings.effects.of_worker(number)
+        log = f"{self._settings.log}/worker-{name}.jsonl"
+        worker = WorkerProcess(replace(self._settings, worker=name, log=log, effects=effects))
         with self._lock:
             self._workers.add(worker)
         return worker

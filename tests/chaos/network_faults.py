@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.chaos.settings import RECORDS, VISIBILITY_SECONDS
 from tests.chaos.shuffle_bag import ShuffleBag
 
 Json = dict[str, Any]
@@ -19,6 +20,8 @@ Answer = tuple[int, Json]
 
 LONGEST_DELAY_SECONDS = 8.0
 """How long a request may be on its way; its sender gave up long before, and may be dead."""
+
+PAST_THE_NEXT_DELIVERY_SECONDS = (VISIBILITY_SECONDS, LONGEST_DELAY_SECONDS)
 
 DYNAMODB = "com.amazonaws.dynamodb.v20120810#"
 
@@ -41,9 +44,9 @@ def _nothing(request: Json) -> Json | None:
     return None
 
 
-def answer_dropped() -> NetworkFault:
+def answer_dropped(name: str = "answer dropped") -> NetworkFault:
     """The request takes effect, and the connection breaks before the answer."""
-    return NetworkFault("answer dropped", answering=lambda request, answer: None)
+    return NetworkFault(name, answering=lambda request, answer: None)
 
 
 def failed_after(status: int) -> NetworkFault:
@@ -111,12 +114,27 @@ def keys_unprocessed(places: frozenset[int]) -> NetworkFault:
 def cancelled(culprit: int, code: str) -> NetworkFault:
     """A transaction is cancelled because of one of its actions, and none of it takes effect."""
 
-    def answering(request: Json, answer: Answer | None) -> Answer | None:
-        number = range(len(request["TransactItems"]))
-        reasons = [{"Code": code if place == culprit else "None"} for place in number]
-        return 400, {**_error("TransactionCanceledException"), "CancellationReasons": reasons}
+    def reasons(request: Json) -> list[Json]:
+        places = range(len(request["TransactItems"]))
+        return [{"Code": code, "Message": code} if place == culprit else {"Code": "None"} for place in places]
 
-    return NetworkFault("transaction cancelled", arriving=_nothing, answering=answering)
+    return _cancelled("transaction cancelled", reasons)
+
+
+def cancelled_in_short(code: str) -> NetworkFault:
+    """The same with one reason for all actions, as for an update of a key: nobody can tell whose it is."""
+    return _cancelled("transaction cancelled, one reason", lambda request: [{"Code": code, "Message": code}])
+
+
+def _cancelled(name: str, reasons_of: Callable[[Json], list[Json]]) -> NetworkFault:
+    def answering(request: Json, answer: Answer | None) -> Answer | None:
+        reasons = reasons_of(request)
+        codes = ", ".join(reason["Code"] for reason in reasons)
+        message = f"Transaction cancelled, please refer cancellation reasons for specific reasons [{codes}]"
+        type_of = {"__type": DYNAMODB + "TransactionCanceledException"}
+        return 400, {**type_of, "CancellationReasons": reasons, "Message": message}
+
+    return NetworkFault(name, arriving=_nothing, answering=answering)
 
 
 def _error(code: str) -> Json:
@@ -148,6 +166,25 @@ def _throttled(chance: random.Random, request: Json) -> NetworkFault:
     return refused(400, "ThrottlingException", "throttled")
 
 
+def _transaction_cancelled(chance: random.Random, request: Json) -> NetworkFault:
+    return cancelled(chance.randrange(len(request["TransactItems"])), chance.choice(REASONS))
+
+
+def transaction_invalid(chance: random.Random, request: Json) -> NetworkFault:
+    """A transaction of several messages is refused, and nobody is named. One that is alone would be to blame, and it is
+    throttled instead.
+    """
+    if _members(request) < 2:
+        return _throttled(chance, request)
+    return refused(400, "ValidationException", "transaction invalid")
+
+
+def _members(request: Json) -> int:
+    """Of how many messages a transaction holds the records."""
+    actions = [argument for action in request["TransactItems"] for argument in action.values()]
+    return sum(argument["TableName"] == RECORDS for argument in actions)
+
+
 Make = Callable[[random.Random, Json], NetworkFault]
 EVERY_REQUEST: tuple[Make, ...] = (
     *[lambda chance, request: NetworkFault("slow", chance.uniform(0.02, 0.3))] * 6,
@@ -167,13 +204,19 @@ OF_AN_OPERATION: dict[str, tuple[Make, ...]] = {
     ),
     "BatchGetItem": (_keys_unprocessed,),
     "TransactWriteItems": (
-        lambda chance, request: cancelled(chance.randrange(len(request["TransactItems"])), chance.choice(REASONS)),
+        _transaction_cancelled,
+        lambda chance, request: cancelled_in_short("ValidationError"),
+        transaction_invalid,
+        _throttled,
+        lambda chance, request: answer_dropped("transaction's answer dropped"),
+        lambda chance, request: NetworkFault("transaction delayed", chance.uniform(*PAST_THE_NEXT_DELIVERY_SECONDS)),
     ),
     "PutItem": (_throttled,),
     "UpdateItem": (_throttled,),
 }
-"""What only requests of that operation may meet; each once in OF_AN_OPERATION_IN of them."""
+"""What only requests of that operation may meet; each once in OF_AN_OPERATION_IN of them, or in TRANSACTIONS_IN."""
 OF_AN_OPERATION_IN = 20
+TRANSACTIONS_IN = 40
 
 
 class NetworkFaults:
@@ -182,7 +225,11 @@ class NetworkFaults:
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(f"{seed} faults")
         self._general = ShuffleBag(self._chance, EVERY_REQUEST, EVERY_REQUEST_IN)
-        self._own = {name: ShuffleBag(self._chance, each, OF_AN_OPERATION_IN) for name, each in OF_AN_OPERATION.items()}
+        sizes = {"TransactWriteItems": TRANSACTIONS_IN}
+        self._own = {
+            name: ShuffleBag(self._chance, each, sizes.get(name, OF_AN_OPERATION_IN))
+            for name, each in OF_AN_OPERATION.items()
+        }
 
     def choose(self, operation: str, request: Json) -> NetworkFault | None:
         own = self._own.get(operation)

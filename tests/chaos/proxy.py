@@ -11,6 +11,7 @@ import json
 import re
 import threading
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import urllib3
@@ -40,6 +41,8 @@ class Proxy:
         self._faults = NetworkFaults(seed)
         self._log = log
         self._under_way = 0
+        self.requests: Counter[str] = Counter()
+        """How many requests workers have sent, by their operations."""
         self._changed = threading.Condition()
         self._failure: Exception | None = None
 
@@ -61,6 +64,7 @@ class Proxy:
         operation, worker = headers["X-Amz-Target"].partition(".")[2], _worker_of(headers)
         request = json.loads(body)
         with self._changed:
+            self.requests[operation] += 1
             fault = self._faults.choose(operation, request)
         if fault is None:
             return self._asked(headers, operation, request, worker, body)
@@ -90,12 +94,12 @@ class Proxy:
         kept = {name: value for name, value in headers.items() if name.lower() not in NOT_FORWARDED}
         response = self._upstream.urlopen("POST", "/", body, kept, retries=False)
         status, answer = response.status, response.data
-        fates = fates_of(operation, status, json.loads(answer), len(writes)) if writes else ()
+        fates = fates_of(operation, status, json.loads(answer), writes) if writes else ()
         for write, fate in zip(writes, fates, strict=True):
             said: Any = {"at_ms": at_ms, "worker": worker, "name": write.key, "move": write.move}
             match fate:
                 case Applied():
-                    self._log.write(Write(**said, done_ms=now_ms()))
+                    self._log.write(Write(**said, done_ms=now_ms(), version=write.version or ""))
                 case Refused(owner):
                     self._log.write(Refusal(**said, owner=owner))
         return status, answer

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
 from local.workload.evidence import Acknowledged, Broken, End, Fault, Freeze, Kill, Refusal, Start, Write
 from local.workload.reconciliation import Reconciliation
+from local.workload.runs import grouped
+from tests.chaos.settings import Effects
 
 ENOUGH_FOR_RARITIES = 1_000
 """Messages from which on everything must have happened that is up to the machine. A shorter run may miss some."""
@@ -20,6 +22,31 @@ class ChaosReconciliation(Reconciliation):
 
     slack_ms: ClassVar[int] = 5
     """The handler's log and the consumer read the clock one after the other, and each drops fractions."""
+
+    effects: Effects = Effects.ANY
+    requests: Counter[str] = field(default_factory=Counter)
+    """How many requests workers have sent, by their operations."""
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether no two may run one message at once, nor any after it was done: while nobody works without claims."""
+        return self.effects is Effects.ANY
+
+    @property
+    def requests_a_message(self) -> float:
+        return self.requests.total() / max(1, len(self.sent))
+
+    @cached_property
+    def doubled(self) -> int:
+        """What took effect more than once. Without claims a run of what is done is none, unless it is committed."""
+        allowed = 0 if self.exclusive else self.runs.repeated
+        return super().doubled - allowed + self.completed_again
+
+    @cached_property
+    def completed_again(self) -> int:
+        """Messages whose records were completed by two different writes."""
+        versions = grouped((line.name, line.version) for line in self.runs.all(Write) if line.move == "complete")
+        return sum(len(set(each)) > 1 for each in versions.values())
 
     @cached_property
     def done(self) -> frozenset[str]:
@@ -72,23 +99,32 @@ class ChaosReconciliation(Reconciliation):
     @property
     def must_be_zero(self) -> dict[str, int]:
         more = {"acknowledged early": self.acknowledged_early, "broken answers": len(self.runs.all(Broken))}
-        return super().must_be_zero | more
+        found = super().must_be_zero | more
+        return found if self.exclusive else {name: count for name, count in found.items() if name != "overlaps"}
 
     @property
     def must_happen(self) -> dict[str, int]:
         if not self.protected:
             return {}
-        rare = {"zombies' writes refused": self.fenced["frozen"]} if len(self.sent) >= ENOUGH_FOR_RARITIES else {}
-        return rare | {
+        rare = {
+            "zombies' writes refused": self.fenced["frozen"],
+            "transactions of several messages refused": self.injected["transaction invalid"],
+        }
+        return (rare if len(self.sent) >= ENOUGH_FOR_RARITIES else {}) | {
             "killed": self.kills[False],
             "frozen": len(self.frozen),
             "taken over": self.runs.taken_over,
             "duplicates": self.runs.duplicates,
             "answers dropped": self.injected["answer dropped"],
-            "5xx": self.injected["5xx, applied"] * self.injected["5xx, not applied"],
-            "statement errors": self.injected["statement in doubt, applied"]
-            * self.injected["statement refused, not applied"],
+            "5xx": self._each("5xx, applied", "5xx, not applied"),
+            "statement errors": self._each("statement in doubt, applied", "statement refused, not applied"),
+            "transactions in doubt": self._each("transaction's answer dropped", "transaction delayed"),
+            "transactions cancelled": self._each("transaction cancelled", "transaction cancelled, one reason"),
         }
+
+    def _each(self, *faults: str) -> int:
+        """How often the rarest of these was met with."""
+        return min(self.injected[fault] for fault in faults)
 
     def line(self) -> dict[str, Any]:
         return super().line() | {
@@ -100,5 +136,11 @@ class ChaosReconciliation(Reconciliation):
             "fenced_frozen": self.fenced["frozen"],
             "fenced_other": self.fenced["other"],
             "late_starts": len(self.runs.late_starts),
+            "effects": self.effects,
+            "completed_again": self.completed_again,
+            "run_again": self.runs.repeated,
+            "requests": self.requests.total(),
+            "requests_a_message": round(self.requests_a_message, 2),
+            "operations": dict(sorted(self.requests.items())),
             "injected": dict(sorted(self.injected.items())),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 RECORDS, ACCOUNTS, ENTRIES = "records", "accounts", "entries"
 
@@ -19,6 +20,19 @@ CONCURRENCY = 4
 """Handlers that a worker runs at once."""
 
 
+class Effects(StrEnum):
+    """What the workers' consumers declare; with MIXED every other one claims."""
+
+    ANY = "any"
+    TRANSACTION = "transaction"
+    MIXED = "mixed"
+
+    def of_worker(self, number: int) -> Effects:
+        if self is not Effects.MIXED:
+            return self
+        return Effects.ANY if number % 2 else Effects.TRANSACTION
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     port: int
@@ -26,4 +40,5 @@ class Settings:
     log: str
     dead_letter_queue_url: str
     protected: bool
+    effects: Effects = Effects.ANY
     worker: str = ""

@@ -13,6 +13,7 @@ import pytest
 
 from local.cloud import ROOT
 from local.workload.evidence import Freeze, lines_of
+from tests.chaos.settings import Effects
 from tests.e2e.test_cloud import nothing_left, on_linux
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.planting import plant
@@ -27,12 +28,15 @@ MOST_SEEDS = 6
 UNFENCED = "a settlement names no version"
 
 
-def begin(folder: Path, library: Path | None = None, seed: int = 1) -> subprocess.Popen[str]:
+def begin(
+    folder: Path, library: Path | None = None, seed: int = 1, effects: Effects = Effects.ANY
+) -> subprocess.Popen[str]:
     """Start a run, of the library in the checkout or of a copy, whose temporary files go to a folder of their own."""
     (folder / "temporary").mkdir(parents=True)
     environment = {
         "N": str(MESSAGES),
         "SEED": str(seed),
+        "EFFECTS": effects,
         "TMPDIR": str(folder / "temporary"),
         "EVIDENCE": str(folder / "log"),
     }
@@ -55,10 +59,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runs(folder: Path) -> dict[str, Ended]:
-    """A run, and its control with a bug in it, at the same time: both mostly wait."""
+    """Runs with claims, without, and with both, and a control with a bug in it, at the same time: they mostly wait."""
     (bug,) = (mutant for mutant in MUTANTS if mutant.name == UNFENCED)
     library = plant(bug, folder)
-    programs = {"shipped": begin(folder / "shipped"), "unfenced": begin(folder / "unfenced", library)}
+    programs = {effects.value: begin(folder / effects, effects=effects) for effects in Effects}
+    programs["unfenced"] = begin(folder / "unfenced", library)
     try:
         runs = {name: ended(program) for name, program in programs.items()}
     finally:
@@ -72,14 +77,16 @@ def runs(folder: Path) -> dict[str, Ended]:
     return runs
 
 
-def test_nothing_is_lost_or_doubled_and_no_two_run_at_once(runs: dict[str, Ended]) -> None:
-    """Whatever is done to the workers and to their requests; and it was done."""
-    run = runs["shipped"]
+@pytest.mark.parametrize("effects", Effects)
+def test_nothing_is_lost_or_doubled_and_no_two_run_at_once(runs: dict[str, Ended], effects: Effects) -> None:
+    """Whatever is done to the workers and to their requests; and it was done. Without claims two may run at once."""
+    run = runs[effects]
     assert run.status == 0, run.output
     assert run.line["sent"] == MESSAGES
     assert run.line["completed"] == run.line["expected_completed"] == 193
     assert run.line["dead_lettered"] == run.line["expected_dead_lettered"] == 7
-    promised = ("lost", "acknowledged_early", "doubled", "overlaps", "unaccounted")
+    promised = ["lost", "acknowledged_early", "doubled", "unaccounted"]
+    promised += ["overlaps", "run_again"] if effects is Effects.ANY else []
     assert [run.line[name] for name in promised] == [0] * len(promised)
     assert run.line["balanced"] is True
     assert all(run.line[name] > 0 for name in ("killed", "frozen", "taken_over", "duplicates"))

@@ -20,11 +20,13 @@ from tests.chaos.network_faults import (
     NetworkFaults,
     answer_dropped,
     cancelled,
+    cancelled_in_short,
     failed_after,
     keys_unprocessed,
     refused,
     statements_in_doubt,
     statements_refused,
+    transaction_invalid,
 )
 from tests.chaos.shuffle_bag import ShuffleBag
 from tests.chaos.wire import Applied, Failed, RecordWrite, Refused, fates_of, writes_of
@@ -84,13 +86,33 @@ def test_keys_that_are_not_processed_are_returned() -> None:
     }
 
 
-def test_a_cancelled_transaction_says_for_which_action_and_never_arrives() -> None:
-    fault = cancelled(1, "TransactionConflict")
+@pytest.mark.parametrize(
+    ("fault", "codes"),
+    [
+        (cancelled(1, "TransactionConflict"), ["None", "TransactionConflict", "None"]),
+        (cancelled_in_short("ValidationError"), ["ValidationError"]),
+    ],
+)
+def test_a_cancelled_transaction_says_why_as_dynamodb_does_and_never_arrives(
+    fault: NetworkFault, codes: list[str]
+) -> None:
+    """A reason for each action, or one for all."""
     asked: dict[str, Any] = {"TransactItems": [{}, {}, {}]}
     assert fault.arriving(asked) is None
     status, told = fault.answering(asked, None) or (0, {})
     assert status == 400
-    assert [reason["Code"] for reason in told["CancellationReasons"]] == ["None", "TransactionConflict", "None"]
+    assert told["__type"].endswith("#TransactionCanceledException")
+    assert [reason["Code"] for reason in told["CancellationReasons"]] == codes
+    assert told["Message"].endswith(f"[{', '.join(codes)}]")
+
+
+def test_only_a_transaction_of_several_messages_is_called_invalid() -> None:
+    """One that is alone would rightly fail for good."""
+    record, other = {"Put": {"TableName": "records"}}, {"Update": {"TableName": "accounts"}}
+    alone, pack = [record, other], [record, other, record, other]
+    chance = random.Random(1)
+    names = [transaction_invalid(chance, {"TransactItems": items}).name for items in (alone, pack)]
+    assert names == ["throttled", "transaction invalid"]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +134,7 @@ def test_in_so_many_requests_every_fault_comes_up_and_most_requests_meet_none() 
     requests: dict[str, Any] = {
         "BatchExecuteStatement": THREE,
         "BatchGetItem": KEYS,
-        "TransactWriteItems": {"TransactItems": [{}, {}]},
+        "TransactWriteItems": {"TransactItems": [{"Put": {"TableName": "records"}}] * 2},
         "PutItem": {},
     }
     rounds = EVERY_REQUEST_IN * OF_AN_OPERATION_IN
@@ -122,7 +144,9 @@ def test_in_so_many_requests_every_fault_comes_up_and_most_requests_meet_none() 
             seen[fault.name if fault is not None else "none"] += 1
     assert set(seen) == {
         *("slow", "delayed", "answer dropped", "5xx, applied", "5xx, not applied", "statement refused, not applied"),
-        *("statement in doubt, applied", "keys unprocessed", "transaction cancelled", "throttled", "none"),
+        *("statement in doubt, applied", "keys unprocessed", "throttled", "none"),
+        *("transaction cancelled", "transaction cancelled, one reason", "transaction invalid"),
+        *("transaction's answer dropped", "transaction delayed"),
     }
     assert 0.7 < seen["none"] / (rounds * len(requests)) < 0.9
 
@@ -189,13 +213,38 @@ def test_what_a_write_is_for_is_read_off_the_wire(number: int) -> None:
     }
     for move, changes in moves.items():
         for change in changes:
-            assert written(*[change] * number) == [RecordWrite("key", move)] * number  # type: ignore[arg-type]  # the names
+            writes = [RecordWrite("key", move, change.new.version, place) for place in range(number)]  # type: ignore[arg-type]  # the names
+            assert written(*[change] * number) == writes
 
 
 def test_a_commit_is_read_off_the_wire() -> None:
     assert written(transitions.complete(HELD, None).change(5_000, "2"), actions=(ACTION,)) == [
-        RecordWrite("key", "complete")
+        RecordWrite("key", "complete", "2")
     ]
+
+
+def test_what_ends_a_run_that_claimed_nothing_is_read_off_the_wire() -> None:
+    """It puts the owner, too, as a claim does."""
+    first = CLAIM.unwritten(None, 5_000, "2")
+    assert written(transitions.complete(first, "{}").change(5_000, "3")) == [RecordWrite("key", "complete", "3")]
+    failed = transitions.fail(first, "{}").change(5_000, "3").new
+    again = OTHER_CLAIM.unwritten(failed, 20_000, "4")
+    assert written(transitions.fail(again, "{}").change(20_000, "5")) == [RecordWrite("key", "fail", "5")]
+
+
+def test_each_record_of_a_transaction_is_read_off_the_wire_where_it_stands() -> None:
+    """Between the writes of handlers, in the order of the messages."""
+    put = {"TableName": "records", "Item": {"id": {"S": "a"}, "status": {"S": "COMPLETED"}, "version": {"S": "1"}}}
+    values = {":status": {"S": "COMPLETED"}, ":version": {"S": "2"}, ":expected_version": {"S": "1"}}
+    update = {"TableName": "records", "Key": {"id": {"S": "b"}}, "ExpressionAttributeValues": values}
+    own = {"Update": {"TableName": "accounts"}}
+    request = {"TransactItems": [{"Put": put}, own, own, {"Update": update}, own]}
+    writes = writes_of("TransactWriteItems", request, "records")
+    assert writes == [RecordWrite("a", "complete", "1", 0), RecordWrite("b", "complete", "2", 3)]
+    reasons = [{"Code": "None"}, {"Code": "None"}, {"Code": "None"}, {"Code": "ConditionalCheckFailed", "Item": OWNED}]
+    answer = {"CancellationReasons": [*reasons, {"Code": "None"}]}
+    assert fates_of("TransactWriteItems", 400, answer, writes) == [Failed(), Refused("w2.1")]
+    assert fates_of("TransactWriteItems", 400, {"CancellationReasons": reasons[:1]}, writes) == [Failed(), Failed()]
 
 
 def test_what_is_written_to_other_tables_is_no_record() -> None:
@@ -237,4 +286,5 @@ CHECK_FAILED = "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException
 def test_what_came_of_a_write_is_read_off_its_answer(
     operation: str, status: int, answer: dict[str, Any], fates: list[object]
 ) -> None:
-    assert list(fates_of(operation, status, answer, len(fates))) == fates
+    writes = [RecordWrite("key", "complete", place=place) for place in range(len(fates))]
+    assert list(fates_of(operation, status, answer, writes)) == fates

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 SEED = next(seed for seed in range(100) if NetworkFaults(seed).choose("PutItem", {}) is None)
 """One that lets the first request pass."""
 PATIENCE_SECONDS = 5.0
-BODY = json.dumps({"TableName": "records", "Item": {"id": {"S": "key"}, "owner": {"S": "w1.1"}}}).encode()
+CLAIM = {"id": {"S": "key"}, "owner": {"S": "w1.1"}, "in_progress_expiration": {"N": "9000"}}
+BODY = json.dumps({"TableName": "records", "Item": CLAIM}).encode()
 HEAD = b"POST / HTTP/1.1\r\nX-Amz-Target: D.PutItem\r\nUser-Agent: Boto3 worker/w1\r\nContent-Length: %d\r\n\r\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from local.workload.evidence import (
 )
 from local.workload.transfers import Kind, TransferMessage, Workload
 from tests.chaos.reconciliation import ChaosReconciliation
+from tests.chaos.settings import Effects
 
 PAYER, PAYEE, OTHER = "payer", "payee", "other"
 OPENING = {PAYER: 1000, PAYEE: 1000, OTHER: 1000}
@@ -88,6 +90,10 @@ LINES: list[Line] = [
             "5xx, not applied",
             "statement in doubt, applied",
             "statement refused, not applied",
+            "transaction's answer dropped",
+            "transaction delayed",
+            "transaction cancelled",
+            "transaction cancelled, one reason",
         )
     ],
 ]
@@ -195,6 +201,33 @@ def test_a_run_without_chaos_proves_nothing(kind: type[Line], monkeypatch: pytes
     complaints = with_(log=[line for line in LINES if not isinstance(line, kind)]).complaints
     assert complaints
     assert all("it did not happen" in complaint for complaint in complaints)
+
+
+def version(line: Write, version: str) -> Write:
+    return replace(line, version=version)
+
+
+def test_a_record_that_two_different_writes_completed_is_doubled() -> None:
+    """Even where the handler wrote nothing. One that was sent again under its token is the same."""
+    first, second = (version(write(at, "w2", "noted", "complete"), "1") for at in (317, 318))
+    assert (
+        with_(first, second, log=[line for line in LINES if line != write(316, "w2", "noted", "complete")]).doubled == 0
+    )
+    assert with_(first, version(second, "2")).doubled == 1
+
+
+@pytest.mark.parametrize("effects", [Effects.TRANSACTION, Effects.MIXED])
+def test_without_claims_two_may_run_one_message_and_it_may_run_when_it_is_done(effects: Effects) -> None:
+    """But what it posts twice is doubled all the same."""
+    lines = [start(312, "w4", "noted"), start(350, "w4", "noted")]
+    found = with_(*lines, effects=effects)
+    assert (found.overlaps, found.runs.repeated, found.doubled, found.complaints) == (2, 1, 0, [])
+    posted = with_(*lines, effects=effects, entries=[replace(entry, times=2) for entry in FOUND.entries])
+    assert posted.doubled == 1
+
+
+def test_requests_are_counted_per_message_that_was_sent() -> None:
+    assert with_(requests=Counter({"PutItem": 3, "TransactWriteItems": 3})).requests_a_message == 2
 
 
 def test_waiting_in_vain_is_complained_of() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RecordWrite:
+    """`version` is what it puts, and `place` where its answer is among those of its request."""
+
     key: str
     move: Move
+    version: str | None = None
+    place: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +49,40 @@ def writes_of(operation: str, request: Mapping[str, Any], table: str) -> list[Re
             return [_write(request["Item"]["id"]["S"], request["Item"])]
         case "UpdateItem" if request["TableName"] == table:
             return [_updated(request)]
-        case "TransactWriteItems" if request["TransactItems"][0].get("Update", {}).get("TableName") == table:
-            return [_updated(request["TransactItems"][0]["Update"])]
+        case "TransactWriteItems":
+            return [
+                replace(_acted(kind, argument), place=place)
+                for place, action in enumerate(request["TransactItems"])
+                for kind, argument in action.items()
+                if argument["TableName"] == table
+            ]
         case "BatchExecuteStatement":
-            return [_stated(statement) for statement in request["Statements"]]
+            return [replace(_stated(statement), place=place) for place, statement in enumerate(request["Statements"])]
         case _:
             return []
 
 
-def fates_of(operation: str, status: int, answer: Mapping[str, Any], number: int) -> Sequence[Fate]:
-    """What became of a request's `number` writes."""
+def fates_of(operation: str, status: int, answer: Mapping[str, Any], writes: Sequence[RecordWrite]) -> Sequence[Fate]:
+    """What became of a request's writes."""
     if operation == "BatchExecuteStatement" and status == 200:
-        return [_fate(response.get("Error"), response) for response in answer["Responses"]]
+        responses = answer["Responses"]
+        return [_fate(responses[write.place].get("Error"), responses[write.place]) for write in writes]
     if status == 200:
-        return [Applied()] * number
+        return [Applied()] * len(writes)
     reasons = answer.get("CancellationReasons")
     if reasons is not None:
-        return [_fate(reasons[0], {})]
+        return [_cancelled(reasons[write.place] if write.place < len(reasons) else {}) for write in writes]
     code = str(answer.get("__type", "")).rpartition("#")[2]
-    return [_fate({"Code": code.removesuffix("Exception")}, answer)] * number
+    return [_fate({"Code": code.removesuffix("Exception")}, answer)] * len(writes)
+
+
+def _cancelled(reason: Mapping[str, Any]) -> Fate:
+    """Of a transaction that was cancelled nothing is applied, whoever is to blame."""
+    return _fate({"Code": "None", **reason}, {})
+
+
+def _acted(kind: str, argument: Mapping[str, Any]) -> RecordWrite:
+    return _write(argument["Item"]["id"]["S"], argument["Item"]) if kind == "Put" else _updated(argument)
 
 
 def _updated(update: Mapping[str, Any]) -> RecordWrite:
@@ -84,10 +103,18 @@ def _stated(statement: Mapping[str, Any]) -> RecordWrite:
 
 
 def _write(key: str, put: Mapping[str, Mapping[str, str]]) -> RecordWrite:
-    """What a write is for, by what it puts: only a claim has an owner to put, and a release changes no status."""
-    if "owner" in put:
-        return RecordWrite(key, "claim")
-    return RecordWrite(key, _SETTLING.get(put.get("status", {}).get("S", ""), "release"))
+    return RecordWrite(key, _move(put), put.get("version", {}).get("S"))
+
+
+def _move(put: Mapping[str, Mapping[str, str]]) -> Move:
+    """What a write is for, by what it puts. A release and a failure after a failure change no status, a release has no
+    owner, and only a claim has an owner and a lease.
+    """
+    if "status" in put and (settled := _SETTLING.get(put["status"]["S"])) is not None:
+        return settled
+    if "owner" not in put:
+        return "release"
+    return "claim" if "in_progress_expiration" in put else "fail"
 
 
 _SETTLING: dict[str, Move] = {"COMPLETED": "complete", "FAILED": "fail"}

@@ -16,6 +16,7 @@ from tests.mutants.catalogue import (
     single_call,
     sqs,
     top_level,
+    without_claims,
     workflow,
 )
 
@@ -26,6 +27,7 @@ _FILES = (
     single_call,
     batch,
     event_loop,
+    without_claims,
     sqs,
     http,
     top_level,

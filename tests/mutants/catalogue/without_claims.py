@@ -1,0 +1,76 @@
+"""Bugs of consumers that claim nothing: what they read first, what they replace, and what they leave unasked."""
+
+from __future__ import annotations
+
+from tests.mutants.change import before, drop, never, replace
+from tests.mutants.mutant import Mutant, unit
+
+WITHOUT_CLAIMS = unit("batch/without_claims")
+
+MEETS = (
+    "not isinstance(step, Change) and self.actions and self.seen is not None and self.seen.version not in self.wrote"
+)
+OVER_IT = (
+    "step = self.transition.change(now_ms, version)._replace(seen=self.seen); self.drawn = None; self.contended = True"
+)
+
+MUTANTS = {
+    "what was delivered before is not read where nothing is claimed": Mutant(
+        "batch.exchanges:Claims.line_up",
+        before(
+            "$LINE = self.unread if $DOUBT else $OTHER",
+            "if not self._claiming and isinstance(item.assumed, Unread) and not self.unclaimed: item.assumed = None",
+        ),
+        promise=3,
+        where=WITHOUT_CLAIMS,
+    ),
+    "without a claim a commit replaces whatever it meets": Mutant(
+        "protocol.exchange:Operation.advance",
+        before("isinstance($STEP, Change)", f"if {MEETS}: {OVER_IT}"),
+        promise=5,
+        where=WITHOUT_CLAIMS,
+    ),
+    "a failure that was not read is replaced": Mutant(
+        "protocol.exchange:Operation.advance",
+        before("isinstance($STEP, Change)", f"if {MEETS} and self.seen.status == 'FAILED': {OVER_IT}"),
+        promise=1,
+        where=WITHOUT_CLAIMS,
+    ),
+    "the failure of a run without a claim overwrites what another has completed": Mutant(
+        "protocol.transitions:Settlement.step",
+        replace(
+            "ClaimLost(seen)",
+            "Change(self.change(now_ms, version).new, seen)"
+            " if seen is not None and self.outcome['status'] == 'FAILED' and self.held is not self.standing else $0",
+        ),
+        promise=3,
+        where=WITHOUT_CLAIMS,
+    ),
+    "an empty transaction is recorded nowhere": Mutant(
+        "batch.settlements:Settlements._complete",
+        before(
+            "transitions.complete",
+            "if not item.actions and not item.claimed.written:"
+            " self._completed(item, Settled(item.claimed.record)); return",
+        ),
+        promise=1,
+        where=WITHOUT_CLAIMS,
+    ),
+    "what was never claimed is released in the table": Mutant(
+        "batch.settlements:Settlements._release", never("not item.claimed.written"), where=WITHOUT_CLAIMS
+    ),
+    "something starts after a commit that the store did not answer": Mutant(
+        "batch.settlements:Settlements._answered", drop("self._progress.unreachable = $WHY"), where=WITHOUT_CLAIMS
+    ),
+    "two transactions on one item leave at once": Mutant(
+        "batch.settlements:Turns.enter", never("$ITEM in self._waiting"), promise=5, where=WITHOUT_CLAIMS
+    ),
+    "a large result is named after another version than its record has": Mutant(
+        "protocol.transitions:Settlement.step", replace("self.version or version", "version"), where=WITHOUT_CLAIMS
+    ),
+    "without a claim every attempt is the first": Mutant(
+        "protocol.transitions:Claim.unwritten",
+        replace("self.change(seen, $NOW, $VERSION)", "self.change(None, $NOW, $VERSION)"),
+        where=WITHOUT_CLAIMS,
+    ),
+}

@@ -139,7 +139,10 @@ class Refusal(SeenOfWorker):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault(SeenOfWorker):
+    """A request met with a fault on its way; it was to write so many records."""
+
     fault: str
+    records: int = 0
 
 
 Line = Delivery | Start | End | Call | Kill | Freeze | Thaw | Acknowledged | Broken | Write | Refusal | Fault

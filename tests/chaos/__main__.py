@@ -86,6 +86,7 @@ def run(options: Options, effects: Effects, slots: int, evidence: Path, report: 
             gave_up=gave_up,
             effects=effects,
             requests=network.requests,
+            shared=network.shared,
         )
 
 
@@ -158,6 +159,7 @@ def perform(report: Report) -> int:
         "Requests": [
             (found.requests.total(), "requests", f"{found.requests_a_message:.2f} a message"),
             *((count, name, "") for name, count in found.requests.most_common()),
+            (found.shared_faults, "faults of several", "transactions of several messages that met with one"),
         ],
         "Books": tables.money(found),
     }

@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.chaos.settings import RECORDS, VISIBILITY_SECONDS
 from tests.chaos.shuffle_bag import ShuffleBag
+from tests.chaos.wire import writes_of
 
 Json = dict[str, Any]
 Answer = tuple[int, Json]
@@ -174,15 +175,9 @@ def transaction_invalid(chance: random.Random, request: Json) -> NetworkFault:
     """A transaction of several messages is refused, and nobody is named. One that is alone would be to blame, and it is
     throttled instead.
     """
-    if _members(request) < 2:
+    if len(writes_of("TransactWriteItems", request, RECORDS)) < 2:
         return _throttled(chance, request)
     return refused(400, "ValidationException", "transaction invalid")
-
-
-def _members(request: Json) -> int:
-    """Of how many messages a transaction holds the records."""
-    actions = [argument for action in request["TransactItems"] for argument in action.values()]
-    return sum(argument["TableName"] == RECORDS for argument in actions)
 
 
 Make = Callable[[random.Random, Json], NetworkFault]

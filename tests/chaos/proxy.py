@@ -43,6 +43,8 @@ class Proxy:
         self._under_way = 0
         self.requests: Counter[str] = Counter()
         """How many requests workers have sent, by their operations."""
+        self.shared: Counter[int] = Counter()
+        """How many transactions of so many messages workers have sent."""
         self._changed = threading.Condition()
         self._failure: Exception | None = None
 
@@ -63,12 +65,14 @@ class Proxy:
     def _passed_on(self, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes] | None:
         operation, worker = headers["X-Amz-Target"].partition(".")[2], _worker_of(headers)
         request = json.loads(body)
+        records = len(writes_of(operation, request, RECORDS))
         with self._changed:
             self.requests[operation] += 1
+            self.shared[records] += operation == "TransactWriteItems"
             fault = self._faults.choose(operation, request)
         if fault is None:
             return self._asked(headers, operation, request, worker, body)
-        self._log.write(Fault(at_ms=now_ms(), worker=worker, fault=fault.name))
+        self._log.write(Fault(at_ms=now_ms(), worker=worker, fault=fault.name, records=records))
         time.sleep(fault.delay_seconds)
         arriving, answer = fault.arriving(request), None
         if arriving is not None:

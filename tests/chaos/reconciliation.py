@@ -26,6 +26,8 @@ class ChaosReconciliation(Reconciliation):
     effects: Effects = Effects.ANY
     requests: Counter[str] = field(default_factory=Counter)
     """How many requests workers have sent, by their operations."""
+    shared: Counter[int] = field(default_factory=Counter)
+    """How many transactions of so many messages they have sent."""
 
     @property
     def exclusive(self) -> bool:
@@ -96,6 +98,11 @@ class ChaosReconciliation(Reconciliation):
     def injected(self) -> Counter[str]:
         return Counter(line.fault for line in self.runs.all(Fault))
 
+    @cached_property
+    def shared_faults(self) -> int:
+        """Transactions of several messages that met with a fault."""
+        return sum("transaction" in line.fault and line.records > 1 for line in self.runs.all(Fault))
+
     @property
     def must_be_zero(self) -> dict[str, int]:
         more = {"acknowledged early": self.acknowledged_early, "broken answers": len(self.runs.all(Broken))}
@@ -118,6 +125,7 @@ class ChaosReconciliation(Reconciliation):
             "answers dropped": self.injected["answer dropped"],
             "5xx": self._each("5xx, applied", "5xx, not applied"),
             "statement errors": self._each("statement in doubt, applied", "statement refused, not applied"),
+            "faults of transactions of several messages": self.shared_faults,
             "transactions in doubt": self._each("transaction's answer dropped", "transaction delayed"),
             "transactions cancelled": self._each("transaction cancelled", "transaction cancelled, one reason"),
         }
@@ -141,6 +149,8 @@ class ChaosReconciliation(Reconciliation):
             "run_again": self.runs.repeated,
             "requests": self.requests.total(),
             "requests_a_message": round(self.requests_a_message, 2),
+            "shared": dict(sorted(self.shared.items())),
+            "shared_faults": self.shared_faults,
             "operations": dict(sorted(self.requests.items())),
             "injected": dict(sorted(self.injected.items())),
         }

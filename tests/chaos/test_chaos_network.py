@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 THREE = {"Statements": [{"Statement": str(place)} for place in range(3)]}
+OWNED = {"id": {"S": "key"}, "owner": {"S": "w2.1"}}
 KEYS = {"RequestItems": {"records": {"Keys": [{"id": {"S": str(place)}} for place in range(3)]}}}
 
 
@@ -108,7 +109,7 @@ def test_a_cancelled_transaction_says_why_as_dynamodb_does_and_never_arrives(
 
 def test_only_a_transaction_of_several_messages_is_called_invalid() -> None:
     """One that is alone would rightly fail for good."""
-    record, other = {"Put": {"TableName": "records"}}, {"Update": {"TableName": "accounts"}}
+    record, other = {"Put": {"TableName": "records", "Item": OWNED}}, {"Update": {"TableName": "accounts"}}
     alone, pack = [record, other], [record, other, record, other]
     chance = random.Random(1)
     names = [transaction_invalid(chance, {"TransactItems": items}).name for items in (alone, pack)]
@@ -134,7 +135,7 @@ def test_in_so_many_requests_every_fault_comes_up_and_most_requests_meet_none() 
     requests: dict[str, Any] = {
         "BatchExecuteStatement": THREE,
         "BatchGetItem": KEYS,
-        "TransactWriteItems": {"TransactItems": [{"Put": {"TableName": "records"}}] * 2},
+        "TransactWriteItems": {"TransactItems": [{"Put": {"TableName": "records", "Item": OWNED}}] * 2},
         "PutItem": {},
     }
     rounds = EVERY_REQUEST_IN * OF_AN_OPERATION_IN
@@ -252,7 +253,6 @@ def test_what_is_written_to_other_tables_is_no_record() -> None:
     assert writes_of("SendMessage", {"QueueUrl": "q"}, "records") == []
 
 
-OWNED = {"id": {"S": "key"}, "owner": {"S": "w2.1"}}
 CHECK_FAILED = "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
 
 

@@ -83,7 +83,7 @@ LINES: list[Line] = [
     Delivery(at_ms=350, worker="w3", name="m-good", again=True),
     Kill(at_ms=360, worker="w3", overdue=False),
     *[
-        Fault(at_ms=100, worker="w1", fault=fault)
+        Fault(at_ms=100, worker="w1", fault=fault, records=2)
         for fault in (
             "answer dropped",
             "5xx, applied",

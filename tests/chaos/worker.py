@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 LONGEST_RUN_SECONDS = 0.06
 AT_ONCE = 0.5
-"""Of so many messages the handler returns at once, so that their transactions leave together."""
+"""The share of invocations whose handlers return at once, so that their transactions leave together."""
 HANG_SECONDS = 600.0
 
 
@@ -64,6 +64,8 @@ class Business:
         self._worker = worker
         self._log = log
         self.lease_until_ms = 0
+        self.at_once = False
+        """Whether the handlers of this invocation return at once."""
 
     def handle(self, transfer: Transfer, message: Message, tx: Transaction) -> str:
         """One run, logged where it starts and where it ends."""
@@ -77,9 +79,9 @@ class Business:
         return transfer.transfer_id
 
     def _perform(self, transfer: Transfer, message: Message, tx: Transaction) -> None:
-        attempt, chance = message.attempt, random.Random(f"{transfer.transfer_id} {message.attempt}")
-        if chance.random() >= AT_ONCE:
-            time.sleep(chance.uniform(0, LONGEST_RUN_SECONDS))
+        attempt = message.attempt
+        if not self.at_once:
+            time.sleep(random.Random(f"{transfer.transfer_id} {attempt}").uniform(0, LONGEST_RUN_SECONDS))
         match kind_of(transfer.transfer_id):
             case Kind.REFUSED:
                 raise PermanentError("this account is closed")
@@ -163,7 +165,9 @@ class Worker:
         self._invocations += 1
         ends_ms = now_ms() + int(TIMEOUT_SECONDS * 1000)
         self._business.lease_until_ms = ends_ms + int(LEASE_MARGIN_SECONDS * 1000)
-        context = Context(f"{self._settings.worker}.{self._invocations}", ends_ms)
+        name = f"{self._settings.worker}.{self._invocations}"
+        self._business.at_once = random.Random(name).random() < AT_ONCE
+        context = Context(name, ends_ms)
         try:
             return self._consumer(event, context)
         except Exception as error:  # noqa: BLE001  # whatever it raised, Lambda would consider the batch failed

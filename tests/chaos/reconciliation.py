@@ -113,22 +113,29 @@ class ChaosReconciliation(Reconciliation):
     def must_happen(self) -> dict[str, int]:
         if not self.protected:
             return {}
+        statements = self._each("statement in doubt, applied", "statement refused, not applied")
         rare = {
             "zombies' writes refused": self.fenced["frozen"],
+            "statement errors": statements,
+            "faults of transactions of several messages": self.shared_faults,
             "transactions of several messages refused": self.injected["transaction invalid"],
         }
-        return (rare if len(self.sent) >= ENOUGH_FOR_RARITIES else {}) | {
-            "killed": self.kills[False],
-            "frozen": len(self.frozen),
-            "taken over": self.runs.taken_over,
-            "duplicates": self.runs.duplicates,
-            "answers dropped": self.injected["answer dropped"],
-            "5xx": self._each("5xx, applied", "5xx, not applied"),
-            "statement errors": self._each("statement in doubt, applied", "statement refused, not applied"),
-            "faults of transactions of several messages": self.shared_faults,
-            "transactions in doubt": self._each("transaction's answer dropped", "transaction delayed"),
-            "transactions cancelled": self._each("transaction cancelled", "transaction cancelled, one reason"),
-        }
+        # Without claims few requests are batches of statements.
+        usual = {"statement errors": statements} if self.exclusive else {}
+        return (
+            usual
+            | (rare if len(self.sent) >= ENOUGH_FOR_RARITIES else {})
+            | {
+                "killed": self.kills[False],
+                "frozen": len(self.frozen),
+                "taken over": self.runs.taken_over,
+                "duplicates": self.runs.duplicates,
+                "answers dropped": self.injected["answer dropped"],
+                "5xx": self._each("5xx, applied", "5xx, not applied"),
+                "transactions in doubt": self._each("transaction's answer dropped", "transaction delayed"),
+                "transactions cancelled": self._each("transaction cancelled", "transaction cancelled, one reason"),
+            }
+        )
 
     def _each(self, *faults: str) -> int:
         """How often the rarest of these was met with."""

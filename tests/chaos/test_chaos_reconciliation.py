@@ -94,6 +94,7 @@ LINES: list[Line] = [
             "transaction delayed",
             "transaction cancelled",
             "transaction cancelled, one reason",
+            "transaction invalid",
         )
     ],
 ]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.chaos.settings import Settings
 
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 READY = "ready"
 SPAWN = multiprocessing.get_context("spawn")
 PR_SET_PDEATHSIG = 1

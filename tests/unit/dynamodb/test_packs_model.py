@@ -39,7 +39,9 @@ def member(number: int, accounts: Sequence[int]) -> Member:
     tx = Transaction()
     for account in dict.fromkeys(accounts):
         tx.delete(TableName="accounts", Key={"account": account})
-    made = member_of(Commit(Change(Record(id=f"key-{number}", status="COMPLETED", version="v"), None), tx.actions), "t")
+    commit = Commit(Change(Record(id=f"key-{number}", status="COMPLETED", version="v"), None), tx.actions)
+    (items,) = items_of([commit], "t")
+    made = member_of(commit, items, "t")
     assert isinstance(made, Member)
     return made
 

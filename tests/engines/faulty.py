@@ -57,7 +57,8 @@ class Sent:
 def _item(kind: str, arguments: Mapping[str, Any]) -> tuple[str, str]:
     table = arguments["TableName"].rpartition("/")[2]
     key = arguments["Item" if kind == "Put" else "Key"]
-    return table, key["id" if table.startswith("records") else "account"]["S"]
+    name = "id" if table.startswith("records") else "account"
+    return table, key[name]["S"] if name in key else json.dumps(key)
 
 
 class Faults:

@@ -63,11 +63,11 @@ class Packs:
         self._table = table
         self._bound = bound
         self._send = send
-        self._items = {member: set(member.items) - {None} for member in members}
+        self._members = members
 
     def answers(self) -> Answers:
         """Bring all to their answers."""
-        return self._bring(list(self._items))
+        return self._bring(list(self._members))
 
     def _bring(self, waiting: list[Member], times: int = 0, *, halved: bool = False) -> Answers:
         """Bring these to their answers, who have been in company so many `times`, and perhaps in a pack that was
@@ -107,12 +107,12 @@ class Packs:
         for member in waiting:
             fits = len(member.actions) <= writes
             cut_short |= not fits
-            if not pack or (fits and len(member.text) <= space and taken.isdisjoint(self._items[member])):
+            if not pack or (fits and len(member.text) <= space and taken.isdisjoint(member.items)):
                 pack.append(member)
                 writes, space = writes - len(member.actions), space - len(member.text)
             else:
                 left.append(member)
-            taken |= self._items[member]
+            taken |= member.items
         return pack, left, cut_short
 
     def _told(self, pack: Sequence[Member]) -> Answers:

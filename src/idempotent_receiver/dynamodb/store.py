@@ -28,7 +28,7 @@ from idempotent_receiver.dynamodb.client import RawStatements, accept_raw, defau
 from idempotent_receiver.dynamodb.errors import ApiCall
 from idempotent_receiver.dynamodb.packs import Bound, Packs
 from idempotent_receiver.dynamodb.statements import Item, Replacement, replacement_of, unsendable
-from idempotent_receiver.dynamodb.transactions import Cancelled, Member, call_of, items_of, member_of, raw, token_of
+from idempotent_receiver.dynamodb.transactions import Cancelled, Member, call_of, members_of, raw, token_of
 from idempotent_receiver.options import require_client
 from idempotent_receiver.protocol.namespaces import checked, joined
 from idempotent_receiver.protocol.record import Change, Record, attributes
@@ -125,8 +125,7 @@ class DynamoDBStore:
 
     def commit(self, commits: Sequence[Commit]) -> Sequence[Written | ActionFailed]:
         """Write each commit's change and all its actions, or nothing of it."""
-        items = items_of(commits, self.table_name)
-        members = [member_of(one, own, self.table_name) for one, own in zip(commits, items, strict=True)]
+        members = members_of(commits, self.table_name)
         sendable = [member for member in members if isinstance(member, Member)]
         answers = Packs(sendable, self.table_name, self._bound, self._requests.transact).answers()
         return [answers[member] if isinstance(member, Member) else member for member in members]

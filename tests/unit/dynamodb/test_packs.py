@@ -113,13 +113,11 @@ def test_no_item_is_twice_in_a_request_and_nobody_overtakes(engine: DynamoDB, fa
 def test_a_record_that_another_s_handler_writes_counts_too(engine: DynamoDB, faults: Faults, table: str) -> None:
     """Also where the table is named by its ARN, as it is one item to DynamoDB."""
     tx = Transaction()
-    tx.check(
-        TableName=table.format(records=engine.records), Key={"id": "key-0"}, ConditionExpression="attribute_exists(id)"
-    )
+    tx.put(TableName=table.format(records=engine.records), Item={"id": "key-0", "status": "FAILED"})
 
     committed(engine, [*commits(engine, 2), committing(engine, 2, tx)])
 
-    assert faults.sizes[:2] == [2, 1]
+    assert [sent.ids for sent in faults.sent] == [["key-0", "key-1"], ["key-2", "key-0"]]
 
 
 def test_what_no_transaction_may_hold_is_not_sent(engine: DynamoDB, faults: Faults) -> None:
@@ -136,6 +134,19 @@ def test_what_no_transaction_may_hold_is_not_sent(engine: DynamoDB, faults: Faul
     assert answers[0] == Applied()
     assert all(isinstance(answer, NotApplied) and not answer.retry for answer in answers[1:])
     assert [sent.ids for sent in faults.sent] == [["key-0"]]
+
+
+def test_a_neighbour_s_wrong_key_makes_no_clash(engine: DynamoDB) -> None:
+    """It tells of a table's key what is not so. Whoever is on two items of it is not refused for that."""
+    wrong, two = Transaction(), Transaction()
+    wrong.delete(TableName="lines", Key={"order": "1"})
+    for line in ("a", "b"):
+        two.delete(TableName="lines", Key={"order": "1", "line": line})
+
+    answers = committed(engine, [committing(engine, 0, wrong), committing(engine, 1, two)])
+
+    assert isinstance(answers[1], NotApplied)
+    assert "ResourceNotFoundException" in answers[1].why, "it was not sent"
 
 
 def test_the_same_pack_is_the_same_request(engine: DynamoDB, faults: Faults) -> None:

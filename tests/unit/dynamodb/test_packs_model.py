@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from idempotent_receiver import Transaction
 from idempotent_receiver.dynamodb.packs import MOST_TIMES_IN_COMPANY, Bound, Packs
-from idempotent_receiver.dynamodb.transactions import Cancelled, Member, items_of, member_of
+from idempotent_receiver.dynamodb.transactions import Cancelled, Member, members_of
 from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.store import (
     ActionFailed,
@@ -34,16 +34,16 @@ ANSWERS: dict[str, Written] = {
 }
 
 
-def member(number: int, accounts: Sequence[int]) -> Member:
-    """A commit with a write on each of these accounts."""
-    tx = Transaction()
-    for account in dict.fromkeys(accounts):
-        tx.delete(TableName="accounts", Key={"account": account})
-    commit = Commit(Change(Record(id=f"key-{number}", status="COMPLETED", version="v"), None), tx.actions)
-    (items,) = items_of([commit], "t")
-    made = member_of(commit, items, "t")
-    assert isinstance(made, Member)
-    return made
+def made(accounts: Sequence[Sequence[int]]) -> list[Member]:
+    """Commits with a write on each of these accounts."""
+    commits: list[Commit] = []
+    for number, own in enumerate(accounts):
+        tx = Transaction()
+        for account in dict.fromkeys(own):
+            tx.delete(TableName="accounts", Key={"account": account})
+        record = Record(id=f"key-{number}", status="COMPLETED", version="v")
+        commits.append(Commit(Change(record, None), tx.actions))
+    return [member for member in members_of(commits, "records") if isinstance(member, Member)]
 
 
 class DynamoDB:
@@ -86,7 +86,7 @@ commits = st.lists(st.lists(st.integers(0, 12), max_size=3), max_size=14)
 @given(commits, st.sampled_from([100, 9, 4, 1]), st.data())
 def test_whatever_dynamodb_answers(accounts: list[list[int]], writes: int, data: st.DataObject) -> None:
     """Each commit gets the answer that its last request tells of it, and no more than four requests."""
-    members = [member(number, own) for number, own in enumerate(accounts)]
+    members = made(accounts)
     dynamodb, bound = DynamoDB(data), Bound()
     bound.writes = writes
 
@@ -128,9 +128,8 @@ def check_answer(answer: object, pack: Sequence[Member], last: Written | Cancell
 
 def check_requests(members: Sequence[Member], dynamodb: DynamoDB) -> None:
     """None has an item twice or too many actions, and nobody overtakes another on the same item."""
-    items = dict(zip(members, items_of([one.commit for one in members], "records"), strict=True))
     for pack, _ in dynamodb.exchanges:
-        everything = [item for one in pack for item in items[one]]
+        everything = [item for one in pack for item in one.items]
         assert len(set(everything)) == len(everything)
         assert len(everything) <= 100
     sent = [one for pack, _ in dynamodb.exchanges for one in pack]
@@ -138,5 +137,5 @@ def check_requests(members: Sequence[Member], dynamodb: DynamoDB) -> None:
     first = {one: number for number, one in reversed(list(enumerate(sent)))}
     for number, earlier in enumerate(members):
         for later in members[number + 1 :]:
-            if set(items[earlier]) & set(items[later]):
+            if earlier.items & later.items:
                 assert last[earlier] < first[later]

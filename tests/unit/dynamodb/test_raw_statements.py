@@ -216,7 +216,10 @@ def test_what_a_store_commits_is_what_botocore_would_send() -> None:
     commits = []
     for id in "ab":
         tx = Transaction()
-        tx.put(TableName="t", Item={"id": "é", "raw": b"\x00", "all": [{"n": Decimal("1.50")}, None, True, {b"\x01"}]})
+        tx.put(
+            TableName="t",
+            Item={"id": "é", "raw": b"\xfb\xff", "all": [{"n": Decimal("1.50")}, None, True, {b"\xfb\xff"}]},
+        )
         tx.delete(TableName="t", Key={"id": id.encode()})
         commits.append(Commit(Change(Record(id=id, status="COMPLETED", version="v"), None), tx.actions[id == "b" :]))
 

@@ -12,6 +12,7 @@ from tests.mutants.catalogue import (
     handler,
     http,
     operations,
+    packs,
     protocol,
     single_call,
     sqs,
@@ -33,6 +34,7 @@ _FILES = (
     top_level,
     workflow,
     dynamodb,
+    packs,
     operations,
 )
 

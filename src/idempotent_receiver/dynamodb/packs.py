@@ -57,17 +57,16 @@ class Bound:
 
 
 class Packs:
-    """The commits of one call, on their way to their answers, in transactions that `send` sends."""
+    """Brings commits to their answers, in transactions that `send` sends for a store whose records are in `table`."""
 
-    def __init__(self, members: Sequence[Member], table: str, bound: Bound, send: Send) -> None:
+    def __init__(self, table: str, send: Send) -> None:
         self._table = table
-        self._bound = bound
         self._send = send
-        self._members = members
+        self.bound = Bound()
 
-    def answers(self) -> Answers:
-        """Bring all to their answers."""
-        return self._bring(list(self._members))
+    def answers(self, members: Sequence[Member]) -> Answers:
+        """The answers to the commits of one call."""
+        return self._bring(list(members))
 
     def _bring(self, waiting: list[Member], times: int = 0, *, halved: bool = False) -> Answers:
         """Bring these to their answers, who have been in company so many `times`, and perhaps in a pack that was
@@ -79,7 +78,7 @@ class Packs:
                 answers |= self._told([member])
             return answers
         while waiting:
-            writes = self._bound.writes
+            writes = self.bound.writes
             pack, waiting, cut_short = self._taken(waiting, writes)
             told = self._told(pack)
             self._adapt(pack, told, writes, cut_short=cut_short)
@@ -129,6 +128,6 @@ class Packs:
         """Learn from what became of a pack. One commit alone cannot become fewer."""
         answers = told.values()
         if len(pack) > 1 and any(isinstance(answer, NotApplied) and answer.retry for answer in answers):
-            self._bound.shrink(writes)
+            self.bound.shrink(writes)
         elif cut_short and answers and all(isinstance(answer, Applied) for answer in answers):
-            self._bound.grow()
+            self.bound.grow()

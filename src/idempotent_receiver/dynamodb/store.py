@@ -26,7 +26,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from idempotent_receiver.dynamodb import errors, statements
 from idempotent_receiver.dynamodb.client import RawStatements, accept_raw, default_client
 from idempotent_receiver.dynamodb.errors import ApiCall
-from idempotent_receiver.dynamodb.packs import Bound, Packs
+from idempotent_receiver.dynamodb.packs import Packs
 from idempotent_receiver.dynamodb.statements import Item, Replacement, replacement_of, unsendable
 from idempotent_receiver.dynamodb.transactions import Cancelled, Member, call_of, members_of, raw, token_of
 from idempotent_receiver.options import require_client
@@ -77,7 +77,7 @@ class DynamoDBStore:
         self.table_name = table_name
         self.namespace = checked(namespace)
         self._requests = Requests(table_name, client)
-        self._bound = Bound()
+        self._packs = Packs(table_name, self._requests.transact)
 
     def named(self, name: str) -> Self:
         """The same table and client under a namespace of its own, for one more function: `orders` becomes
@@ -127,7 +127,7 @@ class DynamoDBStore:
         """Write each commit's change and all its actions, or nothing of it."""
         members = members_of(commits, self.table_name)
         sendable = [member for member in members if isinstance(member, Member)]
-        answers = Packs(sendable, self.table_name, self._bound, self._requests.transact).answers()
+        answers = self._packs.answers(sendable)
         return [answers[member] if isinstance(member, Member) else member for member in members]
 
 

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from tests.mutants.change import argument, becomes, before, drop, instead_of, leave_out, never, replace
-from tests.mutants.mutant import Mutant, unit
+from tests.mutants.change import argument, instead_of, leave_out, never, replace
+from tests.mutants.mutant import Mutant
 
 DYNAMODB = ("tests/unit/dynamodb/test_store.py",)
 RAW_STATEMENTS = ("tests/unit/dynamodb/test_raw_statements.py",)
-
-PACKS = unit("dynamodb/packs")
-PACKS_BOUND = unit("dynamodb/packs_bound")
-
-IN_DOUBT_ANYWAY = (
-    "if isinstance(errors.request_failed($ERROR, call_of($MEMBERS, $TABLE)), Unknown):"
-    " anyway = raw($MEMBERS); anyway._text = anyway._text.replace("
-    'b\'"ConditionExpression":"attribute_\','
-    ' b\'"ConditionExpression":"attribute_exists(#id) OR attribute_not_exists(#id) OR attribute_\');'
-    " self.client.transact_write_items(TransactItems=anyway, ClientRequestToken=token_of($MEMBERS)[::-1]);"
-    " return Applied()"
-)
 
 MUTANTS = {
     "a short answer is the answer of all": Mutant(
@@ -74,57 +62,6 @@ MUTANTS = {
     ),
     "a key of any length is sent": Mutant(
         "dynamodb.statements:unsendable", replace("0 < $SIZE <= MOST_KEY_BYTES", "0 < $SIZE"), where=()
-    ),
-    # Transactions of several messages.
-    "a transaction's records name no condition": Mutant(
-        "dynamodb.transactions:member_of",
-        before(
-            "_encoded($ACTIONS)",
-            "for argument in $ACTIONS[0].values():"
-            " argument['ConditionExpression'] += ' OR attribute_exists(#id) OR attribute_not_exists(#id)'",
-        ),
-        promise=5,
-        where=PACKS,
-    ),
-    "the innocent of a transaction are not sent again": Mutant(
-        "dynamodb.packs:Packs._bring",
-        replace(
-            "self._bring([$MEMBER for $MEMBER in $PACK if $REST], $TIMES, halved=$HALVED)",
-            "dict.fromkeys([$MEMBER for $MEMBER in $PACK if $REST], Applied())",
-        ),
-        promise=1,
-        where=PACKS,
-    ),
-    "a transaction in doubt is sent again under another token, whatever is there": Mutant(
-        "dynamodb.store:Requests.transact",
-        before("return errors.request_failed($ERROR, call_of($MEMBERS, $TABLE))", IN_DOUBT_ANYWAY),
-        promise=5,
-        where=PACKS,
-    ),
-    "whoever is named fails its neighbours": Mutant(
-        "dynamodb.packs:Packs._told",
-        replace(
-            "$TOLD if $TOLD or len($PACK) > 1 else $ALONE",
-            "dict.fromkeys($PACK, next(iter($TOLD.values()))) if $TOLD else {} if len($PACK) > 1 else $ALONE",
-        ),
-        promise=5,
-        where=PACKS,
-    ),
-    "reasons are mapped although they are not one an action": Mutant(
-        "dynamodb.transactions:named", never("len($CANCELLED.reasons) != $NUMBER"), promise=5, where=PACKS
-    ),
-    "what is refused naming nobody fails all": Mutant(
-        "dynamodb.packs:Packs._told", never("isinstance($ANSWER, NotApplied)"), where=PACKS
-    ),
-    "an item is twice in a transaction": Mutant(
-        "dynamodb.packs:Packs._taken", leave_out("$TAKEN.isdisjoint($ITEMS)"), where=PACKS
-    ),
-    "in company for ever": Mutant("dynamodb.packs:MOST_TIMES_IN_COMPANY", becomes("100"), where=PACKS),
-    "transactions do not shrink": Mutant(
-        "dynamodb.packs:Packs._adapt", drop("self._bound.shrink($WRITES)"), where=PACKS_BOUND
-    ),
-    "transactions never grow again": Mutant(
-        "dynamodb.packs:Packs._adapt", drop("self._bound.grow()"), where=PACKS_BOUND
     ),
     # What an error means.
     "an internal error means that nothing was written": Mutant(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idempotent_receiver import Transaction
-from idempotent_receiver.dynamodb.packs import MOST_TIMES_IN_COMPANY, Bound, Packs
+from idempotent_receiver.dynamodb.packs import MOST_TIMES_IN_COMPANY, Packs
 from idempotent_receiver.dynamodb.transactions import Cancelled, Member, members_of
 from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.store import (
@@ -87,10 +87,11 @@ commits = st.lists(st.lists(st.integers(0, 12), max_size=3), max_size=14)
 def test_whatever_dynamodb_answers(accounts: list[list[int]], writes: int, data: st.DataObject) -> None:
     """Each commit gets the answer that its last request tells of it, and no more than four requests."""
     members = made(accounts)
-    dynamodb, bound = DynamoDB(data), Bound()
-    bound.writes = writes
+    dynamodb = DynamoDB(data)
+    packs = Packs("records", dynamodb.send)
+    packs.bound.writes = writes
 
-    answers = Packs(members, "records", bound, dynamodb.send).answers()
+    answers = packs.answers(members)
 
     assert answers.keys() == set(members)
     for one in members:

@@ -172,6 +172,10 @@ def is_final(answer: Written | ActionFailed) -> bool:
     return isinstance(answer, NotApplied) and not answer.retry
 
 
+def is_contended(answer: Written | ActionFailed) -> bool:
+    return isinstance(answer, NotApplied) and answer.contended
+
+
 def may_be_tried_again(answer: Written | ActionFailed) -> bool:
     return isinstance(answer, NotApplied) and answer.retry
 
@@ -373,6 +377,17 @@ def test_a_statement_that_may_be_retried(code: str) -> None:
     assert may_be_tried_again(written[1])
     assert code in why(written[1])
     assert TABLE in why(written[1])
+    assert is_contended(written[1]) == (code == "TransactionConflict")
+
+
+@pytest.mark.parametrize("is_conflict", [True, False])
+def test_a_write_that_was_in_a_transaction_s_way(is_conflict: bool) -> None:
+    """It is told so, as it has lost to somebody else's progress; a throttled one has not."""
+    store = Wire(Refusal("TransactionConflictException" if is_conflict else "ThrottlingException")).store
+
+    for (written,) in (store.insert(records(1)), store.replace(changes(1))):
+        assert may_be_tried_again(written)
+        assert is_contended(written) == is_conflict
 
 
 def test_a_statement_that_met_a_write_of_another_region() -> None:

@@ -197,12 +197,19 @@ class Setup:
     body: Any
     endings: list[str]
     writes: list[str] | None
+    all_in_transactions: bool
+    """Whether handlers that write declare that they do nothing else; then nothing is claimed."""
     asynchronous: bool
     concurrency: int
     dead_letters: bool
     sqs: bool
     left_ms: int
     seed: int
+
+    @property
+    def claiming(self) -> bool:
+        """Whether keys are claimed before they run."""
+        return self.writes is None or not self.all_in_transactions
 
 
 setups = st.builds(
@@ -215,6 +222,7 @@ setups = st.builds(
     writes=mostly(
         st.none(), st.lists(mostly(st.just("a credit"), st.sampled_from([*WRITES]), 1), min_size=1, max_size=2), 1
     ),
+    all_in_transactions=st.booleans(),
     asynchronous=st.booleans(),
     concurrency=st.integers(1, 4),
     dead_letters=st.booleans(),
@@ -316,6 +324,7 @@ def received(
         key=setup.key,
         envelope=setup.envelope,
         concurrency=setup.concurrency,
+        effects="any" if setup.claiming else "transaction",
         logger=seen.logs,
         metrics=SILENT,
         **options,

@@ -34,8 +34,25 @@ def check_safety(seen: Received) -> None:
     check_acknowledgements(seen)
     check_requests(seen)
     assert "unexpected error in the receiver" not in seen.logs.texts
-    runs = [run.record_id for run in seen.runs]
+    check_effects(seen)
+    # Without a claim, a run that has left no record does not keep another payload out.
+    runs = [run.record_id if seen.setup.claiming else (run.record_id, run.body) for run in seen.runs]
     assert len(runs) == len(set(runs)), "one run a key"
+
+
+def check_effects(seen: Received) -> None:
+    """Each credit is there once if its run's record is completed, and else not at all."""
+    fingerprints = {
+        (message.id, message.raw_body): found for message, _, found in known_messages(seen.setup, seen.event)
+    }
+    writes, credits = seen.setup.writes or [""], 0
+    for number, run in enumerate(seen.runs):
+        item = seen.store.items.get(run.record_id, {})
+        ours = item != seen.before.get(run.record_id) and item.get("status") == "COMPLETED"
+        if ours and item["validation"] == fingerprints[run.message_id, run.body]:
+            credits += writes[number % len(writes)] == "a credit"
+    balance = seen.store.tables["Accounts"].items.get(("alice",), {"balance": 0})["balance"]
+    assert balance == 5 * credits
 
 
 def check_form(seen: Received) -> None:
@@ -73,12 +90,15 @@ def check_requests(seen: Received) -> None:
 
 
 def check_items_met(seen: Received) -> None:
-    """A completed, held or unusable item is not run and does not change; a completed one is acknowledged."""
+    """A completed, held or unusable item is not run and does not change; a completed one is acknowledged.
+
+    Without claims, a first receive runs unread.
+    """
     ran, failed = {(run.record_id, run.message_id, run.body) for run in seen.runs}, set(failed_ids(seen))
     claimable: set[str | None] = set()
     for message, id, fingerprint in known_messages(seen.setup, seen.event):
         state = UNUSABLE if id is None else met(seen.before.get(id), fingerprint)
-        if state != FREE:
+        if state != FREE and (seen.setup.claiming or message.receive_count > 1 or id is None):
             assert (id, message.id, message.raw_body) not in ran, state
         in_time = seen.setup.left_ms >= PLENTY_MS
         if state == DONE and in_time and not grouped(message) and alone(seen, message):

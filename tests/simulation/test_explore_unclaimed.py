@@ -8,7 +8,7 @@ import pytest
 
 from idempotent_receiver.batch import items, progress, settlements
 from idempotent_receiver.handler import outcome
-from idempotent_receiver.protocol.exchange import Unavailable
+from idempotent_receiver.protocol.exchange import Operation, Unavailable
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.transitions import ClaimLost, Settled, Settlement
 from tests.simulation.search import Search
@@ -23,15 +23,20 @@ UNCLAIMED = [name for name, setup in SETUPS.items() if setup.unclaimed == ALL]
 
 
 def replaces_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A settlement takes whatever is there and not completed for what it has read."""
-    step = Settlement.step
+    """A settlement takes whatever is there and not completed for what it has read, and draws its change anew."""
+    step, advance = Settlement.step, Operation.advance
 
     def careless(self: Settlement, seen: Record | None, *rest: Any) -> Any:
         answer = step(self, seen, *rest)
         overwrites = isinstance(answer, ClaimLost) and seen is not None and seen.status != Status.COMPLETED
         return step(self._replace(standing=seen), seen, *rest) if overwrites else answer
 
+    def anew(self: Operation[Any], *rest: Any) -> None:
+        self.drawn = None
+        advance(self, *rest)
+
     monkeypatch.setattr(Settlement, "step", careless)
+    monkeypatch.setattr(Operation, "advance", anew)
 
 
 def forgets_the_effects(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,8 @@ from idempotent_receiver.protocol.transitions import completed, failed
 from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from idempotent_receiver.workflow import Closed, Unavailable, Workflow, accept, recover_orphan
+from tests.simulation import handlers
+from tests.simulation.handlers import Failed
 from tests.simulation.world import DEAD_LETTERS, FIFO, QUEUE, sqs_record
 
 if TYPE_CHECKING:
@@ -52,11 +54,11 @@ def _queue(worker: "ControlledWorker") -> list[str]:
     setup = worker.setup
 
     def handle(body: str, message: Message) -> str:
-        return _handle(worker, message.id)
+        return handlers.handle(worker, message.id)
 
     def post(body: str, message: Message, tx: Transaction) -> str:
-        _post(worker, tx, message.id)
-        return _handle(worker, message.id)
+        handlers.post(worker, tx, message.id)
+        return handlers.handle(worker, message.id)
 
     consumer = sqs_consumer(
         _Store(worker),
@@ -78,11 +80,11 @@ def _function(worker: "ControlledWorker") -> list[str]:
     """Call an idempotent function once for each message, one after the other."""
 
     def handle(number: str, context: Any) -> str:
-        return _handle(worker, f"m#{number}")
+        return handlers.handle(worker, f"m#{number}")
 
     def post(number: str, context: Any, tx: Transaction) -> str:
-        _post(worker, tx, f"m#{number}")
-        return _handle(worker, f"m#{number}")
+        handlers.post(worker, tx, f"m#{number}")
+        return handlers.handle(worker, f"m#{number}")
 
     wrap = idempotent(_Store(worker, "m"), key=lambda number, context: str(number), clock=worker)
     call: Callable[..., str] = wrap(post if worker.setup.transactional else handle)
@@ -124,7 +126,7 @@ def _http(worker: "ControlledWorker") -> list[str]:
         return _respond(worker, event)
 
     def post(event: Any, context: Any, tx: Transaction) -> dict[str, Any]:
-        _post(worker, tx, _id(event))
+        handlers.post(worker, tx, _id(event))
         return _respond(worker, event)
 
     wrap = http_endpoint(
@@ -149,7 +151,7 @@ def _http(worker: "ControlledWorker") -> list[str]:
 def _respond(worker: "ControlledWorker", event: Any) -> dict[str, Any]:
     attempt = current_claim().attempt
     try:
-        _handle(worker, _id(event))
+        handlers.handle(worker, _id(event))
         status = CREATED
     except PermanentError:
         status = AGAIN
@@ -223,27 +225,6 @@ ADAPTERS: "dict[str, Callable[[ControlledWorker], list[str]]]" = {
     "http": _http,
     "workflow": _workflow,
 }
-
-
-class Failed(RuntimeError):
-    """The exception that a handler raises."""
-
-
-def _handle(worker: "ControlledWorker", id: str) -> str:
-    (how,) = worker.ask("run", id)
-    if how == "returns":
-        return "done"
-    raise PermanentError("refused") if how == "refuses" else Failed("failed")
-
-
-def _post(worker: "ControlledWorker", tx: Transaction, id: str) -> None:
-    tx.update(
-        otherwise=PermanentError("refused") if worker.setup.dead_letters else Failed("failed"),
-        TableName="Entries",
-        Key={"id": id},
-        UpdateExpression="ADD times :one",
-        ExpressionAttributeValues={":one": 1},
-    )
 
 
 def _context() -> SimpleNamespace:

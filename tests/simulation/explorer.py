@@ -14,7 +14,8 @@ from tests.simulation.adapters import CUT_OFF, LOST
 from tests.simulation.history import Histories
 from tests.simulation.invariants import Violation
 from tests.simulation.setups import LAST, SWEEP
-from tests.simulation.state import ON_THE_WAY, State, WireRequest, WorkerState
+from tests.simulation.state import ON_THE_WAY, State, WireRequest
+from tests.simulation.worker_state import WorkerState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,8 +82,8 @@ class Explorer:
         state.workers.append(WorkerState(name, receives))
         try:
             self._start(state, name, 0.0)
-            while state.workers[-1].live:
-                state = self.play(state, _first_move(state.workers[-1], state.now))
+            while (worker := state.workers[-1]).live:
+                state = self.play(state, scheduler.first_move_of(worker, state.now))
         except Violation as violation:
             raise Violation("I6", f"after all faults, at {state.now} s, {violation}") from None
         return state
@@ -90,7 +91,7 @@ class Explorer:
     # Moves that cost no fault.
 
     def _start(self, state: State, name: str, off: float) -> None:
-        worker = _named(state, name)
+        worker = state.named(name)
         worker.started, worker.wall, worker.off = state.now, off, off
         # A lease that has just expired may still be live by this worker's clock.
         earliest_ms = state.now_ms - scheduler.CLOCK_OFF_SECONDS * 4000
@@ -103,7 +104,7 @@ class Explorer:
         self._advance(state, worker, history)
 
     def _apply(self, state: State, name: str, number: int, place: int) -> None:
-        worker = _named(state, name)
+        worker = state.named(name)
         call = worker.call(number)
         answer = self._effect(state, call.kind, worker.sent(call, place), name)
         if call.kind == "insert" and len(call.parts) > 1 and isinstance(answer, Conflict):
@@ -112,7 +113,7 @@ class Explorer:
         self._put(state, worker, number, place, answer)
 
     def _answer(self, state: State, name: str, number: int) -> None:
-        worker = _named(state, name)
+        worker = state.named(name)
         answers = dict(worker.answers)[number]
         call = worker.call(number)
         if call.kind == "send" and answers == (CONFIRMED,):
@@ -122,19 +123,19 @@ class Explorer:
         self._resume(state, worker, "answer", number, own, sure=sure)
 
     def _return(self, state: State, name: str, number: int) -> None:
-        worker = _named(state, name)
+        worker = state.named(name)
         (id,) = worker.call(number).parts
         state.succeeded |= {(name, id)}
         self._resume(state, worker, "answer", number, ("returns",))
 
     def _slept(self, state: State, name: str, number: int) -> None:
-        self._resume(state, _named(state, name), "answer", number, ())
+        self._resume(state, state.named(name), "answer", number, ())
 
     def _wake(self, state: State, name: str) -> None:
-        self._resume(state, _named(state, name), "wake")
+        self._resume(state, state.named(name), "wake")
 
     def _timer(self, state: State, name: str) -> None:
-        self._resume(state, _named(state, name), "timer")
+        self._resume(state, state.named(name), "timer")
 
     def _time(self, state: State, overrun: bool) -> None:
         moment = scheduler.next_moment(state)
@@ -177,71 +178,69 @@ class Explorer:
         state.executions = step_functions_model.ended(state.executions, name, "ABORTED")
 
     def _crash(self, state: State, name: str) -> None:
-        self._die(state, _named(state, name))
+        self._die(state, state.named(name))
 
     def _clock_step(self, state: State, name: str) -> None:
-        worker = _named(state, name)
+        worker = state.named(name)
         worker.wall += STEP_SECONDS
         # By that clock its deadline is over, so it begins nothing more.
         worker.contended = True
         state.clock_stepped = name
 
     def _lose(self, state: State, name: str, number: int) -> None:
-        worker = _faulted(state, name)
+        worker = state.faulted(name)
         call, answers = worker.call(number), dict(worker.answers)[number]
         self._leave_on_wire(state, worker, call, answers)
         lost = LOST if call.kind == "send" else NOBODY_KNOWS
         self._resume(state, worker, "answer", number, (lost,) * len(answers))
 
     def _cut_off(self, state: State, name: str, number: int) -> None:
-        worker = _faulted(state, name)
+        worker = state.faulted(name)
         worker.contended = True
         call, answers = worker.call(number), dict(worker.answers)[number]
         self._leave_on_wire(state, worker, call, answers)
         self._resume(state, worker, "answer", number, (CUT_OFF,) * len(answers))
 
     def _throttle(self, state: State, name: str, number: int, place: int) -> None:
-        worker = _faulted(state, name)
+        worker = state.faulted(name)
         self._put(state, worker, number, place, THROTTLED)
 
     def _cancel(self, state: State, name: str, number: int, place: int) -> None:
-        worker = _named(state, name)
+        worker = state.named(name)
         worker.contended = True
         self._put(state, worker, number, place, CANCELLED)
 
     def _applied_unknown(self, state: State, name: str, number: int, place: int) -> None:
-        worker = _faulted(state, name)
+        worker = state.faulted(name)
         call = worker.call(number)
         self._effect(state, call.kind, worker.sent(call, place), name)
         self._put(state, worker, number, place, LOST if call.kind == "send" else NOBODY_KNOWS)
 
     def _unapplied_unknown(self, state: State, name: str, number: int, place: int) -> None:
-        worker = _faulted(state, name)
+        worker = state.faulted(name)
         self._put(state, worker, number, place, NOBODY_KNOWS)
 
     def _slow(self, state: State, name: str, number: int) -> None:
-        worker = _faulted(state, name)
+        worker = state.faulted(name)
         worker.slow += (number,)
 
     def _copy(self, state: State, name: str, number: int, place: int) -> None:
-        worker = _faulted(state, name)
+        worker = state.faulted(name)
         call = worker.call(number)
         self._leave_on_wire(state, worker, call, [ON_THE_WAY if at == place else None for at in range(len(call.parts))])
 
     def _resend(self, state: State, name: str, number: int, place: int) -> None:
-        worker = _faulted(state, name)
+        worker = state.faulted(name)
         call = worker.call(number)
         self._effect(state, call.kind, worker.sent(call, place), name)
 
-    def _raise(self, state: State, name: str, number: int) -> None:
-        worker = _named(state, name)
+    def _raise(self, state: State, name: str, number: int, how: str = "raises") -> None:
+        worker = state.named(name)
         worker.contended = True
-        self._resume(state, worker, "answer", number, ("raises",))
+        self._resume(state, worker, "answer", number, (how,))
 
     def _refuse(self, state: State, name: str, number: int) -> None:
-        worker = _named(state, name)
-        worker.contended = True
-        self._resume(state, worker, "answer", number, ("refuses",))
+        self._raise(state, name, number, "refuses")
 
     # Consequences of a move.
 
@@ -345,19 +344,3 @@ class Explorer:
             for id, reply in history.replies.items():
                 oracle.replied(state, worker, id, reply, sure=sure)
             worker.end()
-
-
-def _first_move(worker: WorkerState, now: float) -> Move:
-    for move in scheduler.moves_of_worker(worker, now):
-        return move
-    raise Violation("I6", f"{worker.name} waits for ever")
-
-
-def _faulted(state: State, name: str) -> WorkerState:
-    worker = _named(state, name)
-    worker.had_fault = True
-    return worker
-
-
-def _named(state: State, name: str) -> WorkerState:
-    return next(worker for worker in state.workers if worker.name == name)

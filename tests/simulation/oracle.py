@@ -6,15 +6,17 @@ import json
 from typing import TYPE_CHECKING
 
 from tests.simulation import adapters, invariants
-from tests.simulation.adapters import BUDGET_SECONDS, Failed, HttpReply, WorkflowReply
+from tests.simulation.adapters import BUDGET_SECONDS, HttpReply, WorkflowReply
+from tests.simulation.handlers import Failed
 from tests.simulation.invariants import Violation
 from tests.simulation.scheduler import STOPS
 from tests.simulation.setups import FIRST, WAIVED
 from tests.simulation.step_functions_model import MACHINE, RUNNING
 
 if TYPE_CHECKING:
-    from tests.simulation.state import Item, State, WorkerState
+    from tests.simulation.state import Item, State
     from tests.simulation.step_functions_model import Execution
+    from tests.simulation.worker_state import WorkerState
 
 
 def started(state: State, worker: WorkerState, id: str) -> None:

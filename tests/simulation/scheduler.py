@@ -27,13 +27,15 @@ from typing import TYPE_CHECKING, Any
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation import step_functions_model
 from tests.simulation.adapters import BUDGET_SECONDS, EXECUTION_SECONDS
+from tests.simulation.invariants import Violation
 from tests.simulation.state import ON_THE_WAY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.simulation.setups import Setup
-    from tests.simulation.state import State, WorkerState
+    from tests.simulation.state import State
+    from tests.simulation.worker_state import WorkerState
 
 Move = tuple[Any, ...]
 
@@ -107,6 +109,13 @@ def moves_of_worker(worker: WorkerState, now: float) -> Iterator[Move]:
         yield ("wake", worker.name)
     elif history.timeout is not None and history.timeout - worker.since(now) - history.local < SHORT_WAIT_SECONDS:
         yield ("timer", worker.name)
+
+
+def first_move_of(worker: WorkerState, now: float) -> Move:
+    """The move of a worker that is alone and meets no fault. Raises Violation if there is none."""
+    for move in moves_of_worker(worker, now):
+        return move
+    raise Violation("I6", f"{worker.name} waits for ever")
 
 
 def _moves_after_clock_step(state: State) -> Iterator[Move]:

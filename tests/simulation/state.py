@@ -16,13 +16,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol.record import ATTRIBUTES, Change, Record
-from idempotent_receiver.protocol.store import Commit, Conflict
+from idempotent_receiver.protocol.store import Conflict
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
-from tests.simulation.adapters import ME
+from tests.simulation.worker_state import ANOTHER, OVER_MS, WorkerState, far
 
 if TYPE_CHECKING:
-    from tests.simulation.controlled_worker import Call
-    from tests.simulation.history import History
     from tests.simulation.setups import Setup
     from tests.simulation.step_functions_model import Execution
 
@@ -30,149 +28,10 @@ if TYPE_CHECKING:
 
 ON_THE_WAY = "on the way"
 """Stands for the answer of a statement that has not been applied."""
-FAR = int(START_EPOCH_SECONDS) + 1_000_000
-"""Stands for every `expiration` that no worker lives to see."""
-OVER_MS = 4000
-"""A lease that ended this long ago has ended by every clock, and causes no contention."""
 NAMED = ("version", "owner", "in_progress_expiration", "expiration")
 """The attributes of a record that are names or times; the others are compared as they are."""
 UNNAMED = tuple(name for name in ATTRIBUTES if name not in NAMED)
 _named_of, _unnamed_of = attrgetter(*NAMED), attrgetter(*UNNAMED)
-ANOTHER = "another"
-"""Stands for every owner but the worker itself: the owner is informational."""
-
-
-@dataclass(slots=True)
-class WorkerState:
-    """One invocation: not started, live, or over.
-
-    Each process calls itself `ME` and counts time from its start, so that workers that have received the same events
-    share their history.
-    """
-
-    name: str
-    receives: int
-    history: History | None = None
-    over: bool = False
-    started: float = 0.0
-    wall: float = 0.0
-    """Its wall clock's error."""
-    off: float = 0.0
-    """Its wall clock's error at the start; clocks only step forward from there."""
-    answers: tuple[tuple[int, tuple[Any, ...]], ...] = ()
-    """For each call that it waits for, the answers of its statements, or `ON_THE_WAY`."""
-    names: tuple[str, ...] = ()
-    """The versions of other workers, in the order in which it saw them."""
-    slow: tuple[int, ...] = ()
-    """The calls whose answers may arrive after anything else."""
-    had_fault: bool = False
-    contended: bool = False
-    overran: bool = False
-
-    def copy(self) -> WorkerState:
-        """A copy to continue from."""
-        return WorkerState(
-            self.name,
-            self.receives,
-            self.history,
-            self.over,
-            self.started,
-            self.wall,
-            self.off,
-            self.answers,
-            self.names,
-            self.slow,
-            self.had_fault,
-            self.contended,
-            self.overran,
-        )
-
-    @property
-    def live(self) -> bool:
-        """Whether it runs."""
-        return self.history is not None and not self.over
-
-    def call(self, number: int) -> Call:
-        """A call that it waits for."""
-        assert self.history is not None, "a live worker has a history"
-        return self.history.calls[number]
-
-    def since(self, now: float) -> float:
-        """How long ago it started."""
-        return round(now - self.started, 3)
-
-    def waits(self) -> list[tuple[int, Call, tuple[Any, ...]]]:
-        """The calls that it waits for: number, call, answers."""
-        return [(number, self.call(number), answers) for number, answers in self.answers]
-
-    def end(self) -> None:
-        """From now on it neither does nor receives anything."""
-        self.over, self.answers, self.names, self.slow = True, (), (), ()
-
-    def sent(self, call: Call, place: int) -> Any:
-        """A statement of a call, with the names that all workers share."""
-        known = (place, self.name, self.started, self.names)
-        if known not in call.sent:
-            call.sent[known] = self.world_wide(call.parts[place])
-        return call.sent[known]
-
-    def world_wide(self, part: Any) -> Any:
-        """One of this worker's statements, with the names and times that all workers share."""
-        if isinstance(part, Change):
-            return Change(self.world_wide(part.new), None if part.seen is None else self.world_wide(part.seen))
-        if isinstance(part, Commit):
-            return part._replace(change=self.world_wide(part.change))
-        if type(part) is tuple:
-            return (self.world_wide(part[0]), *part[1:])
-        if not isinstance(part, Record):
-            return part
-        owner, lease = self.name if part.owner == ME else part.owner, part.in_progress_expiration
-        lease = None if lease is None else lease + round(self.started * 1000)
-        return part._replace(version=self._known(part.version), owner=owner, in_progress_expiration=lease)
-
-    def _known(self, version: str | None) -> str | None:
-        if version is None:
-            return None
-        if version.startswith("x"):
-            return self.names[int(version[1:])]
-        return self.name + version.removeprefix(ME)
-
-    def own(self, answer: Any, now: float) -> Any:
-        """An answer in this worker's own names and times, for its history.
-
-        The versions of others are named by the order in which it saw them. Its own clock never goes back, so a lease
-        that has ended by that clock stays ended: all such leases are equal.
-        """
-        if isinstance(answer, Conflict) and answer.found is not None:
-            return Conflict(self.own(answer.found, now))
-        if not isinstance(answer, Record):
-            return answer
-        lease = answer.in_progress_expiration
-        if lease is not None:
-            lease = lease - round(self.started * 1000)
-            clock = round((START_EPOCH_SECONDS + self.since(now) + self.off) * 1000)
-            lease = lease if lease >= clock else round(START_EPOCH_SECONDS * 1000) - OVER_MS
-        return answer._replace(
-            version=self._called(answer.version),
-            owner=None if answer.owner is None else ME if answer.owner == self.name else ANOTHER,
-            in_progress_expiration=lease,
-            expiration=far(answer.expiration),
-        )
-
-    def _called(self, version: str | None) -> str | None:
-        if version is None:
-            return None
-        writer, _, number = version.partition("-")
-        if writer == self.name:
-            return f"{ME}-{number}"
-        if version not in self.names:
-            self.names += (version,)
-        return f"x{self.names.index(version)}"
-
-
-def far(expiration: int | None) -> int | None:
-    """When a record expires; the same for all moments that no worker lives to see."""
-    return expiration if expiration is None or expiration < FAR else FAR
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +96,16 @@ class State:
     def now_ms(self) -> float:
         """The true time."""
         return (START_EPOCH_SECONDS + self.now) * 1000
+
+    def named(self, name: str) -> WorkerState:
+        """The worker of that name."""
+        return next(worker for worker in self.workers if worker.name == name)
+
+    def faulted(self, name: str) -> WorkerState:
+        """The worker of that name, which meets a fault."""
+        worker = self.named(name)
+        worker.had_fault = True
+        return worker
 
     def there(self, id: str) -> str | None:
         """The version of the record that is there."""

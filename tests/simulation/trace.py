@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from tests.simulation.scheduler import Move
     from tests.simulation.setups import Setup
-    from tests.simulation.state import State, WorkerState
+    from tests.simulation.state import State
+    from tests.simulation.worker_state import WorkerState
 
 
 class NotReplayable(ValueError):

@@ -46,9 +46,13 @@ class Reconciliation:
     replayed: int = 0
     """How many requests were answered as before."""
     without_claims: bool = False
-    """Whether two may run one message at once, or once more when it is done: one commits, and only that counts."""
     witnessed: bool = True
     """Whether handlers were watched, and tables and queues are this run's alone. Otherwise records must do instead."""
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether no two may run one message at once, nor any after it was done. Without claims, commits count."""
+        return not self.without_claims
 
     @cached_property
     def _names(self) -> Mapping[str, str]:
@@ -139,7 +143,7 @@ class Reconciliation:
         """Transfers that were posted more than once; with claims, also outside calls and runs for what was done."""
         attempts = 0 if self.witnessed else self._attempted_again(at_once=False)
         posted = sum(len(entries) > 2 or max(e.times for e in entries) > 1 for entries in self.posted.values())
-        return posted if self.without_claims else self.runs.repeated + attempts + posted
+        return self.runs.repeated + attempts + posted if self.exclusive else posted
 
     def _attempted_again(self, *, at_once: bool) -> int:
         """By the records of what completed: attempts beyond the first, in a workload whose first attempts succeed."""
@@ -171,7 +175,7 @@ class Reconciliation:
 
     @property
     def must_be_zero(self) -> dict[str, int]:
-        overlaps = {} if self.without_claims else {"overlaps": self.overlaps}
+        overlaps = {"overlaps": self.overlaps} if self.exclusive else {}
         return {"unaccounted": self.unaccounted, **overlaps, "lost": self.lost, "doubled": self.doubled}
 
     @property

@@ -164,7 +164,7 @@ def messages(found: Reconciliation) -> list[Row]:
 
 
 def _again(found: Reconciliation) -> list[Row]:
-    if found.without_claims:
+    if not found.exclusive:
         return [
             (found.overlaps, "overlaps", "allowed without claims: one of them commits"),
             (found.runs.repeated, "run again", "allowed too: called or run for what was done"),

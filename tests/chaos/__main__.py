@@ -132,12 +132,6 @@ def _workers(found: ChaosReconciliation) -> list[Row]:
         (found.acknowledged_early, "acknowledged early", "before they were done, or with the dead letters"),
         (found.fenced["frozen"], "zombies' writes refused", "by those that had been frozen, over another's claim"),
         (found.fenced["other"], "other late writes refused", "for instance one of a dead worker's that arrived late"),
-        *(
-            []
-            if found.exclusive
-            else [(found.runs.overlaps, "ran at the same time", "nobody claims: one of them commits")]
-        ),
-        *([] if found.exclusive else [(found.runs.repeated, "ran again when done", "their effects did not commit")]),
         (len(found.runs.late_starts), "late starts", "by those that had been frozen, after their lease: fenced only"),
     ]
 

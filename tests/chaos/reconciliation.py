@@ -31,7 +31,7 @@ class ChaosReconciliation(Reconciliation):
 
     @property
     def exclusive(self) -> bool:
-        """Whether no two may run one message at once, nor any after it was done: while nobody works without claims."""
+        """While nobody works without claims."""
         return self.effects is Effects.ANY
 
     @property
@@ -40,9 +40,7 @@ class ChaosReconciliation(Reconciliation):
 
     @cached_property
     def doubled(self) -> int:
-        """What took effect more than once. Without claims a run of what is done is none, unless it is committed."""
-        allowed = 0 if self.exclusive else self.runs.repeated
-        return super().doubled - allowed + self.completed_again
+        return super().doubled + self.completed_again
 
     @cached_property
     def completed_again(self) -> int:
@@ -106,8 +104,7 @@ class ChaosReconciliation(Reconciliation):
     @property
     def must_be_zero(self) -> dict[str, int]:
         more = {"acknowledged early": self.acknowledged_early, "broken answers": len(self.runs.all(Broken))}
-        found = super().must_be_zero | more
-        return found if self.exclusive else {name: count for name, count in found.items() if name != "overlaps"}
+        return super().must_be_zero | more
 
     @property
     def must_happen(self) -> dict[str, int]:

@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
 from local.workload.evidence import Delivery, Log, Thaw, now_ms
+from tests.chaos.nursery import Nursery
 from tests.chaos.settings import MESSAGES_A_BATCH, Settings
 from tests.chaos.worker_process import WorkerProcess
 from tests.chaos.worker_slot import WorkerSlot
@@ -94,6 +95,7 @@ class EventSourceMapping:
         self._settings = settings
         self._log = log
         self._lock = threading.Lock()
+        self._nursery: Nursery
         self._workers: set[WorkerProcess] = set()
         self._started = 0
         self._counts: Counter[str] = Counter()
@@ -107,6 +109,7 @@ class EventSourceMapping:
         self._at_work: list[Future[None]] = []
 
     def __enter__(self) -> Self:
+        self._nursery = Nursery()
         self._at_work = [self._slots.submit(slot.work) for slot in self._made]
         return self
 
@@ -119,6 +122,7 @@ class EventSourceMapping:
         self._frozen.shutdown(cancel_futures=True)
         for worker in self._living():
             worker.close()
+        self._nursery.close()
 
     def send(self, messages: Sequence[TransferMessage]) -> dict[str, str]:
         return self._client.send(messages)
@@ -148,7 +152,7 @@ class EventSourceMapping:
             number = self._started
         name, effects = f"w{number:04}", self._settings.effects.of_worker(number)
         log = f"{self._settings.log}/worker-{name}.jsonl"
-        worker = WorkerProcess(replace(self._settings, worker=name, log=log, effects=effects))
+        worker = WorkerProcess(self._nursery, replace(self._settings, worker=name, log=log, effects=effects))
         with self._lock:
             self._workers.add(worker)
         return worker

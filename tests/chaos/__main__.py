@@ -84,7 +84,7 @@ def run(options: Options, effects: Effects, slots: int, evidence: Path, report: 
             protected=options.protected,
             log=lines_of(evidence),
             gave_up=gave_up,
-            effects=effects,
+            without_claims=effects is not Effects.ANY,
             requests=network.requests,
             shared=network.shared,
         )
@@ -157,7 +157,7 @@ def perform(report: Report) -> int:
         ],
         "Books": tables.money(found),
     }
-    fine = f"nothing lost, nothing doubled, {'no two at once, ' if found.exclusive else ''}balanced"
+    fine = f"nothing lost, nothing doubled, {'' if found.without_claims else 'no two at once, '}balanced"
     return report.conclude(found, shown, fine, seconds=round(time.monotonic() - begun))
 
 

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from local.workload.evidence import Acknowledged, Broken, End, Fault, Freeze, Kill, Refusal, Start, Write
 from local.workload.reconciliation import Reconciliation
 from local.workload.runs import grouped
-from tests.chaos.settings import Effects
 
 ENOUGH_FOR_RARITIES = 1_000
 """Messages from which on everything must have happened that is up to the machine. A shorter run may miss some."""
@@ -23,16 +22,10 @@ class ChaosReconciliation(Reconciliation):
     slack_ms: ClassVar[int] = 5
     """The handler's log and the consumer read the clock one after the other, and each drops fractions."""
 
-    effects: Effects = Effects.ANY
     requests: Counter[str] = field(default_factory=Counter)
     """How many requests workers have sent, by their operations."""
     shared: Counter[int] = field(default_factory=Counter)
     """How many transactions of so many messages they have sent."""
-
-    @property
-    def exclusive(self) -> bool:
-        """While nobody works without claims."""
-        return self.effects is Effects.ANY
 
     @property
     def requests_a_message(self) -> float:
@@ -40,6 +33,7 @@ class ChaosReconciliation(Reconciliation):
 
     @cached_property
     def doubled(self) -> int:
+        """What took effect more than once, by the ledger and by the records."""
         return super().doubled + self.completed_again
 
     @cached_property
@@ -118,7 +112,7 @@ class ChaosReconciliation(Reconciliation):
             "transactions of several messages refused": self.injected["transaction invalid"],
         }
         # Without claims few requests are batches of statements.
-        usual = {"statement errors": statements} if self.exclusive else {}
+        usual = {} if self.without_claims else {"statement errors": statements}
         return (
             usual
             | (rare if len(self.sent) >= ENOUGH_FOR_RARITIES else {})
@@ -148,7 +142,6 @@ class ChaosReconciliation(Reconciliation):
             "fenced_frozen": self.fenced["frozen"],
             "fenced_other": self.fenced["other"],
             "late_starts": len(self.runs.late_starts),
-            "effects": self.effects,
             "completed_again": self.completed_again,
             "run_again": self.runs.repeated,
             "requests": self.requests.total(),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.mutants.change import before, drop, never, replace
-from tests.mutants.mutant import Mutant, unit
+from tests.mutants.change import argument, before, drop, leave_out, never, replace
+from tests.mutants.mutant import Mutant, simulated, unit
 
+UNCLAIMED = simulated("unclaimed")
 WITHOUT_CLAIMS = unit("batch/without_claims")
 
 MEETS = (
@@ -72,5 +73,38 @@ MUTANTS = {
         "protocol.transitions:Claim.unwritten",
         replace("self.change(seen, $NOW, $VERSION)", "self.change(None, $NOW, $VERSION)"),
         where=WITHOUT_CLAIMS,
+    ),
+    "what is done by another is dead-lettered": Mutant(
+        "batch.settlements:Settlements._failed", leave_out("item.recorded"), promise=1, where=UNCLAIMED
+    ),
+    "what turns out to be free in an outage is visible again at once": Mutant(
+        "batch.exchanges:Claims._answer",
+        replace("self._progress.unstarted()", "outcome.NotStarted()"),
+        where=UNCLAIMED,
+    ),
+    "without a claim committing is as patient as with one": Mutant(
+        "batch.settlements:Settlements._send",
+        replace("$MOST if self._settings.claiming else $FEWER", "$MOST"),
+        where=WITHOUT_CLAIMS,
+    ),
+    "a run that nothing had claimed has lost a claim": Mutant(
+        "handler.outcome:of_loss", replace("$HELD.written", "True", nth=1), where=unit("telemetry")
+    ),
+    "a run that nothing had claimed has lost a claim to a failure": Mutant(
+        "handler.outcome:of_loss",
+        replace("$LOST if $HELD.written else $FAILED", "$LOST"),
+        where=unit("telemetry"),
+    ),
+    "a consumer claims whatever its effects are": Mutant(
+        "sqs.consumer:sqs_consumer.wrap", argument("claiming", "True"), where=WITHOUT_CLAIMS
+    ),
+    "a function without a transaction may do without claims": Mutant(
+        "sqs.consumer:sqs_consumer.wrap",
+        never("effects == 'transaction'"),
+        promise=2,
+        where=unit("sqs/effects"),
+    ),
+    "a conflict counts as an error of the store": Mutant(
+        "protocol.exchange:Operation.count_round", leave_out("not self.contended"), where=unit("protocol/exchange")
     ),
 }

@@ -10,12 +10,14 @@ import pytest
 
 from idempotent_receiver import Message, Transaction, sqs_consumer
 from idempotent_receiver.batch.runs import MOST_UNCOMMITTED
+from idempotent_receiver.protocol.exchange import CLAIM_RETRIES
 from idempotent_receiver.protocol.record import Record, Status, attributes
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from tests.contexts import Context
 from tests.counting_store import CountingStore
 from tests.manual_clock import START_MS, ManualClock
 from tests.simulation.world import sqs_record
+from tests.unit.batch.at_once import AtOnce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -276,9 +278,20 @@ def test_after_a_commit_that_the_store_did_not_answer_nothing_more_starts(store:
     """What has run would run again, and what has not had better wait until the store is back."""
     store.down = {"commit", "insert"}
     records = [sqs_record(str(number)) for number in range(MOST_UNCOMMITTED + 10)]
-    deliver = Deliveries(store, posting)
+    deliver = Deliveries(store, posting, executor=AtOnce)
 
     assert sorted(deliver(*records)) == sorted(record["messageId"] for record in records)
 
     assert len(deliver.ran) == MOST_UNCOMMITTED
     assert store.items == {}
+
+
+def test_a_commit_is_sent_again_three_times_and_not_until_the_deadline(store: CountingStore) -> None:
+    """Nothing is done yet that would have to be recorded: the message had better come again."""
+    store.down = {"commit", "insert"}
+    deliver = Deliveries(store, posting)
+
+    assert deliver(sqs_record("1")) == ["1"]
+
+    assert store.asked.count("commit") == 1 + CLAIM_RETRIES
+    assert deliver.clock.seconds < 5

@@ -40,7 +40,7 @@ class Deliveries:
             self.ran.append((message.id, message.attempt))
             return handle(body, message, tx)
 
-        wrap = sqs_consumer(store, effects="transaction", clock=self.clock, metrics=SILENT, **options)
+        wrap = sqs_consumer(store, effects="transaction", clock=self.clock, metrics=SILENT, executor=AtOnce, **options)
         self._consumer = wrap(recorded)
 
     def __call__(self, *records: dict[str, Any], seconds: float = 30.0) -> list[str]:
@@ -278,7 +278,7 @@ def test_after_a_commit_that_the_store_did_not_answer_nothing_more_starts(store:
     """What has run would run again, and what has not had better wait until the store is back."""
     store.down = {"commit", "insert"}
     records = [sqs_record(str(number)) for number in range(MOST_UNCOMMITTED + 10)]
-    deliver = Deliveries(store, posting, executor=AtOnce)
+    deliver = Deliveries(store, posting)
 
     assert sorted(deliver(*records)) == sorted(record["messageId"] for record in records)
 

@@ -68,7 +68,8 @@ class Proxy:
         records = len(writes_of(operation, request, RECORDS))
         with self._changed:
             self.requests[operation] += 1
-            self.shared[records] += operation == "TransactWriteItems"
+            if operation == "TransactWriteItems":
+                self.shared[records] += 1
             fault = self._faults.choose(operation, request)
         if fault is None:
             return self._asked(headers, operation, request, worker, body)

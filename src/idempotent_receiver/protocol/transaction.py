@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from decimal import Decimal
-from types import UnionType
 from typing import Any, Literal
 
 MOST_ACTIONS = 99
@@ -38,9 +37,11 @@ Place = str | tuple["Place", str | int]
 because names may be long, and a list may hold thousands.
 """
 
+# The most frequent type is first: to check an abstract class takes longer.
+_MAPPINGS = (dict, Mapping)
 _LISTS = (list, tuple)
 _HOLDING = (dict, *_LISTS, Mapping)
-"""The types of what holds other values. The most frequent is first: to check an abstract class takes longer."""
+"""The types of what holds other values."""
 
 _IN_KEYS = (str, int, Decimal, bytes)
 """The types of values that a key may hold."""
@@ -183,11 +184,11 @@ def _copied(kind: Kind, name: str, value: object) -> Any:
         case "TableName" | "ConditionExpression" | "UpdateExpression":
             _require(place, value, str, "a str that is not empty", valid=bool)
         case "Key" | "Item":
-            _require(place, value, Mapping, "a mapping that is not empty", valid=bool)
+            _require(place, value, _MAPPINGS, "a mapping that is not empty", valid=bool)
         case "ReturnValuesOnConditionCheckFailure":
             _require(place, value, str, "ALL_OLD or NONE", valid=("ALL_OLD", "NONE").__contains__)
         case _:
-            _require(place, value, Mapping, "a mapping that is not empty: leave it out", valid=bool)
+            _require(place, value, _MAPPINGS, "a mapping that is not empty: leave it out", valid=bool)
     copy = plain_copy(value, place)
     if name == "ExpressionAttributeNames":
         for placeholder, attribute in copy.items():
@@ -195,14 +196,17 @@ def _copied(kind: Kind, name: str, value: object) -> Any:
     if name == "Key":
         takes = "a plain str, number or bytes, and not an empty one"
         for attribute, part in copy.items():
-            _require(
-                f"{place}.{attribute}", part, str | int | Decimal | bytes, takes, valid=lambda part: part or part == 0
-            )
+            _require(f"{place}.{attribute}", part, _IN_KEYS, takes, valid=lambda part: part or part == 0)
     return copy
 
 
 def _require(
-    place: str, value: object, kinds: type | UnionType, takes: str, *, valid: Callable[[Any], bool] = lambda value: True
+    place: str,
+    value: object,
+    kinds: type | tuple[type, ...],
+    takes: str,
+    *,
+    valid: Callable[[Any], bool] = lambda value: True,
 ) -> None:
     # True is an int to Python, but not a key to DynamoDB; no argument is a bool.
     if isinstance(value, bool) or not isinstance(value, kinds):

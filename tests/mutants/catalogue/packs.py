@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.change import always, argument, becomes, before, drop, leave_out, never, replace
+from tests.mutants.change import always, argument, becomes, before, drop, instead_of, leave_out, never, replace
 from tests.mutants.mutant import Mutant, unit
 
 PACKS = unit("dynamodb/packs")
@@ -73,7 +73,7 @@ MUTANTS = {
     # Who shares a request.
     "a commit overtakes another on its item": Mutant(
         "dynamodb.packs:Packs._taken",
-        replace("$MEMBER.items", "$MEMBER.items if $MEMBER in pack else frozenset()", nth=2),
+        instead_of("$LEFT.append($MEMBER)", "$LEFT.append($MEMBER); continue", nth=2),
         where=MODEL,
     ),
     "a pack has more actions than DynamoDB takes": Mutant(

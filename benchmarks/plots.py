@@ -93,7 +93,7 @@ def _cost(results: Mapping[str, Any], path: Path) -> None:
 
     shown = ("10 fresh", "100 fresh", "1,000 fresh", "100 fresh, each with a write of its own")
     costs = [one for one in results["cost"]["dollars_a_million"] if one["what"] in shown]
-    figure, axes = plt.subplots(figsize=(8, 4.4))
+    figure, axes = plt.subplots(figsize=(8, 4.8))
     names = [_bar(one) for one in costs][::-1]
     database = [one["dynamodb"] for one in costs][::-1]
     compute = [one["lambda_time"] + one["lambda_invocations"] for one in costs][::-1]
@@ -101,7 +101,7 @@ def _cost(results: Mapping[str, Any], path: Path) -> None:
     axes.barh(names, compute, left=database, color="#c8553d", label="Lambda")
     axes.set_title("Cost of a million messages, by batch size")
     axes.set_xlabel(f"dollars ({results['cost']['priced']}, us-east-1)")
-    axes.legend(loc="upper right")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.3, -0.12), ncols=2)
     _save(figure, path)
 
 

@@ -153,6 +153,9 @@ WRITES: dict[str, Callable[[Transaction], None]] = {
     "a failed condition, for good": lambda tx: missing(tx, PermanentError("nobody")),
 }
 
+REFUSED = {"a text for a number", "bad syntax", "two on one item", "an unknown table"}
+"""The writes that a store refuses for good. Without claims, a batch stops after several: nothing could be written."""
+
 # Keys.
 
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.sqs.dead_letter import MOST_ATTRIBUTES, MOST_BYTES, STAMP, size_of
-from tests.fuzz.consumers import OWNER, PLENTY_MS, known_messages
+from tests.fuzz.consumers import OWNER, PLENTY_MS, REFUSED, known_messages
 from tests.fuzz.hostile import NOW, NOW_MS
 
 if TYPE_CHECKING:
@@ -96,12 +96,13 @@ def check_items_met(seen: Received) -> None:
     """
     ran, failed = {(run.record_id, run.message_id, run.body) for run in seen.runs}, set(failed_ids(seen))
     claimable: set[str | None] = set()
+    stops = not seen.setup.claiming and REFUSED & set(seen.setup.writes or ())
+    not_stopped = seen.setup.left_ms >= PLENTY_MS and not stops
     for message, id, fingerprint in known_messages(seen.setup, seen.event):
         state = UNUSABLE if id is None else met(seen.before.get(id), fingerprint)
         if state != FREE and (seen.setup.claiming or message.receive_count > 1 or id is None):
             assert (id, message.id, message.raw_body) not in ran, state
-        in_time = seen.setup.left_ms >= PLENTY_MS
-        if state == DONE and in_time and not grouped(message) and alone(seen, message):
+        if state == DONE and not_stopped and not grouped(message) and alone(seen, message):
             assert message.id not in failed
         if state in (HELD, UNUSABLE) and not dead_lettered(seen, message):
             assert message.id in failed

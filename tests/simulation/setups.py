@@ -99,7 +99,8 @@ SETUPS = {
         Setup("3x1-unclaimed", workers=3, messages=1, transactional=True, unclaimed=ALL, firsts=2),
         Setup("3x1", workers=3, messages=1),
         Setup("2x2-unclaimed-fifo", workers=2, messages=2, transactional=True, unclaimed=ALL, fifo=True),
-        Setup("2x2-unclaimed", workers=2, messages=2, transactional=True, unclaimed=ALL),
+        # Running both messages before either is committed multiplies the schedules, as running them at once does.
+        Setup("2x2-unclaimed", workers=2, messages=2, transactional=True, unclaimed=ALL, faults=1),
         Setup("2x2-fifo", workers=2, messages=2, fifo=True),
         Setup("2x2", workers=2, messages=2),
         # Running both messages at once multiplies the schedules: with two faults the search takes hours.

@@ -107,7 +107,7 @@ def test_coroutines_keys_and_groups_survive_it(fifo: bool) -> None:
 
 def test_a_condition_that_fails_for_good_ends_the_message() -> None:
     """In every schedule."""
-    result = explore(overdrawing, ORDER, tables=accounts())
+    result = explore(overdrawing, ORDER, tables=accounts(), workers=1)
 
     assert result.violations == []
     assert result.acknowledged == {"message-1": "failed for good"}

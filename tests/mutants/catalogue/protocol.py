@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.change import argument, becomes, leave_out, never, replace, returns
+from tests.mutants.change import argument, becomes, leave_out, never, replace
 from tests.mutants.mutant import Mutant, simulated, unit
 
 RECORD = unit("protocol/transitions")
@@ -55,7 +55,7 @@ MUTANTS = {
     ),
     "a settlement replaces whatever is there": Mutant(
         "protocol.transitions:Settlement.step",
-        returns("Change(self.change(now_ms, version).new, seen)", nth=1),
+        replace("ClaimLost(seen)", "Change(self.change(now_ms, version).new, seen)"),
         promise=4,
     ),
     "a record that has vanished is settled all the same": Mutant(

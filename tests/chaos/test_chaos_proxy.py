@@ -44,7 +44,7 @@ class Cloud:
         return None if self._breaks else (200, b"{}")
 
 
-def left_alone(folder: Path, cloud: Cloud, request: bytes = HEAD % len(BODY) + BODY) -> None:
+def left_alone(folder: Path, cloud: Cloud, request: bytes = HEAD % len(BODY) + BODY) -> Proxy:
     """Send a request, break the connection before there is an answer, and wait until all is quiet."""
     log = Log(folder / "proxy.jsonl")
     with serving(cloud.respond) as upstream:
@@ -57,10 +57,12 @@ def left_alone(folder: Path, cloud: Cloud, request: bytes = HEAD % len(BODY) + B
             cloud.answers.set()
             proxy.await_quiet(PATIENCE_SECONDS)
     log.close()
+    return proxy
 
 
 def test_a_request_whose_sender_is_gone_is_handed_on_and_logged(tmp_path: Path) -> None:
-    left_alone(tmp_path, Cloud())
+    proxy = left_alone(tmp_path, Cloud())
+    assert proxy.requests == {"PutItem": 1}
     (line,) = lines_of(tmp_path)
     assert isinstance(line, Write)
     assert (line.worker, line.name, line.move) == ("w1", "key", "claim")

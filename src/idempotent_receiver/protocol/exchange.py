@@ -99,7 +99,7 @@ class Operation(Generic[Answer]):
         step = self.transition.step(self.seen, self.wrote, now_ms, version)
         if not isinstance(step, Change):
             self.answer = step
-        elif self.drawn is not None:
+        elif self.drawn is not None and self.drawn.seen == step.seen:
             self.change = self.drawn
         else:
             self.change = step

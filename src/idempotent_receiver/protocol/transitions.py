@@ -33,12 +33,7 @@ FAILED, or INPROGRESS with its lease over                              Claimable
 **Settling** replaces the version that the claim wrote: `complete`, `fail`, or `release` for a handler that never
 started or is to start again. If that version is gone, the answer is `ClaimLost`. A record that has vanished stays so.
 
-**Handing over.** A workflow continues after the worker that claimed its key is gone: `hand_over` gives the record to
-its execution, with a lease as long as that may take. Until then the record keeps the `input`, so that whoever finds it
-orphaned can start the execution. A `Conclusion` writes the execution's end without a claim: it names the execution
-instead of a version, and the record must still be in progress.
-
-**Transitions.** `Peek`, `Claim`, `Settlement` and `Conclusion` share one shape, so that one loop
+**Transitions.** `Peek`, `Claim`, `Settlement` and those of `long_runs.py` share one shape, so that one loop
 (`exchange.exchange`) brings each to its answer. `id` is the record's; `step` takes what is there now, the
 versions sent so far, the time and a fresh version, and gives the next `Change` to try or the answer; `applied` gives
 the answer once that change is written.
@@ -55,7 +50,8 @@ Attributes = Mapping[str, str | int | None]
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The key is ours until the lease ends. `over` is what the claim replaced, if that is known.
+    """The key is ours until the lease ends. `over` is what the claim replaced, if that is known. `renewed` are the
+    versions that renewals of the lease have sent: whichever of them is there, it is ours.
 
     A claim that was never `written` holds nothing: what was read, `over`, still stands, and others may run beside us.
     """
@@ -64,6 +60,7 @@ class Claimed:
     claim: "Claim"
     over: Record | None = None
     written: bool = True
+    renewed: Collection[str] = ()
 
     @property
     def standing(self) -> Record | None:
@@ -143,7 +140,8 @@ SettleResult = Settled | ClaimLost
 
 class Claim(NamedTuple):
     """Holds a key until `lease_until_ms` (epoch) for the `owner`, whose payload has this `fingerprint`. With
-    `failures_are_answers`, a FAILED record is an answer, not a reason to retry. A workflow starts with `input`.
+    `failures_are_answers`, a FAILED record is an answer, not a reason to retry. A workflow starts with `input`. A lease
+    that will be renewed lasts `lease_ms` from its writing instead.
     """
 
     id: str
@@ -153,6 +151,7 @@ class Claim(NamedTuple):
     retention_seconds: int = DEFAULT_RETENTION_SECONDS
     failures_are_answers: bool = False
     input: str | None = None
+    lease_ms: int | None = None
 
     def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | ClaimAnswer:
         """The write that claims what is there, or the answer that it gives already."""
@@ -165,12 +164,13 @@ class Claim(NamedTuple):
         if seen is not None and not seen.expired(now_ms):
             # A record without a count is Powertools', whose handler had started once.
             before = 1 if seen.attempts is None else seen.attempts
+        lease_until_ms = self.lease_until_ms if self.lease_ms is None else now_ms + self.lease_ms
         record = Record(
             id=self.id,
             status=Status.INPROGRESS.value,
             version=version,
-            expiration=_expiration(now_ms, self.retention_seconds, self.lease_until_ms),
-            in_progress_expiration=self.lease_until_ms,
+            expiration=expiration_of(now_ms, self.retention_seconds, lease_until_ms),
+            in_progress_expiration=lease_until_ms,
             attempts=before + 1,
             validation=self.fingerprint,
             owner=self.owner,
@@ -208,7 +208,8 @@ class Peek(NamedTuple):
 
 class Settlement(NamedTuple):
     """Ends a claim with the attributes of `outcome`: replaces what is `standing`, which is the record `held` where the
-    claim was written. A `version` was drawn before if something already bears its name.
+    claim was written, or what a renewal has made of it. A `version` was drawn before if something already bears its
+    name.
     """
 
     held: Record
@@ -216,6 +217,7 @@ class Settlement(NamedTuple):
     retention_seconds: int
     standing: Record | None
     version: str | None = None
+    renewed: Collection[str] = ()
 
     @property
     def id(self) -> str:
@@ -226,48 +228,19 @@ class Settlement(NamedTuple):
         """The write that ends the claim, or the answer that is there."""
         if seen is not None and seen.version in wrote:
             return Settled(seen)
-        return self.change(now_ms, self.version or version) if unchanged(seen, self.standing) else ClaimLost(seen)
+        standing = seen if seen is not None and seen.version in self.renewed else self.standing
+        if not unchanged(seen, standing):
+            return ClaimLost(seen)
+        return self._replace(standing=standing).change(now_ms, self.version or version)
 
     def change(self, now_ms: int, version: str) -> Change:
         """The write that ends the claim."""
         ended: dict[str, Any] = {"in_progress_expiration": None, "error": None, "input": None, **self.outcome}
-        expiration = _expiration(now_ms, self.retention_seconds, ended["in_progress_expiration"])
+        expiration = expiration_of(now_ms, self.retention_seconds, ended["in_progress_expiration"])
         return Change(self.held._replace(**ended, version=version, expiration=expiration), self.standing)
 
     def applied(self, change: Change) -> Settled:
         """The claim has ended."""
-        return Settled(change.new)
-
-
-class Conclusion(NamedTuple):
-    """Writes how a workflow's execution ended, without a claim.
-
-    The record must be in progress, and the execution's or nobody's yet: an execution is named after its key. `revises`
-    is the version of a FAILED record that may be replaced too, once what it reports has been put right.
-    """
-
-    id: str
-    execution: str
-    outcome: Attributes
-    retention_seconds: int = DEFAULT_RETENTION_SECONDS
-    revises: str | None = None
-
-    def step(self, seen: Record | None, wrote: Collection[str], now_ms: int, version: str) -> Change | SettleResult:
-        """The write that ends the execution's record, or the answer that is there."""
-        if seen is None or not self._open(seen):
-            return Settled(seen) if seen is not None and seen.version in wrote else ClaimLost(seen)
-        held = seen._replace(execution=self.execution)
-        return Settlement(held, self.outcome, self.retention_seconds, seen).change(now_ms, version)
-
-    def _open(self, seen: Record) -> bool:
-        if seen.unreadable is not None:
-            return False
-        if seen.status == Status.FAILED:
-            return self.revises is not None and seen.version == self.revises
-        return seen.status == Status.INPROGRESS and seen.execution in (None, self.execution)
-
-    def applied(self, change: Change) -> Settled:
-        """The execution's record has ended."""
         return Settled(change.new)
 
 
@@ -297,7 +270,7 @@ def decide(seen: Record | None, claim: Claim, wrote: Collection[str], now_ms: in
 def complete(held: Claimed, data: str | None) -> Settlement:
     """The handler succeeded: COMPLETED with its result as JSON text (None: no result)."""
     version = None if held.written else held.record.version  # a large result is named after it
-    return _settlement(held, completed(data), version)
+    return settlement(held, completed(data), version)
 
 
 def fail(held: Claimed, error: str, *, started: bool = True) -> Settlement:
@@ -305,23 +278,18 @@ def fail(held: Claimed, error: str, *, started: bool = True) -> Settlement:
     no fingerprint, so that a corrected payload may come under the same key.
     """
     outcome = {**failed(error), **({} if started else _without_attempt(held))}
-    return _settlement(held, outcome)
+    return settlement(held, outcome)
 
 
 def release(held: Claimed, now_ms: int, *, started: bool = False) -> Settlement:
     """The lease ends now, and the record has no owner. An attempt whose handler never `started` does not count."""
     outcome = {"in_progress_expiration": now_ms, "owner": None, **({} if started else _without_attempt(held))}
-    return _settlement(held, outcome)
+    return settlement(held, outcome)
 
 
-def hand_over(held: Claimed, execution: str, lease_until_ms: int) -> Settlement:
-    """From now on a workflow's execution has the key, until `lease_until_ms` (epoch)."""
-    lease: Attributes = {"execution": execution, "in_progress_expiration": lease_until_ms}
-    return _settlement(held, lease)
-
-
-def _settlement(held: Claimed, outcome: Attributes, version: str | None = None) -> Settlement:
-    return Settlement(held.record, outcome, held.claim.retention_seconds, held.standing, version)
+def settlement(held: Claimed, outcome: Attributes, version: str | None = None) -> Settlement:
+    """Ends the claim with this outcome."""
+    return Settlement(held.record, outcome, held.claim.retention_seconds, held.standing, version, held.renewed)
 
 
 def completed(data: str | None) -> Attributes:
@@ -340,7 +308,7 @@ def _without_attempt(held: Claimed) -> Attributes:
     return {"validation": held.record.validation if before else None, "attempts": before}
 
 
-def _expiration(now_ms: int, retention_seconds: int, lease_until_ms: int | None) -> int:
+def expiration_of(now_ms: int, retention_seconds: int, lease_until_ms: int | None) -> int:
     """The record's end, in whole seconds: not before its retention is over, and never before its lease is, because an
     expired record counts as absent even if its lease is live.
     """

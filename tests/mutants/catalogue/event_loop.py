@@ -42,10 +42,10 @@ MUTANTS = {
         "batch.executor:ThreadExecutor.start_async.follow", drop(".threads_of_the_cancelled"), promise=2, where=EXECUTOR
     ),
     "the timer that ends the process is armed when all is over": Mutant(
-        "handler.process_end:_process_ends_at", postpone("_call('timer_settime', ...)"), promise=2, where=PROCESS_END
+        "handler.process_end:_process_ends_at", postpone("$TIMER.arm($SECONDS)"), promise=2, where=PROCESS_END
     ),
     "the timer that ends the process is never disarmed": Mutant(
-        "handler.process_end:_process_ends_at", drop("_call('timer_delete', ...)"), where=PROCESS_END
+        "handler.process_end:_process_ends_at", drop(".delete"), where=PROCESS_END
     ),
     "a process that is told to end is trusted to do so by its deadline": Mutant(
         "handler.process_end:_process_ends_at", drop("$TOLD_TO_END = True"), promise=2, where=PROCESS_END

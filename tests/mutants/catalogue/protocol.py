@@ -86,13 +86,13 @@ MUTANTS = {
         "protocol.transitions:_without_attempt", replace("max(0, $BEFORE - 1)", "$BEFORE"), where=simulated("deadline")
     ),
     "a conclusion overwrites a failure": Mutant(
-        "protocol.transitions:Conclusion._open",
+        "protocol.long_runs:Conclusion._open",
         replace("$SAID and $SEEN.version == self.revises", "True"),
         promise=3,
         where=RECORD,
     ),
     "an outcome is written into a record that another execution has": Mutant(
-        "protocol.transitions:Conclusion._open", leave_out(".execution in $OURS"), promise=3, where=RECORD
+        "protocol.long_runs:Conclusion._open", leave_out(".execution in $OURS"), promise=3, where=RECORD
     ),
     # The record.
     "a take-over without compare-and-swap": Mutant(
@@ -108,10 +108,10 @@ MUTANTS = {
         "protocol.record:Change.expected", replace("{'id': None}", "{}"), promise=3, where=()
     ),
     "a record expires before its lease": Mutant(
-        "protocol.transitions:_expiration", replace("max($A, $B)", "$A"), promise=2, where=RECORD + unit("function")
+        "protocol.transitions:expiration_of", replace("max($A, $B)", "$A"), promise=2, where=RECORD + unit("function")
     ),
     "an expiration in milliseconds where seconds are meant": Mutant(
-        "protocol.transitions:_expiration", replace("-(-$MS // 1000)", "$MS"), promise=3
+        "protocol.transitions:expiration_of", replace("-(-$MS // 1000)", "$MS"), promise=3
     ),
     "an orphan waits for its record's expiration": Mutant(
         "protocol.record:Record.lease_until_ms", never(".in_progress_expiration"), promise=6

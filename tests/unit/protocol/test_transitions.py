@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol import long_runs, transitions
 from idempotent_receiver.protocol.record import Change, Record, Status, from_attributes
 from idempotent_receiver.protocol.transitions import (
     AlreadyCompleted,
@@ -373,7 +373,7 @@ def test_a_record_never_expires_before_its_lease(lease_ms: int, retention: int) 
         change_of(wanted, seen).new for seen in (None, existing("FAILED"), existing("COMPLETED", expiration=NOW))
     ]
     mine = applied_claim(retention_seconds=retention)
-    written.append(change_of(transitions.hand_over(mine, "arn:1", NOW_MS + lease_ms), mine.record).new)
+    written.append(change_of(long_runs.hand_over(mine, "arn:1", NOW_MS + lease_ms), mine.record).new)
     written.append(change_of(transitions.release(mine, NOW_MS + 1), mine.record).new)
 
     for new in written:
@@ -426,7 +426,7 @@ def test_a_claim_for_a_workflow_keeps_what_to_start_until_it_is_handed_over() ->
     mine = applied_claim(input='{"amount": 1}')
     assert mine.record.input == '{"amount": 1}'
 
-    handed = transitions.hand_over(mine, "arn:1", NOW_MS + 7_200_000).change(NOW_MS, "fresh").new
+    handed = long_runs.hand_over(mine, "arn:1", NOW_MS + 7_200_000).change(NOW_MS, "fresh").new
 
     assert handed.status == Status.INPROGRESS
     assert (handed.execution, handed.in_progress_expiration, handed.input) == ("arn:1", NOW_MS + 7_200_000, None)
@@ -442,9 +442,9 @@ def test_a_claim_over_an_orphan_belongs_to_no_execution() -> None:
     assert change_of(claim(), seen).new.execution is None
 
 
-def conclusion(**changes: object) -> transitions.Conclusion:
+def conclusion(**changes: object) -> long_runs.Conclusion:
     given = {"id": "k", "execution": "arn:1", "outcome": transitions.completed("1"), **changes}
-    return transitions.Conclusion(**given)  # type: ignore[arg-type]
+    return long_runs.Conclusion(**given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("execution", [None, "arn:1"])

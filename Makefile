@@ -224,7 +224,7 @@ else
 endif
 
 # What never runs in Lambda: the operator's side, the local cloud, and what is for tests. $(1): the folder with the library.
-NOT_DEPLOYED := __main__.py local operations testing
+NOT_DEPLOYED := __main__.py local operations testing worker
 strip_library = rm -rf $(patsubst %,"$(1)/idempotent_receiver/%",$(NOT_DEPLOYED))
 
 # The application, and the library's data path. $(1): the platform, $(2): the folder to fill. Its name is quoted, because

@@ -55,6 +55,11 @@ class SystemClock:
         return [drawn[start : start + 32] for start in range(0, len(drawn), 32)]
 
 
+def since_boot_seconds() -> float:
+    """A clock that all processes of a Linux machine share, and that goes on while it is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class Moment(NamedTuple):
     """One reading of the clocks: seconds since the invocation's start, and those left, which may be negative.
 

@@ -62,6 +62,7 @@ class Claims:
     def __init__(self, settings: Settings, progress: Progress, deadline: Deadline) -> None:
         self._exchanges = Exchanges(settings, deadline)
         self._claiming = settings.claiming
+        self._host = settings.host
         self._deadline = deadline
         self._progress = progress
         self.unread: list[tuple[int, Item]] = []
@@ -111,6 +112,8 @@ class Claims:
 
     def _claim(self, chunk: Sequence[Item]) -> None:
         self.asking += len(chunk)
+        if self._host is not None:
+            self._host.claiming([item.claim.id for item in chunk])
         operations = [Operation(item.claim, item.assumed, item) for item in chunk]
         self._exchanges.start(operations, self._answered, max_retries=CLAIM_RETRIES)
 
@@ -134,10 +137,12 @@ class Claims:
 
     def _answer(self, item: Item, answer: Any) -> None:
         """The store answered with `Claimed`, with `Claimable` to a peek, with a `Refusal` or not at all."""
-        happens, may_start = self._progress.happens, self._progress.may_start
+        happens, may_start, host = self._progress.happens, self._progress.may_start, self._host
+        if host is not None and not isinstance(answer, Claimed):
+            host.not_claimed(item.claim.id)
         match answer:
             case Claimed():
-                item.claimed = answer
+                item.claimed = answer if host is None else host.claimed(answer)
                 self.claimed += 1
                 self.taken_over += answer.taken_over
                 happens(item, Event.CLAIMED if may_start(item) else Event.CLAIMED_LATE)

@@ -120,8 +120,9 @@ class Order:
 class Progress:
     """How far a batch's items are. `actions` are what the table may ask for: each is added by whoever can do it."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, on_end: Callable[[int, Outcome], None] | None = None) -> None:
         self.order = order
+        self._on_end = on_end
         self.actions: dict[Do, Callable[[Item], None]] = {
             Do.AWAIT_TURN: self.await_turn,
             Do.SEND: self.not_sent,
@@ -196,6 +197,8 @@ class Progress:
         return [cast(Outcome, item.outcome) for item in self.order.items]
 
     def _end(self, item: Item) -> None:
+        if self._on_end is not None:
+            self._on_end(item.index, cast(Outcome, item.outcome))
         self.unresolved -= 1
         self.ended.append(item)
 

@@ -64,7 +64,8 @@ class Batch:
         self._executor = settings.executor
         self._margin_seconds = settings.stop_margin_seconds
         self._deadline = deadline
-        self._progress = progress = Progress(Order(works))
+        self._host = host = settings.host
+        self._progress = progress = Progress(Order(works), None if host is None else host.ended)
         self._claims = Claims(settings, progress, deadline)
         self._runs = Runs(settings, progress, deadline)
         self._settlements = Settlements(settings, progress, deadline, on_committed=self._runs.committed)
@@ -103,7 +104,8 @@ class Batch:
         progress, claims, runs, settlements = self._progress, self._claims, self._runs, self._settlements
         self._moment = moment = self._deadline.moment()
         late = moment.left_to_start_seconds <= runs.needed_seconds
-        if late or progress.stopped or progress.unreachable is not None:
+        draining = self._host is not None and self._host.draining()
+        if late or draining or progress.stopped or progress.unreachable is not None:
             self._stop()  # each time: a coroutine that came too late is handed back
         if not self._cancelled and self._late(1):
             self._cancelled = True

@@ -26,7 +26,7 @@ from idempotent_receiver.protocol.exchange import (
 )
 from idempotent_receiver.protocol.store import WRITES_A_CALL, WRITES_A_COMMIT, ActionFailed
 from idempotent_receiver.protocol.transaction import ActionItem, Items
-from idempotent_receiver.protocol.transitions import Settled, Settlement
+from idempotent_receiver.protocol.transitions import Claimed, Settled, Settlement
 
 LONGEST_WAIT_SECONDS = 0.002
 """How long a settlement may wait for company: less than a round trip, and short against a crash."""
@@ -143,6 +143,11 @@ class Settlements:
     def _add(self, item: Item, settlement: Settlement, on_answer: Callable[[Item, SettleAnswer], None]) -> None:
         self._settling.add(Operation(settlement, settlement.standing, partial(on_answer, item)))
 
+    def _held(self, item: Item) -> Claimed:
+        if self._settings.host is not None and item.claimed.written:
+            item.claimed = self._settings.host.settling(item.claimed)
+        return item.claimed
+
     def _store(self, item: Item) -> None:
         # Before the completion, which then tells where it is: elsewhere, for it may take its time.
         results = self._settings.results
@@ -160,7 +165,7 @@ class Settlements:
         self._happens(item, Event.STORED)
 
     def _complete(self, item: Item) -> None:
-        settlement = transitions.complete(item.claimed, item.data)
+        settlement = transitions.complete(self._held(item), item.data)
         if item.actions:
             items = tuple(dict.fromkeys(self._items.of(item.actions)))
             committed = partial(self._committed, item, items)
@@ -185,7 +190,7 @@ class Settlements:
 
     def _fail(self, item: Item) -> None:
         failure = item.failure
-        self._add(item, transitions.fail(item.claimed, failure.to_json(), started=failure.started), self._failed)
+        self._add(item, transitions.fail(self._held(item), failure.to_json(), started=failure.started), self._failed)
 
     def _failed(self, item: Item, answer: SettleAnswer) -> None:
         item.recorded = isinstance(answer, Settled)
@@ -199,7 +204,7 @@ class Settlements:
         if not item.claimed.written:
             self._happens(item, Event.SETTLED, self._progress.unstarted())
             return
-        self._add(item, transitions.release(item.claimed, self._deadline.now_ms), self._released)
+        self._add(item, transitions.release(self._held(item), self._deadline.now_ms), self._released)
 
     def _released(self, item: Item, answer: SettleAnswer) -> None:
         self.released += isinstance(answer, Settled)

@@ -25,6 +25,7 @@ Lifetime = Callable[[Deadline], AbstractContextManager[None]]
 
 _CLOCK_BOOTTIME = 7
 _SIGEV_SIGNAL = 0
+_PR_SET_PDEATHSIG = 1
 
 
 def lifetime(*, end_process_at_deadline: bool) -> Lifetime:
@@ -50,21 +51,14 @@ def _process_ends_at(deadline: Deadline) -> Iterator[None]:
 
     Raises OSError or RuntimeError if no timer can be armed: then nothing may be claimed.
     """
-    if os.getpid() == 1:
-        raise RuntimeError(
-            "end_process_at_deadline cannot end a process with the id 1, which the kernel shields from its own "
-            "signals: run it under an init process, such as `docker run --init`"
-        )
     seconds = deadline.moment().left_to_start_seconds
     if seconds <= 0:
         # Nothing is claimed any more, so there is nothing to end.
         yield
         return
-    timer, exiting = _created(), False
+    timer, exiting = Timer(), False
     try:
-        nanoseconds = max(1, int(seconds * 1e9))  # zero would disarm it
-        once = struct.pack("@qqqq", 0, 0, *divmod(nanoseconds, 10**9))  # struct itimerspec: no interval, one delay
-        _call("timer_settime", timer, 0, once, None)
+        timer.arm(seconds)
         yield
     except (KeyboardInterrupt, SystemExit):
         # Handlers may still run, and so may whatever else the process does before it ends.
@@ -72,7 +66,40 @@ def _process_ends_at(deadline: Deadline) -> Iterator[None]:
         raise
     finally:
         if not exiting:
-            _call("timer_delete", timer)
+            timer.delete()
+
+
+class Timer:
+    """A kernel timer that ends this process. Raises OSError or RuntimeError if there can be none."""
+
+    def __init__(self) -> None:
+        if os.getpid() == 1:
+            raise RuntimeError(
+                "end_process_at_deadline cannot end a process with the id 1, which the kernel shields from its own "
+                "signals: run it under an init process, such as `docker run --init`"
+            )
+        self._timer = _created()
+
+    def arm(self, seconds: float) -> None:
+        """End the process that long from now instead of at the time before; at once if that is over."""
+        nanoseconds = max(1, int(seconds * 1e9))  # zero would disarm it
+        once = struct.pack("@qqqq", 0, 0, *divmod(nanoseconds, 10**9))  # struct itimerspec: no interval, one delay
+        _call("timer_settime", self._timer, 0, once, None)
+
+    def disarm(self) -> None:
+        """Let the process live."""
+        _call("timer_settime", self._timer, 0, struct.pack("@qqqq", 0, 0, 0, 0), None)
+
+    def delete(self) -> None:
+        """Let the process live, and give the timer back."""
+        _call("timer_delete", self._timer)
+
+
+def die_with(parent: int) -> None:
+    """End this process as soon as its parent of that id is dead; for its main thread, once, at its start."""
+    _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)  # it had died before
 
 
 def _created() -> "ctypes.c_void_p":

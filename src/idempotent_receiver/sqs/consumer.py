@@ -9,7 +9,7 @@ from idempotent_receiver import options
 from idempotent_receiver.batch.executor import Executor, ThreadExecutor, ThreadPool
 from idempotent_receiver.batch.items import Work
 from idempotent_receiver.batch.receiver import receive
-from idempotent_receiver.batch.settings import Settings
+from idempotent_receiver.batch.settings import Host, Settings
 from idempotent_receiver.clock import Clock, Deadline, SystemClock
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.annotations import name_of, require_transactions
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 Response = dict[str, list[dict[str, str]]]
+NewHost = Callable[[Sequence[Message], Sequence[Work]], Host]
+"""Makes the host of one batch, of its messages and their works; outside Lambda."""
 
 
 class Consumer:
@@ -42,7 +44,7 @@ class Consumer:
 
     __wrapped__: Callable[..., Any]
 
-    def __init__(self, parts: dict[str, Any], function: Callable[..., Any], handle: Callable[[Any, Any], Response]):
+    def __init__(self, parts: dict[str, Any], function: Callable[..., Any], handle: Callable[..., Response]):
         # A callable without a name of its own gets the handler's.
         update_wrapper(update_wrapper(self, handle), function)
         self.parts, self._handle = parts, handle
@@ -50,6 +52,10 @@ class Consumer:
     def __call__(self, event: Any, context: Any) -> Response:
         """The answer to an SQS event: what must be delivered again. Raises InvalidEvent for any other event."""
         return self._handle(event, context)
+
+    def receive(self, event: Any, context: Any, lease_ms: int, new_host: NewHost) -> Response:
+        """The same outside Lambda: leases last `lease_ms` from their writing, and the host renews them."""
+        return self._handle(event, context, lease_ms=lease_ms, new_host=new_host)
 
     def with_parts(self, function: Callable[..., Any] | None = None, **parts: Any) -> "Consumer":
         """The same consumer with other parts: another store, clock, executor, client, or any other option, and where it
@@ -168,8 +174,8 @@ def sqs_consumer(
             error_texts=error_texts,
         )
 
-        def lambda_handler(event: Any, context: Any) -> Response:
-            return new_invocation(binding=binding, new_settings=new_settings, context=context).receive(
+        def lambda_handler(event: Any, context: Any, **outside: Any) -> Response:
+            return new_invocation(binding=binding, new_settings=new_settings, context=context, **outside).receive(
                 event, new_executor
             )
 
@@ -195,6 +201,8 @@ class _Invocation:
     telemetry: Telemetry
     clock: Clock
     context: Any
+    lease_ms: int | None = None
+    new_host: NewHost | None = None
     messages: list[Message] = field(default_factory=list)
     works: list[Work] = field(default_factory=list)
     raised: bool = False
@@ -222,14 +230,16 @@ class _Invocation:
         lease_until_ms = self.deadline.ends_ms + self.lease_margin_ms
         run = self.binding.run
         for message in self.messages:
-            self.works.append(self.claims.work(message, partial(run, message), owner, lease_until_ms))
+            work = self.claims.work(message, partial(run, message), owner, lease_until_ms, self.lease_ms)
+            self.works.append(work)
         send_dead_letter = None if self.dead_letter_queue is None else self._send_dead_letter
-        settings = self.new_settings(executor=executor, send_dead_letter=send_dead_letter)
+        host = None if self.new_host is None else self.new_host(self.messages, self.works)
+        settings = self.new_settings(executor=executor, send_dead_letter=send_dead_letter, host=host)
         processed = receive(self.works, settings, self.deadline)
         self.raised = any(isinstance(one, Failed) and one.failure.started for one in processed.outcomes)
         ended = enumerate(processed.outcomes)
         failed = [(self._keyed(place), outcome) for place, outcome in ended if not isinstance(outcome, SUCCEEDED)]
-        if self.send_back is not None and failed:
+        if self.send_back is not None and failed and host is None:
             self.send_back(failed, executor, self.deadline)
         counts = {"claimed": processed.claimed, "taken_over": processed.taken_over, "released": processed.released}
         self.telemetry.report(processed.outcomes, self._log_fields, self.deadline.elapsed_seconds, **counts)

@@ -153,7 +153,14 @@ class ClaimTerms:
     payload: Payload
     retention_seconds: int
 
-    def work(self, message: Message, handle: Handle | AsyncHandle, owner: str, lease_until_ms: int) -> Work:
+    def work(
+        self,
+        message: Message,
+        handle: Handle | AsyncHandle,
+        owner: str,
+        lease_until_ms: int,
+        lease_ms: int | None = None,
+    ) -> Work:
         """The message's work, with the claim to make, or with the failure of a message that has no usable key."""
         group = message.group_id if message.fifo else None
         id_of = partial(record_id, self.store.namespace)
@@ -168,6 +175,7 @@ class ClaimTerms:
             owner=owner,
             lease_until_ms=lease_until_ms,
             retention_seconds=self.retention_seconds,
+            lease_ms=lease_ms,
         )
         # A message that was sent again under its old key may be known although SQS delivers it for the first time.
         seen_before = message.receive_count > 1 or STAMP in message.message_attributes

@@ -23,6 +23,7 @@ from idempotent_receiver.operations.cli.init import init
 from idempotent_receiver.operations.cli.local import local
 from idempotent_receiver.operations.cli.records import show, stuck
 from idempotent_receiver.operations.cli.terminal import EXIT_CODES, Exit, Terminal
+from idempotent_receiver.operations.cli.work import work
 
 
 def _documentation() -> str:
@@ -46,6 +47,7 @@ app.command(epilog=examples("receiver doctor --stack transfers"))(doctor)
 app.command(epilog=examples("receiver local template.yaml"))(local)
 app.command(epilog=examples("receiver show 5f2c1d64-0001-4000-8000-000000000001 --stack transfers"))(show)
 app.command(epilog=examples("receiver stuck --stack transfers --yes"))(stuck)
+app.command(epilog=examples("receiver work QUEUE_URL orders:handler --processes 4"))(work)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,31 @@
+"""`receiver work`: the worker outside Lambda."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from idempotent_receiver.worker.supervisor import Supervisor
+
+
+def work(
+    queue_url: Annotated[str, typer.Argument(help="The queue's URL.")],
+    handler: Annotated[str, typer.Argument(help="The decorated handler, as module:function.")],
+    *,
+    processes: Annotated[int, typer.Option(min=1, help="How many worker processes.")] = 1,
+    concurrency: Annotated[int, typer.Option(min=1, help="How many handlers run at once in each.")] = 1,
+    lease_seconds: Annotated[float, typer.Option(min=1, help="How long a lease lasts; it is renewed each third.")] = 60,
+    time_limit: Annotated[float, typer.Option(min=1, help="Seconds that a handler may run.")] = 43_200,
+    drain_seconds: Annotated[float, typer.Option(min=0, help="Seconds that handlers may go on after SIGTERM.")] = 25,
+    health_file: Annotated[Path | None, typer.Option(help="A file to touch while the processes work.")] = None,
+) -> None:
+    """Run a queue's consumer outside Lambda.
+
+    Processes poll the queue and run the decorated handler with the promises that it has on Lambda. The lease of a
+    handler that takes longer is renewed, and a process that cannot renew is dead before its lease ends. SIGTERM lets
+    what runs come to its end; a second one does not.
+    """
+    limits = {"concurrency": concurrency, "lease_seconds": lease_seconds, "time_limit_seconds": time_limit}
+    task = {"queue_url": queue_url, "handler": handler, "limits": limits}
+    status = Supervisor(task, processes=processes, drain_seconds=drain_seconds, health=health_file).run()
+    raise typer.Exit(status)

@@ -1,0 +1,129 @@
+"""A worker process: `python -m idempotent_receiver.worker`, started by the supervisor with its task as JSON."""
+
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from idempotent_receiver.clock import SystemClock, since_boot_seconds
+from idempotent_receiver.handler.process_end import Timer, die_with
+from idempotent_receiver.sqs.consumer import Consumer
+from idempotent_receiver.worker.leases import Leases, shortest_lease_seconds
+from idempotent_receiver.worker.orphans import give_back
+from idempotent_receiver.worker.polling import Queue
+from idempotent_receiver.worker.process import Limits, Process, logger
+from idempotent_receiver.worker.reports import Reports
+from idempotent_receiver.worker.supervisor import WRONG_USAGE
+
+
+class ReportedTimer:
+    """A kernel timer, of which the supervisor is told."""
+
+    def __init__(self, reports: Reports) -> None:
+        self._timer = Timer()
+        self._reports = reports
+
+    def arm(self, seconds: float) -> None:
+        """End the process that long from now."""
+        self._timer.arm(seconds)
+        self._reports.dead_by(since_boot_seconds() + seconds)
+
+    def disarm(self) -> None:
+        """Let it live."""
+        self._timer.disarm()
+        self._reports.dead_by(None)
+
+
+def loaded(path: str) -> Consumer:
+    """The decorated handler at `module:name`. Raises ValueError or TypeError, with the remedy, if there is none."""
+    module, _, name = path.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"there is no handler {path!r}: {error}; name it as module:function") from error
+    if not isinstance(found, Consumer):
+        raise TypeError(f"{path!r} is no handler of sqs_consumer: decorate it with @sqs_consumer(store)")
+    return found
+
+
+def main(task: dict[str, Any]) -> None:
+    """Work until SIGTERM. Raises ValueError or TypeError if it cannot begin."""
+    import boto3  # noqa: PLC0415
+
+    die_with(task["supervisor"])
+    limits, clock = Limits(**task["limits"]), SystemClock()
+    consumer = loaded(task["handler"]).with_parts(concurrency=limits.concurrency)
+    _require_time_to_renew(consumer, limits)
+    (unique,) = clock.versions(1)
+    reports = Reports(task["pipe"], f"{socket.gethostname()}/{os.getpid()}/{unique[:8]}")
+    sqs = consumer.parts["sqs"] or boto3.Session().client("sqs")
+    leases = Leases(
+        consumer.parts["store"],
+        clock,
+        ReportedTimer(reports),
+        _die,
+        lease_seconds=limits.lease_seconds,
+        margin_seconds=limits.margin_seconds,
+    )
+    queue = _queue(sqs, task["queue_url"])
+    give_back(task["orphans"], consumer.parts["store"], queue, clock, logger)
+    process = Process(consumer, queue, leases=leases, limits=limits, reports=reports, clock=clock)
+
+    def drain(*signal: object) -> None:
+        process.draining = True
+
+    signal.signal(signal.SIGTERM, drain)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which the supervisor has as well
+    threading.Thread(target=_listen, args=(process,), daemon=True).start()
+    for orphan in task["orphans"]:
+        if orphan["started"]:
+            process.run_alone(orphan["id"])
+    process.run()
+
+
+def _require_time_to_renew(consumer: Consumer, limits: Limits) -> None:
+    shortest = shortest_lease_seconds(consumer.parts["store"], limits.margin_seconds)
+    if limits.lease_seconds < shortest:
+        raise ValueError(
+            f"a lease of {limits.lease_seconds:g} seconds is too short: three renewals and the margin may take"
+            f" {shortest:g} by the time-outs of the store's client. Use longer leases, or give the store a client with"
+            f" shorter time-outs and fewer attempts"
+        )
+
+
+def _queue(sqs: Any, url: str) -> Queue:
+    try:
+        return Queue.at(sqs, url)
+    except (ClientError, BotoCoreError) as error:
+        raise ValueError(f"the queue {url} cannot be read: {error}") from error
+
+
+def _listen(process: Process) -> None:
+    """Take in what the supervisor says: ids of messages to run alone."""
+    for line in sys.stdin:
+        process.run_alone(line.strip())
+
+
+def _die(record_id: str, why: str) -> None:
+    """End this process at once: it runs a handler for a key that is not its own any more."""
+    logger.error("the lease of %s was lost while its handler ran: %s; this process ends", record_id, why)
+    logging.shutdown()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    try:
+        main(json.loads(sys.argv[1]))
+    except (ValueError, TypeError) as wrong:
+        sys.stderr.write(f"{wrong}\n")
+        sys.exit(WRONG_USAGE)

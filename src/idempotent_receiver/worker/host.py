@@ -1,0 +1,93 @@
+"""A batch's host outside Lambda: renews its leases, and tells SQS of each message as soon as it has its outcome."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from idempotent_receiver.batch.items import Work
+from idempotent_receiver.clock import Clock
+from idempotent_receiver.handler.attempt import Attempt
+from idempotent_receiver.handler.outcome import SUCCEEDED, Outcome
+from idempotent_receiver.protocol.transitions import Claim
+from idempotent_receiver.sqs.message import Message
+from idempotent_receiver.sqs.visibility import Backoff, visibility_seconds
+from idempotent_receiver.worker.in_flight import InFlight
+from idempotent_receiver.worker.leases import Leases
+from idempotent_receiver.worker.polling import Acknowledgements
+from idempotent_receiver.worker.reports import Reports
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """How a message is given back to SQS: deleted, or when it comes again."""
+
+    acknowledgements: Acknowledgements
+    backoff: Backoff
+    clock: Clock
+    left_to_sqs: bool
+
+    def give(self, message: Message, outcome: Outcome) -> None:
+        """Give it back by its outcome."""
+        if isinstance(outcome, SUCCEEDED):
+            self.acknowledgements.delete(message.receipt_handle)
+            return
+        now_ms = self.clock.epoch_ms()
+        seconds = visibility_seconds(message, outcome, self.backoff, now_ms, self.clock, left_to_sqs=self.left_to_sqs)
+        if seconds > 0:
+            # A lease that is renewed has no end to wait for, and asking again and again would use up receives.
+            seconds = max(seconds, self.backoff.seconds(message.receive_count, self.clock))
+        self.acknowledgements.change(message.receipt_handle, seconds)
+
+
+class Host:
+    """See `batch.settings.Host`."""
+
+    def __init__(
+        self,
+        messages: Sequence[Message],
+        works: list[Work],
+        *,
+        leases: Leases,
+        in_flight: InFlight,
+        answers: Answers,
+        reports: Reports,
+        draining: Callable[[], bool],
+    ) -> None:
+        self.claiming, self.claimed = leases.claiming, leases.claimed
+        self.not_claimed, self.settling = leases.not_claimed, leases.settling
+        self.draining = draining
+        self._in_flight = in_flight
+        self._answers = answers
+        self._reports = reports
+        self._messages = messages
+        for index, (message, work) in enumerate(zip(messages, works, strict=True)):
+            works[index] = work._replace(handle=partial(self._run, message.id, work.handle))
+            if isinstance(work.claim, Claim):
+                reports.claims(message.id, work.claim.id)
+
+    def ended(self, index: int, outcome: Outcome) -> None:
+        """A message has its outcome."""
+        message = self._messages[index]
+        self._answers.give(message, outcome)
+        self._in_flight.answered([message.id])
+        self._reports.ended(message.id)
+
+    def _run(self, id: str, handle: Callable[[Attempt], Any], attempt: Attempt) -> Any:
+        self._in_flight.started(id)
+        self._reports.started(id)
+        awaited = False
+        try:
+            result = handle(attempt)
+            awaited = inspect.isawaitable(result)
+            return self._awaited(id, result) if awaited else result
+        finally:
+            if not awaited:
+                self._in_flight.returned(id)
+
+    async def _awaited(self, id: str, result: Awaitable[Any]) -> Any:
+        try:
+            return await result
+        finally:
+            self._in_flight.returned(id)

@@ -1,0 +1,195 @@
+"""Leases that are renewed while their handlers run, and the death of this process before one ends that could not be.
+
+Who holds a claim must be dead when its lease is over. A kernel timer sees to that: it is armed before a claim is sent,
+and armed anew whenever the earliest end moves. Here all ends are counted from before a write was sent, so they come
+earlier than those in the table.
+
+Renewals and settlements replace the same record from two threads. So a renewal's version is noted before it is sent:
+a settlement that finds it there goes over it. What is being settled is renewed no more, and a renewal that was under
+way by then may be refused without harm.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from idempotent_receiver.clock import Clock, Deadline
+from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, Operation, Unavailable, exchange
+from idempotent_receiver.protocol.long_runs import Renewal
+from idempotent_receiver.protocol.record import Change, Record
+from idempotent_receiver.protocol.store import RecordStore, Unknown, Written
+from idempotent_receiver.protocol.transitions import Claimed, ClaimLost, Settled
+
+RENEWALS_A_LEASE = 3
+
+
+def shortest_lease_seconds(store: RecordStore, margin_seconds: float) -> float:
+    """The shortest lease that this store's requests leave time to renew: three of them, and the margin.
+
+    For a store with a boto3 client, by the client's time-outs and attempts.
+    """
+    config: Any = getattr(getattr(getattr(store, "client", None), "meta", None), "config", None)
+    if config is None:
+        return margin_seconds
+    retries = config.retries or {}
+    attempts = retries.get("total_max_attempts") or retries.get("max_attempts", 4) + 1
+    return float(RENEWALS_A_LEASE * attempts * (config.connect_timeout + config.read_timeout) + margin_seconds)
+
+
+class Timer(Protocol):
+    """What ends this process: `handler.process_end.Timer`."""
+
+    def arm(self, seconds: float) -> None:
+        """End the process that long from now, and no more when it was to end before."""
+
+    def disarm(self) -> None:
+        """Let the process live."""
+
+
+Lost = Callable[[str, str], None]
+"""Told the record's id and the reason when a lease was lost while its handler runs. It does not return."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A claim and its lease: the newest record that is known to stand, and the versions that renewals have sent."""
+
+    claimed: Claimed
+    ends_seconds: float
+    renewed: set[str] = field(default_factory=set)
+
+    @property
+    def record(self) -> Record:
+        """What is known to stand."""
+        return self.claimed.record
+
+
+class Leases:
+    """The leases of one process. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        store: RecordStore,
+        clock: Clock,
+        timer: Timer,
+        on_lost: Lost,
+        *,
+        lease_seconds: float,
+        margin_seconds: float,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._timer = timer
+        self._on_lost = on_lost
+        self._lease_seconds = lease_seconds
+        self._margin_seconds = margin_seconds
+        self._claiming: dict[str, float] = {}
+        self._held: dict[str, Held] = {}
+        self._armed_for: float | None = None
+        self._lock = threading.RLock()
+
+    @property
+    def renewal_seconds(self) -> float:
+        """How often `renew` must be called."""
+        return self._lease_seconds / RENEWALS_A_LEASE
+
+    def claiming(self, ids: Iterable[str]) -> None:
+        """Claims are about to be sent: the process must be dead before the first of their leases ends."""
+        with self._lock:
+            ends = self._clock.monotonic_seconds() + self._lease_seconds
+            self._claiming |= dict.fromkeys(ids, ends)
+            self._arm()
+
+    def claimed(self, claimed: Claimed) -> Claimed:
+        """Renew this claim's lease from now on."""
+        with self._lock:
+            id = claimed.record.id
+            held = Held(claimed, self._claiming.pop(id))
+            self._held[id] = held
+            self._arm()
+            return replace(claimed, renewed=held.renewed)
+
+    def not_claimed(self, id: str) -> None:
+        """The claim's handler does not run, whatever has become of it."""
+        with self._lock:
+            if self._claiming.pop(id, None) is not None:
+                self._arm()
+
+    def settling(self, claimed: Claimed) -> Claimed:
+        """Renew this claim no more, because it is about to be settled. Returns it as it stands."""
+        with self._lock:
+            held = self._held.pop(claimed.record.id, None)
+            self._arm()
+            return claimed if held is None else replace(claimed, record=held.record)
+
+    def renew(self) -> None:
+        """Renew all leases once. Reports a lease that was lost, unless its claim is being settled meanwhile."""
+        with self._lock:
+            due = list(self._held.values())
+        if not due:
+            return
+        sent_seconds = self._clock.monotonic_seconds()
+        left = min(held.ends_seconds for held in due) - self._margin_seconds - sent_seconds
+        deadline = Deadline.after(self._clock, int(max(0.0, left) * 1000))
+        announcing = _Announcing(self._store, {held.record.id: held.renewed for held in due})
+        pending = [self._operation(held) for held in due]
+        while pending:
+            sent = pending
+            pending = exchange(pending, announcing, deadline, max_retries=CLAIM_RETRIES)
+            for operation in sent:
+                if operation.answer is not None:
+                    self._renewed(operation, sent_seconds)
+
+    def _operation(self, held: Held) -> Operation[Any]:
+        lease_ms, retention_seconds = int(self._lease_seconds * 1000), held.claimed.claim.retention_seconds
+        return Operation(Renewal(held.record, lease_ms, retention_seconds), held.record, held)
+
+    def _renewed(self, operation: Operation[Any], sent_seconds: float) -> None:
+        held: Held = operation.context
+        with self._lock:
+            if self._held.get(held.record.id) is not held:
+                return  # it is being settled, or has been
+            match operation.answer:
+                case Settled(record):
+                    held.claimed = replace(held.claimed, record=record)
+                    held.ends_seconds = sent_seconds + self._lease_seconds
+                    self._arm()
+                case ClaimLost():
+                    self._on_lost(held.record.id, "another worker has taken it over, or its record is gone")
+                case Unavailable():
+                    pass  # asked again next time; the timer is armed
+
+    def _arm(self) -> None:
+        ends = [*self._claiming.values(), *(held.ends_seconds for held in self._held.values())]
+        earliest = min(ends, default=None)
+        if earliest == self._armed_for:
+            return
+        self._armed_for = earliest
+        if earliest is None:
+            self._timer.disarm()
+        else:
+            self._timer.arm(earliest - self._margin_seconds - self._clock.monotonic_seconds())
+
+
+class _Announcing:
+    """A store for renewals, which notes each version before it is sent, where a settlement finds it."""
+
+    def __init__(self, store: RecordStore, renewed: Mapping[str, set[str]]) -> None:
+        self.namespace = store.namespace
+        self._store = store
+        self._renewed = renewed
+
+    def insert(self, records: Sequence[Record]) -> Sequence[Written]:
+        """Never called: a renewal replaces a record."""
+        raise AssertionError(records)
+
+    def read(self, ids: Sequence[str]) -> Sequence[Record | Unknown | None]:
+        """What is there now."""
+        return self._store.read(ids)
+
+    def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
+        """Note the versions, and replace."""
+        for change in changes:
+            self._renewed[change.new.id].add(str(change.new.version))
+        return self._store.replace(changes)

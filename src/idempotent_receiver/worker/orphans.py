@@ -1,0 +1,33 @@
+"""What a process that died has left: its claims are released, and its messages are visible again at once."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from idempotent_receiver.clock import Clock, Deadline
+from idempotent_receiver.protocol import transitions
+from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, Operation, exchange
+from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.protocol.store import RecordStore
+from idempotent_receiver.protocol.transitions import Claim, Claimed
+from idempotent_receiver.worker.polling import Queue, send
+
+LONGEST_SECONDS = 30
+
+
+def give_back(
+    orphans: Sequence[dict[str, Any]], store: RecordStore, queue: Queue, clock: Clock, log: logging.Logger
+) -> None:
+    """Release and send back what a dead process held. Best effort: otherwise its leases and visibilities end."""
+    left = {one["record"]: one for one in orphans if one["record"] is not None}
+    deadline = Deadline.after(clock, LONGEST_SECONDS * 1000)
+    pending: list[Operation[Any]] = []
+    for found in store.read(list(left)):
+        # Another worker may have taken it over meanwhile.
+        if isinstance(found, Record) and found.status == Status.INPROGRESS and found.owner == left[found.id]["owner"]:
+            claim = Claim(found.id, found.validation, str(found.owner), found.lease_until_ms or 0)
+            release = transitions.release(Claimed(found, claim), deadline.now_ms, started=left[found.id]["started"])
+            pending.append(Operation(release, found))
+    while pending:
+        pending = exchange(pending, store, deadline, max_retries=CLAIM_RETRIES)
+    send(queue.change, [(one["handle"], 0) for one in orphans], log)

@@ -1,0 +1,143 @@
+"""One process of the worker: polls, handles what it received by the consumer's own pipeline, and answers SQS.
+
+Batches overlap: the next is received as soon as every message of the last has started and not all handlers are busy. So
+a handler of hours holds up nobody, and at most one batch waits here.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from idempotent_receiver.clock import Clock, Deadline
+from idempotent_receiver.sqs.consumer import Consumer
+from idempotent_receiver.sqs.visibility import Backoff
+from idempotent_receiver.worker.host import Answers, Host
+from idempotent_receiver.worker.in_flight import InFlight
+from idempotent_receiver.worker.leases import Leases
+from idempotent_receiver.worker.polling import MOST_ENTRIES, WAIT_SECONDS, Acknowledgements, Queue, send
+from idempotent_receiver.worker.reports import Reports
+
+logger = logging.getLogger("idempotent_receiver.worker")
+
+QUICK_SECONDS = 1.0
+"""While handlers take no longer, ten messages are received at once; else no more than could start."""
+
+LOOK_SECONDS = 0.5
+"""How often a process looks whether it shall drain."""
+
+LONGEST_PAUSE_SECONDS = 5.0
+"""Between polls while the queue does not answer, on average half of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How a worker process works; times in seconds."""
+
+    concurrency: int = 1
+    lease_seconds: float = 60.0
+    margin_seconds: float = 3.0
+    time_limit_seconds: float = 12 * 60 * 60
+    wait_seconds: int = WAIT_SECONDS
+
+
+class Process:
+    """Polls one queue until it is told to drain."""
+
+    def __init__(
+        self, consumer: Consumer, queue: Queue, *, leases: Leases, limits: Limits, reports: Reports, clock: Clock
+    ) -> None:
+        self.draining = False
+        """Set by whoever wants it to end: nothing more starts, and `run` returns when nothing runs any more."""
+        self._queue = queue
+        self._leases = leases
+        self._limits = limits
+        self._reports = reports
+        self._clock = clock
+        self._consumer = consumer
+        self._in_flight = InFlight(clock)
+        self._acknowledgements = Acknowledgements(queue, logger)
+        backoff, left_to_sqs = consumer.parts["backoff"] or Backoff(), consumer.parts["dead_letter_queue"] is None
+        answers = Answers(self._acknowledgements, backoff, clock, left_to_sqs)
+        self._new_host = partial(
+            Host,
+            leases=leases,
+            in_flight=self._in_flight,
+            answers=answers,
+            reports=reports,
+            draining=lambda: self.draining,
+        )
+        self._suspects: set[str] = set()
+
+    def run(self) -> None:
+        """Work until told to drain."""
+        threading.Thread(target=self._renew, name="renewals", daemon=True).start()
+        while not self.draining:
+            room = self._in_flight.room(self._limits.concurrency, LOOK_SECONDS)
+            if room > 0 and (records := self._receive(room)):
+                self._handle(records)
+        while not self._in_flight.emptied(LOOK_SECONDS):
+            pass
+        self._acknowledgements.close(self._limits.lease_seconds)
+
+    def run_alone(self, id: str) -> None:
+        """Run this message with no other beside it when it comes, because a process has died with it."""
+        self._suspects.add(id)
+
+    def _receive(self, room: int) -> list[dict[str, Any]]:
+        most = MOST_ENTRIES if self._in_flight.last_run_seconds <= QUICK_SECONDS else room
+        visibility_seconds = round(self._limits.lease_seconds)
+        try:
+            return self._queue.receive(
+                most, wait_seconds=self._limits.wait_seconds, visibility_seconds=visibility_seconds
+            )
+        except Exception as error:  # noqa: BLE001  # whatever it is, the next poll may succeed
+            logger.warning("the queue %s could not be polled: %s", self._queue.url, type(error).__name__)
+            self._clock.sleep(LONGEST_PAUSE_SECONDS * self._clock.fraction())
+            return []
+
+    def _handle(self, records: list[dict[str, Any]]) -> None:
+        suspect = next((record for record in records if record["messageId"] in self._suspects), None)
+        kept = [] if self.draining else records if suspect is None else [suspect]
+        send(self._queue.change, [(one["receiptHandle"], 0) for one in records if one not in kept], logger)
+        if not kept:
+            return
+        if suspect is not None:
+            self._suspects.discard(suspect["messageId"])
+            while not self._in_flight.emptied(LOOK_SECONDS):
+                pass
+        self._in_flight.hold(kept)
+        for record in kept:
+            self._reports.received(record["messageId"], record["receiptHandle"])
+        batch = threading.Thread(target=self._consume, args=(kept,), name="batch", daemon=True)
+        batch.start()
+        if suspect is not None:
+            batch.join()
+
+    def _consume(self, records: list[dict[str, Any]]) -> None:
+        deadline = Deadline.after(self._clock, int(self._limits.time_limit_seconds * 1000))
+        context = Context(lambda: int(deadline.left_seconds * 1000), self._reports.owner)
+        lease_ms = int(self._limits.lease_seconds * 1000)
+        try:
+            self._consumer.receive({"Records": records}, context, lease_ms, self._new_host)
+        finally:
+            # A batch that failed as a whole has told of no end: its messages come again when their visibility ends.
+            self._in_flight.answered([record["messageId"] for record in records])
+
+    def _renew(self) -> None:
+        while True:
+            self._clock.sleep(self._leases.renewal_seconds)
+            self._leases.renew()
+            visibility_seconds = round(self._limits.lease_seconds)
+            send(self._queue.change, [(handle, visibility_seconds) for handle in self._in_flight.handles], logger)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a consumer takes for Lambda's context."""
+
+    get_remaining_time_in_millis: Callable[[], int]
+    aws_request_id: str
+    function_name: str = "receiver work"

@@ -1,0 +1,302 @@
+"""`receiver work` with real processes on the local cloud: handlers longer than their leases, and processes that die."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+import pytest
+
+from local.cloud import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.e2e.deployed import Aws
+
+LEASE_SECONDS = 10
+MARGIN_SECONDS = 3
+LONGEST_SECONDS = 90
+
+
+class Run(NamedTuple):
+    """A line of a handler: when, in which process, what, of which message."""
+
+    at: float
+    pid: int
+    what: str
+    name: str
+
+
+class Place:
+    """A queue, its tables, and the lines that handlers leave."""
+
+    def __init__(self, aws: Aws, folder: Path) -> None:
+        self.aws = aws
+        self.folder = folder
+        unique = uuid4().hex[:8]
+        self.records, self.entries = f"records-{unique}", f"entries-{unique}"
+        for table in (self.records, self.entries):
+            aws.client("dynamodb").create_table(
+                TableName=table,
+                KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+                AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+                BillingMode="PAY_PER_REQUEST",
+            )
+        self.url = aws.client("sqs").create_queue(QueueName=f"orders-{unique}")["QueueUrl"]
+        self.lines = folder / "runs"
+        self.lines.touch()
+        self.sent: list[str] = []
+
+    def send(self, name: str, **body: Any) -> None:
+        self.sent.append(name)
+        self.aws.client("sqs").send_message(QueueUrl=self.url, MessageBody=json.dumps({"name": name, **body}))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        credentials = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+        return {
+            **os.environ,
+            **credentials,
+            "AWS_ENDPOINT_URL": self.aws.endpoint_url,
+            "RECORDS": self.records,
+            "ENTRIES": self.entries,
+            "RUNS": str(self.lines),
+        }
+
+    def command(self, *options: str, url: str | None = None, handler: str = "worker_handlers:handle") -> list[str]:
+        lease = [] if "--lease-seconds" in options else ["--lease-seconds", str(LEASE_SECONDS)]
+        return [sys.executable, "-m", "idempotent_receiver", "work", url or self.url, handler, *lease, *options]
+
+    @contextmanager
+    def worker(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A running worker, killed with its processes at the end of the block."""
+        log = (self.folder / "log").open("wb")
+        command = self.command(*options)
+        with (
+            log,
+            subprocess.Popen(
+                command,
+                cwd=ROOT / "tests" / "e2e",
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            ) as process,
+        ):
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    @property
+    def runs(self) -> list[Run]:
+        split = [line.split() for line in self.lines.read_text().splitlines()]
+        return [Run(float(at), int(pid), what, name) for at, pid, what, name in split]
+
+    def of(self, name: str, what: str = "start") -> list[Run]:
+        return [run for run in self.runs if run.name == name and run.what == what]
+
+    def wait_for(self, done: Any, seconds: float = LONGEST_SECONDS) -> None:
+        """Wait until `done()`."""
+        ends = time.monotonic() + seconds
+        while not done():
+            assert time.monotonic() < ends, f"{self.runs}\n{(self.folder / 'log').read_text()[-3000:]}"
+            time.sleep(0.1)
+
+    def settled(self) -> bool:
+        """Whether every message took effect, and the queue is empty."""
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        left = self.aws.client("sqs").get_queue_attributes(QueueUrl=self.url, AttributeNames=names)["Attributes"]  # type: ignore[arg-type]
+        return len(self.effects()) == len(self.sent) and set(left.values()) == {"0"}
+
+    def effects(self) -> dict[str, int]:
+        """How often each message took effect."""
+        items = self.aws.client("dynamodb").scan(TableName=self.entries, ConsistentRead=True)["Items"]
+        return {item["id"]["S"]: int(item["times"]["N"]) for item in items}
+
+    def overlaps(self) -> list[str]:
+        """The messages of which two runs were at work at the same time. A killed run is taken to end with its lease."""
+        found = []
+        for name in self.sent:
+            spans = []
+            for start in self.of(name):
+                ends = [end.at for end in self.of(name, "end") if end.pid == start.pid and end.at >= start.at]
+                spans.append((start.at, min(ends, default=start.at)))
+            spans.sort()
+            found += [name for (_, end), (begin, _) in pairwise(spans) if begin < end]
+        return found
+
+    def once(self) -> None:
+        """Assert that everything took effect once, and that no two runs of a message overlapped."""
+        assert self.effects() == dict.fromkeys(self.sent, 1)
+        assert self.overlaps() == []
+
+
+@pytest.fixture
+def place(aws: Aws, tmp_path: Path) -> Place:
+    return Place(aws, tmp_path)
+
+
+def test_messages_are_handled_and_deleted_as_they_end(place: Place) -> None:
+    """Four handlers at once in each of two processes."""
+    for number in range(40):
+        place.send(f"quick-{number}")
+
+    with place.worker("--processes", "2", "--concurrency", "4"):
+        place.wait_for(place.settled)
+
+    place.once()
+    assert len(place.runs) == 80
+
+
+def test_a_handler_longer_than_its_lease_and_its_visibility_runs_once(place: Place) -> None:
+    """Its neighbours are acknowledged long before it ends."""
+    place.send("long", seconds=2.5 * LEASE_SECONDS)
+    for number in range(5):
+        place.send(f"quick-{number}")
+
+    with place.worker("--processes", "2", "--concurrency", "2"):
+        place.wait_for(lambda: len(place.effects()) == 5, LEASE_SECONDS)
+        place.wait_for(place.settled)
+
+    place.once()
+    assert len(place.of("long")) == 1
+
+
+def test_what_a_killed_process_held_runs_again_at_once(place: Place) -> None:
+    """Long before its lease and its visibility end: the process that takes its place gives it back."""
+    place.send("interrupted", seconds=3)
+
+    with place.worker("--lease-seconds", "60"):
+        place.wait_for(lambda: place.of("interrupted"))
+        os.kill(place.of("interrupted")[0].pid, signal.SIGKILL)
+        killed = time.time()
+        place.wait_for(place.settled)
+
+    place.once()
+    assert place.of("interrupted")[1].at - killed < 30
+
+
+def test_a_process_that_cannot_renew_is_dead_before_its_lease_ends(place: Place) -> None:
+    """A handler that holds Python's lock keeps every thread from renewing. The message runs alone next time."""
+    place.send("hangs", hangs=True)
+
+    with place.worker("--processes", "1"):
+        place.wait_for(lambda: place.of("hangs"))
+        first = place.of("hangs")[0]
+        place.wait_for(lambda: not _alive(first.pid), 2 * LEASE_SECONDS)
+        assert time.time() - first.at <= LEASE_SECONDS - MARGIN_SECONDS + 1
+        place.wait_for(place.settled)
+
+    place.once()
+
+
+def test_a_process_that_is_frozen_together_with_its_supervisor_is_dead_before_its_lease_ends(place: Place) -> None:
+    """By the kernel's timer. Another worker takes its message over."""
+    place.send("frozen", seconds=4)
+
+    with place.worker() as frozen, place.worker():
+        place.wait_for(lambda: place.of("frozen"))
+        first = place.of("frozen")[0]
+        supervisor = int(_status(first.pid)["PPid"])
+        os.kill(supervisor, signal.SIGSTOP)
+        os.kill(first.pid, signal.SIGSTOP)
+        place.wait_for(lambda: not _alive(first.pid), 2 * LEASE_SECONDS)
+        assert time.time() - first.at <= LEASE_SECONDS - MARGIN_SECONDS + 1
+        os.kill(supervisor, signal.SIGCONT)
+        place.wait_for(place.settled)
+        assert frozen.poll() is None
+
+    place.once()
+
+
+def test_processes_die_with_their_supervisor(place: Place) -> None:
+    place.send("orphan", seconds=30)
+
+    with place.worker() as worker:
+        place.wait_for(lambda: place.of("orphan"))
+        worker.kill()
+        place.wait_for(lambda: not _alive(place.of("orphan")[0].pid), 2)
+
+
+def test_sigterm_lets_what_runs_end_and_gives_back_the_rest(place: Place) -> None:
+    for number in range(8):
+        place.send(f"drained-{number}", seconds=2)
+
+    with place.worker() as worker:
+        place.wait_for(lambda: place.of("drained-0") or place.runs)
+        worker.terminate()
+        assert worker.wait(25) == 0
+    ended = {run.name for run in place.runs if run.what == "end"}
+    assert set(place.effects()) == ended
+    assert 1 <= len(ended) < 8
+
+    with place.worker("--concurrency", "8"):
+        place.wait_for(place.settled)
+    place.once()
+
+
+def test_a_second_sigterm_ends_it_at_once(place: Place) -> None:
+    place.send("stubborn", seconds=30)
+
+    with place.worker() as worker:
+        place.wait_for(lambda: place.of("stubborn"))
+        worker.terminate()
+        time.sleep(0.5)
+        worker.terminate()
+        worker.wait(5)
+        assert not _alive(place.of("stubborn")[0].pid)
+    assert place.effects() == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"handler": "nowhere:handle"}, "there is no handler 'nowhere:handle'"),
+        ({"handler": "worker_handlers"}, "name it as module:function"),
+        ({"handler": "worker_handlers:undecorated"}, "is no handler of sqs_consumer"),
+        ({"url": "{url}-misspelt"}, "cannot be read"),
+        ({"lease": "5"}, "a lease of 5 seconds is too short"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_the_first_poll(place: Place, options: dict[str, str], why: str) -> None:
+    place.send("waits")
+    lease = ["--lease-seconds", options["lease"]] if "lease" in options else []
+    url = options["url"].format(url=place.url) if "url" in options else None
+    command = place.command(*lease, url=url, handler=options.get("handler", "worker_handlers:handle"))
+
+    done = subprocess.run(
+        command,
+        cwd=ROOT / "tests" / "e2e",
+        env=place.environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert why in done.stderr
+    assert place.runs == []
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return not _status(pid)["State"].startswith("Z")
+    except FileNotFoundError:
+        return False
+
+
+def _status(pid: int) -> dict[str, str]:
+    with open(f"/proc/{pid}/status", encoding="utf-8") as lines:  # noqa: PTH123  # it is no file
+        return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}

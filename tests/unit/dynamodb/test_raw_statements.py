@@ -21,7 +21,7 @@ from idempotent_receiver import DynamoDBStore, Transaction
 from idempotent_receiver.dynamodb import client as clients
 from idempotent_receiver.dynamodb.client import RawActions, RawStatements, accept_raw
 from idempotent_receiver.protocol.record import Change, Record
-from idempotent_receiver.protocol.store import Commit
+from idempotent_receiver.protocol.store import Commit, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +42,7 @@ class Wire:
         self.client: DynamoDBClient = session.client("dynamodb")
         self.bodies: list[Any] = []
         self.sent: list[bytes] = []
+        self.status, self.answer = 200, b'{"Responses": []}'
         # The stubs have no type for a handler that answers.
         self.client.meta.events.register("before-send.dynamodb", cast("Any", self._answer))
 
@@ -53,7 +54,8 @@ class Wire:
         if not cbor:
             self.bodies.append(json.loads(request.body))
         answer: Any = AWSResponse(request.url, 200, HTTPHeaders(), None)
-        answer._content = b"\xa0" if cbor else b'{"Responses": []}'
+        answer.status_code = self.status
+        answer._content = b"\xa0" if cbor else self.answer
         return cast("AWSResponse", answer)
 
 
@@ -144,6 +146,39 @@ def test_a_stubber_is_shown_every_statement(wire: Wire) -> None:
         stubber.add_response("batch_execute_statement", {"Responses": []}, {"Statements": statements(3)})
         wire.client.batch_execute_statement(Statements=RawStatements(statements(3)))
         stubber.assert_no_pending_responses()
+
+
+ANSWER = b'{"Responses": [{"Item": {"raw": {"B": "AA=="}, "id": {"S": "a"}}, "Unknown": 1}, {}]}'
+
+
+def test_answers_to_raw_statements_are_taken_as_they_came_and_to_others_as_botocore_reads_them(wire: Wire) -> None:
+    """Also on the same thread, one after the other."""
+    wire.answer = ANSWER
+    raw = wire.client.batch_execute_statement(Statements=RawStatements(statements(2)))
+    read = wire.client.batch_execute_statement(Statements=statements(2))
+    again = wire.client.batch_execute_statement(Statements=RawStatements(statements(2)))
+
+    assert raw["Responses"] == again["Responses"] == json.loads(ANSWER)["Responses"]
+    assert raw["ResponseMetadata"]["HTTPStatusCode"] == 200
+    assert read["Responses"] == [{"Item": {"raw": {"B": b"\x00"}, "id": {"S": "a"}}}, {}]
+
+
+@pytest.mark.parametrize("answer", [b"<html>", b"[]", b"{}", b'{"Responses": null}', b'{"Responses": {}}'])
+def test_an_answer_that_is_none_is_left_to_botocore(wire: Wire, answer: bytes) -> None:
+    """The store finds that it is not complete."""
+    wire.answer = answer
+    store = DynamoDBStore("t", client=wire.client)
+
+    written = store.insert([Record(id=str(number), status="COMPLETED") for number in range(2)])
+
+    assert all(isinstance(one, Unknown) for one in written)
+
+
+def test_an_error_is_botocores_to_raise(wire: Wire) -> None:
+    wire.status, wire.answer = 400, b'{"__type": "x#ValidationException", "message": "no", "Responses": []}'
+
+    with pytest.raises(wire.client.exceptions.ClientError, match="ValidationException"):
+        wire.client.batch_execute_statement(Statements=RawStatements(statements(2)))
 
 
 def test_without_the_event_that_boto3_does_not_document_all_is_sent_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

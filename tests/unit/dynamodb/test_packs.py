@@ -198,7 +198,7 @@ def test_what_is_invalid_at_its_place_fails_for_good(engine: DynamoDB, faults: F
 
     assert answers[:7] + answers[8:] == [Applied()] * 49
     assert isinstance(answers[7], NotApplied)
-    assert not answers[7].retry
+    assert (answers[7].retry, answers[7].own) == (False, True)
     assert f"action 1 (Update on {engine.accounts})" in answers[7].why
     assert faults.sizes == [50, 49]
 
@@ -215,8 +215,30 @@ def test_who_met_a_conflict_goes_later(engine: DynamoDB, faults: Faults, code: s
 
     assert answers[:7] + answers[8:] == [Applied()] * 49
     assert isinstance(answers[7], NotApplied)
-    assert (answers[7].retry, answers[7].contended) == (True, is_contended)
+    assert (answers[7].retry, answers[7].contended, answers[7].own) == (True, is_contended, True)
     assert all("key-7" not in sent.ids for sent in faults.sent[1:])
+
+
+@pytest.mark.parametrize(("code", "own"), [("ValidationException", True), ("AccessDeniedException", False)])
+def test_a_refused_request_of_one_tells_of_the_store_unless_it_is_invalid(
+    engine: DynamoDB, faults: Faults, code: str, own: bool
+) -> None:
+    faults.answer = lambda sent: refused(code)
+
+    (answer,) = committed(engine, commits(engine, 1))
+
+    assert isinstance(answer, NotApplied)
+    assert (answer.retry, answer.own) == (False, own)
+
+
+def test_what_is_not_sent_tells_nothing_of_the_store(engine: DynamoDB, faults: Faults) -> None:
+    tx = Transaction()
+    tx.put(TableName=engine.accounts, Item={"account": "a", "cents": 10**38 + 1})
+
+    (answer,) = committed(engine, [committing(engine, 0, tx)])
+
+    assert isinstance(answer, NotApplied)
+    assert (answer.retry, answer.own, faults.sent) == (False, True, [])
 
 
 def test_nobody_is_in_company_more_than_three_times(engine: DynamoDB, faults: Faults) -> None:

@@ -15,6 +15,7 @@ from idempotent_receiver.protocol.record import Record, attributes
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from tests.counting_store import CountingStore
+from tests.engines.faulty import faulty_dynamodb
 from tests.simulation.world import FIFO, sqs_record
 from tests.unit.sqs.test_consumer import Context
 
@@ -317,6 +318,33 @@ def test_nothing_more_starts_either_after_all_of_several_commits_were_refused_fo
 
     assert len(failed) == size + 1
     assert (len(started) < 400) is True if stops else started == ["m0", "last"]
+
+
+def test_messages_that_cannot_be_committed_stop_no_neighbour() -> None:
+    """Two that write one item twice, which no transaction may, and that leave together: the store has not refused them."""
+
+    def handle(body: dict, message: Message, tx: Transaction) -> None:
+        if message.id == "m0":
+            time.sleep(0.3)  # the first two do not wait so long for company
+        for _ in range(2 if message.id.startswith("bad") else 1):
+            post(body, message, tx)
+
+    ids = ["bad-1", "bad-2", *(f"m{n}" for n in range(300))]
+
+    assert deliver(CountingStore(namespace=None), handle, *[sqs_record(id) for id in ids]) == ["bad-1", "bad-2"]
+
+
+def test_a_message_whose_item_is_throttled_stops_no_neighbour() -> None:
+    with faulty_dynamodb() as (engine, faults):
+        faults.answer = lambda sent: sent.naming({"of-busy": "ThrottlingError"})
+
+        def handle(body: dict, message: Message, tx: Transaction) -> None:
+            time.sleep(0.003)
+            tx.put(TableName=engine.accounts, Item={"account": f"of-{message.id}"})
+
+        records = [sqs_record("busy"), *[sqs_record(f"m{n}") for n in range(100)]]
+
+        assert deliver(engine.store, handle, *records, clock=Hurried()) == ["busy"]
 
 
 # Results.

@@ -93,13 +93,18 @@ def conflict(response: Mapping[str, Any]) -> Conflict:
     return Conflict(record_in(item) if item else None)
 
 
-def write_failed(code: str, call: ApiCall, message: str = "", *, where: str = "") -> NotApplied | Unknown:
-    """What became of a write that failed with `code`: a statement, a transaction's action, or a whole request."""
-    effect, _ = _ERRORS.get(_short(code), _OTHERWISE)
+def write_failed(
+    code: str, call: ApiCall, message: str = "", *, where: str = "", own: bool = False
+) -> NotApplied | Unknown:
+    """What became of a write that failed with `code`: a statement, a transaction's action, or a whole request. `own`
+    says that it was one of a handler's own actions. That a transaction is invalid is also its own fault.
+    """
+    effect, remedy = _ERRORS.get(_short(code), _OTHERWISE)
     why = explained(code, call, message, where=where)
     if effect is Effect.UNKNOWN:
         return Unknown(why)
-    return NotApplied(why, retry=effect is Effect.DELAYED, contended=_short(code) == "TransactionConflict")
+    own = own or (remedy is _INVALID and call.operation == "TransactWriteItems")
+    return NotApplied(why, effect is Effect.DELAYED, contended=_short(code) == "TransactionConflict", own=own)
 
 
 def request_failed(error: ClientError | BotoCoreError, call: ApiCall) -> NotApplied | Unknown:

@@ -80,7 +80,7 @@ def _member_of(commit: Commit, items: list[ActionItem], table: str) -> Member | 
         return NotApplied(reason, retry=False)
     if unknown := [action for action in commit.actions if not action.arguments.keys() <= _ARGUMENTS]:
         call = ApiCall("TransactWriteItems", _table(unknown[0]), permission="none")
-        return NotApplied(explained("ParamValidationError", call), retry=False)
+        return NotApplied(explained("ParamValidationError", call), retry=False, own=True)
     try:
         actions = [record, *transact_items(commit.actions)]
         text = _encoded(actions)
@@ -174,7 +174,7 @@ def _named(reasons: Sequence[Mapping[str, Any]], member: Member, table: str) -> 
     for number, code in enumerate(codes):
         if code != "None":
             where = _words(number, member.commit.actions[number - 1]) if number else "the record itself"
-            return write_failed(code, call_of([member], table), where=f", {where}")
+            return write_failed(code, call_of([member], table), where=f", {where}", own=number > 0)
     return None
 
 
@@ -190,7 +190,7 @@ def _record_action(change: Change, table: str) -> "tuple[TransactWriteItemTypeDe
 
 
 def _refused(why: str) -> NotApplied:
-    return NotApplied(f"the transaction was not sent: {why}", retry=False)
+    return NotApplied(f"the transaction was not sent: {why}", retry=False, own=True)
 
 
 def _words(number: int, action: Action) -> str:

@@ -90,6 +90,7 @@ class Operation(Generic[Answer]):
     answer: Answer | Unavailable | None = None
     error: str | None = None
     contended: bool = False
+    own: bool = False
     rounds: int = 0
     error_count: int = 0
 
@@ -117,8 +118,8 @@ class Operation(Generic[Answer]):
                 self.seen = Unread() if found is None else found
             case Unknown(why):
                 self.seen, self.error = Unread(), why
-            case NotApplied(why, retry, contended):
-                self.error, self.contended = why, contended
+            case NotApplied(why, retry, contended, own):
+                self.error, self.contended, self.own = why, contended, own
                 self.answer = None if retry else Unavailable(why, retry=False)
             case ActionFailed():
                 # Only a commit answers so, and `commit` has it among its answers.
@@ -213,7 +214,7 @@ def _claims_any(operations: Operations) -> bool:
 def _round(operations: Operations, store: RecordStore, deadline: Deadline, moment: Moment) -> None:
     """One round for all: read what is in doubt, decide, and send the writes that follow."""
     for operation in operations:
-        operation.error, operation.contended = None, False
+        operation.error, operation.contended, operation.own = None, False, False
     if unread := [operation for operation in operations if isinstance(operation.seen, Unread)]:
         _read(unread, store)
         moment = deadline.moment()

@@ -55,12 +55,14 @@ class Unknown:
 @dataclass(frozen=True, slots=True)
 class NotApplied:
     """The write certainly took no effect. `retry` tells whether it may succeed later, and `contended` that another
-    transaction was in the way.
+    transaction was in the way. `own` tells that it is this commit's own affair, which says nothing about others: one of
+    its actions was named, or cannot be sent.
     """
 
     why: str
     retry: bool
     contended: bool = False
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)

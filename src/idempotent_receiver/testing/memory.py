@@ -76,7 +76,7 @@ class MemoryStore:
                     return ActionFailed(index)
             afters = [_outcome(action, before) for action, before in zip(actions, befores, strict=True)]
         except (KeyError, TypeError, ValueError) as error:
-            return NotApplied(f"the transaction was refused: {error}", retry=False)
+            return NotApplied(f"the transaction was refused: {error}", retry=False, own=True)
         for (name, key), item in zip(places, afters, strict=True):
             items = self.tables[name].items
             if item is None:

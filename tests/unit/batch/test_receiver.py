@@ -49,6 +49,25 @@ def raises(error: Exception) -> Callable[[Attempt], object]:
     return handle
 
 
+def test_an_error_that_a_module_raises_again_and_again_keeps_nothing_of_earlier_messages() -> None:
+    """Python would add to its traceback at each raise, and keep all those frames with their bodies. The place that is
+    recorded would be that of the first raise.
+    """
+    overdrawn = PermanentError("cannot pay")
+
+    def pay(attempt: Attempt) -> None:
+        raise overdrawn
+
+    def ship(attempt: Attempt) -> None:
+        raise overdrawn
+
+    outcomes = process(work("1", pay), work("2", ship), work("3", pay)).outcomes
+
+    places = [outcome.failure.at for outcome in outcomes if isinstance(outcome, Failed)]
+    assert [str(place).split(".")[-1].partition(":")[0] for place in places] == ["pay", "ship", "pay"]
+    assert overdrawn.__traceback__ is None
+
+
 def test_an_empty_batch_has_no_outcomes() -> None:
     """Without waiting for anything."""
     assert process() == Processed([], 0, 0, 0)

@@ -14,7 +14,7 @@ from idempotent_receiver.batch.items import Do, Event, Item
 from idempotent_receiver.batch.progress import Progress
 from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.clock import Deadline, Moment
-from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handled, Returned, run, run_async
+from idempotent_receiver.handler.attempt import AsyncHandle, Attempt, Handled, Raised, Returned, run, run_async
 from idempotent_receiver.handler.results import fits
 from idempotent_receiver.protocol.store import WRITES_A_COMMIT
 
@@ -129,5 +129,8 @@ class Runs:
         """Before anything else may start: what took so long once may take so long again."""
         needed_seconds = self._settings.stop_margin_seconds + ended.elapsed_seconds - started.elapsed_seconds
         self.needed_seconds = max(self.needed_seconds, needed_seconds)
-        if isinstance(handled, Returned) and handled.actions:
+        if isinstance(handled, Raised):
+            # A module may raise one error for many messages: its traceback would keep the frames of all of them.
+            handled.error.__traceback__ = None
+        elif handled.actions:
             self._uncommitted.add(item.index)

@@ -63,6 +63,9 @@ MUTANTS = {
     "something starts after a commit that the store did not answer": Mutant(
         "batch.settlements:Settlements._answered", drop("self._progress.unreachable = $WHY"), where=WITHOUT_CLAIMS
     ),
+    "one commit's own affair stops the batch": Mutant(
+        "batch.settlements:_unreachable", leave_out("$ONE.own"), where=unit("sqs/effects")
+    ),
     "two transactions on one item leave at once": Mutant(
         "batch.settlements:Turns.enter", never("$ITEM in self._waiting"), promise=5, where=WITHOUT_CLAIMS
     ),

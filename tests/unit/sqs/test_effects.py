@@ -321,7 +321,7 @@ def test_nothing_more_starts_either_after_all_of_several_commits_were_refused_fo
 
 
 def test_messages_that_cannot_be_committed_stop_no_neighbour() -> None:
-    """Two that write one item twice, which no transaction may, and that leave together: the store has not refused them."""
+    """Two that write one item twice, which no transaction may, leave together: the store has not refused them."""
 
     def handle(body: dict, message: Message, tx: Transaction) -> None:
         if message.id == "m0":

@@ -53,6 +53,9 @@ LAST_DEAD_LETTER = 1 / 2
 ANSWER = 1 / 4
 """How much of the stop margin is left when no more dead letters are sent, and when the answer must leave."""
 
+LOOK_SECONDS = 0.5
+"""How often a batch looks whether its host is draining."""
+
 MOST_SENDING = 16
 """How many dead letters may be on their way at once: each takes a thread and a connection."""
 
@@ -144,6 +147,8 @@ class Batch:
         times = [left - self._runs.needed_seconds, left - margin, left - ANSWER * margin]
         lines = self._settlements.lines
         due = [line.due_seconds - moment.elapsed_seconds for line in lines if line.due_seconds is not None]
+        if self._host is not None and not self._progress.stopped:
+            due.append(LOOK_SECONDS)
         return min([*due, *(time for time in times if time > 0)], default=None)
 
 

@@ -72,8 +72,10 @@ class Runs:
 
     def may_start(self, moment: Moment) -> bool:
         """Whether there is time for another run, and few enough are not committed yet."""
+        host = self._settings.host
+        draining = host is not None and host.draining()
         in_time = moment.left_to_start_seconds > self.needed_seconds
-        return in_time and not self._stopped and len(self._uncommitted) < MOST_UNCOMMITTED
+        return in_time and not draining and not self._stopped and len(self._uncommitted) < MOST_UNCOMMITTED
 
     def _worker_loop(self) -> None:
         """Take and run items until there is none, or no time. Runs elsewhere; results go home one by one."""

@@ -19,7 +19,7 @@ from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.worker.leases import Leases, shortest_lease_seconds
 from idempotent_receiver.worker.orphans import give_back
 from idempotent_receiver.worker.polling import Queue
-from idempotent_receiver.worker.process import Limits, Process, logger
+from idempotent_receiver.worker.process import Limits, Process, die, logger
 from idempotent_receiver.worker.reports import Reports
 from idempotent_receiver.worker.supervisor import WRONG_USAGE
 
@@ -50,6 +50,8 @@ def loaded(path: str) -> Consumer:
         found: Any = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"there is no handler {path!r}: {error}; name it as module:function") from error
+    except Exception as error:  # whatever a module may raise when it is imported
+        raise ValueError(f"the module of {path!r} cannot be imported: {type(error).__name__}: {error}") from error
     if not isinstance(found, Consumer):
         raise TypeError(f"{path!r} is no handler of sqs_consumer: decorate it with @sqs_consumer(store)")
     return found
@@ -57,24 +59,21 @@ def loaded(path: str) -> Consumer:
 
 def main(task: dict[str, Any]) -> None:
     """Work until SIGTERM. Raises ValueError or TypeError if it cannot begin."""
-    import boto3  # noqa: PLC0415
-
     die_with(task["supervisor"])
     limits, clock = Limits(**task["limits"]), SystemClock()
     consumer = loaded(task["handler"]).with_parts(concurrency=limits.concurrency)
     _require_time_to_renew(consumer, limits)
     (unique,) = clock.versions(1)
     reports = Reports(task["pipe"], f"{socket.gethostname()}/{os.getpid()}/{unique[:8]}")
-    sqs = consumer.parts["sqs"] or boto3.Session().client("sqs")
     leases = Leases(
         consumer.parts["store"],
         clock,
         ReportedTimer(reports),
-        _die,
+        _lost,
         lease_seconds=limits.lease_seconds,
         margin_seconds=limits.margin_seconds,
     )
-    queue = _queue(sqs, task["queue_url"])
+    queue = _queue(consumer, task["queue_url"])
     give_back(task["orphans"], consumer.parts["store"], queue, clock, logger)
     process = Process(consumer, queue, leases=leases, limits=limits, reports=reports, clock=clock)
 
@@ -87,6 +86,7 @@ def main(task: dict[str, Any]) -> None:
     for orphan in task["orphans"]:
         if orphan["started"]:
             process.run_alone(orphan["id"])
+    reports.works()
     process.run()
 
 
@@ -100,9 +100,11 @@ def _require_time_to_renew(consumer: Consumer, limits: Limits) -> None:
         )
 
 
-def _queue(sqs: Any, url: str) -> Queue:
+def _queue(consumer: Consumer, url: str) -> Queue:
+    import boto3  # noqa: PLC0415
+
     try:
-        return Queue.at(sqs, url)
+        return Queue.at(consumer.parts["sqs"] or boto3.Session().client("sqs"), url)
     except (ClientError, BotoCoreError) as error:
         raise ValueError(f"the queue {url} cannot be read: {error}") from error
 
@@ -113,11 +115,8 @@ def _listen(process: Process) -> None:
         process.run_alone(line.strip())
 
 
-def _die(record_id: str, why: str) -> None:
-    """End this process at once: it runs a handler for a key that is not its own any more."""
-    logger.error("the lease of %s was lost while its handler ran: %s; this process ends", record_id, why)
-    logging.shutdown()
-    os.kill(os.getpid(), signal.SIGKILL)
+def _lost(record_id: str, why: str) -> None:
+    die(f"the lease of {record_id} was lost while its handler ran: {why}")
 
 
 if __name__ == "__main__":

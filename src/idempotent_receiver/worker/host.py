@@ -50,44 +50,47 @@ class Host:
         works: list[Work],
         *,
         leases: Leases,
+        batch: object,
         in_flight: InFlight,
         answers: Answers,
         reports: Reports,
         draining: Callable[[], bool],
     ) -> None:
-        self.claiming, self.claimed = leases.claiming, leases.claimed
-        self.not_claimed, self.settling = leases.not_claimed, leases.settling
+        self.claiming = partial(leases.claiming, batch=batch)
+        self.claimed = partial(leases.claimed, batch=batch)
+        self.not_claimed = partial(leases.not_claimed, batch=batch)
+        self.settling = leases.settling
         self.draining = draining
         self._in_flight = in_flight
         self._answers = answers
         self._reports = reports
         self._messages = messages
         for index, (message, work) in enumerate(zip(messages, works, strict=True)):
-            works[index] = work._replace(handle=partial(self._run, message.id, work.handle))
+            works[index] = work._replace(handle=partial(self._run, message.receipt_handle, work.handle))
             if isinstance(work.claim, Claim):
-                reports.claims(message.id, work.claim.id)
+                reports.claims(message.receipt_handle, work.claim.id)
 
     def ended(self, index: int, outcome: Outcome) -> None:
         """A message has its outcome."""
         message = self._messages[index]
         self._answers.give(message, outcome)
-        self._in_flight.answered([message.id])
-        self._reports.ended(message.id)
+        self._in_flight.answered([message.receipt_handle])
+        self._reports.ended(message.receipt_handle)
 
-    def _run(self, id: str, handle: Callable[[Attempt], Any], attempt: Attempt) -> Any:
-        self._in_flight.started(id)
-        self._reports.started(id)
+    def _run(self, receipt: str, handle: Callable[[Attempt], Any], attempt: Attempt) -> Any:
+        self._in_flight.started(receipt)
+        self._reports.started(receipt)
         awaited = False
         try:
             result = handle(attempt)
             awaited = inspect.isawaitable(result)
-            return self._awaited(id, result) if awaited else result
+            return self._awaited(receipt, result) if awaited else result
         finally:
             if not awaited:
-                self._in_flight.returned(id)
+                self._in_flight.returned(receipt)
 
-    async def _awaited(self, id: str, result: Awaitable[Any]) -> Any:
+    async def _awaited(self, receipt: str, result: Awaitable[Any]) -> Any:
         try:
             return await result
         finally:
-            self._in_flight.returned(id)
+            self._in_flight.returned(receipt)

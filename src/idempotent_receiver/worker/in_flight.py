@@ -8,12 +8,14 @@ from idempotent_receiver.clock import Clock
 
 
 class InFlight:
-    """The messages of one process, by id. Safe to use from several threads."""
+    """The messages of one process, by their receipt handles: a message that came again while it still runs here is
+    there twice. Safe to use from several threads.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._changed = threading.Condition()
-        self._handles: dict[str, str] = {}
+        self._ids: dict[str, str] = {}
         self._waiting: set[str] = set()
         self._began: dict[str, float] = {}
         self.last_run_seconds = 0.0
@@ -21,36 +23,40 @@ class InFlight:
     def hold(self, records: Sequence[dict[str, Any]]) -> None:
         """These were received."""
         with self._changed:
-            self._handles |= {record["messageId"]: record["receiptHandle"] for record in records}
-            self._waiting |= {record["messageId"] for record in records}
+            received = {record["receiptHandle"]: record["messageId"] for record in records}
+            self._ids |= received
+            self._waiting |= received.keys()
 
-    def started(self, id: str) -> None:
+    def started(self, receipt: str) -> None:
         """The handler of this one runs."""
         with self._changed:
-            self._waiting.discard(id)
-            self._began[id] = self._clock.monotonic_seconds()
+            self._waiting.discard(receipt)
+            self._began[receipt] = self._clock.monotonic_seconds()
             self._changed.notify_all()
 
-    def returned(self, id: str) -> None:
+    def returned(self, receipt: str) -> None:
         """The handler of this one has ended, and its record is being written."""
         with self._changed:
-            self.last_run_seconds = self._clock.monotonic_seconds() - self._began.pop(id)
+            now = self._clock.monotonic_seconds()
+            self.last_run_seconds = now - self._began.pop(receipt, now)
             self._changed.notify_all()
 
-    def answered(self, ids: Sequence[str]) -> None:
-        """These are SQS's again."""
+    def answered(self, receipts: Sequence[str]) -> list[str]:
+        """These are SQS's again. Returns the ids of those whose handlers run all the same."""
         with self._changed:
-            for id in ids:
-                self._handles.pop(id, None)
-                self._waiting.discard(id)
-                self._began.pop(id, None)
+            running = [self._ids[receipt] for receipt in receipts if receipt in self._began]
+            for receipt in receipts:
+                self._ids.pop(receipt, None)
+                self._waiting.discard(receipt)
+                self._began.pop(receipt, None)
             self._changed.notify_all()
+            return running
 
     @property
     def handles(self) -> list[str]:
         """The receipt handles of all."""
         with self._changed:
-            return list(self._handles.values())
+            return list(self._ids)
 
     def room(self, concurrency: int, wait_seconds: float) -> int:
         """How many handlers could start; none as long as any message waits for its own. Waits a while for that."""
@@ -58,10 +64,16 @@ class InFlight:
             self._changed.wait_for(lambda: self._room(concurrency) > 0, wait_seconds)
             return self._room(concurrency)
 
-    def emptied(self, wait_seconds: float) -> bool:
-        """Whether nothing is left; waits a while for it."""
+    def emptied(self, wait_seconds: float, *, but: int = 0) -> bool:
+        """Whether nothing is left, `but` so many; waits a while for it."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._handles, wait_seconds)
+            return self._changed.wait_for(lambda: len(self._ids) <= but, wait_seconds)
+
+    def overdue(self, longest_seconds: float) -> list[str]:
+        """The ids of those whose handlers have run for longer than so."""
+        with self._changed:
+            latest = self._clock.monotonic_seconds() - longest_seconds
+            return [self._ids[receipt] for receipt, began in self._began.items() if began < latest]
 
     def _room(self, concurrency: int) -> int:
         return 0 if self._waiting else concurrency - len(self._began)

@@ -55,6 +55,7 @@ Lost = Callable[[str, str], None]
 class Held:
     """A claim and its lease: the newest record that is known to stand, and the versions that renewals have sent."""
 
+    batch: object
     claimed: Claimed
     ends_seconds: float
     renewed: set[str] = field(default_factory=set)
@@ -66,7 +67,11 @@ class Held:
 
 
 class Leases:
-    """The leases of one process. Safe to use from several threads."""
+    """The leases of one process. Safe to use from several threads.
+
+    Several batches may ask for one key at the same time: a message that came again, or another one with its key. What
+    one of them is answered says nothing of another's claim.
+    """
 
     def __init__(
         self,
@@ -84,7 +89,7 @@ class Leases:
         self._on_lost = on_lost
         self._lease_seconds = lease_seconds
         self._margin_seconds = margin_seconds
-        self._claiming: dict[str, float] = {}
+        self._claiming: dict[tuple[object, str], float] = {}
         self._held: dict[str, Held] = {}
         self._armed_for: float | None = None
         self._lock = threading.RLock()
@@ -94,34 +99,47 @@ class Leases:
         """How often `renew` must be called."""
         return self._lease_seconds / RENEWALS_A_LEASE
 
-    def claiming(self, ids: Iterable[str]) -> None:
+    def claiming(self, ids: Iterable[str], batch: object = None) -> None:
         """Claims are about to be sent: the process must be dead before the first of their leases ends."""
         with self._lock:
             ends = self._clock.monotonic_seconds() + self._lease_seconds
-            self._claiming |= dict.fromkeys(ids, ends)
+            self._claiming |= {(batch, id): ends for id in ids}
             self._arm()
 
-    def claimed(self, claimed: Claimed) -> Claimed:
+    def claimed(self, claimed: Claimed, batch: object = None) -> Claimed:
         """Renew this claim's lease from now on."""
         with self._lock:
             id = claimed.record.id
-            held = Held(claimed, self._claiming.pop(id))
+            if id in self._held:
+                self._on_lost(id, "another batch of this process has claimed it")
+            held = Held(batch, claimed, self._claiming.pop((batch, id)))
             self._held[id] = held
             self._arm()
             return replace(claimed, renewed=held.renewed)
 
-    def not_claimed(self, id: str) -> None:
+    def not_claimed(self, id: str, batch: object = None) -> None:
         """The claim's handler does not run, whatever has become of it."""
         with self._lock:
-            if self._claiming.pop(id, None) is not None:
-                self._arm()
+            self._claiming.pop((batch, id), None)
+            self._arm()
 
     def settling(self, claimed: Claimed) -> Claimed:
         """Renew this claim no more, because it is about to be settled. Returns it as it stands."""
         with self._lock:
-            held = self._held.pop(claimed.record.id, None)
+            held = self._held.get(claimed.record.id)
+            if held is None or held.renewed is not claimed.renewed:
+                return claimed  # it was being settled before, and the key may be another batch's by now
+            del self._held[claimed.record.id]
             self._arm()
-            return claimed if held is None else replace(claimed, record=held.record)
+            return replace(claimed, record=held.record)
+
+    def ended(self, batch: object) -> None:
+        """No handler of this batch starts any more. One that still runs is settled by nobody: its lease is lost."""
+        with self._lock:
+            for id in [id for whose, id in self._claiming if whose is batch]:
+                self.not_claimed(id, batch)
+            for id in [id for id, held in self._held.items() if held.batch is batch]:
+                self._on_lost(id, "its batch has failed")
 
     def renew(self) -> None:
         """Renew all leases once. Reports a lease that was lost, unless its claim is being settled meanwhile."""

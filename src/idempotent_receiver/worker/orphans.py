@@ -19,15 +19,23 @@ def give_back(
     orphans: Sequence[dict[str, Any]], store: RecordStore, queue: Queue, clock: Clock, log: logging.Logger
 ) -> None:
     """Release and send back what a dead process held. Best effort: otherwise its leases and visibilities end."""
-    left = {one["record"]: one for one in orphans if one["record"] is not None}
+    try:
+        _release(orphans, store, clock)
+    except Exception as error:  # noqa: BLE001  # this process must begin, or the next one would meet the same
+        log.warning("what a dead process held could not be released: %s", type(error).__name__)
+    send(queue.change, [(one["handle"], 0) for one in orphans], log)
+
+
+def _release(orphans: Sequence[dict[str, Any]], store: RecordStore, clock: Clock) -> None:
+    left = {one["record"]: one["owner"] for one in orphans if one["record"] is not None}
+    started = {one["record"] for one in orphans if one["started"]}
     deadline = Deadline.after(clock, LONGEST_SECONDS * 1000)
     pending: list[Operation[Any]] = []
     for found in store.read(list(left)):
         # Another worker may have taken it over meanwhile.
-        if isinstance(found, Record) and found.status == Status.INPROGRESS and found.owner == left[found.id]["owner"]:
+        if isinstance(found, Record) and found.status == Status.INPROGRESS and found.owner == left[found.id]:
             claim = Claim(found.id, found.validation, str(found.owner), found.lease_until_ms or 0)
-            release = transitions.release(Claimed(found, claim), deadline.now_ms, started=left[found.id]["started"])
+            release = transitions.release(Claimed(found, claim), deadline.now_ms, started=found.id in started)
             pending.append(Operation(release, found))
     while pending:
         pending = exchange(pending, store, deadline, max_retries=CLAIM_RETRIES)
-    send(queue.change, [(one["handle"], 0) for one in orphans], log)

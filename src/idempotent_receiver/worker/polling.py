@@ -12,8 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_sqs.type_defs import MessageTypeDef
@@ -144,15 +142,17 @@ class Acknowledgements:
 
 
 def send(ask: Callable[[Sequence[Any]], list[Any]], entries: Iterable[Any], log: logging.Logger) -> None:
-    """Ask SQS for these, ten a request, and once more alone for each that was refused. Best effort."""
+    """Ask SQS for these, ten a request, and once more alone for each that was refused. Best effort: whatever is raised
+    must not end the thread that asks.
+    """
     entries = list(entries)
     for start in range(0, len(entries), MOST_ENTRIES):
         chunk = entries[start : start + MOST_ENTRIES]
         try:
             refused = ask(chunk)
-        except (ClientError, BotoCoreError) as error:
+        except Exception as error:  # noqa: BLE001
             log.warning("SQS did not take %d entries: %s", len(chunk), type(error).__name__)
             refused = chunk
         for entry in refused:
-            with suppress(ClientError, BotoCoreError):
+            with suppress(Exception):
                 ask([entry])

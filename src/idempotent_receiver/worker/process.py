@@ -5,6 +5,8 @@ a handler of hours holds up nobody, and at most one batch waits here.
 """
 
 import logging
+import os
+import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -73,7 +75,10 @@ class Process:
 
     def run(self) -> None:
         """Work until told to drain."""
-        threading.Thread(target=self._renew, name="renewals", daemon=True).start()
+        # Beside each other: a queue that does not answer must hold up neither a lease nor the time limit.
+        self._every(self._leases.renewal_seconds, self._leases.renew)
+        self._every(self._leases.renewal_seconds, self._renew_visibilities)
+        self._every(LOOK_SECONDS, self._end_overdue)
         while not self.draining:
             room = self._in_flight.room(self._limits.concurrency, LOOK_SECONDS)
             if room > 0 and (records := self._receive(room)):
@@ -104,13 +109,13 @@ class Process:
         send(self._queue.change, [(one["receiptHandle"], 0) for one in records if one not in kept], logger)
         if not kept:
             return
-        if suspect is not None:
-            self._suspects.discard(suspect["messageId"])
-            while not self._in_flight.emptied(LOOK_SECONDS):
-                pass
         self._in_flight.hold(kept)
         for record in kept:
             self._reports.received(record["messageId"], record["receiptHandle"])
+        if suspect is not None:
+            self._suspects.discard(suspect["messageId"])
+            while not self.draining and not self._in_flight.emptied(LOOK_SECONDS, but=1):
+                pass
         batch = threading.Thread(target=self._consume, args=(kept,), name="batch", daemon=True)
         batch.start()
         if suspect is not None:
@@ -120,18 +125,39 @@ class Process:
         deadline = Deadline.after(self._clock, int(self._limits.time_limit_seconds * 1000))
         context = Context(lambda: int(deadline.left_seconds * 1000), self._reports.owner)
         lease_ms = int(self._limits.lease_seconds * 1000)
+        batch = object()
         try:
-            self._consumer.receive({"Records": records}, context, lease_ms, self._new_host)
+            self._consumer.receive({"Records": records}, context, lease_ms, partial(self._new_host, batch=batch))
         finally:
             # A batch that failed as a whole has told of no end: its messages come again when their visibility ends.
-            self._in_flight.answered([record["messageId"] for record in records])
+            running = self._in_flight.answered([record["receiptHandle"] for record in records])
+            self._leases.ended(batch)
+            if running:
+                die(f"the batch of {', '.join(running)} has failed while handlers ran")
 
-    def _renew(self) -> None:
-        while True:
-            self._clock.sleep(self._leases.renewal_seconds)
-            self._leases.renew()
-            visibility_seconds = round(self._limits.lease_seconds)
-            send(self._queue.change, [(handle, visibility_seconds) for handle in self._in_flight.handles], logger)
+    def _every(self, seconds: float, job: Callable[[], None]) -> None:
+        def run() -> None:
+            while True:
+                self._clock.sleep(seconds)
+                job()
+
+        threading.Thread(target=run, name=job.__name__, daemon=True).start()
+
+    def _renew_visibilities(self) -> None:
+        visibility_seconds = round(self._limits.lease_seconds)
+        send(self._queue.change, [(handle, visibility_seconds) for handle in self._in_flight.handles], logger)
+
+    def _end_overdue(self) -> None:
+        limit = self._limits.time_limit_seconds
+        for id in self._in_flight.overdue(limit):
+            die(f"the handler of {id} has run for more than {limit:g} seconds")
+
+
+def die(why: str) -> None:
+    """End this process at once, and what runs in it."""
+    logger.error("%s; this process ends", why)
+    logging.shutdown()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,17 +26,21 @@ class Reports:
         """A message is here."""
         self._tell("received", id, handle)
 
-    def claims(self, id: str, record_id: str) -> None:
+    def claims(self, handle: str, record_id: str) -> None:
         """The message's record is about to be claimed."""
-        self._tell("claims", id, record_id)
+        self._tell("claims", handle, record_id)
 
-    def started(self, id: str) -> None:
+    def started(self, handle: str) -> None:
         """Its handler starts."""
-        self._tell("started", id)
+        self._tell("started", handle)
 
-    def ended(self, id: str) -> None:
+    def ended(self, handle: str) -> None:
         """It has its outcome."""
-        self._tell("ended", id)
+        self._tell("ended", handle)
+
+    def works(self) -> None:
+        """It could begin, and has given back what it was given for that."""
+        self._tell("works")
 
     def dead_by(self, boottime_seconds: float | None) -> None:
         """When this process must be dead, by the machine's clock since its start; None if it need not be."""

@@ -26,59 +26,93 @@ WRONG_USAGE = 2
 """The exit status of a process that could not begin, whatever it is tried again."""
 SHORT_LIFE_SECONDS = 10.0
 LONGEST_PAUSE_SECONDS = 30.0
+FULL_PIPE_BYTES = 60_000
+"""A pipe that held so much may have been full."""
+MOST_ORPHANS = 40
+"""How many messages of dead processes a new one gives back: they are part of its command line."""
 
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """A worker process, and what it has reported."""
+    """A worker process, and what it has reported: the messages that it holds, by their receipt handles.
 
-    process: "subprocess.Popen[str]"
+    `given` are the orphans that it has yet to give back, and `signals` those that it has been sent.
+    """
+
+    process: "subprocess.Popen[bytes]"
     pipe: int
     began_seconds: float
+    given: list[dict[str, Any]] = field(default_factory=list)
     text: bytes = b""
-    handles: dict[str, str] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
     records: dict[str, str] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
     dead_by_seconds: float | None = None
     owner: str | None = None
+    works: bool = False
+    signals: int = 0
 
     def read(self) -> None:
         """Take in what it has reported."""
+        before = len(self.text)
         with suppress(BlockingIOError):
             while chunk := os.read(self.pipe, 65536):
                 self.text += chunk
+        full = len(self.text) - before >= FULL_PIPE_BYTES
         *lines, self.text = self.text.split(b"\n")
         for line in lines:
             self._take_in(*json.loads(line))
+        if full:
+            self.dead_by_seconds = None  # what it said last may be lost, and its own timer does not depend on us
+
+    def close(self) -> None:
+        """Let go of its pipes."""
+        os.close(self.pipe)
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def overdue(self) -> bool:
+        """Whether it should be dead, by the newest that it has reported."""
+        now = since_boot_seconds()  # before reading: if we are stopped in between, it may have said more since
+        self.read()
+        return self.dead_by_seconds is not None and now >= self.dead_by_seconds
+
+    def say(self, text: str) -> None:
+        """Write to its standard input, unless it does not read that."""
+        if self.process.stdin is not None:
+            with suppress(OSError):
+                os.write(self.process.stdin.fileno(), text.encode())
 
     def _take_in(self, what: str, *rest: Any) -> None:
         match what, *rest:
             case "begins", owner:
                 self.owner = owner
+            case "works", *_:
+                self.works, self.given = True, []
             case "received", id, handle:
-                self.handles[id] = handle
-            case "claims", id, record_id:
-                self.records[id] = record_id
-            case "started", id:
-                self.running.add(id)
-            case "ended", id:
-                self.handles.pop(id, None)
-                self.records.pop(id, None)
-                self.running.discard(id)
+                self.ids[handle] = id
+            case "claims", handle, record_id:
+                self.records[handle] = record_id
+            case "started", handle:
+                self.running.add(handle)
+            case "ended", handle:
+                self.ids.pop(handle, None)
+                self.records.pop(handle, None)
+                self.running.discard(handle)
             case "dead by", seconds:
                 self.dead_by_seconds = seconds
 
     def orphans(self) -> list[dict[str, Any]]:
         """What it has left, now that it is dead."""
-        return [
+        return self.given + [
             {
                 "id": id,
                 "handle": handle,
-                "record": self.records.get(id),
-                "started": id in self.running,
+                "record": self.records.get(handle),
+                "started": handle in self.running,
                 "owner": self.owner,
             }
-            for id, handle in self.handles.items()
+            for handle, id in self.ids.items()
         ]
 
 
@@ -96,6 +130,7 @@ class Supervisor:
         self._orphans: list[dict[str, Any]] = []
         self._not_before_seconds = 0.0
         self._short_lives = 0
+        self._worked = False
         self._signals = 0
         self._kill_at_seconds: float | None = None
 
@@ -105,8 +140,7 @@ class Supervisor:
             signal.signal(number, self._signalled)
         while True:
             if self._signals == 0 and self._clock.monotonic_seconds() >= self._not_before_seconds:
-                while len(self._children) < self._processes:
-                    self._start()
+                self._start_missing()
             for key, _ in self._pipes.select(LOOK_SECONDS):
                 key.data.read()
             for child in tuple(self._children):
@@ -115,25 +149,41 @@ class Supervisor:
                     return self._stop_all()
                 if status is None:
                     self._end_if_overdue(child)
+                    self._pass_on(child)
             if self._signals and self._drained():
                 return 0
             if self._health is not None and self._children:
                 self._health.touch()
 
+    def _start_missing(self) -> None:
+        try:
+            while len(self._children) < self._processes:
+                self._start()
+        except OSError as error:
+            logger.error("a worker process could not be started: %s", error)  # noqa: TRY400  # the text says it all
+            self._pause(0.0)
+
     def _start(self) -> None:
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
-        orphans, self._orphans = self._orphans, []
+        orphans = self._orphans[-MOST_ORPHANS:]
         task = {**self._task, "pipe": writing, "supervisor": os.getpid(), "orphans": orphans}
-        process = subprocess.Popen(  # noqa: S603  # this Python, and our own module
-            [sys.executable, "-m", "idempotent_receiver.worker", json.dumps(task)],
-            pass_fds=[writing],
-            stdin=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # a terminal's Ctrl-C is for the supervisor, which lets them drain
-        )
-        os.close(writing)
-        child = Child(process, reading, self._clock.monotonic_seconds())
+        try:
+            process = subprocess.Popen(  # noqa: S603  # this Python, and our own module
+                [sys.executable, "-m", "idempotent_receiver.worker", json.dumps(task)],
+                pass_fds=[writing],
+                stdin=subprocess.PIPE,
+                start_new_session=True,  # a terminal's Ctrl-C is for the supervisor, which lets them drain
+            )
+        except OSError:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        self._orphans = []  # the leases of more than it could be given end by themselves
+        child = Child(process, reading, self._clock.monotonic_seconds(), orphans)
+        if process.stdin is not None:
+            os.set_blocking(process.stdin.fileno(), False)
         self._children.append(child)
         self._pipes.register(reading, selectors.EVENT_READ, child)
 
@@ -141,9 +191,10 @@ class Supervisor:
         """Take leave of a process; returns whether all must end."""
         child.read()
         self._pipes.unregister(child.pipe)
-        os.close(child.pipe)
+        child.close()
         self._children.remove(child)
-        if status == WRONG_USAGE:
+        self._worked |= child.works
+        if status == WRONG_USAGE and not self._worked and not any(other.works for other in self._children):
             return True
         orphans = child.orphans()
         if status != 0:
@@ -151,29 +202,35 @@ class Supervisor:
             logger.error("a worker process ended with status %d; it held %s", status, ", ".join(ids) or "nothing")
         self._orphans += orphans
         self._tell([one["id"] for one in orphans if one["started"]])
-        lived = self._clock.monotonic_seconds() - child.began_seconds
-        self._short_lives = self._short_lives + 1 if lived < SHORT_LIFE_SECONDS else 0
+        self._pause(self._clock.monotonic_seconds() - child.began_seconds)
+        return False
+
+    def _pause(self, lived_seconds: float) -> None:
+        """Start the next process later, the more of them have lived shortly."""
+        self._short_lives = min(self._short_lives + 1, 10) if lived_seconds < SHORT_LIFE_SECONDS else 0
         pause = min(LONGEST_PAUSE_SECONDS, 2.0**self._short_lives - 1)
         self._not_before_seconds = self._clock.monotonic_seconds() + pause
-        return False
 
     def _tell(self, suspects: Sequence[str]) -> None:
         """Let every process run these alone: one has died with them."""
         for child in self._children:
-            with suppress(OSError):
-                assert child.process.stdin is not None
-                child.process.stdin.write("".join(f"{id}\n" for id in suspects))
-                child.process.stdin.flush()
+            child.say("".join(f"{id}\n" for id in suspects))
 
     def _end_if_overdue(self, child: Child) -> None:
-        if child.dead_by_seconds is not None and since_boot_seconds() >= child.dead_by_seconds:
+        if child.overdue():
             logger.error("a worker process could not renew a lease, and is ended before the lease is")
             child.process.kill()
 
     def _signalled(self, *_: object) -> None:
         self._signals += 1
         self._kill_at_seconds = self._clock.monotonic_seconds() + self._drain_seconds
-        for child in self._children:
+
+    def _pass_on(self, child: Child) -> None:
+        """Let a process drain at the first signal, and end at the second. Not in the signal's own handler: that may
+        come while a process is being started, which it would miss.
+        """
+        if child.signals < self._signals:
+            child.signals = self._signals
             child.process.terminate() if self._signals == 1 else child.process.kill()
 
     def _drained(self) -> bool:

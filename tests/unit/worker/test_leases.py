@@ -270,6 +270,73 @@ def test_a_store_that_is_away_is_asked_no_longer_than_the_process_lives(world: W
     assert world.clock.seconds < LEASE - MARGIN
 
 
+# Several batches of one process, and one key.
+
+
+def test_what_another_batch_is_answered_says_nothing_of_a_claim_on_its_way(world: World) -> None:
+    """A message that came again is only read, and found held; its first receive is still being claimed."""
+    world.leases.claiming(["k"], "first")
+    world.clock.seconds += 1
+    world.leases.claiming(["k"], "second")
+    world.leases.not_claimed("k", "second")
+    assert world.timer.fires == LEASE - MARGIN
+
+    claimed = ask(Claim("k", "f", "me", 0, lease_ms=10_000), None, world.store, world.deadline)
+    assert isinstance(claimed, Claimed)
+    world.leases.claimed(claimed, "first")
+
+    assert world.timer.fires == LEASE - MARGIN
+
+
+def test_what_was_settling_leaves_the_lease_of_whoever_has_taken_its_key_over_alone(world: World) -> None:
+    """Its commit was refused after its lease had ended, and now it wants to record the failure."""
+    first = world.leases.settling(world.claim())
+    world.clock.seconds += LEASE + 1
+    world.leases.claiming(["k"], "second")
+    wanted = Claim("k", "f", "me", 0, lease_ms=10_000)
+    second = ask(wanted, first.record, world.store, world.deadline)
+    assert isinstance(second, Claimed)
+    world.leases.claimed(second, "second")
+
+    again = world.leases.settling(first)
+    refused = transitions.fail(again, "{}")
+
+    assert isinstance(ask(refused, refused.standing, world.store, world.deadline), ClaimLost)
+    assert world.timer.fires == 2 * LEASE + 1 - MARGIN
+    world.leases.renew()
+    assert world.store.items["k"]["in_progress_expiration"] == world.clock.epoch_ms() + LEASE * 1000
+
+
+def test_a_key_that_another_batch_of_the_process_has_claimed_is_lost(world: World) -> None:
+    """Its record was deleted while its handler ran."""
+    world.claim()
+    del world.store.items["k"]
+
+    world.claim()
+
+    assert [id for id, _ in world.lost] == ["k"]
+
+
+def test_a_batch_that_ends_before_its_claims_are_answered_lets_the_process_live(world: World) -> None:
+    world.leases.claiming(["a", "b"], "batch")
+
+    world.leases.ended("batch")
+
+    assert world.timer.fires is None
+    assert world.lost == []
+
+
+def test_a_batch_that_fails_as_a_whole_loses_what_it_held(world: World) -> None:
+    """Nobody would settle it, and its lease would be renewed for ever."""
+    world.claim()
+
+    world.leases.ended("another")
+    assert world.lost == []
+    world.leases.ended(None)
+
+    assert world.lost == [("k", "its batch has failed")]
+
+
 # What a lease must leave time for.
 
 

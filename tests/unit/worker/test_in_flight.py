@@ -1,0 +1,61 @@
+"""What a worker process holds: messages that come again while they still run here, and handlers that run too long."""
+
+from __future__ import annotations
+
+import pytest
+
+from idempotent_receiver.worker.in_flight import InFlight
+from tests.manual_clock import ManualClock
+
+
+def received(id: str, handle: str) -> dict[str, str]:
+    return {"messageId": id, "receiptHandle": handle}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def in_flight(clock: ManualClock) -> InFlight:
+    return InFlight(clock)
+
+
+def test_a_message_that_comes_again_is_answered_and_its_first_receive_still_runs(in_flight: InFlight) -> None:
+    in_flight.hold([received("m", "first")])
+    in_flight.started("first")
+    in_flight.hold([received("m", "second")])
+    assert in_flight.room(2, 0) == 0
+
+    in_flight.answered(["second"])
+
+    assert in_flight.handles == ["first"]
+    assert in_flight.room(2, 0) == 1
+    assert not in_flight.emptied(0)
+    in_flight.returned("first")
+    in_flight.answered(["first"])
+    assert in_flight.emptied(0)
+
+
+def test_a_handler_may_return_after_its_batch_has_failed(in_flight: InFlight) -> None:
+    in_flight.hold([received("m", "first")])
+    in_flight.started("first")
+
+    assert in_flight.answered(["first"]) == ["m"]
+    in_flight.returned("first")
+
+    assert in_flight.room(1, 0) == 1
+
+
+def test_a_handler_is_overdue_by_its_own_time_not_by_its_messages(in_flight: InFlight, clock: ManualClock) -> None:
+    in_flight.hold([received("waits", "a"), received("runs", "b")])
+    clock.seconds += 5
+    in_flight.started("b")
+    clock.seconds += 10
+
+    assert in_flight.overdue(10) == []
+    clock.seconds += 0.1
+    assert in_flight.overdue(10) == ["runs"]
+    in_flight.returned("b")
+    assert in_flight.overdue(10) == []

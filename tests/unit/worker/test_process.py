@@ -1,0 +1,296 @@
+"""One process of the worker on a queue in memory: what it holds, gives back and renews, and when it must end."""
+
+from __future__ import annotations
+
+import threading
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from idempotent_receiver import MemoryStore, Message, sqs_consumer
+from idempotent_receiver.clock import SystemClock
+from idempotent_receiver.worker import process as module
+from idempotent_receiver.worker.host import Host
+from idempotent_receiver.worker.leases import Leases
+from idempotent_receiver.worker.orphans import give_back
+from idempotent_receiver.worker.process import Limits, Process, logger
+from idempotent_receiver.worker.reports import Reports
+from tests.manual_clock import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+SOON = 10.0
+"""How long a test waits for another thread before it fails."""
+
+
+class Queue:
+    """A queue in memory: what was received, and what each message was answered."""
+
+    url = "queue"
+
+    def __init__(self) -> None:
+        self.batches: SimpleQueue[list[dict[str, Any]]] = SimpleQueue()
+        self.deleted: list[str] = []
+        self.changed: list[tuple[str, int]] = []
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def send(self, *messages: tuple[str, str]) -> None:
+        """These are received together, each an id and a receipt handle."""
+        self.batches.put([record(id, handle) for id, handle in messages])
+
+    def receive(self, most: int, **_: int) -> list[dict[str, Any]]:
+        try:
+            return self.batches.get(timeout=0.02)
+        except Empty:
+            return []
+
+    def delete(self, handles: Sequence[str]) -> list[str]:
+        self.deleted += handles
+        return []
+
+    def change(self, visibilities: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        self.answers.wait(SOON)
+        self.changed += visibilities
+        return []
+
+
+def record(id: str, handle: str) -> dict[str, Any]:
+    return {
+        "messageId": id,
+        "receiptHandle": handle,
+        "body": f'"{id}"',
+        "attributes": {"ApproximateReceiveCount": "1"},
+        "messageAttributes": {},
+        "eventSource": "aws:sqs",
+        "eventSourceARN": "arn:aws:sqs:us-east-1:123456789012:orders",
+    }
+
+
+class NoTimer:
+    """A kernel timer that ends nothing."""
+
+    def arm(self, seconds: float) -> None: ...
+
+    def disarm(self) -> None: ...
+
+
+class Worker:
+    """A process at work on its own thread. Its handlers wait until they may return."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.queue, self.store = Queue(), MemoryStore()
+        self.lost: SimpleQueue[str] = SimpleQueue()
+        self.started: SimpleQueue[str] = SimpleQueue()
+        self.may_return: dict[str, threading.Event] = {}
+        self.limits = Limits(**{"lease_seconds": 60.0, "margin_seconds": 0.1, **limits})
+        clock = SystemClock()
+        leases = Leases(
+            self.store,
+            clock,
+            NoTimer(),
+            lambda id, why: self.lost.put(why),
+            lease_seconds=self.limits.lease_seconds,
+            margin_seconds=self.limits.margin_seconds,
+        )
+        consumer = sqs_consumer(self.store, concurrency=self.limits.concurrency)(self._handle)
+        queue: Any = self.queue
+        reports = Reports(None, "me")
+        self.process = Process(consumer, queue, leases=leases, limits=self.limits, reports=reports, clock=clock)
+        self._thread = threading.Thread(target=self.process.run, daemon=True)
+        self._thread.start()
+
+    def receives(self, *messages: tuple[str, str]) -> None:
+        for id, _ in messages:
+            self.may_return.setdefault(id, threading.Event())
+        self.queue.send(*messages)
+
+    def finishes(self, id: str) -> None:
+        self.may_return[id].set()
+
+    def ends(self) -> None:
+        """Drain, after all handlers have returned."""
+        for event in self.may_return.values():
+            event.set()
+        self.process.draining = True
+        self._thread.join(SOON)
+        assert not self._thread.is_alive()
+
+    def _handle(self, body: str, message: Message) -> None:
+        self.started.put(message.id)
+        self.may_return[message.id].wait(SOON)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Worker]]:
+    workers: list[Worker] = []
+
+    def start(**limits: Any) -> Worker:
+        workers.append(Worker(**limits))
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.queue.answers.set()
+        worker.ends()
+
+
+def until(done: Callable[[], object]) -> None:
+    """Wait until that is so."""
+    pause = threading.Event()
+    for _ in range(int(SOON / 0.01)):
+        if done():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it has not happened")
+
+
+def test_a_message_that_comes_again_while_it_runs_here_disturbs_nothing(start: Callable[..., Worker]) -> None:
+    """Its handler's success is its outcome, and the process waits for it before it ends."""
+    worker = start(concurrency=2)
+    worker.receives(("m", "first"))
+    assert worker.started.get(timeout=SOON) == "m"
+    worker.receives(("m", "second"))
+    until(lambda: [one for one in worker.queue.changed if one[0] == "second"])
+
+    worker.process.draining = True
+    worker.finishes("m")
+    worker.ends()
+
+    assert worker.queue.deleted == ["first"]
+    assert [item["status"] for item in worker.store.items.values()] == ["COMPLETED"]
+    assert worker.started.empty()
+
+
+def test_a_queue_that_does_not_answer_holds_up_no_lease(start: Callable[..., Worker]) -> None:
+    worker = start(lease_seconds=0.9)
+    worker.receives(("m", "first"))
+    worker.started.get(timeout=SOON)
+    worker.queue.answers.clear()
+    [item] = worker.store.items.values()
+    ends = item["in_progress_expiration"]
+
+    until(lambda: next(iter(worker.store.items.values()))["in_progress_expiration"] > ends + 1_000)
+
+
+def test_draining_gives_back_at_once_what_has_not_started(start: Callable[..., Worker]) -> None:
+    """However long the handler that runs goes on, and nothing starts after it."""
+    worker = start()
+    worker.receives(("runs", "1"), ("waits", "2"))
+    worker.started.get(timeout=SOON)
+
+    worker.process.draining = True
+    until(lambda: ("2", 0) in worker.queue.changed)
+    worker.ends()
+
+    assert worker.queue.deleted == ["1"]
+    assert worker.started.empty()
+
+
+def test_a_suspect_is_held_while_it_waits_to_run_alone(start: Callable[..., Worker]) -> None:
+    """Its visibility is renewed; its neighbours go back."""
+    worker = start(concurrency=2, lease_seconds=0.9)
+    worker.receives(("long", "1"))
+    worker.started.get(timeout=SOON)
+    worker.process.run_alone("suspect")
+    worker.receives(("suspect", "2"), ("neighbour", "3"))
+
+    until(lambda: ("2", 1) in worker.queue.changed)
+    assert ("3", 0) in worker.queue.changed
+    assert worker.started.empty()
+    worker.finishes("long")
+    assert worker.started.get(timeout=SOON) == "suspect"
+
+
+def test_a_handler_that_outlives_the_time_limit_ends_the_process(
+    start: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: SimpleQueue[str] = SimpleQueue()
+    monkeypatch.setattr(module, "die", ends.put)
+    worker = start(time_limit_seconds=2.0)
+    worker.receives(("hangs", "1"))
+
+    assert ends.get(timeout=SOON) == "the handler of hangs has run for more than 2 seconds"
+
+
+def test_a_batch_that_fails_as_a_whole_ends_the_process_if_handlers_run(
+    start: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would settle them, and their leases would be renewed for ever."""
+    ends: SimpleQueue[str] = SimpleQueue()
+    monkeypatch.setattr(module, "die", ends.put)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(Host, "ended", fail)
+    worker = start(concurrency=2)
+    worker.receives(("runs", "1"), ("ends", "2"))
+    assert {worker.started.get(timeout=SOON), worker.started.get(timeout=SOON)} == {"runs", "ends"}
+    worker.finishes("ends")
+
+    assert worker.lost.get(timeout=SOON) == "its batch has failed"
+    assert ends.get(timeout=SOON) == "the batch of runs has failed while handlers ran"
+
+
+def test_what_sqs_raises_ends_no_thread(start: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = start()
+    refused: list[Sequence[str]] = []
+
+    def refuse(handles: Sequence[str]) -> list[str]:
+        refused.append(handles)
+        raise KeyError("Failed")
+
+    monkeypatch.setattr(worker.queue, "delete", refuse)
+    worker.receives(("a", "1"))
+    worker.finishes("a")
+    until(lambda: len(refused) == 2)  # together, and alone
+    monkeypatch.undo()
+    worker.receives(("b", "2"))
+    worker.finishes("b")
+
+    until(lambda: worker.queue.deleted == ["2"])
+
+
+# What a dead process has left.
+
+
+def test_of_two_messages_with_one_record_the_one_that_had_started_counts() -> None:
+    """Else its attempt and the fingerprint of what it ran with were forgotten."""
+    store, queue = MemoryStore(), Queue()
+    store.items["r"] = {
+        "id": "r",
+        "status": "INPROGRESS",
+        "version": "v",
+        "owner": "dead",
+        "attempts": 1,
+        "validation": "f",
+        "in_progress_expiration": ManualClock().epoch_ms() + 5_000,
+        "expiration": ManualClock().epoch_ms(),
+    }
+    left = {"record": "r", "owner": "dead"}
+    orphans = [
+        {**left, "id": "a", "handle": "1", "started": True},
+        {**left, "id": "b", "handle": "2", "started": False},
+    ]
+
+    give_back(orphans, store, queue, ManualClock(), logger)  # type: ignore[arg-type]
+
+    assert (store.items["r"]["attempts"], store.items["r"]["validation"]) == (1, "f")
+    assert queue.changed == [("1", 0), ("2", 0)]
+
+
+def test_what_a_store_raises_keeps_no_process_from_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, queue = MemoryStore(), Queue()
+
+    def fail(ids: Sequence[str]) -> Sequence[Any]:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(store, "read", fail)
+    orphans = [{"id": "a", "handle": "1", "record": "r", "started": True, "owner": "dead"}]
+
+    give_back(orphans, store, queue, ManualClock(), logger)  # type: ignore[arg-type]
+
+    assert queue.changed == [("1", 0)]

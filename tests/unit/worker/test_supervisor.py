@@ -1,0 +1,219 @@
+"""The supervisor's view of its processes: what they report, when it may end them, and what is left of a dead one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from idempotent_receiver.clock import since_boot_seconds
+from idempotent_receiver.worker import supervisor as module
+from idempotent_receiver.worker.reports import Reports
+from idempotent_receiver.worker.supervisor import MOST_ORPHANS, WRONG_USAGE, Child, Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+PROGRAMS: list[Program] = []
+
+
+class Program:
+    """A process that is none."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        reading, writing = os.pipe()
+        self.stdin = os.fdopen(writing, "wb", buffering=0)
+        self.listens = os.fdopen(reading, "rb", buffering=0)
+        PROGRAMS.append(self)
+        self.arguments = arguments
+        self.sent: list[str] = []
+
+    def poll(self) -> None:
+        return None
+
+    def terminate(self) -> None:
+        self.sent.append("terminate")
+
+    def kill(self) -> None:
+        self.sent.append("kill")
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while PROGRAMS:
+        program = PROGRAMS.pop()
+        program.stdin.close()
+        program.listens.close()
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    yield reading, writing
+    for end in (reading, writing):
+        os.close(end)
+
+
+@pytest.fixture
+def child(pipe: tuple[int, int]) -> Child:
+    return Child(Program(), pipe[0], began_seconds=0.0)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def reports(pipe: tuple[int, int]) -> Reports:
+    return Reports(pipe[1], "owner")
+
+
+@pytest.fixture
+def supervisor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
+    monkeypatch.setattr(module.subprocess, "Popen", Program)
+    supervisor = Supervisor({}, processes=2, drain_seconds=1, health=None)
+    yield supervisor
+    for child in supervisor._children:
+        child.close()
+    supervisor._pipes.close()
+
+
+# What a dead process has left.
+
+
+def test_a_message_that_came_again_and_was_answered_still_runs(child: Child, reports: Reports) -> None:
+    reports.received("m", "first")
+    reports.claims("first", "record")
+    reports.started("first")
+    reports.received("m", "second")
+    reports.claims("second", "record")
+    reports.ended("second")
+    child.read()
+
+    left = {"id": "m", "handle": "first", "record": "record", "started": True, "owner": "owner"}
+    assert child.orphans() == [left]
+
+
+def test_what_a_process_was_to_give_back_is_given_back_by_the_next_if_it_dies_first(
+    child: Child, reports: Reports
+) -> None:
+    child.given = [{"id": "m"}]
+    child.read()
+    assert child.orphans() == [{"id": "m"}]
+
+    reports.works()
+    child.read()
+    assert child.orphans() == []
+
+
+def test_a_new_process_is_given_no_more_than_fits_its_command_line(supervisor: Supervisor) -> None:
+    largest = {"id": "i" * 36, "handle": "h" * 1024, "record": "r" * 1024, "started": True, "owner": "o" * 100}
+    supervisor._orphans = [largest] * 1000
+
+    supervisor._start()
+
+    [child] = supervisor._children
+    assert child.given == [largest] * MOST_ORPHANS
+    assert len(child.process.arguments[0][-1]) < 128 * 1024  # type: ignore[attr-defined]  # Linux's limit
+    assert supervisor._orphans == []
+
+
+# When a process is overdue.
+
+
+def test_a_process_is_overdue_by_the_newest_that_it_has_said(child: Child, reports: Reports) -> None:
+    """The supervisor was stopped for longer than a lease; the process was not."""
+    reports.dead_by(since_boot_seconds() - 10)
+    child.read()
+    reports.dead_by(since_boot_seconds() + 10)
+
+    assert not child.overdue()
+
+
+def test_a_process_that_has_not_moved_its_end_is_overdue(child: Child, reports: Reports) -> None:
+    reports.dead_by(since_boot_seconds() - 0.1)
+
+    assert child.overdue()
+
+
+def test_a_process_is_not_overdue_by_what_came_before_its_pipe_was_full(child: Child, reports: Reports) -> None:
+    reports.dead_by(since_boot_seconds() - 1)
+    for number in range(2_000):
+        reports.received("m", f"{number:0100}")
+    reports.dead_by(since_boot_seconds() + 10)  # is lost
+
+    assert not child.overdue()
+    reports.dead_by(since_boot_seconds() - 0.1)
+    assert child.overdue()
+
+
+# Starting and ending.
+
+
+def test_a_signal_that_comes_while_a_process_is_started_reaches_that_too(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(Program):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__()
+            supervisor._signalled(signal.SIGTERM)
+
+    monkeypatch.setattr(module.subprocess, "Popen", Slow)
+    supervisor._start()
+    [child] = supervisor._children
+
+    supervisor._pass_on(child)
+    supervisor._pass_on(child)
+
+    assert child.process.sent == ["terminate"]  # type: ignore[attr-defined]
+    supervisor._signalled(signal.SIGTERM)
+    supervisor._pass_on(child)
+    assert child.process.sent == ["terminate", "kill"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("works", "all_end"), [(False, True), (True, False)])
+def test_what_could_work_once_is_tried_again(supervisor: Supervisor, *, works: bool, all_end: bool) -> None:
+    """A replacement may find the queue away for a moment; its neighbours still work."""
+    supervisor._start()
+    supervisor._start()
+    neighbour, child = supervisor._children
+    neighbour.works = works
+
+    child.process.stdin.close()  # type: ignore[union-attr]  # as a dead process does
+
+    assert supervisor._ended(child, WRONG_USAGE) is all_end
+
+
+def test_a_process_that_cannot_be_started_is_tried_again_later(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    supervisor._orphans = [{"id": "m"}]
+    monkeypatch.setattr(module.subprocess, "Popen", fail)
+
+    supervisor._start_missing()
+
+    assert supervisor._children == []
+    assert supervisor._orphans == [{"id": "m"}]
+    assert supervisor._not_before_seconds > supervisor._clock.monotonic_seconds()
+
+
+def test_thousands_of_short_lives_pause_no_longer_than_ten(supervisor: Supervisor) -> None:
+    for _ in range(2_000):
+        supervisor._pause(0.0)
+
+    assert supervisor._not_before_seconds <= supervisor._clock.monotonic_seconds() + 30
+
+
+def test_a_process_that_does_not_read_holds_nobody_up(supervisor: Supervisor) -> None:
+    supervisor._start()
+
+    for _ in range(3_000):
+        supervisor._tell(["0123456789" * 4])
+
+    [child] = supervisor._children
+    assert child.process.listens.read(41).endswith(b"\n")  # type: ignore[attr-defined]

@@ -18,6 +18,7 @@ from tests.mutants.catalogue import (
     sqs,
     top_level,
     without_claims,
+    worker,
     workflow,
 )
 
@@ -33,6 +34,7 @@ _FILES = (
     http,
     top_level,
     workflow,
+    worker,
     dynamodb,
     packs,
     operations,

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from idempotent_receiver.clock import SystemClock, since_boot_seconds
+from idempotent_receiver.worker.scale_in import ScaleInProtection
 
 logger = logging.getLogger("idempotent_receiver.worker")
 
@@ -138,6 +139,7 @@ class Supervisor:
         """Work until told to end; returns the exit status."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._signalled)
+        protection = ScaleInProtection.started(os.environ)
         while True:
             if self._signals == 0 and self._clock.monotonic_seconds() >= self._not_before_seconds:
                 self._start_missing()
@@ -154,6 +156,8 @@ class Supervisor:
                 return 0
             if self._health is not None and self._children:
                 self._health.touch()
+            if protection is not None:
+                protection.running = frozenset().union(*(child.running for child in self._children))
 
     def _start_missing(self) -> None:
         try:

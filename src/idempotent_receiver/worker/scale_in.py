@@ -1,0 +1,87 @@
+"""ECS's task scale-in protection, held while handlers run: neither scaling in nor a deployment then ends this task.
+
+Best effort, in a thread of its own, and only where ECS's agent is. A message counts once it has run from one look to
+the next: handlers that are quicker come to their end when the task drains.
+
+Source: https://docs.aws.amazon.com/AmazonECS/latest/developerguide/task-scale-in-protection-endpoint.html
+"""
+
+import http.client
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from contextlib import closing
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+from idempotent_receiver.clock import Clock, SystemClock
+
+logger = logging.getLogger("idempotent_receiver.worker")
+
+LOOK_SECONDS = 1.0
+RENEWAL_SECONDS = 60.0
+EXPIRES_MINUTES = 5
+LONGEST_REQUEST_SECONDS = 5.0
+
+
+class ScaleInProtection:
+    """The protection of this task, by the agent at `uri`."""
+
+    def __init__(self, uri: str, clock: Clock) -> None:
+        self.running: frozenset[str] = frozenset()
+        """The messages whose handlers run; set by whoever knows, at any time."""
+        self._uri = urlsplit(uri)
+        self._clock = clock
+        self._seen: frozenset[str] = frozenset()
+        self._asked_seconds: float | None = None
+        self._warned = False
+
+    @classmethod
+    def started(cls, environment: Mapping[str, str]) -> "ScaleInProtection | None":
+        """One that looks from now on, where the environment names an agent."""
+        uri = environment.get("ECS_AGENT_URI")
+        if not uri:
+            return None
+        protection = cls(uri, SystemClock())
+        threading.Thread(target=protection.keep, name="scale-in protection", daemon=True).start()
+        return protection
+
+    def keep(self) -> None:
+        """Look, again and again."""
+        while True:
+            self.look()
+            self._clock.sleep(LOOK_SECONDS)
+
+    def look(self) -> None:
+        """Ask for the protection if a message has run since the last look, and give it up if none has."""
+        running = self.running
+        lasting, self._seen = running & self._seen, running
+        now, asked = self._clock.monotonic_seconds(), self._asked_seconds
+        due = asked is None or now - asked >= RENEWAL_SECONDS
+        if lasting and due and self._put({"ProtectionEnabled": True, "ExpiresInMinutes": EXPIRES_MINUTES}):
+            self._asked_seconds = now
+        elif not lasting and asked is not None and self._put({"ProtectionEnabled": False}):
+            self._asked_seconds = None
+
+    def _put(self, state: Mapping[str, object]) -> bool:
+        """Whether the agent has taken it. Warns of the first time that it has not."""
+        try:
+            refusal = self._refusal(json.dumps(state))
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            refusal = f"{type(error).__name__}: {error}"
+        if refusal is not None and not self._warned:
+            logger.warning("ECS did not change this task's scale-in protection: %s", refusal)
+        self._warned = refusal is not None
+        return refusal is None
+
+    def _refusal(self, body: str) -> str | None:
+        with closing(
+            http.client.HTTPConnection(str(self._uri.hostname), self._uri.port, timeout=LONGEST_REQUEST_SECONDS)
+        ) as agent:
+            path = f"{self._uri.path}/task-protection/v1/state"
+            agent.request("PUT", path, body, {"Content-Type": "application/json"})
+            response = agent.getresponse()
+            told = response.read().decode(errors="replace")
+            taken = response.status == HTTPStatus.OK and "failure" not in json.loads(told)
+            return None if taken else f"{response.status} {told}"

@@ -112,7 +112,7 @@ endif
 invoke: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME_CLIENT) .build/host.complete ## run the built function once (EVENT=events/fresh.json)
 	@.venv/bin/python -m local.invoke $(EVENT)
 
-TEMPLATES := template.yaml deploy/workflow.yaml src/idempotent_receiver/operations/starter/consumer.yaml
+TEMPLATES := template.yaml deploy/workflow.yaml deploy/container.yaml src/idempotent_receiver/operations/starter/consumer.yaml
 .PHONY: check
 check: $(DEVELOPMENT) $(SAM) $(CHECKOV) $(PUBLISH) ## check format, lint, types, import directions, templates, workflows, licences and vulnerabilities
 	.venv/bin/ruff format --check

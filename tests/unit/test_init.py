@@ -39,6 +39,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     "nested field": {"key": ("body_field", "order.id"), "fifo": True},
     "attribute": {"key": ("message_attribute", "order-id")},
     "own queue": {"queue_arn": QUEUE},
+    "container": {"container": True},
 }
 every_choice = pytest.mark.parametrize("choice", CHOICES)
 MOST_LINES = 20
@@ -72,6 +73,30 @@ def test_its_handler_has_twenty_lines_at_most_and_says_what_was_chosen(choice: s
     own_key = strategy != "message_id"
     assert (f'key={strategy}("{argument}")' in text) == own_key
     assert ('os.environ["RECORDS_TABLE"], "order-totals")' in text) == own_key, "such a key needs a namespace"
+
+
+@pytest.mark.parametrize(
+    ("full", "cli"),
+    [
+        ("idempotent-receiver[cli,local,testing]~=0.1", "idempotent-receiver[cli]~=0.1"),
+        (
+            "./vendor/the_library-0.1-py3-none-any.whl[cli,local,testing]",
+            "./vendor/the_library-0.1-py3-none-any.whl[cli]",
+        ),
+    ],
+)
+def test_with_an_image_it_has_two_files_more_which_run_its_handler_by_receiver_work(full: str, cli: str) -> None:
+    with_image, plain = (
+        contents(Project(name="order-totals", container=each), requirement="the library", requirement_dev=full)
+        for each in (True, False)
+    )
+    assert with_image.keys() - plain.keys() == {"Dockerfile", ".dockerignore"}
+    assert f"-r requirements.txt '{cli}'" in with_image["Dockerfile"]
+    assert 'ENTRYPOINT ["receiver", "work"]' in with_image["Dockerfile"]
+    assert "order_totals.handler:lambda_handler" in with_image["README.md"]
+    assert "docker" not in plain["README.md"]
+    allowed = {line[1:] for line in with_image[".dockerignore"].splitlines() if line.startswith("!")}
+    assert {"requirements.txt", "src", "vendor"} == allowed
 
 
 @every_choice

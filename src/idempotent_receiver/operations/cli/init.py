@@ -43,6 +43,9 @@ def init(
     queue_arn: Annotated[
         str | None, typer.Option(help="An existing queue to consume instead of a new one.", show_default=False)
     ] = None,
+    container: Annotated[
+        bool, typer.Option("--container", help="Also with an image that runs it outside Lambda.")
+    ] = False,
     update: Annotated[
         bool, typer.Option("--update", help=f"Only replace an existing project's {COMPONENT} by this version's.")
     ] = False,
@@ -61,6 +64,7 @@ def init(
         asynchronous=asynchronous,
         key=_key(key),
         queue_arn=_queue(queue_arn, fifo),
+        container=container,
     )
     if folder.exists():
         raise UsageError(f"{folder} exists: choose another name, or another folder to work in")

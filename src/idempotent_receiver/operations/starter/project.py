@@ -24,6 +24,25 @@ TEMPLATES = {
 }
 """Where each template's file goes."""
 
+CONTAINER_TEMPLATES = {"Dockerfile": "Dockerfile", "dockerignore": ".dockerignore"}
+"""The same of those that a project has only with an image."""
+
+CONTAINER = """\
+
+## In a container
+
+The image runs the same function outside Lambda, for up to 12 hours a message. `variables.env` has the variables of the
+function in `template.yaml`, a region, and credentials that may do what the function's role may:
+
+```sh
+docker build -t {name} .
+docker run --rm --init --env-file variables.env {name} QUEUE_URL {package}.handler:lambda_handler
+```
+
+Use the queue and the tables of a deployed stack. Lambda and containers may read one queue at the same time.
+`docker run --rm {name} --help` lists the options.
+"""
+
 OWN_QUEUE = """\
 QueueArn:
   Description: The queue to consume. If empty, one is made here, as for `make local`.
@@ -48,6 +67,7 @@ class Project:
     asynchronous: bool = False
     key: tuple[str, str] = ("message_id", "")
     queue_arn: str | None = None
+    container: bool = False
 
     @property
     def package(self) -> str:
@@ -62,10 +82,16 @@ class Project:
 
 def contents(project: Project, *, requirement: str, requirement_dev: str) -> dict[str, str]:
     """The project's text files by their paths. It requires the library as these lines of pip's say."""
-    values = {**_values(project), "requirement": requirement, "requirement_dev": requirement_dev}
+    cli = re.sub(r"\[[\w,]+\]", "[cli]", requirement_dev, count=1)
+    values = {
+        **_values(project),
+        "requirement": requirement,
+        "requirement_dev": requirement_dev,
+        "requirement_cli": cli,
+    }
     made = {
         path.format(package=project.package): filled((_HERE / "files" / f"{name}.in").read_text(), values)
-        for name, path in TEMPLATES.items()
+        for name, path in (TEMPLATES | (CONTAINER_TEMPLATES if project.container else {})).items()
     }
     for name, numbers in (("order", [0]), ("orders", range(len(ORDERS)))):
         event = {"Records": [record(project, number) for number in numbers]}
@@ -114,6 +140,7 @@ def _values(project: Project) -> dict[str, str]:
         "parameters": "\n".join(f"{name}: {value}" for name, value in parameters.items() if value is not None),
         "batches": batches,
         "sending": _sending(project),
+        "container": CONTAINER.format(name=project.name, package=project.package) if project.container else "",
         "body": record(project, 0)["body"],
     }
 

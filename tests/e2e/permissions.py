@@ -56,7 +56,15 @@ def needed(call: Call, account: str) -> set[Permission]:
         case "dynamodb", "TransactWriteItems":
             parts = [part for item in arguments["TransactItems"] for part in item.items()]
             return {on_table(ACTIONS_OF_A_TRANSACTION[kind], wish["TableName"], wish) for kind, wish in parts}
-        case "sqs", "SendMessage" | "SendMessageBatch" | "ChangeMessageVisibility" | "ChangeMessageVisibilityBatch":
+        case "sqs", (
+            "SendMessage"
+            | "SendMessageBatch"
+            | "ChangeMessageVisibility"
+            | "ChangeMessageVisibilityBatch"
+            | "DeleteMessageBatch"
+            | "GetQueueAttributes"
+            | "ReceiveMessage"
+        ):
             # A batch takes the permission of its one action: SQS has no other.
             queue = queue_arn(arguments["QueueUrl"], call.region)
             return {Permission(f"sqs:{call.operation.removesuffix('Batch')}", queue)}

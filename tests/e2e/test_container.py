@@ -1,0 +1,110 @@
+"""The worker as a container runs it, on the local cloud: what it asks of AWS and of ECS, and how a job ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from local.cloud import ROOT
+from tests.e2e.permissions import Permission, allowed, covers, granted, needed
+from tests.e2e.recorder import Call, Recorder
+from tests.e2e.test_work import LEASE_SECONDS, Place
+from tests.template import load, rendering, text_of
+from tests.unit.test_container_template import GIVEN, TEMPLATE
+from tests.unit.worker.test_scale_in import OFF, ON, Agent, agent  # noqa: F401  # a fixture
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.deployed import Aws
+
+KNOWN = {"AWS::Partition": "aws", "AWS::Region": "us-east-1", "AWS::AccountId": "000000000000"}
+
+
+class Container(Place):
+    """A place whose worker has further variables."""
+
+    def __init__(self, aws: Aws, folder: Path) -> None:
+        super().__init__(aws, folder)
+        self.variables: dict[str, str] = {}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return super().environment | self.variables
+
+
+@pytest.fixture
+def place(aws: Aws, tmp_path: Path) -> Container:
+    return Container(aws, tmp_path)
+
+
+def resource_of(node: Any) -> str:
+    """An ARN as it is in this account."""
+    return re.sub("|".join(KNOWN), lambda found: KNOWN[found[0]], text_of(node))
+
+
+def statements_of_the_task(place: Place) -> list[dict[str, Any]]:
+    queue = place.aws.client("sqs").get_queue_attributes(QueueUrl=place.url, AttributeNames=["QueueArn"])
+    parameters = {
+        **GIVEN,
+        "QueueArn": queue["Attributes"]["QueueArn"],
+        "RecordsTable": place.records,
+        "AccountsTable": place.entries,  # whose item the tests' handler updates
+    }
+    role = rendering(load(TEMPLATE), **parameters).rendered()["Resources"]["TaskRole"]["Properties"]
+    found = role["Policies"][0]["PolicyDocument"]["Statement"]
+    return [{**each, "Resource": resource_of(each["Resource"])} for each in found]
+
+
+def test_what_a_worker_asks_of_aws_is_what_its_task_may_do(place: Container) -> None:
+    """Of many messages and of one, with renewals, and after a process has died."""
+    calls: list[Call] = []
+    with Recorder(place.aws.endpoint_url, calls) as recorder:
+        place.variables["AWS_ENDPOINT_URL"] = recorder.endpoint_url
+        for number in range(8):
+            place.send(f"long-{number}", seconds=LEASE_SECONDS / 2)
+        with place.worker("--concurrency", "8"):
+            place.wait_for(lambda: len(place.runs) >= 8)
+            os.kill(place.runs[0].pid, signal.SIGKILL)
+            place.wait_for(place.settled)
+            place.send("alone", seconds=LEASE_SECONDS / 2)
+            place.wait_for(place.settled)
+    place.once()
+
+    may = statements_of_the_task(place)
+    asked = {permission for call in calls for permission in needed(call, KNOWN["AWS::AccountId"])}
+    assert {permission for permission in asked if not allowed(permission, may)} == set()
+    unused = {grant for grant in granted(may) if not any(covers(grant, each) for each in asked)}
+    (of_ecs,) = [each for each in unused if each.action == "ecs:UpdateTaskProtection"]
+    entries = Permission("dynamodb:PutItem", resource_of("arn:aws:dynamodb:us-east-1:000000000000:table/entries"))
+    assert unused == {of_ecs, entries}
+
+
+def test_a_task_is_protected_while_its_handler_runs(place: Container, agent: Agent) -> None:  # noqa: F811
+    place.variables["ECS_AGENT_URI"] = agent.uri
+    place.send("long", seconds=5)
+
+    with place.worker():
+        place.wait_for(lambda: place.of("long", "end"))
+        assert agent.states == [ON]
+        place.wait_for(lambda: OFF in agent.states)
+
+
+def test_a_job_takes_what_comes_for_a_while_and_ends_with_its_last_handler(place: Container) -> None:
+    """As the documented ScaledJob does."""
+    document = (ROOT / "docs" / "containers.md").read_text()
+    (documented,) = re.findall(r"command: \[(timeout, .*), '60', receiver, work\]", document)
+    place.send("long", seconds=8)
+
+    command = [*documented.split(", "), "4", *place.command("--drain-seconds", "60")]
+    done = subprocess.run(
+        command, cwd=ROOT / "tests" / "e2e", env=place.environment, capture_output=True, timeout=60, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    place.once()

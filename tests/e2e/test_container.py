@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,8 +20,6 @@ from tests.unit.test_container_template import GIVEN, TEMPLATE
 from tests.unit.worker.test_scale_in import OFF, ON, Agent, agent  # noqa: F401  # a fixture
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.e2e.deployed import Aws
 
 KNOWN = {"AWS::Partition": "aws", "AWS::Region": "us-east-1", "AWS::AccountId": "000000000000"}
@@ -109,3 +108,34 @@ def test_a_job_takes_what_comes_for_a_while_and_ends_with_its_last_handler(place
     assert done.returncode == 0, done.stderr
     place.once()
     assert len(place.runs) == 2
+
+
+def as_first_process(command: list[str]) -> list[str]:
+    """The command as the process with the id 1, as in a container."""
+    return ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc", *command]
+
+
+@pytest.mark.skipif(
+    subprocess.run(as_first_process(["true"]), capture_output=True, check=False).returncode != 0,
+    reason="this machine lets nobody make a namespace of processes",
+)
+def test_a_worker_with_the_process_id_1_replaces_processes_and_drains(place: Container) -> None:
+    place.send("killed", seconds=3)
+    command = as_first_process(place.command())
+
+    with subprocess.Popen(command, cwd=ROOT / "tests" / "e2e", env=place.environment) as outside:
+        try:
+            place.wait_for(lambda: place.runs)
+            (worker,) = children(outside.pid)
+            (process,) = children(worker)
+            os.kill(process, signal.SIGKILL)
+            place.wait_for(lambda: len(place.of("killed")) == 2)
+            os.kill(worker, signal.SIGTERM)
+            assert outside.wait(25) == 0
+        finally:
+            outside.kill()
+    place.once()
+
+
+def children(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

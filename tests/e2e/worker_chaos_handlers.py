@@ -1,0 +1,41 @@
+"""The handler of the worker's chaos, in a module as a user has it. Each run leaves a line, and moves money.
+
+As a control, WITHOUT_RENEWAL takes from its process what keeps a handler alone: no lease and no visibility is renewed,
+and no timer ends the process.
+"""
+
+import os
+import time
+from pathlib import Path
+
+import boto3
+from botocore.config import Config
+
+from idempotent_receiver import DynamoDBStore, Transaction, sqs_consumer
+from idempotent_receiver.worker.leases import Leases
+from idempotent_receiver.worker.process import Process
+
+client = boto3.client("dynamodb", config=Config(connect_timeout=1, read_timeout=1, retries={"total_max_attempts": 1}))
+
+if os.environ.get("WITHOUT_RENEWAL"):
+    Leases.renew = Leases._arm = Process._renew_visibilities = lambda self: None
+
+
+def _note(what: str, name: str) -> None:
+    with Path(os.environ["RUNS"]).open("a") as runs:
+        runs.write(f"{time.time():.3f} {os.getpid()} {what} {name}\n")
+
+
+@sqs_consumer(DynamoDBStore(os.environ.get("RECORDS", "records"), client=client))
+def transfer(body: dict, tx: Transaction) -> None:
+    """As long as the body says."""
+    _note("start", body["name"])
+    time.sleep(body["seconds"])
+    for id, amount in ((body["name"], 1), (body["from"], -body["amount"]), (body["to"], body["amount"])):
+        tx.update(
+            TableName=os.environ["ENTRIES"],
+            Key={"id": id},
+            UpdateExpression="ADD times :amount",
+            ExpressionAttributeValues={":amount": amount},
+        )
+    _note("end", body["name"])

@@ -34,6 +34,8 @@ SEED = int(os.environ.get("SEED") or 1)
 ACCOUNTS = 40
 SUPERVISORS = 2
 PAST_A_LEASE_SECONDS = LEASE_SECONDS + 3
+HANGING = 0.005
+"""How many of the messages hold Python's lock for ever at their first attempt."""
 WITHOUT_FAULTS = 0.8
 """How much must be done when the faults end: what is left is to be done in peace."""
 
@@ -211,14 +213,15 @@ def balances(transfers: list[dict[str, Any]]) -> dict[str, int]:
     return dict(found)
 
 
-def transfers(number: int, seconds: Callable[[random.Random], float]) -> list[dict[str, Any]]:
+def transfers(number: int, seconds: Callable[[random.Random], float], hanging: float = 0.0) -> list[dict[str, Any]]:
     drawn = random.Random(SEED)
     made = []
     for count in range(number):
         debtor, creditor = drawn.sample(range(ACCOUNTS), 2)
         accounts = {"from": f"account-{debtor}", "to": f"account-{creditor}"}
         amount = drawn.randint(1, 100)
-        made.append({"name": f"transfer-{count}", "seconds": seconds(drawn), "amount": amount, **accounts})
+        message = {"name": f"transfer-{count}", "seconds": seconds(drawn), "amount": amount, **accounts}
+        made.append({**message, "hangs": drawn.random() < hanging})
     return made
 
 
@@ -259,7 +262,7 @@ def place(aws: Aws, tmp_path: Path) -> Place:
 
 
 def test_everything_takes_effect_once_whatever_befalls_the_workers(place: Place) -> None:
-    sent = transfers(N, mostly_short)
+    sent = transfers(N, mostly_short, HANGING)
     send(place, sent)
     with at_work(place) as (workers, deaths):
         chaos, pause = Chaos(workers, SEED), random.Random(SEED)

@@ -5,13 +5,14 @@ and no timer ends the process.
 """
 
 import os
+import re
 import time
 from pathlib import Path
 
 import boto3
 from botocore.config import Config
 
-from idempotent_receiver import DynamoDBStore, Transaction, sqs_consumer
+from idempotent_receiver import DynamoDBStore, Message, Transaction, sqs_consumer
 from idempotent_receiver.worker.leases import Leases
 from idempotent_receiver.worker.process import Process
 
@@ -27,9 +28,11 @@ def _note(what: str, name: str) -> None:
 
 
 @sqs_consumer(DynamoDBStore(os.environ.get("RECORDS", "records"), client=client))
-def transfer(body: dict, tx: Transaction) -> None:
-    """As long as the body says."""
+def transfer(body: dict, message: Message, tx: Transaction) -> None:
+    """As long as the body says; the first attempt may hold Python's lock for ever."""
     _note("start", body["name"])
+    if body.get("hangs") and message.attempt == 1:
+        re.match(r"(a+)+$", "a" * 60 + "b")
     time.sleep(body["seconds"])
     for id, amount in ((body["name"], 1), (body["from"], -body["amount"]), (body["to"], body["amount"])):
         tx.update(

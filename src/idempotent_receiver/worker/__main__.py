@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -60,9 +61,9 @@ def loaded(path: str) -> Consumer:
 def main(task: dict[str, Any]) -> None:
     """Work until SIGTERM. Raises ValueError or TypeError if it cannot begin."""
     die_with(task["supervisor"])
-    limits, clock = Limits(**task["limits"]), SystemClock()
-    consumer = loaded(task["handler"]).with_parts(concurrency=limits.concurrency)
-    _require_time_to_renew(consumer, limits)
+    consumer, clock = loaded(task["handler"]), SystemClock()
+    limits = limits_of(consumer, task["limits"])
+    consumer = consumer.with_parts(concurrency=limits.concurrency)
     (unique,) = clock.versions(1)
     reports = Reports(task["pipe"], f"{socket.gethostname()}/{os.getpid()}/{unique[:8]}")
     leases = Leases(
@@ -90,7 +91,11 @@ def main(task: dict[str, Any]) -> None:
     process.run()
 
 
-def _require_time_to_renew(consumer: Consumer, limits: Limits) -> None:
+def limits_of(consumer: Consumer, wanted: dict[str, Any]) -> Limits:
+    """The limits that are asked for, with the consumer's margin, as its clients allow. Raises ValueError if they allow
+    none.
+    """
+    limits = Limits(margin_seconds=consumer.parts["lease_margin_seconds"], **wanted)
     shortest = shortest_lease_seconds(consumer.parts["store"], limits.margin_seconds)
     if limits.lease_seconds < shortest:
         raise ValueError(
@@ -98,6 +103,20 @@ def _require_time_to_renew(consumer: Consumer, limits: Limits) -> None:
             f" {shortest:g} by the time-outs of the store's client. Use longer leases, or give the store a client with"
             f" shorter time-outs and fewer attempts"
         )
+    return replace(limits, wait_seconds=_wait_seconds(consumer.parts["sqs"], limits))
+
+
+def _wait_seconds(sqs: Any, limits: Limits) -> int:
+    """How long a poll may wait: what SQS answers to a client that waits no more is hidden until its visibility ends."""
+    if sqs is None:
+        return limits.wait_seconds
+    longest = int(sqs.meta.config.read_timeout - 1)
+    if longest < 1:
+        raise ValueError(
+            f"the consumer's SQS client waits {sqs.meta.config.read_timeout:g} seconds for an answer, which is too"
+            f" short for a poll: give it a read_timeout of 2 or more, best of {limits.wait_seconds + 1}"
+        )
+    return min(limits.wait_seconds, longest)
 
 
 def _queue(consumer: Consumer, url: str) -> Queue:

@@ -183,11 +183,11 @@ class Leases:
         earliest = min(ends, default=None)
         if earliest == self._armed_for:
             return
-        self._armed_for = earliest
         if earliest is None:
             self._timer.disarm()
         else:
             self._timer.arm(earliest - self._margin_seconds - self._clock.monotonic_seconds())
+        self._armed_for = earliest
 
 
 class _Announcing:

@@ -151,8 +151,14 @@ def send(ask: Callable[[Sequence[Any]], list[Any]], entries: Iterable[Any], log:
         try:
             refused = ask(chunk)
         except Exception as error:  # noqa: BLE001
-            log.warning("SQS did not take %d entries: %s", len(chunk), type(error).__name__)
+            log.warning("SQS did not take %d entries: %s", len(chunk), named(error))
             refused = chunk
         for entry in refused:
             with suppress(Exception):
                 ask([entry])
+
+
+def named(error: Exception) -> str:
+    """What an error is called: by SQS's own code for it where there is one, such as ExpiredToken."""
+    code = getattr(error, "response", {}).get("Error", {}).get("Code")
+    return str(code or type(error).__name__)

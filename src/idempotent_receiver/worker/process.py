@@ -19,7 +19,7 @@ from idempotent_receiver.sqs.visibility import Backoff
 from idempotent_receiver.worker.host import Answers, Host
 from idempotent_receiver.worker.in_flight import InFlight
 from idempotent_receiver.worker.leases import Leases
-from idempotent_receiver.worker.polling import MOST_ENTRIES, WAIT_SECONDS, Acknowledgements, Queue, send
+from idempotent_receiver.worker.polling import MOST_ENTRIES, WAIT_SECONDS, Acknowledgements, Queue, named, send
 from idempotent_receiver.worker.reports import Reports
 
 logger = logging.getLogger("idempotent_receiver.worker")
@@ -99,7 +99,7 @@ class Process:
                 most, wait_seconds=self._limits.wait_seconds, visibility_seconds=visibility_seconds
             )
         except Exception as error:  # noqa: BLE001  # whatever it is, the next poll may succeed
-            logger.warning("the queue %s could not be polled: %s", self._queue.url, type(error).__name__)
+            logger.warning("the queue %s could not be polled: %s", self._queue.url, named(error))
             self._clock.sleep(LONGEST_PAUSE_SECONDS * self._clock.fraction())
             return []
 

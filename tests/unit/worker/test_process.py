@@ -7,6 +7,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from idempotent_receiver import MemoryStore, Message, sqs_consumer
 from idempotent_receiver.clock import SystemClock
@@ -254,6 +255,24 @@ def test_what_sqs_raises_ends_no_thread(start: Callable[..., Worker], monkeypatc
     worker.finishes("b")
 
     until(lambda: worker.queue.deleted == ["2"])
+
+
+def test_a_queue_that_refuses_polls_is_named_with_sqs_reason(
+    start: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is asked again, and works on when it answers."""
+    worker = start()
+
+    def refuse(most: int, **_: int) -> list[dict[str, Any]]:
+        monkeypatch.undo()
+        raise ClientError({"Error": {"Code": "ExpiredToken"}}, "ReceiveMessage")
+
+    monkeypatch.setattr(SystemClock, "fraction", lambda clock: 0.0)
+    monkeypatch.setattr(worker.queue, "receive", refuse)
+    until(lambda: "the queue queue could not be polled: ExpiredToken" in caplog.text)
+    worker.receives(("m", "1"))
+
+    assert worker.started.get(timeout=SOON) == "m"
 
 
 # What a dead process has left.

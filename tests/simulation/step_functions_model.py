@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.record import Change, Status, from_attributes
-from idempotent_receiver.protocol.transitions import Conclusion
+from idempotent_receiver.protocol.long_runs import Conclusion
 from tests.simulation.adapters import EXECUTION_SECONDS, EXISTS, STARTED, arn_of
 
 if TYPE_CHECKING:

@@ -64,6 +64,7 @@ class QueueModel:
     fifo: bool
     visibility_seconds: float
     duplicates: float = 0.0
+    most_receives: int = MAX_RECEIVES
     messages: dict[str, QueuedMessage] = field(default_factory=dict)
     dead_letters: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The dead letters that consumers have sent: their stamps, by the messages' original ids."""
@@ -99,7 +100,7 @@ class QueueModel:
         """Receive visible messages. One that was received too often goes to the dead-letter queue instead."""
         received = []
         for message in self._offered(now):
-            if message.receives >= MAX_RECEIVES:
+            if message.receives >= self.most_receives:
                 message.dead_because = f"received {message.receives} times"
                 continue
             message.receives += 1

@@ -33,6 +33,7 @@ from idempotent_receiver.testing.worker import SILENT, failed_ids
 from idempotent_receiver.workflow import Closed, Unavailable, Workflow, accept, recover_orphan
 from tests.simulation import handlers
 from tests.simulation.handlers import Failed
+from tests.simulation.outside_lambda import LEASE_MS, new_host
 from tests.simulation.world import DEAD_LETTERS, FIFO, QUEUE, sqs_record
 
 if TYPE_CHECKING:
@@ -73,7 +74,10 @@ def _queue(worker: "ControlledWorker") -> list[str]:
     )
     queue, group = (FIFO, "g") if setup.fifo else (QUEUE, None)
     records = [sqs_record(id, receives=worker.receives, queue=queue, group=group) for id in setup.batch]
-    return failed_ids(consumer(post if setup.transactional else handle)({"Records": records}, _context()))
+    wrapped = consumer(post if setup.transactional else handle)
+    if setup.renewals == 0:
+        return failed_ids(wrapped({"Records": records}, _context()))
+    return failed_ids(wrapped.receive({"Records": records}, _context(), LEASE_MS, new_host(worker, _Store(worker))))
 
 
 def _function(worker: "ControlledWorker") -> list[str]:

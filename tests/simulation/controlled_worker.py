@@ -21,6 +21,7 @@ from tests.simulation.setups import SWEEP
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from idempotent_receiver.worker.leases import Leases
     from tests.simulation.setups import Setup
 
 
@@ -41,8 +42,8 @@ class Call:
 Event = tuple[Any, ...]
 """What resumes a worker: a kind, the true time, its wall clock's error, and for an answer the call and the answer.
 
-The kinds are `start`, `wake` (the coordinating thread processes what has finished), `timer` (its wait is over) and
-`answer`.
+The kinds are `start`, `wake` (the coordinating thread processes what has finished), `timer` (its wait is over),
+`renew` (it renews its leases) and `answer`.
 """
 
 
@@ -62,6 +63,14 @@ class ControlledWorker:
     """The answer to Lambda: the ids to deliver again, or the exception that was raised."""
     replies: dict[str, HttpReply | WorkflowReply] = field(default_factory=dict)
     """HTTP and workflow only: the reply to each request."""
+    leases: Leases | None = None
+    """Outside Lambda only: what it renews."""
+    killed_at: float | None = None
+    """The local time at which its kernel timer kills it, if it is armed."""
+    lost: str | None = None
+    """Why it has ended itself: it has lost this record's lease."""
+    renewals: int = 0
+    renewing: bool = False
     cut_off: bool = False
     """Whether its store gives no answers any more."""
     now: float = 0.0
@@ -99,9 +108,11 @@ class ControlledWorker:
                 self._wake()
             case "wake":
                 self._wake()
+            case "renew":
+                self.spawn(self._renew)
         self._run_ready()
         # Nothing else can come first, so it wakes at once.
-        while self.woken and not self.calls:
+        while self.woken and not self.calls and self.lost is None:
             self._wake()
             self._run_ready()
 
@@ -164,6 +175,30 @@ class ControlledWorker:
             raise
         except BaseException as error:  # noqa: BLE001  # the oracle checks it
             self.response = error
+
+    def _renew(self) -> None:
+        assert self.leases is not None, "it is outside Lambda"
+        self.renewals, self.renewing = self.renewals + 1, True
+        self.leases.renew()
+        self.renewing = False
+
+    @property
+    def may_renew(self) -> bool:
+        """Whether it could renew its leases now."""
+        runs = any(call.kind == "run" for call in self.calls.values())
+        return runs and not self.renewing and self.renewals < self.setup.renewals
+
+    # The worker is its own kernel timer, and ends itself.
+
+    def arm(self, seconds: float) -> None:
+        self.killed_at = self.monotonic_seconds() + seconds
+
+    def disarm(self) -> None:
+        self.killed_at = None
+
+    def lose(self, id: str, why: str) -> None:
+        self.lost = f"{id}: {why}"
+        raise GreenletExit
 
     # The worker is its own clock.
 

@@ -53,7 +53,10 @@ class Explorer:
         kind, *where = move
         if kind in scheduler.FAULT_KINDS or (kind == "start" and where[1]) or (kind == "time" and where[0]):
             state.faults -= 1
-        getattr(self, f"_{kind}")(state, *where)
+        if kind in ("wake", "timer", "renew"):
+            self._resume(state, state.named(*where), kind)
+        else:
+            getattr(self, f"_{kind}")(state, *where)
         return state
 
     def deliver_last(self, before: State) -> None:
@@ -131,12 +134,6 @@ class Explorer:
     def _slept(self, state: State, name: str, number: int) -> None:
         self._resume(state, state.named(name), "answer", number, ())
 
-    def _wake(self, state: State, name: str) -> None:
-        self._resume(state, state.named(name), "wake")
-
-    def _timer(self, state: State, name: str) -> None:
-        self._resume(state, state.named(name), "timer")
-
     def _time(self, state: State, overrun: bool) -> None:
         moment = scheduler.next_moment(state)
         assert moment is not None, "nothing changes with time"
@@ -153,7 +150,7 @@ class Explorer:
         state.executions = step_functions_model.timed_out(state.executions, moment)
         for worker in [worker for worker in state.workers if worker.live and not worker.overran]:
             if scheduler.overdue(worker, moment):
-                self._wake(state, worker.name)
+                self._resume(state, worker, "wake")
 
     def _arrive(self, state: State, place: int) -> None:
         request = state.wire[place]
@@ -339,8 +336,11 @@ class Explorer:
                 oracle.started(state, worker, call.parts[0])
             elif call.kind == "send":
                 invariants.check_dead_letter(call.parts[0], worker.name, state.recorded)
+        oracle.holds(worker, history)
         if history.response is not None:
             oracle.answered(state, worker, history.response)
             for id, reply in history.replies.items():
                 oracle.replied(state, worker, id, reply, sure=sure)
+            if self.setup.renewals:  # one may still be on its way
+                self._die(state, worker)
             worker.end()

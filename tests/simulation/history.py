@@ -25,7 +25,10 @@ class History:
     __slots__ = (
         "calls",
         "event",
+        "killed_at",
         "local",
+        "lost",
+        "may_renew",
         "next",
         "number",
         "opened",
@@ -52,6 +55,9 @@ class History:
         self.local = worker.local
         self.response = worker.response
         self.replies = worker.replies
+        self.killed_at = worker.killed_at
+        self.lost = worker.lost
+        self.may_renew = worker.may_renew
 
     def events(self) -> list[Event]:
         """The events that the worker has received, from the start."""
@@ -90,7 +96,7 @@ class Histories:
         worker.resume(event)
         self.count += 1
         history = History(self.count, parent, event, worker)
-        if history.response is None:
+        if history.response is None and history.lost is None:
             self._kept[history] = worker
             if len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)[1].close()

@@ -30,6 +30,8 @@ it writes replaces only what was there when its handler started (SEEN), so that 
 none over a failure that it has not seen. A dead letter is sent only by the worker that has recorded that failure
 (LETTER), in all worlds: a message that is done is dead-lettered only if it was delivered and done again afterwards.
 
+Outside Lambda a worker that runs has not lost the lease of a handler that runs in it: it would be dead (LEASE).
+
 "Live" allows for clocks: a lease counts as ended once some clock within the promised bound may say so.
 """
 

@@ -14,6 +14,7 @@ from tests.simulation.setups import FIRST, WAIVED
 from tests.simulation.step_functions_model import MACHINE, RUNNING
 
 if TYPE_CHECKING:
+    from tests.simulation.history import History
     from tests.simulation.state import Item, State
     from tests.simulation.step_functions_model import Execution
     from tests.simulation.worker_state import WorkerState
@@ -37,6 +38,12 @@ def started(state: State, worker: WorkerState, id: str) -> None:
         state.starts |= {(worker.name, id, state.there(id))}
     if state.setup.fifo:
         _in_order(state, worker, id)
+
+
+def holds(worker: WorkerState, history: History) -> None:
+    """Check that a worker outside Lambda has lost no lease: by then it would be dead."""
+    if history.lost is not None:
+        raise Violation("LEASE", f"{worker.name} still runs, and has lost the lease of {history.lost}")
 
 
 def _waived(state: State, worker: WorkerState) -> list[str]:

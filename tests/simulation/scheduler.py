@@ -5,7 +5,9 @@ These cost no fault:
 - A statement is applied; after a call's last statement, the call's answer is delivered.
 - A handler returns, or a pause ends.
 - The coordinating thread wakes, or its short wait is over.
-- Time passes to the next moment that matters, which kills the workers that are past their deadlines.
+- A worker outside Lambda renews its leases.
+- Time passes to the next moment that matters, which kills the workers that are past their deadlines. Outside Lambda it
+  kills those whose timers fire, and no fault prevents that.
 - A request arrives late, after its worker has died or given up on it.
 - An execution writes its outcome, and then ends.
 
@@ -61,6 +63,8 @@ WRITES = ("insert", "replace", "commit")
 TOO_LATE = 9.8
 STOPS = (9.1, TOO_LATE, 10.3)
 """Moments of an invocation: within the stop margin, too late to settle, and past the deadline."""
+RENEWED_BEFORE_SECONDS = 1.0
+"""A third of a lease after its writing, leases are renewed: so long before the timer fires."""
 SHORT_WAIT_SECONDS = 0.1
 CLOCK_OFF_SECONDS = 1.4
 """Two clocks with this error, in opposite directions, still differ by less than the lease margin."""
@@ -87,7 +91,7 @@ def possible_moves(state: State) -> Iterator[Move]:
         yield from (("abort", name) for name in step_functions_model.running(state.executions))
         for off in (-CLOCK_OFF_SECONDS, CLOCK_OFF_SECONDS) if not_started else ():
             yield ("start", not_started[0], off)
-        if moment is not None and dying(state, moment):
+        if moment is not None and not state.setup.renewals and dying(state, moment):
             yield ("time", True)
         for worker in live:
             yield from _faults_of(worker, state.now, state.setup)
@@ -109,6 +113,8 @@ def moves_of_worker(worker: WorkerState, now: float) -> Iterator[Move]:
         yield ("wake", worker.name)
     elif history.timeout is not None and history.timeout - worker.since(now) - history.local < SHORT_WAIT_SECONDS:
         yield ("timer", worker.name)
+    if history.may_renew:
+        yield ("renew", worker.name)
 
 
 def first_move_of(worker: WorkerState, now: float) -> Move:
@@ -180,6 +186,9 @@ def next_moment(state: State) -> float | None:
     if any(_busy(worker, state.now) for worker in awake) or all(worker.over for worker in state.workers):
         return None
     moments = [round(worker.started + stop, 3) for worker in awake for stop in STOPS]
+    for worker in awake:
+        if (killed_at := _killed_at(worker)) is not None:
+            moments += [round(worker.started + killed_at - before, 3) for before in (RENEWED_BEFORE_SECONDS, 0)]
     off = (0.1, CLOCK_OFF_SECONDS + 0.1) if state.faults or any(worker.wall for worker in state.workers) else (0.1,)
     for item in state.items.values():
         if item["status"] == "INPROGRESS" and item.get("owner") is not None:
@@ -209,4 +218,13 @@ def overdue(worker: WorkerState, now: float) -> bool:
 def dying(state: State, moment: float) -> list[WorkerState]:
     """The workers that are past their deadlines at that moment."""
     live = [worker for worker in state.workers if worker.live and not worker.overran]
-    return [worker for worker in live if worker.since(moment) > BUDGET_SECONDS]
+    return [worker for worker in live if worker.since(moment) > BUDGET_SECONDS or _killed(worker, moment)]
+
+
+def _killed(worker: WorkerState, moment: float) -> bool:
+    killed_at = _killed_at(worker)
+    return killed_at is not None and worker.since(moment) >= round(killed_at, 3)
+
+
+def _killed_at(worker: WorkerState) -> float | None:
+    return None if worker.history is None else worker.history.killed_at

@@ -37,6 +37,10 @@ class Setup:
     """The most faults in one schedule, unless the command line says otherwise."""
     unclaimed: frozenset[int] = frozenset()
     """The receives whose workers claim nothing, by `effects="transaction"`. If only some, it is turned on or off."""
+    renewals: int = 0
+    """How often a worker may renew its leases. With any, workers run as outside Lambda: under leases that are shorter
+    than the time limit, and killed by a timer before the earliest ends.
+    """
     firsts: int = 1
     """How many of the workers handle a first receive: of messages that were sent several times under their keys."""
 
@@ -73,6 +77,7 @@ SETUPS = {
         Setup("2x1", workers=2, messages=1),
         Setup("2x1-transaction", workers=2, messages=1, transactional=True),
         Setup("2x1-letters", workers=2, messages=1, dead_letters=True),
+        Setup("2x1-renewed", workers=2, messages=1, renewals=2),
         Setup("2x1-unclaimed", workers=2, messages=1, transactional=True, unclaimed=ALL),
         Setup("2x1-unclaimed-twice", workers=2, messages=1, transactional=True, unclaimed=ALL, firsts=2),
         Setup("2x1-unclaimed-letters", workers=2, messages=1, transactional=True, unclaimed=ALL, dead_letters=True),
@@ -101,6 +106,7 @@ SETUPS = {
         Setup("2x2-unclaimed-fifo", workers=2, messages=2, transactional=True, unclaimed=ALL, fifo=True),
         # Running both messages before either is committed multiplies the schedules, as running them at once does.
         Setup("2x2-unclaimed", workers=2, messages=2, transactional=True, unclaimed=ALL, faults=1),
+        Setup("2x2-renewed", workers=2, messages=2, renewals=1, faults=1),
         Setup("2x2-fifo", workers=2, messages=2, fifo=True),
         Setup("2x2", workers=2, messages=2),
         # Running both messages at once multiplies the schedules: with two faults the search takes hours.

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol import transitions
-from idempotent_receiver.protocol.record import Change, Status, from_attributes
 from idempotent_receiver.protocol.long_runs import Conclusion
+from idempotent_receiver.protocol.record import Change, Status, from_attributes
 from tests.simulation.adapters import EXECUTION_SECONDS, EXISTS, STARTED, arn_of
 
 if TYPE_CHECKING:

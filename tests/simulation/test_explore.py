@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         ("2x1", 2),
         ("2x1-transaction", 1),
         ("2x1-letters", 1),
+        ("2x1-renewed", 1),
         ("2x1-unclaimed", 2),
         ("2x1-unclaimed-twice", 2),
         ("2x1-unclaimed-letters", 1),

@@ -86,6 +86,7 @@ _VERBS = {
     "crash": "crashes",
     "clock_step": "its wall clock steps by an hour",
     "wake": "processes what has finished",
+    "renew": "renews its leases",
     "timer": "stops waiting for more settlements",
     "slept": "ends its pause",
     "answer": "gets the answer to",

@@ -9,7 +9,8 @@ import pytest
 from idempotent_receiver.worker import leases
 from idempotent_receiver.worker.leases import Leases
 from tests.simulation.controlled_worker import ControlledWorker
-from tests.simulation.search import Search
+from tests.simulation.invariants import Violation
+from tests.simulation.search import Found, shortest
 from tests.simulation.setups import SETUPS
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def takes_its_own_settlement_for_a_loss(monkeypatch: pytest.MonkeyPatch) -> None
 
 PLANTED = [
     (announces_after_the_answer, "2x1-renewed", 1, "I9"),
-    (arms_after_the_claim_was_sent, "2x1-renewed", 1, "LEASE"),
+    (arms_after_the_claim_was_sent, "2x1-renewed", 1, "I1"),
     (moves_the_timer_alone, "2x1-renewed", 0, "I1"),
     (has_no_timer, "2x1-renewed", 0, "I1"),
     (takes_its_own_settlement_for_a_loss, "2x1-renewed", 0, "LEASE"),
@@ -89,10 +90,9 @@ def test_a_planted_bug_is_found(
     rule: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By the rule that it breaks."""
+    """By the rule that the shortest schedule breaks."""
     plant(monkeypatch)
 
-    found = Search(SETUPS[setup], faults, seconds=60).run()
+    violation, _ = shortest(Found(SETUPS[setup], faults, violation=Violation("NONE", "is found")))
 
-    assert found.violation is not None
-    assert found.violation.rule == rule, found.violation
+    assert violation.rule == rule, violation

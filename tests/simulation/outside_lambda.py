@@ -32,6 +32,7 @@ def new_host(worker: ControlledWorker, store: RecordStore) -> NewHost:
     return partial(
         Host,
         leases=worker.leases,
+        batch=None,
         in_flight=InFlight(worker),
         answers=Answers(acknowledgements, Backoff(), worker, left_to_sqs=True),
         reports=Reports(None, "me"),

@@ -37,11 +37,11 @@ def arms_after_the_claim_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The timer is armed once the claim is known to be made, and a lease counted from there."""
     claiming, claimed = Leases.claiming, Leases.claimed
 
-    def late(self: Leases, answer: Claimed) -> Claimed:
-        claiming(self, [answer.record.id])
-        return claimed(self, answer)
+    def late(self: Leases, answer: Claimed, batch: object) -> Claimed:
+        claiming(self, [answer.record.id], batch)
+        return claimed(self, answer, batch)
 
-    def silent(self: Leases, ids: Iterable[str]) -> None:
+    def silent(self: Leases, ids: Iterable[str], batch: object) -> None:
         """Nothing is armed yet."""
 
     monkeypatch.setattr(Leases, "claiming", silent)

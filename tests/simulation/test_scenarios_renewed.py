@@ -20,13 +20,21 @@ LEASE_SECONDS = 60.0
 class Deployment(Scenario):
     """Worker processes that read one queue. The handler of the message with id `m` runs for so many seconds."""
 
-    def __init__(self, seconds: dict[str, float], *, processes: int, concurrency: int = 1, most_receives: int = 1000):
+    def __init__(
+        self,
+        seconds: dict[str, float],
+        *,
+        processes: int,
+        concurrency: int = 1,
+        most_receives: int = 1000,
+        time_limit_seconds: float = 20 * HOUR,
+    ) -> None:
         super().__init__()
         self.model = QueueModel(Random(0), False, visibility_seconds=0.0, most_receives=most_receives)
         for id in seconds:
             self.model.send(id, None, 0.0)
         self.client = Sqs(self.world, self.model)
-        limits = Limits(concurrency=concurrency, lease_seconds=LEASE_SECONDS, time_limit_seconds=20 * HOUR)
+        limits = Limits(concurrency=concurrency, lease_seconds=LEASE_SECONDS, time_limit_seconds=time_limit_seconds)
 
         def process(name: str) -> WorkerProcess:
             @sqs_consumer(self.store, logger=SILENT, metrics=SILENT)
@@ -150,3 +158,16 @@ def test_a_process_that_is_parted_from_its_store_is_dead_before_its_lease_ends()
     assert deployment.killed == ["the timer"]
     assert [run.ended is None for run in deployment.runs] == [True, False]
     assert deployment.model.empty
+
+
+def test_a_handler_that_does_not_end_is_ended_at_its_time_limit() -> None:
+    """With its process, and its message runs again elsewhere when the lease is over."""
+    deployment = Deployment({"m": 10 * HOUR}, processes=2, time_limit_seconds=HOUR)
+
+    deployment.work(hours=3)
+
+    assert len(deployment.killed) == 2
+    first, second = deployment.runs
+    assert HOUR < second.started - first.started < HOUR + 3 * LEASE_SECONDS
+    assert deployment.status("m") == "INPROGRESS"
+    assert not deployment.model.empty

@@ -88,6 +88,7 @@ def threads_of(world: World) -> Iterator[None]:
     with ExitStack() as stack:
         for module in (in_flight, polling, process):
             stack.enter_context(patch.object(module, "threading", threads))
+        stack.enter_context(patch.object(process, "die", lambda why: _own.get().die(why)))
         yield
 
 
@@ -192,6 +193,11 @@ class WorkerProcess:
         self.killed_because = why
         self._end()
 
+    def die(self, why: str) -> None:
+        """What a job of this process calls to end it: none of its code runs again."""
+        self.kill(why)
+        self.world.stop()
+
     def _work(self, consumer: Consumer, sqs: Any, limits: Limits) -> None:
         _own.set(self)
         clock = WorldClock(self.world, name=self.name)
@@ -199,7 +205,7 @@ class WorkerProcess:
             consumer.parts["store"],
             clock,
             Timer(self.world, partial(self.kill, "the timer")),
-            lambda key, why: self.kill(f"{key}: {why}"),
+            lambda key, why: self.die(f"{key}: {why}"),
             lease_seconds=limits.lease_seconds,
             margin_seconds=limits.margin_seconds,
         )

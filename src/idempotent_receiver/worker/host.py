@@ -9,7 +9,7 @@ from typing import Any
 from idempotent_receiver.batch.items import Work
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.handler.attempt import Attempt
-from idempotent_receiver.handler.outcome import SUCCEEDED, Outcome
+from idempotent_receiver.handler.outcome import SUCCEEDED, HeldElsewhere, Outcome
 from idempotent_receiver.protocol.transitions import Claim
 from idempotent_receiver.sqs.message import Message
 from idempotent_receiver.sqs.visibility import Backoff, visibility_seconds
@@ -35,7 +35,7 @@ class Answers:
             return
         now_ms = self.clock.epoch_ms()
         seconds = visibility_seconds(message, outcome, self.backoff, now_ms, self.clock, left_to_sqs=self.left_to_sqs)
-        if seconds > 0:
+        if isinstance(outcome, HeldElsewhere) and seconds > 0:
             # A lease that is renewed has no end to wait for, and asking again and again would use up receives.
             seconds = max(seconds, self.backoff.seconds(message.receive_count, self.clock))
         self.acknowledgements.change(message.receipt_handle, seconds)

@@ -72,6 +72,7 @@ class Process:
             draining=lambda: self.draining,
         )
         self._suspects: set[str] = set()
+        self._over = False
 
     def run(self) -> None:
         """Work until told to drain."""
@@ -85,6 +86,7 @@ class Process:
                 self._handle(records)
         while not self._in_flight.emptied(LOOK_SECONDS):
             pass
+        self._over = True
         self._acknowledgements.close(self._limits.lease_seconds)
 
     def run_alone(self, id: str) -> None:
@@ -137,7 +139,7 @@ class Process:
 
     def _every(self, seconds: float, job: Callable[[], None]) -> None:
         def run() -> None:
-            while True:
+            while not self._over:
                 self._clock.sleep(seconds)
                 job()
 

@@ -326,3 +326,15 @@ def test_what_a_store_raises_keeps_no_process_from_beginning(monkeypatch: pytest
     give_back(orphans, store, queue, ManualClock(), logger)  # type: ignore[arg-type]
 
     assert queue.changed == [("1", 0)]
+
+
+def test_its_recurring_jobs_end_with_it() -> None:
+    """They would go on in whatever process it is a part of, such as that of these tests."""
+    before = set(threading.enumerate())
+    worker = Worker(lease_seconds=0.3, margin_seconds=0.01)
+
+    worker.ends()
+
+    until(
+        lambda: not [thread for thread in threading.enumerate() if thread not in before and thread.name != "MainThread"]
+    )

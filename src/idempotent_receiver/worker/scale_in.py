@@ -31,6 +31,8 @@ class ScaleInProtection:
     def __init__(self, uri: str, clock: Clock) -> None:
         self.running: frozenset[str] = frozenset()
         """The messages whose handlers run; set by whoever knows, at any time."""
+        self.over = False
+        """Set when nothing is to be protected any more: then it looks no more."""
         self._uri = urlsplit(uri)
         self._clock = clock
         self._seen: frozenset[str] = frozenset()
@@ -49,7 +51,7 @@ class ScaleInProtection:
 
     def keep(self) -> None:
         """Look, again and again."""
-        while True:
+        while not self.over:
             self.look()
             self._clock.sleep(LOOK_SECONDS)
 

@@ -133,7 +133,11 @@ def test_it_looks_by_itself_where_the_environment_names_an_agent(agent: Agent) -
 
     assert agent.some.wait(30)
     assert agent.states[0] == ON
-    protection.running = frozenset()
+    protection.over = True
+    looking = [thread for thread in threading.enumerate() if thread.name == "scale-in protection"]
+    for thread in looking:
+        thread.join(10 * LOOK_SECONDS)
+    assert not any(thread.is_alive() for thread in looking)
 
 
 def test_elsewhere_than_on_ecs_nobody_is_asked() -> None:

@@ -152,8 +152,11 @@ def test_messages_are_handled_and_deleted_as_they_end(place: Place) -> None:
     for number in range(40):
         place.send(f"quick-{number}")
 
-    with place.worker("--processes", "2", "--concurrency", "4"):
+    health = place.folder / "health"
+
+    with place.worker("--processes", "2", "--concurrency", "4", "--health-file", str(health)):
         place.wait_for(place.settled)
+        place.wait_for(lambda: time.time() - health.stat().st_mtime < 1)
 
     place.once()
     assert len(place.runs) == 80
@@ -273,7 +276,9 @@ def test_what_cannot_work_is_refused_before_the_first_poll(place: Place, options
     place.send("waits")
     lease = ["--lease-seconds", options["lease"]] if "lease" in options else []
     url = options["url"].format(url=place.url) if "url" in options else None
-    command = place.command(*lease, url=url, handler=options.get("handler", "worker_handlers:handle"))
+    health = place.folder / "health"
+    handler = options.get("handler", "worker_handlers:handle")
+    command = place.command(*lease, "--health-file", str(health), url=url, handler=handler)
 
     done = subprocess.run(
         command,
@@ -288,6 +293,7 @@ def test_what_cannot_work_is_refused_before_the_first_poll(place: Place, options
     assert done.returncode == 2
     assert why in done.stderr
     assert place.runs == []
+    assert not health.exists()
 
 
 def _alive(pid: int) -> bool:

@@ -21,6 +21,8 @@ LONGEST_SECONDS = 12 * 60 * 60 - 20 * 60
 """SQS counts its twelve hours from the receive: a batching window (5 min) and a whole invocation (15) may be gone."""
 
 MOST_ENTRIES = 10
+"""SQS's limit for a receive, and for each batch of changes or deletions."""
+
 MOST_CALLS = 10
 _SOON_SECONDS = 2
 _SOON_RECEIVES = 5

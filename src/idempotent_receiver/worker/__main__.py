@@ -60,6 +60,10 @@ def loaded(path: str) -> Consumer:
 
 def main(task: dict[str, Any]) -> None:
     """Work until SIGTERM. Raises ValueError or TypeError if it cannot begin."""
+    if sys.platform != "linux":
+        raise ValueError(
+            f"receiver work needs Linux, whose timers end a process before its lease; this is {sys.platform}"
+        )
     die_with(task["supervisor"])
     consumer, clock = loaded(task["handler"]), SystemClock()
     limits = limits_of(consumer, task["limits"])

@@ -4,7 +4,6 @@ Ten messages share a request. What was refused of a request is asked once more, 
 message comes again and its record tells what has become of it.
 """
 
-import base64
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -12,12 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from idempotent_receiver.sqs.received import lambda_record
+from idempotent_receiver.sqs.visibility import MOST_ENTRIES
+
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
-    from mypy_boto3_sqs.type_defs import MessageTypeDef
-
-MOST_ENTRIES = 10
-"""SQS's limit for a receive, and for each batch of changes."""
 
 WAIT_SECONDS = 10
 """How long a poll waits for a message: a process that shall end waits for its last one."""
@@ -50,7 +48,7 @@ class Queue:
             AttributeNames=["All"],
             MessageAttributeNames=["All"],
         )
-        return [self._record(message) for message in answer.get("Messages", [])]
+        return [lambda_record(message, self.arn) for message in answer.get("Messages", [])]
 
     def delete(self, handles: Sequence[str]) -> list[str]:
         """Delete these, and return those that were refused."""
@@ -66,30 +64,6 @@ class Queue:
         ]
         answer = self.sqs.change_message_visibility_batch(QueueUrl=self.url, Entries=entries)  # type: ignore[arg-type]
         return [visibilities[int(failed["Id"])] for failed in answer.get("Failed", [])]
-
-    def _record(self, message: "MessageTypeDef") -> dict[str, Any]:
-        return {
-            "messageId": message["MessageId"],
-            "receiptHandle": message["ReceiptHandle"],
-            "body": message["Body"],
-            "md5OfBody": message.get("MD5OfBody", ""),
-            "attributes": message.get("Attributes", {}),
-            "messageAttributes": {
-                name: _attribute(value) for name, value in message.get("MessageAttributes", {}).items()
-            },
-            "eventSource": "aws:sqs",
-            "eventSourceARN": self.arn,
-        }
-
-
-def _attribute(value: Any) -> dict[str, Any]:
-    """A message attribute as Lambda hands it over."""
-    handed: dict[str, Any] = {"dataType": value["DataType"]}
-    if "StringValue" in value:
-        handed["stringValue"] = value["StringValue"]
-    if "BinaryValue" in value:
-        handed["binaryValue"] = base64.b64encode(value["BinaryValue"]).decode()
-    return handed
 
 
 class Acknowledgements:

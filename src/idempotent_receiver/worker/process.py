@@ -15,11 +15,11 @@ from typing import Any
 
 from idempotent_receiver.clock import Clock, Deadline
 from idempotent_receiver.sqs.consumer import Consumer
-from idempotent_receiver.sqs.visibility import Backoff
+from idempotent_receiver.sqs.visibility import MOST_ENTRIES, Backoff
 from idempotent_receiver.worker.host import Answers, Host
 from idempotent_receiver.worker.in_flight import InFlight
 from idempotent_receiver.worker.leases import Leases
-from idempotent_receiver.worker.polling import MOST_ENTRIES, WAIT_SECONDS, Acknowledgements, Queue, named, send
+from idempotent_receiver.worker.polling import WAIT_SECONDS, Acknowledgements, Queue, named, send
 from idempotent_receiver.worker.reports import Reports
 
 logger = logging.getLogger("idempotent_receiver.worker")

@@ -154,8 +154,9 @@ class Supervisor:
                     self._pass_on(child)
             if self._signals and self._drained():
                 return 0
-            if self._health is not None and self._children:
-                self._health.touch()
+            if self._health is not None and any(child.works for child in self._children):
+                with suppress(OSError):  # whoever looks finds it old
+                    self._health.touch()
             if protection is not None:
                 protection.running = frozenset().union(*(child.running for child in self._children))
 

@@ -8,7 +8,7 @@ import pytest
 from botocore.config import Config
 
 from idempotent_receiver import MemoryStore, sqs_consumer
-from idempotent_receiver.worker.__main__ import limits_of, loaded
+from idempotent_receiver.worker.__main__ import limits_of, loaded, main
 from tests.unit.test_request_counts import session
 
 if TYPE_CHECKING:
@@ -26,6 +26,13 @@ def consumer(**options: Any) -> Consumer:
 
 def sqs(**options: Any) -> Any:
     return session().client("sqs", config=Config(region_name="us-east-1", **options))
+
+
+def test_elsewhere_than_on_linux_it_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing there ends a process that is stopped before its lease is over."""
+    monkeypatch.setattr("sys.platform", "darwin")
+    with pytest.raises(ValueError, match="receiver work needs Linux"):
+        main({})
 
 
 def test_the_margin_is_the_consumers() -> None:

@@ -7,6 +7,9 @@ import typer
 
 from idempotent_receiver.worker.supervisor import Supervisor
 
+LONGEST_LEASE_SECONDS = 43_200
+"""A message is invisible for as long as its lease lasts, and SQS takes no more than twelve hours."""
+
 
 def work(
     queue_url: Annotated[str, typer.Argument(help="The queue's URL.")],
@@ -14,7 +17,9 @@ def work(
     *,
     processes: Annotated[int, typer.Option(min=1, help="How many worker processes.")] = 1,
     concurrency: Annotated[int, typer.Option(min=1, help="How many handlers run at once in each.")] = 1,
-    lease_seconds: Annotated[float, typer.Option(min=1, help="How long a lease lasts; it is renewed each third.")] = 60,
+    lease_seconds: Annotated[
+        float, typer.Option(min=1, max=LONGEST_LEASE_SECONDS, help="How long a lease lasts; it is renewed each third.")
+    ] = 60,
     time_limit: Annotated[float, typer.Option(min=1, help="Seconds that a handler may run.")] = 43_200,
     drain_seconds: Annotated[float, typer.Option(min=0, help="Seconds that handlers may go on after SIGTERM.")] = 25,
     health_file: Annotated[Path | None, typer.Option(help="A file to touch while the processes work.")] = None,

@@ -1,6 +1,5 @@
 """One dead letter, read by the consumer's own rules: its key, its fingerprint, and where and when it came from."""
 
-import base64
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from idempotent_receiver.protocol.record import usable
 from idempotent_receiver.sqs import keys
 from idempotent_receiver.sqs.dead_letter import Stamp, copy_of, stamp_of
 from idempotent_receiver.sqs.message import Message, messages_of
+from idempotent_receiver.sqs.received import lambda_record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class Reader:
 
     def read(self, raw: Raw, now_ms: int) -> DeadLetter:
         """The dead letter that a received message is."""
-        (message,) = messages_of({"Records": [_as_lambda_event(raw, self.queue_arn)]}, self.open_envelope)
+        (message,) = messages_of({"Records": [lambda_record(raw, self.queue_arn)]}, self.open_envelope)
         stamp = stamp_of(message.message_attributes)
         unkeyed = None
         try:
@@ -92,25 +92,6 @@ class Reader:
             stamp=stamp,
             since_ms=_since_ms(message, stamp, now_ms),
         )
-
-
-def _as_lambda_event(raw: Raw, queue_arn: str) -> dict[str, Any]:
-    """A received message as Lambda's events have it, which is what the consumer's rules are made for."""
-    return {
-        "messageId": raw["MessageId"],
-        "receiptHandle": raw["ReceiptHandle"],
-        "body": raw["Body"],
-        "attributes": raw.get("Attributes", {}),
-        "messageAttributes": {name: _value(held) for name, held in raw.get("MessageAttributes", {}).items()},
-        "eventSourceARN": queue_arn,
-    }
-
-
-def _value(held: Raw) -> dict[str, Any]:
-    return {
-        f"{name[0].lower()}{name[1:]}": base64.b64encode(value).decode() if name == "BinaryValue" else value
-        for name, value in held.items()
-    }
 
 
 def _since_ms(message: Message, stamp: Stamp | None, now_ms: int) -> int:

@@ -14,7 +14,8 @@ from botocore.exceptions import ClientError
 from idempotent_receiver import MemoryStore, PermanentError, body_field, message_id, sqs_consumer
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
-from idempotent_receiver.operations.dead_letters.redrive import BEYOND_LIMIT, Redrive, Selection, Session, Summary
+from idempotent_receiver.operations.dead_letters.redrive import BEYOND_LIMIT, Redrive, Session, Summary
+from idempotent_receiver.operations.dead_letters.selection import Selection
 from idempotent_receiver.operations.dead_letters.triage import Rules, Verdict
 from idempotent_receiver.protocol.record import record_id
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp

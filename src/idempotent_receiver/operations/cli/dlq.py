@@ -17,7 +17,8 @@ from idempotent_receiver.operations.dead_letters.queue import (
     start_move_task,
     watch_move_task,
 )
-from idempotent_receiver.operations.dead_letters.redrive import Plan, Redrive, Selection, Session
+from idempotent_receiver.operations.dead_letters.redrive import Redrive, Session
+from idempotent_receiver.operations.dead_letters.selection import Plan, Selection
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules
 
 app = typer.Typer(

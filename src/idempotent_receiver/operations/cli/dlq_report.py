@@ -9,7 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from idempotent_receiver.operations.cli.terminal import clean, listing, moment, table_of
-from idempotent_receiver.operations.dead_letters.redrive import Plan, Summary
+from idempotent_receiver.operations.dead_letters.redrive import Summary
+from idempotent_receiver.operations.dead_letters.selection import Plan
 from idempotent_receiver.operations.dead_letters.triage import ACTS, Decision, Verdict
 
 SHOWN_OF_A_REASON = 20

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.queue import A_CALL, MAX_A_ROUND, DeadLetterQueue, chunks
+from idempotent_receiver.operations.dead_letters.selection import Plan, Selection
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, Verdict, triage
 from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.sqs.dead_letter import MOST_BYTES, size_of
@@ -77,47 +78,6 @@ class Session:
         return [triage(each, found.get(each.record_id), now_ms, self.rules) for each in taken]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """Decisions about selected dead letters: which to carry out, which only the limit prevents, and which stay."""
-
-    decisions: Sequence[Decision]
-    acting: Sequence[Decision]
-    beyond: Sequence[Decision]
-    staying: Sequence[Decision]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """Which dead letters the operator means. `limit` bounds how many are moved or dropped.
-
-    `reason` is a part of the reason or of the error's type, in upper or lower case.
-    """
-
-    reason: str | None = None
-    keys: frozenset[str] = frozenset()
-    limit: int | None = None
-
-    @property
-    def all(self) -> bool:
-        """Whether every dead letter is meant."""
-        return self.reason is None and not self.keys
-
-    def includes(self, decision: Decision) -> bool:
-        """Whether this dead letter is meant."""
-        if self.keys and decision.dead_letter.key not in self.keys:
-            return False
-        cause = f"{decision.reason} {decision.error_type or ''}".casefold()
-        return self.reason is None or self.reason.casefold() in cause
-
-    def plan(self, decisions: Sequence[Decision], acted: int) -> Plan:
-        """What to do with included dead letters once `acted` were moved or dropped."""
-        acts = [each for each in decisions if each.acts]
-        staying = [each for each in decisions if not each.acts]
-        room = len(acts) if self.limit is None else max(0, self.limit - acted)
-        return Plan(decisions=decisions, acting=acts[:room], beyond=acts[room:], staying=staying)
-
-
 @dataclass
 class Redrive:
     """One redrive in a session: `plan` it, then `run` or `decline` the plan. `stopped` is asked between requests.
@@ -127,7 +87,7 @@ class Redrive:
 
     session: Session
     queue_url: str
-    selection: Selection = Selection()
+    selection: Selection = field(default_factory=Selection)
     rate: float = 100.0
     stopped: Callable[[], bool] = lambda: False
     summary: Summary = field(default_factory=Summary)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -272,3 +273,66 @@ def test_the_reason_is_the_stamps_or_else_the_records(
 ) -> None:
     each = triage(dead_letter(stamp=stamp), found, NOW_MS, RULES)
     assert (each.reason, each.error_type) == (reason, error_type)
+
+
+GONE_WRONG = "app.ledger.charge:17"
+
+
+@pytest.mark.parametrize(
+    ("found", "stamp", "group"),
+    [
+        (
+            record("FAILED", error=Failure(type="HTTPError", at=GONE_WRONG).to_json()),
+            None,
+            "HTTPError@app.ledger.charge",
+        ),
+        (record("FAILED", error='{"type": "E"}'), None, "E"),
+        (record("FAILED", error='{"text": "no type"}'), None, "error"),
+        (record("FAILED", error='{"type": ["E"], "text": "no type"}'), None, "error"),
+        (record("FAILED", error="{}"), None, "error"),
+        (TRANSIENT, DIED, "PermanentError"),
+        (None, replace(DIED, at=GONE_WRONG), "PermanentError@app.ledger.charge"),
+        (None, replace(DIED, error_type=None), "error"),
+        (None, None, "never-claimed"),
+        (EXPIRED, None, "never-claimed"),
+        (RELEASED, None, "never-started"),
+        (ORPHAN, None, "never-settled"),
+        (COMPLETED, None, "done"),
+        (OTHER_PAYLOAD, None, "FingerprintMismatch"),
+        (UNREAD, None, "record-unreadable"),
+        (STRANGE, None, "record-unreadable"),
+    ],
+)
+def test_a_group_is_an_errors_type_and_the_function_that_raised_it(
+    found: Record | Unknown | None, stamp: Stamp | None, group: str
+) -> None:
+    assert triage(dead_letter(stamp=stamp), found, NOW_MS, RULES).group == group
+
+
+def test_neither_a_line_nor_a_text_makes_another_group() -> None:
+    """A deployment moves lines; a text may name an account. Another type or function does."""
+
+    def group(type: str, at: str, text: str) -> str:
+        found = record("FAILED", error=Failure(type=type, at=at, text=text).to_json())
+        return triage(dead_letter(), found, NOW_MS, RULES).group
+
+    assert group("E", "app.pay:1", "503") == group("E", "app.pay:92", "account alice is closed")
+    assert len({group("E", "app.pay:1", ""), group("F", "app.pay:1", ""), group("E", "app.refund:1", "")}) == 3
+
+
+@pytest.mark.parametrize("name", ["make.<locals>.Boom", "$(reboot)", "a b'c\"d", "--yes", "\x1b[2J", "''", "e;f|g&h>i"])
+def test_a_shell_takes_a_groups_name_as_it_is(name: str) -> None:
+    """Whoever may send to the dead-letter queue can write a stamp."""
+    forged = dead_letter(stamp=replace(DIED, error_type=name, at=f"app.<lambda>{name}:7"))
+    group = triage(forged, None, NOW_MS, RULES).group
+    assert group == shlex.quote(group)
+    assert not group.startswith("-")
+
+
+def test_a_dead_letter_without_a_key_is_in_the_group_of_such() -> None:
+    assert triage(dead_letter(key=message_attribute("order")), None, NOW_MS, RULES).group == "UnusableKey"
+
+
+def test_on_its_way_back_a_dead_letter_carries_nothing_of_its_error() -> None:
+    back = dead_letter(stamp=replace(DIED, at=GONE_WRONG)).returning
+    assert (back.key, back.reason, back.error_type, back.at) == ("m-0", None, None, None)

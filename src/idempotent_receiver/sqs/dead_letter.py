@@ -26,14 +26,15 @@ MOST_BYTES = 1024 * 1024
 class Stamp:
     """What a message that is sent again carries: its key, and why it failed for good.
 
-    Without a `reason` it is on its way back and may be handled. `first_received` is an ISO time, `queue` the ARN of the
-    queue that it was received from.
+    Without a `reason` it is on its way back and may be handled. `at` is the code location that raised the error,
+    `first_received` an ISO time, `queue` the ARN of the queue that it was received from.
     """
 
     key: str
     original_id: str
     reason: str | None = None
     error_type: str | None = None
+    at: str | None = None
     first_received: str | None = None
     function: str | None = None
     queue: str | None = None
@@ -118,6 +119,7 @@ def _stamp(message: Message, failure: Failure, function: str) -> Stamp:
         original_id=before.original_id,
         reason=failure.reason,
         error_type=failure.type,
+        at=failure.at,
         first_received=before.first_received or (None if received is None else received.isoformat()),
         function=function,
         queue=message.queue_arn or None,

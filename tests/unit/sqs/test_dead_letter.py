@@ -15,7 +15,7 @@ from idempotent_receiver.sqs.dead_letter import MOST_BYTES, STAMP, NoRoom, send,
 from idempotent_receiver.sqs.keys import message_id
 from idempotent_receiver.sqs.message import Message
 
-FAILURE = Failure(type="Overdrawn", text="account closed", permanent=True)
+FAILURE = Failure(type="Overdrawn", at="app.post:7", text="account closed", permanent=True)
 FIRST_RECEIVED = {"ApproximateFirstReceiveTimestamp": "1800000000000"}
 
 
@@ -67,7 +67,7 @@ def test_a_dead_letter_is_a_copy_with_its_reason(sqs: Any) -> None:
     assert letter["MessageAttributes"]["bytes"]["BinaryValue"] == b"\x00\x01\xff"
     stamp = stamp_in(letter)
     assert (stamp["key"], stamp["original_id"], stamp["function"]) == ("k", "1", "consumer")
-    assert (stamp["reason"], stamp["error_type"]) == ("account closed", "Overdrawn")
+    assert (stamp["reason"], stamp["error_type"], stamp["at"]) == ("account closed", "Overdrawn", "app.post:7")
     assert stamp["first_received"] == "2027-01-15T08:00:00+00:00"
 
 

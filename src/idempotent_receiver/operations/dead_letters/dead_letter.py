@@ -55,7 +55,8 @@ class DeadLetter:
         before = self.stamp or Stamp(key=self.key, original_id=self.id)
         since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat()
         queue = self.message.queue_arn
-        return replace(before, key=self.key, first_received=since, queue=queue, reason=None, error_type=None)
+        way_back = replace(before, reason=None, error_type=None, at=None)
+        return replace(way_back, key=self.key, first_received=since, queue=queue)
 
     def copy(self) -> dict[str, Any]:
         """The message to send back to the queue. Raises NoRoom where its stamp does not fit.

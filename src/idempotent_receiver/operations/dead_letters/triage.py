@@ -20,11 +20,12 @@ any other                                                                    MOV
 What a claim would meet is for `transitions.decide` to say, as for the consumer itself.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
+from idempotent_receiver.operations.dead_letters.cause import cause_of
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
-from idempotent_receiver.operations.records import error_of, permanent, reason_in, released
+from idempotent_receiver.operations.records import permanent, released
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, Status
 from idempotent_receiver.protocol.store import Unknown
@@ -65,12 +66,13 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A dead letter with its verdict, and a sentence why; `reason` and `error_type` say what it failed of."""
+    """A dead letter with its verdict, and a sentence why; `reason`, `group` and `error_type` say what it failed of."""
 
     dead_letter: DeadLetter
     verdict: Verdict
     why: str
     reason: str
+    group: str
     error_type: str | None = None
 
     @property
@@ -82,8 +84,8 @@ class Decision:
 def triage(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int, rules: Rules) -> Decision:
     """What may be done with a dead letter whose key's record is `found`."""
     verdict, why = _verdict(dead_letter, found, now_ms, rules)
-    reason, error_type = _cause(dead_letter, found, now_ms, verdict)
-    return Decision(dead_letter=dead_letter, verdict=verdict, why=why, reason=reason, error_type=error_type)
+    cause = cause_of(dead_letter, found, now_ms, conflict=verdict is Verdict.CONFLICT)
+    return Decision(dead_letter=dead_letter, verdict=verdict, why=why, **asdict(cause))
 
 
 def _verdict(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int, rules: Rules) -> tuple[Verdict, str]:
@@ -121,7 +123,7 @@ def _completed(dead_letter: DeadLetter, completed: Record) -> tuple[Verdict, str
 def _kept_back(dead_letter: DeadLetter, found: Record | None, now_ms: int, rules: Rules) -> tuple[Verdict, str] | None:
     """Why a dead letter that is not done stays all the same."""
     if not rules.include_permanent and _permanent(dead_letter, found, now_ms):
-        reason, _ = _cause(dead_letter, found, now_ms, Verdict.PERMANENT)
+        reason = cause_of(dead_letter, found, now_ms, conflict=False).reason
         return Verdict.PERMANENT, f"it failed for good: {reason}; --include-permanent once the cause is fixed"
     age_ms = now_ms - dead_letter.since_ms
     if not rules.force and age_ms >= rules.retention_seconds * 1000:
@@ -155,36 +157,3 @@ def _permanent(dead_letter: DeadLetter, found: Record | None, now_ms: int) -> bo
     if dead_letter.stamp is not None and dead_letter.stamp.reason is not None:
         return True
     return found is not None and not found.expired(now_ms) and permanent(found)
-
-
-def _cause(
-    dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int, verdict: Verdict
-) -> tuple[str, str | None]:
-    """Why it is a dead letter, and its error's type: by its own stamp, else by its record."""
-    if dead_letter.stamp is not None and dead_letter.stamp.reason is not None:
-        return dead_letter.stamp.reason, dead_letter.stamp.error_type
-    if dead_letter.unkeyed is not None:
-        return dead_letter.unkeyed, "UnusableKey"
-    if verdict is Verdict.CONFLICT:
-        return "its key was used for another payload", "FingerprintMismatch"
-    if isinstance(found, Unknown):
-        return "unknown: its record could not be read", None
-    if found is None or found.expired(now_ms):
-        return "received too often, and never claimed: its workers may have been throttled or have crashed", None
-    error = error_of(found)
-    if (reason := reason_in(error)) is not None:
-        kind = error.get("type")
-        return reason, kind if isinstance(kind, str) else None
-    if released(found, now_ms):
-        return _NEVER_STARTED, None
-    return _REASONS.get(found.status, f"received too often; its record is {found.status}"), None
-
-
-_NEVER_STARTED = (
-    "received too often and never started: no time was left, or it stood behind a failure of its FIFO group"
-)
-_REASONS = {
-    Status.COMPLETED.value: "done: its acknowledgement was lost, or it was delivered once more",
-    Status.INPROGRESS.value: "received too often while claimed: its worker crashed, timed out or is still at work",
-    Status.FAILED.value: "failed, with no reason recorded",
-}

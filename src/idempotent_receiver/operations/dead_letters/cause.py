@@ -1,0 +1,69 @@
+"""Why a message is a dead letter, as its own stamp says it or else its key's record, and the group that this makes.
+
+A group is an error's type and the function that raised it. The line is left out: every deployment moves it, and a name
+that an operator has noted down has to go on meaning the same. The text is left out as well: it may name an account, or
+a time, and one cause would make as many groups as it has dead letters. Both are told within the group.
+"""
+
+import re
+from dataclasses import dataclass
+
+from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
+from idempotent_receiver.operations.records import error_of, reason_in, released
+from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.protocol.store import Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One line for people, and what it belongs to. `error_type` is None where no error was recorded."""
+
+    reason: str
+    group: str
+    error_type: str | None = None
+
+
+def cause_of(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int, *, conflict: bool) -> Cause:
+    """What a dead letter whose key's record is `found` failed of; in a `conflict`, that record is another message's."""
+    stamp = dead_letter.stamp
+    if stamp is not None and stamp.reason is not None:
+        return _of_error(stamp.reason, stamp.error_type, stamp.at)
+    if dead_letter.unkeyed is not None:
+        return _of_error(dead_letter.unkeyed, "UnusableKey")
+    if conflict:
+        return _of_error("its key was used for another payload", "FingerprintMismatch")
+    if isinstance(found, Unknown):
+        return Cause("unknown: its record could not be read", "record-unreadable")
+    if found is None or found.expired(now_ms):
+        return _NEVER_CLAIMED
+    error = error_of(found)
+    if (reason := reason_in(error)) is not None:
+        return _of_error(reason, error.get("type"), error.get("at"))
+    if released(found, now_ms):
+        return _NEVER_STARTED
+    unknown = Cause(f"received too often; its record is {found.status}", "record-unreadable")
+    return _CAUSES.get(found.status, unknown)
+
+
+def _of_error(reason: str, error_type: object, at: object = None) -> Cause:
+    kind = error_type if isinstance(error_type, str) else None
+    function = f"@{at.partition(':')[0]}" if isinstance(at, str) else ""
+    # A shell must take the name as it is: a function may be called `<lambda>`, and anybody can write a stamp.
+    group = re.sub(r"[^\w.@-]+", "-", f"{kind or 'error'}{function}").strip("-")
+    return Cause(reason, group or "error", kind)
+
+
+_NEVER_CLAIMED = Cause(
+    "received too often, and never claimed: its workers may have been throttled or have crashed", "never-claimed"
+)
+_NEVER_STARTED = Cause(
+    "received too often and never started: no time was left, or it stood behind a failure of its FIFO group",
+    "never-started",
+)
+_CAUSES = {
+    Status.COMPLETED.value: Cause("done: its acknowledgement was lost, or it was delivered once more", "done"),
+    Status.INPROGRESS.value: Cause(
+        "received too often while claimed: its worker crashed, timed out or is still at work", "never-settled"
+    ),
+    Status.FAILED.value: Cause("failed, with no reason recorded", "error"),
+}

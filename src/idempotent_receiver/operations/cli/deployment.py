@@ -19,6 +19,7 @@ from idempotent_receiver.dynamodb.store import DynamoDBStore
 from idempotent_receiver.operations.account import UsageError, client_of, named, require_table, stack_outputs
 from idempotent_receiver.operations.cli.terminal import Terminal
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
+from idempotent_receiver.operations.dead_letters.history import History
 from idempotent_receiver.protocol.namespaces import checked
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, record_id
 from idempotent_receiver.sqs import keys
@@ -79,6 +80,7 @@ class Options:
         _option("Its dead-letter queue: URL, ARN or name; by default as the stack or the queue's redrive policy says."),
     ] = None
     table: Annotated[str | None, _option("The table of its records.")] = None
+    history: Annotated[str | None, _option("The table that keeps every act on a dead letter.")] = None
     namespace: Annotated[str | None, _option("Its store's namespace.")] = None
     key_strategy: Annotated[str | None, _option(f"Where its keys come from: {STRATEGIES}.")] = None
     envelope: Annotated[str | None, _option("Its envelope: a JMESPath expression.")] = None
@@ -210,6 +212,22 @@ class Deployment:
             raise UsageError(f"--table: {error}") from None
         require_table(self.client, self.table)
         return found
+
+    @cached_property
+    def history_table(self) -> str | None:
+        """The name of the history's table; None if there is none."""
+        return self.options.history or self.outputs.get("HistoryTable")
+
+    def history(self, terminal: Terminal) -> History:
+        """The history, for a command that acts; it says so if none is kept."""
+        if self.history_table is None:
+            terminal.note("No history is kept: name a table with --history, or update the stack to have one made.")
+        return History(self.client("dynamodb"), self.history_table, terminal.clock)
+
+    @cached_property
+    def operator(self) -> str:
+        """Who acts: the ARN of the caller, for the history. AWS tells everybody their own."""
+        return str(self.client("sts").get_caller_identity()["Arn"])
 
     @cached_property
     def strategy(self) -> str:

@@ -24,6 +24,7 @@ from idempotent_receiver.operations.cli.local import local
 from idempotent_receiver.operations.cli.records import show, stuck
 from idempotent_receiver.operations.cli.terminal import EXIT_CODES, Exit, Terminal
 from idempotent_receiver.operations.cli.work import work
+from idempotent_receiver.operations.dead_letters.history import NotKept
 
 
 def _documentation() -> str:
@@ -74,6 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except UsageError as error:
         terminal.note(f"receiver: {error}")
         sys.exit(Exit.USAGE)
+    except NotKept as error:
+        terminal.note(f"receiver: {error}")
+        sys.exit(Exit.AWS)
     except (ClientError, BotoCoreError) as error:
         terminal.note(f"receiver: {error} (see --region, --profile, --endpoint-url, and the operator's permissions)")
         sys.exit(Exit.AWS)

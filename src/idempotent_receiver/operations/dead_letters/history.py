@@ -1,0 +1,199 @@
+"""The history: a table in which every act on a dead letter is kept, written before the act and confirmed after it.
+
+An act that was begun and never confirmed may have happened: its process ended in between. No body is ever in it.
+
+=========== =============================================================================
+attribute   what it holds
+=========== =============================================================================
+key         partition key: the id of the dead letter's record, or its messageId if unkeyed
+act         sort key: when it began (ISO 8601, UTC), and a random part
+others      those of `Act`; `outcome`, `code` and `ended` (epoch ms) once it is confirmed
+=========== =============================================================================
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from idempotent_receiver.clock import Clock
+from idempotent_receiver.dynamodb.errors import ApiCall, code_of, explained
+from idempotent_receiver.operations.dead_letters.queue import chunks
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+A_REQUEST = 25
+"""DynamoDB's limit for a BatchWriteItem."""
+
+PARALLEL = 8
+MAX_TRIES = 10
+MAX_PAUSE_SECONDS = 5.0
+MOST_WHY = 500
+"""Characters: an act fits into one write unit, unless its key is very long."""
+
+
+class NotKept(Exception):
+    """The history could not be written or read; the text says why, and the remedy."""
+
+
+class Verb(StrEnum):
+    """What was done with a dead letter."""
+
+    MOVED = "moved"
+    DROPPED = "dropped"
+    ARCHIVED = "archived"
+    DELETED = "deleted"
+    RESTORED = "restored"
+    RESENT = "resent"
+
+
+class Outcome(StrEnum):
+    """What became of an act. UNCONFIRMED: AWS did not say, so it may have happened."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    UNCONFIRMED = "unconfirmed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """An act on a dead letter: who, what, why, and from which plan.
+
+    `key` is the id of its record, or its messageId if it has no usable key. The queues are ARNs, `operator` is the ARN
+    of the caller. `begin` gives it its `id`; until it is confirmed it has no `outcome`. A later version may have
+    written a `verb` or an `outcome` that this one does not know.
+    """
+
+    verb: Verb | str
+    key: str
+    message_id: str
+    queue: str
+    dead_letter_queue: str
+    operator: str
+    why: str
+    plan: str
+    id: str = ""
+    outcome: Outcome | str | None = None
+    code: str | None = None
+    ended_ms: int | None = None
+
+    @property
+    def at_ms(self) -> int:
+        """When it began (epoch), by the operator's clock."""
+        at, _, _ = self.id.partition("Z")
+        return round(datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp() * 1000)
+
+    def ended(self, outcome: Outcome, code: str | None = None) -> "Act":
+        """The same act with what became of it, for `confirm`; with AWS's code if it was refused or is unconfirmed."""
+        return replace(self, outcome=outcome, code=code)
+
+
+class History:
+    """The history in a table; without a table nothing is kept. It may be used from several threads.
+
+    Each method raises NotKept where DynamoDB refuses or cannot be reached.
+    """
+
+    def __init__(self, dynamodb: "DynamoDBClient", table: str | None, clock: Clock) -> None:
+        self.table = table
+        self._dynamodb, self._clock = dynamodb, clock
+
+    def begin(self, acts: Sequence[Act]) -> list[Act]:
+        """Write acts that are about to be done; returns them, in their order, as `confirm` needs them.
+
+        If it raises, none of them may be done, though some may be in the table as begun.
+        """
+        at = _iso(self._clock.epoch_ms())
+        drawn = self._clock.versions(len(acts))
+        begun = [
+            replace(act, id=f"{at}-{random}", why=act.why[:MOST_WHY]) for act, random in zip(acts, drawn, strict=True)
+        ]
+        self._write(begun)
+        return begun
+
+    def confirm(self, acts: Sequence[Act]) -> None:
+        """Write what became of acts that were begun: each has its outcome. If it raises, they stay as begun."""
+        assert all(each.id and each.outcome for each in acts), "an act is confirmed once it is begun and has ended"
+        now_ms = self._clock.epoch_ms()
+        self._write([replace(each, ended_ms=now_ms) for each in acts])
+
+    def of_key(self, key: str) -> list[Act]:
+        """All acts on the dead letters of a record's id, or of a messageId; the oldest first."""
+        names = {"#key": "key"}
+        asked = {"KeyConditionExpression": "#key = :key", "ExpressionAttributeNames": names, "ConsistentRead": True}
+        return list(self._read("query", "Query", {**asked, "ExpressionAttributeValues": {":key": {"S": key}}}))
+
+    def between(self, since_ms: int, until_ms: int) -> Iterator[Act]:
+        """The acts that began in a time, its end excluded, in no order. It scans the table."""
+        # A sort key begins with its time, so it is greater than that time alone.
+        values = {":since": {"S": _iso(since_ms)}, ":until": {"S": _iso(until_ms)}}
+        asked = {"FilterExpression": "#act >= :since AND #act < :until", "ExpressionAttributeNames": {"#act": "act"}}
+        return self._read("scan", "Scan", {**asked, "ExpressionAttributeValues": values})
+
+    def _read(self, method: str, operation: str, asked: dict[str, Any]) -> Iterator[Act]:
+        if self.table is None:
+            return
+        paginator: Any = self._dynamodb.get_paginator(method)  # type: ignore[call-overload]  # either of two
+        try:
+            for page in paginator.paginate(TableName=self.table, **asked):
+                yield from map(_act, page["Items"])
+        except (ClientError, BotoCoreError) as error:
+            raise self._not_kept(error, operation) from error
+
+    def _write(self, acts: Sequence[Act]) -> None:
+        if self.table is None:
+            return
+        requests = list(chunks([{"PutRequest": {"Item": _item(each)}} for each in acts], A_REQUEST))
+        if len(requests) == 1:
+            self._put(requests[0])
+        elif requests:
+            with ThreadPoolExecutor(min(PARALLEL, len(requests))) as pool:
+                list(pool.map(self._put, requests))
+
+    def _put(self, puts: Sequence[Any]) -> None:
+        """Put up to 25 items. A put that is sent again changes nothing."""
+        assert self.table is not None
+        for attempt in range(MAX_TRIES):
+            if attempt > 0:
+                self._clock.sleep(self._clock.fraction() * min(MAX_PAUSE_SECONDS, 0.1 * 2**attempt))
+            try:
+                answer = self._dynamodb.batch_write_item(RequestItems={self.table: puts})
+            except (ClientError, BotoCoreError) as error:
+                raise self._not_kept(error, "BatchWriteItem") from error
+            puts = answer.get("UnprocessedItems", {}).get(self.table, [])
+            if not puts:
+                return
+        raise NotKept(f"the history's table {self.table} takes no more writes for now: try again later")
+
+    def _not_kept(self, error: ClientError | BotoCoreError, operation: str) -> NotKept:
+        code = code_of(error)
+        if code.startswith("Validation"):
+            return NotKept(f"table {self.table} is no history: that has the string keys `key` and `act` ({code})")
+        return NotKept(f"the history: {explained(code, ApiCall(operation, str(self.table), f'dynamodb:{operation}'))}")
+
+
+def _iso(epoch_ms: int) -> str:
+    """A time as it stands in a sort key: always as long, so that texts sort as times do."""
+    seconds, milliseconds = divmod(epoch_ms, 1000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds:03}Z"
+
+
+_NEEDED = ("verb", "key", "message_id", "queue", "dead_letter_queue", "operator", "why", "plan")
+_TEXTS = (*_NEEDED, "outcome", "code")
+
+
+def _item(act: Act) -> dict[str, Any]:
+    texts = {name: getattr(act, name) for name in _TEXTS}
+    item: dict[str, Any] = {"act": {"S": act.id}, **{name: {"S": text} for name, text in texts.items() if text}}
+    return item if act.ended_ms is None else {**item, "ended": {"N": str(act.ended_ms)}}
+
+
+def _act(item: dict[str, Any]) -> Act:
+    texts: dict[str, Any] = {name: item[name]["S"] for name in _TEXTS if name in item}
+    ended_ms = int(item["ended"]["N"]) if "ended" in item else None
+    return Act(**{**dict.fromkeys(_NEEDED, ""), **texts}, id=item["act"]["S"], ended_ms=ended_ms)

@@ -1,0 +1,218 @@
+"""The history: an act is kept before it is done, and what became of it after."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from moto import mock_aws
+
+from idempotent_receiver.operations.dead_letters.history import (
+    A_REQUEST,
+    MAX_TRIES,
+    MOST_WHY,
+    Act,
+    History,
+    NotKept,
+    Outcome,
+    Verb,
+)
+from tests.manual_clock import START_MS, ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+QUEUE = "arn:aws:sqs:us-east-1:123456789012:transfers"
+OPERATOR = "arn:aws:sts::123456789012:assumed-role/Operators/alice"
+
+
+def act(key: str = "bank#k1", **changed: Any) -> Act:
+    made = Act(
+        verb=Verb.MOVED,
+        key=key,
+        message_id="5f2c1d64-0001-4000-8000-000000000001",
+        queue=QUEUE,
+        dead_letter_queue=f"{QUEUE}-dead",
+        operator=OPERATOR,
+        why="it failed at attempt 5 and may be tried again",
+        plan="p1",
+    )
+    return replace(made, **changed)
+
+
+def create(dynamodb: Any, name: str = "history", *keys: str) -> None:
+    partition, sort = keys or ("key", "act")
+    dynamodb.create_table(
+        TableName=name,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": each, "AttributeType": "S"} for each in (partition, sort)],
+        KeySchema=[{"AttributeName": partition, "KeyType": "HASH"}, {"AttributeName": sort, "KeyType": "RANGE"}],
+    )
+
+
+class Counting:
+    """DynamoDB, and how many acts each BatchWriteItem held. It leaves `unprocessed` puts undone, again and again."""
+
+    def __init__(self, dynamodb: Any) -> None:
+        self._dynamodb = dynamodb
+        self.sizes: list[int] = []
+        self.unprocessed = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dynamodb, name)
+
+    def batch_write_item(self, *, RequestItems: dict[str, list[Any]]) -> Any:  # noqa: N803  # boto3's name
+        ((table, puts),) = RequestItems.items()
+        self.sizes.append(len(puts))
+        later = puts[len(puts) - self.unprocessed :] if self.unprocessed else []
+        now = puts[: len(puts) - len(later)]
+        if now:
+            self._dynamodb.batch_write_item(RequestItems={table: now})
+        return {"UnprocessedItems": {table: later} if later else {}}
+
+
+@pytest.fixture
+def dynamodb() -> Iterator[Counting]:
+    with mock_aws():
+        client = boto3.client("dynamodb", "us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing")
+        create(client)
+        yield Counting(client)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def history(dynamodb: Counting, clock: ManualClock) -> History:
+    return History(dynamodb, "history", clock)  # type: ignore[arg-type]  # a client around a client
+
+
+def test_an_act_is_in_the_table_before_it_is_done_and_has_no_outcome_yet(history: History) -> None:
+    (begun,) = history.begin([act()])
+    (kept,) = history.of_key("bank#k1")
+    assert kept == begun == act(id=begun.id)
+    assert (kept.at_ms, kept.outcome, kept.ended_ms) == (START_MS, None, None)
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_a_confirmed_act_says_what_became_of_it_when_and_all_that_it_said_before(
+    history: History, clock: ManualClock, outcome: Outcome
+) -> None:
+    (begun,) = history.begin([act()])
+    clock.sleep(1.25)
+    history.confirm([begun.ended(outcome, "InternalError")])
+    assert history.of_key("bank#k1") == [
+        replace(begun, outcome=outcome, code="InternalError", ended_ms=START_MS + 1250)
+    ]
+
+
+def test_acts_on_one_key_are_told_in_the_order_in_which_they_began(history: History, clock: ManualClock) -> None:
+    for verb in (Verb.MOVED, Verb.RESENT, Verb.ARCHIVED):
+        history.begin([act(verb=verb), act("bank#other", verb=verb)])
+        clock.sleep(0.001)
+    assert [each.verb for each in history.of_key("bank#k1")] == [Verb.MOVED, Verb.RESENT, Verb.ARCHIVED]
+
+
+def test_two_acts_on_one_key_in_the_same_millisecond_are_both_kept(history: History) -> None:
+    history.begin([act(), act()])
+    assert len(history.of_key("bank#k1")) == 2
+
+
+def test_acts_are_found_by_time_and_the_end_is_excluded(history: History, clock: ManualClock) -> None:
+    for key in ("a", "b", "c"):
+        history.begin([act(key)])
+        clock.sleep(1)
+    found = {each.key for each in history.between(START_MS + 1000, START_MS + 2000)}
+    assert found == {"b"}
+
+
+def test_many_acts_go_by_25_and_come_back_in_their_order(history: History, dynamodb: Counting) -> None:
+    begun = history.begin([act(f"k{number}") for number in range(60)])
+    assert sorted(dynamodb.sizes) == [10, A_REQUEST, A_REQUEST]
+    assert [each.key for each in begun] == [f"k{number}" for number in range(60)]
+    assert {each.key for each in history.between(0, START_MS + 1)} == {each.key for each in begun}
+
+
+def test_what_dynamodb_left_is_sent_again_and_nothing_else(
+    history: History, dynamodb: Counting, clock: ManualClock
+) -> None:
+    dynamodb.unprocessed = 3
+    with pytest.raises(NotKept, match="table history takes no more writes for now: try again later"):
+        history.begin([act(f"k{number}") for number in range(5)])
+    assert dynamodb.sizes == [5] + [3] * (MAX_TRIES - 1)
+    assert clock.sleeps == sorted(clock.sleeps)
+    assert len(clock.sleeps) == MAX_TRIES - 1
+
+
+def test_a_throttled_table_that_recovers_keeps_all(history: History, dynamodb: Counting, clock: ManualClock) -> None:
+    dynamodb.unprocessed = 3
+    clock.sleep = lambda seconds: setattr(dynamodb, "unprocessed", 0)  # type: ignore[method-assign]
+    history.begin([act("k")] * 5)
+    assert dynamodb.sizes == [5, 3]
+    assert len(history.of_key("k")) == 5
+
+
+def test_a_refusal_names_the_table_and_the_permission(history: History, dynamodb: Counting) -> None:
+    def denied(**_: object) -> None:
+        error = {"Code": "AccessDeniedException", "Message": "User: x is not authorized to perform"}
+        raise ClientError({"Error": error}, "BatchWriteItem")
+
+    dynamodb.batch_write_item = denied  # type: ignore[method-assign, assignment]
+    with pytest.raises(NotKept, match=r"table history .*allow dynamodb:BatchWriteItem on it"):
+        history.begin([act()])
+
+
+def test_a_refused_part_of_many_fails_the_whole(history: History, dynamodb: Counting) -> None:
+    """What was begun with it must not be done either."""
+    put = dynamodb.batch_write_item
+
+    def second_denied(**asked: Any) -> Any:
+        if len(dynamodb.sizes) == 1:
+            dynamodb.sizes.append(0)
+            raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": ""}}, "BatchWriteItem")
+        return put(**asked)
+
+    dynamodb.batch_write_item = second_denied  # type: ignore[method-assign]
+    with pytest.raises(NotKept):
+        history.begin([act(f"k{number}") for number in range(60)])
+
+
+def test_a_table_that_is_no_history_is_named(dynamodb: Counting, clock: ManualClock) -> None:
+    create(dynamodb, "records", "id", "version")
+    history = History(dynamodb, "records", clock)  # type: ignore[arg-type]
+    with pytest.raises(NotKept, match="table records is no history: that has the string keys `key` and `act`"):
+        history.begin([act()])
+    with pytest.raises(NotKept, match="table records is no history"):
+        history.of_key("k")
+
+
+def test_a_missing_table_is_named(dynamodb: Counting, clock: ManualClock) -> None:
+    history = History(dynamodb, "none", clock)  # type: ignore[arg-type]
+    for asked in (lambda: history.begin([act()]), lambda: history.of_key("k"), lambda: list(history.between(0, 1))):
+        with pytest.raises(NotKept, match="table none does not exist in this account and region"):
+            asked()
+
+
+def test_without_a_table_nothing_is_kept_and_nothing_fails(clock: ManualClock) -> None:
+    history = History(None, None, clock)  # type: ignore[arg-type]  # nothing is asked of it
+    begun = history.begin([act()])
+    history.confirm([begun[0].ended(Outcome.DONE)])
+    assert [each.key for each in begun] == ["bank#k1"]
+    assert (history.of_key("bank#k1"), list(history.between(0, START_MS))) == ([], [])
+
+
+def test_a_long_reason_is_cut(history: History) -> None:
+    history.begin([act(why="x" * (MOST_WHY + 1))])
+    assert [len(each.why) for each in history.of_key("bank#k1")] == [MOST_WHY]
+
+
+def test_what_a_later_version_wrote_is_still_told(history: History, dynamodb: Counting) -> None:
+    item = {"key": {"S": "k"}, "act": {"S": "2030-01-01T00:00:00.000Z-1"}, "verb": {"S": "mended"}}
+    dynamodb.put_item(TableName="history", Item={**item, "outcome": {"S": "half"}, "new": {"N": "1"}})
+    (found,) = history.of_key("k")
+    assert (found.verb, found.outcome, found.plan) == ("mended", "half", "")

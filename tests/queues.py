@@ -97,7 +97,7 @@ class Queues:
     # The API.
 
     def send_message(self, *, QueueUrl: str, **sent: Any) -> dict[str, Any]:
-        return self._call("send_message", {"QueueUrl": QueueUrl}, lambda: {"MessageId": self._send(QueueUrl, sent)})
+        return self.request("send_message", {"QueueUrl": QueueUrl}, lambda: {"MessageId": self._send(QueueUrl, sent)})
 
     def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:
         size = sum(size_of(entry["MessageBody"], entry.get("MessageAttributes", {})) for entry in Entries)
@@ -122,7 +122,7 @@ class Queues:
             found = [self._handed_out(queue, kept, seconds) for kept in self._next(queue, MaxNumberOfMessages)]
             return {"Messages": found} if found else {}
 
-        return self._call("receive_message", {"QueueUrl": QueueUrl}, receive)
+        return self.request("receive_message", {"QueueUrl": QueueUrl}, receive)
 
     def delete_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:
         def one(entry: dict[str, Any]) -> dict[str, Any] | None:
@@ -246,9 +246,10 @@ class Queues:
                 "Failed": [each for each in told if "Code" in each],
             }
 
-        return self._call(name, {"QueueUrl": url, "Entries": entries}, each)
+        return self.request(name, {"QueueUrl": url, "Entries": entries}, each)
 
-    def _call(self, name: str, asked: dict[str, Any], take_effect: Any) -> Any:
+    def request(self, name: str, asked: dict[str, Any], take_effect: Any) -> Any:
+        """A request, of SQS or of what a test counts beside it: it may crash or fail as any."""
         number = len(self.calls)
         self.calls.append((name, asked))
         if self.crash_at == (number, "before"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from dataclasses import dataclass, field
@@ -13,10 +14,13 @@ from botocore.exceptions import ClientError
 
 from idempotent_receiver import MemoryStore, PermanentError, body_field, message_id, sqs_consumer
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
-from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
-from idempotent_receiver.operations.dead_letters.redrive import BEYOND_LIMIT, Redrive, Session, Summary
+from idempotent_receiver.operations.dead_letters.ends import End, redrive_ends
+from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue, chunks
+from idempotent_receiver.operations.dead_letters.run import BEYOND_LIMIT, Run, Summary
 from idempotent_receiver.operations.dead_letters.selection import Selection
-from idempotent_receiver.operations.dead_letters.triage import Rules, Verdict
+from idempotent_receiver.operations.dead_letters.session import Session
+from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, Verdict
+from idempotent_receiver.operations.dead_letters.workers import Workers
 from idempotent_receiver.protocol.record import record_id
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
 from idempotent_receiver.sqs.visibility import Backoff
@@ -24,6 +28,8 @@ from tests.manual_clock import ManualClock
 from tests.queues import DEDUPLICATION_SECONDS, Crash, Queue, Queues
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from idempotent_receiver.sqs.keys import KeyStrategy
 
 HOLD_SECONDS = 30
@@ -110,13 +116,23 @@ class Bank:
     def redrive(self, *, rules: dict[str, Any] | None = None, **options: Any) -> Summary:
         """One run of the redriver, from beginning to end."""
         with self.session(**(rules or {})) as session:
-            redrive = Redrive(session, self.queue.url, **options)
-            redrive.run(redrive.plan())
-        return redrive.summary
+            run = self.run(session, **options)
+            run.carry_out(run.plan())
+        return run.summary
+
+    def run(self, session: Session, **options: Any) -> Run:
+        """A run that redrives, unless it is given other ends."""
+        return Run(session, **{"ends": redrive_ends(self.sqs, self.queue.url), **options})  # type: ignore[arg-type]
 
     def session(self, **rules: Any) -> Session:
         return Session(
-            queue=DeadLetterQueue(self.sqs, self.dead.url, self.clock, hold_seconds=HOLD_SECONDS),  # type: ignore[arg-type]
+            queue=DeadLetterQueue(
+                self.sqs,  # type: ignore[arg-type]
+                self.dead.url,
+                self.clock,
+                hold_seconds=HOLD_SECONDS,
+                workers=Workers(1),
+            ),
             reader=Reader(
                 queue_arn=self.queue.arn, key=self.key, record_id=lambda key: record_id(self.store.namespace, key)
             ),
@@ -190,7 +206,7 @@ def test_what_can_succeed_comes_back_and_what_was_done_is_dropped(fifo: bool) ->
 
     summary = bank.redrive(rules={"include_permanent": True})
 
-    assert (summary.moved, summary.dropped) == (6, 1)
+    assert (summary.done["moved"], summary.done["dropped"]) == (6, 1)
     assert [left.verdict for left in summary.left] == [Verdict.CONFLICT]
     bank.deliver()
     in_balance(bank)
@@ -202,7 +218,7 @@ def test_what_failed_for_good_stays_unless_it_is_included(fifo: bool) -> None:
 
     summary = bank.redrive()
 
-    assert (summary.moved, summary.dropped) == (4, 1)
+    assert (summary.done["moved"], summary.done["dropped"]) == (4, 1)
     assert Counter(left.verdict for left in summary.left) == {Verdict.CONFLICT: 1, Verdict.PERMANENT: 2}
     assert bank.bodies(bank.dead) == Counter(["garbage", "conflict", "permanent"])
 
@@ -232,7 +248,7 @@ def test_of_what_sqs_itself_has_moved_the_record_tells_the_reason_and_that_it_fa
 
     bank.mended = True
     assert [left.verdict for left in bank.redrive().left] == [Verdict.PERMANENT]
-    assert bank.redrive(rules={"include_permanent": True}).moved == 1
+    assert bank.redrive(rules={"include_permanent": True}).done["moved"] == 1
     bank.deliver()
     assert bank.done == Counter(["permanent", "flaky", "good"])
 
@@ -266,46 +282,139 @@ def test_what_was_received_behind_a_permanent_failure_of_its_group_is_moved_with
     assert bank.bodies(bank.dead) == Counter(["permanent"])
 
 
-def requests(fifo: bool) -> int:
-    """How many requests a whole redrive makes."""
+@dataclass
+class Kept:
+    """A history, or a bucket, in memory: what was written to it. Each write is a request at which a run may crash."""
+
+    bank: Bank
+    begun: list[str] = field(default_factory=list)
+    confirmed: list[str] = field(default_factory=list)
+    stored: set[str] = field(default_factory=set)
+
+    def begin(self, verb: str, decisions: Sequence[Decision]) -> None:
+        self._write("begin", lambda: self.begun.extend(f"{verb} {name_of(each)}" for each in decisions))
+
+    def confirm(self, verb: str, decisions: Sequence[Decision]) -> None:
+        self._write("confirm", lambda: self.confirmed.extend(f"{verb} {name_of(each)}" for each in decisions))
+
+    def store(self, decisions: Sequence[Decision]) -> dict[str, str]:
+        self._write("store", lambda: self.stored.update(map(name_of, decisions)))
+        return {}
+
+    def _write(self, name: str, write: Callable[[], None]) -> None:
+        self.bank.sqs.request(name, {}, write)
+
+    def archive(self) -> dict[Verdict, End]:
+        """The end by which every dead letter is stored here, one at a time."""
+        end = End(verb="archived", perform=self.store, split=lambda them: chunks(them, 1), undeleted="it is stored")
+        return dict.fromkeys(Verdict, end)
+
+
+def name_of(decision: Decision) -> str:
+    return str(json.loads(decision.dead_letter.message.raw_body)["name"])
+
+
+def requests(fifo: bool, archive: bool) -> int:
+    """How many requests a whole run makes."""
     bank = leftovers(fifo=fifo)
     before = len(bank.sqs.calls)
-    bank.redrive(rules={"include_permanent": True}, rate=ONE_BY_ONE)
+    killable(bank, Kept(bank), archive=archive)()
     return len(bank.sqs.calls) - before
 
 
-def crashed(bank: Bank, number: int, side: str) -> None:
-    """Run a redriver that dies at this request; nothing of it runs afterwards."""
+def killable(bank: Bank, kept: Kept, *, archive: bool) -> Callable[[], None]:
+    """A run that redrives or archives everything, one by one, and keeps a history of it."""
+    ends = {"ends": kept.archive()} if archive else {}
+    session = bank.session(include_permanent=True)
+    run = bank.run(session, rate=ONE_BY_ONE, history=kept, **ends)
 
-    def die() -> None:
-        redrive.run(redrive.plan())
+    def go() -> None:
+        run.carry_out(run.plan())
         session.queue.release()
 
+    return go
+
+
+def crashed(bank: Bank, kept: Kept, number: int, side: str, *, archive: bool) -> None:
+    """Run something that dies at this request; nothing of it runs afterwards."""
     bank.sqs.crash_at = (len(bank.sqs.calls) + number, side)
-    session = bank.session(include_permanent=True)
-    redrive = Redrive(session, bank.queue.url, rate=ONE_BY_ONE)
     with pytest.raises(Crash):
-        die()
+        killable(bank, kept, archive=archive)()
     bank.sqs.crash_at = None
+
+
+def points_of(fifo: bool, *, archive: bool = False) -> list[tuple[int, str]]:
+    """Before and after each receive, send, delete, change of visibility and write."""
+    points = [(number, side) for number in range(requests(fifo, archive)) for side in ("before", "after")]
+    assert len(points) >= 4 * len(FIXABLE | {"garbage"}), "each is begun, sent or stored, deleted, and confirmed"
+    return points
 
 
 @both_kinds
 @pytest.mark.parametrize("meanwhile", [False, True], ids=["redriven again", "handled, then redriven again"])
 def test_no_crash_at_any_request_loses_or_repeats_anything(fifo: bool, meanwhile: bool) -> None:
-    """Every point is enumerated: before and after each receive, send, delete and change of visibility."""
-    points = [(number, side) for number in range(requests(fifo)) for side in ("before", "after")]
-    sent_and_deleted = 2 * len(FIXABLE | {"garbage"})
-    assert len(points) >= 2 * sent_and_deleted
-    for number, side in points:
+    for number, side in points_of(fifo):
         bank = leftovers(fifo=fifo)
+        kept = Kept(bank)
         begun = bank.clock.seconds
-        crashed(bank, number, side)
+        crashed(bank, kept, number, side, archive=False)
         assert set(bank.bodies(bank.dead) + bank.bodies(bank.queue)) >= ALL_DEAD - {"done"}, (number, side)
+        sent = {f"moved {name}" for name in bank.bodies(bank.queue)}
+        gone = {"dropped done"} - {f"dropped {name}" for name in bank.bodies(bank.dead)}
+        assert set(kept.begun) >= sent | gone >= set(kept.confirmed), (number, side)
         if meanwhile:
             bank.deliver()
         assert bank.clock.seconds - begun + HOLD_SECONDS < DEDUPLICATION_SECONDS, "twice within five minutes"
         settle(bank)
         in_balance(bank)
+
+
+@both_kinds
+def test_no_crash_at_any_request_deletes_what_is_not_stored(fifo: bool) -> None:
+    """Whatever an end does before the deletion is done before the deletion."""
+    for number, side in points_of(fifo, archive=True):
+        bank = leftovers(fifo=fifo)
+        kept = Kept(bank)
+        crashed(bank, kept, number, side, archive=True)
+        gone = ALL_DEAD - set(bank.bodies(bank.dead))
+        assert kept.stored >= gone, (number, side)
+        assert {f"archived {name}" for name in kept.stored} <= set(kept.begun), (number, side)
+        bank.clock.sleep(HOLD_SECONDS + 1)
+        assert bank.redrive(ends=kept.archive()).left == []
+        assert (kept.stored, bank.bodies(bank.dead), bank.bodies(bank.queue)) == (ALL_DEAD, Counter(), Counter())
+
+
+def test_what_could_not_be_noted_in_the_history_is_not_done() -> None:
+    bank = leftovers()
+    bank.sqs.broken.add("begin")
+    with pytest.raises(ClientError):
+        killable(bank, Kept(bank), archive=False)()
+    assert (set(bank.bodies(bank.dead)), bank.queue.messages) == (ALL_DEAD, [])
+
+
+def test_where_one_of_several_requests_fails_the_others_are_deleted_and_confirmed_and_the_rest_is_counted() -> None:
+    bank = throttled(45)
+    kept = Kept(bank)
+    send = bank.sqs.send_message_batch
+    answers = itertools.count(1)
+
+    def second_fails(**asked: Any) -> Any:
+        if next(answers) == 2:
+            raise ClientError({"Error": {"Code": "ServiceUnavailable"}}, "SendMessageBatch")
+        return send(**asked)
+
+    bank.sqs.send_message_batch = second_fails  # type: ignore[method-assign]
+    session = bank.session()
+    run = bank.run(session, rate=120, history=kept)
+    with pytest.raises(ClientError):
+        run.carry_out(run.plan())
+
+    assert (len(bank.queue.messages), len(bank.dead.messages)) == (20, 25)
+    assert (len(kept.begun), len(kept.confirmed)) == (30, 20)
+    assert (run.summary.done, [each.why for each in run.summary.left]) == (
+        {"moved": 20, "dropped": 0},
+        ["the run ended before it"] * 25,
+    )
 
 
 @pytest.mark.scenario("S68", mutant="the second return within five minutes is swallowed")
@@ -333,7 +442,7 @@ def test_where_no_delete_succeeds_nothing_is_lost_and_nothing_runs_twice(fifo: b
     summary = bank.redrive(rules={"include_permanent": True})
 
     assert {left.verdict for left in summary.undeleted} == {Verdict.MOVE, Verdict.DONE}
-    assert summary.dropped == 0
+    assert summary.done["dropped"] == 0
     bank.sqs.undeletable.clear()
     bank.deliver()
     settle(bank)
@@ -358,7 +467,7 @@ def test_a_dead_letter_whose_deletion_is_refused_for_good_is_named_though_its_ne
 
     deletes = [len(asked["Entries"]) for name, asked in bank.sqs.calls if name == "delete_message_batch"]
     assert deletes[-2:] == [2, 1], "the neighbour alone is tried again"
-    assert (summary.moved, summary.dropped) == ((0, 1) if done else (2, 0))
+    assert (summary.done["moved"], summary.done["dropped"]) == ((0, 1) if done else (2, 0))
     (left,) = summary.undeleted
     (kept,) = bank.dead.messages
     assert (left.dead_letter.id, kept.sent["MessageBody"]) == (kept.id, refused)
@@ -393,7 +502,7 @@ def test_ours_drops_what_was_done_and_it_runs_no_second_time() -> None:
     bank = completed_and_dead()
     summary = bank.redrive()
     bank.deliver()
-    assert (summary.dropped, summary.moved, summary.left) == (1, 0, [])
+    assert (summary.done["dropped"], summary.done["moved"], summary.left) == (1, 0, [])
     assert bank.done == Counter(["paid"])
     assert bank.dead.messages == []
 
@@ -476,7 +585,7 @@ def test_a_filter_by_reason_moves_those_and_no_others(reason: str, moved: set[st
     bank = leftovers()
     summary = bank.redrive(rules={"include_permanent": True}, selection=Selection(reason=reason))
     assert set(bank.bodies(bank.queue)) == moved
-    assert summary.moved == len(moved)
+    assert summary.done["moved"] == len(moved)
     assert summary.left == []
 
 
@@ -501,7 +610,7 @@ def test_a_limit_is_kept_and_said(fifo: bool) -> None:
     bank = throttled(25, fifo=fifo)
     summary = bank.redrive(selection=Selection(limit=12))
     assert (len(bank.queue.messages), len(bank.dead.messages)) == (12, 13)
-    assert (summary.moved, len(summary.left) + summary.unseen, summary.beyond_limit) == (12, 13, True)
+    assert (summary.done["moved"], len(summary.left) + summary.unseen, summary.beyond_limit) == (12, 13, True)
     assert summary.unseen == (5 if fifo else 0), "of a FIFO group SQS gives out ten at most"
     assert {each.why for each in summary.left} == {BEYOND_LIMIT}
 
@@ -525,7 +634,10 @@ def test_stopped_anywhere_it_gives_back_the_rest_and_can_be_started_again(fifo: 
     for asked in range(12):
         bank = leftovers(fifo=fifo)
         answers = iter([False] * asked)
-        bank.redrive(rules={"include_permanent": True}, rate=ONE_BY_ONE, stopped=lambda a=answers: next(a, True))
+        summary = bank.redrive(
+            rules={"include_permanent": True}, rate=ONE_BY_ONE, stopped=lambda a=answers: next(a, True)
+        )
+        assert summary.acted + len(summary.left) + summary.unseen == len(ALL_DEAD), "each of them is counted"
         assert all(kept.visible_seconds <= bank.clock.seconds for kept in bank.dead.messages)
         bank.redrive(rules={"include_permanent": True})
         bank.deliver()
@@ -543,7 +655,7 @@ def test_a_group_comes_back_in_its_order_though_sqs_shows_ten_of_it_at_a_time() 
     bank = throttled(25, fifo=True)
     summary = bank.redrive()
     assert names_in(bank.queue) == [f"throttled-{number:02}" for number in range(25)]
-    assert (summary.moved, summary.unseen) == (25, 0)
+    assert (summary.done["moved"], summary.unseen) == (25, 0)
 
 
 def test_what_sqs_refuses_is_not_overtaken_by_its_group_and_other_groups_go_on() -> None:
@@ -582,14 +694,14 @@ def test_a_hold_that_runs_out_is_renewed_before_anything_is_sent() -> None:
 def test_what_somebody_else_took_meanwhile_is_left_to_them(fifo: bool) -> None:
     bank = throttled(1, fifo=fifo)
     with bank.session() as session:
-        redrive = Redrive(session, bank.queue.url)
+        redrive = bank.run(session)
         plan = redrive.plan()
         bank.clock.sleep(HOLD_SECONDS + 1)
         assert bank.sqs.receive_message(QueueUrl=bank.dead.url)["Messages"]
 
-        redrive.run(plan)
+        redrive.carry_out(plan)
 
-    assert redrive.summary.moved == 0
+    assert redrive.summary.done["moved"] == 0
     assert [left.why for left in redrive.summary.left] == ["it is no longer held: somebody else may be handling it"]
     assert bank.queue.messages == []
 
@@ -604,17 +716,17 @@ def test_what_dies_again_while_it_runs_does_not_go_round_and_round() -> None:
         bank.deliver()
 
     with bank.session(include_permanent=True) as session:
-        redrive = Redrive(session, bank.queue.url)
-        redrive.run(redrive.plan(), dies_again)
+        redrive = bank.run(session)
+        redrive.carry_out(redrive.plan(), dies_again)
 
-    assert redrive.summary.moved == 5
+    assert redrive.summary.done["moved"] == 5
     assert {left.why for left in redrive.summary.left} == {"this run has moved it already, and it failed again"}
     assert len(bank.dead.messages) == 5
 
 
 def test_batches_stay_within_a_mebibyte_and_each_message_comes_back() -> None:
     bank = throttled(6, attributes={"a": {"DataType": "String", "StringValue": "x" * 400_000}})
-    assert bank.redrive().moved == 6
+    assert bank.redrive().done["moved"] == 6
     sizes = [len(asked["Entries"]) for name, asked in bank.sqs.calls if name == "send_message_batch"]
     assert sizes == [2, 2, 2]
 

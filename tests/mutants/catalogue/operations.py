@@ -13,19 +13,22 @@ MUTANTS = {
         "operations.doctor.checks:global_table", never("'MultiRegionConsistency'"), promise=2, where=()
     ),
     "a dead letter is deleted although SQS refused its copy": Mutant(
-        "operations.dead_letters.redrive:Redrive._send",
-        replace("[$HELD[$PLACE] for $EACH in $ANSWER.get('Successful', $NONE)]", "list($HELD)"),
+        "operations.dead_letters.ends:_send",
+        never("$PLACE not in $SENT"),
         promise=1,
         where=REDRIVE,
     ),
+    "an act on a dead letter is done though the history does not have it": Mutant(
+        "operations.dead_letters.run:Run._wave", drop("self.history.begin"), promise=1, where=REDRIVE
+    ),
     "a refused deletion is counted as deleted once a neighbour's succeeds": Mutant(
-        "operations.dead_letters.queue:DeadLetterQueue.delete",
+        "operations.dead_letters.queue:DeadLetterQueue._delete",
         instead_of("$FAILED |= $REFUSED", "$FAILED = $REFUSED"),
         promise=1,
         where=REDRIVE,
     ),
     "what was looked at stays hidden": Mutant(
-        "operations.dead_letters.redrive:Session.__exit__", drop("self.queue.release"), where=REDRIVE
+        "operations.dead_letters.session:Session.__exit__", drop("self.queue.release"), where=REDRIVE
     ),
     "the second return within five minutes is swallowed": Mutant(
         "operations.dead_letters.dead_letter:DeadLetter.copy", replace("self.id", "self.key"), promise=1, where=REDRIVE

@@ -10,6 +10,7 @@ from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq_report as report
 from idempotent_receiver.operations.cli.deployment import Deployment, Yes, examples, of_a_deployment, typed
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted
+from idempotent_receiver.operations.dead_letters.ends import redrive_ends
 from idempotent_receiver.operations.dead_letters.queue import (
     HOLD_SECONDS,
     UNFINISHED,
@@ -17,8 +18,9 @@ from idempotent_receiver.operations.dead_letters.queue import (
     start_move_task,
     watch_move_task,
 )
-from idempotent_receiver.operations.dead_letters.redrive import Redrive, Session
+from idempotent_receiver.operations.dead_letters.run import DEFAULT_RATE, Run
 from idempotent_receiver.operations.dead_letters.selection import Plan, Selection
+from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules
 
 app = typer.Typer(
@@ -115,7 +117,8 @@ def redrive(
         raise typer.Exit(_move_natively(deployment, terminal, rate, yes=yes))
     session = _session(deployment, terminal, hold, include_permanent=include_permanent, force=force)
     with terminal.stoppable() as stopped, session:
-        run = Redrive(session, deployment.queue.url, selection=selection, rate=rate or 100.0, stopped=stopped)
+        ends = redrive_ends(session.queue.sqs, deployment.queue.url)
+        run = Run(session, ends, selection=selection, rate=rate or DEFAULT_RATE, stopped=stopped)
         plan = run.plan()
         more = bool(session.queue.seen) and session.queue.more
         if more:
@@ -156,11 +159,11 @@ def _confirmed(acting: int, terminal: Terminal, *, more: bool, yes: bool) -> boo
     return not what or terminal.confirm(f"Move or drop {' and '.join(what)}?", yes=yes)
 
 
-def _run(run: Redrive, plan: Plan, terminal: Terminal) -> None:
+def _run(run: Run, plan: Plan, terminal: Terminal) -> None:
     total = len(plan.acting)
     with terminal.progress("moving", total) as tell:
         try:
-            run.run(plan, lambda summary: tell(summary.acted, max(total, summary.acted)))
+            run.carry_out(plan, lambda summary: tell(summary.acted, max(total, summary.acted)))
         except (ClientError, BotoCoreError):
             terminal.show(report.summary_text(run.summary, plan))
             terminal.note("The rest is where it was. It is safe to start again.")

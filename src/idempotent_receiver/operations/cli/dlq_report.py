@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from idempotent_receiver.operations.cli.terminal import clean, listing, moment, table_of
-from idempotent_receiver.operations.dead_letters.redrive import Summary
+from idempotent_receiver.operations.dead_letters.run import Summary
 from idempotent_receiver.operations.dead_letters.selection import Plan
 from idempotent_receiver.operations.dead_letters.triage import ACTS, Decision, Verdict
 
@@ -18,6 +18,9 @@ NO_KEY = "(none)"
 
 BEYOND = "BEYOND_LIMIT"
 """Stands among the verdicts for a dead letter that stays only because of the limit."""
+
+DONE = {"moved": "moved", "dropped": "dropped as done"}
+"""How a person reads what a run has done."""
 
 REMEDIES = 'see docs/operating.md, "Verdicts"'
 """Where each verdict is explained; shown with each dead letter that stays by its own."""
@@ -130,13 +133,14 @@ def summary_values(summary: Summary) -> dict[str, Any]:
         return {"id": of.id, "key": of.key, "verdict": each.verdict, "why": each.why, "reason": each.reason}
 
     stay = {name: [values(each) for each in getattr(summary, name)] for name in ("left", "undeleted")}
-    return {**{name: getattr(summary, name) for name in ("moved", "dropped", "beyond_limit", "unseen")}, **stay}
+    return {**summary.done, "beyond_limit": summary.beyond_limit, "unseen": summary.unseen, **stay}
 
 
 def summary_text(summary: Summary, plan: Plan) -> RenderableType:
     """What a redrive has done, as a person reads it, with the dead letters that stay against the plan."""
     undeleted, unseen = len(summary.undeleted), summary.unseen
-    lines = [f"{summary.moved} moved, {summary.dropped} dropped as done, {len(summary.left)} left in place."]
+    done = [f"{summary.done[name]} {said}" for name, said in DONE.items() if name in summary.done]
+    lines = [f"{', '.join(done)}, {len(summary.left)} left in place."]
     if summary.beyond_limit:
         lines.append("The limit was reached before all was moved.")
     if unseen:

@@ -1,12 +1,15 @@
 """A dead-letter queue in an operator's hands: what was received from it is held until it is deleted or released."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from math import ceil
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.dynamodb.errors import code_of
+from idempotent_receiver.operations.dead_letters.workers import Failed, Workers
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -49,10 +52,19 @@ class DeadLetterQueue:
     While a message of a FIFO queue is held, SQS gives out nothing more of its group, to anybody.
     """
 
-    def __init__(self, sqs: "SQSClient", url: str, clock: Clock, *, hold_seconds: int = HOLD_SECONDS) -> None:
+    def __init__(
+        self,
+        sqs: "SQSClient",
+        url: str,
+        clock: Clock,
+        *,
+        hold_seconds: int = HOLD_SECONDS,
+        workers: Workers | None = None,
+    ) -> None:
         self.sqs, self.url, self.clock, self.hold_seconds = sqs, url, clock, hold_seconds
+        self.workers = Workers() if workers is None else workers
         self.fifo = url.endswith(".fifo")
-        self._max_held = (MAX_HELD_FIFO if self.fifo else MAX_HELD_STANDARD) - A_CALL
+        self._max_held = (MAX_HELD_FIFO if self.fifo else MAX_HELD_STANDARD) - A_CALL * self.workers.count
         self._exhausted = False
         self.seen: set[str] = set()
         """The ids of all that was taken."""
@@ -79,23 +91,30 @@ class DeadLetterQueue:
         """Up to about `most` messages that were not taken before; all are held."""
         new: list[Raw] = []
         size = known = 0
+        at_once = 1
         self._exhausted = False
         while len(new) < most and size < MAX_BYTES_A_ROUND and len(self._held) < self._max_held and not stopped():
-            received = self._receive()
+            until = self.clock.monotonic_seconds() + self.hold_seconds
+            wanted = min(at_once, ceil((most - len(new)) / A_CALL))
+            answers = self.workers.results(lambda _: self._receive(), range(wanted))
+            received = [message for answer in answers for message in answer]
+            self._held |= {message["MessageId"]: (message["ReceiptHandle"], until) for message in received}
+            # More at a time only while there is more: each request that finds nothing waits for it.
+            at_once = min(self.workers.count, 2 * at_once)
             fresh = [message for message in received if message["MessageId"] not in self.seen]
             self.seen.update(message["MessageId"] for message in fresh)
             new += fresh
             size += sum(len(message["Body"]) for message in fresh)
             known = 0 if fresh else known + 1
             # Messages whose hold ran out come again; there may still be new ones behind them.
-            if not received or known > len(self.seen) // A_CALL + 1:
+            if not all(answers) or known > len(self.seen) // A_CALL + 1:
                 self._exhausted = True
                 break
         return new
 
     def _receive(self) -> Sequence[Raw]:
         try:
-            received = self.sqs.receive_message(
+            return self.sqs.receive_message(
                 QueueUrl=self.url,
                 MaxNumberOfMessages=A_CALL,
                 VisibilityTimeout=self.hold_seconds,
@@ -108,30 +127,41 @@ class DeadLetterQueue:
             if code_of(error).endswith("OverLimit"):
                 return []
             raise
-        until = self.clock.monotonic_seconds() + self.hold_seconds
-        self._held |= {message["MessageId"]: (message["ReceiptHandle"], until) for message in received}
-        return received
 
     def still_held(self, ids: Sequence[str]) -> set[str]:
-        """Which of the ids are still held; a hold with less than half of its time left is renewed."""
+        """Which of the ids are still held. All that is held for less than half of its time from now on is renewed."""
         now = self.clock.monotonic_seconds()
-        held = [id for id in ids if id in self._held]
-        short = [id for id in held if self._held[id][1] - now < self.hold_seconds / 2]
-        lost = {id for chunk in chunks(short) for id in self._change(chunk, self.hold_seconds)}
-        for id in lost:
+        short = [id for id, (_, until) in self._held.items() if until - now < self.hold_seconds / 2]
+        for id in (id for lost in self._change(short, self.hold_seconds) for id in lost):
             del self._held[id]
-        return set(held) - lost
+        return {id for id in ids if id in self._held}
 
-    def delete(self, ids: Sequence[str]) -> dict[str, str]:
+    def delete(self, ids: Sequence[str]) -> "tuple[dict[str, str], Failed | None]":
+        """Delete messages. Returns SQS's code by id for those that were not deleted, and the failure of a whole call,
+        if there was one.
+        """
+        split = list(chunks(ids))
+        not_deleted: dict[str, str] = {}
+        failure = None
+        for chunk, outcome in zip(split, self.workers.outcomes(self._delete, split), strict=True):
+            if isinstance(outcome, dict):
+                not_deleted |= outcome
+            else:
+                failure = failure or outcome
+                not_deleted |= dict.fromkeys(chunk, type(outcome).__name__)
+        for id in set(ids) - set(not_deleted):
+            self._deleted.add(id)
+            self._held.pop(id, None)
+        return not_deleted, failure
+
+    def _delete(self, ids: Sequence[str]) -> dict[str, str]:
         """Delete up to ten messages; returns SQS's code by id for those that it refused. Raises if a call fails."""
         failed: dict[str, str] = {}
         left = list(ids)
         for _ in range(MAX_TRIES):
             answer = self.sqs.delete_message_batch(QueueUrl=self.url, Entries=self._entries(left))
-            for id in (left[int(each["Id"])] for each in answer.get("Successful", [])):
-                self._deleted.add(id)
-                self._held.pop(id, None)
-                failed.pop(id, None)
+            for each in answer.get("Successful", []):
+                failed.pop(left[int(each["Id"])], None)
             # Added to, not replaced: what SQS refused for good is not asked for again, and stays refused.
             failed |= {left[int(each["Id"])]: each["Code"] for each in answer.get("Failed", [])}
             left = [left[int(each["Id"])] for each in answer.get("Failed", []) if not each["SenderFault"]]
@@ -141,21 +171,20 @@ class DeadLetterQueue:
 
     def release(self) -> None:
         """Make all that is held visible again. Best effort: what is not released appears when its hold runs out."""
-        for chunk in chunks(list(self._held)):
-            try:
-                self._change(chunk, 0)
-            except (ClientError, BotoCoreError):
-                return
-            for id in chunk:
-                del self._held[id]
+        with suppress(ClientError, BotoCoreError):
+            self._change(list(self._held), 0)
+        self._held.clear()
 
-    def _change(self, ids: Sequence[str], seconds: int) -> list[str]:
-        """Set the visibility of up to ten; returns those for which SQS refused, because they are no longer held."""
+    def _change(self, ids: Sequence[str], seconds: int) -> list[list[str]]:
+        """Set the visibility of messages; returns those for which SQS refused, because they are no longer held."""
         until = self.clock.monotonic_seconds() + seconds
+        refused = self.workers.results(lambda chunk: self._change_ten(chunk, seconds), chunks(ids))
+        self._held |= {id: (self._held[id][0], until) for id in ids}
+        return refused
+
+    def _change_ten(self, ids: Sequence[str], seconds: int) -> list[str]:
         entries: Any = [{**entry, "VisibilityTimeout": seconds} for entry in self._entries(ids)]
         answer = self.sqs.change_message_visibility_batch(QueueUrl=self.url, Entries=entries)
-        for id in ids:
-            self._held[id] = (self._held[id][0], until)
         return [ids[int(each["Id"])] for each in answer.get("Failed", [])]
 
     def _entries(self, ids: Sequence[str]) -> Any:

@@ -1,9 +1,9 @@
 """Which dead letters an operator means, and the plan that comes of it."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
-from idempotent_receiver.operations.dead_letters.triage import Decision
+from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which dead letters the operator means. `limit` bounds how many are moved or dropped.
+    """Which dead letters the operator means. `limit` bounds how many are acted on.
 
     `reason` is a part of the reason or of the error's type, in upper or lower case.
     """
@@ -39,9 +39,9 @@ class Selection:
         cause = f"{decision.reason} {decision.error_type or ''}".casefold()
         return self.reason is None or self.reason.casefold() in cause
 
-    def plan(self, decisions: Sequence[Decision], acted: int) -> Plan:
-        """What to do with included dead letters once `acted` were moved or dropped."""
-        acts = [each for each in decisions if each.acts]
-        staying = [each for each in decisions if not each.acts]
+    def plan(self, decisions: Sequence[Decision], acted: int, acting: Container[Verdict]) -> Plan:
+        """What to do with included dead letters once `acted` were acted on; `acting` are the verdicts that allow it."""
+        acts = [each for each in decisions if each.verdict in acting]
+        staying = [each for each in decisions if each.verdict not in acting]
         room = len(acts) if self.limit is None else max(0, self.limit - acted)
         return Plan(decisions=decisions, acting=acts[:room], beyond=acts[room:], staying=staying)

@@ -75,11 +75,6 @@ class Decision:
     group: str
     error_type: str | None = None
 
-    @property
-    def acts(self) -> bool:
-        """Whether the dead letter is moved or dropped, once that is confirmed."""
-        return self.verdict in ACTS
-
 
 def triage(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int, rules: Rules) -> Decision:
     """What may be done with a dead letter whose key's record is `found`."""

@@ -1,0 +1,242 @@
+"""A run over a dead-letter queue: dead letters are taken and decided about, which makes a plan; then the plan is
+carried out, wave by wave, and that may be stopped at any point.
+
+A wave begins its acts in the history, performs them, deletes the dead letters, and confirms the acts in the history.
+So a crash at any point loses nothing: what was performed and not deleted comes up again, and bears being done twice.
+A FIFO queue gives out no more than ten messages of a group, so it is worked through in rounds.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Protocol
+
+from idempotent_receiver.operations.dead_letters.ends import End
+from idempotent_receiver.operations.dead_letters.queue import A_CALL
+from idempotent_receiver.operations.dead_letters.selection import Plan, Selection
+from idempotent_receiver.operations.dead_letters.session import Session
+from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict
+from idempotent_receiver.operations.dead_letters.workers import Failed
+
+MAX_ROUNDS = 10_000
+MAX_A_WAVE = 100
+WAVE_SECONDS = 0.25
+"""A wave is about what the rate allows in this time, and whole batches of it, so that a consumer sees no bursts."""
+
+DEFAULT_RATE = 100.0
+BEYOND_LIMIT = "more than --limit allows: run again for it"
+UNCONFIRMED = "it was not confirmed"
+UNFINISHED = "the run ended before it"
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a run has done so far: `done` counts by verb. `left` stay, each with the reason.
+
+    `undeleted` were acted on, but SQS did not delete them: they come up again. `unseen` is about how many dead letters
+    were never looked at.
+    """
+
+    done: Counter[str] = field(default_factory=Counter)
+    left: list[Decision] = field(default_factory=list)
+    undeleted: list[Decision] = field(default_factory=list)
+    beyond_limit: bool = False
+    unseen: int = 0
+
+    @property
+    def acted(self) -> int:
+        """How many dead letters were acted on."""
+        return self.done.total()
+
+    def skip(self, decision: Decision, why: str | None = None) -> None:
+        """Note that a dead letter stays: for its verdict's reason, unless another is given."""
+        self.left.append(replace(decision, why=why or decision.why))
+
+
+Progress = Callable[[Summary], None]
+"""Told after each wave."""
+
+
+class History(Protocol):
+    """Where acts are kept: each is begun before anything is done, and confirmed once it is done."""
+
+    def begin(self, verb: str, decisions: Sequence[Decision]) -> None:
+        """Note what is about to be done. If it raises, nothing is done."""
+
+    def confirm(self, verb: str, decisions: Sequence[Decision]) -> None:
+        """Note that it is done."""
+
+
+class NoHistory:
+    """Keeps nothing."""
+
+    def begin(self, verb: str, decisions: Sequence[Decision]) -> None:
+        """Do nothing."""
+
+    def confirm(self, verb: str, decisions: Sequence[Decision]) -> None:
+        """Do nothing."""
+
+
+@dataclass
+class Run:
+    """One run in a session: `plan` it, then `carry_out` or `decline` the plan. `stopped` is asked between waves.
+
+    `ends` says by its verdict what is done with a dead letter, and any other stays. What goes to the consumer goes no
+    faster than `rate` messages a second. `summary` has what became of each.
+    """
+
+    session: Session
+    ends: Mapping[Verdict, End]
+    selection: Selection = field(default_factory=Selection)
+    rate: float = DEFAULT_RATE
+    history: History = field(default_factory=NoHistory)
+    stopped: Callable[[], bool] = lambda: False
+    summary: Summary = field(default_factory=Summary)
+
+    def __post_init__(self) -> None:
+        self._queue = self.session.queue
+        self.summary.done.update({end.verb: 0 for end in self.ends.values()})
+        self._returned_ids: set[str] = set()  # the records' ids of all that the consumer gets again
+        self._pending: dict[str, Decision] = {}
+        self._due_seconds = 0.0
+
+    def plan(self) -> Plan:
+        """What would be done with the selected dead letters that SQS gives out now. Nothing is done yet."""
+        return self._planned(self.session.take(stopped=self.stopped))
+
+    def carry_out(self, plan: Plan, on_progress: Progress = lambda summary: None) -> None:
+        """Carry the plan out, and then do the same with what comes up behind it."""
+        for _ in range(MAX_ROUNDS):
+            self._round(plan, on_progress)
+            if self.stopped() or self.summary.acted == self.selection.limit or not self._queue.more:
+                break
+            if self._queue.fifo:
+                # While the first of a group are held, SQS gives out nothing behind them.
+                self._queue.release()
+            taken = self.session.take(stopped=self.stopped)
+            if not taken:
+                break
+            plan = self._planned(taken)
+        # There, but not given out: more than a run may hold, or behind what stays in its group.
+        if self._queue.more:
+            self.summary.unseen = self._queue.unseen()
+        on_progress(self.summary)
+
+    def decline(self, plan: Plan) -> None:
+        """Note that all of the plan stays, because it was not confirmed."""
+        for each in plan.decisions:
+            self.summary.skip(each, UNCONFIRMED if each.verdict in self.ends else None)
+
+    def _planned(self, taken: Sequence[Decision]) -> Plan:
+        """A plan for the selected ones that this run has not sent back already: they would go round and round."""
+        fresh = []
+        for each in filter(self.selection.includes, taken):
+            if each.dead_letter.record_id in self._returned_ids:
+                self.summary.skip(each, "this run has moved it already, and it failed again")
+            else:
+                fresh.append(each)
+        return self.selection.plan(fresh, self.summary.acted, self.ends)
+
+    def _round(self, plan: Plan, on_progress: Progress) -> None:
+        for each in plan.staying:
+            self.summary.skip(each)
+        for each in plan.beyond:
+            self.summary.skip(each, BEYOND_LIMIT)
+        self.summary.beyond_limit |= bool(plan.beyond)
+        self._pending = {each.dead_letter.id: each for each in plan.acting}
+        try:
+            for end in dict.fromkeys(self.ends.values()):
+                self._all(end, [each for each in plan.acting if self.ends[each.verdict] == end], on_progress)
+        finally:
+            for each in list(self._pending.values()):
+                self._skip(each, UNFINISHED)
+
+    def _all(self, end: End, decisions: Sequence[Decision], on_progress: Progress) -> None:
+        """Go wave by wave. A wave returns one of each FIFO group, so that nothing overtakes a refused one."""
+        lines: dict[str, deque[Decision]] = {}
+        for each in decisions:
+            lines.setdefault(each.dead_letter.line if end.returns else each.dead_letter.id, deque()).append(each)
+        size = _wave_size(self.rate) if end.returns else MAX_A_WAVE
+        while lines and not self.stopped():
+            wave = {name: line.popleft() for name, line in islice(lines.items(), size)}
+            ended = self._wave(end, list(wave.values()))
+            for name, each in wave.items():
+                if each.dead_letter.id not in ended:
+                    for behind in lines[name]:
+                        self._skip(behind, "an earlier dead letter of its group stays")
+                    lines[name].clear()
+                if not lines[name]:
+                    del lines[name]
+            on_progress(self.summary)
+
+    def _wave(self, end: End, wave: Sequence[Decision]) -> set[str]:
+        """Begin, perform, delete and confirm. Returns the ids of what was performed, whether deleted or not."""
+        held = self._held(wave)
+        if not held:
+            return set()
+        if end.returns:
+            self._pace(len(held))
+        self.history.begin(end.verb, held)
+        performed, failed = self._performed(end, held)
+        not_deleted, undeletable = self._queue.delete([each.dead_letter.id for each in performed])
+        done = [each for each in performed if end.perform or each.dead_letter.id not in not_deleted]
+        self._note(end, performed, done, not_deleted)
+        self.history.confirm(end.verb, done)
+        if (failure := failed or undeletable) is not None:
+            raise failure
+        return {each.dead_letter.id for each in performed}
+
+    def _performed(self, end: End, held: Sequence[Decision]) -> tuple[list[Decision], Failed | None]:
+        """Perform it in several requests at a time. Returns what was performed, and the first request's failure: what
+        became of its dead letters nobody knows, so they stay, and the run ends with this wave.
+        """
+        if end.perform is None:
+            return list(held), None
+        performed: list[Decision] = []
+        failure = None
+        batches = list(end.split(held))
+        for batch, refused in zip(batches, self._queue.workers.outcomes(end.perform, batches), strict=True):
+            if not isinstance(refused, Mapping):
+                failure = failure or refused
+                continue
+            for each in batch:
+                if (code := refused.get(each.dead_letter.id)) is None:
+                    performed.append(each)
+                else:
+                    self._skip(each, f"{end.refused}: {code}")
+        return performed, failure
+
+    def _note(
+        self, end: End, performed: Sequence[Decision], done: Sequence[Decision], not_deleted: Mapping[str, str]
+    ) -> None:
+        self.summary.done[end.verb] += len(done)
+        if end.returns:
+            self._returned_ids.update(each.dead_letter.record_id for each in done)
+        for each in performed:
+            del self._pending[each.dead_letter.id]
+            if (code := not_deleted.get(each.dead_letter.id)) is not None:
+                why = f"SQS did not delete it: {code}; {end.undeleted}"
+                self.summary.undeleted.append(replace(each, why=why))
+
+    def _held(self, wave: Sequence[Decision]) -> list[Decision]:
+        ids = self._queue.still_held([each.dead_letter.id for each in wave])
+        for each in wave:
+            if each.dead_letter.id not in ids:
+                self._skip(each, "it is no longer held: somebody else may be handling it")
+        return [each for each in wave if each.dead_letter.id in ids]
+
+    def _skip(self, decision: Decision, why: str) -> None:
+        self._pending.pop(decision.dead_letter.id, None)
+        self.summary.skip(decision, why)
+
+    def _pace(self, messages: int) -> None:
+        now = self._queue.clock.monotonic_seconds()
+        if self._due_seconds > now:
+            self._queue.clock.sleep(self._due_seconds - now)
+        self._due_seconds = max(now, self._due_seconds) + messages / self.rate
+
+
+def _wave_size(rate: float) -> int:
+    size = max(1, min(A_CALL, int(rate)), int(rate * WAVE_SECONDS))
+    return min(MAX_A_WAVE, size if size < A_CALL else size // A_CALL * A_CALL)

@@ -1,0 +1,39 @@
+"""A session with a dead-letter queue: dead letters are taken, read and decided about, and held until it ends."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from idempotent_receiver.operations.dead_letters.dead_letter import Reader
+from idempotent_receiver.operations.dead_letters.queue import MAX_A_ROUND, DeadLetterQueue, chunks
+from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, triage
+from idempotent_receiver.protocol.store import RecordStore
+
+READS_A_CALL = 100
+"""BatchGetItem's limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """What dead letters are taken, read and decided with. Leaving it releases all that it holds."""
+
+    queue: DeadLetterQueue
+    reader: Reader
+    store: RecordStore
+    rules: Rules
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.queue.release()
+
+    def take(self, most: int = MAX_A_ROUND, stopped: Callable[[], bool] = lambda: False) -> list[Decision]:
+        """Decisions about up to about `most` dead letters that were not taken before."""
+        received = self.queue.take(most, stopped)
+        now_ms = self.queue.clock.epoch_ms()
+        taken = [self.reader.read(raw, now_ms) for raw in received]
+        ids = list(dict.fromkeys(each.record_id for each in taken if each.unkeyed is None))
+        reads = self.queue.workers.results(self.store.read, chunks(ids, READS_A_CALL))
+        found = dict(zip(ids, (record for read in reads for record in read), strict=True))
+        return [triage(each, found.get(each.record_id), now_ms, self.rules) for each in taken]

@@ -1,0 +1,44 @@
+"""Several requests at a time: an operator's commands wait for AWS far longer than they compute."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+WORKERS = 8
+"""Fewer than the ten connections that a boto3 client keeps."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Failed = ClientError | BotoCoreError
+"""What a request raises that AWS refused, or that did not reach it."""
+
+
+class Workers:
+    """Makes up to `count` requests at a time, each in a thread; with one, all in the caller's thread, in order."""
+
+    def __init__(self, count: int = WORKERS) -> None:
+        self.count = count
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="request") if count > 1 else None
+
+    def outcomes(self, request: Callable[[T], R], of: Iterable[T]) -> list[R | Failed]:
+        """What each request returned, or how it failed, in order. All are made, even where one fails."""
+
+        def outcome(one: T) -> R | Failed:
+            try:
+                return request(one)
+            except (ClientError, BotoCoreError) as error:
+                return error
+
+        return list(map(outcome, of) if self._threads is None else self._threads.map(outcome, of))
+
+    def results(self, request: Callable[[T], R], of: Iterable[T]) -> list[R]:
+        """What each request returned, in order. Raises the first failure once all were made."""
+        found = []
+        for each in self.outcomes(request, of):
+            if isinstance(each, ClientError | BotoCoreError):
+                raise each
+            found.append(each)
+        return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -88,6 +89,7 @@ class Queues:
         self.broken: set[str] = set()
         """Requests that fail as a whole."""
         self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
 
     def create(self, name: str, dead_letters: Queue | None = None) -> Queue:
         queue = Queue(name, dead_letters)
@@ -249,16 +251,17 @@ class Queues:
         return self.request(name, {"QueueUrl": url, "Entries": entries}, each)
 
     def request(self, name: str, asked: dict[str, Any], take_effect: Any) -> Any:
-        """A request, of SQS or of what a test counts beside it: it may crash or fail as any."""
-        number = len(self.calls)
-        self.calls.append((name, asked))
-        if self.crash_at == (number, "before"):
-            raise Crash
-        if name in self.broken:
-            raise _error("AccessDenied", name)
-        answer = take_effect()
-        if self.crash_at == (number, "after"):
-            raise Crash
+        """A request, of SQS or of what a test counts beside it: it may crash or fail as any. Safe in threads."""
+        with self._lock:
+            number = len(self.calls)
+            self.calls.append((name, asked))
+            if self.crash_at == (number, "before"):
+                raise Crash
+            if name in self.broken:
+                raise _error("AccessDenied", name)
+            answer = take_effect()
+            if self.crash_at == (number, "after"):
+                raise Crash
         return json.loads(json.dumps(answer, default=repr)) if name != "receive_message" else answer
 
 

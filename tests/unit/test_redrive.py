@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from idempotent_receiver.operations.dead_letters.run import BEYOND_LIMIT, Run, S
 from idempotent_receiver.operations.dead_letters.selection import Selection
 from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, Verdict
-from idempotent_receiver.operations.dead_letters.workers import Workers
+from idempotent_receiver.operations.dead_letters.workers import WORKERS, Workers
 from idempotent_receiver.protocol.record import record_id
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
 from idempotent_receiver.sqs.visibility import Backoff
@@ -54,6 +55,8 @@ class Bank:
     clock: ManualClock = field(default_factory=ManualClock)
     done: Counter[str] = field(default_factory=Counter)
     mended: bool = False
+    workers: int = 1
+    """How many requests a session makes at a time. With one, their order is the same at each run."""
 
     def __post_init__(self) -> None:
         suffix = ".fifo" if self.fifo else ""
@@ -131,7 +134,7 @@ class Bank:
                 self.dead.url,
                 self.clock,
                 hold_seconds=HOLD_SECONDS,
-                workers=Workers(1),
+                workers=Workers(self.workers),
             ),
             reader=Reader(
                 queue_arn=self.queue.arn, key=self.key, record_id=lambda key: record_id(self.store.namespace, key)
@@ -642,6 +645,55 @@ def test_stopped_anywhere_it_gives_back_the_rest_and_can_be_started_again(fifo: 
         bank.redrive(rules={"include_permanent": True})
         bank.deliver()
         in_balance(bank)
+
+
+def counted(bank: Bank) -> Counter[str]:
+    return Counter(name for name, _ in bank.sqs.calls)
+
+
+def test_a_request_carries_ten_dead_letters_and_a_read_a_hundred(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The calls are counted exactly: 1,005 dead letters are 101 tens, and 11 hundreds of records."""
+    bank = throttled(1005)
+    bank.workers = WORKERS
+    reads: list[int] = []
+    read = bank.store.read
+    monkeypatch.setattr(bank.store, "read", lambda ids: [reads.append(len(ids)), read(ids)][1])
+    before = counted(bank)
+
+    summary = bank.redrive(rate=400, history=Kept(bank))
+
+    made = counted(bank) - before
+    assert (summary.done["moved"], len(bank.queue.messages), bank.dead.messages) == (1005, 1005, [])
+    assert (made["send_message_batch"], made["delete_message_batch"]) == (101, 101)
+    assert 101 < made["receive_message"] <= 101 + WORKERS, "and a few, at once, that find no more"
+    assert (made["begin"], made["confirm"]) == (11, 11), "a hundred at a time, as many as a wave has"
+    assert sorted(reads) == [5, *[100] * 10]
+    assert made.keys() == {"receive_message", "send_message_batch", "delete_message_batch", "begin", "confirm"}
+
+
+@pytest.mark.parametrize("request_name", ["receive_message", "send_message_batch", "delete_message_batch"])
+def test_several_requests_are_under_way_at_a_time(request_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bank = throttled(200)
+    bank.workers = 2
+    together = threading.Barrier(2)
+    request, numbers = getattr(bank.sqs, request_name), itertools.count(1)
+
+    def meets_another(**asked: Any) -> Any:
+        # The first receive is alone: whether there is more is known only then.
+        if request_name != "receive_message" or 1 < next(numbers) < 10:
+            together.wait(timeout=10)
+        return request(**asked)
+
+    monkeypatch.setattr(bank.sqs, request_name, meets_another)
+    assert bank.redrive(rate=80).done["moved"] == 200
+
+
+def test_at_four_hundred_a_second_a_hundred_thousand_take_less_than_five_minutes() -> None:
+    """What is paced is paced by the rate alone: the time of the clock is that of all waves together."""
+    bank = throttled(1000)
+    begun = bank.clock.seconds
+    bank.redrive(rate=400)
+    assert bank.clock.seconds - begun == pytest.approx((1000 - 100) / 400)
 
 
 # FIFO.

@@ -129,16 +129,20 @@ class Stack:
         self.nested: dict[str, dict[str, str]] = {}
 
     def bury(self, key: str, body: str, *, url: str = "", **stamped: str) -> None:
-        arn = f"arn:aws:sqs:{REGION}:123456789012:t.fifo" if url else self.arn
+        fifo = url.endswith(".fifo")
+        arn = f"arn:aws:sqs:{REGION}:123456789012:t.fifo" if fifo else self.arn
         stamp = Stamp(key=key, original_id=key, queue=arn, **stamped).to_json()
         attributes = {STAMP: {"DataType": "String", "StringValue": stamp}}
-        group: Any = {"MessageGroupId": "g", "MessageDeduplicationId": key} if url else {}
+        group: Any = {"MessageGroupId": "g", "MessageDeduplicationId": key} if fifo else {}
         self.sqs.send_message(QueueUrl=url or self.dead, MessageBody=body, MessageAttributes=attributes, **group)
 
     def fifo(self) -> str:
         """A FIFO queue `t.fifo`; the URL of its dead-letter queue."""
-        for name in ("t.fifo", "t-dead.fifo"):
-            url = self.sqs.create_queue(QueueName=name, Attributes={"FifoQueue": "true"})["QueueUrl"]
+        attributes = {"FifoQueue": "true"}
+        url = self.sqs.create_queue(QueueName="t-dead.fifo", Attributes=attributes)["QueueUrl"]
+        target = f"arn:aws:sqs:{REGION}:123456789012:t-dead.fifo"
+        policy = json.dumps({"deadLetterTargetArn": target, "maxReceiveCount": 5})
+        self.sqs.create_queue(QueueName="t.fifo", Attributes={**attributes, "RedrivePolicy": policy})
         return str(url)
 
     def record(self, key: str, status: str, body: str, **attributes: Any) -> None:
@@ -883,6 +887,39 @@ def test_redrive_names_what_sqs_would_not_delete_and_ends_with_1(
     assert ran.code == terminal.Exit.LEFT
 
 
+@pytest.mark.parametrize("command", [("list",), ("redrive", "--yes")], ids=" ".join)
+@pytest.mark.parametrize("denied", [False, True], ids=["", "though SQS does not say whose any queue is"])
+def test_a_queue_that_is_no_dead_letter_queue_is_refused_and_keeps_its_messages(
+    receiver: Receiver, stack: Stack, command: tuple[str, ...], denied: bool, request: pytest.FixtureRequest
+) -> None:
+    if denied:
+        request.getfixturevalue("unsaid")
+    live = stack.sqs.create_queue(QueueName="orders")["QueueUrl"]
+    stack.sqs.send_message(QueueUrl=live, MessageBody="live")
+    ran = receiver("dlq", *command, "--stack", "transfers", "--dlq", "orders")
+    assert (ran.code, "orders is no dead-letter queue that SQS knows of" in ran.err) == (2, True)
+    assert f"(it has {stack.dead_arn})" in ran.err
+    assert ran.err.rstrip().endswith("correct --dlq")
+    ran = receiver("dlq", *command, "--stack", "transfers", "--dlq", stack.arn)
+    assert (ran.code, "is the consumer's queue itself: correct --dlq" in ran.err) == (2, True)
+    (message,) = stack.sqs.receive_message(QueueUrl=live, AttributeNames=["All"])["Messages"]
+    assert message["Attributes"]["ApproximateReceiveCount"] == "1", "nobody has received it before"
+
+
+def test_of_another_queues_dead_letters_only_what_says_that_it_came_from_ours_is_moved(
+    receiver: Receiver, stack: Stack
+) -> None:
+    """Such as the dead-letter queue that the consumer had before, once another has it."""
+    other = stack.sqs.create_queue(QueueName="others-dead")["QueueUrl"]
+    policy = json.dumps({"deadLetterTargetArn": stack.dead_arn.replace("transfers", "others"), "maxReceiveCount": 5})
+    stack.sqs.create_queue(QueueName="others", Attributes={"RedrivePolicy": policy})
+    stack.bury("ours", "b", url=other)
+    stack.sqs.send_message(QueueUrl=other, MessageBody="whose?")
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--dlq", "others-dead", "--yes", "--json")
+    assert (ran.code, ran.json["plan"]) == (1, {"MOVE": 1, "FOREIGN": 1})
+    assert stack.keys_in(stack.queue) == {"ours"}
+
+
 NOT_SAID = "allow sqs:ListDeadLetterSourceQueues on it"
 
 
@@ -899,17 +936,6 @@ def unsaid(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Receiver:
     return receiver
 
 
-@pytest.mark.parametrize("command", [("list",), ("redrive", "--yes")], ids=" ".join)
-def test_whose_dead_letters_they_are_is_only_asked_for_where_they_do_not_tell(
-    unsaid: Receiver, stack: Stack, command: tuple[str, ...]
-) -> None:
-    assert unsaid("dlq", *command, "--stack", "transfers").err == ""
-    stack.sqs.send_message(QueueUrl=stack.dead, MessageBody="sent by hand")
-    ran = unsaid("dlq", *command, "--stack", "transfers")
-    assert "Some dead letters do not say which queue they came from, and count as this one's." in ran.err
-    assert NOT_SAID in " ".join(ran.err.split())
-
-
 # dlq redrive --native.
 
 
@@ -923,10 +949,13 @@ def move_tasks(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubbe
         Deployment, "client", lambda self, service: client if service == "sqs" else found(self, service)
     )
     with Stubber(client) as stubber:
-        arn = {"Attributes": {"QueueArn": stack.dead_arn}}
-        stubber.add_response("get_queue_attributes", arn, {"QueueUrl": stack.dead, "AttributeNames": ["QueueArn"]})
-        arn = {"Attributes": {"QueueArn": stack.arn}}
-        stubber.add_response("get_queue_attributes", arn, {"QueueUrl": stack.queue, "AttributeNames": ["QueueArn"]})
+        policy = json.dumps({"deadLetterTargetArn": stack.dead_arn})
+        for url, told in (
+            (stack.queue, {"QueueArn": stack.arn, "RedrivePolicy": policy}),
+            (stack.dead, {"QueueArn": stack.dead_arn}),
+        ):
+            asked = {"QueueUrl": url, "AttributeNames": ["QueueArn", "RedrivePolicy"]}
+            stubber.add_response("get_queue_attributes", {"Attributes": told}, asked)
         yield stubber
 
 

@@ -546,6 +546,7 @@ def test_body_attributes_group_and_trace_are_kept_and_the_key_is_stamped() -> No
     sent = {"MessageBody": body, "MessageAttributes": attributes, "MessageSystemAttributes": trace}
     bank.sqs.send_message(QueueUrl=bank.dead.url, MessageGroupId="g", MessageDeduplicationId="d", **sent)
     letter = bank.dead.messages[0]
+    letter.source = bank.queue.arn
 
     bank.redrive()
 
@@ -792,10 +793,11 @@ def test_trouble_with_aws_ends_the_run_and_what_is_held_is_released() -> None:
     assert all(kept.visible_seconds <= bank.clock.seconds for kept in bank.dead.messages)
 
 
-def test_dead_letters_of_another_queue_stay_where_they_are() -> None:
+@pytest.mark.parametrize("source", ["arn:aws:sqs:us-east-1:123456789012:others", None])
+def test_what_is_not_known_to_be_a_dead_letter_of_this_queue_stays_where_it_is(source: str | None) -> None:
     """A dead-letter queue may serve several queues; what is another's is neither run nor dropped here."""
     bank = completed_and_dead()
-    bank.dead.messages[0].source = "arn:aws:sqs:us-east-1:123456789012:others"
+    bank.dead.messages[0].source = source
     summary = bank.redrive(rules={"include_permanent": True, "force": True})
     assert [left.verdict for left in summary.left] == [Verdict.FOREIGN]
     assert len(bank.dead.messages) == 1

@@ -96,25 +96,25 @@ def test_each_record_has_its_verdict(found: Record | Unknown | None, verdict: Ve
 
 
 @pytest.mark.parametrize(
-    ("source", "stamp", "shared", "verdict"),
+    ("source", "stamp", "verdict"),
     [
-        (QUEUE, None, False, Verdict.DONE),
-        (QUEUE, None, True, Verdict.DONE),
-        (None, RETURNED, True, Verdict.DONE),
-        (None, None, False, Verdict.MOVE),
-        (None, None, True, Verdict.FOREIGN),
-        (OTHER, None, False, Verdict.FOREIGN),
-        (None, replace(RETURNED, queue=OTHER), False, Verdict.FOREIGN),
-        (OTHER, RETURNED, False, Verdict.FOREIGN),
-        (QUEUE, replace(RETURNED, queue=OTHER), True, Verdict.DONE),
+        (QUEUE, None, Verdict.DONE),
+        (None, RETURNED, Verdict.DONE),
+        (None, None, Verdict.FOREIGN),
+        (None, replace(RETURNED, queue=None), Verdict.FOREIGN),
+        (OTHER, None, Verdict.FOREIGN),
+        (None, replace(RETURNED, queue=OTHER), Verdict.FOREIGN),
+        (OTHER, RETURNED, Verdict.FOREIGN),
+        (QUEUE, replace(RETURNED, queue=OTHER), Verdict.DONE),
     ],
 )
-def test_only_what_came_from_this_queue_is_dropped_as_done(
-    source: str | None, stamp: Stamp | None, shared: bool, verdict: Verdict
+def test_only_what_is_known_to_have_come_from_this_queue_is_acted_on(
+    source: str | None, stamp: Stamp | None, verdict: Verdict
 ) -> None:
-    """SQS's word about the source goes before our stamp's."""
-    rules = replace(RULES, shared=shared)
-    assert triage(dead_letter(source=source, stamp=stamp), COMPLETED, NOW_MS, rules).verdict is verdict
+    """SQS's word about the source goes before our stamp's. What says nothing may be a live message of anybody."""
+    assert triage(dead_letter(source=source, stamp=stamp), COMPLETED, NOW_MS, ALL).verdict is verdict
+    moved = triage(dead_letter(source=source, stamp=stamp), None, NOW_MS, ALL).verdict is Verdict.MOVE
+    assert moved is (verdict is Verdict.DONE)
 
 
 def test_what_failed_for_good_by_its_stamp_stays_whatever_its_record_says() -> None:
@@ -204,8 +204,8 @@ LETTERS = [
     for key in (message_id, message_attribute("missing"))
 ]
 CHOICES = [
-    Rules(queue_arn=QUEUE, include_permanent=permanent, force=force, shared=shared)
-    for permanent, force, shared in itertools.product([False, True], repeat=3)
+    Rules(queue_arn=QUEUE, include_permanent=permanent, force=force)
+    for permanent, force in itertools.product([False, True], repeat=2)
 ]
 
 
@@ -226,20 +226,19 @@ def test_nothing_is_dropped_but_what_is_completed_here_with_the_same_payload() -
 
 
 def test_nothing_is_moved_that_is_foreign_in_conflict_unread_or_without_a_key() -> None:
-    moved = [(found, rules, each) for found, rules, each in decision() if each.verdict is Verdict.MOVE]
+    moved = [(found, each) for found, _, each in decision() if each.verdict is Verdict.MOVE]
     assert moved
-    for found, rules, each in moved:
-        assert each.dead_letter.source in (QUEUE, None)
-        assert each.dead_letter.source is not None or not rules.shared
+    for found, each in moved:
+        assert each.dead_letter.source == QUEUE
         assert each.dead_letter.unkeyed is None
         assert found not in (UNREAD, STRANGE, OTHER_PAYLOAD)
 
 
 def test_no_option_turns_a_conflict_or_a_foreign_dead_letter_into_a_move() -> None:
     for found, _, each in decision():
-        if each.dead_letter.source == OTHER:
+        if each.dead_letter.source != QUEUE:
             assert each.verdict is Verdict.FOREIGN
-        elif each.dead_letter.unkeyed is None and each.dead_letter.source == QUEUE and found is OTHER_PAYLOAD:
+        elif each.dead_letter.unkeyed is None and found is OTHER_PAYLOAD:
             assert each.verdict is Verdict.CONFLICT
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.change import always, argument, drop, instead_of, leave_out, never, replace
+from tests.mutants.change import always, argument, drop, instead_of, never, replace
 from tests.mutants.mutant import Mutant, unit
 
 REDRIVE = unit("redrive")
@@ -42,8 +42,8 @@ MUTANTS = {
     "an age is counted from the last send": Mutant(
         "operations.dead_letters.dead_letter:_since_ms", always("stamp is None"), promise=3, where=TRIAGE
     ),
-    "a dead letter is dropped as done though nobody knows whose it was": Mutant(
-        "operations.dead_letters.triage:_completed", leave_out("dead_letter.source is None"), promise=1, where=TRIAGE
+    "what nobody knows to be a dead letter is moved": Mutant(
+        "operations.dead_letters.triage:_verdict", never("dead_letter.source is None"), promise=1, where=TRIAGE
     ),
     "a dead letter of another queue is brought here": Mutant(
         "operations.dead_letters.triage:_verdict", never(".queue_arn"), promise=1, where=TRIAGE

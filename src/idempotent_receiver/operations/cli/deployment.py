@@ -108,10 +108,11 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue that exists."""
+    """A queue that exists, with the ARN of the dead-letter queue that its redrive policy names."""
 
     url: str
     arn: str
+    sends_to: str | None = None
 
 
 @dataclass(frozen=True)
@@ -153,24 +154,40 @@ class Deployment:
 
     @cached_property
     def dead_letter_queue(self) -> Queue:
-        """Its dead-letter queue: as given, or as the queue's own redrive policy says."""
+        """Its dead-letter queue: as given, or as the queue's own redrive policy says. What is in any other queue are no
+        dead letters, and may be live messages.
+        """
+        own = self.queue.sends_to
         given = self.options.dlq or self.outputs.get("DeadLetterQueueUrl")
-        if given is not None:
-            return self._queue(given, self._correction("dlq"))
-        policy = self._attribute(self.queue.url, "RedrivePolicy")
-        found = re.search(r'"deadLetterTargetArn"\s*:\s*"([^"]+)"', policy)
-        if found is None:
-            raise UsageError(f"{self.queue.url} has no dead-letter queue that SQS knows of: name it with --dlq")
-        return self._queue(found[1], f"the redrive policy of {self.queue.url} names it: correct that, or give --dlq")
+        if given is None:
+            if own is None:
+                raise UsageError(f"{self.queue.url} has no dead-letter queue that SQS knows of: name it with --dlq")
+            return self._queue(own, f"the redrive policy of {self.queue.url} names it: correct that, or give --dlq")
+        correction = self._correction("dlq")
+        found = self._queue(given, correction)
+        if found.arn == self.queue.arn:
+            raise UsageError(f"{found.arn} is the consumer's queue itself: {correction}")
+        if found.arn != own and not self._sources(found):
+            theirs = "it has none" if own is None else f"it has {own}"
+            raise UsageError(
+                f"{found.arn} is no dead-letter queue that SQS knows of, so it may hold live messages. The redrive "
+                f"policy of {self.queue.arn} does not name it ({theirs}), and of no other queue is it known to: "
+                f"{correction}"
+            )
+        return found
 
     @cached_property
     def sharers(self) -> list[str] | None:
         """The URLs of other queues with this dead-letter queue; None where SQS does not say."""
+        urls = self._sources(self.dead_letter_queue)
         name = self.queue.url.rpartition("/")[2]
+        return None if urls is None else [url for url in urls if url.rpartition("/")[2] != name]
+
+    def _sources(self, dead_letter_queue: Queue) -> list[str] | None:
+        """The URLs of the queues whose redrive policies name it; None where SQS does not say."""
         pages = self.client("sqs").get_paginator("list_dead_letter_source_queues")
-        urls = pages.paginate(QueueUrl=self.dead_letter_queue.url).search("queueUrls")
         try:
-            return [url for url in urls if url.rpartition("/")[2] != name]
+            return list(pages.paginate(QueueUrl=dead_letter_queue.url).search("queueUrls[]"))
         except (ClientError, BotoCoreError):
             return None
 
@@ -278,11 +295,10 @@ class Deployment:
             name = {"QueueName": queue, "QueueOwnerAWSAccountId": account}
         with named(f"queue {given}", correction, *NO_QUEUE):
             url = given if "://" in given else self.client("sqs").get_queue_url(**name)["QueueUrl"]
-            return Queue(url, self._attribute(url, "QueueArn"))
-
-    def _attribute(self, url: str, name: str) -> str:
-        found = self.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=[name])
-        return str(found.get("Attributes", {}).get(name, ""))
+            names = ["QueueArn", "RedrivePolicy"]
+            found = self.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=names).get("Attributes", {})
+        policy = re.search(r'"deadLetterTargetArn"\s*:\s*"([^"]+)"', found.get("RedrivePolicy", ""))
+        return Queue(url, found.get("QueueArn", ""), None if policy is None else policy[1])
 
 
 def of_a_deployment(command: Callable[..., None]) -> Callable[..., None]:

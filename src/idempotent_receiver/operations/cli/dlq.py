@@ -1,6 +1,5 @@
 """The commands `receiver dlq list` and `receiver dlq redrive`: dead letters by reason, and the way back."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -21,7 +20,7 @@ from idempotent_receiver.operations.dead_letters.queue import (
 from idempotent_receiver.operations.dead_letters.run import DEFAULT_RATE, Run
 from idempotent_receiver.operations.dead_letters.selection import Plan, Selection
 from idempotent_receiver.operations.dead_letters.session import Session
-from idempotent_receiver.operations.dead_letters.triage import Decision, Rules
+from idempotent_receiver.operations.dead_letters.triage import Rules
 
 app = typer.Typer(
     help="Dead letters: why they are there, and how they come back.",
@@ -64,7 +63,6 @@ def list_dead_letters(
         total = max(len(decisions), session.queue.count())
     halted = stopped()
     sample = total > len(decisions)
-    _note_strays(deployment, terminal, decisions)
     if sample:
         why = "of a FIFO group SQS gives out ten at most" if session.queue.fifo else "see --limit"
         terminal.note(f"This is a sample: {len(decisions)} of about {total} ({why}; what others hold is not seen).")
@@ -123,7 +121,6 @@ def redrive(
         more = bool(session.queue.seen) and session.queue.more
         if more:
             terminal.note("The plan is for what SQS gives out now; the same rules apply to what comes up behind it.")
-        _note_strays(deployment, terminal, plan.decisions)
         terminal.show(report.plan_tables(plan) if plan.decisions else _none_of(selection))
         more = more and (limit is None or len(plan.acting) < limit)
         confirmed = not stopped() and _confirmed(len(plan.acting), terminal, more=more, yes=yes)
@@ -221,12 +218,5 @@ def _session(
             retention_seconds=deployment.retention_seconds,
             include_permanent=include_permanent,
             force=force,
-            shared=bool(deployment.sharers),
         ),
     )
-
-
-def _note_strays(deployment: Deployment, terminal: Terminal, decisions: Sequence[Decision]) -> None:
-    """Warn of dead letters that count as this queue's only because SQS does not say whose they are."""
-    if deployment.sharers is None and any(each.dead_letter.source is None for each in decisions):
-        terminal.note(f"Some dead letters do not say which queue they came from, and count as this one's. {WHOSE}")

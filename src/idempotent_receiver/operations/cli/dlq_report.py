@@ -34,7 +34,7 @@ WHAT: dict[str, str] = {
     Verdict.NO_ROOM: "stays: no room for its key",
     Verdict.UNKEYED: "stays: no usable key",
     Verdict.UNREADABLE: "stays: its record could not be read",
-    Verdict.FOREIGN: "stays: from another queue",
+    Verdict.FOREIGN: "stays: not known to have come from this queue",
     BEYOND: "stays for now: --limit allows no more",
 }
 

@@ -5,12 +5,12 @@ First match wins:
 ============================================================================ =============================
 a dead letter                                                                verdict
 ============================================================================ =============================
-from another queue, or from an unknown one in a shared dead-letter queue     FOREIGN: stays
+not known to have come from our queue, by SQS's word or by our stamp         FOREIGN: stays
 without a usable key                                                         UNKEYED: stays
 whose record could not be read, or that this version cannot understand       UNREADABLE: stays
 whose record has another fingerprint, in any status                          CONFLICT: stays, and is listed
-whose record is COMPLETED, with its fingerprint, and whose queue is ours     DONE: dropped
-whose record is COMPLETED, its fingerprint or queue unknown                  MOVE: the consumer recognises it
+whose record is COMPLETED, with its fingerprint                              DONE: dropped
+whose record is COMPLETED, without a fingerprint                             MOVE: the consumer recognises it
 that failed for good, by its stamp or by its record                          PERMANENT: stays, unless included
 older than records last                                                      TOO_OLD: stays, unless forced
 with no room for our stamp                                                   NO_ROOM: stays
@@ -55,13 +55,12 @@ ACTS = (Verdict.MOVE, Verdict.DONE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What the operator allows. `shared`: whether dead letters of other queues come to this queue too."""
+    """Which queue's dead letters are meant, and what the operator allows."""
 
     queue_arn: str
     retention_seconds: int = DEFAULT_RETENTION_SECONDS
     include_permanent: bool = False
     force: bool = False
-    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +83,10 @@ def triage(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int,
 
 
 def _verdict(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int, rules: Rules) -> tuple[Verdict, str]:
-    if dead_letter.source not in (None, rules.queue_arn):
+    if dead_letter.source is None:
+        return Verdict.FOREIGN, "nothing says which queue it came from: neither did SQS move it here, nor the consumer"
+    if dead_letter.source != rules.queue_arn:
         return Verdict.FOREIGN, f"it came from another queue: {dead_letter.source}"
-    if dead_letter.source is None and rules.shared:
-        return Verdict.FOREIGN, "several queues share these dead letters, and nothing says which one it came from"
     if dead_letter.unkeyed is not None:
         return Verdict.UNKEYED, f"{dead_letter.unkeyed}: the consumer could not claim it"
     if isinstance(found, Unknown):
@@ -109,9 +108,9 @@ def _verdict(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: in
 
 
 def _completed(dead_letter: DeadLetter, completed: Record) -> tuple[Verdict, str]:
-    if dead_letter.source is None or completed.validation is None:
-        unknown = "its queue is not known" if dead_letter.source is None else "its record has no fingerprint to compare"
-        return _no_room(dead_letter) or (Verdict.MOVE, f"it is done, but {unknown}: the consumer will recognise it")
+    if completed.validation is None:
+        why = "it is done, but its record has no fingerprint to compare: the consumer will recognise it"
+        return _no_room(dead_letter) or (Verdict.MOVE, why)
     return Verdict.DONE, "its record is COMPLETED, with the same payload"
 
 

@@ -16,6 +16,8 @@ from botocore.exceptions import ClientError
 from idempotent_receiver import MemoryStore, PermanentError, body_field, message_id, sqs_consumer
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.ends import End, redrive_ends
+from idempotent_receiver.operations.dead_letters.history import History, NotKept, Verb
+from idempotent_receiver.operations.dead_letters.journal import Journal
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue, chunks
 from idempotent_receiver.operations.dead_letters.run import BEYOND_LIMIT, Run, Summary
 from idempotent_receiver.operations.dead_letters.selection import Selection
@@ -286,50 +288,59 @@ def test_what_was_received_behind_a_permanent_failure_of_its_group_is_moved_with
 
 
 @dataclass
-class Kept:
-    """A history, or a bucket, in memory: what was written to it. Each write is a request at which a run may crash."""
+class Aside:
+    """What a run writes to beside SQS: the history's table, and a bucket. A run may crash at each write."""
 
     bank: Bank
-    begun: list[str] = field(default_factory=list)
-    confirmed: list[str] = field(default_factory=list)
+    acts: dict[str, dict[str, str]] = field(default_factory=dict)
     stored: set[str] = field(default_factory=set)
 
-    def begin(self, verb: str, decisions: Sequence[Decision]) -> None:
-        self._write("begin", lambda: self.begun.extend(f"{verb} {name_of(each)}" for each in decisions))
+    def batch_write_item(self, *, RequestItems: dict[str, Any]) -> dict[str, Any]:  # noqa: N803  # boto3's name
+        def put() -> dict[str, Any]:
+            items = [each["PutRequest"]["Item"] for each in RequestItems["history"]]
+            assert len(items) <= 25
+            texts = [{name: str(value["S"]) for name, value in item.items() if "S" in value} for item in items]
+            self.acts |= {each["act"]: each for each in texts}
+            return {}
 
-    def confirm(self, verb: str, decisions: Sequence[Decision]) -> None:
-        self._write("confirm", lambda: self.confirmed.extend(f"{verb} {name_of(each)}" for each in decisions))
+        return dict(self.bank.sqs.request("batch_write_item", {}, put))
+
+    def journal(self) -> Journal:
+        return Journal(
+            history=History(self, "history", self.bank.clock),  # type: ignore[arg-type]
+            queue=self.bank.queue.arn,
+            dead_letter_queue=self.bank.dead.arn,
+            operator="arn:aws:iam::123456789012:user/operator",
+            plan="plan-1",
+        )
+
+    def told(self, *outcomes: str | None) -> set[str]:
+        """The messageIds of the acts with one of these outcomes; an act that was only begun has none."""
+        return {each["message_id"] for each in self.acts.values() if each.get("outcome") in outcomes}
 
     def store(self, decisions: Sequence[Decision]) -> dict[str, str]:
-        self._write("store", lambda: self.stored.update(map(name_of, decisions)))
+        self.bank.sqs.request("store", {}, lambda: self.stored.update(each.dead_letter.id for each in decisions))
         return {}
-
-    def _write(self, name: str, write: Callable[[], None]) -> None:
-        self.bank.sqs.request(name, {}, write)
 
     def archive(self) -> dict[Verdict, End]:
         """The end by which every dead letter is stored here, one at a time."""
-        end = End(verb="archived", perform=self.store, split=lambda them: chunks(them, 1), undeleted="it is stored")
+        end = End(verb=Verb.ARCHIVED, perform=self.store, split=lambda them: chunks(them, 1), undeleted="it is stored")
         return dict.fromkeys(Verdict, end)
-
-
-def name_of(decision: Decision) -> str:
-    return str(json.loads(decision.dead_letter.message.raw_body)["name"])
 
 
 def requests(fifo: bool, archive: bool) -> int:
     """How many requests a whole run makes."""
     bank = leftovers(fifo=fifo)
     before = len(bank.sqs.calls)
-    killable(bank, Kept(bank), archive=archive)()
+    killable(bank, Aside(bank), archive=archive)()
     return len(bank.sqs.calls) - before
 
 
-def killable(bank: Bank, kept: Kept, *, archive: bool) -> Callable[[], None]:
+def killable(bank: Bank, aside: Aside, *, archive: bool) -> Callable[[], None]:
     """A run that redrives or archives everything, one by one, and keeps a history of it."""
-    ends = {"ends": kept.archive()} if archive else {}
+    ends = {"ends": aside.archive()} if archive else {}
     session = bank.session(include_permanent=True)
-    run = bank.run(session, rate=ONE_BY_ONE, history=kept, **ends)
+    run = bank.run(session, rate=ONE_BY_ONE, journal=aside.journal(), **ends)
 
     def go() -> None:
         run.carry_out(run.plan())
@@ -338,11 +349,11 @@ def killable(bank: Bank, kept: Kept, *, archive: bool) -> Callable[[], None]:
     return go
 
 
-def crashed(bank: Bank, kept: Kept, number: int, side: str, *, archive: bool) -> None:
+def crashed(bank: Bank, aside: Aside, number: int, side: str, *, archive: bool) -> None:
     """Run something that dies at this request; nothing of it runs afterwards."""
     bank.sqs.crash_at = (len(bank.sqs.calls) + number, side)
     with pytest.raises(Crash):
-        killable(bank, kept, archive=archive)()
+        killable(bank, aside, archive=archive)()
     bank.sqs.crash_at = None
 
 
@@ -358,13 +369,14 @@ def points_of(fifo: bool, *, archive: bool = False) -> list[tuple[int, str]]:
 def test_no_crash_at_any_request_loses_or_repeats_anything(fifo: bool, meanwhile: bool) -> None:
     for number, side in points_of(fifo):
         bank = leftovers(fifo=fifo)
-        kept = Kept(bank)
+        aside = Aside(bank)
         begun = bank.clock.seconds
-        crashed(bank, kept, number, side, archive=False)
+        ids = {each.id for each in bank.dead.messages}
+        crashed(bank, aside, number, side, archive=False)
         assert set(bank.bodies(bank.dead) + bank.bodies(bank.queue)) >= ALL_DEAD - {"done"}, (number, side)
-        sent = {f"moved {name}" for name in bank.bodies(bank.queue)}
-        gone = {"dropped done"} - {f"dropped {name}" for name in bank.bodies(bank.dead)}
-        assert set(kept.begun) >= sent | gone >= set(kept.confirmed), (number, side)
+        gone = ids - {each.id for each in bank.dead.messages}
+        assert aside.told("done") <= gone <= aside.told("done", None), (number, side)
+        assert len(aside.told("done", None) - gone) <= 1, "begun, and perhaps done"
         if meanwhile:
             bank.deliver()
         assert bank.clock.seconds - begun + HOLD_SECONDS < DEDUPLICATION_SECONDS, "twice within five minutes"
@@ -377,27 +389,28 @@ def test_no_crash_at_any_request_deletes_what_is_not_stored(fifo: bool) -> None:
     """Whatever an end does before the deletion is done before the deletion."""
     for number, side in points_of(fifo, archive=True):
         bank = leftovers(fifo=fifo)
-        kept = Kept(bank)
-        crashed(bank, kept, number, side, archive=True)
-        gone = ALL_DEAD - set(bank.bodies(bank.dead))
-        assert kept.stored >= gone, (number, side)
-        assert {f"archived {name}" for name in kept.stored} <= set(kept.begun), (number, side)
+        aside = Aside(bank)
+        ids = {each.id for each in bank.dead.messages}
+        crashed(bank, aside, number, side, archive=True)
+        gone = ids - {each.id for each in bank.dead.messages}
+        assert aside.stored >= gone, (number, side)
+        assert aside.told("done") <= aside.stored <= aside.told("done", None), (number, side)
         bank.clock.sleep(HOLD_SECONDS + 1)
-        assert bank.redrive(ends=kept.archive()).left == []
-        assert (kept.stored, bank.bodies(bank.dead), bank.bodies(bank.queue)) == (ALL_DEAD, Counter(), Counter())
+        assert bank.redrive(ends=aside.archive()).left == []
+        assert (aside.stored, bank.dead.messages, bank.queue.messages) == (ids, [], [])
 
 
 def test_what_could_not_be_noted_in_the_history_is_not_done() -> None:
     bank = leftovers()
-    bank.sqs.broken.add("begin")
-    with pytest.raises(ClientError):
-        killable(bank, Kept(bank), archive=False)()
+    bank.sqs.broken.add("batch_write_item")
+    with pytest.raises(NotKept, match="dynamodb:BatchWriteItem"):
+        killable(bank, Aside(bank), archive=False)()
     assert (set(bank.bodies(bank.dead)), bank.queue.messages) == (ALL_DEAD, [])
 
 
 def test_where_one_of_several_requests_fails_the_others_are_deleted_and_confirmed_and_the_rest_is_counted() -> None:
     bank = throttled(45)
-    kept = Kept(bank)
+    aside = Aside(bank)
     send = bank.sqs.send_message_batch
     answers = itertools.count(1)
 
@@ -408,12 +421,12 @@ def test_where_one_of_several_requests_fails_the_others_are_deleted_and_confirme
 
     bank.sqs.send_message_batch = second_fails  # type: ignore[method-assign]
     session = bank.session()
-    run = bank.run(session, rate=120, history=kept)
+    run = bank.run(session, rate=120, journal=aside.journal())
     with pytest.raises(ClientError):
         run.carry_out(run.plan())
 
     assert (len(bank.queue.messages), len(bank.dead.messages)) == (20, 25)
-    assert (len(kept.begun), len(kept.confirmed)) == (30, 20)
+    assert [len(aside.told(outcome)) for outcome in ("done", "unconfirmed", None)] == [20, 10, 0]
     assert (run.summary.done, [each.why for each in run.summary.left]) == (
         {"moved": 20, "dropped": 0},
         ["the run ended before it"] * 25,
@@ -661,15 +674,15 @@ def test_a_request_carries_ten_dead_letters_and_a_read_a_hundred(monkeypatch: py
     monkeypatch.setattr(bank.store, "read", lambda ids: [reads.append(len(ids)), read(ids)][1])
     before = counted(bank)
 
-    summary = bank.redrive(rate=400, history=Kept(bank))
+    summary = bank.redrive(rate=400, journal=Aside(bank).journal())
 
     made = counted(bank) - before
     assert (summary.done["moved"], len(bank.queue.messages), bank.dead.messages) == (1005, 1005, [])
     assert (made["send_message_batch"], made["delete_message_batch"]) == (101, 101)
     assert 101 < made["receive_message"] <= 101 + WORKERS, "and a few, at once, that find no more"
-    assert (made["begin"], made["confirm"]) == (11, 11), "a hundred at a time, as many as a wave has"
+    assert made["batch_write_item"] == 2 * 41, "25 at a time, before and after"
     assert sorted(reads) == [5, *[100] * 10]
-    assert made.keys() == {"receive_message", "send_message_batch", "delete_message_batch", "begin", "confirm"}
+    assert made.keys() == {"receive_message", "send_message_batch", "delete_message_batch", "batch_write_item"}
 
 
 @pytest.mark.parametrize("request_name", ["receive_message", "send_message_batch", "delete_message_batch"])

@@ -19,7 +19,10 @@ MUTANTS = {
         where=REDRIVE,
     ),
     "an act on a dead letter is done though the history does not have it": Mutant(
-        "operations.dead_letters.run:Run._wave", drop("self.history.begin"), promise=1, where=REDRIVE
+        "operations.dead_letters.run:Run._wave",
+        replace("self.journal.begin(end.verb, held)", "[]"),
+        promise=1,
+        where=REDRIVE,
     ),
     "a refused deletion is counted as deleted once a neighbour's succeeds": Mutant(
         "operations.dead_letters.queue:DeadLetterQueue._delete",

@@ -10,6 +10,8 @@ from idempotent_receiver.operations.cli import dlq_report as report
 from idempotent_receiver.operations.cli.deployment import Deployment, Yes, examples, of_a_deployment, typed
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted
 from idempotent_receiver.operations.dead_letters.ends import redrive_ends
+from idempotent_receiver.operations.dead_letters.history import NotKept
+from idempotent_receiver.operations.dead_letters.journal import Journal
 from idempotent_receiver.operations.dead_letters.queue import (
     HOLD_SECONDS,
     UNFINISHED,
@@ -117,6 +119,7 @@ def redrive(
     with terminal.stoppable() as stopped, session:
         ends = redrive_ends(session.queue.sqs, deployment.queue.url)
         run = Run(session, ends, selection=selection, rate=rate or DEFAULT_RATE, stopped=stopped)
+        run.journal = _journal(deployment, terminal)
         plan = run.plan()
         more = bool(session.queue.seen) and session.queue.more
         if more:
@@ -161,7 +164,7 @@ def _run(run: Run, plan: Plan, terminal: Terminal) -> None:
     with terminal.progress("moving", total) as tell:
         try:
             run.carry_out(plan, lambda summary: tell(summary.acted, max(total, summary.acted)))
-        except (ClientError, BotoCoreError):
+        except (ClientError, BotoCoreError, NotKept):
             terminal.show(report.summary_text(run.summary, plan))
             terminal.note("The rest is where it was. It is safe to start again.")
             raise
@@ -201,6 +204,21 @@ def _move_natively(deployment: Deployment, terminal: Terminal, rate: float | Non
         terminal.note(f"SQS goes on with it; to end it:\n{ending}")
         return Exit.STOPPED
     return Exit.OK if status == "COMPLETED" else Exit.AWS
+
+
+def _journal(deployment: Deployment, terminal: Terminal) -> Journal | None:
+    """Where the acts of this run are kept, under a plan of their own; None if the deployment keeps no history."""
+    history = deployment.history(terminal)
+    if history.table is None:
+        return None
+    (plan,) = terminal.clock.versions(1)
+    return Journal(
+        history=history,
+        queue=deployment.queue.arn,
+        dead_letter_queue=deployment.dead_letter_queue.arn,
+        operator=deployment.operator,
+        plan=plan[:8],
+    )
 
 
 def _session(

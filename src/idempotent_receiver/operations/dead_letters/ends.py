@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from idempotent_receiver.operations.dead_letters.history import Verb
 from idempotent_receiver.operations.dead_letters.queue import A_CALL, chunks
 from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict
 from idempotent_receiver.sqs.dead_letter import MOST_BYTES, size_of
@@ -19,7 +20,7 @@ Refused = Mapping[str, str]
 class End:
     """An end of a dead letter: what is done before it is deleted, which it is once `perform` has not refused it.
 
-    `verb` names it in the summary and in the history, such as "moved". `perform` takes what `split` yields, in any
+    `verb` names it in the summary and in the history. `perform` takes what `split` yields, in any
     thread, and raises what the client raises; without one, the deletion itself is the end. It must bear being done
     twice: what a killed process has performed and not deleted comes up again. `refused` and `undeleted` say what a
     refusal, or a failed deletion afterwards, means.
@@ -28,7 +29,7 @@ class End:
     groups, and does not touch what fails again meanwhile.
     """
 
-    verb: str
+    verb: Verb
     perform: Callable[[Sequence[Decision]], Refused] | None = None
     split: Callable[[Sequence[Decision]], Iterable[Sequence[Decision]]] = chunks
     refused: str = "it was refused"
@@ -38,9 +39,9 @@ class End:
 
 def redrive_ends(sqs: "SQSClient", queue_url: str) -> Mapping[Verdict, End]:
     """What a redrive does: it drops what is done, and moves what may run to the queue."""
-    dropped = End(verb="dropped", undeleted="it is done, and the next redrive drops it")
+    dropped = End(verb=Verb.DROPPED, undeleted="it is done, and the next redrive drops it")
     moved = End(
-        verb="moved",
+        verb=Verb.MOVED,
         perform=lambda decisions: _send(sqs, queue_url, decisions),
         split=_fitting,
         refused="SQS refused its copy",

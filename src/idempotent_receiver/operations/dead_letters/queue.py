@@ -136,23 +136,16 @@ class DeadLetterQueue:
             del self._held[id]
         return {id for id in ids if id in self._held}
 
-    def delete(self, ids: Sequence[str]) -> "tuple[dict[str, str], Failed | None]":
-        """Delete messages. Returns SQS's code by id for those that were not deleted, and the failure of a whole call,
-        if there was one.
-        """
-        split = list(chunks(ids))
-        not_deleted: dict[str, str] = {}
-        failure = None
-        for chunk, outcome in zip(split, self.workers.outcomes(self._delete, split), strict=True):
-            if isinstance(outcome, dict):
-                not_deleted |= outcome
-            else:
-                failure = failure or outcome
-                not_deleted |= dict.fromkeys(chunk, type(outcome).__name__)
-        for id in set(ids) - set(not_deleted):
+    def delete(self, ids: Sequence[str]) -> dict[str, str | Failed]:
+        """Delete messages. Returns for those that may be there still SQS's code, or the failure of the whole call."""
+        calls = list(chunks(ids))
+        undeleted: dict[str, str | Failed] = {}
+        for chunk, outcome in zip(calls, self.workers.outcomes(self._delete, calls), strict=True):
+            undeleted |= outcome if isinstance(outcome, dict) else dict.fromkeys(chunk, outcome)
+        for id in set(ids) - set(undeleted):
             self._deleted.add(id)
             self._held.pop(id, None)
-        return not_deleted, failure
+        return undeleted
 
     def _delete(self, ids: Sequence[str]) -> dict[str, str]:
         """Delete up to ten messages; returns SQS's code by id for those that it refused. Raises if a call fails."""

@@ -10,9 +10,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Protocol
 
+from idempotent_receiver.dynamodb.errors import code_of
 from idempotent_receiver.operations.dead_letters.ends import End
+from idempotent_receiver.operations.dead_letters.journal import Journal
 from idempotent_receiver.operations.dead_letters.queue import A_CALL
 from idempotent_receiver.operations.dead_letters.selection import Plan, Selection
 from idempotent_receiver.operations.dead_letters.session import Session
@@ -58,39 +59,19 @@ Progress = Callable[[Summary], None]
 """Told after each wave."""
 
 
-class History(Protocol):
-    """Where acts are kept: each is begun before anything is done, and confirmed once it is done."""
-
-    def begin(self, verb: str, decisions: Sequence[Decision]) -> None:
-        """Note what is about to be done. If it raises, nothing is done."""
-
-    def confirm(self, verb: str, decisions: Sequence[Decision]) -> None:
-        """Note that it is done."""
-
-
-class NoHistory:
-    """Keeps nothing."""
-
-    def begin(self, verb: str, decisions: Sequence[Decision]) -> None:
-        """Do nothing."""
-
-    def confirm(self, verb: str, decisions: Sequence[Decision]) -> None:
-        """Do nothing."""
-
-
 @dataclass
 class Run:
     """One run in a session: `plan` it, then `carry_out` or `decline` the plan. `stopped` is asked between waves.
 
     `ends` says by its verdict what is done with a dead letter, and any other stays. What goes to the consumer goes no
-    faster than `rate` messages a second. `summary` has what became of each.
+    faster than `rate` messages a second. `summary` has what became of each, and the `journal` each act.
     """
 
     session: Session
     ends: Mapping[Verdict, End]
     selection: Selection = field(default_factory=Selection)
     rate: float = DEFAULT_RATE
-    history: History = field(default_factory=NoHistory)
+    journal: Journal | None = None
     stopped: Callable[[], bool] = lambda: False
     summary: Summary = field(default_factory=Summary)
 
@@ -177,47 +158,54 @@ class Run:
             return set()
         if end.returns:
             self._pace(len(held))
-        self.history.begin(end.verb, held)
-        performed, failed = self._performed(end, held)
-        not_deleted, undeletable = self._queue.delete([each.dead_letter.id for each in performed])
-        done = [each for each in performed if end.perform or each.dead_letter.id not in not_deleted]
-        self._note(end, performed, done, not_deleted)
-        self.history.confirm(end.verb, done)
-        if (failure := failed or undeletable) is not None:
-            raise failure
-        return {each.dead_letter.id for each in performed}
+        begun = [] if self.journal is None else self.journal.begin(end.verb, held)
+        unperformed = self._perform(end, held)
+        performed = [each.dead_letter.id for each in held if each.dead_letter.id not in unperformed]
+        undeleted = self._queue.delete(performed)
+        undone = undeleted if end.perform is None else unperformed
+        self._note(end, held, undone, undeleted)
+        if self.journal is not None:
+            self.journal.confirm(begun, undone)
+        for trouble in (*unperformed.values(), *undeleted.values()):
+            if not isinstance(trouble, str):
+                raise trouble
+        return set(performed)
 
-    def _performed(self, end: End, held: Sequence[Decision]) -> tuple[list[Decision], Failed | None]:
-        """Perform it in several requests at a time. Returns what was performed, and the first request's failure: what
-        became of its dead letters nobody knows, so they stay, and the run ends with this wave.
-        """
+    def _perform(self, end: End, held: Sequence[Decision]) -> Mapping[str, str | Failed]:
+        """Perform it, in several requests at a time; returns by id why it was not, or what left that unknown."""
         if end.perform is None:
-            return list(held), None
-        performed: list[Decision] = []
-        failure = None
+            return {}
         batches = list(end.split(held))
-        for batch, refused in zip(batches, self._queue.workers.outcomes(end.perform, batches), strict=True):
-            if not isinstance(refused, Mapping):
-                failure = failure or refused
-                continue
-            for each in batch:
-                if (code := refused.get(each.dead_letter.id)) is None:
-                    performed.append(each)
-                else:
-                    self._skip(each, f"{end.refused}: {code}")
-        return performed, failure
+        outcomes = self._queue.workers.outcomes(end.perform, batches)
+        unperformed: dict[str, str | Failed] = {}
+        for batch, outcome in zip(batches, outcomes, strict=True):
+            if isinstance(outcome, Mapping):
+                unperformed |= outcome
+            else:
+                unperformed |= dict.fromkeys([each.dead_letter.id for each in batch], outcome)
+        return unperformed
 
     def _note(
-        self, end: End, performed: Sequence[Decision], done: Sequence[Decision], not_deleted: Mapping[str, str]
+        self,
+        end: End,
+        held: Sequence[Decision],
+        undone: Mapping[str, str | Failed],
+        undeleted: Mapping[str, str | Failed],
     ) -> None:
+        """Note what became of each. What is not known to be done or refused stays pending."""
+        for each in held:
+            id = each.dead_letter.id
+            if id in undeleted:
+                why = f"SQS did not delete it: {_code(undeleted[id])}; {end.undeleted}"
+                self.summary.undeleted.append(replace(each, why=why))
+            elif isinstance(refused := undone.get(id), str):
+                self.summary.skip(each, f"{end.refused}: {refused}")
+            if id in undeleted or isinstance(undone.get(id), str | None):
+                del self._pending[id]
+        done = [each.dead_letter for each in held if each.dead_letter.id not in undone]
         self.summary.done[end.verb] += len(done)
         if end.returns:
-            self._returned_ids.update(each.dead_letter.record_id for each in done)
-        for each in performed:
-            del self._pending[each.dead_letter.id]
-            if (code := not_deleted.get(each.dead_letter.id)) is not None:
-                why = f"SQS did not delete it: {code}; {end.undeleted}"
-                self.summary.undeleted.append(replace(each, why=why))
+            self._returned_ids.update(each.record_id for each in done)
 
     def _held(self, wave: Sequence[Decision]) -> list[Decision]:
         ids = self._queue.still_held([each.dead_letter.id for each in wave])
@@ -235,6 +223,10 @@ class Run:
         if self._due_seconds > now:
             self._queue.clock.sleep(self._due_seconds - now)
         self._due_seconds = max(now, self._due_seconds) + messages / self.rate
+
+
+def _code(trouble: str | Failed) -> str:
+    return trouble if isinstance(trouble, str) else code_of(trouble)
 
 
 def _wave_size(rate: float) -> int:

@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -106,7 +106,7 @@ def _named_endpoint() -> str:
 
 
 def _delete(cloud: Cloud, stack: str) -> None:
-    """Delete a stack, with the tables and queues that its template would keep."""
+    """Delete a stack, with the tables, queues and buckets that its template would keep."""
     formation, told = cloud.client("cloudformation"), stack.partition("/")[2].partition("/")[0]
     try:
         made = list(resources_of(cloud, stack))
@@ -118,10 +118,20 @@ def _delete(cloud: Cloud, stack: str) -> None:
                     cloud.client("dynamodb").delete_table(TableName=each["PhysicalResourceId"])
                 elif each["ResourceType"] == "AWS::SQS::Queue":
                     cloud.client("sqs").delete_queue(QueueUrl=each["PhysicalResourceId"])
+                elif each["ResourceType"] == "AWS::S3::Bucket":
+                    _delete_bucket(cloud.client("s3"), each["PhysicalResourceId"])
     except (BotoCoreError, ClientError) as error:
         print(f"stack {told} is left at {cloud.endpoint_url}: {error}", file=sys.stderr)
     else:
         print(f"stack {told} is deleted from {cloud.endpoint_url}", file=sys.stderr)
+
+
+def _delete_bucket(s3: Any, bucket: str) -> None:
+    """Delete a bucket with every version of every object in it."""
+    for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
+        for each in (*page.get("Versions", []), *page.get("DeleteMarkers", [])):
+            s3.delete_object(Bucket=bucket, Key=each["Key"], VersionId=each["VersionId"])
+    s3.delete_bucket(Bucket=bucket)
 
 
 @contextlib.contextmanager

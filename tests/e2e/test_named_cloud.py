@@ -60,6 +60,7 @@ def found_on(cloud: Cloud) -> dict[str, Any]:
         "stacks": [each["StackName"] for each in stacks if each["StackStatus"] != "DELETE_COMPLETE"],
         "tables": cloud.client("dynamodb").list_tables()["TableNames"],
         "queues": sorted(cloud.client("sqs").list_queues().get("QueueUrls", [])),
+        "buckets": [each["Name"] for each in cloud.client("s3").list_buckets()["Buckets"]],
         "functions": sorted(each["FunctionName"] for each in cloud.client("lambda").list_functions()["Functions"]),
     }
 
@@ -108,12 +109,23 @@ def test_the_sandbox_stays_there_until_ctrl_c_and_then_leaves_it(cloud: Cloud, b
             said = staying.stdout.readline()
             assert said, "it has ended"
         lines = sandbox.ENVIRONMENT.read_text()
+        archive_something(cloud)
         staying.send_signal(signal.SIGINT)
         output, _ = staying.communicate(timeout=PATIENCE_SECONDS)
     assert staying.returncode == 0, output
     assert f"AWS_ENDPOINT_URL={cloud.endpoint_url}" in lines
     assert cloud.alive
     assert found_on(cloud) == before
+
+
+def archive_something(cloud: Cloud) -> None:
+    """An object of several versions, the last of them deleted, in the sandbox's archive."""
+    (stack,) = cloud.client("cloudformation").describe_stacks(StackName=sandbox.STACK)["Stacks"]
+    (bucket,) = [each["OutputValue"] for each in stack["Outputs"] if each["OutputKey"] == "ArchiveBucket"]
+    s3 = cloud.client("s3")
+    for body in (b"before", b"after"):
+        s3.put_object(Bucket=bucket, Key="dead-letter", Body=body)
+    s3.delete_object(Bucket=bucket, Key="dead-letter")
 
 
 def test_where_functions_are_in_containers_it_is_played_without_the_kills(

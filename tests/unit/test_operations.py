@@ -168,19 +168,30 @@ def test_a_key_of_ones_own_encrypts_everything_that_is_kept() -> None:
         assert properties("own key", queue)["KmsMasterKeyId"] == KEY
         assert "SqsManagedSseEnabled" not in properties("own key", queue), "SQS takes one or the other"
         assert properties("standard", queue)["SqsManagedSseEnabled"] is True
-    for table in ("Records", "Accounts", "Entries"):
+    for table in ("Records", "History", "Accounts", "Entries"):
         wanted = {"SSEEnabled": True, "SSEType": "KMS", "KMSMasterKeyId": KEY}
         assert properties("own key", table)["SSESpecification"] == wanted
         assert "SSESpecification" not in properties("standard", table)
     assert properties("own key", "ConsumerLogGroup")["KmsKeyId"] == KEY
+    assert archives_encryption("own key") == {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": KEY}
+    assert archives_encryption("standard") == {"SSEAlgorithm": "AES256"}
 
 
-@pytest.mark.parametrize("statements", [consumers, operators])
-def test_a_key_of_ones_own_is_used_by_way_of_sqs_and_dynamodb_alone(statements: Any) -> None:
+def archives_encryption(variant: str) -> dict[str, Any]:
+    (rule,) = properties(variant, "Archive")["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    return dict(rule["ServerSideEncryptionByDefault"])
+
+
+@pytest.mark.parametrize(
+    ("statements", "services"), [(consumers, ["sqs", "dynamodb"]), (operators, ["sqs", "dynamodb", "s3"])]
+)
+def test_a_key_of_ones_own_is_used_by_way_of_the_services_that_keep_something_alone(
+    statements: Any, services: list[str]
+) -> None:
     found = statements("own key")["UseKey"]
     assert found["Resource"] == KEY
     ways = found["Condition"]["StringEquals"]["kms:ViaService"]
-    assert [text_of(way).partition(".")[0] for way in ways] == ["sqs", "dynamodb"]
+    assert [text_of(way).partition(".")[0] for way in ways] == services
     assert {"kms:Decrypt", "kms:GenerateDataKey"} <= set(found["Action"])
     assert "UseKey" not in statements("standard")
 
@@ -210,7 +221,10 @@ def test_dead_letters_are_refused_at_once_where_there_is_no_queue_for_them(
 def test_neither_the_consumer_nor_the_operator_can_delete_or_forge_a_record(variant: str) -> None:
     assert not [action for action in actions(consumers(variant)) if re.match("dynamodb:.*(Delete|BatchWrite)", action)]
     writes = re.compile("dynamodb:.*(Put|Update|Delete|Write|Insert|Execute)")
-    assert not [action for action in actions(operators(variant)) if writes.match(action)]
+    writing = {sid: each for sid, each in operators(variant).items() if any(map(writes.match, actions({sid: each})))}
+    assert {sid: each["Resource"] for sid, each in writing.items()} == (
+        {"KeepHistory": {"Fn::GetAtt": ["History", "Arn"]}} if has_dead_letters(variant) else {}
+    )
 
 
 @every_variant
@@ -219,17 +233,60 @@ def test_the_operators_policy_is_for_this_stack_alone(variant: str) -> None:
         assert statement["Resource"] != "*", sid
         assert not [action for action in actions({sid: statement}) if "*" in action]
     wide = {sid for sid, each in operators(variant).items() if "*" in json.dumps(each["Resource"])}
-    assert wide == {"LookAtTheMapping", "LookAtTheAlarms"}
+    assert wide - {"ArchiveDeadLetters"} == {"LookAtTheMapping", "LookAtTheAlarms"}
     (only,) = operators(variant)["LookAtTheMapping"]["Condition"].values()
     function = "arn:${AWS::Partition}:lambda:${AWS::Region}:${AWS::AccountId}:function:${AWS::StackName}"
     assert only == {"lambda:FunctionArn": {"Fn::Sub": function}}
 
 
+def has_dead_letters(variant: str) -> bool:
+    return "DeadLetterQueueUrl" in rendering(**VARIANTS[variant]).rendered()["Outputs"]
+
+
 @every_variant
-def test_without_dead_letters_the_operator_may_send_nothing(variant: str) -> None:
-    letters = "DeadLetterQueueUrl" in rendering(**VARIANTS[variant]).rendered()["Outputs"]
-    assert ("sqs:SendMessage" in actions(operators(variant))) == letters
-    assert ("sqs:DeleteMessage" in actions(operators(variant))) == letters
+def test_without_dead_letters_the_operator_may_send_and_archive_nothing(variant: str) -> None:
+    allowed = {"sqs:SendMessage", "sqs:DeleteMessage", "dynamodb:BatchWriteItem", "s3:PutObject"}
+    assert allowed & actions(operators(variant)) == (allowed if has_dead_letters(variant) else set())
+
+
+# What is kept of dead letters.
+
+
+@every_variant
+def test_where_there_are_dead_letters_acts_on_them_are_kept_and_they_can_be_archived(variant: str) -> None:
+    rendered = rendering(**VARIANTS[variant]).rendered()
+    kept = {"History", "Archive", "ArchiveOverTlsOnly"}
+    assert kept & set(rendered["Resources"]) == (kept if has_dead_letters(variant) else set())
+    outputs = {name: each["Value"] for name, each in rendered["Outputs"].items()}
+    told = {"HistoryTable": {"Ref": "History"}, "ArchiveBucket": {"Ref": "Archive"}}
+    assert {name: outputs.get(name) for name in told} == (
+        told if has_dead_letters(variant) else dict.fromkeys(told, None)
+    )
+
+
+def test_the_history_can_be_restored_and_has_the_keys_of_an_act() -> None:
+    table = properties("standard", "History")
+    assert table["BillingMode"] == "PAY_PER_REQUEST"
+    assert table["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+    keys = {each["KeyType"]: each["AttributeName"] for each in table["KeySchema"]}
+    assert keys == {"HASH": "key", "RANGE": "act"}
+    assert "TimeToLiveSpecification" not in table
+
+
+def test_the_archive_is_private_versioned_and_reached_over_tls_alone() -> None:
+    bucket = properties("standard", "Archive")
+    assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
+    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+    assert len(bucket["PublicAccessBlockConfiguration"]) == 4
+    (statement,) = properties("standard", "ArchiveOverTlsOnly")["PolicyDocument"]["Statement"]
+    assert (statement["Effect"], statement["Principal"], statement["Action"]) == ("Deny", "*", "s3:*")
+    assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+    assert [text_of(each) for each in statement["Resource"]] == ["Archive.Arn", "Archive.Arn/*"]
+
+
+@every_variant
+def test_the_consumer_knows_neither_the_history_nor_the_archive(variant: str) -> None:
+    assert not re.search(r'"(History|Archive)[."]', json.dumps(consumers(variant)))
 
 
 def test_the_operators_policy_is_an_output() -> None:
@@ -259,6 +316,6 @@ def test_every_exemption_from_a_check_has_its_reason_beside_it() -> None:
         for name, resource in [*load()["Resources"].items(), *load(COMPONENT)["Resources"].items()]
         for skip in resource.get("Metadata", {}).get("checkov", {}).get("skip", [])
     }
-    tables, the_api = {"Records", "Accounts", "Entries", "Transfers"}, {"RestApi", "Api"}
-    assert {name for name, _ in exempt} == {"Consumer", *tables, *the_api}
+    tables, the_api = {"Records", "History", "Accounts", "Entries", "Transfers"}, {"RestApi", "Api"}
+    assert {name for name, _ in exempt} == {"Consumer", "Archive", *tables, *the_api}
     assert all(len(reason.split()) > 5 for reason in exempt.values())

@@ -6,7 +6,7 @@ This is the composition root: it reads the environment and builds the clients. T
 import os
 
 import boto3
-from aws_lambda_powertools import Logger
+from aws_lambda_powertools import Logger, Metrics
 from botocore.config import Config
 
 from app.routes import callers, served
@@ -35,5 +35,6 @@ idempotent_handler = http_endpoint(
     retention_seconds=int(os.environ.get("RECORD_RETENTION_DAYS") or 30) * 24 * 60 * 60,
     end_process_at_deadline="AWS_LAMBDA_MAX_CONCURRENCY" in os.environ,  # Lambda Managed Instances
     logger=Logger(),
+    metrics=Metrics(),
 )
 lambda_handler = served(service, idempotent_handler, caller=caller)

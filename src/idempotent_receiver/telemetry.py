@@ -32,8 +32,23 @@ COUNTS = (
     "LostClaims",
     "Released",
     "Unsettled",
+    "ClaimFailures",
 )
 """The metrics that count. Every batch sends all of them, so that a missing value means that nothing ran."""
+
+CALL_COUNTS = (
+    "Completed",
+    "Duplicates",
+    "InProgress",
+    "Mismatches",
+    "Failed",
+    "LostClaims",
+    "Unsettled",
+    "ClaimFailures",
+)
+"""The metrics of a call, all of which every call sends: a replay counts in `Duplicates`, a 409 in `InProgress`, a 422
+in `Mismatches`.
+"""
 
 DURATION = "BatchDuration"
 """The metric of a batch's time, in milliseconds."""
@@ -115,16 +130,20 @@ class Telemetry:
             milliseconds = round(seconds * 1000, 3)
             summary = {_FIELDS[name]: count for name, count in counts.items()}
             self._log.info("batch", extra={"messages": len(outcomes), "milliseconds": milliseconds, **summary})
-            self._send(counts, milliseconds)
+            self._send(counts, {DURATION: milliseconds})
         except Exception as error:  # noqa: BLE001  # a logger or a metrics sink of the user's may raise anything
             self.report_defect(error)
 
     def report_call(self, outcome: Outcome | AlreadyFailed | OtherPayload, key: str) -> None:
-        """Log how one call under a key ended."""
-        with suppress(Exception):
+        """Log how one call under a key ended, and send its metrics, if it has any."""
+        try:
             line = call_line(outcome)
             if line.level >= self._level:
                 self._write(line, {"key": key})
+            if self._new_metrics is not None:
+                self._send({name: line.counts.count(name) for name in CALL_COUNTS}, {})
+        except Exception as error:  # noqa: BLE001  # as for a batch
+            self.report_defect(error)
 
     def report_unusable(self, error: UnusableKey, *, with_text: bool = False) -> None:
         """Log the error, if any, that kept a user's key strategy from making a key, by its place."""
@@ -154,12 +173,13 @@ class Telemetry:
         level: int | None = getattr(self._log, "log_level", None)
         return getattr(self._log, "getEffectiveLevel", lambda: NOTSET)() if level is None else level
 
-    def _send(self, counts: Mapping[str, int], milliseconds: float) -> None:
+    def _send(self, counts: Mapping[str, int], milliseconds: Mapping[str, float]) -> None:
         assert self._new_metrics is not None, "what reports batches has metrics"
         metrics = self._new_metrics()
         for name, count in counts.items():
             metrics.add_metric(name, unit="Count", value=count)
-        metrics.add_metric(DURATION, unit="Milliseconds", value=milliseconds)
+        for name, value in milliseconds.items():
+            metrics.add_metric(name, unit="Milliseconds", value=value)
         metrics.flush_metrics()
 
     def _try_to_write(self, level: int, text: str, fields: Fields) -> None:
@@ -203,28 +223,31 @@ def line_of(outcome: Outcome) -> Line:
             return Line(WARNING, "failed, to be tried again", fields, ("Failed",))
         case ended.ClaimLost():
             text = "the claim was lost to another worker, which has not completed it"
-            return Line(ERROR, text, counts=("LostClaims", "Failed"))
+            return Line(ERROR, text, {"error_type": "ClaimLost"}, ("LostClaims", "Failed"))
         case ended.SettleFailed(why):
             text = "the handler ran, but its end could not be recorded"
-            return Line(ERROR, text, {"why": why}, ("Unsettled", "Failed"))
+            return Line(ERROR, text, {"error_type": "SettleFailed", "why": why}, ("Unsettled", "Failed"))
         case ended.ClaimFailed(why):
-            return Line(ERROR, "not run: the record could not be claimed", {"why": why}, ("Failed",))
+            fields = {"error_type": "ClaimFailed", "why": why}
+            return Line(ERROR, "not run: the record could not be claimed", fields, ("ClaimFailures", "Failed"))
         case ended.Unreadable(why):
-            return Line(ERROR, "not run: its record is not one that this version knows", {"why": why}, ("Failed",))
+            fields = {"error_type": "Unreadable", "why": why}
+            return Line(ERROR, "not run: its record is not one that this version knows", fields, ("Failed",))
 
 
 def call_line(outcome: Outcome | AlreadyFailed | OtherPayload) -> Line:
     """What the log says of one call's end."""
     match outcome:
         case AlreadyFailed():
-            return Line(DEBUG, "answered with an earlier call's failure")
+            return Line(DEBUG, "answered with an earlier call's failure", counts=("Duplicates",))
         case OtherPayload(expected, found):
             fields = {"expected": expected, "found": found}
-            return Line(WARNING, "not run: the key was used for another payload", fields)
+            return Line(WARNING, "not run: the key was used for another payload", fields, ("Mismatches",))
         case ended.Duplicate(lost=True):
-            return Line(WARNING, "the claim was lost while it ran; answered with the winner's result")
+            text = "the claim was lost while it ran; answered with the winner's result"
+            return Line(WARNING, text, counts=("Duplicates", "LostClaims"))
         case ended.Duplicate():
-            return Line(DEBUG, "answered with an earlier call's result")
+            return Line(DEBUG, "answered with an earlier call's result", counts=("Duplicates",))
         case ended.NotStarted():
             return Line(WARNING, "not run: too little time was left")
         case _:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aws_lambda_powertools import Logger, Metrics
 
-from idempotent_receiver import MemoryStore, Message, PermanentError, Transaction, sqs_consumer
+from idempotent_receiver import MemoryStore, Message, PermanentError, Transaction, http_endpoint, sqs_consumer
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.outcome import (
     ClaimFailed,
@@ -27,7 +27,7 @@ from idempotent_receiver.handler.outcome import (
     Unreadable,
 )
 from idempotent_receiver.protocol.record import Record
-from idempotent_receiver.telemetry import COUNTS, counted, line_of
+from idempotent_receiver.telemetry import CALL_COUNTS, COUNTS, counted, line_of
 from tests.simulation.world import sqs_record
 
 RECORD = Record(id="k", status="COMPLETED")
@@ -45,7 +45,7 @@ OUTCOMES: list[tuple[Outcome, int, list[str]]] = [
     (DeadLettered(FOR_GOOD), logging.ERROR, ["Permanent"]),
     (ClaimLost(None), logging.ERROR, ["Failed", "LostClaims"]),
     (SettleFailed("why"), logging.ERROR, ["Failed", "Unsettled"]),
-    (ClaimFailed("why"), logging.ERROR, ["Failed"]),
+    (ClaimFailed("why"), logging.ERROR, ["Failed", "ClaimFailures"]),
     (Unreadable("why"), logging.ERROR, ["Failed"]),
 ]
 
@@ -58,6 +58,13 @@ def test_every_outcome_has_its_level_and_its_metrics(outcome: Outcome, level: in
     assert line_of(outcome).level == level
     told = {"Claimed": 3, "TakenOver": 1, "Released": 2} | dict.fromkeys(names, 1)
     assert counts == {name: told.get(name, 0) for name in COUNTS}
+
+
+def test_every_failure_names_its_type() -> None:
+    """The dashboard counts failures by it, those of the store among them."""
+    failed = [line for outcome, *_ in OUTCOMES if "Failed" in (line := line_of(outcome)).counts]
+
+    assert all("error_type" in line.fields for line in failed)
 
 
 # Powertools keeps one logger per service and process, and the id of a sink that is gone may come again.
@@ -223,3 +230,64 @@ def test_without_metrics_of_its_own_a_consumer_sends_embedded_ones(capsys: pytes
     (sent,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert sent["_aws"]["CloudWatchMetrics"][0]["Namespace"] == "IdempotentReceiver"
     assert (sent["Completed"], sent["Failed"]) == ([1.0], [0.0])
+
+
+def request(key: str, body: str = "{}") -> dict[str, Any]:
+    return {"httpMethod": "POST", "path": "/", "headers": {"Idempotency-Key": key}, "body": body, "requestContext": {}}
+
+
+def test_every_call_of_an_endpoint_counts_by_its_answer() -> None:
+    """Replays, 409s and 422s are clients' affairs, and API Gateway counts no status by itself."""
+    sent: list[dict[str, float]] = []
+
+    class Each(Sink):
+        def flush_metrics(self) -> None:
+            sent.append({name: value for name, value in self.metrics.items() if value})
+
+    def handle(event: Any, context: Any) -> dict[str, Any]:
+        if event["body"] == "fails":
+            raise ConnectionError
+        if (key := event["headers"]["Idempotency-Key"]) == "meets itself":
+            assert endpoint(request(key), Context())["statusCode"] == 409
+        return {"statusCode": 201}
+
+    sink, store = Each(), MemoryStore(namespace="calls")
+    endpoint = http_endpoint(store, on_exception="replay", logger=sink.logger, metrics=sink)(handle)
+    answers = [
+        endpoint(request(key, body), Context())["statusCode"]
+        for key, body in [("k", "{}"), ("k", "{}"), ("k", "[]"), ("meets itself", "{}"), *[("bad", "fails")] * 2]
+    ]
+
+    assert answers == [201, 201, 422, 201, 500, 500]
+    assert sent == [
+        {"Completed": 1},
+        {"Duplicates": 1},
+        {"Mismatches": 1},
+        {"InProgress": 1},
+        {"Completed": 1},
+        {"Failed": 1},
+        {"Duplicates": 1},
+    ]
+    assert set(sink.metrics) == set(CALL_COUNTS)
+
+
+def test_an_endpoint_without_metrics_sends_none(capsys: pytest.CaptureFixture[str]) -> None:
+    http_endpoint(MemoryStore(namespace="calls"), logger=Sink().logger)(lambda event, context: {"statusCode": 201})(
+        request("k"), Context()
+    )
+
+    assert capsys.readouterr().out == ""
+
+
+def test_a_broken_sink_changes_no_answer_and_is_logged() -> None:
+    class Broken(Sink):
+        def flush_metrics(self) -> None:
+            raise RuntimeError
+
+    sink = Broken()
+    endpoint = http_endpoint(MemoryStore(namespace="calls"), logger=sink.logger, metrics=sink)(
+        lambda event, context: {}
+    )
+
+    assert endpoint(request("k"), Context()) == {}
+    assert sink.lines[-1]["message"] == "unexpected error in the receiver"

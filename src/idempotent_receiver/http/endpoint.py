@@ -46,7 +46,7 @@ from idempotent_receiver.protocol import namespaces
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, usable
 from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.protocol.transitions import AlreadyFailed
-from idempotent_receiver.telemetry import Log, Telemetry
+from idempotent_receiver.telemetry import Log, Metrics, Telemetry, metrics_factory
 
 HandlerResponse = Any
 """Whatever API Gateway takes from a handler: a response with a status, or a body alone."""
@@ -73,6 +73,7 @@ def http_endpoint(
     error_texts: bool = False,
     end_process_at_deadline: bool = False,
     logger: Log | None = None,
+    metrics: Metrics | None = None,
     clock: Clock | None = None,
 ) -> Callable[[Callable[..., HandlerResponse]], HttpHandler]:
     """Make a handler `(event, context)` behind API Gateway, a Function URL or an Application Load Balancer take effect
@@ -92,6 +93,7 @@ def http_endpoint(
     with `on_exception="replay"` the response is 500, without the exception's text, now and for every retry.
     `results` is where responses go that would make a record larger than 350 KB, such as `S3Results(bucket, client)`.
     `end_process_at_deadline` is for Lambda Managed Instances, where a time-out ends nothing: the process ends itself.
+    `metrics`, such as Powertools' `Metrics`, count replays, conflicts and failures; without them, nothing is counted.
 
     Raises TypeError or ValueError at set-up for options that cannot work, and RuntimeError on a system where a process
     cannot be made to end at its deadline.
@@ -113,13 +115,15 @@ def http_endpoint(
     )
     calls.check("http_endpoint")
     options.require_kind(logger, "logger", "a Powertools Logger or a logging.Logger", "info", "error")
+    options.require_kind(metrics, "metrics", "Powertools Metrics or the like", "add_metric", "flush_metrics")
     options.require_numbers(wait_seconds=wait_seconds)
     options.require_count(retry_after_seconds, "retry_after_seconds")
     options.require_flags(required=required, end_process_at_deadline=end_process_at_deadline)
     options.require_callables(is_final=is_final, **({} if scope is None else {"scope": scope}))
     if on_exception not in ("retry", "replay"):
         raise ValueError(f"on_exception must be 'retry' or 'replay'; it is {on_exception!r}")
-    ends, telemetry = lifetime(end_process_at_deadline=end_process_at_deadline), Telemetry(logger)
+    ends = lifetime(end_process_at_deadline=end_process_at_deadline)
+    telemetry = Telemetry(logger, None if metrics is None else metrics_factory(metrics, logger))
 
     def wrap(function: Callable[..., HandlerResponse]) -> HttpHandler:
         if iscoroutinefunction(function):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
-from idempotent_receiver.operations.doctor.facts import DAY_SECONDS, Facts
-from tests.template import rendering, text_of
+from idempotent_receiver.operations.doctor.facts import DAY_SECONDS, Facts, Function
+from local.cloud import ROOT
+from tests.template import load, rendering, text_of
 
 ACCOUNT = "123456789012"
 ARN = "arn:aws:{service}:us-east-1:" + ACCOUNT + ":{name}"
@@ -18,23 +20,54 @@ def facts(**parameters: str) -> Facts:
     properties = {name: each.get("Properties", {}) for name, each in resources.items()}
     consumer = properties["Consumer"]
     table = properties["Records"]
-    environment = consumer["Environment"]["Variables"]
-    return Facts(
-        function={
+    settings = {name: text_of(value) for name, value in consumer["Environment"]["Variables"].items()}
+    function = Function(
+        configuration={
             "FunctionName": text_of(consumer["FunctionName"]),
             "Timeout": int(consumer["Timeout"]),
-            "Environment": {"Variables": {name: text_of(value) for name, value in environment.items()}},
+            "Environment": {"Variables": settings},
         },
         instances=None,
         reserved=consumer.get("ReservedConcurrentExecutions"),
         mapping=_mapping(consumer["Events"]["Messages"]["Properties"]),
+    )
+    return Facts(
+        functions=[function],
+        container=None,
+        settings=settings,
         queue=_queue("Queue", properties["Queue"]),
         dead_letter_queue=_queue("DeadLetterQueue", properties["DeadLetterQueue"]),
         table={"TableName": "Records", "TableArn": ARN.format(service="dynamodb", name="table/Records")},
         time_to_live=_time_to_live(table["TimeToLiveSpecification"]),
         denied=[],
         alarms=[_alarm(each["Properties"]) for each in resources.values() if each["Type"] == "AWS::CloudWatch::Alarm"],
-        retention_seconds=int(environment["RECORD_RETENTION_DAYS"]) * DAY_SECONDS,
+        retention_seconds=int(settings["RECORD_RETENTION_DAYS"]) * DAY_SECONDS,
+    )
+
+
+def facts_outside_lambda(**parameters: str) -> Facts:
+    """The facts of the stack of deploy/container.yaml beside that one, whose function reads the queue as well."""
+    shipped = facts()
+    given = {"QueueArn": shipped.queue["QueueArn"], "RecordsTable": "Records"}  # type: ignore[index]
+    given |= dict.fromkeys(
+        ("AccountsTable", "EntriesTable", "Repository", "ImageTag", "Subnets", "SecurityGroups"), "x"
+    )
+    template = rendering(load(ROOT / "deploy" / "container.yaml"), **{**given, **parameters})
+    resources = template.rendered()["Resources"]
+    (container,) = resources["Task"]["Properties"]["ContainerDefinitions"]
+    settings = {each["Name"]: text_of(each["Value"]) for each in container["Environment"]}
+    own = [_alarm(each["Properties"]) for each in resources.values() if each["Type"] == "AWS::CloudWatch::Alarm"]
+    of_the_queue = [each for each in shipped.alarms if each["Namespace"] == "AWS/SQS"]  # type: ignore[union-attr]
+    return replace(
+        shipped,
+        container={
+            "command": [text_of(each) for each in container["Command"]],
+            "stopTimeout": container["StopTimeout"],
+            "healthCheck": {"command": container["HealthCheck"]["Command"]},
+        },
+        settings=settings,
+        alarms=[*of_the_queue, *own],
+        retention_seconds=int(settings["RECORD_RETENTION_DAYS"]) * DAY_SECONDS,
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver.operations.doctor.facts import ON_RECORDS
+from idempotent_receiver.operations.doctor.roles import ON_RECORDS
 from tests.e2e.deployed import EVENTS, at, eventually
 from tests.e2e.permissions import Permission, allowed, covers, granted, needed
 from tests.e2e.recorder import Call

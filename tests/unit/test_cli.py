@@ -1111,7 +1111,6 @@ def test_a_table_that_does_not_exist_is_said_up_front_and_alike(receiver: Receiv
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("--queue", "transfers"),
         ("--dlq", "transfers-dead"),
         ("--namespace", "bank"),
         ("--envelope", "detail"),
@@ -1122,6 +1121,13 @@ def test_doctor_refuses_what_it_does_not_use(receiver: Receiver, option: str, va
     ran = receiver("doctor", "--function", "consumer", option, value)
     assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
     assert f"doctor takes no {option}:" in ran.err
+
+
+@pytest.mark.parametrize("other", [("--function", "consumer"), ("--stack", "transfers")])
+def test_doctor_looks_at_one_consumer(receiver: Receiver, other: tuple[str, str]) -> None:
+    ran = receiver("doctor", "--queue", "transfers", *other)
+    assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
+    assert f"give {other[0]} or --queue, not both" in ran.err
 
 
 def test_doctor_takes_a_stack_or_a_function_and_not_both(receiver: Receiver) -> None:

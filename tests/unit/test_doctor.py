@@ -12,23 +12,46 @@ import pytest
 from rich.console import Console
 
 from idempotent_receiver.operations.cli.doctor import text
-from idempotent_receiver.operations.doctor.checks import CHECKS, Finding, Unchecked, examine, name_of, notes
-from idempotent_receiver.operations.doctor.facts import DAY_SECONDS, Facts, Unavailable
+from idempotent_receiver.operations.doctor.asking import Unavailable
+from idempotent_receiver.operations.doctor.checks import CHECKS, Finding, Unchecked, checks_of, examine, name_of, notes
+from idempotent_receiver.operations.doctor.facts import DAY_SECONDS, Facts
 from local.cloud import ROOT
-from tests.consumer_facts import facts
+from tests.consumer_facts import facts, facts_outside_lambda
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-SHIPPED = facts()
+SHIPPED, OUTSIDE = facts(), facts_outside_lambda()
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
 PROVIDER = "arn:aws:lambda:us-east-1:123456789012:capacity-provider:instances"
 
 
-def amended(fact: str, **changes: Any) -> Facts:
+def amended(fact: str, shipped: Facts = SHIPPED, **changes: Any) -> Facts:
     """The shipped stack with one fact changed."""
-    return replace(SHIPPED, **{fact: {**getattr(SHIPPED, fact), **changes}})
+    return replace(shipped, **{fact: {**getattr(shipped, fact), **changes}})
+
+
+def with_function(shipped: Facts = SHIPPED, **facts: Any) -> Facts:
+    """The shipped stack with one fact of its function replaced."""
+    (function,) = shipped.functions  # type: ignore[misc]
+    return replace(shipped, functions=[replace(function, **facts)])
+
+
+def with_mapping(shipped: Facts = SHIPPED, **changes: Any) -> Facts:
+    (function,) = shipped.functions  # type: ignore[misc]
+    return with_function(shipped, mapping={**function.mapping, **changes})  # type: ignore[dict-item]
+
+
+def with_configuration(shipped: Facts = SHIPPED, **changes: Any) -> Facts:
+    (function,) = shipped.functions  # type: ignore[misc]
+    return with_function(shipped, configuration={**function.configuration, **changes})  # type: ignore[dict-item]
+
+
+def run_as(*words: str, **changes: Any) -> Facts:
+    """The shipped workers with another command, or another container."""
+    url, handler, *_ = OUTSIDE.container["command"]  # type: ignore[index]
+    return amended("container", OUTSIDE, command=[url, handler, *words], **changes)
 
 
 def without_alarm(metric: str) -> Facts:
@@ -43,13 +66,13 @@ def given_up_after(receives: int) -> Facts:
 POLLERS = {"MinimumPollers": 2, "MaximumPollers": 20}
 FAULTS: dict[str, list[Callable[[], Facts]]] = {
     "partial-responses": [
-        lambda: amended("mapping", FunctionResponseTypes=[]),
-        lambda: amended("mapping", FunctionResponseTypes=None),
+        lambda: with_mapping(FunctionResponseTypes=[]),
+        lambda: with_mapping(FunctionResponseTypes=None),
     ],
     "visibility": [
         lambda: amended("queue", VisibilityTimeout="180"),  # six times the timeout, and no window
-        lambda: amended("function", Timeout=60),
-        lambda: amended("mapping", MaximumBatchingWindowInSeconds=300),
+        lambda: with_configuration(Timeout=60),
+        lambda: with_mapping(MaximumBatchingWindowInSeconds=300),
     ],
     "receives": [
         lambda: given_up_after(4),
@@ -65,7 +88,7 @@ FAULTS: dict[str, list[Callable[[], Facts]]] = {
     "dead-letter-retention": [
         lambda: amended("dead_letter_queue", MessageRetentionPeriod=str(4 * DAY_SECONDS)),
     ],
-    "filter-criteria": [lambda: amended("mapping", FilterCriteria={"Filters": [{"Pattern": "{}"}]})],
+    "filter-criteria": [lambda: with_mapping(FilterCriteria={"Filters": [{"Pattern": "{}"}]})],
     "global-table": [
         lambda: amended("table", Replicas=[{"RegionName": "eu-west-1"}]),
         lambda: amended("table", Replicas=[{"RegionName": "eu-west-1"}], MultiRegionConsistency="EVENTUAL"),
@@ -75,14 +98,14 @@ FAULTS: dict[str, list[Callable[[], Facts]]] = {
         ),
     ],
     "concurrency": [
-        lambda: replace(SHIPPED, reserved=9),
-        lambda: amended("mapping", ProvisionedPollerConfig=POLLERS),
-        lambda: replace(amended("mapping", ProvisionedPollerConfig=POLLERS, ScalingConfig=None), reserved=199),
-        lambda: replace(
-            amended("mapping", ProvisionedPollerConfig={"MinimumPollers": 2}, ScalingConfig=None), reserved=200
+        lambda: with_function(reserved=9),
+        lambda: with_mapping(ProvisionedPollerConfig=POLLERS),
+        lambda: with_function(with_mapping(ProvisionedPollerConfig=POLLERS, ScalingConfig=None), reserved=199),
+        lambda: with_function(
+            with_mapping(ProvisionedPollerConfig={"MinimumPollers": 2}, ScalingConfig=None), reserved=200
         ),
     ],
-    "managed-instances": [lambda: replace(SHIPPED, instances={"CapacityProviderArn": PROVIDER})],
+    "managed-instances": [lambda: with_function(instances={"CapacityProviderArn": PROVIDER})],
     "permissions": [lambda: replace(SHIPPED, denied=["dynamodb:PartiQLUpdate"])],
     "encryption": [
         lambda: amended("queue", SqsManagedSseEnabled="false"),
@@ -96,7 +119,22 @@ FAULTS: dict[str, list[Callable[[], Facts]]] = {
         lambda: without_alarm("Unsettled"),
         lambda: without_alarm("Throttles"),
         lambda: without_alarm("Errors"),
-        lambda: amended("function", FunctionName="another"),
+        lambda: with_configuration(FunctionName="another"),
+        lambda: replace(OUTSIDE, alarms=SHIPPED.alarms[:-4]),  # type: ignore[index]
+    ],
+    "one-table": [
+        lambda: with_configuration(OUTSIDE, Environment={"Variables": {"RECORDS_TABLE": "another"}}),
+    ],
+    "stop-timeout": [
+        lambda: amended("container", OUTSIDE, stopTimeout=100),  # as long as it may drain
+        lambda: amended("container", OUTSIDE, stopTimeout=None),  # 30
+        lambda: run_as("--health-file=/tmp/healthy", stopTimeout=25),  # as long as it drains by default
+        lambda: run_as("--drain-seconds", "120", "--health-file=/tmp/healthy"),
+    ],
+    "health-check": [
+        lambda: amended("container", OUTSIDE, healthCheck=None),
+        lambda: amended("container", OUTSIDE, healthCheck={"command": ["CMD-SHELL", "true"]}),
+        lambda: run_as("--drain-seconds=100"),
     ],
 }
 ALONE = [(check, place) for check, faults in FAULTS.items() for place in range(len(faults))]
@@ -114,6 +152,55 @@ ALONE = [(check, place) for check, faults in FAULTS.items() for place in range(l
 )
 def test_nothing_is_found_on_the_shipped_stack(parameters: dict[str, str]) -> None:
     assert examine(facts(**parameters)) == []
+
+
+@pytest.mark.parametrize("parameters", [{}, {"DrainSeconds": "110"}, {"MetricsNamespace": "Ours"}])
+def test_nothing_is_found_on_the_shipped_containers_beside_the_shipped_function(parameters: dict[str, str]) -> None:
+    outside = facts_outside_lambda(**parameters)
+    assert examine(outside) == []
+    assert checks_of(outside) == list(CHECKS)
+    only_outside = [name_of(check) for check in CHECKS if check not in checks_of(SHIPPED)]
+    assert only_outside == ["one-table", "stop-timeout", "health-check"]
+
+
+@pytest.mark.parametrize(
+    ("check", "spoiled"),
+    [
+        ("partial-responses", with_mapping(OUTSIDE, FunctionResponseTypes=[], FunctionArn="arn:aws:lambda:::other")),
+        ("visibility", with_configuration(OUTSIDE, Timeout=60)),
+        ("filter-criteria", with_mapping(OUTSIDE, FilterCriteria={"Filters": [{"Pattern": "{}"}]})),
+        ("managed-instances", with_function(OUTSIDE, instances={"CapacityProviderArn": PROVIDER})),
+    ],
+)
+def test_a_function_that_reads_the_workers_queue_can_spoil_it(check: str, spoiled: Facts) -> None:
+    """What it loses or repeats, the workers never see, or see twice."""
+    assert [(type(each), each.check) for each in examine(spoiled)] == [(Finding, check)]
+    assert examine(replace(spoiled, functions=[])) == []
+
+
+def test_workers_set_the_visibility_of_each_message_and_need_none_of_the_queue() -> None:
+    assert examine(replace(amended("queue", OUTSIDE, VisibilityTimeout="0"), functions=[])) == []
+
+
+def test_of_workers_whose_task_is_unknown_it_checks_what_the_queue_and_the_table_say() -> None:
+    unknown = Unavailable("give --stack")
+    by_queue = replace(OUTSIDE, container=unknown, settings=unknown, denied=unknown, functions=[])
+    unchecked = ["permissions", "stop-timeout", "health-check"]
+    assert examine(by_queue) == [Unchecked(name, "give --stack") for name in unchecked]
+    other_names = [{**each, "Dimensions": []} for each in OUTSIDE.alarms if each["MetricName"] == "LostClaims"]  # type: ignore[union-attr]
+    others = [each for each in OUTSIDE.alarms if each["MetricName"] != "LostClaims"]  # type: ignore[union-attr]
+    assert examine(replace(by_queue, alarms=[*others, *other_names])) == examine(by_queue)
+    assert [each.check for each in examine(replace(by_queue, alarms=others))] == [
+        "permissions",
+        "alarms",
+        *unchecked[1:],
+    ]
+
+
+@pytest.mark.parametrize("command", [None, [], ["--drain-seconds"]])
+def test_a_command_that_cannot_be_read_could_not_be_checked(command: list[str] | None) -> None:
+    found = {each.check: type(each) for each in examine(amended("container", OUTSIDE, command=command))}
+    assert found["stop-timeout"] is Unchecked
 
 
 @pytest.mark.parametrize(("check", "place"), ALONE)
@@ -173,7 +260,7 @@ def test_what_could_not_be_asked_is_said_and_is_no_finding() -> None:
 
 
 def test_a_missing_fact_leaves_the_other_checks_alone() -> None:
-    found = examine(replace(amended("mapping", FunctionResponseTypes=[]), alarms=Unavailable("AccessDenied")))
+    found = examine(replace(with_mapping(FunctionResponseTypes=[]), alarms=Unavailable("AccessDenied")))
     assert [(type(each).__name__, each.check) for each in found] == [
         ("Finding", "partial-responses"),
         ("Unchecked", "alarms"),
@@ -182,16 +269,16 @@ def test_a_missing_fact_leaves_the_other_checks_alone() -> None:
 
 def shown(found: Sequence[Finding | Unchecked], noted: Sequence[str] = ()) -> str:
     console = Console(width=80, file=io.StringIO())
-    console.print(text(found, noted))
+    console.print(text([name_of(check) for check in checks_of(SHIPPED)], found, noted))
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_what_is_in_order_is_named_so_that_no_finding_can_be_trusted() -> None:
-    names = [name_of(check) for check in CHECKS]
+    names = [name_of(check) for check in checks_of(SHIPPED)]
     said = " ".join(shown([]).split())
     assert said == f"in order: {', '.join(names)} 13 checks: 13 in order, 0 findings, 0 not checked."
 
-    found = examine(replace(amended("mapping", FunctionResponseTypes=[]), alarms=Unavailable("AccessDenied")))
+    found = examine(replace(with_mapping(FunctionResponseTypes=[]), alarms=Unavailable("AccessDenied")))
     in_order = shown(found).partition("in order: ")[2]
     assert "partial-responses" not in in_order
     assert "alarms" not in in_order
@@ -217,7 +304,7 @@ def test_the_promise_that_a_consumer_gives_up_is_noted_and_is_no_finding() -> No
 
 def test_of_a_consumer_that_gives_up_nothing_nothing_is_noted() -> None:
     unknown = Facts(**{each.name: Unavailable("AccessDenied") for each in fields(Facts)})
-    for each in (SHIPPED, amended("function", Environment={}), unknown):
+    for each in (SHIPPED, replace(SHIPPED, settings={}), unknown):
         assert list(notes(each)) == []
 
 
@@ -231,8 +318,8 @@ def test_within_bounds_nothing_is_found() -> None:
     assert examine(amended("queue", VisibilityTimeout="181")) == []
     assert examine(given_up_after(5)) == []
     assert examine(replace(SHIPPED, retention_seconds=18 * DAY_SECONDS + 1)) == []
-    assert examine(replace(SHIPPED, reserved=10)) == []
+    assert examine(with_function(reserved=10)) == []
     assert examine(amended("table", Replicas=[{"RegionName": "x"}], MultiRegionConsistency="STRONG")) == []
-    provisioned = amended("mapping", ProvisionedPollerConfig=POLLERS, ScalingConfig=None)
-    assert examine(replace(provisioned, reserved=200)) == []
-    assert examine(replace(provisioned, reserved=None)) == []
+    provisioned = with_mapping(ProvisionedPollerConfig=POLLERS, ScalingConfig=None)
+    assert examine(with_function(provisioned, reserved=200)) == []
+    assert examine(with_function(provisioned, reserved=None)) == []

@@ -23,6 +23,8 @@ from idempotent_receiver.worker.scale_in import ScaleInProtection
 logger = logging.getLogger("idempotent_receiver.worker")
 
 LOOK_SECONDS = 0.2
+DRAIN_SECONDS = 25.0
+"""How long handlers may go on after SIGTERM, unless it is said otherwise."""
 WRONG_USAGE = 2
 """The exit status of a process that could not begin, whatever it is tried again."""
 SHORT_LIFE_SECONDS = 10.0

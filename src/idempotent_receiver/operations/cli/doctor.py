@@ -11,10 +11,10 @@ from rich.text import Text
 from idempotent_receiver.operations.account import UsageError, require_table
 from idempotent_receiver.operations.cli.deployment import Deployment, flag, of_a_deployment
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, counted
-from idempotent_receiver.operations.doctor.checks import CHECKS, Finding, Unchecked, examine, name_of, notes
+from idempotent_receiver.operations.doctor.checks import Finding, Unchecked, checks_of, examine, name_of, notes
 from idempotent_receiver.operations.doctor.facts import Consumer, consumer_of, gather
 
-UNUSED = ("queue", "dlq", "namespace", "key_strategy", "envelope")
+UNUSED = ("dlq", "namespace", "key_strategy", "envelope")
 """Options of every command that doctor would otherwise ignore silently."""
 
 
@@ -27,20 +27,21 @@ def doctor(
 ) -> None:
     """Compare a deployed consumer with what the promises need.
 
+    It is the one of a stack, or a function, or the workers outside Lambda that read a queue (--queue and --table).
     Each finding comes with its remedy. It also names what it could not check; that is no finding.
     """
     consumer, client = _consumer(deployment, function), deployment.client
     if consumer.table is not None:
         require_table(client, consumer.table)
     facts = gather(client, consumer)
-    found, noted = examine(facts), list(notes(facts))
+    names, found, noted = [name_of(check) for check in checks_of(facts)], examine(facts), list(notes(facts))
     values = {
-        "checks": [name_of(check) for check in CHECKS],
+        "checks": names,
         "findings": [asdict(each) for each in found if isinstance(each, Finding)],
         "unchecked": [asdict(each) for each in found if isinstance(each, Unchecked)],
         "notes": noted,
     }
-    terminal.answer(values, text(found, noted))
+    terminal.answer(values, text(names, found, noted))
     if values["findings"]:
         raise typer.Exit(Exit.LEFT)
 
@@ -48,20 +49,23 @@ def doctor(
 def _consumer(deployment: Deployment, function: str | None) -> Consumer:
     options = deployment.options
     if unused := ", ".join(flag(name) for name in UNUSED if getattr(options, name) is not None):
-        raise UsageError(f"doctor takes no {unused}: it finds the queues by the function's event source mapping")
-    if options.stack is not None and function is not None:
-        raise UsageError("give --stack or --function, not both: a stack names its function")
+        raise UsageError(f"doctor takes no {unused}: it reads that from what is deployed")
+    given = {"--stack": options.stack, "--function": function, "--queue": options.queue}
+    if len(named := [name for name, value in given.items() if value is not None]) > 1:
+        raise UsageError(f"give {named[0]} or {named[1]}, not both: each names a consumer")
     if options.stack is not None:
         consumer = consumer_of(deployment.client, options.stack)
     elif function is not None:
         consumer = Consumer(function=function)
+    elif options.queue is not None:
+        consumer = Consumer(queue=deployment.queue.arn, table=deployment.table)
     else:
-        raise UsageError("which consumer? give --stack or --function")
+        raise UsageError("which consumer? give --stack, --function, or --queue and --table")
     return replace(consumer, table=options.table or consumer.table, retention_days=options.retention_days)
 
 
-def text(found: Sequence[Finding | Unchecked], noted: Sequence[str] = ()) -> RenderableType:
-    """The findings, what could not be checked, what is noted, and by name what is in order."""
+def text(names: Sequence[str], found: Sequence[Finding | Unchecked], noted: Sequence[str] = ()) -> RenderableType:
+    """The findings, what could not be checked, what is noted, and by name what of all checks is in order."""
     lines: list[Text] = []
     for each in found:
         match each:
@@ -71,7 +75,7 @@ def text(found: Sequence[Finding | Unchecked], noted: Sequence[str] = ()) -> Ren
             case Unchecked(check, why):
                 lines += [Text(check, style="bold yellow"), Text(f"  could not be checked: {clean(why)}")]
     lines += [Text(f"note: {clean(each)}") for each in noted]
-    in_order = [name for name in map(name_of, CHECKS) if name not in {each.check for each in found}]
+    in_order = [name for name in names if name not in {each.check for each in found}]
     findings = sum(isinstance(each, Finding) for each in found)
     summary = f"{len(in_order)} in order, {counted(findings, 'finding')}, {len(found) - findings} not checked."
-    return Group(*lines, Text(f"in order: {', '.join(in_order) or 'none'}"), Text(f"{len(CHECKS)} checks: {summary}"))
+    return Group(*lines, Text(f"in order: {', '.join(in_order) or 'none'}"), Text(f"{len(names)} checks: {summary}"))

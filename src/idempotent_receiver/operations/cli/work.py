@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from idempotent_receiver.worker.supervisor import Supervisor
+from idempotent_receiver.worker.supervisor import DRAIN_SECONDS, Supervisor
 
 LONGEST_LEASE_SECONDS = 43_200
 """A message is invisible for as long as its lease lasts, and SQS takes no more than twelve hours."""
@@ -21,7 +21,9 @@ def work(
         float, typer.Option(min=1, max=LONGEST_LEASE_SECONDS, help="How long a lease lasts; it is renewed each third.")
     ] = 60,
     time_limit: Annotated[float, typer.Option(min=1, help="Seconds that a handler may run.")] = 43_200,
-    drain_seconds: Annotated[float, typer.Option(min=0, help="Seconds that handlers may go on after SIGTERM.")] = 25,
+    drain_seconds: Annotated[float, typer.Option(min=0, help="Seconds that handlers may go on after SIGTERM.")] = (
+        DRAIN_SECONDS
+    ),
     health_file: Annotated[Path | None, typer.Option(help="A file to touch while the processes work.")] = None,
 ) -> None:
     """Run a queue's consumer outside Lambda.

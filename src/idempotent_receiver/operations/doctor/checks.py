@@ -7,7 +7,9 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from idempotent_receiver.operations.doctor.facts import DAY_SECONDS, Answer, Facts, Unavailable, known, settings_of
+from idempotent_receiver.operations.doctor.asking import Answer, Problem, Unavailable, known
+from idempotent_receiver.operations.doctor.facts import DAY_SECONDS, Facts, Function
+from idempotent_receiver.operations.doctor.outside_lambda import ON_A_TASK
 
 MIN_RECEIVES = 5
 INVOCATIONS_A_POLLER = 10
@@ -15,9 +17,6 @@ INVOCATIONS_A_POLLER = 10
 DEFAULT_POLLERS = 200
 """The most pollers of provisioned mode, unless it says otherwise."""
 NAMESPACE = "IdempotentReceiver"
-
-Problem = tuple[str, str]
-"""What is wrong, and its remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +38,25 @@ class Unchecked:
 
 def partial_responses(facts: Facts) -> Iterator[Problem]:
     """Lambda reads which messages failed, instead of deleting them all."""
-    if "ReportBatchItemFailures" not in (known(facts.mapping).get("FunctionResponseTypes") or []):
-        yield (
-            "Lambda takes every answer for a success, and deletes the messages that failed",
-            "set FunctionResponseTypes: [ReportBatchItemFailures] on the event source mapping",
-        )
+    for function in known(facts.functions):
+        if "ReportBatchItemFailures" not in (known(function.mapping).get("FunctionResponseTypes") or []):
+            yield (
+                f"Lambda takes every answer of {_name_of(function)} for a success, and deletes what failed",
+                "set FunctionResponseTypes: [ReportBatchItemFailures] on the event source mapping",
+            )
 
 
 def visibility(facts: Facts) -> Iterator[Problem]:
     """A throttled batch does not come back while Lambda still tries it (AWS: six time-outs, plus the window)."""
-    timeout = int(known(facts.function)["Timeout"])
-    window = int(known(facts.mapping).get("MaximumBatchingWindowInSeconds") or 0)
-    seconds, least = int(known(facts.queue)["VisibilityTimeout"]), 6 * timeout + window
-    if seconds < least:
-        yield (
-            f"a message is hidden for {seconds} s, but six time-outs of {timeout} s + {window} s of window are {least}",
-            f"set the queue's VisibilityTimeout to {least} or more",
-        )
+    for function in known(facts.functions):
+        timeout = int(known(function.configuration)["Timeout"])
+        window = int(known(function.mapping).get("MaximumBatchingWindowInSeconds") or 0)
+        hidden, least = int(known(facts.queue)["VisibilityTimeout"]), 6 * timeout + window
+        if hidden < least:
+            yield (
+                f"a message is hidden for {hidden} s, but six time-outs of {timeout} s + {window} s of window: {least}",
+                f"set the queue's VisibilityTimeout to {least} or more",
+            )
 
 
 def receives(facts: Facts) -> Iterator[Problem]:
@@ -107,11 +108,12 @@ def dead_letter_retention(facts: Facts) -> Iterator[Problem]:
 
 def filter_criteria(facts: Facts) -> Iterator[Problem]:
     """No message is discarded unseen."""
-    if (known(facts.mapping).get("FilterCriteria") or {}).get("Filters"):
-        yield (
-            "the event source mapping has a filter: messages that do not match are deleted, and nobody sees them",
-            "remove FilterCriteria, and let the function return for messages that it does not want",
-        )
+    for function in known(facts.functions):
+        if (known(function.mapping).get("FilterCriteria") or {}).get("Filters"):
+            yield (
+                "the event source mapping has a filter: messages that do not match are deleted, and nobody sees them",
+                "remove FilterCriteria, and let the function return for messages that it does not want",
+            )
 
 
 def global_table(facts: Facts) -> Iterator[Problem]:
@@ -132,7 +134,11 @@ def global_table(facts: Facts) -> Iterator[Problem]:
 
 def concurrency(facts: Facts) -> Iterator[Problem]:
     """Lambda takes no more batches than may run: those that it turns away use up receives."""
-    mapping = known(facts.mapping)
+    for function in known(facts.functions):
+        yield from _concurrency(known(function.mapping), function.reserved)
+
+
+def _concurrency(mapping: Answer, may_run: int | Unavailable | None) -> Iterator[Problem]:
     maximum = (mapping.get("ScalingConfig") or {}).get("MaximumConcurrency")
     pollers = mapping.get("ProvisionedPollerConfig")
     if pollers and maximum is not None:
@@ -144,7 +150,7 @@ def concurrency(facts: Facts) -> Iterator[Problem]:
     most = None if maximum is None else int(maximum)
     if pollers:
         most = INVOCATIONS_A_POLLER * int(pollers.get("MaximumPollers") or DEFAULT_POLLERS)
-    reserved = known(facts.reserved)
+    reserved = known(may_run)
     if most is not None and reserved is not None and most > reserved:
         setting = (
             f"MaximumPollers to {reserved // INVOCATIONS_A_POLLER}" if pollers else f"MaximumConcurrency to {reserved}"
@@ -157,20 +163,26 @@ def concurrency(facts: Facts) -> Iterator[Problem]:
 
 def managed_instances(facts: Facts) -> Iterator[Problem]:
     """A process is dead when its lease is over."""
-    if known(facts.instances) is not None:
-        yield (
-            "on Lambda Managed Instances a time-out ends nothing: the run goes on beside the worker that takes over",
-            "set end_process_at_deadline=True in code, as src/app/consumer.py does, or use Lambda's own instances",
-        )
+    for function in known(facts.functions):
+        if known(function.instances) is not None:
+            yield (
+                "on Lambda Managed Instances a time-out ends nothing: the run goes on beside the one that takes over",
+                "set end_process_at_deadline=True in code, as src/app/consumer.py does, or use Lambda's own instances",
+            )
 
 
 def permissions(facts: Facts) -> Iterator[Problem]:
-    """The function's role may do what the consumer needs."""
+    """The role of the function or the task may do what the consumer needs."""
     denied = known(facts.denied)
     if denied:
+        whose, policy = (
+            ("task", "TaskRole in container.yaml")
+            if outside_lambda(facts)
+            else ("function", "ConsumerRole in consumer.yaml")
+        )
         yield (
-            f"the function's role may not {', '.join(denied)}",
-            "allow it, as the policy of ConsumerRole in consumer.yaml does, and check that nothing denies it",
+            f"the {whose}'s role may not {', '.join(denied)}",
+            f"allow it, as the policy of {policy} does, and check that nothing denies it",
         )
 
 
@@ -188,7 +200,8 @@ def alarms(facts: Facts) -> Iterator[Problem]:
     needed, there = _needed_alarms(facts), known(facts.alarms)
     missing = [what for what, watched in needed.items() if not any(_watches(alarm, *watched) for alarm in there)]
     if missing:
-        yield f"there is no alarm on {', '.join(missing)}", "add those of consumer.yaml"
+        template = "consumer.yaml and container.yaml" if outside_lambda(facts) else "consumer.yaml"
+        yield f"there is no alarm on {', '.join(missing)}", f"add those of {template}"
 
 
 CHECKS: tuple[Callable[[Facts], Iterator[Problem]], ...] = (
@@ -205,18 +218,29 @@ CHECKS: tuple[Callable[[Facts], Iterator[Problem]], ...] = (
     permissions,
     encryption,
     alarms,
+    *ON_A_TASK,
 )
 """All checks, in the order of docs/operating.md."""
 
 
+def outside_lambda(facts: Facts) -> bool:
+    """Whether the consumer is workers of `receiver work`."""
+    return facts.container is not None
+
+
+def checks_of(facts: Facts) -> list[Callable[[Facts], Iterator[Problem]]]:
+    """Those that apply to this consumer."""
+    return [check for check in CHECKS if outside_lambda(facts) or check not in ON_A_TASK]
+
+
 def without_claims(facts: Facts) -> bool:
-    """Whether the function commits without claims, as the variable says that the example and new projects read."""
-    return settings_of(known(facts.function)).get("EFFECTS") == "transaction"
+    """Whether the consumer commits without claims, as the variable says that the example and new projects read."""
+    return known(facts.settings).get("EFFECTS") == "transaction"
 
 
 def notes(facts: Facts) -> Iterator[str]:
     """Which promise a consumer gives up by its own choice: that is no finding."""
-    if isinstance(facts.function, Unavailable) or not without_claims(facts):
+    if isinstance(facts.settings, Unavailable) or not without_claims(facts):
         return
     queue = "its queue" if isinstance(facts.queue, Unavailable) else f"queue {_name(facts.queue)}"
     yield (
@@ -233,7 +257,7 @@ def name_of(check: Callable[[Facts], Iterator[Problem]]) -> str:
 
 def examine(facts: Facts) -> list[Finding | Unchecked]:
     """What all checks find; empty if all is in order."""
-    return [each for check in CHECKS for each in _examined(check, facts)]
+    return [each for check in checks_of(facts) for each in _examined(check, facts)]
 
 
 def _examined(check: Callable[[Facts], Iterator[Problem]], facts: Facts) -> Iterator[Finding | Unchecked]:
@@ -244,27 +268,35 @@ def _examined(check: Callable[[Facts], Iterator[Problem]], facts: Facts) -> Iter
         yield Unchecked(name_of(check), str(missing))
 
 
-def _needed_alarms(facts: Facts) -> dict[str, tuple[str, str, str, str | None]]:
-    """What must be watched: namespace, metric, dimension and value. A value that is not known is not compared."""
-    function, queue, dead = known(facts.function), known(facts.queue), known(facts.dead_letter_queue)
-    settings = settings_of(function)
-    ours, service = settings.get("POWERTOOLS_METRICS_NAMESPACE", NAMESPACE), settings.get("POWERTOOLS_SERVICE_NAME")
-    alarms = {
+def _needed_alarms(facts: Facts) -> dict[str, tuple[str | None, str, str, str | None]]:
+    """What must be watched: namespace, metric, dimension and value. What is not known is not compared."""
+    queue, dead = known(facts.queue), known(facts.dead_letter_queue)
+    service = ours = None
+    if not isinstance(facts.settings, Unavailable):
+        service = facts.settings.get("POWERTOOLS_SERVICE_NAME")
+        ours = facts.settings.get("POWERTOOLS_METRICS_NAMESPACE", NAMESPACE)
+    alarms: dict[str, tuple[str | None, str, str, str | None]] = {
         "the age of the oldest message": ("AWS/SQS", "ApproximateAgeOfOldestMessage", "QueueName", _name(queue)),
-        "throttles": ("AWS/Lambda", "Throttles", "FunctionName", function["FunctionName"]),
-        "errors and time-outs": ("AWS/Lambda", "Errors", "FunctionName", function["FunctionName"]),
         "lost claims": (ours, "LostClaims", "service", service),
         "unsettled messages": (ours, "Unsettled", "service", service),
     }
+    if not outside_lambda(facts):
+        for name in (known(each.configuration)["FunctionName"] for each in known(facts.functions)):
+            alarms["throttles"] = ("AWS/Lambda", "Throttles", "FunctionName", name)
+            alarms["errors and time-outs"] = ("AWS/Lambda", "Errors", "FunctionName", name)
     if dead is not None:
         alarms["dead letters"] = ("AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName", _name(dead))
     return alarms
 
 
-def _watches(alarm: Answer, namespace: str, metric: str, dimension: str, value: str | None) -> bool:
+def _watches(alarm: Answer, namespace: str | None, metric: str, dimension: str, value: str | None) -> bool:
     dimensions = {each["Name"]: each["Value"] for each in alarm.get("Dimensions") or []}
-    same = (alarm.get("Namespace"), alarm.get("MetricName")) == (namespace, metric)
+    same = alarm.get("MetricName") == metric and alarm.get("Namespace") == (namespace or alarm.get("Namespace"))
     return same and (value is None or dimensions.get(dimension) == value)
+
+
+def _name_of(function: Function) -> str:
+    return str(known(function.mapping).get("FunctionArn", "the function")).rpartition(":")[2]
 
 
 def _name(queue: Answer) -> str:

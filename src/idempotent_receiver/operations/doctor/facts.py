@@ -1,45 +1,50 @@
 """What AWS says of a deployed consumer: the facts that `checks.py` judges. All of doctor's requests are made here.
 
+A consumer is a function with its event source mapping, or workers of `receiver work` on a queue, which functions
+may read as well.
+
 A request that is refused, or that an emulator does not know, leaves that one fact `Unavailable`.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
-from idempotent_receiver.dynamodb.errors import code_of
 from idempotent_receiver.operations.account import CONSUMER, Client, UsageError, named, split_stack, stack_outputs
-
-Fact = TypeVar("Fact")
-Answer = Mapping[str, Any]
-"""What an AWS API answered, under its names."""
+from idempotent_receiver.operations.doctor.asking import Answer, Unavailable, asked, known
+from idempotent_receiver.operations.doctor.roles import Role, denied, needed, of_a_function, of_a_task
 
 DAY_SECONDS = 86_400
-FROM_A_QUEUE = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "ChangeMessageVisibility")
-ON_RECORDS = ("PartiQLInsert", "PartiQLUpdate", "BatchGetItem", "PutItem", "UpdateItem")
-ON_A_KEY = ("kms:Decrypt", "kms:GenerateDataKey")
-TO_THE_LOG = ("CreateLogStream", "PutLogEvents")
+CONTAINER = "worker"
+"""The container of deploy/container.yaml in which the worker runs."""
 
 
-class Unavailable(Exception):
-    """Stands for a fact that AWS did not give, and is raised where that fact is needed; its text says why."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A function that reads the queue. None means that no concurrency is `reserved`, or that it runs on Lambda's own
+    `instances`.
+    """
+
+    configuration: Answer | Unavailable
+    instances: Answer | Unavailable | None
+    reserved: int | Unavailable | None
+    mapping: Answer | Unavailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What AWS says of a consumer.
+    """What AWS says of a consumer: its function, or its workers' `container` and every function that reads their queue.
 
-    None means that there is no `dead_letter_queue`, that no concurrency is `reserved`, or that the function runs on
-    Lambda's own `instances`.
+    None means that there is no `dead_letter_queue`, or that the consumer is a function and has no `container`.
     """
 
-    function: Answer | Unavailable
-    instances: Answer | Unavailable | None
-    reserved: int | Unavailable | None
-    mapping: Answer | Unavailable
+    functions: Sequence[Function] | Unavailable
+    container: Answer | Unavailable | None
+    settings: Mapping[str, str] | Unavailable
+    """Its environment variables."""
     queue: Answer | Unavailable
     dead_letter_queue: Answer | Unavailable | None
     table: Answer | Unavailable
@@ -51,19 +56,29 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumer:
-    """What to look at: a function, its event source mapping if known, and the table of its records."""
+    """What to look at: a function and its event source mapping, if known; or the ARN of a queue that workers read, and
+    their ECS service, if known; and the table of the records.
+    """
 
-    function: str
+    function: str | None = None
     mapping: str | None = None
+    queue: str | None = None
+    cluster: str | None = None
+    service: str | None = None
     table: str | None = None
     retention_days: float | None = None
     stated_retention_days: str | None = None
-    """What its stack says of it, where its function does not."""
+    """What its stack says of it, where its environment does not."""
 
 
 def consumer_of(client: Client, stack: str) -> Consumer:
-    """The consumer that a stack of this project's template made. Raises UsageError where there is none."""
+    """The consumer that a stack of this project's templates made. Raises UsageError where there is none."""
     outputs = stack_outputs(client, stack)
+    table, days = outputs.get("RecordsTable"), outputs.get("RecordRetentionDays")
+    if CONSUMER not in outputs and "ServiceName" in outputs and "QueueArn" in outputs:
+        cluster, service = outputs.get("ClusterName"), outputs["ServiceName"]
+        queue = outputs["QueueArn"]
+        return Consumer(queue=queue, cluster=cluster, service=service, table=table, stated_retention_days=days)
     made = client("cloudformation").describe_stack_resources(StackName=split_stack(stack)[0])["StackResources"]
     mappings = [
         each["PhysicalResourceId"] for each in made if each["ResourceType"] == "AWS::Lambda::EventSourceMapping"
@@ -73,12 +88,7 @@ def consumer_of(client: Client, stack: str) -> Consumer:
         mappings = [each for each in mappings if _feeds(client("lambda"), each, function)]
     if function is None or len(mappings) != 1:
         raise UsageError(f"stack {stack} is not of this template: it has no output {CONSUMER} with one mapping")
-    return Consumer(
-        function=function,
-        mapping=mappings[0],
-        table=outputs.get("RecordsTable"),
-        stated_retention_days=outputs.get("RecordRetentionDays"),
-    )
+    return Consumer(function=function, mapping=mappings[0], table=table, stated_retention_days=days)
 
 
 def _feeds(functions: Any, mapping: str, function: str | None) -> bool:
@@ -92,47 +102,60 @@ def _feeds(functions: Any, mapping: str, function: str | None) -> bool:
 
 def gather(client: Client, consumer: Consumer) -> Facts:
     """Ask AWS for everything. Raises UsageError where there is no such function."""
+    return _of_workers(client, consumer) if consumer.function is None else _of_a_function(client, consumer)
+
+
+def _of_a_function(client: Client, consumer: Consumer) -> Facts:
+    functions = client("lambda")
     with named(f"function {consumer.function}", "correct --function", "ResourceNotFoundException"):
-        function = _without_metadata(client("lambda").get_function_configuration(FunctionName=consumer.function))
-    functions, sqs, dynamodb = (client(service) for service in ("lambda", "sqs", "dynamodb"))
-    mapping = _asked(lambda: _mapping(functions, consumer))
-    queue = _asked(lambda found: _queue(sqs, found["EventSourceArn"]), mapping)
-    dead_letter_queue = _asked(lambda found: _dead_letter_queue(sqs, found), queue)
-    table = _asked(lambda: _table(dynamodb, consumer.table or settings_of(function).get("RECORDS_TABLE")))
-    reserved = _asked(lambda: functions.get_function_concurrency(FunctionName=consumer.function))
-    time_to_live = _asked(lambda found: dynamodb.describe_time_to_live(TableName=found["TableName"]), table)
-    return Facts(
-        function=function,
-        instances=_asked(lambda: _instances(functions, function)),
-        reserved=_asked(lambda found: found.get("ReservedConcurrentExecutions"), reserved),
-        mapping=mapping,
-        queue=queue,
-        dead_letter_queue=dead_letter_queue,
-        table=table,
-        time_to_live=_asked(lambda found: found["TimeToLiveDescription"], time_to_live),
-        denied=_asked(lambda *found: _denied(client("iam"), function, *found), queue, dead_letter_queue, table),
-        alarms=_asked(lambda: _alarms(client("cloudwatch"))),
-        retention_seconds=_asked(lambda: _retention_seconds(consumer, function)),
+        configuration = _without_metadata(functions.get_function_configuration(FunctionName=consumer.function))
+    mapping = asked(lambda: _mapping(functions, consumer))
+    function = _function(functions, configuration, mapping)
+    queue = asked(lambda found: _queue(client("sqs"), found["EventSourceArn"]), mapping)
+    settings, role = settings_of(configuration), of_a_function(configuration)
+    return _of_either(client, consumer, queue=queue, settings=settings, functions=[function], container=None, role=role)
+
+
+def _of_workers(client: Client, consumer: Consumer) -> Facts:
+    arn = str(consumer.queue)
+    queue = asked(lambda: _queue(client("sqs"), arn))
+    functions = asked(lambda: _functions_on(client("lambda"), arn))
+    task = asked(lambda: _task(client("ecs"), consumer))
+    container = asked(_container, task)
+    settings = asked(_variables, container)
+    role = asked(lambda found: of_a_task(found, str(consumer.cluster)), task)
+    return _of_either(
+        client, consumer, queue=queue, settings=settings, functions=functions, container=container, role=role
     )
 
 
-def known(fact: Fact | Unavailable) -> Fact:
-    """The fact. Raises Unavailable if it is not there."""
-    if isinstance(fact, Unavailable):
-        raise fact
-    return fact
-
-
-def _asked(ask: Callable[..., Fact], *given: Any) -> Fact | Unavailable:
-    """What AWS answers; Unavailable where it does not, or where one of the `given` facts to ask with is."""
-    try:
-        return ask(*map(known, given))
-    except ClientError as error:
-        return Unavailable(f"{error.operation_name} was answered with {code_of(error)}")
-    except BotoCoreError as error:
-        return Unavailable(f"AWS could not be asked: {type(error).__name__}")
-    except Unavailable as unavailable:
-        return unavailable
+def _of_either(
+    client: Client,
+    consumer: Consumer,
+    *,
+    queue: Answer | Unavailable,
+    settings: Mapping[str, str] | Unavailable,
+    functions: Sequence[Function] | Unavailable,
+    container: Answer | Unavailable | None,
+    role: Role | Unavailable,
+) -> Facts:
+    dynamodb = client("dynamodb")
+    dead_letter_queue = asked(lambda found: _dead_letter_queue(client("sqs"), found), queue)
+    table = asked(lambda: _table(dynamodb, consumer.table or known(settings).get("RECORDS_TABLE")))
+    time_to_live = asked(lambda found: dynamodb.describe_time_to_live(TableName=found["TableName"]), table)
+    needs = asked(needed, settings, queue, dead_letter_queue, table)
+    return Facts(
+        functions=functions,
+        container=container,
+        settings=settings,
+        queue=queue,
+        dead_letter_queue=dead_letter_queue,
+        table=table,
+        time_to_live=asked(lambda found: found["TimeToLiveDescription"], time_to_live),
+        denied=asked(lambda *found: denied(client("iam"), *found), role, needs, queue),
+        alarms=asked(lambda: _alarms(client("cloudwatch"))),
+        retention_seconds=asked(lambda: _retention_seconds(consumer, settings)),
+    )
 
 
 def _without_metadata(answer: Answer) -> Answer:
@@ -143,6 +166,52 @@ def _without_metadata(answer: Answer) -> Answer:
 def settings_of(function: Answer) -> Mapping[str, str]:
     """The environment variables of a function."""
     return (function.get("Environment") or {}).get("Variables") or {}
+
+
+def _function(functions: Any, configuration: Answer | Unavailable, mapping: Answer | Unavailable) -> Function:
+    reserved = asked(
+        lambda found: functions.get_function_concurrency(FunctionName=found["FunctionName"]), configuration
+    )
+    return Function(
+        configuration=configuration,
+        instances=asked(lambda found: _instances(functions, found), configuration),
+        reserved=asked(lambda found: found.get("ReservedConcurrentExecutions"), reserved),
+        mapping=mapping,
+    )
+
+
+def _functions_on(functions: Any, queue: str) -> list[Function]:
+    """Every function that a mapping lets read the queue."""
+    pages = functions.get_paginator("list_event_source_mappings").paginate(EventSourceArn=queue)
+    mappings = [dict(each) for each in pages.search("EventSourceMappings[?State!='Disabled']")]
+    configurations = [
+        asked(
+            lambda name: _without_metadata(functions.get_function_configuration(FunctionName=name)), each["FunctionArn"]
+        )
+        for each in mappings
+    ]
+    return [_function(functions, *each) for each in zip(configurations, mappings, strict=True)]
+
+
+def _task(ecs: Any, consumer: Consumer) -> Answer:
+    if consumer.service is None:
+        raise Unavailable("only of a stack of deploy/container.yaml can the task be read: give --stack")
+    services = ecs.describe_services(cluster=consumer.cluster, services=[consumer.service])["services"]
+    if not services:
+        raise Unavailable(f"cluster {consumer.cluster} has no service {consumer.service}")
+    definition = ecs.describe_task_definition(taskDefinition=services[0]["taskDefinition"])
+    return dict(definition["taskDefinition"])
+
+
+def _container(task: Answer) -> Answer:
+    found = [each for each in task["containerDefinitions"] if each["name"] == CONTAINER]
+    if not found:
+        raise Unavailable(f"the task has no container {CONTAINER}")
+    return dict(found[0])
+
+
+def _variables(container: Answer) -> Mapping[str, str]:
+    return {each["name"]: each["value"] for each in container.get("environment") or []}
 
 
 def _instances(functions: Any, function: Answer) -> Answer | None:
@@ -177,7 +246,7 @@ def _dead_letter_queue(sqs: Any, queue: Answer) -> Answer | None:
 
 def _table(dynamodb: Any, name: str | None) -> Answer:
     if name is None:
-        raise Unavailable("the function's environment has no RECORDS_TABLE: name the table with --table")
+        raise Unavailable("the environment has no RECORDS_TABLE: name the table with --table")
     return dict(dynamodb.describe_table(TableName=name)["Table"])
 
 
@@ -185,49 +254,9 @@ def _alarms(cloudwatch: Any) -> list[Answer]:
     return list(cloudwatch.get_paginator("describe_alarms").paginate(AlarmTypes=["MetricAlarm"]).search("MetricAlarms"))
 
 
-def _retention_seconds(consumer: Consumer, function: Answer) -> int:
-    days = consumer.retention_days or settings_of(function).get("RECORD_RETENTION_DAYS")
-    days = days or consumer.stated_retention_days
+def _retention_seconds(consumer: Consumer, settings: Mapping[str, str] | Unavailable) -> int:
+    variables = {} if isinstance(settings, Unavailable) else settings
+    days = consumer.retention_days or variables.get("RECORD_RETENTION_DAYS") or consumer.stated_retention_days
     if days is None:
-        raise Unavailable("the function's environment has no RECORD_RETENTION_DAYS: give --retention-days")
+        raise Unavailable("no RECORD_RETENTION_DAYS in its environment is known: give --retention-days")
     return int(float(days) * DAY_SECONDS)
-
-
-def _denied(iam: Any, function: Answer, queue: Answer, dead_letter_queue: Answer | None, table: Answer) -> list[str]:
-    """The actions that the function's role is denied, as IAM itself decides."""
-    needed = _needed(function, queue, dead_letter_queue, table)
-    denied = [
-        action for resource, actions in needed.items() for action in _denied_on(iam, function, resource, actions, [])
-    ]
-    key = str(queue.get("KmsMasterKeyId"))
-    if denied or not key.startswith("arn:"):
-        return denied
-    by_sqs = f"sqs.{function['FunctionArn'].split(':')[3]}.amazonaws.com"
-    context = {"ContextKeyName": "kms:ViaService", "ContextKeyType": "string", "ContextKeyValues": [by_sqs]}
-    denied = _denied_on(iam, function, key, ON_A_KEY, [context])
-    if denied and ".amazonaws.com" not in iam.meta.endpoint_url:
-        # Emulators ignore the context, so they take a grant with a condition for none.
-        raise Unavailable("only AWS knows whether the role may use the queue's key")
-    return denied
-
-
-def _denied_on(iam: Any, function: Answer, resource: str, actions: Sequence[str], context: list[Any]) -> list[str]:
-    answer = iam.simulate_principal_policy(
-        PolicySourceArn=function["Role"], ActionNames=list(actions), ResourceArns=[resource], ContextEntries=context
-    )
-    return [each["EvalActionName"] for each in answer["EvaluationResults"] if each["EvalDecision"] != "allowed"]
-
-
-def _needed(function: Answer, queue: Answer, dead_letter_queue: Answer | None, table: Answer) -> dict[str, list[str]]:
-    """The actions that the consumer needs, by the resource's ARN."""
-    _, partition, _, region, account, *_ = function["FunctionArn"].split(":")
-    log = (function.get("LoggingConfig") or {}).get("LogGroup") or f"/aws/lambda/{function['FunctionName']}"
-    stream = f"arn:{partition}:logs:{region}:{account}:log-group:{log}:log-stream:any"
-    needed = {
-        queue["QueueArn"]: [f"sqs:{action}" for action in FROM_A_QUEUE],
-        table["TableArn"]: [f"dynamodb:{action}" for action in ON_RECORDS],
-        stream: [f"logs:{action}" for action in TO_THE_LOG],
-    }
-    if dead_letter_queue is not None and settings_of(function).get("DEAD_LETTER_QUEUE_URL"):
-        needed[dead_letter_queue["QueueArn"]] = ["sqs:SendMessage"]
-    return needed

@@ -1,0 +1,37 @@
+"""How doctor asks AWS: a request that is refused, or that an emulator does not know, leaves one fact unavailable."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from idempotent_receiver.dynamodb.errors import code_of
+
+Fact = TypeVar("Fact")
+Answer = Mapping[str, Any]
+"""What an AWS API answered, under its names."""
+Problem = tuple[str, str]
+"""What a check finds wrong, and its remedy."""
+
+
+class Unavailable(Exception):
+    """Stands for a fact that AWS did not give, and is raised where that fact is needed; its text says why."""
+
+
+def known(fact: Fact | Unavailable) -> Fact:
+    """The fact. Raises Unavailable if it is not there."""
+    if isinstance(fact, Unavailable):
+        raise fact
+    return fact
+
+
+def asked(ask: Callable[..., Fact], *given: Any) -> Fact | Unavailable:
+    """What AWS answers; Unavailable where it does not, or where one of the `given` facts to ask with is."""
+    try:
+        return ask(*map(known, given))
+    except ClientError as error:
+        return Unavailable(f"{error.operation_name} was answered with {code_of(error)}")
+    except BotoCoreError as error:
+        return Unavailable(f"AWS could not be asked: {type(error).__name__}")
+    except Unavailable as unavailable:
+        return unavailable

@@ -1,0 +1,200 @@
+"""Doctor on workers outside Lambda: the stack of deploy/container.yaml, and a queue with its table."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from idempotent_receiver.local.deployment import create
+from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.doctor.checks import Finding, Unchecked, examine
+from idempotent_receiver.operations.doctor.facts import Consumer, consumer_of, gather
+from local.cloud import ROOT
+from local.deploy import deploy
+from tests.e2e.test_doctor_deployed import (
+    alarm_is_gone,
+    denied,
+    mapping,
+    queue_attribute,
+    receiver,
+    time_to_live_is_off,
+    variable,
+)
+from tests.unit.test_container_template import GIVEN, TEMPLATE, container
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from local.deploy import Stack
+    from tests.e2e.deployed import Aws
+
+NOT_HERE = re.compile(r"(?s)\n  Tasks:\n.*?(?=\n  # The queues' alarms)")
+"""The scaling, whose resources the local cloud does not know."""
+
+
+@pytest.fixture(scope="module")
+def consumer(aws: Aws, build: Path) -> Iterator[Stack]:
+    """The shipped function's stack, whose queue the workers read as well."""
+    name = f"doctor-{uuid4().hex[:8]}"
+    yield deploy(aws, name=name, code=build)  # type: ignore[arg-type]  # it has the clients, and no more is asked
+    aws.client("cloudformation").delete_stack(StackName=name)
+
+
+@pytest.fixture(scope="module")
+def stack(aws: Aws, consumer: Stack) -> Iterator[Stack]:
+    """The containers' stack, beside that one."""
+    name = f"containers-{uuid4().hex[:8]}"
+    given = {**GIVEN, "Subnets": "subnet-1", "SecurityGroups": "sg-1"}
+    given |= {each: consumer.outputs[each] for each in ("QueueArn", "RecordsTable")}
+    made = create(aws, name, NOT_HERE.sub("", TEMPLATE.read_text()), given)
+    with task(aws, made, healthCheck={"command": container()["HealthCheck"]["Command"]}):  # lost by the local cloud
+        yield made
+    aws.client("cloudformation").delete_stack(StackName=name)
+
+
+def examined(aws: Aws, stack: Stack) -> list[Finding | Unchecked]:
+    return examine(gather(aws.client, consumer_of(aws.client, stack.name)))
+
+
+@contextmanager
+def task(aws: Aws, stack: Stack, **changes: Any) -> Iterator[None]:
+    """Another revision of the task, with its container changed."""
+    ecs, where = aws.client("ecs"), (stack.outputs["ClusterName"], stack.outputs["ServiceName"])
+    (service,) = ecs.describe_services(cluster=where[0], services=[where[1]])["services"]
+    before = service["taskDefinition"]
+    definition = ecs.describe_task_definition(taskDefinition=before)["taskDefinition"]
+    kept = {each: definition[each] for each in ("family", "taskRoleArn", "executionRoleArn", "networkMode")}
+    (own,) = definition["containerDefinitions"]
+    changed = ecs.register_task_definition(**kept, containerDefinitions=[{**own, **changes}])["taskDefinition"]
+    ecs.update_service(cluster=where[0], service=where[1], taskDefinition=changed["taskDefinitionArn"])
+    yield
+    ecs.update_service(cluster=where[0], service=where[1], taskDefinition=before)
+
+
+FAULTS: dict[str, Callable[[Aws, Stack, Stack], Any]] = {
+    "partial-responses": lambda aws, _, consumer: mapping(
+        aws, consumer, {"FunctionResponseTypes": []}, {"FunctionResponseTypes": ["ReportBatchItemFailures"]}
+    ),
+    "visibility": lambda aws, _, consumer: queue_attribute(aws, consumer, "Queue", "VisibilityTimeout", "180"),
+    "ttl": lambda aws, _, consumer: time_to_live_is_off(aws, consumer),
+    "encryption": lambda aws, _, consumer: queue_attribute(aws, consumer, "Queue", "SqsManagedSseEnabled", "false"),
+    "permissions": lambda aws, stack, _: denied(aws, stack, "ecs:UpdateTaskProtection", role="TaskRole"),
+    "alarms": lambda aws, stack, _: alarm_is_gone(aws, stack, "UnsettledAlarm"),
+    "one-table": lambda aws, _, consumer: variable(aws, consumer, "RECORDS_TABLE", "another"),
+    "stop-timeout": lambda aws, stack, _: task(aws, stack, stopTimeout=90),
+    "health-check": lambda aws, stack, _: task(aws, stack, healthCheck={"command": ["CMD-SHELL", "true"]}),
+}
+
+
+def test_nothing_is_found_on_the_shipped_containers_and_everything_is_checked(aws: Aws, stack: Stack) -> None:
+    assert examined(aws, stack) == []
+
+
+@pytest.mark.parametrize("check", FAULTS)
+def test_a_fault_is_found_by_its_check_alone(aws: Aws, stack: Stack, consumer: Stack, check: str) -> None:
+    with FAULTS[check](aws, stack, consumer):
+        found = examined(aws, stack)
+    assert [(type(each), each.check) for each in found] == [(Finding, check)]
+    assert examined(aws, stack) == []
+
+
+def test_each_action_that_the_task_needs_is_missed(aws: Aws, stack: Stack) -> None:
+    asked = [
+        *("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueAttributes"),
+        *("dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate", "dynamodb:BatchGetItem", "dynamodb:PutItem"),
+        *("dynamodb:UpdateItem", "ecs:UpdateTaskProtection"),
+    ]
+    for action in asked:
+        with denied(aws, stack, action, role="TaskRole"):
+            (found,) = examined(aws, stack)
+        assert isinstance(found, Finding)
+        assert found.text == f"the task's role may not {action}"
+
+
+def test_a_queue_and_a_table_are_looked_at_without_a_stack(aws: Aws, consumer: Stack) -> None:
+    given = ("--queue", consumer.outputs["QueueUrl"], "--table", consumer.outputs["RecordsTable"])
+    ran = receiver(aws, "doctor", *given, "--retention-days", "30", "--json")
+    assert (ran.status, ran.err) == (0, "")
+    said = json.loads(ran.out)
+    assert said["findings"] == []
+    assert [each["check"] for each in said["unchecked"]] == ["permissions", "stop-timeout", "health-check"]
+    assert {each["why"] for each in said["unchecked"]} == {
+        "only of a stack of deploy/container.yaml can the task be read: give --stack"
+    }
+    with FAULTS["partial-responses"](aws, consumer, consumer):
+        ran = receiver(aws, "doctor", *given, "--json")
+    assert ran.status == 1
+    assert [each["check"] for each in json.loads(ran.out)["findings"]] == ["partial-responses"]
+    assert "record-retention" in [each["check"] for each in json.loads(ran.out)["unchecked"]]
+
+
+def test_the_command_takes_the_containers_stack(aws: Aws, stack: Stack) -> None:
+    ran = receiver(aws, "doctor", "--stack", stack.name)
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.out.strip().endswith("16 checks: 16 in order, 0 findings, 0 not checked.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--queue", "nothing", "--table", "records"], "there is no queue nothing"),
+        (["--queue", "QUEUE"], "give --stack or --table"),
+        (["--queue", "QUEUE", "--table", "nothing"], "there is no table nothing"),
+        (["--queue", ""], "--queue is empty"),
+    ],
+)
+def test_what_is_not_there_is_named(aws: Aws, consumer: Stack, arguments: list[str], says: str) -> None:
+    queue = consumer.outputs["QueueArn"].rpartition(":")[2]
+    ran = receiver(aws, "doctor", *[queue if each == "QUEUE" else each for each in arguments])
+    assert (ran.status, ran.out) == (2, "")
+    assert says in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_service_that_is_gone_could_not_be_checked(aws: Aws, consumer: Stack) -> None:
+    where = {"queue": consumer.outputs["QueueArn"], "table": consumer.outputs["RecordsTable"], "retention_days": 30}
+    found = examine(gather(aws.client, Consumer(**where, cluster="nothing", service="nothing")))  # type: ignore[arg-type]
+    assert [(type(each), each.check) for each in found] == [
+        (Unchecked, name) for name in ("permissions", "stop-timeout", "health-check")
+    ]
+
+
+def test_a_stack_of_neither_template_is_refused(aws: Aws) -> None:
+    name = f"other-{uuid4().hex[:8]}"
+    create(aws, name, '{"Resources": {"Log": {"Type": "AWS::Logs::LogGroup"}}}', {})
+    with pytest.raises(UsageError, match="is not of this template"):
+        consumer_of(aws.client, name)
+
+
+def test_all_that_it_asks_for_is_documented(aws: Aws, stack: Stack, consumer: Stack) -> None:
+    asked, iam = set(), aws.client("iam")
+    clients: dict[str, Any] = {}
+
+    def client(service: str) -> Any:
+        if service not in clients:
+            clients[service] = aws.client(service)
+            clients[service].meta.events.register("before-call", note)
+        return clients[service]
+
+    def note(model: Any, **_: Any) -> None:
+        asked.add(f"{model.service_model.signing_name}:{model.name}".replace("monitoring:", "cloudwatch:"))
+
+    gather(client, consumer_of(client, stack.name))
+    for each in clients.values():
+        each.meta.events.unregister("before-call", note)
+    arn = consumer.outputs["OperatorPolicyArn"]
+    document = iam.get_policy_version(PolicyArn=arn, VersionId="v1")["PolicyVersion"]["Document"]
+    allowed = {
+        action
+        for each in document["Statement"]
+        for action in ([each["Action"]], each["Action"])[isinstance(each["Action"], list)]
+    }
+    doctor = (ROOT / "docs" / "operating.md").read_text().partition("\n## Doctor\n")[2].partition("\n## ")[0]
+    assert {action for action in asked if action not in allowed and f"`{action}`" not in doctor} == set()
+    assert "ecs:DescribeServices" in asked

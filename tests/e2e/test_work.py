@@ -78,10 +78,10 @@ class Place:
         return [sys.executable, "-m", "idempotent_receiver", "work", url or self.url, handler, *lease, *options]
 
     @contextmanager
-    def worker(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    def worker(self, *options: str, handler: str = "worker_handlers:handle") -> Iterator[subprocess.Popen[bytes]]:
         """A running worker, killed with its processes at the end of the block."""
         log = (self.folder / "log").open("wb")
-        command = self.command(*options)
+        command = self.command(*options, handler=handler)
         with (
             log,
             subprocess.Popen(

@@ -10,7 +10,7 @@ import threading
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -65,6 +65,8 @@ def main(task: dict[str, Any]) -> None:
             f"receiver work needs Linux, whose timers end a process before its lease; this is {sys.platform}"
         )
     die_with(task["supervisor"])
+    told = _told()
+    os.register_at_fork(after_in_child=_forked)
     consumer, clock = loaded(task["handler"]), SystemClock()
     limits = limits_of(consumer, task["limits"])
     consumer = consumer.with_parts(concurrency=limits.concurrency)
@@ -86,8 +88,8 @@ def main(task: dict[str, Any]) -> None:
         process.draining = True
 
     signal.signal(signal.SIGTERM, drain)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which the supervisor has as well
-    threading.Thread(target=_listen, args=(process,), daemon=True).start()
+    signal.signal(signal.SIGINT, lambda *signal: None)  # of a terminal, which the supervisor has as well
+    threading.Thread(target=_listen, args=(process, told), daemon=True).start()
     for orphan in task["orphans"]:
         if orphan["started"]:
             process.run_alone(orphan["id"])
@@ -132,9 +134,25 @@ def _queue(consumer: Consumer, url: str) -> Queue:
         raise ValueError(f"the queue {url} cannot be read: {error}") from error
 
 
-def _listen(process: Process) -> None:
+def _told() -> TextIO:
+    """What the supervisor says. It comes by standard input, which must be empty for handlers and their programs: one
+    that reads it, as ffmpeg does, would wait for ever, and take what is said.
+    """
+    told = os.fdopen(os.dup(sys.stdin.fileno()))
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), sys.stdin.fileno())
+    return told
+
+
+def _forked() -> None:
+    """In a process that a handler has forked, which shall end at SIGTERM, as `multiprocessing` expects."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _listen(process: Process, told: TextIO) -> None:
     """Take in what the supervisor says: ids of messages to run alone."""
-    for line in sys.stdin:
+    for line in told:
         process.run_alone(line.strip())
 
 

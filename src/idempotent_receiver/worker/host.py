@@ -1,6 +1,7 @@
 """A batch's host outside Lambda: renews its leases, and tells SQS of each message as soon as it has its outcome."""
 
 import inspect
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -61,6 +62,7 @@ class Host:
         self.not_claimed = partial(leases.not_claimed, batch=batch)
         self.settling = leases.settling
         self.draining = draining
+        self._pid = os.getpid()
         self._in_flight = in_flight
         self._answers = answers
         self._reports = reports
@@ -87,10 +89,15 @@ class Host:
             return self._awaited(receipt, result) if awaited else result
         finally:
             if not awaited:
-                self._in_flight.returned(receipt)
+                self._returned(receipt)
 
     async def _awaited(self, receipt: str, result: Awaitable[Any]) -> Any:
         try:
             return await result
         finally:
-            self._in_flight.returned(receipt)
+            self._returned(receipt)
+
+    def _returned(self, receipt: str) -> None:
+        if os.getpid() != self._pid:
+            os._exit(1)  # forked by the handler: it would run the rest of the batch once more
+        self._in_flight.returned(receipt)

@@ -1,0 +1,39 @@
+"""A handler for the worker's tests that starts other processes, as the body says, and has its effect afterwards."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+
+import worker_handlers as shared
+
+from idempotent_receiver import DynamoDBStore, Transaction, sqs_consumer
+
+
+def _fork() -> None:
+    """And forget that there are two from now on."""
+    os.fork()
+
+
+def _pool() -> None:
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(abs, [-1, -2]) == [1, 2]
+
+
+DEEDS = {
+    "forks": _fork,
+    "uses a pool": _pool,
+    "reads standard input": lambda: print(repr(sys.stdin.read())),
+    "runs a program that reads standard input": lambda: subprocess.run(["cat"], check=True),
+    "nothing": lambda: None,
+}
+
+
+@sqs_consumer(DynamoDBStore(shared.table, client=shared.client))
+def handle(body: dict, tx: Transaction) -> None:
+    """Does what the body says."""
+    shared._note("start", body["name"])
+    DEEDS[body["does"]]()
+    entry = {"TableName": os.environ["ENTRIES"], "Key": {"id": body["name"]}}
+    tx.update(**entry, UpdateExpression="ADD times :one", ExpressionAttributeValues={":one": 1})
+    shared._note("end", body["name"])

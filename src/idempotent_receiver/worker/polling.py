@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from botocore.exceptions import ClientError
+
 from idempotent_receiver.sqs.received import lambda_record
 from idempotent_receiver.sqs.visibility import MOST_ENTRIES
 
@@ -134,5 +136,5 @@ def send(ask: Callable[[Sequence[Any]], list[Any]], entries: Iterable[Any], log:
 
 def named(error: Exception) -> str:
     """What an error is called: by SQS's own code for it where there is one, such as ExpiredToken."""
-    code = getattr(error, "response", {}).get("Error", {}).get("Code")
+    code = error.response.get("Error", {}).get("Code") if isinstance(error, ClientError) else None
     return str(code or type(error).__name__)

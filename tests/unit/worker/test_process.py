@@ -7,7 +7,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ConnectionClosedError
 
 from idempotent_receiver import MemoryStore, Message, sqs_consumer
 from idempotent_receiver.clock import SystemClock
@@ -238,13 +238,17 @@ def test_a_batch_that_fails_as_a_whole_ends_the_process_if_handlers_run(
     assert ends.get(timeout=SOON) == "the batch of runs has failed while handlers ran"
 
 
-def test_what_sqs_raises_ends_no_thread(start: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [KeyError("Failed"), ConnectionClosedError(endpoint_url="https://sqs.example.com")])
+def test_what_sqs_raises_ends_no_thread(
+    start: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Not even if it is botocore's for a connection that broke, whose response is None."""
     worker = start()
     refused: list[Sequence[str]] = []
 
     def refuse(handles: Sequence[str]) -> list[str]:
         refused.append(handles)
-        raise KeyError("Failed")
+        raise error
 
     monkeypatch.setattr(worker.queue, "delete", refuse)
     worker.receives(("a", "1"))
@@ -257,19 +261,30 @@ def test_what_sqs_raises_ends_no_thread(start: Callable[..., Worker], monkeypatc
     until(lambda: worker.queue.deleted == ["2"])
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ClientError({"Error": {"Code": "ExpiredToken"}}, "ReceiveMessage"), "ExpiredToken"),
+        (ConnectionClosedError(endpoint_url="https://sqs.example.com"), "ConnectionClosedError"),
+    ],
+)
 def test_a_queue_that_refuses_polls_is_named_with_sqs_reason(
-    start: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    start: Callable[..., Worker],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    reason: str,
 ) -> None:
     """It is asked again, and works on when it answers."""
     worker = start()
 
     def refuse(most: int, **_: int) -> list[dict[str, Any]]:
         monkeypatch.undo()
-        raise ClientError({"Error": {"Code": "ExpiredToken"}}, "ReceiveMessage")
+        raise error
 
     monkeypatch.setattr(SystemClock, "fraction", lambda clock: 0.0)
     monkeypatch.setattr(worker.queue, "receive", refuse)
-    until(lambda: "the queue queue could not be polled: ExpiredToken" in caplog.text)
+    until(lambda: f"the queue queue could not be polled: {reason}" in caplog.text)
     worker.receives(("m", "1"))
 
     assert worker.started.get(timeout=SOON) == "m"

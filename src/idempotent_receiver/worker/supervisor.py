@@ -227,6 +227,7 @@ class Supervisor:
         if child.overdue():
             logger.error("a worker process could not renew a lease, and is ended before the lease is")
             child.process.kill()
+            child.dead_by_seconds = None  # it may take some looks until it is gone
 
     def _signalled(self, *_: object) -> None:
         self._signals += 1

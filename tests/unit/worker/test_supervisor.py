@@ -137,6 +137,19 @@ def test_a_process_that_has_not_moved_its_end_is_overdue(child: Child, reports: 
     assert child.overdue()
 
 
+def test_an_overdue_process_is_ended_and_logged_once(
+    supervisor: Supervisor, child: Child, reports: Reports, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However often the supervisor looks before it is gone."""
+    reports.dead_by(since_boot_seconds() - 1)
+
+    supervisor._end_if_overdue(child)
+    supervisor._end_if_overdue(child)
+
+    assert PROGRAMS[0].sent == ["kill"]
+    assert caplog.text.count("could not renew a lease") == 1
+
+
 def test_a_process_is_not_overdue_by_what_came_before_its_pipe_was_full(child: Child, reports: Reports) -> None:
     for _ in range(4_000):
         reports.dead_by(since_boot_seconds() - 1)

@@ -63,7 +63,7 @@ class Proxy:
                 self._changed.notify_all()
 
     def _passed_on(self, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes] | None:
-        operation, worker = headers["X-Amz-Target"].partition(".")[2], _worker_of(headers)
+        operation, worker = headers["X-Amz-Target"].partition(".")[2], worker_of(headers)
         request = json.loads(body)
         records = len(writes_of(operation, request, RECORDS))
         with self._changed:
@@ -110,6 +110,7 @@ class Proxy:
         return status, answer
 
 
-def _worker_of(headers: Mapping[str, str]) -> str:
+def worker_of(headers: Mapping[str, str]) -> str:
+    """The worker that has sent this, as it calls itself."""
     found = re.search(r"worker/(\S+)", headers.get("User-Agent", ""))
     return "nobody" if found is None else found[1]

@@ -1,5 +1,6 @@
 """Chaos for `receiver work` with real processes on the local cloud: processes and supervisors are killed, stopped past
-their leases and told to end, at random. Every message takes effect once, and no two runs of one are at work at a time.
+their leases, told to end, and parted from DynamoDB or SQS, at random and behind an unreliable network. Every message
+takes effect once, and no two runs of one are at work at a time.
 
 N and SEED come from the environment; `make chaos WORKERS=containers` takes 20,000 messages.
 """
@@ -10,170 +11,37 @@ import json
 import os
 import random
 import signal
-import subprocess
-import threading
 import time
 from collections import Counter, defaultdict
 from contextlib import contextmanager, suppress
-from itertools import pairwise
-from pathlib import Path
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local.cloud import ROOT
-from tests.e2e.test_work import LEASE_SECONDS, Place, _alive
+from local.serving import serving
+from local.workload.evidence import Log
+from tests.chaos.network_faults import LONGEST_DELAY_SECONDS
+from tests.chaos.partition import Cut, Partitions, Service
+from tests.chaos.proxy import Proxy
+from tests.e2e.test_work import LEASE_SECONDS, Place, _status
+from tests.e2e.worker_cast import Chaos, Deaths, Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.e2e.deployed import Aws
 
-N = int(os.environ.get("N") or 300)
+N = int(os.environ.get("N") or 200)
 SEED = int(os.environ.get("SEED") or 1)
+LONG = N > 1_000
 ACCOUNTS = 40
-SUPERVISORS = 2
-PAST_A_LEASE_SECONDS = LEASE_SECONDS + 3
-LONGEST_BACKOFF_SECONDS = 15 * 60
-"""What was received often and meets the lease of a dead worker may wait for so long."""
-HANGING = 0.005
-"""How many of the messages hold Python's lock for ever at their first attempt."""
-WITHOUT_FAULTS = 0.8
-"""How much must be done when the faults end: what is left is to be done in peace."""
-
-
-class Deaths(threading.Thread):
-    """Sees when processes die: those of supervisors that it knows, and their children."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.at: dict[int, float] = {}
-        self.supervisors: set[int] = set()
-        self._living: set[int] = set()
-        self._ended = threading.Event()
-
-    def run(self) -> None:
-        while not self._ended.wait(0.05):
-            for supervisor in tuple(self.supervisors):
-                self._living |= set(children(supervisor)) - self.at.keys()  # a stopped one keeps its dead
-            dead = {pid for pid in self._living if not _alive(pid)}
-            self.at |= dict.fromkeys(dead, time.time())
-            self._living -= dead
-
-    def end(self) -> None:
-        self._ended.set()
-        self.join()
-
-
-def children(supervisor: int) -> list[int]:
-    with suppress(OSError):
-        return [int(pid) for pid in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()]
-    return []
-
-
-class Workers:
-    """Supervisors with two processes each. Those that end are replaced until `keep` is over."""
-
-    def __init__(self, place: Place, deaths: Deaths, **environment: str) -> None:
-        self._place = place
-        self._deaths = deaths
-        self._environment = {**place.environment, **environment}
-        self.running: list[subprocess.Popen[bytes]] = []
-        self.leaving: list[subprocess.Popen[bytes]] = []
-        self._log = (place.folder / "log").open("ab")
-
-    def replenish(self) -> None:
-        """Start as many supervisors as are missing."""
-        self.running = [one for one in self.running if one.poll() is None]
-        while len(self.running) < SUPERVISORS:
-            command = self._place.command(
-                "--processes", "2", "--concurrency", "4", handler="worker_chaos_handlers:transfer"
-            )
-            started = subprocess.Popen(
-                command,
-                cwd=ROOT / "tests" / "e2e",
-                env=self._environment,
-                stdout=self._log,
-                stderr=self._log,
-                start_new_session=True,
-            )
-            self.running.append(started)
-            self._deaths.supervisors.add(started.pid)
-
-    def close(self) -> None:
-        """Kill them, and their processes with them."""
-        for one in (*self.running, *self.leaving):
-            with suppress(ProcessLookupError):
-                os.kill(one.pid, signal.SIGCONT)
-            one.kill()
-            one.wait()
-        self._log.close()
-
-
-class Chaos:
-    """What befalls workers."""
-
-    def __init__(self, workers: Workers, seed: int) -> None:
-        self._workers = workers
-        self._random = random.Random(seed)
-        self._stopped: list[tuple[float, int]] = []
-        self.counts: Counter[str] = Counter()
-        self._faults: list[Callable[[subprocess.Popen[bytes]], None]] = [
-            self.kill_a_process,
-            self.kill_a_process,
-            self.kill_a_supervisor,
-            self.freeze_a_process,
-            self.freeze_a_supervisor,
-            self.freeze_all,
-            self.drain,
-        ]
-
-    def strike(self) -> None:
-        """One fault."""
-        fault = self._random.choice(self._faults)
-        fault(self._random.choice(self._workers.running))
-        self.counts[fault.__name__] += 1
-
-    def thaw(self, *, all: bool = False) -> None:
-        """Let those continue that have been stopped for long enough."""
-        due = [one for one in self._stopped if all or time.monotonic() >= one[0]]
-        for one in due:
-            self._stopped.remove(one)
-            with suppress(ProcessLookupError):
-                os.kill(one[1], signal.SIGCONT)
-
-    def kill_a_process(self, supervisor: subprocess.Popen[bytes]) -> None:
-        for pid in self._one_of(supervisor):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-    def kill_a_supervisor(self, supervisor: subprocess.Popen[bytes]) -> None:
-        supervisor.kill()
-        supervisor.wait()
-
-    def freeze_a_process(self, supervisor: subprocess.Popen[bytes]) -> None:
-        self._freeze(*self._one_of(supervisor))
-
-    def freeze_a_supervisor(self, supervisor: subprocess.Popen[bytes]) -> None:
-        self._freeze(supervisor.pid)
-
-    def freeze_all(self, supervisor: subprocess.Popen[bytes]) -> None:
-        self._freeze(supervisor.pid, *children(supervisor.pid))
-
-    def drain(self, supervisor: subprocess.Popen[bytes]) -> None:
-        supervisor.terminate()
-        self._workers.running.remove(supervisor)
-        self._workers.leaving.append(supervisor)
-
-    def _one_of(self, supervisor: subprocess.Popen[bytes]) -> list[int]:
-        found = children(supervisor.pid)
-        return [self._random.choice(found)] if found else []
-
-    def _freeze(self, *pids: int) -> None:
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
-                self._stopped.append((time.monotonic() + PAST_A_LEASE_SECONDS, pid))
+HANGING_IN = 100 if LONG else 50
+"""Of so many messages one holds Python's lock for ever at its first attempt."""
+BETWEEN_FAULTS_SECONDS = (1.0, 4.0) if LONG else (0.3, 2.0)
+IN_PEACE = 0.1 if LONG else 0.2
+"""How much is left to be done when the faults end."""
 
 
 def overlaps(place: Place, deaths: dict[int, float]) -> dict[str, list[tuple[float, float]]]:
@@ -202,10 +70,6 @@ def books(place: Place) -> dict[str, int]:
     return found
 
 
-def effects(place: Place) -> dict[str, int]:
-    return {id: times for id, times in books(place).items() if not id.startswith("account-")}
-
-
 def balances(transfers: list[dict[str, Any]]) -> dict[str, int]:
     """What the accounts must have."""
     found: Counter[str] = Counter()
@@ -215,7 +79,7 @@ def balances(transfers: list[dict[str, Any]]) -> dict[str, int]:
     return dict(found)
 
 
-def transfers(number: int, seconds: Callable[[random.Random], float], hanging: float = 0.0) -> list[dict[str, Any]]:
+def transfers(number: int, seconds: Callable[[random.Random], float]) -> list[dict[str, Any]]:
     drawn = random.Random(SEED)
     made = []
     for count in range(number):
@@ -223,7 +87,7 @@ def transfers(number: int, seconds: Callable[[random.Random], float], hanging: f
         accounts = {"from": f"account-{debtor}", "to": f"account-{creditor}"}
         amount = drawn.randint(1, 100)
         message = {"name": f"transfer-{count}", "seconds": seconds(drawn), "amount": amount, **accounts}
-        made.append({**message, "hangs": drawn.random() < hanging})
+        made.append({**message, "hangs": count % HANGING_IN == HANGING_IN // 2})
     return made
 
 
@@ -231,7 +95,7 @@ def mostly_short(drawn: random.Random) -> float:
     """One of fifty outlasts its lease."""
     if drawn.random() < 0.02:
         return LEASE_SECONDS * drawn.uniform(1.1, 1.5)
-    return drawn.uniform(0, 1.5 if N <= 1_000 else 0.3)
+    return drawn.uniform(0, 0.3 if LONG else 1.5)
 
 
 def send(place: Place, messages: list[dict[str, Any]]) -> None:
@@ -263,28 +127,62 @@ def place(aws: Aws, tmp_path: Path) -> Place:
     return Place(aws, tmp_path)
 
 
+@contextmanager
+def unreliable_network(place: Place) -> Iterator[tuple[str, Partitions, Proxy]]:
+    """An endpoint of the cloud at which requests and answers are lost and late, and workers can be parted from it."""
+    port = int(place.aws.endpoint_url.rpartition(":")[2])
+    proxy = Proxy(port, SEED, Log(place.folder / "proxy.jsonl"))
+    partitions = Partitions(proxy.respond)
+    with serving(partitions.respond) as own_port:
+        yield f"http://127.0.0.1:{own_port}", partitions, proxy
+        # What is still on its way may arrive, and must do no harm.
+        partitions.await_end()
+        proxy.await_quiet(LONGEST_DELAY_SECONDS * 2)
+
+
 def test_everything_takes_effect_once_whatever_befalls_the_workers(place: Place) -> None:
-    sent = transfers(N, mostly_short, HANGING)
+    sent = transfers(N, mostly_short)
     send(place, sent)
-    with at_work(place) as (workers, deaths):
-        chaos, pause = Chaos(workers, SEED), random.Random(SEED)
-        ends = time.monotonic() + LONGEST_BACKOFF_SECONDS + N
-        while (done := len(effects(place))) < N:
-            assert time.monotonic() < ends, f"{done} of {N}: {chaos.counts}"
-            time.sleep(pause.uniform(0.3, 2))
+    begun = time.monotonic()
+    with (
+        unreliable_network(place) as (endpoint_url, partitions, proxy),
+        at_work(place, AWS_ENDPOINT_URL=endpoint_url) as (workers, deaths),
+    ):
+        chaos, pause, next_fault = Chaos(workers, partitions, SEED), random.Random(SEED), 0.0
+        while (left := unsettled(place)) > 0:
+            seconds = time.monotonic() - begun
+            assert seconds < 300 + N, f"{left} of {N} are left: {chaos.counts}"
+            time.sleep(0.3)
             workers.replenish()
             chaos.thaw()
-            if done < WITHOUT_FAULTS * N:
+            if left > IN_PEACE * N and seconds > next_fault:
                 chaos.strike()
+                next_fault = seconds + pause.uniform(*BETWEEN_FAULTS_SECONDS)
+                if chaos.counts.total() % 10 == 0:
+                    print(f"{seconds:.0f} s, {left} left, {chaos.counts.total()} faults", flush=True)
         chaos.thaw(all=True)
-        place.wait_for(lambda: empty(place), LONGEST_BACKOFF_SECONDS)
-    print(f"{N} messages, {len(place.runs)} lines of runs, {dict(chaos.counts)}")
+    seconds = time.monotonic() - begun
+
+    runs = place.runs
+    starts = Counter(run.name for run in runs if run.what == "start")
+    hung = sum(one["hangs"] and starts[one["name"]] > 1 for one in sent)
+    drained = sum(one.poll() == 0 for one in workers.leaving)
+    print(f"{N} messages, seed {SEED}, {seconds:.0f} s; {starts.total()} runs; {proxy.requests.total()} requests")
+    for name, count in sorted(chaos.counts.items()):
+        print(f"{count:6} {name}")
+    for (service, cut), count in sorted(partitions.met.items()):
+        print(f"{count:6} requests and answers parted from {service.name}: {cut}")
+    print(f"{len(deaths.at):6} processes died, {chaos.died_frozen} of them frozen; {hung} handlers held Python's lock")
+    print(f"{drained:6} supervisors drained to their end")
 
     found = books(place)
-    assert {id: times for id, times in found.items() if id in place.sent} == dict.fromkeys(place.sent, 1)
-    assert {id: times for id, times in found.items() if id not in place.sent} == balances(sent)
+    assert {id: times for id, times in found.items() if id in starts} == dict.fromkeys(place.sent, 1)
+    assert {id: times for id, times in found.items() if id not in starts} == balances(sent)
     assert overlaps(place, deaths.at) == {}
-    assert chaos.counts.total() >= 5
+    assert chaos.counts.keys() == chaos.cast.keys()
+    if LONG:
+        assert partitions.met.keys() == set(product(Service, Cut))
+        assert min(chaos.died_frozen, hung, drained) > 0
 
 
 def test_without_renewal_runs_overlap(place: Place) -> None:
@@ -295,32 +193,42 @@ def test_without_renewal_runs_overlap(place: Place) -> None:
         place.wait_for(lambda: overlaps(place, deaths.at), 4 * LEASE_SECONDS)
 
 
-def empty(place: Place) -> bool:
-    """Whether nothing is left in the queue."""
-    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+def unsettled(place: Place) -> int:
+    """How many messages are left in the queue."""
+    names = [
+        "ApproximateNumberOfMessages",
+        "ApproximateNumberOfMessagesNotVisible",
+        "ApproximateNumberOfMessagesDelayed",
+    ]
     left = place.aws.client("sqs").get_queue_attributes(QueueUrl=place.url, AttributeNames=names)["Attributes"]  # type: ignore[arg-type]
-    return set(left.values()) == {"0"}
+    return sum(map(int, left.values()))
 
 
 # Order.
 
 
-def test_groups_keep_their_order_through_a_processs_death(place: Place) -> None:
-    """Two groups, and two processes, of which one is killed in the middle of a group."""
+@pytest.mark.parametrize(("number", "whole"), [(signal.SIGKILL, False), (signal.SIGKILL, True), (signal.SIGSTOP, True)])
+def test_groups_keep_their_order_through_a_workers_death(place: Place, number: signal.Signals, *, whole: bool) -> None:
+    """Two groups, and two workers, of which one dies in the middle of a group: its process is killed, or the whole
+    worker, or it is frozen until its timer kills it.
+    """
     sqs = place.aws.client("sqs")
     attributes = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
     place.url = sqs.create_queue(QueueName=f"{place.records}.fifo", Attributes=attributes)["QueueUrl"]  # type: ignore[arg-type]
-    for number in range(6):
+    for count in range(6):
         for group in "ab":
-            name = f"{group}-{number}"
+            name = f"{group}-{count}"
             place.sent.append(name)
             sqs.send_message(
                 QueueUrl=place.url, MessageBody=json.dumps({"name": name, "seconds": 1}), MessageGroupId=group
             )
 
-    with place.worker("--processes", "2", "--concurrency", "2"):
+    with place.worker("--concurrency", "2"), place.worker("--concurrency", "2"):
         place.wait_for(lambda: place.of("a-2"))
-        os.kill(place.of("a-2")[0].pid, signal.SIGKILL)
+        process = place.of("a-2")[0].pid
+        for pid in (*([int(_status(process)["PPid"])] if whole else []), process):
+            with suppress(ProcessLookupError):  # it has died with its supervisor
+                os.kill(pid, number)
         place.wait_for(place.settled)
 
     place.once()

@@ -13,10 +13,19 @@ import boto3
 from botocore.config import Config
 
 from idempotent_receiver import DynamoDBStore, Message, Transaction, sqs_consumer
+from idempotent_receiver.sqs.visibility import Backoff
 from idempotent_receiver.worker.leases import Leases
 from idempotent_receiver.worker.process import Process
 
-client = boto3.client("dynamodb", config=Config(connect_timeout=1, read_timeout=1, retries={"total_max_attempts": 1}))
+LONGEST_BACKOFF_SECONDS = 10.0
+"""What was received often and meets the lease of a dead worker may wait for so long."""
+
+# Time-outs that fit the short leases; the proxy knows a process and its supervisor by the user agent.
+quick = Config(
+    connect_timeout=1, retries={"total_max_attempts": 1}, user_agent_extra=f"worker/{os.getppid()}/{os.getpid()}"
+)
+dynamodb = boto3.client("dynamodb", config=quick.merge(Config(read_timeout=1)))
+sqs = boto3.client("sqs", config=quick.merge(Config(read_timeout=5)))
 
 if os.environ.get("WITHOUT_RENEWAL"):
     Leases.renew = Leases._arm = Process._renew_visibilities = lambda self: None
@@ -27,7 +36,11 @@ def _note(what: str, name: str) -> None:
         runs.write(f"{time.time():.3f} {os.getpid()} {what} {name}\n")
 
 
-@sqs_consumer(DynamoDBStore(os.environ.get("RECORDS", "records"), client=client))
+@sqs_consumer(
+    DynamoDBStore(os.environ.get("RECORDS", "records"), client=dynamodb),
+    sqs=sqs,
+    backoff=Backoff(first_seconds=0.5, longest_seconds=LONGEST_BACKOFF_SECONDS),
+)
 def transfer(body: dict, message: Message, tx: Transaction) -> None:
     """As long as the body says; the first attempt may hold Python's lock for ever."""
     _note("start", body["name"])

@@ -60,6 +60,9 @@ MUTANTS = {
     "the timer is not armed anew when a lease is renewed": Mutant(
         "worker.leases:Leases._renewed", drop("self._arm()"), promise=2, where=LEASES
     ),
+    "a connection to SQS that breaks ends the thread that asks": Mutant(
+        "worker.polling:named", replace("isinstance(error, ClientError)", "hasattr(error, 'response')"), where=PROCESS
+    ),
     "a handler has no time limit": Mutant("worker.process:Process._end_overdue", drop("die"), where=PROCESS),
     "a supervisor that was stopped ends who has renewed meanwhile": Mutant(
         "worker.supervisor:Child.overdue", replace("self.read()", "None"), where=SUPERVISOR

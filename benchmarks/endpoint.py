@@ -1,4 +1,4 @@
-"""The benchmark's DynamoDB endpoint as its users see it: how it is started, and what it offers beside DynamoDB.
+"""The benchmark's endpoint as its users see it: how it is started, and what it offers beside DynamoDB and SQS.
 
 Imports nothing of the library, so that a worker that measures another checkout of it can talk to the endpoint too.
 """
@@ -55,8 +55,13 @@ class Loopback:
         ask(self.port, "Delay", Seconds=seconds)
 
     def clear(self) -> None:
-        """Drop all tables and start a new bill."""
+        """Drop all tables and queues, and start a new bill."""
         ask(self.port, "Clear")
+
+    def create_queue(self, name: str) -> str:
+        """Create an empty queue, and return its URL."""
+        url: str = _post(self.port, "AmazonSQS.CreateQueue", QueueName=name)["QueueUrl"]
+        return url
 
     def create_table(self, name: str, key: str) -> None:
         """Create an empty table whose only key is this string attribute."""
@@ -64,7 +69,7 @@ class Loopback:
 
 
 def ask(port: int, operation: str, **request: Any) -> dict[str, Any]:
-    """Call one of the benchmark's own operations, which are `Delay`, `Clear` and `Bill`."""
+    """Call one of the benchmark's own operations, which server.py names."""
     return _post(port, f"Bench.{operation}", **request)
 
 

@@ -1,20 +1,24 @@
-"""A DynamoDB endpoint on loopback with a configurable round trip: `python -m benchmarks.server PORT`.
+"""An endpoint on loopback for DynamoDB and SQS with a configurable round trip: `python -m benchmarks.server PORT`.
 
 It runs in a process of its own, so that its CPU time is not counted for a subject. A request takes effect on arrival;
 its response leaves one round trip after that, the time to work it out included. Any number of requests may be in flight
-at once, as on a network. Besides DynamoDB's operations it takes three of the benchmark's own: `Bench.Delay`,
-`Bench.Clear` and `Bench.Bill`.
+at once, as on a network. A receive that waits for messages is answered a round trip after there are some. Besides the
+services' operations it takes some of the benchmark's own: `Bench.Delay`, `Bench.Clear`, `Bench.Bill`, and, of a queue,
+`Bench.Put` and `Bench.Drained`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import selectors
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.endpoint import LOOPBACK
+from benchmarks.queues import Queues
 from benchmarks.tables import Tables
 from benchmarks.writes import Refused
 
@@ -23,30 +27,54 @@ if TYPE_CHECKING:
 
 _LARGEST_REQUEST = 32 * 1024 * 1024
 
+LOOK_SECONDS = 0.002
+"""How often a receive that waits looks for messages."""
+
+_TYPES = {"DynamoDB_20120810": "com.amazonaws.dynamodb.v20120810", "AmazonSQS": "com.amazonaws.sqs"}
+"""The services, and how the types of their errors begin."""
+
 
 class Endpoint:
-    """What all connections share: the tables, and the delay of responses."""
+    """What all connections share: the tables, the queues, and the delay of responses."""
 
-    def __init__(self) -> None:
-        self.tables = Tables()
+    def __init__(self, origin: str = "") -> None:
+        self._origin = origin
+        self._new()
         self.delay_seconds = 0.0
+        self.waiting: set[Connection] = set()
+        """Whose receives wait for messages."""
 
-    def answer(self, target: str, body: bytes) -> tuple[int, bytes, float]:
-        """Return a status, a body, and the seconds to wait before sending them."""
+    def _new(self) -> None:
+        self.tables = Tables()
+        self.queues = Queues(self.tables.bill, self._origin)
+
+    def answer(self, target: str, body: bytes, waited: float = math.inf) -> tuple[int, bytes, float] | None:
+        """Return a status, a body, and the seconds to wait before sending them; None if it is a receive that has waited
+        for messages for so many seconds, and waits on.
+        """
         family, _, operation = target.partition(".")
         request = json.loads(body or b"{}")
         if family == "Bench":
             return 200, json.dumps(self._bench(operation, request)).encode(), 0.0
         try:
-            return 200, json.dumps(self.tables.execute(operation, request)).encode(), self.delay_seconds
+            answer = self._execute(family, operation, request, waited)
         except Refused as error:
-            type = f"com.amazonaws.dynamodb.v20120810#{error.code}"
-            response = {"__type": type, "message": str(error), **error.beside}
+            response = {"__type": f"{_TYPES[family]}#{error.code}", "message": str(error), **error.beside}
             return 400, json.dumps(response).encode(), self.delay_seconds
+        return None if answer is None else (200, json.dumps(answer).encode(), self.delay_seconds)
+
+    def _execute(self, family: str, operation: str, request: Mapping[str, Any], waited: float) -> dict[str, Any] | None:
+        if family == "AmazonSQS":
+            return self.queues.execute(operation, request, time.time(), waited)
+        return self.tables.execute(operation, request)
 
     def _bench(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        if operation == "Put":
+            self.queues.put(request["QueueName"], request["Bodies"], time.time())
+        if operation in {"Put", "Drained"}:
+            return {**self.queues.drained(request["QueueName"]), "waiting": len(self.waiting)}
         if operation == "Clear":
-            self.tables = Tables()
+            self._new()
         elif operation == "Delay":
             self.delay_seconds = float(request["Seconds"])
         bill = self.tables.bill
@@ -77,21 +105,31 @@ class Connection(asyncio.Protocol):
                 return
             body = bytes(self._received[end + 4 : end + 4 + length])
             del self._received[: end + 4 + length]
-            self._answer(target, body, arrived)
+            self._answer(target, body, arrived, arrived)
         if len(self._received) > _LARGEST_REQUEST and self._transport is not None:
             self._transport.abort()
 
-    def _answer(self, target: str, body: bytes, arrived: float) -> None:
-        status, answer, delay_seconds = self._endpoint.answer(target, body)
+    def _answer(self, target: str, body: bytes, arrived: float, now: float) -> None:
+        answered = self._endpoint.answer(target, body, now - arrived)
+        if answered is None:
+            self._endpoint.waiting.add(self)
+            self._loop.call_later(LOOK_SECONDS, self._look_again, target, body, arrived)
+            return
+        status, answer, delay_seconds = answered
         reason = "OK" if status == 200 else "Bad Request"
         head = (
             f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/x-amz-json-1.0\r\nContent-Length: {len(answer)}"
         )
         response = head.encode() + b"\r\n\r\n" + answer
         if delay_seconds > 0:
-            self._loop.call_at(arrived + delay_seconds, self._send, response)
+            self._loop.call_at(now + delay_seconds, self._send, response)
         else:
             self._send(response)
+
+    def _look_again(self, target: str, body: bytes, arrived: float) -> None:
+        self._endpoint.waiting.discard(self)
+        if self._transport is not None and not self._transport.is_closing():
+            self._answer(target, body, arrived, self._loop.time())
 
     def _send(self, response: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -106,7 +144,7 @@ def _headers(head: bytes) -> tuple[str, int]:
 
 
 async def _serve(port: int) -> None:
-    loop, endpoint = asyncio.get_running_loop(), Endpoint()
+    loop, endpoint = asyncio.get_running_loop(), Endpoint(f"http://{LOOPBACK}:{port}")
     server = await loop.create_server(lambda: Connection(endpoint, loop), LOOPBACK, port)
     async with server:
         await server.serve_forever()

@@ -15,7 +15,7 @@ Event = dict[str, Any]
 Handler = Callable[[Event, Any], Any]
 """A Lambda handler: it takes an event and a context."""
 
-TABLE, ENTRIES = "records", "entries"
+TABLE, ENTRIES, QUEUE = "records", "entries", "messages"
 
 _FRESH = Path(__file__).resolve().parent.parent / "events" / "fresh.json"
 _RECORD: dict[str, Any] = json.loads(_FRESH.read_text())["Records"][0]

@@ -1,8 +1,9 @@
 """`make bench`: measure, compare with what is promised, and write results.json, the plots, docs/scale.md
 and the table in the README.
 
-FULL=1 also measures the whole grid. ENFORCE=0 reports missed promises without failing. AGAINST=../old does nothing but
-compare this checkout with another one.
+FULL=1 also measures the whole grid. ENFORCE=0 reports missed promises without failing. OUTSIDE=1 measures the workers
+outside Lambda only, and leaves the other figures as they are. AGAINST=../old does nothing but compare this checkout
+with another one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import acceptance, against, cost, document, grid, memory, plots, writing
+from benchmarks import acceptance, against, cost, document, grid, memory, outside, plots, writing
 from benchmarks.coldstart import cold_starts
 from benchmarks.cpus import keep_off_the_subjects
 from benchmarks.endpoint import ROOT, Loopback, running_endpoint
@@ -26,11 +27,13 @@ from local.cloud import embedded_cloud
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from benchmarks.acceptance import Line
     from benchmarks.cpus import Cpus
     from benchmarks.measure import Rounds, Table
     from benchmarks.settings import Cell
 
 RESULTS = Path(__file__).with_name("results.json")
+OUTSIDE_RESULTS = Path(__file__).with_name("outside.json")
 DOCS = ROOT / "docs"
 
 ROUNDS = 3
@@ -40,15 +43,23 @@ COLD_REPEATS = 7
 
 def main() -> int:
     """Measure everything; return 1 if a promise was missed."""
-    started, before, cpus = time.monotonic(), machine(), keep_off_the_subjects()
+    cpus = keep_off_the_subjects()
     with running_endpoint() as endpoint:
         if other := os.environ.get("AGAINST"):
             print(against.compare(other, endpoint, cpus))
             return 0
-        _validate(endpoint)
-        table, runs = _table(endpoint, cpus)
-        full = measured(grid.cells(), endpoint, GRID_ROUNDS, cpus) if os.environ.get("FULL") == "1" else {}
-        peaks = memory.peaks(acceptance.MEMORY_MESSAGES, endpoint, ROUNDS)
+        lines = [] if os.environ.get("OUTSIDE") == "1" else _on_lambda(endpoint, cpus)
+        lines += _outside(endpoint, cpus)
+    return 0 if all(line.met for line in lines) or os.environ.get("ENFORCE") == "0" else 1
+
+
+def _on_lambda(endpoint: Loopback, cpus: Cpus | None) -> list[Line]:
+    """Measure what handles batches as on Lambda, write that down, and return the promises."""
+    started, before = time.monotonic(), machine()
+    _validate(endpoint)
+    table, runs = _table(endpoint, cpus)
+    full = measured(grid.cells(), endpoint, GRID_ROUNDS, cpus) if os.environ.get("FULL") == "1" else {}
+    peaks = memory.peaks(acceptance.MEMORY_MESSAGES, endpoint, ROUNDS)
     python313 = os.environ.get("PYTHON_313")
     cold = cold_starts(python313, COLD_REPEATS) if python313 else {}
     lines = list(acceptance.lines(table, runs, peaks, cold))
@@ -68,7 +79,25 @@ def main() -> int:
     document.fill(DOCS / "scale.md", "results", document.report(results))
     document.fill(ROOT / "README.md", "comparison", document.comparison(results))
     print(f"{document.report(results)}\n\nMeasured in {results['seconds']} s.")
-    return 0 if all(line.met for line in lines) or os.environ.get("ENFORCE") == "0" else 1
+    return lines
+
+
+def _outside(endpoint: Loopback, cpus: Cpus | None) -> list[Line]:
+    """Measure the workers outside Lambda, write that down, and return the promises."""
+    started, before = time.monotonic(), machine()
+    table = outside.measured(endpoint, cpus)
+    lines = list(outside.promises(table))
+    results: dict[str, Any] = {
+        "measured": time.strftime("%Y-%m-%d", time.gmtime()),
+        "machine": before | {"load_average_after": os.getloadavg(), "subjects_cpu": cpus and cpus.own},
+        "seconds": round(time.monotonic() - started),
+        "loads": outside.summary(table),
+        "acceptance": [asdict(line) for line in lines],
+    }
+    OUTSIDE_RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    document.fill(DOCS / "scale.md", "results outside Lambda", outside.report(results))
+    print(f"{outside.report(results)}\n\nMeasured in {results['seconds']} s.")
+    return lines
 
 
 def _validate(endpoint: Loopback) -> None:

@@ -86,13 +86,13 @@ def lines(
     yield from _requests(table)
     for messages, least in TIMES_FASTER.items():
         times = _times(runs, FRESH[messages], "wall_ms", "powertools", "ours")
-        yield _at_least(f"times faster than Powertools, {FRESH[messages].name}", least, times)
+        yield at_least(f"times faster than Powertools, {FRESH[messages].name}", least, times)
     for messages, least in TIMES_LESS_CPU.items():
         times = _times(runs, FRESH[messages], "cpu_ms", "powertools", "ours")
-        yield _at_least(f"times Powertools' CPU is ours, {FRESH[messages].name}", least, times)
+        yield at_least(f"times Powertools' CPU is ours, {FRESH[messages].name}", least, times)
     for messages, most in TIMES_THE_LIMIT.items():
         times = _times(runs, FRESH[messages], "wall_ms", "ours", "bare")
-        yield _at_most(f"times as long as a bare client, {FRESH[messages].name}", most, times)
+        yield at_most(f"times as long as a bare client, {FRESH[messages].name}", most, times)
     yield _memory(peaks)
     yield from _write_units(table)
     yield from _writing(table)
@@ -110,11 +110,13 @@ def _requests(table: Table) -> Iterator[Line]:
         yield Line(f"reads and writes, {cell.name}", f"at most {most} and 0", measured, met)
 
 
-def _at_least(what: str, least: float, times: Spread) -> Line:
+def at_least(what: str, least: float, times: Spread) -> Line:
+    """A promise that a median keeps if it is this or more."""
     return Line(what, f"at least {least:g}", str(times), times.median >= least)
 
 
-def _at_most(what: str, most: float, times: Spread) -> Line:
+def at_most(what: str, most: float, times: Spread) -> Line:
+    """A promise that a median keeps if it is this or less."""
     return Line(what, f"at most {most:g}", str(times), times.median <= most)
 
 
@@ -142,11 +144,11 @@ def _writing_as(promise: Writing, table: Table) -> Iterator[Line]:
     for messages, least in promise.times_faster.items():
         cell = writing.FRESH[messages]
         name = f"{cell.name}{promise.suffix}"
-        yield _at_least(
+        yield at_least(
             f"times faster than Powertools, {name}", least, _times([table], cell, "wall_ms", "powertools", ours)
         )
         times = _times([table], cell, "cpu_ms", ours, promise.limit)
-        yield _at_most(f"times a bare client's CPU, {name}", TIMES_THE_LIMITS_CPU, times)
+        yield at_most(f"times a bare client's CPU, {name}", TIMES_THE_LIMITS_CPU, times)
 
 
 def _memory(peaks: Mapping[str, Spread]) -> Line:

@@ -55,7 +55,7 @@ def _requests_and_time(measured: Mapping[str, Any] | None) -> str:
 def report(results: Mapping[str, Any]) -> str:
     """All figures of a run in Markdown."""
     return "\n".join(
-        [*_measured(results), "", *_writing(results), "", *cost.rows(results["cost"]), "", *_accepted(results)]
+        [*_measured(results), "", *_writing(results), "", *cost.rows(results["cost"]), "", *accepted(results)]
     )
 
 
@@ -97,7 +97,8 @@ def _counts(one: Mapping[str, Any], *names: str) -> str:
     return " | ".join(f"{one[name]['median']:,.0f}" for name in names)
 
 
-def _accepted(results: Mapping[str, Any]) -> Iterator[str]:
+def accepted(results: Mapping[str, Any]) -> Iterator[str]:
+    """The targets, and whether they were met."""
     yield "The targets, and what this run measured:"
     yield ""
     yield "| what | target | measured | |"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from benchmarks.cpus import Cpus
 
 LONGEST_SECONDS = 180
+VERSIONS = ("aws-lambda-powertools", "idemkit", "taskiq-aio-sqs", "boto3", "botocore", "pydantic")
 QUICK = ("ours", "bare", "unclaimed", "bare_unclaimed")
 """Subjects so fast that ten times as many samples are both affordable and needed."""
 
@@ -109,19 +110,10 @@ def python(arguments: Sequence[str], endpoint_url: str, checkout: Path = ROOT) -
 
 def output_of(command: Sequence[str], **environment: str) -> str:
     """Run a command with a function's environment and these variables, and return what it prints."""
-    environment = {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "AWS_ACCESS_KEY_ID": "benchmark",
-        "AWS_SECRET_ACCESS_KEY": "unchecked",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_LAMBDA_FUNCTION_NAME": "consumer",
-        **environment,
-    }
     done = subprocess.run(
         command,
         cwd=ROOT,
-        env=environment,
+        env=aws_environment(AWS_LAMBDA_FUNCTION_NAME="consumer", **environment),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -133,6 +125,18 @@ def output_of(command: Sequence[str], **environment: str) -> str:
     return done.stdout
 
 
+def aws_environment(**more: str) -> dict[str, str]:
+    """What every subject finds in its environment, and these variables."""
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "AWS_ACCESS_KEY_ID": "benchmark",
+        "AWS_SECRET_ACCESS_KEY": "unchecked",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        **more,
+    }
+
+
 def machine() -> dict[str, Any]:
     """The machine and the packages' versions."""
     return {
@@ -140,5 +144,5 @@ def machine() -> dict[str, Any]:
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
         "load_average": os.getloadavg(),
-        **{name: version(name) for name in ("aws-lambda-powertools", "idemkit", "boto3", "botocore", "pydantic")},
+        **{name: version(name) for name in VERSIONS},
     }

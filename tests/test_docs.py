@@ -19,6 +19,7 @@ from typer.core import TyperGroup as Group
 from typer.main import get_command
 
 import idempotent_receiver
+from benchmarks import outside
 from benchmarks.document import comparison, marks
 from idempotent_receiver import (
     MemoryStore,
@@ -339,6 +340,12 @@ def test_the_speed_that_is_claimed_is_what_was_measured() -> None:
 def test_the_readmes_comparison_is_that_of_the_benchmarks_last_run() -> None:
     begin, end = marks("comparison")
     assert README.partition(begin)[2].partition(end)[0].strip() == comparison(json.loads(RESULTS.read_text()))
+
+
+def test_the_figures_of_workers_are_those_of_the_benchmarks_last_run() -> None:
+    begin, end = marks("results outside Lambda")
+    told = (ROOT / "docs/scale.md").read_text().partition(begin)[2].partition(end)[0].strip()
+    assert told == outside.report(json.loads((ROOT / "benchmarks/outside.json").read_text()))
 
 
 def test_the_readme_is_read_in_a_few_minutes() -> None:

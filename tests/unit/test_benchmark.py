@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from benchmarks import acceptance, cost, document, writing
+from benchmarks import acceptance, cost, document, outside, writing
+from benchmarks.draining import Drained, running
 from benchmarks.measure import Spread, spread
 from benchmarks.settings import event, failing
 from benchmarks.worker import Sample
@@ -97,3 +99,44 @@ def test_the_report_has_every_batch(everything: Table) -> None:
     assert [row.split(" | ")[3] for row in rows] == ["ours", "unclaimed"]
     assert all(row.endswith(" 0.06 |") for row in rows)
     assert all(f"| {cell.name} | ours | " in text for cell in acceptance.CELLS if not cell.writes)
+
+
+def drained(**messages_a_second: float) -> outside.Table:
+    """One round, in which each subject drains so many messages a second."""
+    return {
+        load: {
+            name: [
+                Drained(
+                    messages_a_second=messages_a_second.get(name, 1_000.0), requests_a_message=0.5, cpu_ms_a_message=1.0
+                )
+            ]
+            for name, _ in load.messages
+        }
+        for load in outside.LOADS
+    }
+
+
+def test_workers_outside_lambda_are_judged_by_each_rounds_requests_and_by_the_median_speed() -> None:
+    good, bad = drained(idemkit=200.0), drained(idemkit=201.0)
+    assert [line.met for line in outside.promises(good)] == [True] * 8
+    assert [line.met for line in outside.promises(bad)] == [True] * 4 + [False] * 4
+
+    mixed = {
+        load: {name: [*good[load][name], *bad[load][name], *good[load][name]] for name in good[load]} for load in good
+    }
+    assert all(line.met for line in outside.promises(mixed))
+    one = mixed[outside.LOADS[0]][outside.OURS]
+    one[1] = replace(one[1], requests_a_message=0.501)
+    assert [line.met for line in outside.promises(mixed)] == [False] + [True] * 7
+
+
+def test_the_cpu_time_of_a_worker_is_that_of_all_its_processes() -> None:
+    """Of children that run, and of those that have ended."""
+    burn = "import time\nwhile time.process_time() < 0.3: pass\n"
+    parent = (
+        "import subprocess, sys\n"
+        f"subprocess.run([sys.executable, '-c', {burn!r}])\n"
+        f"subprocess.run([sys.executable, '-c', {burn + 'time.sleep(60)'!r}])\n"
+    )
+    with running([[sys.executable, "-c", parent]], {}, None) as worker:
+        worker.wait(lambda: worker.cpu_seconds() >= 0.5)

@@ -1,0 +1,202 @@
+"""How fast workers outside Lambda drain a queue, and what that takes: `receiver work`, and what others offer.
+
+A worker is a program of its own, with all its processes. They poll an empty queue and drain a few messages first, so
+start-up does not count. Then messages are put into the queue all at once. The time runs from the first receive to the
+last deletion, both at the endpoint, which also counts the requests up to then, to all services together. The CPU time
+is that of all processes of the worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.endpoint import ROOT, Loopback, ask
+from benchmarks.measure import MeasurementError, aws_environment
+from benchmarks.settings import QUEUE, TABLE, event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from benchmarks.cpus import Cpus
+
+DELAY_SECONDS = 0.005
+WARMING_PER_PROCESS = 40
+LONGEST_SECONDS = 60.0
+LOOK_SECONDS = 0.02
+RECEIVER_WORK = "import typer; from idempotent_receiver.operations.cli.work import work; typer.run(work)"
+"""The command, where the package is not installed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Handlers of one kind, in so many processes, and how many messages each subject drains in a few seconds. The
+    subject that offers no concurrency has none.
+    """
+
+    handler_seconds: float
+    concurrency: int
+    processes: int
+    messages: tuple[tuple[str, int], ...]
+
+    @property
+    def name(self) -> str:
+        """What the report calls it."""
+        kind = "instant handlers"
+        if self.handler_seconds:
+            kind = f"{self.handler_seconds * 1000:.0f} ms handlers x{self.concurrency}"
+        return f"{kind}, {self.processes} process{'es' * (self.processes > 1)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drained:
+    """What one subject did with one load."""
+
+    messages_a_second: float
+    requests_a_message: float
+    cpu_ms_a_message: float
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The command lines that drain the queue together, and how a message for them is written."""
+
+    commands: Callable[[Load, str], list[list[str]]]
+    key: str = "id"
+    body: Callable[[dict[str, Any]], str] = json.dumps
+
+
+def _receiver_work(load: Load, queue_url: str) -> list[list[str]]:
+    options = ["--processes", str(load.processes), "--concurrency", str(load.concurrency)]
+    return [[sys.executable, "-c", RECEIVER_WORK, queue_url, "benchmarks.polling.ours:lambda_handler", *options]]
+
+
+def _run_forever(load: Load, queue_url: str) -> list[list[str]]:
+    return [[sys.executable, "-m", "benchmarks.polling.idemkit", queue_url]] * load.processes
+
+
+def _taskiq_worker(load: Load, queue_url: str) -> list[list[str]]:
+    options = ["--workers", str(load.processes)]
+    if load.handler_seconds:
+        options += ["--max-async-tasks", str(load.concurrency)]
+    return [[sys.executable, "-m", "taskiq", "worker", "benchmarks.polling.taskiq:broker", *options]]
+
+
+def _task(transfer: dict[str, Any]) -> str:
+    from benchmarks.polling.taskiq import body  # noqa: PLC0415  # only the benchmark's own environment has taskiq
+
+    return body(transfer)
+
+
+SUBJECTS = {
+    "receiver work": Subject(_receiver_work),
+    "idemkit": Subject(_run_forever, key="effective_key"),
+    "taskiq-aio-sqs": Subject(_taskiq_worker, body=_task),
+}
+
+
+def drained(load: Load, name: str, messages: int, endpoint: Loopback, cpus: Cpus | None) -> Drained:
+    """Let a subject drain so many messages. Raises MeasurementError if it does not get there."""
+    subject = SUBJECTS[name]
+    endpoint.clear()
+    endpoint.create_table(TABLE, subject.key)
+    commands = subject.commands(load, endpoint.create_queue(QUEUE))
+    endpoint.delay(DELAY_SECONDS)
+    only = None if cpus is None else [cpus.own] if load.processes == 1 else list(cpus.every)
+    environment = aws_environment(
+        PYTHONPATH=os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+        AWS_ENDPOINT_URL=endpoint.url,
+        HANDLER_SECONDS=str(load.handler_seconds),
+    )
+    with running(commands, environment, only) as worker:
+        _drain(WARMING_PER_PROCESS * load.processes, subject, worker, endpoint, load)
+        before = worker.cpu_seconds()
+        seconds, requests = _drain(messages, subject, worker, endpoint, load)
+        cpu_seconds = worker.cpu_seconds() - before
+    return Drained(
+        messages_a_second=messages / seconds,
+        requests_a_message=requests / messages,
+        cpu_ms_a_message=cpu_seconds * 1000 / messages,
+    )
+
+
+def _drain(messages: int, subject: Subject, worker: Worker, endpoint: Loopback, load: Load) -> tuple[float, int]:
+    """Put messages into the queue once all processes wait for them; the seconds and the requests until all are gone."""
+    bodies = [subject.body(json.loads(record["body"])) for record in event(messages)["Records"]]
+    worker.wait(lambda: ask(endpoint.port, "Drained", QueueName=QUEUE)["waiting"] >= load.processes)
+    ask(endpoint.port, "Put", QueueName=QUEUE, Bodies=bodies)
+    worker.wait(lambda: ask(endpoint.port, "Drained", QueueName=QUEUE)["seconds"] is not None)
+    told = ask(endpoint.port, "Drained", QueueName=QUEUE)
+    return told["seconds"], told["requests"]
+
+
+class Worker:
+    """A subject's programs while they run."""
+
+    def __init__(self, programs: Sequence[subprocess.Popen[bytes]], log: Path) -> None:
+        self._programs = programs
+        self._log = log
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        """Wait for something that the programs do."""
+        deadline = time.monotonic() + LONGEST_SECONDS
+        while not until():
+            ended = [program.returncode for program in self._programs if program.poll() is not None]
+            if ended or time.monotonic() > deadline:
+                what = f"a worker ended with {ended[0]}" if ended else f"not done in {LONGEST_SECONDS:.0f} s"
+                raise MeasurementError(f"{what}:\n{self._log.read_text(errors='replace')[-2000:]}")
+            time.sleep(LOOK_SECONDS)
+
+    def cpu_seconds(self) -> float:
+        """The CPU time of all processes so far, those included that have ended and been waited for."""
+        found, parents = {}, defaultdict(list)
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it has just ended
+                # The fields after the command, which may hold anything: the state, the parent, and so on.
+                fields = stat.read_text().rpartition(")")[2].split()
+                found[int(stat.parent.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+                parents[int(fields[1])].append(int(stat.parent.name))
+        family = [program.pid for program in self._programs]
+        for process in family:  # grows as children are found
+            family += parents[process]
+        return sum(found[process] for process in family)
+
+
+@contextlib.contextmanager
+def running(
+    commands: Sequence[Sequence[str]], environment: Mapping[str, str], cpus: Sequence[int] | None
+) -> Iterator[Worker]:
+    """Run the commands, on these CPUs only if any are named, and kill them with all their processes in the end."""
+    programs: list[subprocess.Popen[bytes]] = []
+    with tempfile.NamedTemporaryFile() as log:
+        try:
+            for command in commands:
+                program = subprocess.Popen(
+                    command,
+                    cwd=ROOT,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+                programs.append(program)
+                if cpus is not None:
+                    os.sched_setaffinity(program.pid, cpus)  # before it has threads or children
+            yield Worker(programs, Path(log.name))
+        finally:
+            for program in programs:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(program.pid, signal.SIGKILL)
+                program.wait()

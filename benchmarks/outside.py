@@ -1,0 +1,112 @@
+"""Workers outside Lambda: the loads that they drain, what is promised of ours, and the report."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.acceptance import Line, at_least
+from benchmarks.document import accepted
+from benchmarks.draining import Drained, Load, drained
+from benchmarks.measure import Spread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from benchmarks.cpus import Cpus
+    from benchmarks.endpoint import Loopback
+
+    Table = dict[Load, dict[str, list[Drained]]]
+    """What each subject did with each load, by round."""
+
+ROUNDS = 3
+OURS, PEER = "receiver work", "idemkit"
+MOST_REQUESTS_A_MESSAGE = 0.5
+TIMES_FASTER = 5.0
+
+
+def _load(processes: int, handler_seconds: float, concurrency: int, *messages: int) -> Load:
+    names = (OURS, PEER, "taskiq-aio-sqs")
+    return Load(
+        handler_seconds=handler_seconds,
+        concurrency=concurrency,
+        processes=processes,
+        messages=tuple(zip(names, messages, strict=True)),
+    )
+
+
+LOADS = (
+    _load(1, 0.0, 1, 4_000, 80, 1_000),
+    _load(4, 0.0, 1, 6_000, 300, 1_500),
+    _load(1, 0.02, 10, 800, 60, 600),
+    _load(4, 0.02, 10, 2_400, 200, 1_200),
+)
+
+
+def measured(endpoint: Loopback, cpus: Cpus | None) -> Table:
+    """Let every subject drain every load, once in each round."""
+    table: Table = {load: {name: [] for name, _ in load.messages} for load in LOADS}
+    for number in range(ROUNDS):
+        for load in LOADS:
+            for name, messages in load.messages[:: -1 if number % 2 else 1]:
+                one = drained(load, name, messages, endpoint, cpus)
+                table[load][name].append(one)
+                speed = f"{one.messages_a_second:9.1f} a second"
+                print(f"round {number + 1}/{ROUNDS}  {load.name:<58} {name:<14} {speed}", file=sys.stderr, flush=True)
+    return table
+
+
+def promises(table: Table) -> Iterator[Line]:
+    """What is promised, and whether it was kept. Requests are counted exactly, so each round decides; speeds are
+    compared within a round, and the median decides.
+    """
+    for load, subjects in table.items():
+        requests = max(one.requests_a_message for one in subjects[OURS])
+        yield Line(
+            f"requests a message, all services together, {load.name}",
+            f"at most {MOST_REQUESTS_A_MESSAGE:g}",
+            f"{requests:.3f}",
+            requests <= MOST_REQUESTS_A_MESSAGE,
+        )
+    for load, subjects in table.items():
+        both = zip(subjects[OURS], subjects[PEER], strict=True)
+        times = Spread.of([ours.messages_a_second / theirs.messages_a_second for ours, theirs in both])
+        yield at_least(f"times {PEER}'s messages a second, {load.name}", TIMES_FASTER, times)
+
+
+def summary(table: Table) -> list[dict[str, Any]]:
+    """The spreads over all rounds, by load and subject."""
+    fields = ("messages_a_second", "requests_a_message", "cpu_ms_a_message")
+    return [
+        {
+            "name": load.name,
+            "subjects": {
+                name: {field: asdict(Spread.of([getattr(one, field) for one in rounds])) for field in fields}
+                for name, rounds in subjects.items()
+            },
+        }
+        for load, subjects in table.items()
+    ]
+
+
+def report(results: Mapping[str, Any]) -> str:
+    """All figures in Markdown."""
+    return "\n".join([*_rows(results), "", *accepted(results)])
+
+
+def _rows(results: Mapping[str, Any]) -> Iterator[str]:
+    host = results["machine"]
+    versions = ", ".join(f"{name} {host[name]}" for name in ("idemkit", "taskiq-aio-sqs", "botocore"))
+    yield (
+        f"Measured {results['measured']} on {host['cpus']} CPUs at load {host['load_average'][0]:.1f}, Python"
+        f" {host['python']}, {versions}, round trips of 5 ms. Medians of {ROUNDS} rounds, with minimum and maximum:"
+    )
+    yield ""
+    yield "| load | | messages a second | requests a message | CPU ms a message |"
+    yield "|---|---|---:|---:|---:|"
+    for load in results["loads"]:
+        for name, one in load["subjects"].items():
+            speed, requests, cpu = (one[field] for field in one)
+            spread = f"{speed['median']:,.0f} ({speed['least']:,.0f} to {speed['most']:,.0f})"
+            yield f"| {load['name']} | {name} | {spread} | {requests['median']:.2f} | {cpu['median']:.2f} |"

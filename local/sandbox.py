@@ -87,7 +87,7 @@ def _leave(options: Options, client: StackClient, service: FakeService, report: 
     on = f"--stack {STACK}"
     return [
         (f"doctor {on}", "what the stack needs, and whether it has it"),
-        (f"dlq list {on}", "the dead letters, by reason"),
+        (f"dlq list {on}", "the dead letters, by what they failed of"),
         (f"dlq redrive {on}", "the plan; then, once you agree, what can succeed goes back to the queue"),
         (f"show {completed} {on}", "a record that is COMPLETED"),
         (f"show {failed} {on}", "one that has FAILED, and why"),

@@ -180,7 +180,7 @@ def test_the_leftovers_of_a_run_come_back_as_far_as_they_can_and_the_books_balan
 
     died = {kind for name, kind in kinds.items() if name in workload.dead_lettered}
     assert died == {Kind.GARBAGE, Kind.OVERDRAWN, Kind.UNKNOWN}
-    reasons = " | ".join(group["reason"] for group in listed["groups"])
+    reasons = " | ".join(reason for group in listed["groups"] for reason in group["reasons"])
     for part in (
         "the body is not a Transfer",
         "cannot pay",

@@ -31,8 +31,9 @@ from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 from moto import mock_aws
+from rich.console import Console
 
-from idempotent_receiver import MemoryStore, Message, PermanentError, Transaction, sqs_consumer
+from idempotent_receiver import MemoryStore, Message, PermanentError, Transaction, message_id, sqs_consumer
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations import account
@@ -40,7 +41,8 @@ from idempotent_receiver.operations.cli import dlq_report, records, terminal
 from idempotent_receiver.operations.cli import receiver as command_line
 from idempotent_receiver.operations.cli.deployment import Deployment, Options
 from idempotent_receiver.operations.dead_letters import queue
-from idempotent_receiver.operations.dead_letters.triage import Verdict
+from idempotent_receiver.operations.dead_letters.dead_letter import Reader
+from idempotent_receiver.operations.dead_letters.triage import Rules, Verdict, triage
 from idempotent_receiver.operations.scan import pages as pages_of
 from idempotent_receiver.payload import EVERYTHING, Document
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, from_attributes
@@ -302,7 +304,11 @@ def narrow(receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch) ->
     return receiver
 
 
-@pytest.mark.parametrize("command", [("show", LONG), ("stuck", "--yes"), ("dlq", "list")], ids=" ".join)
+@pytest.mark.parametrize(
+    "command",
+    [("show", LONG), ("stuck", "--yes"), ("dlq", "list", "--group", "PermanentError"), ("dlq", "list", "--key", LONG)],
+    ids=" ".join,
+)
 def test_nothing_that_is_copied_is_broken_in_eighty_columns(narrow: Receiver, command: tuple[str, ...]) -> None:
     shown = narrow(*command, "--stack", "transfers").out
     parts = list(copied(narrow(*command, "--stack", "transfers", "--json").json))
@@ -326,7 +332,9 @@ def test_the_keys_of_what_stays_are_not_broken_either(narrow: Receiver) -> None:
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 
-@pytest.mark.parametrize("command", [("stuck", "--yes"), ("dlq", "list")], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [("stuck", "--yes"), ("dlq", "list", "--group", "ConnectionError@app.ledger")], ids=" ".join
+)
 def test_the_header_stands_above_its_columns_however_long_a_key_is(
     receiver: Receiver, stack: Stack, command: tuple[str, ...]
 ) -> None:
@@ -369,7 +377,7 @@ def test_a_lease_that_is_over_has_nothing_left(receiver: Receiver) -> None:
 
 
 def test_the_verdicts_of_dead_letters_are_headed_as_such(receiver: Receiver) -> None:
-    shown = receiver("dlq", "list", "--stack", "transfers").out
+    shown = receiver("dlq", "list", "--group", "done", "--stack", "transfers").out
     assert re.search(r"(?m)^key +since +verdict$", shown)
 
 
@@ -602,13 +610,17 @@ def stamp_typed_in(section: str) -> str:
 
 def test_each_verdict_has_its_meaning_and_its_remedy_in_the_documentation() -> None:
     rows = re.findall(r"(?m)^\| `([A-Z_]+)` \| (.+) \| (.+) \|$", section_of("Verdicts"))
-    assert {verdict for verdict, _, _ in rows} == {*Verdict, dlq_report.BEYOND} == set(dlq_report.WHAT)
+    assert (
+        {verdict for verdict, _, _ in rows} == {*Verdict, dlq_report.BEYOND, dlq_report.CHANGED} == set(dlq_report.WHAT)
+    )
     assert len(rows) == len(dlq_report.WHAT)
     anchors = re.findall(r"\(#(\w+)\)", str(rows))
     assert [each for each in anchors if not section_of(each.capitalize())] == []
 
 
-@pytest.mark.parametrize("command", [("list",), ("redrive", "--yes")], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [("list", "--key", CONFLICT, "--key", CLOSED), ("redrive", "--yes")], ids=["list", "redrive"]
+)
 def test_a_dead_letter_that_stays_says_where_its_remedy_stands(
     receiver: Receiver, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -705,17 +717,78 @@ def test_stuck_says_of_a_workflows_records_that_they_are_and_advises_no_redrive(
 # dlq list.
 
 
-def test_list_groups_by_reason_and_gives_back_what_it_took(receiver: Receiver, stack: Stack) -> None:
+def test_list_groups_by_error_and_gives_back_what_it_took(receiver: Receiver, stack: Stack) -> None:
     told = receiver("dlq", "list", "--stack", "transfers", "--json").json
-    reasons = {group["reason"]: [each["key"] for each in group["letters"]] for group in told["groups"]}
-    assert reasons == {
-        "done: its acknowledgement was lost, or it was delivered once more": [DONE],
-        "ConnectionError at app.ledger:…": [FLAKY],
-        "its key was used for another payload": [CONFLICT],
-        "account closed": [CLOSED],
+    groups = {group["name"]: (group["reasons"], [each["key"] for each in group["letters"]]) for group in told["groups"]}
+    assert groups == {
+        "ConnectionError@app.ledger": ({"ConnectionError at app.ledger:7": 1}, [FLAKY]),
+        "FingerprintMismatch": ({"its key was used for another payload": 1}, [CONFLICT]),
+        "PermanentError": ({"account closed": 1}, [CLOSED]),
+        "done": ({"done: its acknowledgement was lost, or it was delivered once more": 1}, [DONE]),
     }
     assert (told["letters"], told["about"], told["sample"]) == (4, 4, False)
     assert stack.keys_in(stack.dead) == {DONE, FLAKY, CONFLICT, CLOSED}
+
+
+def test_a_groups_screen_tells_what_is_in_it_and_its_name_lists_its_letters(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a text nor a line makes another group, and both are told within it."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for number in range(9):
+        text, line = ("answered 402", 20) if number % 3 == 0 else ("answered 503", 21)
+        stack.bury(f"m-{number}", "b", reason=text, error_type="HTTPError", at=f"app.gateway.charge:{line}")
+    flags = ("--stack", "transfers", "--error-type", "HTTPError")
+    (told,) = receiver("dlq", "list", *flags, "--json").json["groups"]
+    assert (told["name"], told["count"], told["verdicts"]) == ("HTTPError@app.gateway.charge", 9, {"PERMANENT": 9})
+    assert told["reasons"] == {"answered 503": 6, "answered 402": 3}
+
+    shown = receiver("dlq", "list", *flags).out
+    assert [line.strip() for line in shown.splitlines()[:2]] == ["count  group", "9  HTTPError@app.gateway.charge"]
+    assert f"{told['first_seen']}" in shown
+    assert "9 PERMANENT" in shown
+    assert f"for example {told['letters'][-1]['key']}" in shown
+    assert "6 x answered 503" in shown
+    assert "3 x answered 402" in shown
+    assert sum(f"m-{number}" in shown for number in range(9)) == 1, "an example, and no list"
+
+    letters = receiver("dlq", "list", "--stack", "transfers", "--group", "HTTPError@app.gateway.charge").out
+    assert all(re.search(rf"(?m)^m-{number} ", letters) for number in range(9))
+    assert FLAKY not in letters
+
+
+def decided(group: str, count: int) -> dict[str, Any]:
+    """A group of dead letters of one cause, each with a text of its own."""
+    reader = Reader(queue_arn="arn:aws:sqs:us-east-1:123456789012:transfers", key=message_id, record_id=str)
+    letters = []
+    for number in range(count):
+        stamp = Stamp(
+            key=f"5f2c1d64-{number:04}-4000-8000-000000000001",
+            original_id="m",
+            reason=f"account {number} of a customer who has many of them\ncannot pay {number} EUR",
+            error_type=group,
+            at="app.transfers.ledger.post_entries:17",
+        )
+        attribute = {STAMP: {"DataType": "String", "StringValue": stamp.to_json()}}
+        raw = {"MessageId": f"m-{number}", "ReceiptHandle": "r", "Body": "b", "Attributes": {}}
+        read = reader.read({**raw, "MessageAttributes": attribute}, LONG_AGO_MS)
+        letters.append(triage(read, None, LONG_AGO_MS, Rules(queue_arn=reader.queue_arn)))
+    ((name, found),) = dlq_report.grouped(letters).items()
+    return dlq_report.group_values(name, found, bodies=False)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 7, 8, 13, 20, 21, 22, 60])
+def test_the_groups_fit_a_screen_however_many_letters_there_are(count: int) -> None:
+    groups = [decided(f"Error{number}", 300 if number == 0 else 1) for number in range(count)]
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(dlq_report.group_tables(groups))
+    lines = console.export_text().splitlines()
+    assert len(lines) <= 24
+    names = [each["name"] for each in groups]
+    assert [name for name in names if f"  {name}" in {line[5:].rstrip() for line in lines}] == names[:21]
+    assert ("which --json lists" in " ".join(lines)) is (count > 21)
+    if count <= 7:
+        assert sum("account" in line for line in lines) >= count, "the reason of each"
 
 
 def test_bodies_are_shown_only_when_asked_for(receiver: Receiver) -> None:
@@ -744,6 +817,72 @@ def test_a_sample_is_called_one(receiver: Receiver, stack: Stack) -> None:
 def test_the_dead_letter_queue_is_found_by_the_queues_own_policy(receiver: Receiver) -> None:
     flags = ("--queue", "transfers", "--table", "records", "--key-strategy", "message_id", "--json")
     assert receiver("dlq", "list", *flags).json["letters"] == 4
+
+
+@pytest.mark.parametrize("command", [("list",), ("redrive", "--yes")], ids=" ".join)
+@pytest.mark.parametrize(
+    ("given", "keys"),
+    [
+        (("--group", "PermanentError"), {CLOSED}),
+        (("--group", "PermanentError", "--group", "done"), {CLOSED, DONE}),
+        (("--error-type", "ConnectionError"), {FLAKY}),
+        (("--key", FLAKY, "--key", DONE, "--group", "done"), {DONE}),
+        (("--since", "1h"), {DONE, FLAKY, CONFLICT, CLOSED}),
+        (("--since", "2023-01-01", "--until", "2200-01-01T00:00+02:00"), {DONE, FLAKY, CONFLICT, CLOSED}),
+    ],
+)
+def test_what_is_selected_is_meant_by_each_command_alike(
+    receiver: Receiver, command: tuple[str, ...], given: tuple[str, ...], keys: set[str]
+) -> None:
+    told = receiver("dlq", *command, *given, "--stack", "transfers", "--json").json
+    listed = [each["key"] for group in told.get("groups", []) for each in group["letters"]]
+    acted = told.get("moved", 0) + told.get("dropped", 0) + len(told.get("left", []))
+    assert (set(listed), acted) == ((keys, 0) if command == ("list",) else (set(), len(keys)))
+
+
+@pytest.mark.parametrize("command", [("list",), ("redrive", "--yes")], ids=" ".join)
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("--group", "nosuch"), "in the group nosuch."),
+        (("--group", "b", "--group", "a"), "in the group a or b."),
+        (("--error-type", "nosuch"), "of the error type nosuch."),
+        (("--since", "2200-01-01"), "sent since 2200-01-01T00:00:00Z."),
+        (("--until", "2023-01-01T01:00+02:00"), "sent until 2022-12-31T23:00:00Z."),
+        (("--key", "k", "--reason", "r"), 'of the key k with "r" in their reason or error type.'),
+    ],
+)
+def test_where_nothing_is_what_was_meant_that_is_named_and_is_not_found(
+    receiver: Receiver, command: tuple[str, ...], given: tuple[str, ...], says: str
+) -> None:
+    ran = receiver("dlq", *command, *given, "--stack", "transfers")
+    assert (ran.code, f"There are no visible dead letters {says}" in ran.out) == (terminal.Exit.LEFT, True)
+
+
+@pytest.mark.parametrize("command", ["list", "redrive"])
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("--since", "yesterday"), "--since yesterday is no time: give a time such as 2026-11-22T02:00Z (UTC if it"),
+        (("--until", "2026-13-01"), "--until 2026-13-01 is no time"),
+        (("--until", "0001-01-01T00:00+02:00"), "--until 0001-01-01T00:00+02:00 is no time"),
+        (("--since", "-2h"), "--since -2h is no time"),
+        (("--since", "2 h"), "--since 2 h is no time"),
+        (("--since", "999999d"), "--since 999999d is no time"),
+        (("--since", "1h", "--until", "2h"), "--until 2h is before --since 1h"),
+        (("--group", ""), "--group is empty: give it a value, or leave it out"),
+        (("--key", "k", "--key", ""), "--key is empty: give it a value, or leave it out"),
+        (("--reason", ""), "--reason is empty: give it a value, or leave it out"),
+        (("--since", ""), "--since is empty: give it a value, or leave it out"),
+    ],
+)
+def test_what_selects_nothing_by_mistake_is_refused(
+    receiver: Receiver, stack: Stack, command: str, given: tuple[str, ...], says: str
+) -> None:
+    ran = receiver("dlq", command, "--stack", "transfers", *given)
+    assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
+    assert says in ran.err
+    assert len(stack.keys_in(stack.dead)) == 4
 
 
 # dlq redrive.
@@ -936,6 +1075,142 @@ def unsaid(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Receiver:
     return receiver
 
 
+# Plans that are saved.
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> str:
+    """Where a plan is to be written."""
+    return str(tmp_path / "plan.json")
+
+
+def test_a_plan_is_saved_without_bodies_and_nothing_is_done(receiver: Receiver, stack: Stack, plan: str) -> None:
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--save-plan", plan, "--json")
+    counts = {"MOVE": 1, "DONE": 1, "CONFLICT": 1, "PERMANENT": 1}
+    assert (ran.code, ran.json) == (0, {"plan": counts, "saved": plan})
+    saved = json.loads(Path(plan).read_bytes())
+    assert {each["key"]: each["verdict"] for each in saved["letters"]} == {FLAKY: "MOVE", DONE: "DONE"}
+    assert {each["body_sha256"] for each in saved["letters"]} == {sha256(b).hexdigest() for b in (b"flaky", b"done")}
+    assert (saved["queue"], saved["dead_letter_queue"]) == (stack.arn, stack.dead_arn)
+    assert not re.search(r'"(flaky|done)"', Path(plan).read_text()), "the bodies"
+    assert stack.keys_in(stack.dead) == {DONE, FLAKY, CONFLICT, CLOSED}
+
+
+def test_what_is_typed_to_carry_a_plan_out_does_so(receiver: Receiver, stack: Stack, plan: str) -> None:
+    """What became a dead letter in the meantime stays."""
+    said = receiver("dlq", "redrive", "--stack", "transfers", "--include-permanent", "--save-plan", plan).out
+    assert "3 dead letters in " in said
+    (line,) = examples(said.replace(" \\\n", ""))
+    stack.bury("later", "b")
+    ran = receiver(*shlex.split(line)[1:], "--yes", "--json")
+    assert (ran.code, ran.json["moved"], ran.json["dropped"]) == (0, 2, 1)
+    assert (ran.json["left"], ran.json["missing"]) == ([], [])
+    assert stack.keys_in(stack.queue) == {FLAKY, CLOSED}
+    assert stack.keys_in(stack.dead) == {CONFLICT, "later"}
+
+
+def test_what_has_changed_since_or_is_gone_is_listed_and_the_rest_is_carried_out(
+    receiver: Receiver, stack: Stack, plan: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    stack.bury("goes", "b")
+    stack.bury("stays", "b")
+    receiver("dlq", "redrive", "--stack", "transfers", "--save-plan", plan)
+    stack.record("stays", "COMPLETED", "something else")
+    receiver("dlq", "redrive", "--stack", "transfers", "--key", FLAKY, "--yes")
+    gone = [each["message_id"] for each in json.loads(Path(plan).read_bytes())["letters"] if each["key"] == FLAKY]
+
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--plan", plan, "--yes")
+
+    assert ran.code == terminal.Exit.LEFT
+    assert re.search(r"(?m)^ +1 +CHANGED +stays: it is no longer as planned", ran.out)
+    assert "its verdict was MOVE in the plan and is CONFLICT now" in " ".join(ran.out.split())
+    assert "1 moved, 1 dropped as done, 1 left in place." in ran.out
+    assert "Not given out, 1 of the plan" in ran.out
+    assert re.search(rf"(?m)^{FLAKY} +MOVE\n +message {gone[0]}", ran.out)
+    assert max(map(len, ran.out.splitlines())) <= 80
+    assert stack.keys_in(stack.dead) == {"stays", CONFLICT, CLOSED}
+
+
+def test_a_plan_is_carried_out_only_once_that_is_confirmed(
+    receiver: Receiver, stack: Stack, plan: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver("dlq", "redrive", "--stack", "transfers", "--save-plan", plan)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--plan", plan)
+    assert (ran.code, "Move or drop 2 dead letters? [y/N]" in ran.err) == (terminal.Exit.LEFT, True)
+    assert len(stack.keys_in(stack.dead)) == 4
+
+
+def test_where_there_is_nothing_to_do_no_plan_is_written(receiver: Receiver, plan: str) -> None:
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--group", "PermanentError", "--save-plan", plan)
+    assert (ran.code, "There is nothing to do, so " in ran.out) == (terminal.Exit.LEFT, True)
+    assert not Path(plan).exists()
+
+
+def test_a_plan_is_never_replaced(receiver: Receiver, plan: str) -> None:
+    Path(plan).write_text("reviewed")
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--save-plan", plan)
+    assert (ran.code, "exists, and a plan is never replaced: give another name" in ran.err) == (2, True)
+    assert Path(plan).read_text() == "reviewed"
+
+
+def test_a_plan_that_cannot_be_written_is_named(receiver: Receiver, tmp_path: Path) -> None:
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--save-plan", str(tmp_path / "no" / "plan.json"))
+    assert (ran.code, "plan.json: No such file or directory" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"queue": "arn:aws:sqs:us-east-1:123456789012:refunds"}, "is for dead letters of arn:aws:sqs:us-east-1:12345"),
+        ({"dead_letter_queue": "arn:aws:sqs:us-east-1:1:transfers-dead"}, "is for dead letters of"),
+        ({"command": "delete"}, "was made by dlq delete: it is no plan for dlq redrive"),
+        ({"letters": [{"message_id": "m"}]}, "holds no plan that this version reads: letters.0.key Field required"),
+        ({"rate": 7}, "holds no plan that this version reads: rate Unexpected keyword argument"),
+        ({"letters": None}, "holds no plan that this version reads: letters Input should be a valid array"),
+    ],
+)
+def test_a_plan_for_something_else_is_refused(
+    receiver: Receiver, stack: Stack, plan: str, changes: dict[str, Any], says: str
+) -> None:
+    receiver("dlq", "redrive", "--stack", "transfers", "--save-plan", plan)
+    Path(plan).write_text(json.dumps(json.loads(Path(plan).read_bytes()) | changes))
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--plan", plan, "--yes")
+    assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
+    assert says in ran.err
+    assert "Traceback" not in ran.err
+    assert len(stack.keys_in(stack.dead)) == 4
+
+
+@pytest.mark.parametrize("text", ["", "[]", "no JSON", '{"command": "redrive"', "\x00"])
+def test_a_file_without_a_plan_is_refused(receiver: Receiver, plan: str, text: str) -> None:
+    Path(plan).write_text(text)
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--plan", plan, "--yes")
+    assert (ran.code, "holds no plan that this version reads" in ran.err) == (terminal.Exit.USAGE, True)
+    missing = receiver("dlq", "redrive", "--stack", "transfers", "--plan", f"{plan}.nowhere", "--yes")
+    assert (missing.code, "nowhere: No such file or directory" in missing.err) == (terminal.Exit.USAGE, True)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--group", "g"),
+        ("--limit", "1"),
+        ("--include-permanent",),
+        ("--force",),
+        ("--since", "2h"),
+        ("--save-plan", "x"),
+    ],
+    ids=" ".join,
+)
+def test_a_plan_says_what_is_meant_and_nothing_else_does(
+    receiver: Receiver, stack: Stack, plan: str, given: tuple[str, ...]
+) -> None:
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--plan", plan, *given, "--yes")
+    assert (ran.code, f"--plan says what is meant: it takes no {given[0]}" in ran.err) == (terminal.Exit.USAGE, True)
+
+
 # dlq redrive --native.
 
 
@@ -1044,9 +1319,10 @@ def test_a_native_redrive_says_so_where_sqs_does_not_say_whose_queue_it_is(
     assert NOT_SAID in " ".join(ran.err.split())
 
 
-def test_a_native_redrive_takes_no_filter(receiver: Receiver) -> None:
-    ran = receiver("dlq", "redrive", "--native", "--reason", "x", "--stack", "transfers", "--yes")
-    assert (ran.code, "--native moves everything" in ran.err) == (2, True)
+@pytest.mark.parametrize("given", [("--reason", "x"), ("--until", "2h"), ("--limit", "1"), ("--plan", "plan.json")])
+def test_a_native_redrive_takes_no_filter(receiver: Receiver, given: tuple[str, ...]) -> None:
+    ran = receiver("dlq", "redrive", "--native", *given, "--stack", "transfers", "--yes")
+    assert (ran.code, f"--native moves everything: it takes no {given[0]}" in ran.err) == (2, True)
 
 
 # Finding the consumer.

@@ -6,7 +6,7 @@ import itertools
 import json
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from idempotent_receiver.operations.dead_letters.history import History, NotKept
 from idempotent_receiver.operations.dead_letters.journal import Journal
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue, chunks
 from idempotent_receiver.operations.dead_letters.run import BEYOND_LIMIT, Run, Summary
-from idempotent_receiver.operations.dead_letters.selection import Selection
+from idempotent_receiver.operations.dead_letters.selection import Planned, Selection
 from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, Verdict
 from idempotent_receiver.operations.dead_letters.workers import WORKERS, Workers
@@ -708,6 +708,135 @@ def test_at_four_hundred_a_second_a_hundred_thousand_take_less_than_five_minutes
     begun = bank.clock.seconds
     bank.redrive(rate=400)
     assert bank.clock.seconds - begun == pytest.approx((1000 - 100) / 400)
+
+
+def test_a_filter_by_group_moves_those_groups_and_no_others() -> None:
+    bank = leftovers()
+    with bank.session() as session:
+        groups = {json.loads(each.dead_letter.message.raw_body)["name"]: each.group for each in session.take()}
+    assert groups["flaky-0"] == f"ConnectionError@{__name__}._post"
+    selection = Selection(groups=frozenset([groups["flaky-0"], "never-claimed"]))
+    bank.redrive(selection=selection)
+    assert set(bank.bodies(bank.queue)) == {"flaky-0", "flaky-1", "flaky-2", "throttled"}
+
+
+@pytest.mark.parametrize(("error_type", "moved"), [("ConnectionError", 3), ("connectionerror", 0), ("Connection", 0)])
+def test_a_filter_by_type_wants_the_whole_type(error_type: str, moved: int) -> None:
+    assert leftovers().redrive(selection=Selection(error_type=error_type)).done["moved"] == moved
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "moved"),
+    [
+        (None, None, {"a", "b", "c"}),
+        (60, None, {"b", "c"}),
+        (61, None, {"c"}),
+        (None, 60, {"a", "b"}),
+        (None, 59, {"a"}),
+        (60, 60, {"b"}),
+        (60.9, 60.1, {"b"}),
+        (121, None, set()),
+    ],
+)
+def test_a_filter_by_time_includes_the_seconds_it_names(
+    since: float | None, until: float | None, moved: set[str]
+) -> None:
+    """Times are listed without fractions of a second, and what was copied from there has to be found."""
+    bank = Bank()
+    begun = bank.clock.epoch_ms() // 1000 * 1000
+    for name in ("a", "b", "c"):
+        stamp = Stamp(key=name, original_id=name, queue=bank.queue.arn).to_json()
+        attributes = {STAMP: {"DataType": "String", "StringValue": stamp}}
+        bank.sqs.send_message(
+            QueueUrl=bank.dead.url, MessageBody=json.dumps({"name": name}), MessageAttributes=attributes
+        )
+        bank.clock.sleep(60)
+
+    def at(seconds: float | None) -> int | None:
+        return None if seconds is None else begun + int(seconds * 1000)
+
+    bank.redrive(selection=Selection(since_ms=at(since), until_ms=at(until)))
+
+    assert set(bank.bodies(bank.queue)) == moved
+
+
+# Plans that were saved.
+
+
+def planned(bank: Bank, **rules: Any) -> list[Planned]:
+    """What a redrive of everything would do now."""
+    with bank.session(**rules) as session:
+        return [Planned.of(each) for each in bank.run(session).plan().acting]
+
+
+@both_kinds
+def test_a_saved_plan_is_carried_out_exactly(fifo: bool) -> None:
+    """What has become a dead letter since stays, and nobody is told that it is left."""
+    bank = leftovers(fifo=fifo)
+    letters = planned(bank)
+    bank.send("throttled-later")
+    bank.kill_by_receives(handle=False)
+
+    summary = bank.redrive(selection=Selection.of_plan(letters))
+
+    assert (summary.done["moved"], summary.done["dropped"], summary.left, summary.unseen) == (4, 1, [], 0)
+    assert bank.bodies(bank.dead) == Counter(["garbage", "conflict", "permanent", "throttled-later"])
+
+
+def test_what_was_taken_out_of_a_plan_stays() -> None:
+    bank = throttled(3)
+    first, *_ = letters = planned(bank)
+    assert len(letters) == 3
+    bank.redrive(selection=Selection.of_plan([first]))
+    assert [kept.id for kept in bank.dead.messages] == [each.message_id for each in letters[1:]]
+
+
+def test_a_plan_of_nothing_moves_nothing() -> None:
+    bank = throttled(3)
+    assert bank.redrive(selection=Selection.of_plan([])).acted == 0
+    assert len(bank.dead.messages) == 3
+
+
+def test_a_dead_letter_whose_verdict_is_no_longer_as_planned_stays_and_is_listed() -> None:
+    bank = Bank()
+    bank.send("flaky")
+    bank.kill_by_receives(handle=True)
+    letters = planned(bank)
+    bank.mended = True
+    # Meanwhile somebody else sends a copy, which completes, and cannot delete the dead letter.
+    bank.sqs.undeletable.add(bank.dead.url)
+    bank.redrive()
+    bank.deliver()
+    bank.sqs.undeletable.clear()
+
+    summary = bank.redrive(selection=Selection.of_plan(letters))
+
+    assert summary.acted == 0
+    assert [each.why for each in summary.left] == [
+        "its verdict was MOVE in the plan and is DONE now: its record is COMPLETED, with the same payload"
+    ]
+    assert bank.bodies(bank.dead) == Counter(["flaky"])
+
+
+def test_a_dead_letter_whose_body_is_no_longer_as_planned_stays_and_is_listed() -> None:
+    bank = throttled(2)
+    letters = [replace(planned(bank)[0], body_sha256="another"), planned(bank)[1]]
+    summary = bank.redrive(selection=Selection.of_plan(letters))
+    assert summary.done["moved"] == 1
+    assert [(each.dead_letter.id, each.why) for each in summary.left] == [
+        (letters[0].message_id, "its body is not the one that was planned for")
+    ]
+
+
+def test_a_plan_names_what_is_gone() -> None:
+    bank = throttled(2)
+    selection = Selection.of_plan(planned(bank))
+    gone = bank.dead.messages.pop()
+    with bank.session() as session:
+        run = bank.run(session, selection=selection)
+        run.carry_out(run.plan())
+        assert [each.message_id for each in selection.missing(session.queue.seen)] == [gone.id]
+    assert run.summary.done["moved"] == 1
 
 
 # FIFO.

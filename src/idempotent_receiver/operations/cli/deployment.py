@@ -8,7 +8,7 @@ import inspect
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cached_property, wraps
 from typing import Annotated, Any
 
@@ -302,17 +302,26 @@ class Deployment:
 
 
 def of_a_deployment(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command, which takes a `deployment` and a `terminal`, the options of every command instead."""
-    own = [
-        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for each in inspect.signature(command).parameters.values()
-        if each.name not in ("deployment", "terminal")
-    ]
+    """Give a command, which takes a `deployment` and a `terminal`, the options of every command instead.
+
+    Instead of each other parameter that is a dataclass, it gets its fields as options.
+    """
+    asked = {
+        name: each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, each in inspect.signature(command).parameters.items()
+        if name not in ("deployment", "terminal")
+    }
+    kinds = {name: each.annotation for name, each in asked.items()}
+    made = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and is_dataclass(kind)}
+    fields = {name: inspect.signature(kind).parameters for name, kind in made.items()}
+    own = [each for name, asks in asked.items() for each in fields.get(name, {name: asks}).values()]
     shared = inspect.signature(Options).parameters
 
     @wraps(command)
     def run(**given: Any) -> None:
         options = Options(**{name: given.pop(name) for name in shared})
+        for name, kind in made.items():
+            given[name] = kind(**{each: given.pop(each) for each in fields[name]})
         command(deployment=Deployment(options), terminal=Terminal(as_json=options.json), **given)
 
     run.__signature__ = inspect.Signature([*own, *shared.values()])  # type: ignore[attr-defined]  # typer reads it

@@ -1,14 +1,24 @@
-"""The commands `receiver dlq list` and `receiver dlq redrive`: dead letters by reason, and the way back."""
+"""The commands `receiver dlq list` and `receiver dlq redrive`: dead letters by group, and the way back."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
+from rich.console import Group
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq_report as report
-from idempotent_receiver.operations.cli.deployment import Deployment, Yes, examples, of_a_deployment, typed
-from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted
+from idempotent_receiver.operations.cli.deployment import Deployment, Yes, examples, flag, of_a_deployment, typed
+from idempotent_receiver.operations.cli.dlq_options import (
+    Filters,
+    FromPlan,
+    SavePlan,
+    none_of,
+    saved_plan,
+    write_plan,
+)
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, moment
 from idempotent_receiver.operations.dead_letters.ends import redrive_ends
 from idempotent_receiver.operations.dead_letters.history import NotKept
 from idempotent_receiver.operations.dead_letters.journal import Journal
@@ -20,7 +30,7 @@ from idempotent_receiver.operations.dead_letters.queue import (
     watch_move_task,
 )
 from idempotent_receiver.operations.dead_letters.run import DEFAULT_RATE, Run
-from idempotent_receiver.operations.dead_letters.selection import Plan, Selection
+from idempotent_receiver.operations.dead_letters.selection import Plan, SavedPlan, Selection
 from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.dead_letters.triage import Rules
 
@@ -28,7 +38,7 @@ app = typer.Typer(
     help="Dead letters: why they are there, and how they come back.",
     epilog=examples(
         "receiver dlq list --stack transfers",
-        "receiver dlq redrive --stack transfers --reason ConnectionError --yes",
+        "receiver dlq redrive --stack transfers --group never-claimed --yes",
     ),
     no_args_is_help=True,
 )
@@ -37,6 +47,10 @@ Hold = Annotated[
     int, typer.Option(min=1, max=43_200, help="How many seconds dead letters stay invisible to others after a crash.")
 ]
 
+BEHIND = {
+    True: "the same rules apply to what comes up behind it",
+    False: "what comes up behind it needs another",
+}
 
 WHOSE = (
     "SQS does not say whose dead-letter queue this is: if others share it, first allow sqs:ListDeadLetterSourceQueues "
@@ -44,31 +58,40 @@ WHOSE = (
 )
 
 
-@app.command(name="list", epilog=examples("receiver dlq list --stack transfers"))
+@app.command(
+    name="list",
+    epilog=examples(
+        "receiver dlq list --stack transfers",
+        "receiver dlq list --stack transfers --group ConnectionError@app.ledger",
+    ),
+)
 @of_a_deployment
 def list_dead_letters(
     *,
     deployment: Deployment,
     terminal: Terminal,
+    filters: Filters,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Look at this many dead letters at most.")] = 1000,
     bodies: Annotated[bool, typer.Option("--bodies", help="Show the bodies too.")] = False,
     hold: Hold = 60,
 ) -> None:
-    """List dead letters by the reason why they failed.
+    """List dead letters, grouped by what they failed of.
 
-    The reason is in a dead letter's own attribute or in its record. While the command runs, it holds dead letters; then
-    it releases them.
+    A group is an error's type and the function that raised it; --group lists its dead letters. While the command runs,
+    it holds dead letters; then it releases them.
     """
+    selection = filters.selection(terminal.clock.epoch_ms())
     session = _session(deployment, terminal, hold)
     with terminal.stoppable() as stopped, session:
-        decisions = session.take(limit, stopped)[:limit]
-        total = max(len(decisions), session.queue.count())
+        taken = session.take(limit, stopped)[:limit]
+        total = max(len(taken), session.queue.count())
     halted = stopped()
-    sample = total > len(decisions)
+    decisions = [each for each in taken if selection.includes(each)]
+    sample = total > len(taken)
     if sample:
         why = "of a FIFO group SQS gives out ten at most" if session.queue.fifo else "see --limit"
-        terminal.note(f"This is a sample: {len(decisions)} of about {total} ({why}; what others hold is not seen).")
-    groups = [report.group_values(reason, group, bodies=bodies) for reason, group in report.grouped(decisions).items()]
+        terminal.note(f"This is a sample: {len(taken)} of about {total} ({why}; what others hold is not seen).")
+    groups = [report.group_values(name, group, bodies=bodies) for name, group in report.grouped(decisions).items()]
     values = {
         "queue": deployment.dead_letter_queue.url,
         "letters": len(decisions),
@@ -76,15 +99,19 @@ def list_dead_letters(
         "sample": sample,
         "groups": groups,
     }
-    terminal.answer(values, report.group_tables(groups) if groups else "There are no visible dead letters.")
+    tables = report.letter_tables if filters.group or filters.key else report.group_tables
+    terminal.answer(values, tables(groups) if groups else none_of(selection))
     if halted:
         raise typer.Exit(Exit.STOPPED)
+    if not groups and not selection.all:
+        raise typer.Exit(Exit.LEFT)
 
 
 @app.command(
     epilog=examples(
-        "receiver dlq redrive --stack transfers --reason ConnectionError --yes",
+        "receiver dlq redrive --stack transfers --group never-claimed --yes",
         "receiver dlq redrive --stack transfers --include-permanent --limit 10 --yes",
+        "receiver dlq redrive --stack transfers --since 2h --save-plan plan.json",
     )
 )
 @of_a_deployment
@@ -92,13 +119,14 @@ def redrive(
     *,
     deployment: Deployment,
     terminal: Terminal,
-    reason: Annotated[str | None, typer.Option(help="Only those whose reason or error type contains this.")] = None,
-    key: Annotated[list[str] | None, typer.Option(help="Only those of this key; may be given again.")] = None,
+    filters: Filters,
     limit: Annotated[int | None, typer.Option(min=1, help="Move or drop this many at most.")] = None,
     rate: Annotated[float | None, typer.Option(min=0.1, help="Messages a second; 100 by default.")] = None,
     include_permanent: Annotated[bool, typer.Option("--include-permanent", help="Also what failed for good.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also what is older than records last.")] = False,
     hold: Hold = HOLD_SECONDS,
+    save_plan: SavePlan = None,
+    plan: FromPlan = None,
     native: Annotated[bool, typer.Option("--native", help="Let SQS move everything, by its own task.")] = False,
     yes: Yes = False,
 ) -> None:
@@ -107,50 +135,75 @@ def redrive(
     It shows the plan first and acts once that is confirmed. Ctrl-C stops it between two requests, and it can be
     started again: a message that is moved twice is recognised by its key. Dead letters whose key was used for
     another payload are listed and stay.
+
+    --save-plan writes the plan to a file and does nothing else. Once it is reviewed, --plan carries it out: what has
+    changed by then is listed and stays.
     """
-    selection = Selection(reason=reason, keys=frozenset(key or ()), limit=limit)
+    rules = {"limit": limit, "include_permanent": include_permanent, "force": force, "save_plan": save_plan}
+    given = [*filters.given, *(flag(name) for name, value in rules.items() if value)]
     if native:
-        if selection != Selection() or include_permanent or force:
-            raise UsageError(
-                "--native moves everything: it takes no --reason, --key, --limit, --include-permanent, --force"
-            )
+        if given or plan is not None:
+            raise UsageError(f"--native moves everything: it takes no {', '.join(given or ['--plan'])}")
         raise typer.Exit(_move_natively(deployment, terminal, rate, yes=yes))
+    if plan is None:
+        selection = filters.selection(terminal.clock.epoch_ms(), limit=limit)
+    elif given:
+        raise UsageError(f"--plan says what is meant: it takes no {', '.join(given)}")
+    else:
+        saved = saved_plan(plan, "redrive", deployment)
+        selection, include_permanent, force = Selection.of_plan(saved.letters), saved.include_permanent, saved.force
     session = _session(deployment, terminal, hold, include_permanent=include_permanent, force=force)
     with terminal.stoppable() as stopped, session:
         ends = redrive_ends(session.queue.sqs, deployment.queue.url)
         run = Run(session, ends, selection=selection, rate=rate or DEFAULT_RATE, stopped=stopped)
         run.journal = _journal(deployment, terminal)
-        plan = run.plan()
+        planned = run.plan()
         more = bool(session.queue.seen) and session.queue.more
-        if more:
-            terminal.note("The plan is for what SQS gives out now; the same rules apply to what comes up behind it.")
-        terminal.show(report.plan_tables(plan) if plan.decisions else _none_of(selection))
-        more = more and (limit is None or len(plan.acting) < limit)
-        confirmed = not stopped() and _confirmed(len(plan.acting), terminal, more=more, yes=yes)
+        if more and plan is None:
+            terminal.note(f"The plan is for what SQS gives out now; {BEHIND[save_plan is None]}.")
+        terminal.show(report.plan_tables(planned) if planned.decisions else none_of(selection))
+        if save_plan is not None and not stopped():
+            raise typer.Exit(_save(planned, save_plan, session.rules, deployment, terminal))
+        more = more and (selection.limit is None or len(planned.acting) < selection.limit)
+        confirmed = not stopped() and _confirmed(len(planned.acting), terminal, more=more, yes=yes)
         if confirmed:
-            _run(run, plan, terminal)
+            _run(run, planned, terminal)
         else:
-            run.decline(plan)
+            run.decline(planned)
         halted = stopped()
-    summary = run.summary
+    summary, missing = run.summary, selection.missing(session.queue.seen)
     shown = (
-        report.summary_text(summary, plan)
+        report.summary_text(summary, planned)
         if confirmed
-        else f"Nothing was moved or dropped: {counted(len(plan.decisions), 'dead letter')} left in place."
+        else f"Nothing was moved or dropped: {counted(len(planned.decisions), 'dead letter')} left in place."
     )
-    values = {"plan": report.counts(plan), "confirmed": confirmed, "stopped": halted, **report.summary_values(summary)}
-    terminal.answer(values, shown)
-    found = selection.all or plan.decisions or summary.acted or summary.left
+    values = {
+        "plan": report.counts(planned),
+        "confirmed": confirmed,
+        "stopped": halted,
+        **report.summary_values(summary),
+        "missing": [each.message_id for each in missing],
+    }
+    terminal.answer(values, Group(shown, report.missing_table(missing)) if missing else shown)
+    found = selection.all or planned.decisions or summary.acted or summary.left
     if halted:
         raise typer.Exit(Exit.STOPPED)
-    if not (confirmed and found) or summary.left or summary.undeleted or summary.unseen:
+    if not (confirmed and found) or missing or summary.left or summary.undeleted or summary.unseen:
         raise typer.Exit(Exit.LEFT)
 
 
-def _none_of(selection: Selection) -> str:
-    of = [f"of the key {' or '.join(sorted(selection.keys))}"] if selection.keys else []
-    of += [] if selection.reason is None else [f'with "{selection.reason}" in their reason or error type']
-    return clean(" ".join(["There are no visible dead letters", *of]) + ".")
+def _save(plan: Plan, file: Path, rules: Rules, deployment: Deployment, terminal: Terminal) -> Exit:
+    """Write the plan to a file, if there is anything to do."""
+    values = {"plan": report.counts(plan), "saved": str(file) if plan.acting else None}
+    if not plan.acting:
+        terminal.answer(values, clean(f"There is nothing to do, so {file} was not written."))
+        return Exit.LEFT
+    dead, now = deployment.dead_letter_queue.arn, moment(terminal.clock.epoch_ms())
+    write_plan(SavedPlan.of(plan, command="redrive", rules=rules, dead_letter_queue=dead, made_at=now), file)
+    carry_out = command("receiver dlq redrive", *typed(plan=file), *deployment.typed)
+    count = counted(len(plan.acting), "dead letter")
+    terminal.answer(values, clean(f"{count} in {file}; nothing was done. To carry it out:\n{carry_out}"))
+    return Exit.OK
 
 
 def _confirmed(acting: int, terminal: Terminal, *, more: bool, yes: bool) -> bool:

@@ -1,6 +1,5 @@
 """What `dlq list` and `dlq redrive` say of dead letters: tables for people, plain values for scripts."""
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -8,12 +7,21 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from idempotent_receiver.operations.cli.terminal import clean, listing, moment, table_of
+from idempotent_receiver.operations.cli.terminal import COLUMNS, clean, counted, listing, moment, table_of
 from idempotent_receiver.operations.dead_letters.run import Summary
-from idempotent_receiver.operations.dead_letters.selection import Plan
+from idempotent_receiver.operations.dead_letters.selection import Plan, Planned
 from idempotent_receiver.operations.dead_letters.triage import ACTS, Decision, Verdict
 
-SHOWN_OF_A_REASON = 20
+SHOWN_OF_A_GROUP = 20
+
+COLUMNS_OF_GROUPS = COLUMNS - len("count  ")
+LINES_OF_GROUPS = 21
+LINES_OF_A_GROUP = 3
+MOST_REASONS = 10
+"""All groups fit a terminal of 24 lines. Each takes three, and its reasons what is left; of many groups, the smaller
+ones take one.
+"""
+
 NO_KEY = "(none)"
 
 BEYOND = "BEYOND_LIMIT"
@@ -21,6 +29,9 @@ BEYOND = "BEYOND_LIMIT"
 
 DONE = {"moved": "moved", "dropped": "dropped as done"}
 """How a person reads what a run has done."""
+
+CHANGED = "CHANGED"
+"""Stands among the verdicts for a dead letter that stays because it is no longer as planned."""
 
 REMEDIES = 'see docs/operating.md, "Verdicts"'
 """Where each verdict is explained; shown with each dead letter that stays by its own."""
@@ -36,26 +47,29 @@ WHAT: dict[str, str] = {
     Verdict.UNREADABLE: "stays: its record could not be read",
     Verdict.FOREIGN: "stays: not known to have come from this queue",
     BEYOND: "stays for now: --limit allows no more",
+    CHANGED: "stays: it is no longer as planned",
 }
 
 
 def grouped(decisions: Sequence[Decision]) -> dict[str, list[Decision]]:
-    """Dead letters by reason, apart from names and numbers in it; the largest group first."""
+    """Dead letters by group; the largest group first."""
     groups: dict[str, list[Decision]] = defaultdict(list)
     for each in decisions:
-        groups[re.sub(r"[^\s:;,()]*\d[^\s:;,()]*", "…", each.reason)].append(each)
-    return dict(sorted(groups.items(), key=lambda pair: -len(pair[1])))
+        groups[each.group].append(each)
+    return dict(sorted(groups.items(), key=lambda pair: (-len(pair[1]), pair[0])))
 
 
-def group_values(reason: str, group: Sequence[Decision], *, bodies: bool) -> dict[str, Any]:
-    """A group of dead letters as a script reads it."""
-    since = [each.dead_letter.since_ms for each in group]
+def group_values(name: str, group: Sequence[Decision], *, bodies: bool) -> dict[str, Any]:
+    """A group of dead letters as a script reads it, the latest last."""
+    letters = [_values(each, bodies=bodies) for each in sorted(group, key=lambda each: each.dead_letter.since_ms)]
     return {
-        "reason": reason,
+        "name": name,
         "count": len(group),
-        "first_seen": moment(min(since)),
-        "last_seen": moment(max(since)),
-        "letters": [_values(each, bodies=bodies) for each in group],
+        "first_seen": letters[0]["since"],
+        "last_seen": letters[-1]["since"],
+        "verdicts": dict(Counter(each.verdict.value for each in group).most_common()),
+        "reasons": dict(Counter(each.reason for each in group).most_common()),
+        "letters": letters,
     }
 
 
@@ -76,24 +90,66 @@ def _values(decision: Decision, *, bodies: bool) -> dict[str, Any]:
 
 
 def group_tables(groups: Sequence[dict[str, Any]]) -> RenderableType:
-    """The groups, and then the dead letters of each."""
-    summary = table_of("count", "reason", "first seen", "last seen", wrapped="reason")
-    shown: list[RenderableType] = [summary]
+    """The groups, on one screen."""
+    count = len(groups)
+    reasons = min(MOST_REASONS, LINES_OF_GROUPS // max(1, count) - LINES_OF_A_GROUP)
+    whole = count if reasons >= 0 else max(0, (LINES_OF_GROUPS - count) // (LINES_OF_A_GROUP - 1))
+    table = table_of("count", "group", wrapped="group")
+    for place, each in enumerate(groups[:LINES_OF_GROUPS]):
+        name = Text(each["name"], style="bold")
+        table.add_row(str(each["count"]), Group(name, *_details(each, max(0, reasons))) if place < whole else name)
+    last = "--group NAME lists the dead letters of a group."
+    if others := groups[LINES_OF_GROUPS:]:
+        letters = counted(sum(each["count"] for each in others), "dead letter")
+        last = f"And {counted(len(others), 'smaller group')} with {letters}, which --json lists. {last}"
+    return Group(table, Text(last))
+
+
+def _details(group: dict[str, Any], reasons: int) -> list[RenderableType]:
+    """What is said of a group below its name."""
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in group["verdicts"].items())
+    seen = " to ".join(dict.fromkeys((group["first_seen"], group["last_seen"])))
+    latest = group["letters"][-1]  # the log may still tell about it
+    example = clean(f"for example {latest['key'] or 'message ' + latest['message_id']}")
+    if reasons == 0:
+        example = _line(f"{example}: {latest['reason']}")[: max(len(example), COLUMNS_OF_GROUPS)]
+    lines = [f"{seen}: {verdicts}", example, *([clean(latest["body"])] if "body" in latest else [])]
+    return [*(Text(each, overflow="fold") for each in lines), *_reasons(group, reasons)]
+
+
+def letter_tables(groups: Sequence[dict[str, Any]]) -> RenderableType:
+    """The groups, each with its reasons and its dead letters."""
+    shown: list[RenderableType] = []
     for group in groups:
-        summary.add_row(*map(clean, (group["count"], group["reason"], group["first_seen"], group["last_seen"])))
         rows = []
         for each in group["letters"]:
-            reason = None if each["reason"] == group["reason"] else each["reason"]
+            reason = each["reason"] if len(group["reasons"]) > 1 else None
             text = _below(each["message_id"], each["key"], reason, each["verdict"])
             rows.append(((each["key"] or NO_KEY, each["since"], each["verdict"]), (text, each.get("body"))))
-        shown += [Text(""), Text(clean(group["reason"]), style="bold"), _listed(("key", "since", "verdict"), rows)]
-    return Group(*shown)
+        shown += [Text(f"{group['name']}: {counted(group['count'], 'dead letter')}", style="bold")]
+        shown += [*_reasons(group, MOST_REASONS), Text(""), _listed(("key", "since", "verdict"), rows), Text("")]
+    return Group(*shown[:-1])
+
+
+def _reasons(group: dict[str, Any], most: int) -> list[RenderableType]:
+    """The commonest reasons of a group, a line each, and how many more there are."""
+    reasons = list(group["reasons"].items())
+    shown = reasons[: most if len(reasons) <= most or most < 2 else most - 1]
+    wide = len(str(group["count"]))
+    lines = [f"{count:>{wide}} x {reason}" for reason, count in shown]
+    if len(shown) < min(most, len(reasons)):
+        lines.append(f"and {counted(len(reasons) - len(shown), 'other reason')}")
+    return [Text(_line(line), no_wrap=True, overflow="ellipsis") for line in lines]
+
+
+def _line(text: str) -> str:
+    return clean(text).replace("\n", " ")
 
 
 def _listed(columns: Sequence[str], rows: Sequence[Any]) -> RenderableType:
     """The first rows, and how many more there are."""
-    shown = listing(columns, rows[:SHOWN_OF_A_REASON])
-    more = len(rows) - SHOWN_OF_A_REASON
+    shown = listing(columns, rows[:SHOWN_OF_A_GROUP])
+    more = len(rows) - SHOWN_OF_A_GROUP
     return Group(shown, Text(f"and {more} more: --json lists them all")) if more > 0 else shown
 
 
@@ -104,8 +160,9 @@ def _below(id: str, key: str | None, text: str | None, verdict: str) -> str:
 
 
 def counts(plan: Plan) -> dict[str, int]:
-    """How many dead letters have which verdict; those beyond the limit are counted apart."""
-    found = Counter([each.verdict.value for each in (*plan.acting, *plan.staying)] + [BEYOND] * len(plan.beyond))
+    """How many dead letters have which verdict; those beyond the limit, or changed, are counted apart."""
+    found = Counter(each.verdict.value for each in (*plan.acting, *plan.staying))
+    found.update({BEYOND: len(plan.beyond), CHANGED: len(plan.changed)})
     return {str(name): found[name] for name in WHAT if found[name]}
 
 
@@ -114,7 +171,8 @@ def plan_tables(plan: Plan) -> RenderableType:
     table = table_of("count", "verdict", "what becomes of it", wrapped="what becomes of it")
     for verdict, count in counts(plan).items():
         table.add_row(str(count), verdict, WHAT[verdict])
-    return Group(table, Text(""), _staying(plan.staying)) if plan.staying else table
+    staying = [*plan.changed, *plan.staying]
+    return Group(table, Text(""), _staying(staying)) if staying else table
 
 
 def _staying(left: Sequence[Decision]) -> RenderableType:
@@ -123,6 +181,15 @@ def _staying(left: Sequence[Decision]) -> RenderableType:
         of = each.dead_letter
         rows.append(((of.key or NO_KEY, each.verdict), (_below(of.id, of.key, each.why, each.verdict),)))
     return _listed(("key of what stays", "verdict"), rows)
+
+
+def missing_table(missing: Sequence[Planned]) -> RenderableType:
+    """What the saved plan has, and SQS did not give out."""
+    rows = [
+        ((each.key or NO_KEY, each.verdict), (_below(each.message_id, each.key, None, ACTS[0]),)) for each in missing
+    ]
+    title = f"Not given out, {len(missing)} of the plan: gone since, held by somebody else, or behind what stays."
+    return Group(Text(title), _listed(("key of what is missing", "planned as"), rows))
 
 
 def summary_values(summary: Summary) -> dict[str, Any]:
@@ -147,6 +214,6 @@ def summary_text(summary: Summary, plan: Plan) -> RenderableType:
         lines.append(f"About {unseen} more were not given out: run again, or see what stays ahead of its group.")
     if undeleted:
         lines.append(f"{undeleted} not deleted, so still here too: run again once SQS lets them be deleted.")
-    foreseen = {each.dead_letter.id for each in (*plan.staying, *plan.beyond)}
+    foreseen = {each.dead_letter.id for each in (*plan.changed, *plan.staying, *plan.beyond)}
     left = [each for each in (*summary.left, *summary.undeleted) if each.dead_letter.id not in foreseen]
     return Group(*([_staying(left)] if left else []), Text("\n".join(lines)))

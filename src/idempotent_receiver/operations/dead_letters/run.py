@@ -100,14 +100,16 @@ class Run:
                 break
             plan = self._planned(taken)
         # There, but not given out: more than a run may hold, or behind what stays in its group.
-        if self._queue.more:
+        if self._queue.more and self.selection.planned is None:
             self.summary.unseen = self._queue.unseen()
         on_progress(self.summary)
 
     def decline(self, plan: Plan) -> None:
         """Note that all of the plan stays, because it was not confirmed."""
-        for each in plan.decisions:
-            self.summary.skip(each, UNCONFIRMED if each.verdict in self.ends else None)
+        for each in (*plan.acting, *plan.beyond):
+            self.summary.skip(each, UNCONFIRMED)
+        for each in (*plan.changed, *plan.staying):
+            self.summary.skip(each)
 
     def _planned(self, taken: Sequence[Decision]) -> Plan:
         """A plan for the selected ones that this run has not sent back already: they would go round and round."""
@@ -120,7 +122,7 @@ class Run:
         return self.selection.plan(fresh, self.summary.acted, self.ends)
 
     def _round(self, plan: Plan, on_progress: Progress) -> None:
-        for each in plan.staying:
+        for each in (*plan.changed, *plan.staying):
             self.summary.skip(each)
         for each in plan.beyond:
             self.summary.skip(each, BEYOND_LIMIT)

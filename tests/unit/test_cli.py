@@ -18,6 +18,7 @@ import sys
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from email.message import EmailMessage
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
@@ -37,7 +38,7 @@ from idempotent_receiver import MemoryStore, Message, PermanentError, Transactio
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations import account
-from idempotent_receiver.operations.cli import dlq_report, records, terminal
+from idempotent_receiver.operations.cli import dlq_report, documentation, records, terminal
 from idempotent_receiver.operations.cli import receiver as command_line
 from idempotent_receiver.operations.cli.deployment import Deployment, Options
 from idempotent_receiver.operations.dead_letters import queue
@@ -709,9 +710,46 @@ def test_stuck_says_of_a_workflows_records_that_they_are_and_advises_no_redrive(
     assert (told["workflow_count"], told["unsettled"], told["failing"], told["permanent"]) == (2, [], [], [])
     shown = receiver("stuck", "--table", "records", "--yes").out
     assert ", 2 workflow executions failed or overdue." in shown
-    assert shown.rstrip().endswith(records.ANSWERED)
-    assert max(map(len, records.ANSWERED.splitlines())) < 80
+    told = records.advice(records.ANSWERED, ())
+    assert shown.rstrip().endswith(told)
     assert "dlq redrive" not in shown
+    assert max(map(len, told.splitlines())) < 80
+
+
+def test_stuck_counts_and_names_the_records_that_it_cannot_understand(receiver: Receiver, stack: Stack) -> None:
+    """A record that no version of ours would write blocks its key as long as it is there, whatever its expiration."""
+    stack.record("paused", "PAUSED", "b")
+    stack.record("endless", "INPROGRESS", "b")
+    stack.dynamodb.update_item(TableName="records", Key={"id": {"S": "endless"}}, UpdateExpression="REMOVE expiration")
+    stack.dynamodb.put_item(TableName="records", Item={"id": {"S": "foreign"}, "expiration": {"N": "1700000000"}})
+    wrong_type = {"id": {"S": "typed"}, "status": {"S": "FAILED"}, "attempts": {"S": "two"}}
+    stack.dynamodb.put_item(TableName="records", Item=wrong_type)
+    told = receiver("stuck", "--table", "records", "--yes", "--json").json
+    assert told["unreadable_count"] == 4
+    assert {each["key"]: each["unreadable"] for each in told["unreadable"]} == {
+        "paused": "unknown status 'PAUSED'",
+        "endless": "INPROGRESS with neither a lease nor an expiration",
+        "foreign": "no status",
+        "typed": "unexpected type of attempts",
+    }
+    assert (told["unsettled_count"], told["failing_count"], told["permanent_count"]) == (1, 2, 1), "as without them"
+    shown = receiver("stuck", "--table", "records", "--yes").out
+    assert ", 4 records unreadable." in shown
+    assert "unknown status 'PAUSED'" in shown
+    assert shown.rstrip().endswith(records.advice(records.NOT_UNDERSTOOD, ()))
+
+
+def test_a_text_that_sends_its_reader_to_a_page_sends_him_to_one_that_he_has(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An installed package has no pages beside it."""
+    assert 'docs/operating.md, "Orphans"' in receiver("stuck", "--table", "records", "--yes").out
+    about = EmailMessage()
+    about["Project-URL"] = "Repository, https://code.example.com"
+    about["Project-URL"] = "Documentation, https://docs.example.com/receiver"
+    monkeypatch.setattr(documentation, "metadata", lambda name: about)
+    said = '"Orphans" on the page "operating" of https://docs.example.com/receiver'
+    assert said in " ".join(receiver("stuck", "--table", "records", "--yes").out.split())
 
 
 # dlq list.

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.protocol.transitions import Claim, Unreadable, decide
 
 
 def lease_over(record: Record, now_ms: int) -> bool:
@@ -18,6 +19,12 @@ def released(record: Record, now_ms: int) -> bool:
     is from Powertools, which names no owner.
     """
     return lease_over(record, now_ms) and record.owner is None and record.version is not None
+
+
+def unreadable(record: Record, now_ms: int) -> str | None:
+    """Why this version cannot understand it, as a claim would be told; None where it can."""
+    answer = decide(record, Claim(id=record.id, fingerprint=None, owner="", lease_until_ms=0), (), now_ms)
+    return answer.reason if isinstance(answer, Unreadable) else None
 
 
 def failing(record: Record) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from idempotent_receiver.clock import Clock
 from idempotent_receiver.dynamodb.statements import record_in
-from idempotent_receiver.operations.records import failing, lease_over, permanent, released
+from idempotent_receiver.operations.records import failing, lease_over, permanent, released, unreadable
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import RecordStore, Unknown
 
@@ -79,9 +79,13 @@ class Kind:
     rank: Callable[[Record], int]
     workflow: bool = False
     """Whether it is about records of a workflow, which no other kind names."""
+    unreadable: bool = False
+    """Whether it is about records that this version cannot understand, which no other kind names."""
 
     def includes(self, record: Record, now_ms: int) -> bool:
         """Whether the record is of this kind."""
+        if self.unreadable or unreadable(record, now_ms) is not None:
+            return self.unreadable and self.holds(record, now_ms)
         return (record.execution is not None) == self.workflow and self.holds(record, now_ms)
 
 
@@ -100,6 +104,12 @@ KINDS = (
         lambda record, now_ms: record.status == Status.FAILED or lease_over(record, now_ms),
         lambda record: record.expiration or 0,
         workflow=True,
+    ),
+    Kind(
+        "unreadable",
+        lambda record, now_ms: unreadable(record, now_ms) is not None,
+        lambda record: record.expiration or 0,
+        unreadable=True,
     ),
 )
 
@@ -122,7 +132,7 @@ class Scan:
             self.scanned += 1
             if record.id.startswith(self._prefix):
                 self.own += 1
-                if record.unreadable is None and not record.expired(self._now_ms):
+                if unreadable(record, self._now_ms) is not None or not record.expired(self._now_ms):
                     self._sort(record)
         for kind in KINDS:
             self.named[kind.name] = nlargest(self._most, self.named[kind.name], key=kind.rank)

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from importlib.metadata import metadata, version
+from importlib.metadata import version
 from typing import Annotated, NoReturn
 
 try:
@@ -19,6 +19,7 @@ from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq
 from idempotent_receiver.operations.cli.deployment import examples
 from idempotent_receiver.operations.cli.doctor import doctor
+from idempotent_receiver.operations.cli.documentation import address
 from idempotent_receiver.operations.cli.init import init
 from idempotent_receiver.operations.cli.local import local
 from idempotent_receiver.operations.cli.records import show, stuck
@@ -26,16 +27,11 @@ from idempotent_receiver.operations.cli.terminal import EXIT_CODES, Exit, Termin
 from idempotent_receiver.operations.cli.work import work
 from idempotent_receiver.operations.dead_letters.history import NotKept
 
-
-def _documentation() -> str:
-    """Where to read on: the address that the release has written into the package's metadata, if there is one."""
-    addresses = [each.partition(", ") for each in metadata("idempotent-receiver").get_all("Project-URL") or []]
-    return "".join(f"\n\n{name}: {address}" for name, _, address in addresses if name == "Documentation")
-
+_DOCUMENTATION = "" if (found := address()) is None else f"\n\nDocumentation: {found}"
 
 app = typer.Typer(
     name="receiver",
-    help=f"Look after consumers whose messages take effect once.\n\n{EXIT_CODES}{_documentation()}",
+    help=f"Look after consumers whose messages take effect once.\n\n{EXIT_CODES}{_DOCUMENTATION}",
     epilog=examples("receiver dlq list --stack transfers"),
     no_args_is_help=True,
     add_completion=False,

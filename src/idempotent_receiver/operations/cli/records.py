@@ -12,8 +12,9 @@ from rich.text import Text
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment, Yes, of_a_deployment
+from idempotent_receiver.operations.cli.documentation import section
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, line, listing, moment
-from idempotent_receiver.operations.records import error_of, permanent, reason_in
+from idempotent_receiver.operations.records import error_of, permanent, reason_in, unreadable
 from idempotent_receiver.operations.scan import Scan, cost_of, pages
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import Unknown
@@ -26,7 +27,7 @@ MAX_SKEW_MS = 60_000
 TAKEN_OVER = """\
 The next delivery or request takes over the claim: do nothing. If none comes:
 {redrive}
-If it is no dead letter, it is an orphan: see docs/operating.md, "Orphans"."""
+If it is no dead letter, it is an orphan: see {orphans}."""
 TRIED_AGAIN = """\
 The next delivery or request tries the key again. If it is a dead letter by now:
 {redrive}"""
@@ -35,13 +36,18 @@ Fix the cause; trying again does not help before that. Then:
 {redrive_permanent}"""
 ANSWERED = """\
 These belong to a workflow. A failure is an answer: retry under another key.
-What is overdue is resumed by its sweep. See docs/workflow.md, "Operating it\"."""
+What is overdue is resumed by its sweep. See {operating_it}."""
+NOT_UNDERSTOOD = """\
+A newer version, or something else, writes to this table. No message with such a
+key runs until this version can understand its record: upgrade it, or see
+{verdicts}."""
 
 KINDS = {
     "unsettled": ("Claims that nobody settled", TAKEN_OVER),
     "failing": ("Keys that failed, and are tried again", TRIED_AGAIN),
     "permanent": ("Keys that failed for good", FIXED_FIRST),
     "workflow": ("Workflow executions that failed, or are overdue", ANSWERED),
+    "unreadable": ("Records that this version cannot understand", NOT_UNDERSTOOD),
 }
 """What a scan names: its title, and what becomes of it."""
 
@@ -95,7 +101,7 @@ def record_values(found: Record, deployment: Deployment, now_ms: int) -> dict[st
         "written_about": _written(found, now_ms, deployment.retention_seconds),
         "expires": None if found.expiration is None else moment(found.expiration * 1000),
         "result": _result(found.data),
-        "unreadable": found.unreadable,
+        "unreadable": unreadable(found, now_ms),
     }
 
 
@@ -220,6 +226,8 @@ def scan_tables(values: dict[str, Any], options: Sequence[str]) -> RenderableTyp
     )
     if values["workflow_count"]:
         summary += f", {counted(values['workflow_count'], 'workflow execution')} failed or overdue"
+    if values["unreadable_count"]:
+        summary += f", {counted(values['unreadable_count'], 'record')} unreadable"
     shown: list[RenderableType] = [Text(clean(f"{summary}."))]
     for kind, (title, then) in KINDS.items():
         if values[kind]:
@@ -232,7 +240,11 @@ def advice(then: str, options: Sequence[str]) -> str:
     """What becomes of a kind, with commands that run as they stand once KEY is filled in."""
     redrive = ("receiver dlq redrive", *options)
     return then.format(
-        redrive=command(*redrive, "--key KEY"), redrive_permanent=command(*redrive, "--include-permanent", "--key KEY")
+        redrive=command(*redrive, "--key KEY"),
+        redrive_permanent=command(*redrive, "--include-permanent", "--key KEY"),
+        orphans=section("operating", "Orphans"),
+        operating_it=section("workflow", "Operating it"),
+        verdicts=section("operating", "Verdicts"),
     )
 
 
@@ -241,7 +253,7 @@ def _named(kind: str, records: Sequence[dict[str, Any]]) -> RenderableType:
     rows = [
         (
             (each["key"], each["status"], each["attempts"], each[time]),
-            (each["error"], each["owner"] and f"owner: {each['owner']}"),
+            (each["error"], each["unreadable"], each["owner"] and f"owner: {each['owner']}"),
         )
         for each in records
     ]

@@ -16,6 +16,7 @@ from botocore.exceptions import ClientError
 from idempotent_receiver import MemoryStore, PermanentError, body_field, message_id, sqs_consumer
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.ends import End, redrive_ends
+from idempotent_receiver.operations.dead_letters.following import Fate, Following
 from idempotent_receiver.operations.dead_letters.history import History, NotKept, Verb
 from idempotent_receiver.operations.dead_letters.journal import Journal
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue, chunks
@@ -99,6 +100,11 @@ class Bank:
             elif not self.queue.messages:
                 return
         raise AssertionError("the queue did not become empty")
+
+    def receive_once(self) -> None:
+        """Let the consumer handle what it gets by one receive."""
+        received = self.sqs.receive_message(QueueUrl=self.queue.url, MaxNumberOfMessages=10)["Messages"]
+        self._acknowledge(received, self._handle(received))
 
     def kill_by_receives(self, *, handle: bool) -> None:
         """Receive everything until SQS moves it to the dead-letter queue; acknowledge nothing."""
@@ -943,3 +949,60 @@ def test_what_is_not_known_to_be_a_dead_letter_of_this_queue_stays_where_it_is(s
     summary = bank.redrive(rules={"include_permanent": True, "force": True})
     assert [left.verdict for left in summary.left] == [Verdict.FOREIGN]
     assert len(bank.dead.messages) == 1
+
+
+# What becomes of what was moved.
+
+
+def test_a_message_that_was_moved_is_followed_to_its_end() -> None:
+    bank = Bank()
+    for name in ("good", "flaky", "garbage", "throttled"):
+        bank.send(name)
+    bank.kill_by_receives(handle=False)
+    with bank.session(include_permanent=True) as session:
+        run = bank.run(session)
+        run.carry_out(run.plan())
+        following = Following(session, run.returned.values())
+        looks = following.looks(600)
+
+        assert next(looks) == {Fate.WAITING: 4}
+        assert all(kept.visible_seconds <= bank.clock.seconds for kept in bank.dead.messages)
+        bank.receive_once()
+        assert next(looks) == {Fate.COMPLETED: 2, Fate.FAILED: 1, Fate.DEAD: 1}
+        bank.mended = True
+        bank.deliver()
+        assert next(looks) == {Fate.COMPLETED: 3, Fate.DEAD: 1}
+        assert list(looks) == [], "nothing is left to wait for"
+
+
+@both_kinds
+def test_what_fails_again_until_sqs_moves_it_is_dead_again(fifo: bool) -> None:
+    """Its record tells of the failure before, and the first look does not take that for a new one."""
+    bank = Bank(fifo=fifo)
+    bank.send("flaky")
+    bank.kill_by_receives(handle=True)
+    with bank.session() as session:
+        run = bank.run(session)
+        run.carry_out(run.plan())
+        looks = Following(session, run.returned.values()).looks(600)
+        assert next(looks) == {Fate.WAITING: 1}
+        bank.kill_by_receives(handle=True)
+        assert list(looks) == [{Fate.DEAD: 1}]
+
+
+def test_following_ends_with_its_time_and_tells_what_still_waits() -> None:
+    bank = throttled(3)
+    with bank.session() as session:
+        run = bank.run(session)
+        run.carry_out(run.plan())
+        begun = bank.clock.seconds
+        counts = list(Following(session, run.returned.values()).looks(30))
+    assert (counts[-1], bank.clock.seconds - begun) == ({Fate.WAITING: 3}, 30)
+
+
+def test_following_is_stopped_at_once() -> None:
+    bank = throttled(3)
+    with bank.session() as session:
+        run = bank.run(session)
+        run.carry_out(run.plan())
+        assert list(Following(session, run.returned.values()).looks(600, lambda: True)) == [{Fate.WAITING: 3}]

@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Self
 
 from idempotent_receiver.dynamodb.errors import code_of
 from idempotent_receiver.operations.dead_letters.ends import End
@@ -55,6 +56,21 @@ class Summary:
         self.left.append(replace(decision, why=why or decision.why))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned:
+    """A message that was sent back to the consumer; `version` is that of its record before, None without one."""
+
+    record_id: str
+    key: str
+    version: str | None
+
+    @classmethod
+    def of(cls, decision: Decision) -> Self:
+        """What was a dead letter."""
+        of = decision.dead_letter
+        return cls(record_id=of.record_id, key=of.key, version=decision.record_version)
+
+
 Progress = Callable[[Summary], None]
 """Told after each wave."""
 
@@ -78,7 +94,8 @@ class Run:
     def __post_init__(self) -> None:
         self._queue = self.session.queue
         self.summary.done.update({end.verb: 0 for end in self.ends.values()})
-        self._returned_ids: set[str] = set()  # the records' ids of all that the consumer gets again
+        self.returned: dict[str, Returned] = {}
+        """All that the consumer gets again, by its record's id."""
         self._pending: dict[str, Decision] = {}
         self._due_seconds = 0.0
 
@@ -115,7 +132,7 @@ class Run:
         """A plan for the selected ones that this run has not sent back already: they would go round and round."""
         fresh = []
         for each in filter(self.selection.includes, taken):
-            if each.dead_letter.record_id in self._returned_ids:
+            if each.dead_letter.record_id in self.returned:
                 self.summary.skip(each, "this run has moved it already, and it failed again")
             else:
                 fresh.append(each)
@@ -204,10 +221,10 @@ class Run:
                 self.summary.skip(each, f"{end.refused}: {refused}")
             if id in undeleted or isinstance(undone.get(id), str | None):
                 del self._pending[id]
-        done = [each.dead_letter for each in held if each.dead_letter.id not in undone]
+        done = [each for each in held if each.dead_letter.id not in undone]
         self.summary.done[end.verb] += len(done)
         if end.returns:
-            self._returned_ids.update(each.record_id for each in done)
+            self.returned |= {each.dead_letter.record_id: Returned.of(each) for each in done}
 
     def _held(self, wave: Sequence[Decision]) -> list[Decision]:
         ids = self._queue.still_held([each.dead_letter.id for each in wave])

@@ -1,0 +1,94 @@
+"""What becomes of the messages that a run has sent back, as their records and the dead-letter queue tell."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from enum import StrEnum
+from math import ceil
+
+from idempotent_receiver.operations.dead_letters.queue import POLL_SECONDS, chunks
+from idempotent_receiver.operations.dead_letters.run import Returned
+from idempotent_receiver.operations.dead_letters.session import READS_A_CALL, Session
+from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.protocol.store import Unknown
+
+READS_A_SECOND = 1000
+"""Records; a look at many takes its time, because each is a read unit."""
+
+
+class Fate(StrEnum):
+    """What became of a message that was sent back."""
+
+    COMPLETED = "completed"
+    DEAD = "dead again"
+    FAILED = "failed again"
+    WAITING = "waiting"
+
+
+SETTLED = (Fate.COMPLETED, Fate.DEAD)
+"""What does not change any more. What failed again may still be tried, and succeed."""
+
+
+def fate(before: Returned, found: Record | Unknown | None, now_ms: int) -> Fate:
+    """What its record tells now. A record that has not changed is that of the failure before."""
+    if not isinstance(found, Record) or found.expired(now_ms):
+        return Fate.WAITING
+    if found.status == Status.COMPLETED:
+        return Fate.COMPLETED
+    failed = found.status == Status.FAILED and found.version != before.version
+    return Fate.FAILED if failed else Fate.WAITING
+
+
+class Following:
+    """Looks at what becomes of returned messages, in the session that returned them; `fates` is by record id."""
+
+    def __init__(self, session: Session, returned: Collection[Returned]) -> None:
+        self._session = session
+        self._returned = {each.record_id: each for each in returned}
+        self.fates = dict.fromkeys(self._returned, Fate.WAITING)
+
+    @property
+    def counts(self) -> Counter[Fate]:
+        """How many have which fate."""
+        return Counter(self.fates.values())
+
+    @property
+    def open(self) -> list[Returned]:
+        """Those that are neither completed nor dead again."""
+        return [each for id, each in self._returned.items() if self.fates[id] not in SETTLED]
+
+    def looks(self, seconds: float, stopped: Callable[[], bool] = lambda: False) -> Iterator[Counter[Fate]]:
+        """Look again and again until all is settled, that time is over, or it is `stopped`; the counts at each look."""
+        queue, clock = self._session.queue, self._session.queue.clock
+        until = clock.monotonic_seconds() + seconds
+        # Nobody else sees what is held, the alarm neither.
+        queue.release()
+        dead = queue.count()
+        for _ in range(1 + ceil(seconds / POLL_SECONDS)):
+            over = clock.monotonic_seconds() >= until or stopped()
+            self._read_records()
+            if (now_dead := queue.count()) > dead or over:
+                self._look_for_the_dead()
+            dead = now_dead
+            yield self.counts
+            if over or not self.open:
+                return
+            pause = max(POLL_SECONDS, len(self.open) / READS_A_SECOND)
+            clock.sleep(min(pause, max(0.0, until - clock.monotonic_seconds())))
+
+    def _read_records(self) -> None:
+        now_ms = self._session.queue.clock.epoch_ms()
+        calls = list(chunks(self.open, READS_A_CALL))
+        reads = self._session.queue.workers.results(
+            lambda call: self._session.store.read([each.record_id for each in call]), calls
+        )
+        for call, records in zip(calls, reads, strict=True):
+            for each, record in zip(call, records, strict=True):
+                self.fates[each.record_id] = fate(each, record, now_ms)
+
+    def _look_for_the_dead(self) -> None:
+        """Those that are in the dead-letter queue under a new messageId. What is completed may have a copy there."""
+        for each in self._session.take():
+            id = each.dead_letter.record_id
+            if self.fates.get(id, Fate.COMPLETED) is not Fate.COMPLETED:
+                self.fates[id] = Fate.DEAD
+        self._session.queue.release()

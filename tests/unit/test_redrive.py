@@ -907,6 +907,29 @@ def test_what_somebody_else_took_meanwhile_is_left_to_them(fifo: bool) -> None:
     assert bank.queue.messages == []
 
 
+def test_what_a_killed_run_holds_is_counted_and_comes_up_when_its_hold_ends() -> None:
+    bank = throttled(100)
+    killed = bank.session()
+    assert len(killed.take(80)) == 80
+    bank.clock.sleep(5)
+    with bank.session() as session:
+        assert (session.queue.held_elsewhere(), len(session.take()), session.queue.held_elsewhere()) == (80, 20, 80)
+        begun = bank.clock.seconds
+        assert session.queue.wait_for_others() == 0
+        assert HOLD_SECONDS - 5 <= bank.clock.seconds - begun <= HOLD_SECONDS
+    with bank.session() as session:
+        assert len(session.take()) == 100
+
+
+def test_a_wait_for_others_ends_although_one_of_them_goes_on_holding() -> None:
+    bank = throttled(10)
+    bank.sqs.receive_message(QueueUrl=bank.dead.url, MaxNumberOfMessages=10, VisibilityTimeout=3600)
+    queue = bank.session().queue
+    begun = bank.clock.seconds
+    assert (queue.wait_for_others(), bank.clock.seconds - begun) == (10, HOLD_SECONDS)
+    assert (queue.wait_for_others(lambda: True), bank.clock.seconds - begun) == (10, HOLD_SECONDS)
+
+
 def test_what_dies_again_while_it_runs_does_not_go_round_and_round() -> None:
     bank = Bank(fifo=True)
     for number in range(5):

@@ -79,9 +79,28 @@ class DeadLetterQueue:
 
     def count(self) -> int:
         """About how many messages the queue has, held ones included: SQS counts approximately."""
-        names: Any = [f"ApproximateNumberOfMessages{which}" for which in ("", "NotVisible", "Delayed")]
+        return sum(self._counts("", "NotVisible", "Delayed"))
+
+    def held_elsewhere(self) -> int:
+        """About how many messages are held by others: by a session that goes on, or by one that was killed."""
+        (hidden,) = self._counts("NotVisible")
+        return max(0, hidden - len(self._held))
+
+    def wait_for_others(self, stopped: Callable[[], bool] = lambda: False) -> int:
+        """Wait until others hold nothing, for as long as a hold of this session lasts at most. Returns how many they
+        hold still.
+        """
+        until = self.clock.monotonic_seconds() + self.hold_seconds
+        for _ in range(ceil(self.hold_seconds / POLL_SECONDS)):
+            if stopped() or not self.held_elsewhere():
+                break
+            self.clock.sleep(min(POLL_SECONDS, max(0.0, until - self.clock.monotonic_seconds())))
+        return self.held_elsewhere()
+
+    def _counts(self, *which: str) -> list[int]:
+        names: Any = [f"ApproximateNumberOfMessages{each}" for each in which]
         found = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)["Attributes"]
-        return sum(int(found.get(name, 0)) for name in names)
+        return [int(found.get(name, 0)) for name in names]
 
     def unseen(self) -> int:
         """About how many messages were never taken."""

@@ -611,10 +611,9 @@ def stamp_typed_in(section: str) -> str:
 
 def test_each_verdict_has_its_meaning_and_its_remedy_in_the_documentation() -> None:
     rows = re.findall(r"(?m)^\| `([A-Z_]+)` \| (.+) \| (.+) \|$", section_of("Verdicts"))
-    assert (
-        {verdict for verdict, _, _ in rows} == {*Verdict, dlq_report.BEYOND, dlq_report.CHANGED} == set(dlq_report.WHAT)
-    )
-    assert len(rows) == len(dlq_report.WHAT)
+    explained = {verdict for verdict, _, _ in rows}
+    assert explained == {*Verdict, dlq_report.BEYOND, dlq_report.CHANGED} == {Verdict.MOVE, *dlq_report.STAYS}
+    assert len(rows) == len(explained)
     anchors = re.findall(r"\(#(\w+)\)", str(rows))
     assert [each for each in anchors if not section_of(each.capitalize())] == []
 
@@ -991,7 +990,7 @@ def test_redrive_of_what_is_not_there_names_it_and_is_not_found(receiver: Receiv
 def test_one_is_not_spoken_of_as_many(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     assert (
-        "dropped: 1 dead letter left in place."
+        "Nothing was done: 1 dead letter left in place."
         in receiver("dlq", "redrive", "--stack", "transfers", "--key", FLAKY).out
     )
     shown = receiver("stuck", "--stack", "transfers", "--yes").out
@@ -1001,7 +1000,7 @@ def test_one_is_not_spoken_of_as_many(receiver: Receiver, monkeypatch: pytest.Mo
 def test_what_was_not_confirmed_is_said_to_stay(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("n\nn\n"))
     ran = receiver("dlq", "redrive", "--stack", "transfers")
-    assert (ran.code, "dropped: 4 dead letters left in place." in ran.out) == (1, True)
+    assert (ran.code, "Nothing was done: 4 dead letters left in place." in ran.out) == (1, True)
     told = receiver("dlq", "redrive", "--stack", "transfers", "--json").json
     assert {each["key"] for each in told["left"]} == {DONE, FLAKY, CONFLICT, CLOSED}
     assert {each["key"] for each in told["left"] if each["why"] == "it was not confirmed"} == {DONE, FLAKY}
@@ -1059,7 +1058,7 @@ def test_redrive_names_what_sqs_would_not_delete_and_ends_with_1(
     (left,) = stack.keys_in(stack.dead) & {FLAKY, "never-run"}
     named = next(line for line in ran.out.splitlines() if line.startswith(left))
     assert named.endswith("MOVE")
-    assert "SQS did not delete it: ReceiptHandleIsInvalid; its copy was sent" in ran.out
+    assert "it could not be deleted: ReceiptHandleIsInvalid; its copy was sent" in ran.out
     assert "2 moved, 0 dropped as done, 0 left in place.\n1 not deleted" in ran.out
     assert ran.code == terminal.Exit.LEFT
 

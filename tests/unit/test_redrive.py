@@ -330,7 +330,13 @@ class Aside:
 
     def archive(self) -> dict[Verdict, End]:
         """The end by which every dead letter is stored here, one at a time."""
-        end = End(verb=Verb.ARCHIVED, perform=self.store, split=lambda them: chunks(them, 1), undeleted="it is stored")
+        end = End(
+            verb=Verb.ARCHIVED,
+            becomes="stored",
+            perform=self.store,
+            split=lambda them: chunks(them, 1),
+            undeleted="it is stored",
+        )
         return dict.fromkeys(Verdict, end)
 
 

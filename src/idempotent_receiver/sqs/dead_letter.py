@@ -3,7 +3,6 @@
 A message without room for it (SQS takes ten attributes and 1 MiB) stays where it is.
 """
 
-import base64
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.sqs.message import Message
+from idempotent_receiver.sqs.received import raw_attribute
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -94,7 +94,7 @@ def copy_of(message: Message, stamp: Stamp, deduplication_id: str | None) -> dic
 
     A FIFO queue needs a `deduplication_id`. Raises NoRoom where the stamp does not fit.
     """
-    attributes = {name: _attribute(value) for name, value in message.message_attributes.items()}
+    attributes = {name: raw_attribute(value) for name, value in message.message_attributes.items()}
     attributes[STAMP] = {"DataType": "String", "StringValue": stamp.to_json()}
     if len(attributes) > MOST_ATTRIBUTES:
         raise NoRoom(f"it has {MOST_ATTRIBUTES} attributes already, SQS's limit")
@@ -124,16 +124,6 @@ def _stamp(message: Message, failure: Failure, function: str) -> Stamp:
         function=function,
         queue=message.queue_arn or None,
     )
-
-
-def _attribute(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A message attribute as SQS takes it, from the form in which Lambda hands it over."""
-    kept: dict[str, Any] = {"DataType": value.get("dataType", "String")}
-    if value.get("stringValue") is not None:
-        kept["StringValue"] = value["stringValue"]
-    if value.get("binaryValue") is not None:
-        kept["BinaryValue"] = base64.b64decode(value["binaryValue"])
-    return kept
 
 
 def size_of(body: str, attributes: Mapping[str, Mapping[str, Any]]) -> int:

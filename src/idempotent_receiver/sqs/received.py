@@ -1,4 +1,4 @@
-"""A message as ReceiveMessage returns it, in the form in which Lambda hands it over: the consumer's rules read that."""
+"""A message as ReceiveMessage returns it, and as Lambda hands it over: the consumer's rules read the second form."""
 
 import base64
 from collections.abc import Mapping
@@ -18,6 +18,28 @@ def lambda_record(raw: Mapping[str, Any], queue_arn: str) -> dict[str, Any]:
         "eventSourceARN": queue_arn,
         "awsRegion": queue_arn.split(":")[3],
     }
+
+
+def raw_message(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The message that a record of Lambda's event was. Raises LookupError, TypeError or ValueError for other values."""
+    return {
+        "MessageId": record["messageId"],
+        "ReceiptHandle": record["receiptHandle"],
+        "Body": record["body"],
+        "Attributes": dict(record["attributes"]),
+        "MessageAttributes": {name: raw_attribute(value) for name, value in record["messageAttributes"].items()},
+        "MD5OfBody": record["md5OfBody"],
+    }
+
+
+def raw_attribute(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A message attribute as SQS has it, from the form in which Lambda hands it over."""
+    kept: dict[str, Any] = {"DataType": value.get("dataType", "String")}
+    if value.get("stringValue") is not None:
+        kept["StringValue"] = value["stringValue"]
+    if value.get("binaryValue") is not None:
+        kept["BinaryValue"] = base64.b64decode(value["binaryValue"])
+    return kept
 
 
 def _attribute(value: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idempotent_receiver.sqs.message import messages_of
-from idempotent_receiver.sqs.received import lambda_record
+from idempotent_receiver.sqs.received import lambda_record, raw_message
 
 ARN = "arn:aws:sqs:us-east-1:123456789012:orders"
 RAW = {
@@ -40,3 +40,7 @@ def test_a_received_message_is_what_lambda_would_hand_over() -> None:
 def test_the_consumer_reads_it() -> None:
     (message,) = messages_of({"Records": [lambda_record(RAW, ARN)]}, str)
     assert (message.id, message.receive_count, message.receipt_handle) == ("m", 2, "handle")
+
+
+def test_what_lambda_would_hand_over_tells_what_was_received() -> None:
+    assert raw_message(lambda_record(RAW, ARN)) == RAW

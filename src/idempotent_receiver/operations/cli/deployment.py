@@ -81,6 +81,7 @@ class Options:
     ] = None
     table: Annotated[str | None, _option("The table of its records.")] = None
     history: Annotated[str | None, _option("The table that keeps every act on a dead letter.")] = None
+    archive: Annotated[str | None, _option("The bucket of archived dead letters.")] = None
     namespace: Annotated[str | None, _option("Its store's namespace.")] = None
     key_strategy: Annotated[str | None, _option(f"Where its keys come from: {STRATEGIES}.")] = None
     envelope: Annotated[str | None, _option("Its envelope: a JMESPath expression.")] = None
@@ -229,6 +230,11 @@ class Deployment:
             raise UsageError(f"--table: {error}") from None
         require_table(self.client, self.table)
         return found
+
+    @property
+    def archive_bucket(self) -> str:
+        """The name of the archive's bucket."""
+        return self._given("archive", "ArchiveBucket")
 
     @cached_property
     def history_table(self) -> str | None:

@@ -1,27 +1,17 @@
 """The commands `receiver dlq list` and `receiver dlq redrive`: dead letters by group, and the way back."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from botocore.exceptions import BotoCoreError, ClientError
-from rich.console import Group
 
 from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.cli import dlq_ends
 from idempotent_receiver.operations.cli import dlq_report as report
 from idempotent_receiver.operations.cli.deployment import Deployment, Yes, examples, flag, of_a_deployment, typed
-from idempotent_receiver.operations.cli.dlq_options import (
-    Filters,
-    FromPlan,
-    SavePlan,
-    none_of,
-    saved_plan,
-    write_plan,
-)
-from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, moment
+from idempotent_receiver.operations.cli.dlq_options import Filters, FromPlan, SavePlan, chosen, none_of
+from idempotent_receiver.operations.cli.dlq_run import Hold, Task, act, session_of
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, command, counted
 from idempotent_receiver.operations.dead_letters.ends import redrive_ends
-from idempotent_receiver.operations.dead_letters.history import NotKept
-from idempotent_receiver.operations.dead_letters.journal import Journal
 from idempotent_receiver.operations.dead_letters.queue import (
     HOLD_SECONDS,
     UNFINISHED,
@@ -29,10 +19,7 @@ from idempotent_receiver.operations.dead_letters.queue import (
     start_move_task,
     watch_move_task,
 )
-from idempotent_receiver.operations.dead_letters.run import DEFAULT_RATE, Run
-from idempotent_receiver.operations.dead_letters.selection import Plan, SavedPlan, Selection
-from idempotent_receiver.operations.dead_letters.session import Session
-from idempotent_receiver.operations.dead_letters.triage import Rules
+from idempotent_receiver.operations.dead_letters.run import DEFAULT_RATE
 
 app = typer.Typer(
     help="Dead letters: why they are there, and how they come back.",
@@ -42,15 +29,6 @@ app = typer.Typer(
     ),
     no_args_is_help=True,
 )
-
-Hold = Annotated[
-    int, typer.Option(min=1, max=43_200, help="How many seconds dead letters stay invisible to others after a crash.")
-]
-
-BEHIND = {
-    True: "the same rules apply to what comes up behind it",
-    False: "what comes up behind it needs another",
-}
 
 WHOSE = (
     "SQS does not say whose dead-letter queue this is: if others share it, first allow sqs:ListDeadLetterSourceQueues "
@@ -81,7 +59,7 @@ def list_dead_letters(
     it holds dead letters; then it releases them.
     """
     selection = filters.selection(terminal.clock.epoch_ms())
-    session = _session(deployment, terminal, hold)
+    session = session_of(deployment, terminal, hold)
     with terminal.stoppable() as stopped, session:
         taken = session.take(limit, stopped)[:limit]
         total = max(len(taken), session.queue.count())
@@ -140,87 +118,31 @@ def redrive(
     changed by then is listed and stays.
     """
     rules = {"limit": limit, "include_permanent": include_permanent, "force": force, "save_plan": save_plan}
-    given = [*filters.given, *(flag(name) for name, value in rules.items() if value)]
     if native:
-        if given or plan is not None:
-            raise UsageError(f"--native moves everything: it takes no {', '.join(given or ['--plan'])}")
+        given = [*filters.given, *(flag(name) for name, value in {**rules, "plan": plan}.items() if value)]
+        if given:
+            raise UsageError(f"--native moves everything: it takes no {', '.join(given)}")
         raise typer.Exit(_move_natively(deployment, terminal, rate, yes=yes))
-    if plan is None:
-        selection = filters.selection(terminal.clock.epoch_ms(), limit=limit)
-    elif given:
-        raise UsageError(f"--plan says what is meant: it takes no {', '.join(given)}")
-    else:
-        saved = saved_plan(plan, "redrive", deployment)
-        selection, include_permanent, force = Selection.of_plan(saved.letters), saved.include_permanent, saved.force
-    session = _session(deployment, terminal, hold, include_permanent=include_permanent, force=force)
-    with terminal.stoppable() as stopped, session:
-        ends = redrive_ends(session.queue.sqs, deployment.queue.url)
-        run = Run(session, ends, selection=selection, rate=rate or DEFAULT_RATE, stopped=stopped)
-        run.journal = _journal(deployment, terminal)
-        planned = run.plan()
-        more = bool(session.queue.seen) and session.queue.more
-        if more and plan is None:
-            terminal.note(f"The plan is for what SQS gives out now; {BEHIND[save_plan is None]}.")
-        terminal.show(report.plan_tables(planned) if planned.decisions else none_of(selection))
-        if save_plan is not None and not stopped():
-            raise typer.Exit(_save(planned, save_plan, session.rules, deployment, terminal))
-        more = more and (selection.limit is None or len(planned.acting) < selection.limit)
-        confirmed = not stopped() and _confirmed(len(planned.acting), terminal, more=more, yes=yes)
-        if confirmed:
-            _run(run, planned, terminal)
-        else:
-            run.decline(planned)
-        halted = stopped()
-    summary, missing = run.summary, selection.missing(session.queue.seen)
-    shown = (
-        report.summary_text(summary, planned)
-        if confirmed
-        else f"Nothing was moved or dropped: {counted(len(planned.decisions), 'dead letter')} left in place."
+    selection, saved = chosen(filters, "redrive", plan, deployment, terminal, **rules)
+    if saved is not None:
+        include_permanent, force = saved.include_permanent, saved.force
+    sqs = deployment.client("sqs")
+    session = session_of(deployment, terminal, hold, include_permanent=include_permanent, force=force)
+    act(
+        Task(
+            command="redrive",
+            asks="Move or drop",
+            doing="moving",
+            ends=redrive_ends(sqs, deployment.queue.url),
+            selection=selection,
+            rate=rate or DEFAULT_RATE,
+            save_plan=save_plan,
+            yes=yes,
+        ),
+        session,
+        deployment,
+        terminal,
     )
-    values = {
-        "plan": report.counts(planned),
-        "confirmed": confirmed,
-        "stopped": halted,
-        **report.summary_values(summary),
-        "missing": [each.message_id for each in missing],
-    }
-    terminal.answer(values, Group(shown, report.missing_table(missing)) if missing else shown)
-    found = selection.all or planned.decisions or summary.acted or summary.left
-    if halted:
-        raise typer.Exit(Exit.STOPPED)
-    if not (confirmed and found) or missing or summary.left or summary.undeleted or summary.unseen:
-        raise typer.Exit(Exit.LEFT)
-
-
-def _save(plan: Plan, file: Path, rules: Rules, deployment: Deployment, terminal: Terminal) -> Exit:
-    """Write the plan to a file, if there is anything to do."""
-    values = {"plan": report.counts(plan), "saved": str(file) if plan.acting else None}
-    if not plan.acting:
-        terminal.answer(values, clean(f"There is nothing to do, so {file} was not written."))
-        return Exit.LEFT
-    dead, now = deployment.dead_letter_queue.arn, moment(terminal.clock.epoch_ms())
-    write_plan(SavedPlan.of(plan, command="redrive", rules=rules, dead_letter_queue=dead, made_at=now), file)
-    carry_out = command("receiver dlq redrive", *typed(plan=file), *deployment.typed)
-    count = counted(len(plan.acting), "dead letter")
-    terminal.answer(values, clean(f"{count} in {file}; nothing was done. To carry it out:\n{carry_out}"))
-    return Exit.OK
-
-
-def _confirmed(acting: int, terminal: Terminal, *, more: bool, yes: bool) -> bool:
-    what = [counted(acting, "dead letter")] if acting else []
-    what += ["what comes up behind"] if more else []
-    return not what or terminal.confirm(f"Move or drop {' and '.join(what)}?", yes=yes)
-
-
-def _run(run: Run, plan: Plan, terminal: Terminal) -> None:
-    total = len(plan.acting)
-    with terminal.progress("moving", total) as tell:
-        try:
-            run.carry_out(plan, lambda summary: tell(summary.acted, max(total, summary.acted)))
-        except (ClientError, BotoCoreError, NotKept):
-            terminal.show(report.summary_text(run.summary, plan))
-            terminal.note("The rest is where it was. It is safe to start again.")
-            raise
 
 
 def _move_natively(deployment: Deployment, terminal: Terminal, rate: float | None, *, yes: bool) -> Exit:
@@ -259,35 +181,4 @@ def _move_natively(deployment: Deployment, terminal: Terminal, rate: float | Non
     return Exit.OK if status == "COMPLETED" else Exit.AWS
 
 
-def _journal(deployment: Deployment, terminal: Terminal) -> Journal | None:
-    """Where the acts of this run are kept, under a plan of their own; None if the deployment keeps no history."""
-    history = deployment.history(terminal)
-    if history.table is None:
-        return None
-    (plan,) = terminal.clock.versions(1)
-    return Journal(
-        history=history,
-        queue=deployment.queue.arn,
-        dead_letter_queue=deployment.dead_letter_queue.arn,
-        operator=deployment.operator,
-        plan=plan[:8],
-    )
-
-
-def _session(
-    deployment: Deployment, terminal: Terminal, hold: int, *, include_permanent: bool = False, force: bool = False
-) -> Session:
-    dead = deployment.dead_letter_queue.url
-    if dead.endswith(".fifo"):
-        terminal.note("While dead letters are held, SQS gives out nothing more of their groups, to anybody.")
-    return Session(
-        queue=DeadLetterQueue(deployment.client("sqs"), dead, terminal.clock, hold_seconds=hold),
-        reader=deployment.reader(),
-        store=deployment.store,
-        rules=Rules(
-            queue_arn=deployment.queue.arn,
-            retention_seconds=deployment.retention_seconds,
-            include_permanent=include_permanent,
-            force=force,
-        ),
-    )
+app.add_typer(dlq_ends.app)

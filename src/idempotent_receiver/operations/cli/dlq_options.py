@@ -1,7 +1,7 @@
 """The options by which the commands about dead letters know which ones are meant, and how they speak of them."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment, flag
-from idempotent_receiver.operations.cli.terminal import clean, moment
+from idempotent_receiver.operations.cli.terminal import Terminal, clean, moment
 from idempotent_receiver.operations.dead_letters.selection import SavedPlan, Selection
 
 TIMES = "a time such as 2026-11-22T02:00Z (UTC if it names no zone), or how long ago: 90s, 45m, 2h, 3d"
@@ -27,15 +27,15 @@ FromPlan = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filters:
+class Which:
     """Which dead letters are meant: those that every given filter lets through. Raises UsageError for empty ones."""
 
     group: Annotated[
         list[str] | None, typer.Option(help="Only those of this group of `dlq list`; may be given again.")
     ] = None
     error_type: Annotated[str | None, typer.Option(help="Only those whose error has this type.")] = None
-    reason: Annotated[str | None, typer.Option(help="Only those whose reason or error type contains this.")] = None
     key: Annotated[list[str] | None, typer.Option(help="Only those of this key; may be given again.")] = None
+    message_id: Annotated[list[str] | None, typer.Option(help="Only this one; may be given again.")] = None
     since: Annotated[str | None, typer.Option(help=f"Only those first sent since {TIMES}.")] = None
     until: Annotated[str | None, typer.Option(help="Only those first sent until then.")] = None
 
@@ -59,12 +59,39 @@ class Filters:
         return Selection(
             groups=frozenset(self.group or ()),
             error_type=self.error_type,
-            reason=self.reason,
             keys=frozenset(self.key or ()),
+            ids=frozenset(self.message_id or ()),
             since_ms=since,
             until_ms=until,
             limit=limit,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filters(Which):
+    """Which dead letters are meant, for a command that takes no reason of the operator's own."""
+
+    reason: Annotated[str | None, typer.Option(help="Only those whose reason or error type contains this.")] = None
+
+    def selection(self, now_ms: int, *, limit: int | None = None) -> Selection:
+        """What they mean at this time. Raises UsageError for times that mean nothing."""
+        return replace(super().selection(now_ms, limit=limit), reason=self.reason)
+
+
+def chosen(
+    which: Which, command: str, plan: Path | None, deployment: Deployment, terminal: Terminal, **rules: object
+) -> tuple[Selection, SavedPlan | None]:
+    """What a command is to act on: what the filters mean now, or exactly what a saved plan has, which takes no other
+    option. `rules` are those.
+    """
+    if plan is None:
+        limit = rules.get("limit")
+        return which.selection(terminal.clock.epoch_ms(), limit=limit if isinstance(limit, int) else None), None
+    given = [*which.given, *(flag(name) for name, value in rules.items() if value)]
+    if given:
+        raise UsageError(f"--plan says what is meant: it takes no {', '.join(given)}")
+    saved = saved_plan(plan, command, deployment)
+    return Selection.of_plan(saved.letters), saved
 
 
 def _epoch_ms(option: str, text: str, now_ms: int) -> int:
@@ -80,7 +107,7 @@ def _epoch_ms(option: str, text: str, now_ms: int) -> int:
 
 def none_of(selection: Selection) -> str:
     """Says that no dead letter is what was meant."""
-    either = [("in the group", selection.groups), ("of the key", selection.keys)]
+    either = [("in the group", selection.groups), ("of the key", selection.keys), ("of the id", selection.ids)]
     of = [f"{what} {' or '.join(sorted(names))}" for what, names in either if names]
     of += [] if selection.error_type is None else [f"of the error type {selection.error_type}"]
     of += [] if selection.reason is None else [f'with "{selection.reason}" in their reason or error type']

@@ -1,13 +1,15 @@
 """What `dlq list` and `dlq redrive` say of dead letters: tables for people, plain values for scripts."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from idempotent_receiver.operations.cli.terminal import COLUMNS, clean, counted, listing, moment, table_of
+from idempotent_receiver.operations.dead_letters.ends import End
+from idempotent_receiver.operations.dead_letters.history import Verb
 from idempotent_receiver.operations.dead_letters.run import Summary
 from idempotent_receiver.operations.dead_letters.selection import Plan, Planned
 from idempotent_receiver.operations.dead_letters.triage import ACTS, Decision, Verdict
@@ -27,8 +29,8 @@ NO_KEY = "(none)"
 BEYOND = "BEYOND_LIMIT"
 """Stands among the verdicts for a dead letter that stays only because of the limit."""
 
-DONE = {"moved": "moved", "dropped": "dropped as done"}
-"""How a person reads what a run has done."""
+DONE: dict[str, str] = {Verb.DROPPED: "dropped as done", Verb.RESENT: "sent again, edited"}
+"""How a person reads what a run has done, where the verb alone does not say it."""
 
 CHANGED = "CHANGED"
 """Stands among the verdicts for a dead letter that stays because it is no longer as planned."""
@@ -36,9 +38,8 @@ CHANGED = "CHANGED"
 REMEDIES = 'see docs/operating.md, "Verdicts"'
 """Where each verdict is explained; shown with each dead letter that stays by its own."""
 
-WHAT: dict[str, str] = {
-    Verdict.MOVE: "back to the queue",
-    Verdict.DONE: "dropped: done already",
+STAYS: dict[str, str] = {
+    Verdict.DONE: "stays: done already",
     Verdict.CONFLICT: "stays, in conflict: its key was used for another payload",
     Verdict.PERMANENT: "stays without --include-permanent: failed for good",
     Verdict.TOO_OLD: "stays without --force: older than records last",
@@ -163,14 +164,15 @@ def counts(plan: Plan) -> dict[str, int]:
     """How many dead letters have which verdict; those beyond the limit, or changed, are counted apart."""
     found = Counter(each.verdict.value for each in (*plan.acting, *plan.staying))
     found.update({BEYOND: len(plan.beyond), CHANGED: len(plan.changed)})
-    return {str(name): found[name] for name in WHAT if found[name]}
+    return {str(name): found[name] for name in (*ACTS, *STAYS) if found[name]}
 
 
-def plan_tables(plan: Plan) -> RenderableType:
+def plan_tables(plan: Plan, ends: Mapping[Verdict, End]) -> RenderableType:
     """What would be done, and each dead letter that would stay by its verdict."""
     table = table_of("count", "verdict", "what becomes of it", wrapped="what becomes of it")
     for verdict, count in counts(plan).items():
-        table.add_row(str(count), verdict, WHAT[verdict])
+        becomes = {str(acted): end.becomes for acted, end in ends.items()}
+        table.add_row(str(count), verdict, becomes.get(verdict) or STAYS[verdict])
     staying = [*plan.changed, *plan.staying]
     return Group(table, Text(""), _staying(staying)) if staying else table
 
@@ -206,7 +208,7 @@ def summary_values(summary: Summary) -> dict[str, Any]:
 def summary_text(summary: Summary, plan: Plan) -> RenderableType:
     """What a redrive has done, as a person reads it, with the dead letters that stay against the plan."""
     undeleted, unseen = len(summary.undeleted), summary.unseen
-    done = [f"{summary.done[name]} {said}" for name, said in DONE.items() if name in summary.done]
+    done = [f"{summary.done[verb]} {DONE.get(verb, verb)}" for verb in Verb if verb in summary.done]
     lines = [f"{', '.join(done)}, {len(summary.left)} left in place."]
     if summary.beyond_limit:
         lines.append("The limit was reached before all was moved.")

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 
 from idempotent_receiver.errors import UnusableKey
 from idempotent_receiver.operations.dead_letters.queue import Raw
 from idempotent_receiver.protocol.record import usable
 from idempotent_receiver.sqs import keys
-from idempotent_receiver.sqs.dead_letter import Stamp, copy_of, stamp_of
+from idempotent_receiver.sqs.dead_letter import STAMP, Stamp, copy_of, stamp_of
 from idempotent_receiver.sqs.message import Message, messages_of
 from idempotent_receiver.sqs.received import lambda_record
 
@@ -19,9 +20,10 @@ class DeadLetter:
     """A dead letter. `unkeyed` says why it has no key; then `message.key` and `fingerprint` are empty.
 
     `source` is the ARN of the queue that it failed in, where SQS or our stamp says so. `since_ms` is the earliest known
-    time of it (epoch).
+    time of it (epoch). `raw` is all that SQS gave out.
     """
 
+    raw: Raw
     message: Message
     fingerprint: str
     unkeyed: str | None
@@ -52,18 +54,50 @@ class DeadLetter:
     @property
     def returning(self) -> Stamp:
         """Its stamp on the way back: its key, and no reason, because it may be tried again."""
-        before = self.stamp or Stamp(key=self.key, original_id=self.id)
+        way_back = replace(self.staying, reason=None, error_type=None, at=None)
+        return replace(way_back, key=self.key, queue=self.message.queue_arn)
+
+    @property
+    def staying(self) -> Stamp:
+        """Its stamp in a dead-letter queue: what it says of itself, and what else SQS forgets of a message that is sent
+        again.
+        """
+        before = self.stamp or Stamp(key=self.key or self.id, original_id=self.id)
         since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat()
-        queue = self.message.queue_arn
-        way_back = replace(before, reason=None, error_type=None, at=None)
-        return replace(way_back, key=self.key, first_received=since, queue=queue)
+        return replace(before, first_received=since, queue=self.source)
 
     def copy(self) -> dict[str, Any]:
         """The message to send back to the queue. Raises NoRoom where its stamp does not fit.
 
         On a FIFO queue its deduplication id is the same at each try, and a new one each time that the message fails.
         """
-        return copy_of(self.message, self.returning, f"redrive-{self.id}" if self.message.fifo else None)
+        return self._copy(self.returning, f"redrive-{self.id}")
+
+    def restored(self) -> dict[str, Any]:
+        """The message to send to the dead-letter queue again. Raises NoRoom where its stamp does not fit."""
+        return self._copy(self.staying, f"restore-{self.id}")
+
+    def edited(self, body: str) -> Raw:
+        """What it would be with another body: under a key made of that and its messageId, so at each try the same.
+
+        A strategy that takes keys from the message itself finds its own. It keeps no time and no reason: it is new.
+        """
+        key = sha256(f"{self.id} {body}".encode("utf-8", "surrogatepass")).hexdigest()
+        stamp = Stamp(key=key, original_id=self.staying.original_id, queue=self.message.queue_arn)
+        attribute = {"DataType": "String", "StringValue": stamp.to_json()}
+        return {
+            **self.raw,
+            "Body": body,
+            "MessageAttributes": {**self.raw.get("MessageAttributes", {}), STAMP: attribute},
+        }
+
+    def resent(self) -> dict[str, Any]:
+        """The message to send to the queue once it is edited. Raises NoRoom where it is too large."""
+        assert self.stamp is not None, "an edited message is stamped"
+        return self._copy(self.stamp, f"resend-{self.stamp.key}")
+
+    def _copy(self, stamp: Stamp, deduplication_id: str) -> dict[str, Any]:
+        return copy_of(self.message, stamp, deduplication_id if self.message.fifo else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +120,7 @@ class Reader:
         except UnusableKey as error:
             unkeyed = str(error)
         return DeadLetter(
+            raw=raw,
             message=message,
             fingerprint="" if unkeyed is not None else keys.fingerprint_by(self.key, message),
             unkeyed=unkeyed,

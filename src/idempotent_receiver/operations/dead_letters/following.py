@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator
 from enum import StrEnum
 from math import ceil
 
-from idempotent_receiver.operations.dead_letters.queue import POLL_SECONDS, chunks
+from idempotent_receiver.operations.dead_letters.queue import POLL_SECONDS, DeadLetterQueue, chunks
 from idempotent_receiver.operations.dead_letters.run import Returned
 from idempotent_receiver.operations.dead_letters.session import READS_A_CALL, Session
 from idempotent_receiver.protocol.record import Record, Status
@@ -41,7 +41,7 @@ def fate(before: Returned, found: Record | Unknown | None, now_ms: int) -> Fate:
 class Following:
     """Looks at what becomes of returned messages, in the session that returned them; `fates` is by record id."""
 
-    def __init__(self, session: Session, returned: Collection[Returned]) -> None:
+    def __init__(self, session: Session[DeadLetterQueue], returned: Collection[Returned]) -> None:
         self._session = session
         self._returned = {each.record_id: each for each in returned}
         self.fates = dict.fromkeys(self._returned, Fate.WAITING)

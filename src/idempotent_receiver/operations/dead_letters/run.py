@@ -13,9 +13,10 @@ from itertools import islice
 from typing import Self
 
 from idempotent_receiver.dynamodb.errors import code_of
+from idempotent_receiver.operations.dead_letters.archive import Archive
 from idempotent_receiver.operations.dead_letters.ends import End
 from idempotent_receiver.operations.dead_letters.journal import Journal
-from idempotent_receiver.operations.dead_letters.queue import A_CALL
+from idempotent_receiver.operations.dead_letters.queue import A_CALL, DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.selection import Plan, Selection
 from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict
@@ -68,7 +69,9 @@ class Returned:
     def of(cls, decision: Decision) -> Self:
         """What was a dead letter."""
         of = decision.dead_letter
-        return cls(record_id=of.record_id, key=of.key, version=decision.record_version)
+        return cls(
+            record_id=of.record_id, key=of.key, version=None if decision.record is None else decision.record.version
+        )
 
 
 Progress = Callable[[Summary], None]
@@ -83,7 +86,7 @@ class Run:
     faster than `rate` messages a second. `summary` has what became of each, and the `journal` each act.
     """
 
-    session: Session
+    session: Session[DeadLetterQueue] | Session[Archive]
     ends: Mapping[Verdict, End]
     selection: Selection = field(default_factory=Selection)
     rate: float = DEFAULT_RATE
@@ -215,7 +218,7 @@ class Run:
         for each in held:
             id = each.dead_letter.id
             if id in undeleted:
-                why = f"SQS did not delete it: {_code(undeleted[id])}; {end.undeleted}"
+                why = f"it could not be deleted: {_code(undeleted[id])}; {end.undeleted}"
                 self.summary.undeleted.append(replace(each, why=why))
             elif isinstance(refused := undone.get(id), str):
                 self.summary.skip(each, f"{end.refused}: {refused}")

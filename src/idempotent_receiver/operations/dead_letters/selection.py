@@ -119,6 +119,7 @@ class Selection:
     error_type: str | None = None
     reason: str | None = None
     keys: frozenset[str] = frozenset()
+    ids: frozenset[str] = frozenset()
     since_ms: int | None = None
     until_ms: int | None = None
     planned: Mapping[str, Planned] | None = None
@@ -144,6 +145,7 @@ class Selection:
             and (self.error_type is None or decision.error_type == self.error_type)
             and (self.reason is None or self.reason.casefold() in cause)
             and (not self.keys or of.key in self.keys)
+            and (not self.ids or of.id in self.ids)
             and (self.since_ms is None or of.since_ms // 1000 >= self.since_ms // 1000)
             and (self.until_ms is None or of.since_ms // 1000 <= self.until_ms // 1000)
             and (self.planned is None or of.id in self.planned)

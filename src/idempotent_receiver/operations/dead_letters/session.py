@@ -1,9 +1,12 @@
-"""A session with a dead-letter queue: dead letters are taken, read and decided about, and held until it ends."""
+"""A session with a dead-letter queue, or its archive: dead letters are taken, read and decided about, and held until it
+ends.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Generic, Self, TypeVar
 
+from idempotent_receiver.operations.dead_letters.archive import Archive
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.queue import MAX_A_ROUND, DeadLetterQueue, chunks
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, triage
@@ -12,12 +15,14 @@ from idempotent_receiver.protocol.store import RecordStore
 READS_A_CALL = 100
 """BatchGetItem's limit."""
 
+Source = TypeVar("Source", DeadLetterQueue, Archive)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Session(Generic[Source]):
     """What dead letters are taken, read and decided with. Leaving it releases all that it holds."""
 
-    queue: DeadLetterQueue
+    queue: Source
     reader: Reader
     store: RecordStore
     rules: Rules

@@ -66,8 +66,7 @@ class Rules:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """A dead letter with its verdict, and a sentence why; `reason`, `group` and `error_type` say what it failed of.
-
-    `record_version` is that of its key's record, None without one.
+    `record` is its key's, if it could be read.
     """
 
     dead_letter: DeadLetter
@@ -76,15 +75,15 @@ class Decision:
     reason: str
     group: str
     error_type: str | None = None
-    record_version: str | None = None
+    record: Record | None = None
 
 
 def triage(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int, rules: Rules) -> Decision:
     """What may be done with a dead letter whose key's record is `found`."""
     verdict, why = _verdict(dead_letter, found, now_ms, rules)
     cause = cause_of(dead_letter, found, now_ms, conflict=verdict is Verdict.CONFLICT)
-    version = found.version if isinstance(found, Record) else None
-    return Decision(dead_letter=dead_letter, verdict=verdict, why=why, record_version=version, **asdict(cause))
+    record = found if isinstance(found, Record) else None
+    return Decision(dead_letter=dead_letter, verdict=verdict, why=why, **asdict(cause), record=record)
 
 
 def _verdict(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int, rules: Rules) -> tuple[Verdict, str]:

@@ -1,0 +1,167 @@
+"""How every command that acts on dead letters goes: a plan, an agreement, the run, and what became of each."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from botocore.exceptions import BotoCoreError, ClientError
+from rich.console import Group
+
+from idempotent_receiver.operations.cli import dlq_report as report
+from idempotent_receiver.operations.cli.deployment import Deployment, typed
+from idempotent_receiver.operations.cli.dlq_options import none_of, write_plan
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, moment
+from idempotent_receiver.operations.dead_letters.archive import Archive
+from idempotent_receiver.operations.dead_letters.ends import End
+from idempotent_receiver.operations.dead_letters.history import NotKept
+from idempotent_receiver.operations.dead_letters.journal import Journal
+from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
+from idempotent_receiver.operations.dead_letters.run import DEFAULT_RATE, Run
+from idempotent_receiver.operations.dead_letters.selection import Plan, SavedPlan, Selection
+from idempotent_receiver.operations.dead_letters.session import Session
+from idempotent_receiver.operations.dead_letters.triage import Rules, Verdict
+
+Hold = Annotated[
+    int, typer.Option(min=1, max=43_200, help="How many seconds dead letters stay invisible to others after a crash.")
+]
+
+BEHIND = {
+    True: "the same rules apply to what comes up behind it",
+    False: "what comes up behind it needs another",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a command is to do. `asks` begins its question, `doing` names what goes on; `reason` is the operator's.
+    `check` raises UsageError for a plan that cannot be carried out.
+    """
+
+    command: str
+    asks: str
+    doing: str
+    ends: Mapping[Verdict, End]
+    selection: Selection = field(default_factory=Selection)
+    rate: float = DEFAULT_RATE
+    reason: str | None = None
+    check: Callable[[Plan], None] = lambda plan: None
+    save_plan: Path | None = None
+    yes: bool = False
+
+
+def session_of(
+    deployment: Deployment, terminal: Terminal, hold: int, *, include_permanent: bool = False, force: bool = False
+) -> Session[DeadLetterQueue]:
+    """A session with the deployment's dead-letter queue."""
+    dead = deployment.dead_letter_queue.url
+    if dead.endswith(".fifo"):
+        terminal.note("While dead letters are held, SQS gives out nothing more of their groups, to anybody.")
+    return Session(
+        queue=DeadLetterQueue(deployment.client("sqs"), dead, terminal.clock, hold_seconds=hold),
+        reader=deployment.reader(),
+        store=deployment.store,
+        rules=Rules(
+            queue_arn=deployment.queue.arn,
+            retention_seconds=deployment.retention_seconds,
+            include_permanent=include_permanent,
+            force=force,
+        ),
+    )
+
+
+def act(
+    task: Task, session: Session[DeadLetterQueue] | Session[Archive], deployment: Deployment, terminal: Terminal
+) -> None:
+    """Show the plan, carry it out once it is confirmed, and say what became of it. Ends the command if any is left.
+
+    Ctrl-C stops it between two requests.
+    """
+    selection = task.selection
+    with terminal.stoppable() as stopped, session:
+        run = Run(session, task.ends, selection=selection, rate=task.rate, stopped=stopped)
+        run.journal = _journal(deployment, terminal, task.reason)
+        plan = run.plan()
+        task.check(plan)
+        more = bool(session.queue.seen) and session.queue.more
+        if more and selection.planned is None:
+            terminal.note(f"The plan is for what is given out now; {BEHIND[task.save_plan is None]}.")
+        terminal.show(report.plan_tables(plan, task.ends) if plan.decisions else none_of(selection))
+        if task.save_plan is not None and not stopped():
+            raise typer.Exit(_save(plan, task, session.rules, deployment, terminal))
+        more = more and (selection.limit is None or len(plan.acting) < selection.limit)
+        confirmed = not stopped() and _confirmed(task, len(plan.acting), terminal, more=more)
+        if confirmed:
+            _run(run, task, plan, terminal)
+        else:
+            run.decline(plan)
+        halted = stopped()
+    summary, missing = run.summary, selection.missing(session.queue.seen)
+    shown = (
+        report.summary_text(summary, plan)
+        if confirmed
+        else f"Nothing was done: {counted(len(plan.decisions), 'dead letter')} left in place."
+    )
+    values = {
+        "plan": report.counts(plan),
+        "confirmed": confirmed,
+        "stopped": halted,
+        **report.summary_values(summary),
+        "missing": [each.message_id for each in missing],
+    }
+    terminal.answer(values, Group(shown, report.missing_table(missing)) if missing else shown)
+    found = selection.all or plan.decisions or summary.acted or summary.left
+    if halted:
+        raise typer.Exit(Exit.STOPPED)
+    if not (confirmed and found) or missing or summary.left or summary.undeleted or summary.unseen:
+        raise typer.Exit(Exit.LEFT)
+
+
+def _save(plan: Plan, task: Task, rules: Rules, deployment: Deployment, terminal: Terminal) -> Exit:
+    """Write the plan to a file, if there is anything to do."""
+    file = task.save_plan
+    assert file is not None
+    values = {"plan": report.counts(plan), "saved": str(file) if plan.acting else None}
+    if not plan.acting:
+        terminal.answer(values, clean(f"There is nothing to do, so {file} was not written."))
+        return Exit.LEFT
+    dead, now = deployment.dead_letter_queue.arn, moment(terminal.clock.epoch_ms())
+    write_plan(SavedPlan.of(plan, command=task.command, rules=rules, dead_letter_queue=dead, made_at=now), file)
+    carry_out = command(f"receiver dlq {task.command}", *typed(plan=file, reason=task.reason), *deployment.typed)
+    count = counted(len(plan.acting), "dead letter")
+    terminal.answer(values, clean(f"{count} in {file}; nothing was done. To carry it out:\n{carry_out}"))
+    return Exit.OK
+
+
+def _confirmed(task: Task, acting: int, terminal: Terminal, *, more: bool) -> bool:
+    what = [counted(acting, "dead letter")] if acting else []
+    what += ["what comes up behind"] if more else []
+    return not what or terminal.confirm(f"{task.asks} {' and '.join(what)}?", yes=task.yes)
+
+
+def _run(run: Run, task: Task, plan: Plan, terminal: Terminal) -> None:
+    total = len(plan.acting)
+    with terminal.progress(task.doing, total) as tell:
+        try:
+            run.carry_out(plan, lambda summary: tell(summary.acted, max(total, summary.acted)))
+        except (ClientError, BotoCoreError, NotKept):
+            terminal.show(report.summary_text(run.summary, plan))
+            terminal.note("The rest is where it was. It is safe to start again.")
+            raise
+
+
+def _journal(deployment: Deployment, terminal: Terminal, reason: str | None) -> Journal | None:
+    """Where the acts of this run are kept, under a plan of their own; None if the deployment keeps no history."""
+    history = deployment.history(terminal)
+    if history.table is None:
+        return None
+    (plan,) = terminal.clock.versions(1)
+    return Journal(
+        history=history,
+        queue=deployment.queue.arn,
+        dead_letter_queue=deployment.dead_letter_queue.arn,
+        operator=deployment.operator,
+        plan=plan[:8],
+        why=reason,
+    )

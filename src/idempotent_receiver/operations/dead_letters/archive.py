@@ -1,0 +1,116 @@
+"""The archive: dead letters in a bucket, each whole, in an object of its own. A session reads it as it reads a queue.
+
+Nobody else takes from an archive, so nothing is held. An object is named after the dead-letter queue and the messageId.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from idempotent_receiver.clock import Clock
+from idempotent_receiver.operations.dead_letters.queue import MAX_A_ROUND, MAX_BYTES_A_ROUND, Raw
+from idempotent_receiver.operations.dead_letters.triage import Decision
+from idempotent_receiver.operations.dead_letters.workers import Failed, Workers
+from idempotent_receiver.sqs.received import lambda_record, raw_message
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+class NotArchived(Exception):
+    """An object in the archive is no dead letter of ours; the text names it."""
+
+
+def document(decision: Decision) -> dict[str, Any]:
+    """A dead letter outside SQS, as JSON: its `message` in the form of Lambda's events, and all that is known of it."""
+    of = decision.dead_letter
+    record = None if decision.record is None else decision.record._asdict()
+    return {
+        "message": lambda_record(of.raw, of.message.queue_arn),
+        "key": of.key or None,
+        "source": of.source,
+        **{name: getattr(decision, name) for name in ("verdict", "why", "reason", "error_type", "group")},
+        "record": None if record is None else {name: value for name, value in record.items() if value is not None},
+    }
+
+
+class Archive:
+    """The archived dead letters of one queue."""
+
+    def __init__(
+        self, s3: "S3Client", bucket: str, dead_letter_queue_arn: str, clock: Clock, workers: Workers | None = None
+    ) -> None:
+        self.s3, self.bucket, self.clock = s3, bucket, clock
+        self.workers = Workers() if workers is None else workers
+        self.fifo = False
+        """What is not restored blocks nothing behind it."""
+        self.seen: set[str] = set()
+        self.more = True
+        self._prefix = f"{dead_letter_queue_arn.rpartition(':')[2]}/"
+        self._names = self._listed()
+
+    def put(self, decisions: Sequence[Decision], **told: str) -> Mapping[str, str]:
+        """Keep dead letters, each with what is `told` of the act; none is refused."""
+        for each in decisions:
+            text = json.dumps({**document(each), **told}, ensure_ascii=True)
+            self.s3.put_object(
+                Bucket=self.bucket,
+                Key=self._name(each.dead_letter.id),
+                Body=text.encode(),
+                ContentType="application/json",
+            )
+        return {}
+
+    def take(self, most: int = MAX_A_ROUND, stopped: Callable[[], bool] = lambda: False) -> list[Raw]:
+        """Up to `most` dead letters that were not taken before, in the order of their names."""
+        taken: list[Raw] = []
+        size = 0
+        while len(taken) < most and size < MAX_BYTES_A_ROUND and not stopped():
+            names = list(islice(self._names, min(self.workers.count * 4, most - len(taken))))
+            self.more = bool(names)
+            if not names:
+                break
+            found = self.workers.results(self._get, names)
+            self.seen.update(each["MessageId"] for each in found)
+            taken += found
+            size += sum(len(each["Body"]) for each in found)
+        return taken
+
+    def unseen(self) -> int:
+        """How many were never taken."""
+        return sum(1 for _ in self._names)
+
+    def still_held(self, ids: Iterable[str]) -> set[str]:
+        """Nobody else takes from an archive."""
+        return set(ids)
+
+    def delete(self, ids: Sequence[str]) -> dict[str, str | Failed]:
+        """Delete dead letters; a bucket that keeps versions keeps these. Returns what failed, by id."""
+        outcomes = zip(ids, self.workers.outcomes(self._delete, ids), strict=True)
+        return {id: outcome for id, outcome in outcomes if outcome is not None}
+
+    def release(self) -> None:
+        """Nothing was held."""
+
+    def _delete(self, id: str) -> None:
+        self.s3.delete_object(Bucket=self.bucket, Key=self._name(id))
+
+    def _name(self, id: str) -> str:
+        return f"{self._prefix}{id}.json"
+
+    def _listed(self) -> Iterator[str]:
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self._prefix)
+        for page in pages:
+            for each in page.get("Contents", []):
+                yield each["Key"]
+
+    def _get(self, name: str) -> Raw:
+        body = self.s3.get_object(Bucket=self.bucket, Key=name)["Body"].read()
+        try:
+            found = raw_message(json.loads(body)["message"])
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            raise NotArchived(f"s3://{self.bucket}/{name} is no archived dead letter: move it elsewhere") from None
+        if self._name(found["MessageId"]) != name:
+            raise NotArchived(f"s3://{self.bucket}/{name} holds the dead letter {found['MessageId']}: rename it")
+        return found

@@ -1,0 +1,280 @@
+"""Every end of a dead letter: archived, restored, deleted, resent. No crash on the way loses or repeats anything."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from idempotent_receiver import body_field
+from idempotent_receiver.operations.dead_letters.archive import Archive, NotArchived
+from idempotent_receiver.operations.dead_letters.ends import (
+    archive_ends,
+    delete_ends,
+    resend_ends,
+    restore_ends,
+)
+from idempotent_receiver.operations.dead_letters.run import Run
+from idempotent_receiver.operations.dead_letters.triage import Verdict
+from idempotent_receiver.operations.dead_letters.workers import Workers
+from tests.queues import Crash
+from tests.unit.test_redrive import ALL_DEAD, HOLD_SECONDS, Bank, both_kinds, in_balance, leftovers, settle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from idempotent_receiver.operations.dead_letters.selection import Selection
+
+BY = {"operator": "arn:aws:iam::123456789012:user/operator", "reason": "why", "at": "2027-01-15T09:00:00Z"}
+EDITED = json.dumps({"name": "edited"})
+
+
+class Bucket:
+    """An S3 client with one bucket. Its requests are counted and crash like those to the bank's queues."""
+
+    def __init__(self, bank: Bank) -> None:
+        self.bank = bank
+        self.objects: dict[str, bytes] = {}
+
+    def put_object(self, *, Key: str, Body: bytes, **_: Any) -> Any:  # noqa: N803
+        return self.bank.sqs.request("put_object", {}, lambda: self.objects.update({Key: Body}))
+
+    def get_object(self, *, Key: str, **_: Any) -> Any:  # noqa: N803
+        text = self.bank.sqs.request("get_object", {}, self.objects[Key].decode)
+        return {"Body": io.BytesIO(text.encode())}
+
+    def delete_object(self, *, Key: str, **_: Any) -> Any:  # noqa: N803
+        return self.bank.sqs.request("delete_object", {}, lambda: self.objects.pop(Key, None))
+
+    def get_paginator(self, _: str) -> Bucket:
+        return self
+
+    def paginate(self, *, Prefix: str, **_: Any) -> Iterator[dict[str, Any]]:  # noqa: N803
+        names = sorted(name for name in self.objects if name.startswith(Prefix))
+        for start in range(0, len(names), 3):
+            yield {"Contents": [{"Key": name} for name in names[start : start + 3]]}
+
+    def archive(self) -> Archive:
+        return Archive(self, "archive", self.bank.dead.arn, self.bank.clock, Workers(1))  # type: ignore[arg-type]
+
+    def documents(self) -> list[dict[str, Any]]:
+        return [json.loads(body) for body in self.objects.values()]
+
+
+def archived(bank: Bank, bucket: Bucket) -> Run:
+    return gone_through(bank, archive_ends(bucket.archive(), **BY))
+
+
+def restored(bank: Bank, bucket: Bucket) -> Run:
+    run = Run(replace(bank.session(), queue=bucket.archive()), restore_ends(bank.sqs, bank.dead.url), rate=1.0)  # type: ignore[arg-type]
+    run.carry_out(run.plan())
+    return run
+
+
+def gone_through(bank: Bank, ends: Any, selection: Selection | None = None) -> Run:
+    with bank.session() as session:
+        run = Run(session, ends, rate=1.0, **({} if selection is None else {"selection": selection}))
+        run.carry_out(run.plan())
+    return run
+
+
+def crashing(bank: Bank, act: Callable[[], object], number: int, side: str) -> bool:
+    """Whether it died at this request, so that nothing of it ran afterwards."""
+    bank.sqs.crash_at = (len(bank.sqs.calls) + number, side)
+    try:
+        act()
+    except Crash:
+        return True
+    finally:
+        bank.sqs.crash_at = None
+    return False
+
+
+def each_crash(make: Callable[[], tuple[Bank, Callable[[], object]]]) -> Iterator[Bank]:
+    """The bank after a crash before and after each request of an act, until the act goes through."""
+    for number in range(1000):
+        for side in ("before", "after"):
+            bank, act = make()
+            if not crashing(bank, act, number, side):
+                assert number > len(ALL_DEAD), "it asks more than once for each"
+                return
+            bank.clock.sleep(HOLD_SECONDS + 1)
+            yield bank
+
+
+@both_kinds
+def test_what_is_archived_and_restored_comes_back_as_it_was(fifo: bool) -> None:
+    bank = leftovers(fifo=fifo)
+    bucket = Bucket(bank)
+    before = [(each.verdict, each.reason, each.dead_letter.key, each.dead_letter.since_ms) for each in taken(bank)]
+
+    assert archived(bank, bucket).summary.done == {"archived": 8}
+    assert (bank.dead.messages, len(bucket.objects)) == ([], 8)
+    assert restored(bank, bucket).summary.done == {"restored": 8}
+    assert bucket.objects == {}
+
+    assert Counter(before) == Counter(
+        (each.verdict, each.reason, each.dead_letter.key, each.dead_letter.since_ms) for each in taken(bank)
+    )
+    settle(bank)
+    in_balance(bank)
+
+
+def taken(bank: Bank) -> list[Any]:
+    with bank.session() as session:
+        return session.take()
+
+
+def test_the_archive_tells_the_message_its_reason_its_record_who_when_and_why() -> None:
+    bank = Bank()
+    id = bank.send("permanent")
+    bank.deliver()
+    bucket = Bucket(bank)
+
+    archived(bank, bucket)
+
+    (told,) = bucket.documents()
+    assert json.loads(told["message"]["body"]) == {"name": "permanent"}
+    assert (told["key"], told["verdict"], told["error_type"]) == (id, "PERMANENT", "PermanentError")
+    assert told["record"]["status"] == "FAILED"
+    assert (told["operator"], told["archived_for"], told["archived_at"]) == (BY["operator"], BY["reason"], BY["at"])
+
+
+@both_kinds
+def test_no_crash_of_an_archiving_loses_anything(fifo: bool) -> None:
+    def make() -> tuple[Bank, Callable[[], object]]:
+        bank = leftovers(fifo=fifo)
+        buckets.append(Bucket(bank))
+        return bank, lambda: archived(bank, buckets[-1])
+
+    buckets: list[Bucket] = []
+    for bank in each_crash(make):
+        stored = {json.loads(each["message"]["body"])["name"] for each in buckets[-1].documents()}
+        assert stored | set(bank.bodies(bank.dead)) == ALL_DEAD
+        archived(bank, buckets[-1])
+        assert (len(buckets[-1].objects), bank.dead.messages) == (8, [])
+
+
+@both_kinds
+def test_no_crash_of_a_restoration_loses_or_repeats_anything(fifo: bool) -> None:
+    def make() -> tuple[Bank, Callable[[], object]]:
+        bank = leftovers(fifo=fifo)
+        buckets.append(Bucket(bank))
+        archived(bank, buckets[-1])
+        return bank, lambda: restored(bank, buckets[-1])
+
+    buckets: list[Bucket] = []
+    for bank in each_crash(make):
+        stored = {json.loads(each["message"]["body"])["name"] for each in buckets[-1].documents()}
+        assert stored | set(bank.bodies(bank.dead)) == ALL_DEAD
+        restored(bank, buckets[-1])
+        assert buckets[-1].objects == {}
+        settle(bank)
+        in_balance(bank)
+
+
+def test_what_was_redriven_after_a_crash_of_its_archiving_and_is_restored_later_runs_once() -> None:
+    bank = leftovers()
+    bucket = Bucket(bank)
+    bank.sqs.undeletable.add(bank.dead.url)
+    archived(bank, bucket)
+    bank.sqs.undeletable.clear()
+    settle(bank)
+
+    restored(bank, bucket)
+    settle(bank)
+
+    in_balance(bank)
+
+
+def test_what_is_not_ours_in_the_archive_is_named_and_nothing_is_restored() -> None:
+    bank = leftovers()
+    bucket = Bucket(bank)
+    archived(bank, bucket)
+    bucket.objects["dead/notes.json"] = b"[]"
+
+    with pytest.raises(NotArchived, match=r"s3://archive/dead/notes\.json is no archived dead letter"):
+        restored(bank, bucket)
+    assert (len(bucket.objects), bank.dead.messages) == (9, [])
+
+
+def test_what_has_no_room_for_its_stamp_stays_in_the_archive() -> None:
+    bank = Bank(at_once=False)
+    full = {f"attribute-{number}": {"DataType": "String", "StringValue": "x"} for number in range(10)}
+    bank.send("flaky-full", attributes=full)
+    bank.send("flaky")
+    bank.deliver()
+    bucket = Bucket(bank)
+    archived(bank, bucket)
+
+    summary = restored(bank, bucket).summary
+
+    assert [each.why for each in summary.left] == ["SQS refused its copy: NoRoom"]
+    assert (bank.bodies(bank.dead), len(bucket.objects)) == (Counter(["flaky"]), 1)
+
+
+@both_kinds
+def test_what_is_deleted_is_gone_and_what_may_be_anothers_stays(fifo: bool) -> None:
+    bank = leftovers(fifo=fifo)
+    group = {"MessageGroupId": "g", "MessageDeduplicationId": "d"} if fifo else {}
+    bank.sqs.send_message(QueueUrl=bank.dead.url, MessageBody=json.dumps({"name": "stray"}), **group)
+
+    summary = gone_through(bank, delete_ends()).summary
+
+    assert (summary.done, [each.verdict for each in summary.left]) == ({"deleted": 8}, [Verdict.FOREIGN])
+    assert bank.bodies(bank.dead) == Counter(["stray"])
+
+
+def resent(bank: Bank, body: str = EDITED) -> Run:
+    """Send the one dead letter that is there edited."""
+    with bank.session() as session:
+        (decision,) = session.take()
+        reader = session.reader
+        ends = resend_ends(bank.sqs, bank.queue.url, lambda letter: reader.read(letter.edited(body), 0))  # type: ignore[arg-type]
+        run = Run(session, ends, rate=1.0)  # type: ignore[arg-type]
+        run.carry_out(run.selection.plan([decision], 0, run.ends))
+    return run
+
+
+@pytest.mark.parametrize("by_body", [False, True], ids=["messageId", "a key of the business"])
+@both_kinds
+def test_no_crash_of_a_resend_runs_it_twice_or_loses_it(fifo: bool, by_body: bool) -> None:
+    def make() -> tuple[Bank, Callable[[], object]]:
+        bank = Bank(fifo=fifo, **({"key": body_field("name")} if by_body else {}))
+        bank.send("permanent")
+        bank.deliver()
+        return bank, lambda: resent(bank)
+
+    for meanwhile in (False, True):
+        crashes = 0
+        for number, side in [(number, side) for number in range(12) for side in ("before", "after")]:
+            bank, act = make()
+            if not crashing(bank, act, number, side):
+                break
+            crashes += 1
+            bank.clock.sleep(HOLD_SECONDS + 1)
+            if meanwhile:
+                bank.deliver()
+            if bank.dead.messages:
+                resent(bank)
+            bank.deliver()
+            assert (bank.done, bank.dead.messages) == (Counter(["edited"]), []), (number, side)
+        assert crashes >= 6
+
+
+def test_another_body_makes_another_key_and_the_same_body_the_same() -> None:
+    bank = Bank()
+    bank.send("permanent")
+    bank.deliver()
+    (decision,) = taken(bank)
+    letter = decision.dead_letter
+
+    def key(body: str) -> str:
+        return str(bank.session().reader.read(letter.edited(body), 0).key)
+
+    assert key("a") == key("a")
+    assert len({key("a"), key("b"), letter.key}) == 3

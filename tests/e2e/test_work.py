@@ -115,9 +115,14 @@ class Place:
 
     def settled(self) -> bool:
         """Whether every message took effect, and the queue is empty."""
+        return len(self.effects()) == len(self.sent) and self.messages(self.url) == {"0"}
+
+    def messages(self, url: str) -> set[str]:
+        """How many a queue has, visible and in flight."""
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        left = self.aws.client("sqs").get_queue_attributes(QueueUrl=self.url, AttributeNames=names)["Attributes"]  # type: ignore[arg-type]
-        return len(self.effects()) == len(self.sent) and set(left.values()) == {"0"}
+        return set(
+            self.aws.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"].values()
+        )  # type: ignore[arg-type]
 
     def effects(self) -> dict[str, int]:
         """How often each message took effect."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -47,3 +50,43 @@ def test_a_forked_process_that_comes_back_from_the_handler_goes_no_further(place
     place.once()
     assert len(place.of("forks", "end")) == 2
     assert [len(place.of(name)) for name in place.sent if name != "forks"] == [1] * 9
+
+
+def dead_letters_after(receives: int, place: Place) -> str:
+    """Give the place's queue a dead-letter queue, and return its URL."""
+    sqs, dead = place.aws.client("sqs"), f"{place.url}-dead"
+    sqs.create_queue(QueueName=dead.rpartition("/")[2])
+    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": receives})
+    sqs.set_queue_attributes(QueueUrl=place.url, Attributes={"RedrivePolicy": policy})
+    return dead
+
+
+def test_a_message_that_ends_every_process_takes_none_of_its_neighbours_along(place: Place) -> None:
+    """It becomes a dead letter. They would too, if each of its deaths used up one of their receives."""
+    dead = dead_letters_after(3, place)
+    place.send("deadly", does="ends the process")
+    for number in range(5):
+        place.send(f"neighbour-{number}", does="nothing")
+
+    with place.worker(handler=HANDLER):
+        place.wait_for(lambda: len(place.effects()) == 5)
+        place.wait_for(lambda: place.messages(dead) == {"0", "1"})
+    assert len(place.of("deadly")) == 3
+    assert "a worker process ended with status 0; it held " in (place.folder / "log").read_text()
+
+
+def test_what_ran_together_when_a_process_was_killed_runs_one_by_one_and_not_in_the_dead_letter_queue(
+    place: Place,
+) -> None:
+    """Sent back while one of them runs alone, the last of eight would be received eight times."""
+    dead = dead_letters_after(3, place)
+    for number in range(8):
+        place.send(f"killed-{number}", does="nothing", seconds=2)
+
+    with place.worker("--concurrency", "8", handler=HANDLER):
+        place.wait_for(lambda: len(place.runs) == 8)
+        os.kill(place.runs[0].pid, signal.SIGKILL)
+        place.wait_for(place.settled)
+    assert place.messages(dead) == {"0"}
+    place.once()

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import time
 
 import worker_handlers as shared
 
@@ -21,6 +22,7 @@ def _pool() -> None:
 
 
 DEEDS = {
+    "ends the process": lambda: os._exit(0),
     "forks": _fork,
     "uses a pool": _pool,
     "reads standard input": lambda: print(repr(sys.stdin.read())),
@@ -34,6 +36,7 @@ def handle(body: dict, tx: Transaction) -> None:
     """Does what the body says."""
     shared._note("start", body["name"])
     DEEDS[body["does"]]()
+    time.sleep(body.get("seconds", 0))
     entry = {"TableName": os.environ["ENTRIES"], "Key": {"id": body["name"]}}
     tx.update(**entry, UpdateExpression="ADD times :one", ExpressionAttributeValues={":one": 1})
     shared._note("end", body["name"])

@@ -17,6 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from idempotent_receiver.clock import SystemClock, since_boot_seconds
 from idempotent_receiver.handler.process_end import Timer, die_with
 from idempotent_receiver.sqs.consumer import Consumer
+from idempotent_receiver.sqs.visibility import Backoff
 from idempotent_receiver.worker.leases import Leases, shortest_lease_seconds
 from idempotent_receiver.worker.orphans import give_back
 from idempotent_receiver.worker.polling import Queue
@@ -81,7 +82,8 @@ def main(task: dict[str, Any]) -> None:
         margin_seconds=limits.margin_seconds,
     )
     queue = _queue(consumer, task["queue_url"])
-    give_back(task["orphans"], consumer.parts["store"], queue, clock, logger)
+    backoff = consumer.parts["backoff"] or Backoff()
+    give_back(task["orphans"], consumer.parts["store"], queue, clock, logger, backoff=backoff)
     process = Process(consumer, queue, leases=leases, limits=limits, reports=reports, clock=clock)
 
     def drain(*signal: object) -> None:

@@ -1,4 +1,8 @@
-"""What a process that died has left: its claims are released, and its messages are visible again at once."""
+"""What a process that died has left: its claims are released, and its messages come again.
+
+Those that had started come after a backoff. One of them may have ended the process, and the others, which are visible
+at once, shall not be received together with it again and again.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -10,20 +14,28 @@ from idempotent_receiver.protocol.exchange import CLAIM_RETRIES, Operation, exch
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import RecordStore
 from idempotent_receiver.protocol.transitions import Claim, Claimed
+from idempotent_receiver.sqs.visibility import Backoff
 from idempotent_receiver.worker.polling import Queue, send
 
 LONGEST_SECONDS = 30
 
 
 def give_back(
-    orphans: Sequence[dict[str, Any]], store: RecordStore, queue: Queue, clock: Clock, log: logging.Logger
+    orphans: Sequence[dict[str, Any]],
+    store: RecordStore,
+    queue: Queue,
+    clock: Clock,
+    log: logging.Logger,
+    *,
+    backoff: Backoff,
 ) -> None:
     """Release and send back what a dead process held. Best effort: otherwise its leases and visibilities end."""
     try:
         _release(orphans, store, clock)
     except Exception as error:  # noqa: BLE001  # this process must begin, or the next one would meet the same
         log.warning("what a dead process held could not be released: %s", type(error).__name__)
-    send(queue.change, [(one["handle"], 0) for one in orphans], log)
+    later = [backoff.seconds(one["receives"], clock) if one["started"] else 0 for one in orphans]
+    send(queue.change, [(one["handle"], seconds) for one, seconds in zip(orphans, later, strict=True)], log)
 
 
 def _release(orphans: Sequence[dict[str, Any]], store: RecordStore, clock: Clock) -> None:

@@ -106,22 +106,39 @@ class Process:
             return []
 
     def _handle(self, records: list[dict[str, Any]]) -> None:
-        suspect = next((record for record in records if record["messageId"] in self._suspects), None)
-        kept = [] if self.draining else records if suspect is None else [suspect]
-        send(self._queue.change, [(one["receiptHandle"], 0) for one in records if one not in kept], logger)
-        if not kept:
+        if self.draining:
+            send(self._queue.change, [(record["receiptHandle"], 0) for record in records], logger)
             return
-        self._in_flight.hold(kept)
-        for record in kept:
-            self._reports.received(record["messageId"], record["receiptHandle"])
-        if suspect is not None:
-            self._suspects.discard(suspect["messageId"])
-            while not self.draining and not self._in_flight.emptied(LOOK_SECONDS, but=1):
+        self._in_flight.hold(records)
+        for record in records:
+            receives = int(record["attributes"]["ApproximateReceiveCount"])
+            self._reports.received(record["messageId"], record["receiptHandle"], receives)
+        together, alone = self._apart(records)
+        if together:
+            self._begin(together)
+        for place, batch in enumerate(alone):
+            left = sum(map(len, alone[place:]))
+            while not (self._in_flight.emptied(LOOK_SECONDS, but=left) or self.draining):
                 pass
-        batch = threading.Thread(target=self._consume, args=(kept,), name="batch", daemon=True)
+            self._suspects.difference_update(record["messageId"] for record in batch)
+            self._begin(batch).join()
+
+    def _apart(self, records: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]:
+        """What may run together, and what runs alone after that: each suspect, in a FIFO queue with its group. None is
+        sent back, since each receive brings a message nearer to the dead-letter queue.
+        """
+        alone: dict[str, list[dict[str, Any]]] = {
+            _line(record): [] for record in records if record["messageId"] in self._suspects
+        }
+        together: list[dict[str, Any]] = []
+        for record in records:
+            alone.get(_line(record), together).append(record)
+        return together, list(alone.values())
+
+    def _begin(self, records: list[dict[str, Any]]) -> threading.Thread:
+        batch = threading.Thread(target=self._consume, args=(records,), name="batch", daemon=True)
         batch.start()
-        if suspect is not None:
-            batch.join()
+        return batch
 
     def _consume(self, records: list[dict[str, Any]]) -> None:
         deadline = Deadline.after(self._clock, int(self._limits.time_limit_seconds * 1000))
@@ -153,6 +170,12 @@ class Process:
         limit = self._limits.time_limit_seconds
         for id in self._in_flight.overdue(limit):
             die(f"the handler of {id} has run for more than {limit:g} seconds")
+
+
+def _line(record: dict[str, Any]) -> str:
+    """What a message shares with those that must keep its order."""
+    fifo = record["eventSourceARN"].endswith(".fifo")
+    return str(record["attributes"]["MessageGroupId"] if fifo else record["receiptHandle"])
 
 
 def die(why: str) -> None:

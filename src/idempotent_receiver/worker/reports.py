@@ -22,9 +22,9 @@ class Reports:
             os.set_blocking(pipe, False)
         self._tell("begins", owner)
 
-    def received(self, id: str, handle: str) -> None:
-        """A message is here."""
-        self._tell("received", id, handle)
+    def received(self, id: str, handle: str, receives: int) -> None:
+        """A message is here, for the so-manieth time."""
+        self._tell("received", id, handle, receives)
 
     def claims(self, handle: str, record_id: str) -> None:
         """The message's record is about to be claimed."""

@@ -47,7 +47,7 @@ class Child:
     began_seconds: float
     given: list[dict[str, Any]] = field(default_factory=list)
     text: bytes = b""
-    ids: dict[str, str] = field(default_factory=dict)
+    received: dict[str, tuple[str, int]] = field(default_factory=dict)
     records: dict[str, str] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
     dead_by_seconds: float | None = None
@@ -92,14 +92,14 @@ class Child:
                 self.owner = owner
             case "works", *_:
                 self.works, self.given = True, []
-            case "received", id, handle:
-                self.ids[handle] = id
+            case "received", id, handle, receives:
+                self.received[handle] = id, receives
             case "claims", handle, record_id:
                 self.records[handle] = record_id
             case "started", handle:
                 self.running.add(handle)
             case "ended", handle:
-                self.ids.pop(handle, None)
+                self.received.pop(handle, None)
                 self.records.pop(handle, None)
                 self.running.discard(handle)
             case "dead by", seconds:
@@ -111,11 +111,12 @@ class Child:
             {
                 "id": id,
                 "handle": handle,
+                "receives": receives,
                 "record": self.records.get(handle),
                 "started": handle in self.running,
                 "owner": self.owner,
             }
-            for handle, id in self.ids.items()
+            for handle, (id, receives) in self.received.items()
         ]
 
 
@@ -204,7 +205,7 @@ class Supervisor:
         if status == WRONG_USAGE and not self._worked and not any(other.works for other in self._children):
             return True
         orphans = child.orphans()
-        if status != 0:
+        if status != 0 or orphans:
             ids = [one["id"] for one in orphans]
             logger.error("a worker process ended with status %d; it held %s", status, ", ".join(ids) or "nothing")
         self._orphans += orphans

@@ -77,6 +77,12 @@ MUTANTS = {
     "orphans are lost with the process that was to give them back": Mutant(
         "worker.supervisor:Child.orphans", replace("self.given + $LEFT", "$LEFT"), where=SUPERVISOR
     ),
+    "what may have ended a process comes again at once": Mutant(
+        "worker.orphans:give_back", replace("$WAIT if $STARTED else 0", "0"), where=PROCESS
+    ),
+    "a suspect runs beside its neighbours": Mutant(
+        "worker.process:Process._apart", replace("alone.get($LINE, together)", "together"), where=PROCESS
+    ),
     # A drain.
     "a draining batch starts what it has claimed": Mutant(
         "batch.runs:Runs.may_start",

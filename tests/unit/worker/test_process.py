@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 
 from idempotent_receiver import MemoryStore, Message, sqs_consumer
 from idempotent_receiver.clock import SystemClock
+from idempotent_receiver.sqs.visibility import Backoff
 from idempotent_receiver.worker import process as module
 from idempotent_receiver.worker.host import Host
 from idempotent_receiver.worker.leases import Leases
@@ -68,6 +69,12 @@ def record(id: str, handle: str) -> dict[str, Any]:
         "eventSource": "aws:sqs",
         "eventSourceARN": "arn:aws:sqs:us-east-1:123456789012:orders",
     }
+
+
+def in_group(record: dict[str, Any], group: str) -> dict[str, Any]:
+    """The same from a FIFO queue."""
+    attributes = {**record["attributes"], "MessageGroupId": group}
+    return {**record, "attributes": attributes, "eventSourceARN": record["eventSourceARN"] + ".fifo"}
 
 
 class NoTimer:
@@ -191,19 +198,55 @@ def test_draining_gives_back_at_once_what_has_not_started(start: Callable[..., W
     assert worker.started.empty()
 
 
-def test_a_suspect_is_held_while_it_waits_to_run_alone(start: Callable[..., Worker]) -> None:
-    """Its visibility is renewed; its neighbours go back."""
-    worker = start(concurrency=2, lease_seconds=0.9)
+def test_suspects_run_alone_after_their_neighbours_and_nothing_goes_back(start: Callable[..., Worker]) -> None:
+    """What is sent back has used up a receive: after a few of those it would be a dead letter, without a run."""
+    worker = start(concurrency=3, lease_seconds=0.9)
     worker.receives(("long", "1"))
-    worker.started.get(timeout=SOON)
-    worker.process.run_alone("suspect")
-    worker.receives(("suspect", "2"), ("neighbour", "3"))
+    assert worker.started.get(timeout=SOON) == "long"
+    worker.process.run_alone("first")
+    worker.process.run_alone("second")
+    worker.receives(("first", "2"), ("neighbour", "3"), ("second", "4"))
 
-    until(lambda: ("2", 1) in worker.queue.changed)
-    assert ("3", 0) in worker.queue.changed
+    assert worker.started.get(timeout=SOON) == "neighbour"
+    until(lambda: {("2", 1), ("3", 1), ("4", 1)} <= set(worker.queue.changed))
+    worker.finishes("neighbour")
     assert worker.started.empty()
     worker.finishes("long")
-    assert worker.started.get(timeout=SOON) == "suspect"
+    assert worker.started.get(timeout=SOON) == "first"
+    until(lambda: worker.queue.changed.count(("4", 1)) > 1)
+    assert worker.started.empty()
+    worker.finishes("first")
+    assert worker.started.get(timeout=SOON) == "second"
+    assert {seconds for _, seconds in worker.queue.changed} == {1}
+
+
+def test_a_suspect_of_a_fifo_queue_runs_with_what_follows_it_in_its_group(start: Callable[..., Worker]) -> None:
+    """One after another, so its group keeps its order; other groups run before."""
+    worker = start(concurrency=3)
+    worker.process.run_alone("head")
+    for id in ("head", "other", "tail"):
+        worker.may_return[id] = threading.Event()
+    group = {"head": "g", "tail": "g", "other": "h"}
+    worker.queue.batches.put([in_group(record(id, id), group[id]) for id in ("head", "other", "tail")])
+
+    assert worker.started.get(timeout=SOON) == "other"
+    worker.finishes("other")
+    assert worker.started.get(timeout=SOON) == "head"
+    worker.finishes("head")
+    assert worker.started.get(timeout=SOON) == "tail"
+
+
+def test_suspects_that_wait_for_their_turn_go_back_when_the_process_drains(start: Callable[..., Worker]) -> None:
+    worker = start()
+    worker.process.run_alone("first")
+    worker.process.run_alone("second")
+    worker.receives(("first", "1"), ("second", "2"))
+    assert worker.started.get(timeout=SOON) == "first"
+    worker.process.draining = True
+    worker.finishes("first")
+
+    until(lambda: "2" in [handle for handle, seconds in worker.queue.changed if seconds <= 2])
+    assert worker.started.empty()
 
 
 def test_a_handler_that_outlives_the_time_limit_ends_the_process(
@@ -308,23 +351,38 @@ def test_of_two_messages_with_one_record_the_one_that_had_started_counts() -> No
     }
     left = {"record": "r", "owner": "dead"}
     orphans = [
-        {**left, "id": "a", "handle": "1", "started": True},
-        {**left, "id": "b", "handle": "2", "started": False},
+        {**left, "id": "a", "handle": "1", "receives": 1, "started": True},
+        {**left, "id": "b", "handle": "2", "receives": 1, "started": False},
     ]
 
-    give_back(orphans, store, queue, ManualClock(), logger)  # type: ignore[arg-type]
+    give_back(orphans, store, queue, ManualClock(), logger, backoff=Backoff())  # type: ignore[arg-type]
 
     assert (store.items["r"]["attempts"], store.items["r"]["validation"]) == (1, "f")
-    assert queue.changed == [("1", 0), ("2", 0)]
+    assert queue.changed[1] == ("2", 0)
+
+
+def test_what_had_started_comes_again_after_a_backoff_and_its_neighbours_at_once() -> None:
+    """A message that ends every process would else take its neighbours along, receive by receive."""
+    queue = Queue()
+    orphan = {"record": None, "owner": "dead"}
+    orphans = [
+        {**orphan, "id": "a", "handle": "1", "receives": 1, "started": True},
+        {**orphan, "id": "b", "handle": "2", "receives": 4, "started": True},
+        {**orphan, "id": "c", "handle": "3", "receives": 4, "started": False},
+    ]
+
+    give_back(orphans, MemoryStore(), queue, ManualClock(0.5), logger, backoff=Backoff())  # type: ignore[arg-type]
+
+    assert queue.changed == [("1", 2), ("2", 16), ("3", 0)]
 
 
 def test_what_another_worker_has_taken_over_is_not_released() -> None:
     store, queue = MemoryStore(), Queue()
     theirs = {"id": "r", "status": "INPROGRESS", "version": "v", "owner": "another", "in_progress_expiration": 5}
     store.items["r"] = dict(theirs)
-    orphans = [{"id": "a", "handle": "1", "record": "r", "started": True, "owner": "dead"}]
+    orphans = [{"id": "a", "handle": "1", "receives": 1, "record": "r", "started": True, "owner": "dead"}]
 
-    give_back(orphans, store, queue, ManualClock(), logger)  # type: ignore[arg-type]
+    give_back(orphans, store, queue, ManualClock(), logger, backoff=Backoff())  # type: ignore[arg-type]
 
     assert store.items["r"] == theirs
 
@@ -336,11 +394,11 @@ def test_what_a_store_raises_keeps_no_process_from_beginning(monkeypatch: pytest
         raise RuntimeError("a defect")
 
     monkeypatch.setattr(store, "read", fail)
-    orphans = [{"id": "a", "handle": "1", "record": "r", "started": True, "owner": "dead"}]
+    orphans = [{"id": "a", "handle": "1", "receives": 1, "record": "r", "started": True, "owner": "dead"}]
 
-    give_back(orphans, store, queue, ManualClock(), logger)  # type: ignore[arg-type]
+    give_back(orphans, store, queue, ManualClock(), logger, backoff=Backoff())  # type: ignore[arg-type]
 
-    assert queue.changed == [("1", 0)]
+    assert [handle for handle, _ in queue.changed] == ["1"]
 
 
 def test_its_recurring_jobs_end_with_it() -> None:

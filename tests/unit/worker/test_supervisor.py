@@ -83,15 +83,15 @@ def supervisor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
 
 
 def test_a_message_that_came_again_and_was_answered_still_runs(child: Child, reports: Reports) -> None:
-    reports.received("m", "first")
+    reports.received("m", "first", 3)
     reports.claims("first", "record")
     reports.started("first")
-    reports.received("m", "second")
+    reports.received("m", "second", 4)
     reports.claims("second", "record")
     reports.ended("second")
     child.read()
 
-    left = {"id": "m", "handle": "first", "record": "record", "started": True, "owner": "owner"}
+    left = {"id": "m", "handle": "first", "receives": 3, "record": "record", "started": True, "owner": "owner"}
     assert child.orphans() == [left]
 
 
@@ -108,7 +108,14 @@ def test_what_a_process_was_to_give_back_is_given_back_by_the_next_if_it_dies_fi
 
 
 def test_a_new_process_is_given_no_more_than_fits_its_command_line(supervisor: Supervisor) -> None:
-    largest = {"id": "i" * 36, "handle": "h" * 1024, "record": "r" * 1024, "started": True, "owner": "o" * 100}
+    largest = {
+        "id": "i" * 36,
+        "handle": "h" * 1024,
+        "receives": 1000,
+        "record": "r" * 1024,
+        "started": True,
+        "owner": "o" * 100,
+    }
     supervisor._orphans = [largest] * 1000
 
     supervisor._start()

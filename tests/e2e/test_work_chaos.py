@@ -179,8 +179,9 @@ def test_everything_takes_effect_once_whatever_befalls_the_workers(place: Place)
     assert {id: times for id, times in found.items() if id in starts} == dict.fromkeys(place.sent, 1)
     assert {id: times for id, times in found.items() if id not in starts} == balances(sent)
     assert overlaps(place, deaths.at) == {}
-    assert chaos.counts.keys() == chaos.cast.keys()
+    assert chaos.counts.total() >= 10
     if LONG:
+        assert chaos.counts.keys() == chaos.cast.keys()
         assert partitions.met.keys() == set(product(Service, Cut))
         assert min(chaos.died_frozen, hung, drained) > 0
 

@@ -41,9 +41,7 @@ RECEIVER_WORK = "import typer; from idempotent_receiver.operations.cli.work impo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Handlers of one kind, in so many processes, and how many messages each subject drains in a few seconds. The
-    subject that offers no concurrency has none.
-    """
+    """Handlers of one kind, in so many processes, and by subject how many messages it drains in a few seconds."""
 
     handler_seconds: float
     concurrency: int
@@ -66,6 +64,7 @@ class Drained:
     messages_a_second: float
     requests_a_message: float
     cpu_ms_a_message: float
+    write_units_a_message: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +120,15 @@ def drained(load: Load, name: str, messages: int, endpoint: Loopback, cpus: Cpus
     )
     with running(commands, environment, only) as worker:
         _drain(WARMING_PER_PROCESS * load.processes, subject, worker, endpoint, load)
-        before = worker.cpu_seconds()
+        cpu_before, bill_before = worker.cpu_seconds(), ask(endpoint.port, "Bill")
         seconds, requests = _drain(messages, subject, worker, endpoint, load)
-        cpu_seconds = worker.cpu_seconds() - before
+        cpu_seconds = worker.cpu_seconds() - cpu_before
+        write_units = ask(endpoint.port, "Bill")["write_units"] - bill_before["write_units"]
     return Drained(
         messages_a_second=messages / seconds,
         requests_a_message=requests / messages,
         cpu_ms_a_message=cpu_seconds * 1000 / messages,
+        write_units_a_message=write_units / messages,
     )
 
 

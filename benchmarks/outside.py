@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.acceptance import Line, at_least
@@ -77,12 +77,12 @@ def promises(table: Table) -> Iterator[Line]:
 
 def summary(table: Table) -> list[dict[str, Any]]:
     """The spreads over all rounds, by load and subject."""
-    fields = ("messages_a_second", "requests_a_message", "cpu_ms_a_message")
+    names = [field.name for field in fields(Drained)]
     return [
         {
             "name": load.name,
             "subjects": {
-                name: {field: asdict(Spread.of([getattr(one, field) for one in rounds])) for field in fields}
+                name: {field: asdict(Spread.of([getattr(one, field) for one in rounds])) for field in names}
                 for name, rounds in subjects.items()
             },
         }
@@ -103,10 +103,11 @@ def _rows(results: Mapping[str, Any]) -> Iterator[str]:
         f" {host['python']}, {versions}, round trips of 5 ms. Medians of {ROUNDS} rounds, with minimum and maximum:"
     )
     yield ""
-    yield "| load | | messages a second | requests a message | CPU ms a message |"
-    yield "|---|---|---:|---:|---:|"
+    yield "| load | | messages a second | requests a message | CPU ms a message | write units a message |"
+    yield "|---|---|---:|---:|---:|---:|"
     for load in results["loads"]:
         for name, one in load["subjects"].items():
-            speed, requests, cpu = (one[field] for field in one)
+            speed, *others = (one[field.name] for field in fields(Drained))
             spread = f"{speed['median']:,.0f} ({speed['least']:,.0f} to {speed['most']:,.0f})"
-            yield f"| {load['name']} | {name} | {spread} | {requests['median']:.2f} | {cpu['median']:.2f} |"
+            medians = " | ".join(f"{other['median']:.2f}" for other in others)
+            yield f"| {load['name']} | {name} | {spread} | {medians} |"

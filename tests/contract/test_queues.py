@@ -199,7 +199,9 @@ def test_requests_are_counted_until_the_last_message_is_deleted() -> None:
     with running_endpoint() as endpoint, closing(connected(endpoint.url)) as sqs, ThreadPoolExecutor() as pool:
         url = endpoint.create_queue("queue")
         waiting = pool.submit(receive, sqs, url, WaitTimeSeconds=10)
+        deadline = time.monotonic() + 5
         while not ask(endpoint.port, "Drained", QueueName="queue")["waiting"]:
+            assert time.monotonic() < deadline, "nobody waits"
             time.sleep(0.01)
 
         ask(endpoint.port, "Put", QueueName="queue", Bodies=[str(number) for number in range(12)])

@@ -107,7 +107,10 @@ def drained(**messages_a_second: float) -> outside.Table:
         load: {
             name: [
                 Drained(
-                    messages_a_second=messages_a_second.get(name, 1_000.0), requests_a_message=0.5, cpu_ms_a_message=1.0
+                    messages_a_second=messages_a_second.get(name, 1_000.0),
+                    requests_a_message=0.5,
+                    cpu_ms_a_message=1.0,
+                    write_units_a_message=2.0,
                 )
             ]
             for name, _ in load.messages

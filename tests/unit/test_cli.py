@@ -63,7 +63,7 @@ DONE, FLAKY, CLOSED, CONFLICT, STUCK = (f"5f2c1d64-000{n}-4000-8000-000000000001
 
 # One for all: reading AWS's service models is most of the time that a client takes to make.
 SESSION = boto3.Session(aws_access_key_id="testing", aws_secret_access_key="testing", region_name=REGION)
-OUTPUTS = {"RecordsTable": "records", "KeyStrategy": "message_id"}
+OUTPUTS = {"RecordsTable": "records", "KeyStrategy": "message_id", "HistoryTable": "history"}
 
 
 @dataclass(frozen=True)
@@ -127,6 +127,12 @@ class Stack:
             BillingMode="PAY_PER_REQUEST",
             AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
             KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        )
+        self.dynamodb.create_table(
+            TableName="history",
+            BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("key", "act")],
+            KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}, {"AttributeName": "act", "KeyType": "RANGE"}],
         )
         self.outputs = {**OUTPUTS, "QueueUrl": self.queue, "DeadLetterQueueUrl": self.dead}
         self.nested: dict[str, dict[str, str]] = {}
@@ -225,7 +231,7 @@ def receiver(stack: Stack, capsys: pytest.CaptureFixture[str]) -> Receiver:
 # Help and examples.
 
 GROUPS: tuple[tuple[str, ...], ...] = ((), ("dlq",))
-COMMANDS = (("show",), ("stuck",), ("dlq", "list"), ("dlq", "redrive"))
+COMMANDS = (("show",), ("stuck",), ("trace",), ("dlq", "list"), ("dlq", "redrive"), ("dlq", "history"))
 
 
 def examples(text: str) -> list[str]:
@@ -278,7 +284,7 @@ def test_every_example_in_the_help_runs(receiver: Receiver, command: tuple[str, 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_command_answers_scripts_with_one_json_document(receiver: Receiver, command: tuple[str, ...]) -> None:
-    argument = {"show": [FLAKY], "stuck": ["--yes"], "redrive": ["--yes"]}.get(command[-1], [])
+    argument = {"show": [FLAKY], "trace": [FLAKY], "stuck": ["--yes"], "redrive": ["--yes"]}.get(command[-1], [])
     assert isinstance(receiver(*command, *argument, "--stack", "transfers", "--json").json, dict)
 
 
@@ -307,7 +313,13 @@ def narrow(receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(
     "command",
-    [("show", LONG), ("stuck", "--yes"), ("dlq", "list", "--group", "PermanentError"), ("dlq", "list", "--key", LONG)],
+    [
+        ("show", LONG),
+        ("trace", LONG),
+        ("stuck", "--yes"),
+        ("dlq", "list", "--group", "PermanentError"),
+        ("dlq", "list", "--key", LONG),
+    ],
     ids=" ".join,
 )
 def test_nothing_that_is_copied_is_broken_in_eighty_columns(narrow: Receiver, command: tuple[str, ...]) -> None:
@@ -320,7 +332,8 @@ def test_nothing_that_is_copied_is_broken_in_eighty_columns(narrow: Receiver, co
 
 @pytest.mark.parametrize("command", [*GROUPS, *COMMANDS], ids=" ".join)
 def test_eighty_columns_are_enough_for_every_command_and_its_help(narrow: Receiver, command: tuple[str, ...]) -> None:
-    argument = {("show",): [LONG], ("dlq", "list"): []}.get(command, ["--yes"])
+    acting = {("stuck",), ("dlq", "redrive")}
+    argument = [LONG] if command in {("show",), ("trace",)} else ["--yes"] if command in acting else []
     asked = [] if command in GROUPS else [narrow(*command, *argument, "--stack", "transfers").out]
     for shown in [narrow(*command, "--help").out, *asked]:
         assert shown

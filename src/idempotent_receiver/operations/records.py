@@ -38,6 +38,20 @@ def permanent(record: Record) -> bool:
     return error_of(record).get("permanent") is True
 
 
+MAX_SKEW_MS = 60_000
+"""How far a worker's clock may be ahead of the operator's."""
+
+
+def written_ms(record: Record, now_ms: int, retention_seconds: int) -> int | None:
+    """About when it was written (epoch): its expiry less its retention. None where that would be in the future: then
+    its retention is not the one that is known here.
+    """
+    if record.expiration is None:
+        return None
+    written = (record.expiration - retention_seconds) * 1000
+    return None if written > now_ms + MAX_SKEW_MS else written
+
+
 def error_of(record: Record) -> Mapping[str, Any]:
     """The error of a FAILED record; empty where there is none that can be read."""
     if record.status != Status.FAILED or record.error is None:

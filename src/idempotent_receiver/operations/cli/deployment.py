@@ -218,17 +218,21 @@ class Deployment:
         """The ids that a typed key may mean: that of its record and, where it begins like one, itself."""
         if self.namespace is None:
             return [key]  # perhaps a whole id, of a namespace that was not given
-        own = record_id(self.store.namespace, key)
+        own = record_id(self.namespace, key)
         return [own, key] if key.startswith(self.prefix) else [own]
 
     @cached_property
     def store(self) -> DynamoDBStore:
         """The records."""
+        return self.store_in(self.table)
+
+    def store_in(self, table: str) -> DynamoDBStore:
+        """The records in a table, which may be another one."""
         try:
-            found = DynamoDBStore(self.table, self.namespace, self.client("dynamodb"))
+            found = DynamoDBStore(table, self.namespace, self.client("dynamodb"))
         except ValueError as error:
-            raise UsageError(f"--table: {error}") from None
-        require_table(self.client, self.table)
+            raise UsageError(f"table {table}: {error}") from None
+        require_table(self.client, table)
         return found
 
     @property
@@ -240,6 +244,11 @@ class Deployment:
     def history_table(self) -> str | None:
         """The name of the history's table; None if there is none."""
         return self.options.history or self.outputs.get("HistoryTable")
+
+    @property
+    def kept_history_table(self) -> str:
+        """The same, for a command that reads it. Raises UsageError where there is none."""
+        return self._given("history", "HistoryTable")
 
     def history(self, terminal: Terminal) -> History:
         """The history, for a command that acts; it says so if none is kept."""

@@ -20,10 +20,12 @@ from idempotent_receiver.operations.cli import dlq
 from idempotent_receiver.operations.cli.deployment import examples
 from idempotent_receiver.operations.cli.doctor import doctor
 from idempotent_receiver.operations.cli.documentation import address
+from idempotent_receiver.operations.cli.history import history
 from idempotent_receiver.operations.cli.init import init
 from idempotent_receiver.operations.cli.local import local
 from idempotent_receiver.operations.cli.records import show, stuck
 from idempotent_receiver.operations.cli.terminal import EXIT_CODES, Exit, Terminal
+from idempotent_receiver.operations.cli.trace import trace
 from idempotent_receiver.operations.cli.work import work
 from idempotent_receiver.operations.dead_letters.history import NotKept
 
@@ -38,12 +40,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+dlq.app.command(
+    epilog=examples(
+        "receiver dlq history --stack transfers --since 2h",
+        "receiver dlq history --stack transfers --verb moved --verb dropped",
+    )
+)(history)
 app.add_typer(dlq.app, name="dlq")
 app.command(epilog=examples("receiver init orders", "receiver init refunds --fifo --key body_field:refund_id"))(init)
 app.command(epilog=examples("receiver doctor --stack transfers"))(doctor)
 app.command(epilog=examples("receiver local template.yaml"))(local)
 app.command(epilog=examples("receiver show 5f2c1d64-0001-4000-8000-000000000001 --stack transfers"))(show)
 app.command(epilog=examples("receiver stuck --stack transfers --yes"))(stuck)
+app.command(epilog=examples("receiver trace 5f2c1d64-0001-4000-8000-000000000001 --stack transfers"))(trace)
 app.command(epilog=examples("receiver work QUEUE_URL orders:handler --processes 4"))(work)
 
 

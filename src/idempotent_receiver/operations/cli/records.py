@@ -14,16 +14,13 @@ from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment, Yes, of_a_deployment
 from idempotent_receiver.operations.cli.documentation import section
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, line, listing, moment
-from idempotent_receiver.operations.records import error_of, permanent, reason_in, unreadable
+from idempotent_receiver.operations.records import error_of, permanent, reason_in, unreadable, written_ms
 from idempotent_receiver.operations.scan import Scan, cost_of, pages
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import Unknown
 
 LABEL = len("written about")
 UNDATED = "give --retention-days to see when"
-MAX_SKEW_MS = 60_000
-"""How far a worker's clock may be ahead of the operator's."""
-
 TAKEN_OVER = """\
 The next delivery or request takes over the claim: do nothing. If none comes:
 {redrive}
@@ -85,6 +82,7 @@ def record_values(found: Record, deployment: Deployment, now_ms: int) -> dict[st
     """A record as a script reads it; its status is EXPIRED where it counts as absent."""
     error = error_of(found)
     until = found.lease_until_ms if found.status == Status.INPROGRESS else None
+    written = written_ms(found, now_ms, deployment.retention_seconds)
     return {
         "key": deployment.key_of(found.id),
         "id": found.id,
@@ -98,19 +96,11 @@ def record_values(found: Record, deployment: Deployment, now_ms: int) -> dict[st
         "error_type": error.get("type"),
         "error_at": error.get("at"),
         "permanent": permanent(found),
-        "written_about": _written(found, now_ms, deployment.retention_seconds),
+        "written_about": None if written is None else moment(written),
         "expires": None if found.expiration is None else moment(found.expiration * 1000),
         "result": _result(found.data),
         "unreadable": unreadable(found, now_ms),
     }
-
-
-def _written(found: Record, now_ms: int, retention_seconds: int) -> str | None:
-    """About when it was written; None where that would be in the future, since its retention is not known here."""
-    if found.expiration is None:
-        return None
-    written_ms = (found.expiration - retention_seconds) * 1000
-    return None if written_ms > now_ms + MAX_SKEW_MS else moment(written_ms)
 
 
 def _result(data: str | None) -> Any:

@@ -88,6 +88,19 @@ class Act:
         at, _, _ = self.id.partition("Z")
         return round(datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp() * 1000)
 
+    @property
+    def may_have_happened(self) -> bool:
+        """Whether nobody knows what became of it."""
+        return self.outcome in (None, Outcome.UNCONFIRMED)
+
+    @property
+    def became(self) -> str:
+        """What became of it, in words."""
+        code = "" if self.code is None else f" ({self.code})"
+        if self.may_have_happened:
+            return f"begun, not confirmed{code}: it may have happened"
+        return f"{self.outcome}{code}"
+
     def ended(self, outcome: Outcome, code: str | None = None) -> "Act":
         """The same act with what became of it, for `confirm`; with AWS's code if it was refused or is unconfirmed."""
         return replace(self, outcome=outcome, code=code)

@@ -61,7 +61,8 @@ def sandbox(options: Options, report: Report, port: int | None = None) -> None:
         commands = _leave(options, client, service, report)
         put_given(cloud, client.stack)
         assert client.api is not None, "the template has one unless it is told otherwise"
-        lines = exports({**cloud.environment, "API_URL": client.api.url})
+        tables = {"ENTRIES_TABLE": client.stack.resources["Entries"]}  # for app.ledger_trace
+        lines = exports({**cloud.environment, "API_URL": client.api.url, **tables})
         variables = {name: container.environment(cloud, client.stack, name) for name in ("Consumer", "Api")}
         files = {ENVIRONMENT: lines, SAM_ENVIRONMENT: json.dumps(variables, indent=2)}
         with _written(files), contextlib.suppress(KeyboardInterrupt):
@@ -92,6 +93,8 @@ def _leave(options: Options, client: StackClient, service: FakeService, report: 
         (f"show {completed} {on}", "a record that is COMPLETED"),
         (f"show {failed} {on}", "one that has FAILED, and why"),
         *([(f"show {orphan} {on}", "one whose worker is dead")] if orphan else []),
+        (f"trace {completed} \\\n    {on} --hook app.ledger_trace:entries", "all that is known of one key"),
+        (f"dlq history {on}", "what was done with dead letters, once you have done something"),
         (f"stuck {on}", "claims whose workers are dead, once their leases are over"),
     ]
 

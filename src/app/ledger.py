@@ -61,7 +61,7 @@ class Ledger:
         self._enter(tx, first_leg(transfer.transfer_id), transfer.from_account, transfer, 0)
 
     def _receive(self, transfer: Transfer, tx: Transaction) -> None:
-        id = f"{transfer.transfer_id}##receipt"  # no transfer's id contains #
+        id = receipt(transfer.transfer_id)
         self._enter(tx, id, transfer.to_account, transfer, 0, otherwise=_posted_before(transfer))
 
     def _move(self, tx: Transaction, account: str, transfer: Transfer, amount: int, otherwise: str) -> None:
@@ -101,6 +101,11 @@ def first_leg(transfer_id: str) -> str:
 def second_leg(transfer_id: str) -> str:
     """The id of the entry for the credit or the refund."""
     return f"{transfer_id}#2"
+
+
+def receipt(transfer_id: str) -> str:
+    """The id of the entry for a receipt. No transfer's id contains #."""
+    return f"{transfer_id}##receipt"
 
 
 def described(transfer: Transfer) -> dict[str, str | int]:

@@ -71,7 +71,8 @@ def typed(program: subprocess.Popen[str]) -> dict[str, str]:
             break
     assert said[-1].startswith(LAST_LINE), "\n".join(said)
     assert widest <= 80
-    lines = [line.partition("    #")[0] for line in said if line.startswith(".venv/bin/receiver ")]
+    joined = "\n".join(said).replace("\\\n", "").splitlines()
+    lines = [line.partition("    #")[0] for line in joined if line.startswith(".venv/bin/receiver ")]
     found: dict[str, str] = {}
     for line in lines:
         words = line.removeprefix(".venv/bin/receiver ").split()
@@ -104,6 +105,16 @@ def test_doctor_finds_nothing(typed: dict[str, str]) -> None:
 def test_records_of_each_kind_are_there_to_be_shown(typed: dict[str, str]) -> None:
     shown = [ran(line)[1]["status"] for line in typed["shows"].splitlines()]
     assert shown == ["COMPLETED", "FAILED", "INPROGRESS"]
+
+
+def test_a_key_is_traced_to_the_ledger(typed: dict[str, str]) -> None:
+    status, told = ran(typed["trace"])
+    assert (status, told["unread"]) == (0, [])
+    texts = [each["text"] for each in told["events"]]
+    assert texts[0].startswith("COMPLETED at attempt ")
+    first, second = [text.split() for text in texts if text.startswith("entry ")]
+    assert (first[0], first[1][-3:], second[1][-3:], first[4], second[4]) == ("entry", "#1:", "#2:", "EUR", "EUR")
+    assert int(first[3]) == -int(second[3]) < 0
 
 
 def test_dead_letters_are_listed_and_what_can_succeed_comes_back(typed: dict[str, str]) -> None:

@@ -224,12 +224,13 @@ def test_a_trace_tells_record_dead_letter_and_history_in_order(receiver: Receive
     told = receiver("trace", FLAKY, *ON, "--json")
     assert told.code == Exit.OK
     events = told.json["events"]
-    assert sources(told.json) == ["history", "record", "message", "record", "dead letter"]
+    assert sources(told.json) == ["history", "record", "message", "dead letter", "record"]
     assert events[0]["at"] == moment(moved.at_ms)
     assert events[0]["text"] == f"message {FLAKY} moved by {OPERATOR}: {moved.why}; done; plan p1"
     assert events[1]["text"] == "FAILED at attempt 6, and may be tried again: ConnectionError at app.ledger:7"
     assert events[1]["at"] == moment((expiration - 30 * 86_400) * 1000)
-    assert (events[4]["at"], events[4]["text"].rpartition(": ")[2]) == (None, "ConnectionError at app.ledger:7")
+    assert (events[3]["at"], events[3]["text"].rpartition(": ")[2]) == (None, "ConnectionError at app.ledger:7")
+    assert events[4]["text"] == "end of the record: from then on, the key is free"
     shown = receiver("trace", FLAKY, *ON).out
     assert [each["text"] in shown for each in events] == [True] * 5
 
@@ -280,6 +281,39 @@ def test_a_request_in_another_table_is_found_there(receiver: Receiver) -> None:
     assert (ran.code, "there is no table nosuch" in ran.err) == (Exit.USAGE, True)
     ran = receiver("trace", FLAKY, *ON, "--request-table", "nosuch")
     assert (ran.code, "--request-table needs --request" in ran.err) == (Exit.USAGE, True)
+
+
+@pytest.fixture
+def execution(stack: Stack) -> str:
+    """A workflow's execution that has the key of a record; its ARN."""
+    machines = client("stepfunctions")
+    definition = {"StartAt": "Done", "States": {"Done": {"Type": "Succeed"}}}
+    role = "arn:aws:iam::123456789012:role/transfers"
+    machine = machines.create_state_machine(name="transfers", definition=json.dumps(definition), roleArn=role)
+    arn = machines.start_execution(
+        stateMachineArn=machine["stateMachineArn"], name="name-1", input=json.dumps({"card": SECRET})
+    )["executionArn"]
+    lasts = SystemClock().epoch_ms() + DAY_MS
+    stack.record("name-1", "INPROGRESS", "request", execution=arn, in_progress_expiration=lasts)
+    return str(arn)
+
+
+def test_a_workflows_execution_is_told_of(receiver: Receiver, execution: str) -> None:
+    for key, *more in (["name-1"], [FLAKY, "--request", "name-1"]):
+        ran = receiver("trace", key, *ON, *more, "--json")
+        assert ran.code == Exit.OK
+        told = [each["text"] for each in ran.json["events"] if each["source"] == "execution"]
+        assert told == ["name-1 started", "name-1 RUNNING"]
+        assert SECRET not in ran.out
+
+
+def test_an_execution_that_may_not_be_described_is_named_with_the_permission(
+    receiver: Receiver, execution: str, denied: Any
+) -> None:
+    denied("DescribeExecution")
+    ran = receiver("trace", "name-1", *ON, "--json")
+    why = f"AccessDeniedException: allow states:DescribeExecution on {execution}"
+    assert (ran.code, ran.json["unread"]) == (Exit.LEFT, [{"source": "execution", "why": why}])
 
 
 def hook_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
@@ -423,9 +457,9 @@ def test_an_execution_is_told_from_start_to_end_without_its_input() -> None:
     assert list(of_execution(ended))[1] == replace(start, text="name-1 FAILED: States.Timeout")
 
 
-def test_what_is_so_now_comes_last() -> None:
-    events = [Event(None, "a", "now"), Event(2, "b", "second"), Event(1, "c", "first")]
-    assert [each.text for each in in_order(events)] == ["first", "second", "now"]
+def test_what_is_so_now_stands_between_what_was_and_what_will_be() -> None:
+    events = [Event(4, "d", "later"), Event(None, "a", "now"), Event(2, "b", "second"), Event(1, "c", "first")]
+    assert [each.text for each in in_order(events, 3)] == ["first", "second", "now", "later"]
 
 
 def test_the_stuck_worker_of_the_stack_is_named(receiver: Receiver) -> None:

@@ -27,9 +27,9 @@ class Event:
     text: str
 
 
-def in_order(events: Iterable[Event]) -> list[Event]:
-    """The events by their times; those that tell what is so now come last."""
-    return sorted(events, key=lambda event: (event.at_ms is None, event.at_ms or 0))
+def in_order(events: Iterable[Event], now_ms: int) -> list[Event]:
+    """The events by their times; between what was and what will be stands what is so now."""
+    return sorted(events, key=lambda event: now_ms if event.at_ms is None else event.at_ms)
 
 
 def of_record(source: str, record: Record, now_ms: int, retention_seconds: int) -> Iterator[Event]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from tests.mutants.change import always, argument, drop, instead_of, never, replace
 from tests.mutants.mutant import Mutant, unit
 
+HISTORY = unit("history")
 REDRIVE = unit("redrive")
+TRACE = unit("trace")
 TRIAGE = unit("triage")
 
 MUTANTS = {
@@ -50,5 +52,19 @@ MUTANTS = {
     ),
     "a dead letter of another queue is brought here": Mutant(
         "operations.dead_letters.triage:_verdict", never(".queue_arn"), promise=1, where=TRIAGE
+    ),
+    "an act is not in the history while it is done": Mutant(
+        "operations.dead_letters.history:History.begin", drop("self._write"), where=HISTORY
+    ),
+    "two acts of one moment on one key are one": Mutant(
+        "operations.dead_letters.history:History.begin", replace("f'{$AT}-{$RANDOM}'", "$AT"), where=HISTORY
+    ),
+    "what AWS did not answer counts as over": Mutant(
+        "operations.dead_letters.history:Act.may_have_happened",
+        replace("(None, Outcome.UNCONFIRMED)", "(None,)"),
+        where=TRACE,
+    ),
+    "dead letters that were looked at for a trace stay hidden": Mutant(
+        "operations.cli.trace:Story.dead_letters", drop("$QUEUE.release"), where=TRACE
     ),
 }

@@ -53,11 +53,11 @@ class Story:
         self.now_ms = self.terminal.clock.epoch_ms()
 
     @contextmanager
-    def _reading(self, source: str) -> Iterator[None]:
+    def _reading(self, source: str, on: str = "the dead-letter queue") -> Iterator[None]:
         try:
             yield
         except ClientError as error:
-            self.unread[source] = _refused(error)
+            self.unread[source] = _refused(error, on)
         except (UsageError, NotKept, BotoCoreError) as error:
             self.unread[source] = str(error)
 
@@ -75,7 +75,7 @@ class Story:
 
     def execution(self, arn: str) -> None:
         """Tell of a workflow's execution."""
-        with self._reading("execution"):
+        with self._reading("execution", arn):
             self.events += of_execution(self.deployment.client("stepfunctions").describe_execution(executionArn=arn))
 
     def dead_letters(self, found: Record | None, limit: int, stopped: Callable[[], bool]) -> None:
@@ -117,7 +117,7 @@ class Story:
 
     def answer(self) -> None:
         """Print the story."""
-        events = [*in_order(self.events), *self.absent]
+        events = in_order([*self.events, *self.absent], self.now_ms)
         told = [
             {"at": None if each.at_ms is None else moment(each.at_ms), "source": each.source, "text": each.text}
             for each in events
@@ -130,13 +130,13 @@ class Story:
         self.terminal.answer(values, listing(("at", "source"), rows))
 
 
-def _refused(error: ClientError) -> str:
-    """AWS's error; for a missing permission, which one."""
+def _refused(error: ClientError, on: str) -> str:
+    """AWS's error; for a missing permission, which one on what."""
     code, operation = code_of(error), error.operation_name
     if "AccessDenied" not in code:
         return str(error)
     service = "states" if operation == "DescribeExecution" else "sqs"
-    return f"{code}: allow {service}:{operation.removesuffix('Batch')}"
+    return f"{code}: allow {service}:{operation.removesuffix('Batch')} on {on}"
 
 
 @of_a_deployment

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations.cli.deployment import Deployment
-from idempotent_receiver.operations.cli.history import epoch_ms
+from idempotent_receiver.operations.cli.dlq_options import epoch_ms
 from idempotent_receiver.operations.cli.terminal import Exit, moment
 from idempotent_receiver.operations.dead_letters.history import Act, History, Outcome, Verb
 from idempotent_receiver.operations.trace import Event, in_order, of_execution, of_record

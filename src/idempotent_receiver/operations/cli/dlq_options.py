@@ -52,8 +52,8 @@ class Which:
 
     def selection(self, now_ms: int, *, limit: int | None = None) -> Selection:
         """What they mean at this time. Raises UsageError for times that mean nothing."""
-        since = None if self.since is None else _epoch_ms("--since", self.since, now_ms)
-        until = None if self.until is None else _epoch_ms("--until", self.until, now_ms)
+        since = None if self.since is None else epoch_ms("--since", self.since, now_ms)
+        until = None if self.until is None else epoch_ms("--until", self.until, now_ms)
         if since is not None and until is not None and until < since:
             raise UsageError(f"--until {self.until} is before --since {self.since}: nothing is sent between them")
         return Selection(
@@ -94,7 +94,8 @@ def chosen(
     return Selection.of_plan(saved.letters), saved
 
 
-def _epoch_ms(option: str, text: str, now_ms: int) -> int:
+def epoch_ms(option: str, text: str, now_ms: int) -> int:
+    """The time that an option names. Raises UsageError for one that means nothing."""
     if ago := re.fullmatch(r"(\d{1,5})([smhd])", text, re.ASCII):
         return now_ms - int(ago[1]) * _UNITS[ago[2]]
     try:

@@ -1,8 +1,6 @@
 """The command `receiver dlq history`: what operators did with dead letters, and what became of it."""
 
-import re
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -11,12 +9,11 @@ from rich.text import Text
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
+from idempotent_receiver.operations.cli.dlq_options import TIMES, epoch_ms
 from idempotent_receiver.operations.cli.terminal import Terminal, clean, command, counted, listing, moment
 from idempotent_receiver.operations.dead_letters.history import Act, History, Verb
 
-TIMES = "a time such as 2026-11-22T02:00Z (UTC if it names no zone), or how long ago: 90s, 45m, 2h, 3d"
 _FOR_EVER_MS = 253_402_300_799_000  # the end of the year 9999
-_UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 NOT_CONFIRMED = """\
 Of {acts} nobody knows: the command ended before it was confirmed, or AWS did not
@@ -102,14 +99,3 @@ def _shown(acts: Sequence[Act], deployment: Deployment) -> RenderableType:
         return shown
     trace = command("receiver trace KEY", *deployment.typed)
     return Group(shown, Text(""), Text(clean(NOT_CONFIRMED.format(acts=counted(doubtful, "act"), trace=trace))))
-
-
-def epoch_ms(option: str, text: str, now_ms: int) -> int:
-    """The time that an option names. Raises UsageError for one that means nothing."""
-    if ago := re.fullmatch(r"(\d{1,5})([smhd])", text, re.ASCII):
-        return now_ms - int(ago[1]) * _UNITS[ago[2]]
-    try:
-        time = datetime.fromisoformat(text)
-        return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise UsageError(f"{option} {text} is no time: give {TIMES}") from None

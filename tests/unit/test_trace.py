@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,9 +18,11 @@ from idempotent_receiver.operations.cli.deployment import Deployment
 from idempotent_receiver.operations.cli.dlq_options import epoch_ms
 from idempotent_receiver.operations.cli.terminal import Exit, moment
 from idempotent_receiver.operations.dead_letters.history import Act, History, Outcome, Verb
+from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.operations.trace import Event, in_order, of_execution, of_record
 from idempotent_receiver.protocol.record import Record
 from tests.manual_clock import START_MS, ManualClock
+from tests.template import COMPONENT, load, rendering
 from tests.unit import test_cli
 from tests.unit.test_cli import CLOSED, DONE, FLAKY, STUCK, client
 from tests.unit.test_history import OPERATOR, act
@@ -209,6 +212,45 @@ def test_a_denied_history_says_which_permission_is_missing(
     assert f"table history does not let this role do that: allow dynamodb:{operation} on it" in ran.err
 
 
+@pytest.mark.parametrize(
+    "given", [("trace", FLAKY), ("dlq", "history"), ("dlq", "history", "--key", FLAKY)], ids=" ".join
+)
+def test_the_operators_policy_is_enough(
+    receiver: Receiver, kept: Kept, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...]
+) -> None:
+    kept.done(20)
+    tables = {"records": ["Records", "Arn"], "history": ["History", "Arn"]}
+    asked: set[tuple[str, Any]] = set()
+
+    def note(model: Any, params: dict[str, Any], **_: object) -> None:
+        action = f"{model.service_model.endpoint_prefix}:{model.name.removesuffix('Batch')}"
+        body = str(params["body"])
+        asked.update((action, tuple(arn)) for name, arn in tables.items() if f'"{name}"' in body)
+        if action.startswith("sqs"):
+            asked.add((action, None))
+
+    found = Deployment.client
+
+    def client_of(self: Deployment, service: str) -> Any:
+        made = found(self, service)
+        if service != "cloudformation":
+            made.meta.events.register("before-call", note, unique_id="note")
+        return made
+
+    monkeypatch.setattr(Deployment, "client", client_of)
+    assert receiver(*given, *ON).code == Exit.OK
+    policy = rendering(load(COMPONENT), StackId="arn:aws:x", FunctionName="transfers").rendered()["Resources"]
+    statements = policy["OperatorPolicy"]["Properties"]["PolicyDocument"]["Statement"]
+    allowed = {
+        (action, tuple(arn) if arn in tables.values() else None)
+        for each in statements
+        for action in (each["Action"] if isinstance(each["Action"], list) else [each["Action"]])
+        for arn in [each["Resource"].get("Fn::GetAtt") if isinstance(each["Resource"], dict) else None]
+    }
+    assert asked
+    assert asked <= allowed
+
+
 # trace.
 
 
@@ -237,6 +279,23 @@ def test_a_trace_tells_record_dead_letter_and_history_in_order(receiver: Receive
 
 def test_a_trace_leaves_the_dead_letters_to_others(receiver: Receiver, stack: Stack) -> None:
     receiver("trace", FLAKY, *ON)
+    assert stack.keys_in(stack.dead) == {DONE, FLAKY, CLOSED, test_cli.CONFLICT}
+
+
+def test_a_trace_that_is_stopped_tells_what_it_has_and_leaves_the_dead_letters_to_others(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = DeadLetterQueue.take
+
+    def interrupted(self: DeadLetterQueue, most: int, stopped: Any) -> Any:
+        taken = take(self, most, stopped)
+        signal.raise_signal(signal.SIGINT)
+        return taken
+
+    monkeypatch.setattr(DeadLetterQueue, "take", interrupted)
+    ran = receiver("trace", FLAKY, *ON, "--json")
+    assert ran.code == Exit.STOPPED
+    assert {"record", "dead letter"} <= set(sources(ran.json))
     assert stack.keys_in(stack.dead) == {DONE, FLAKY, CLOSED, test_cli.CONFLICT}
 
 

@@ -26,6 +26,7 @@ from tests.e2e.deployed import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from multiprocessing.synchronize import Event
+    from pathlib import Path
 
     from tests.e2e.conftest import Deploy
     from tests.e2e.deployed import Deployed
@@ -192,6 +193,8 @@ def test_the_leftovers_of_a_run_come_back_as_far_as_they_can_and_the_books_balan
     for part in ("never claimed", "done: its acknowledgement was lost"):
         assert part in reasons
     assert listed["letters"] == len(workload.dead_lettered) + 4 == dead_now(bank)
+    names = {group["name"] for group in listed["groups"]}
+    assert names >= {"ConnectionError@app.ledger.post", "FingerprintMismatch", "InvalidBody", "never-claimed", "done"}
 
     # The causes are mended: who could not pay now can, and who was unknown is a customer.
     funds = {name: 10**9 for name in workload.opening if "empty" in name}
@@ -241,6 +244,31 @@ def test_a_message_comes_back_twice_within_five_minutes_and_is_handled_once(bank
     assert bank.completed(id)["attempts"] == 1
     bank.drained()
     assert (bank.balance(payer), dead_now(bank)) == (93, 0)
+
+
+def test_a_saved_plan_brings_back_what_was_reviewed_and_nothing_else(bank: Deployed, tmp_path: Path) -> None:
+    payer, payee = bank.new_account(100), bank.new_account(0)
+    file = str(tmp_path / "plan.json")
+    bank.pause()
+    reviewed = send(bank, [json.dumps(bank.transfer(payer, payee, 1)) for _ in range(3)])
+    let_die(bank)
+    code, told = receiver(bank, "dlq", "redrive", "--group", "never-claimed", "--since", "1h", "--save-plan", file)
+    assert (code, told) == (0, {"plan": {"MOVE": 3}, "saved": file})
+    send(bank, [json.dumps(bank.transfer(payer, payee, 50))])
+    let_die(bank)
+    assert dead_now(bank) == 4
+
+    bank.resume()
+    code, told = receiver(bank, "dlq", "redrive", "--plan", file, "--yes")
+
+    assert (code, told["moved"], told["left"], told["missing"]) == (0, 3, [], [])
+    assert [bank.completed(id)["attempts"] for id in reviewed] == [1, 1, 1]
+    bank.drained()
+    assert (bank.balance(payee), dead_now(bank)) == (3, 1)
+    # Once more, it finds nothing of what it names, and does nothing.
+    code, told = receiver(bank, "dlq", "redrive", "--plan", file, "--yes")
+    assert (code, told["moved"], sorted(told["missing"])) == (1, 0, sorted(reviewed))
+    assert (bank.balance(payee), dead_now(bank)) == (3, 1)
 
 
 def command(arguments: Sequence[str], variables: dict[str, str], began: Event) -> None:

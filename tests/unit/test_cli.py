@@ -1159,6 +1159,27 @@ def test_what_is_typed_to_carry_a_plan_out_does_so(receiver: Receiver, stack: St
     assert stack.keys_in(stack.dead) == {CONFLICT, "later"}
 
 
+def test_the_history_says_from_which_saved_plan_a_dead_letter_was_moved(
+    receiver: Receiver, stack: Stack, plan: str
+) -> None:
+    stack.dynamodb.create_table(
+        TableName="history",
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": each, "AttributeType": "S"} for each in ("key", "act")],
+        KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}, {"AttributeName": "act", "KeyType": "RANGE"}],
+    )
+    stack.outputs["HistoryTable"] = "history"
+    receiver("dlq", "redrive", "--stack", "transfers", "--save-plan", plan)
+    assert stack.dynamodb.scan(TableName="history")["Items"] == [], "nothing was done"
+
+    receiver("dlq", "redrive", "--stack", "transfers", "--plan", plan, "--yes")
+
+    acts = stack.dynamodb.scan(TableName="history")["Items"]
+    assert {(each["key"]["S"], each["plan"]["S"]) for each in acts} == {
+        (key, json.loads(Path(plan).read_bytes())["id"]) for key in (FLAKY, DONE)
+    }
+
+
 def test_what_has_changed_since_or_is_gone_is_listed_and_the_rest_is_carried_out(
     receiver: Receiver, stack: Stack, plan: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,6 +136,7 @@ def redrive(
             ends=redrive_ends(sqs, deployment.queue.url),
             selection=selection,
             rate=rate or DEFAULT_RATE,
+            plan_id=None if saved is None else saved.id,
             save_plan=save_plan,
             yes=yes,
         ),

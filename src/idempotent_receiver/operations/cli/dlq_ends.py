@@ -49,7 +49,7 @@ def archive(
     Each is stored, whole, before it is deleted. `dlq restore` brings it back.
     """
     kept = _archive(deployment, terminal)
-    selection, _ = chosen(which, "archive", plan, deployment, terminal, limit=limit, save_plan=save_plan)
+    selection, saved = chosen(which, "archive", plan, deployment, terminal, limit=limit, save_plan=save_plan)
     at = moment(terminal.clock.epoch_ms())
     task = Task(
         command="archive",
@@ -58,6 +58,7 @@ def archive(
         ends=archive_ends(kept, operator=deployment.operator, reason=reason or None, at=at),
         selection=selection,
         reason=reason or None,
+        plan_id=None if saved is None else saved.id,
         save_plan=save_plan,
         yes=yes,
     )
@@ -125,7 +126,7 @@ def delete(
         raise UsageError("--reason tells why, not which: give --group, --key or another filter, or --all")
     if everything and (which.given or plan is not None):
         raise UsageError("--all means every dead letter: it takes no filter and no --plan")
-    selection, _ = chosen(which, "delete", plan, deployment, terminal, limit=limit, save_plan=save_plan)
+    selection, saved = chosen(which, "delete", plan, deployment, terminal, limit=limit, save_plan=save_plan)
     task = Task(
         command="delete",
         asks="Delete for good",
@@ -133,6 +134,7 @@ def delete(
         ends=delete_ends(),
         selection=selection,
         reason=reason,
+        plan_id=None if saved is None else saved.id,
         save_plan=save_plan,
         yes=yes,
     )

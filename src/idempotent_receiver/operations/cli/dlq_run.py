@@ -19,7 +19,7 @@ from idempotent_receiver.operations.dead_letters.history import NotKept
 from idempotent_receiver.operations.dead_letters.journal import Journal
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.run import DEFAULT_RATE, Run
-from idempotent_receiver.operations.dead_letters.selection import Plan, SavedPlan, Selection
+from idempotent_receiver.operations.dead_letters.selection import Plan, Planned, SavedPlan, Selection
 from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.dead_letters.triage import Rules, Verdict
 
@@ -36,7 +36,7 @@ BEHIND = {
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """What a command is to do. `asks` begins its question, `doing` names what goes on; `reason` is the operator's.
-    `check` raises UsageError for a plan that cannot be carried out.
+    `plan_id` is a saved plan's. `check` raises UsageError for a plan that cannot be carried out.
     """
 
     command: str
@@ -46,6 +46,7 @@ class Task:
     selection: Selection = field(default_factory=Selection)
     rate: float = DEFAULT_RATE
     reason: str | None = None
+    plan_id: str | None = None
     check: Callable[[Plan], None] = lambda plan: None
     save_plan: Path | None = None
     yes: bool = False
@@ -81,7 +82,6 @@ def act(
     selection = task.selection
     with terminal.stoppable() as stopped, session:
         run = Run(session, task.ends, selection=selection, rate=task.rate, stopped=stopped)
-        run.journal = _journal(deployment, terminal, task.reason)
         plan = run.plan()
         task.check(plan)
         more = bool(session.queue.seen) and session.queue.more
@@ -90,6 +90,7 @@ def act(
         terminal.show(report.plan_tables(plan, task.ends) if plan.decisions else none_of(selection))
         if task.save_plan is not None and not stopped():
             raise typer.Exit(_save(plan, task, session.rules, deployment, terminal))
+        run.journal = _journal(deployment, terminal, task)
         more = more and (selection.limit is None or len(plan.acting) < selection.limit)
         confirmed = not stopped() and _confirmed(task, len(plan.acting), terminal, more=more)
         if confirmed:
@@ -126,8 +127,17 @@ def _save(plan: Plan, task: Task, rules: Rules, deployment: Deployment, terminal
     if not plan.acting:
         terminal.answer(values, clean(f"There is nothing to do, so {file} was not written."))
         return Exit.LEFT
-    dead, now = deployment.dead_letter_queue.arn, moment(terminal.clock.epoch_ms())
-    write_plan(SavedPlan.of(plan, command=task.command, rules=rules, dead_letter_queue=dead, made_at=now), file)
+    saved = SavedPlan(
+        id=_new_id(terminal),
+        command=task.command,
+        made_at=moment(terminal.clock.epoch_ms()),
+        queue=deployment.queue.arn,
+        dead_letter_queue=deployment.dead_letter_queue.arn,
+        include_permanent=rules.include_permanent,
+        force=rules.force,
+        letters=[Planned.of(each) for each in plan.acting],
+    )
+    write_plan(saved, file)
     carry_out = command(f"receiver dlq {task.command}", *typed(plan=file, reason=task.reason), *deployment.typed)
     count = counted(len(plan.acting), "dead letter")
     terminal.answer(values, clean(f"{count} in {file}; nothing was done. To carry it out:\n{carry_out}"))
@@ -151,17 +161,21 @@ def _run(run: Run, task: Task, plan: Plan, terminal: Terminal) -> None:
             raise
 
 
-def _journal(deployment: Deployment, terminal: Terminal, reason: str | None) -> Journal | None:
-    """Where the acts of this run are kept, under a plan of their own; None if the deployment keeps no history."""
+def _new_id(terminal: Terminal) -> str:
+    (version,) = terminal.clock.versions(1)
+    return version[:8]
+
+
+def _journal(deployment: Deployment, terminal: Terminal, task: Task) -> Journal | None:
+    """Where the acts of this run are kept, as acts of a plan; None if the deployment keeps no history."""
     history = deployment.history(terminal)
     if history.table is None:
         return None
-    (plan,) = terminal.clock.versions(1)
     return Journal(
         history=history,
         queue=deployment.queue.arn,
         dead_letter_queue=deployment.dead_letter_queue.arn,
         operator=deployment.operator,
-        plan=plan[:8],
-        why=reason,
+        plan=task.plan_id or _new_id(terminal),
+        why=task.reason,
     )

@@ -9,7 +9,7 @@ from typing import Self
 
 from pydantic import ConfigDict, TypeAdapter
 
-from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, Verdict
+from idempotent_receiver.operations.dead_letters.triage import Decision, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +63,14 @@ class Planned:
 class SavedPlan:
     """A plan in a file. Whoever reviews it may take dead letters out of it.
 
-    `command` is what it is a plan for, `made_at` an ISO time; `queue` and `dead_letter_queue` are ARNs.
-    `include_permanent` and `force` are the rules by which the verdicts were found. It holds no bodies.
+    `id` stands in the history with each act, `command` is what it is a plan for, `made_at` an ISO time; `queue` and
+    `dead_letter_queue` are ARNs. `include_permanent` and `force` are the rules by which the verdicts were found. It
+    holds no bodies.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
+    id: str
     command: str
     made_at: str
     queue: str
@@ -76,19 +78,6 @@ class SavedPlan:
     include_permanent: bool
     force: bool
     letters: list[Planned]
-
-    @classmethod
-    def of(cls, plan: Plan, *, command: str, rules: Rules, dead_letter_queue: str, made_at: str) -> Self:
-        """What a plan would do."""
-        return cls(
-            command=command,
-            made_at=made_at,
-            queue=rules.queue_arn,
-            dead_letter_queue=dead_letter_queue,
-            include_permanent=rules.include_permanent,
-            force=rules.force,
-            letters=[Planned.of(each) for each in plan.acting],
-        )
 
     def write(self, file: Path) -> None:
         """Write it to a new file, to the disk. Raises FileExistsError rather than replace one, and other OSErrors."""

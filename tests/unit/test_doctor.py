@@ -308,6 +308,13 @@ def test_of_a_consumer_that_gives_up_nothing_nothing_is_noted() -> None:
         assert list(notes(each)) == []
 
 
+def test_a_consumer_that_is_paused_is_noted() -> None:
+    for state in ("Disabled", "Disabling"):
+        (noted,) = notes(with_mapping(State=state))
+        assert "Lambda does not read queue Queue until `receiver resume`" in noted
+    assert list(notes(with_mapping(State="Enabled"))) == []
+
+
 def test_two_faults_are_two_findings() -> None:
     both = replace(amended("queue", SqsManagedSseEnabled="false"), denied=["sqs:SendMessage"])
     assert [each.check for each in examine(both)] == ["permissions", "encryption"]

@@ -230,13 +230,21 @@ def test_neither_the_consumer_nor_the_operator_can_delete_or_forge_a_record(vari
 @every_variant
 def test_the_operators_policy_is_for_this_stack_alone(variant: str) -> None:
     for sid, statement in operators(variant).items():
-        assert statement["Resource"] != "*", sid
+        assert (statement["Resource"] == "*") == (sid == "FindTheMapping"), sid
         assert not [action for action in actions({sid: statement}) if "*" in action]
-    wide = {sid for sid, each in operators(variant).items() if "*" in json.dumps(each["Resource"])}
-    assert wide - {"ArchiveDeadLetters"} == {"LookAtTheMapping", "LookAtTheAlarms"}
-    (only,) = operators(variant)["LookAtTheMapping"]["Condition"].values()
+    assert actions({"": operators(variant)["FindTheMapping"]}) == {"lambda:ListEventSourceMappings"}
     function = "arn:${AWS::Partition}:lambda:${AWS::Region}:${AWS::AccountId}:function:${AWS::StackName}"
-    assert only == {"lambda:FunctionArn": {"Fn::Sub": function}}
+    own = [{"Fn::Sub": function}, {"Fn::Sub": f"{function}:*"}]
+    assert operators(variant)["LookAtTheFunction"]["Resource"] == own
+    (only,) = operators(variant)["SwitchTheMapping"]["Condition"].values()
+    assert only == {"lambda:FunctionArn": own}
+    wide = {sid for sid, each in operators(variant).items() if "*" in json.dumps(each["Resource"])}
+    assert wide - {"ArchiveDeadLetters"} == {
+        "LookAtTheFunction",
+        "SwitchTheMapping",
+        "FindTheMapping",
+        "LookAtTheAlarms",
+    }
 
 
 def has_dead_letters(variant: str) -> bool:

@@ -55,8 +55,6 @@ variants_with_queues = pytest.mark.parametrize("variant", MADE_HERE)
 TABLES = ("Records", "Accounts", "Entries", "Transfers")
 MADE_FOR_THE_API = {"RestApi", "Api", "ApiRole", "ApiLogGroup", "ApiErrorsAlarm", "ApiOperatorPolicy", "Transfers"}
 QUEUES = ("Queue", "DeadLetterQueue")
-FUNCTION = "arn:${AWS::Partition}:lambda:${AWS::Region}:${AWS::AccountId}:function:${AWS::StackName}"
-"""Its ARN: it is called like its stack."""
 
 
 @cache
@@ -462,15 +460,6 @@ def test_no_permission_has_a_wildcard_but_for_x_ray_which_knows_no_resources(var
     for name, function in of_type(variant, "AWS::Serverless::Function").items():
         assert "ManagedPolicyArns" not in properties(variant, f"{name}Role"), "all of it is written out"
         assert "Policies" not in function
-
-
-@every_variant
-def test_an_operator_reaches_further_only_where_nothing_has_a_name_of_its_own(variant: str) -> None:
-    wide = {each["Sid"]: each for each in operators_statements(variant) if "*" in json.dumps(each["Resource"])}
-    archive = wide.pop("ArchiveDeadLetters", None)
-    assert archive is None or text_of(archive["Resource"]) == "Archive.Arn/*"
-    assert set(wide) == {"LookAtTheMapping", "LookAtTheAlarms"}
-    assert wide["LookAtTheMapping"]["Condition"] == {"ArnEquals": {"lambda:FunctionArn": {"Fn::Sub": FUNCTION}}}
 
 
 @every_variant

@@ -23,6 +23,7 @@ from idempotent_receiver.operations.cli.documentation import address
 from idempotent_receiver.operations.cli.history import history
 from idempotent_receiver.operations.cli.init import init
 from idempotent_receiver.operations.cli.local import local
+from idempotent_receiver.operations.cli.pause import pause, resume
 from idempotent_receiver.operations.cli.records import show, stuck
 from idempotent_receiver.operations.cli.terminal import EXIT_CODES, Exit, Terminal
 from idempotent_receiver.operations.cli.trace import trace
@@ -50,6 +51,10 @@ app.add_typer(dlq.app, name="dlq")
 app.command(epilog=examples("receiver init orders", "receiver init refunds --fifo --key body_field:refund_id"))(init)
 app.command(epilog=examples("receiver doctor --stack transfers"))(doctor)
 app.command(epilog=examples("receiver local template.yaml"))(local)
+app.command(
+    epilog=examples("receiver pause --stack transfers --yes", "receiver pause --queue transfers --function transfers")
+)(pause)
+app.command(epilog=examples("receiver resume --stack transfers --yes"))(resume)
 app.command(epilog=examples("receiver show 5f2c1d64-0001-4000-8000-000000000001 --stack transfers"))(show)
 app.command(epilog=examples("receiver stuck --stack transfers --yes"))(stuck)
 app.command(epilog=examples("receiver trace 5f2c1d64-0001-4000-8000-000000000001 --stack transfers"))(trace)

@@ -239,15 +239,18 @@ def without_claims(facts: Facts) -> bool:
 
 
 def notes(facts: Facts) -> Iterator[str]:
-    """Which promise a consumer gives up by its own choice: that is no finding."""
-    if isinstance(facts.settings, Unavailable) or not without_claims(facts):
-        return
+    """What somebody chose, which is no finding: a promise that a consumer gives up, or that it is paused."""
     queue = "its queue" if isinstance(facts.queue, Unavailable) else f"queue {_name(facts.queue)}"
-    yield (
-        f"EFFECTS is transaction: messages of {queue} are not claimed, which gives up promise 2 of docs/guarantees.md, "
-        "one at a time. Two workers may run one message, and one of them commits. What the handler does outside its "
-        "Transaction may happen several times at once."
-    )
+    if not isinstance(facts.settings, Unavailable) and without_claims(facts):
+        yield (
+            f"EFFECTS is transaction: messages of {queue} are not claimed, which gives up promise 2 of "
+            "docs/guarantees.md, one at a time. Two workers may run one message, and one of them commits. What the "
+            "handler does outside its Transaction may happen several times at once."
+        )
+    functions = [] if isinstance(facts.functions, Unavailable) else facts.functions
+    states = [each.mapping.get("State") for each in functions if not isinstance(each.mapping, Unavailable)]
+    if {"Disabled", "Disabling"} & {*states}:
+        yield f"the event source mapping is disabled: Lambda does not read {queue} until `receiver resume`"
 
 
 def name_of(check: Callable[[Facts], Iterator[Problem]]) -> str:
@@ -296,7 +299,7 @@ def _watches(alarm: Answer, namespace: str | None, metric: str, dimension: str, 
 
 
 def _name_of(function: Function) -> str:
-    return str(known(function.mapping).get("FunctionArn", "the function")).rpartition(":")[2]
+    return str(known(function.mapping).get("FunctionArn", "the function")).rpartition(":function:")[2]
 
 
 def _name(queue: Answer) -> str:

@@ -1,0 +1,147 @@
+"""The commands `receiver pause` and `receiver resume`: whether Lambda reads a consumer's queue."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from idempotent_receiver.operations.account import CONSUMER, UsageError
+from idempotent_receiver.operations.cli.deployment import Deployment, Yes, of_a_deployment, typed
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted
+from idempotent_receiver.operations.mappings import (
+    DISABLED,
+    ENABLED,
+    Backlog,
+    Mapping,
+    backlog_of,
+    mappings_of,
+    switch,
+)
+
+WORDS = {DISABLED: ("Pause", "paused"), ENABLED: ("Resume", "resumed")}
+"""What the operator calls a state: the act, and its result."""
+
+CONTAINERS = (
+    "There is nothing to switch in Lambda. If containers read the queue (receiver work), stop them: "
+    'see docs/containers.md, "Pause them".'
+)
+
+Function = Annotated[
+    str | None, typer.Option(help="Which function, if several read the queue: NAME or NAME:ALIAS.", show_default=False)
+]
+Wait = Annotated[float, typer.Option(min=0, help="Wait this many seconds for Lambda to get there.")]
+
+
+@of_a_deployment
+def pause(
+    *, deployment: Deployment, terminal: Terminal, function: Function = None, wait: Wait = 120.0, yes: Yes = False
+) -> None:
+    """Stop Lambda from reading the queue.
+
+    Messages wait in the queue meanwhile. It disables the event source mapping, and waits until Lambda has stopped
+    polling.
+    """
+    _switch(deployment, terminal, DISABLED, function, wait, yes=yes)
+
+
+@of_a_deployment
+def resume(
+    *, deployment: Deployment, terminal: Terminal, function: Function = None, wait: Wait = 120.0, yes: Yes = False
+) -> None:
+    """Let Lambda read the queue again.
+
+    It enables the event source mapping, and waits until Lambda polls.
+    """
+    _switch(deployment, terminal, ENABLED, function, wait, yes=yes)
+
+
+def _switch(
+    deployment: Deployment, terminal: Terminal, state: str, function: str | None, wait: float, *, yes: bool
+) -> None:
+    queue, functions = deployment.queue, deployment.client("lambda")
+    found = mappings_of(functions, queue.arn)
+    chosen = _chosen(deployment, found, function)
+    others = [each for each in found if each not in chosen]
+    backlog = backlog_of(deployment.client("sqs"), queue.url)
+    values = {
+        "queue": queue.url,
+        "wanted": state,
+        "waiting": backlog.waiting,
+        "in_flight": backlog.in_flight,
+        "mappings": [asdict(each) for each in chosen],
+        "others": [asdict(each) for each in others],
+    }
+    if others:
+        terminal.note(f"The queue is also read by {_named(others)}. This command leaves that as it is.")
+    if not chosen:
+        terminal.answer(
+            {**values, "confirmed": False}, f"No event source mapping reads {_queue(queue.arn)}.\n{CONTAINERS}"
+        )
+        raise typer.Exit(Exit.LEFT)
+    act, done = WORDS[state]
+    if all(each.state == state for each in chosen):
+        terminal.answer({**values, "confirmed": True}, f"Already {done}: {_named(chosen)}.\n{_where(backlog)}")
+        return
+    terminal.show(clean(f"{act}: {_named(chosen)}.\n{_where(backlog)}\n{_becomes(state, backlog)}"))
+    if not terminal.confirm(f"{act}?", yes=yes):
+        terminal.answer({**values, "confirmed": False}, "Nothing was changed.")
+        raise typer.Exit(Exit.LEFT)
+    with terminal.stoppable() as stopped:
+        states = switch(functions, chosen, state=state, seconds=wait, clock=terminal.clock, stopped=stopped)
+        halted = stopped()
+    reached = [Mapping(each.id, each.function, states[each.id]) for each in chosen]
+    complete = all(each.state == state for each in reached)
+    values |= {"confirmed": True, "mappings": [asdict(each) for each in reached]}
+    if complete:
+        back = command(f"receiver {'resume' if state == DISABLED else 'pause'}", *_options(deployment, function))
+        terminal.answer(values, clean(f"{done.capitalize()}: {_named(reached)}. The way back:\n{back}"))
+        return
+    terminal.answer(values, clean(f"Not {done} yet: {_named(reached)}."))
+    terminal.note("Lambda goes on with it, usually for less than a minute or two. The same command waits for it again.")
+    raise typer.Exit(Exit.STOPPED if halted else Exit.LEFT)
+
+
+def _chosen(deployment: Deployment, found: Sequence[Mapping], function: str | None) -> list[Mapping]:
+    """The mappings that are meant. Raises UsageError where only the operator can tell."""
+    meant = function or deployment.outputs.get(CONSUMER)
+    if meant is not None:
+        chosen = [each for each in found if each.invokes(meant)]
+        if function is not None and not chosen:
+            others = f": it is read by {_named(found)}" if found else ""
+            raise UsageError(f"function {function} does not read {_queue(deployment.queue.arn)}{others}")
+        return chosen
+    names = sorted({each.function for each in found})
+    if len(names) > 1:
+        which = " or ".join(f"--function {each}" for each in names)
+        raise UsageError(f"{_queue(deployment.queue.arn)} is read by {_named(found)}: give {which}")
+    return list(found)
+
+
+def _options(deployment: Deployment, function: str | None) -> list[str]:
+    options = deployment.options
+    return typed(stack=options.stack, queue=options.queue, function=function, **options.account)
+
+
+def _named(mappings: Sequence[Mapping]) -> str:
+    return ", ".join(f"{each.function} (mapping {each.id}, {each.state})" for each in mappings)
+
+
+def _queue(arn: str) -> str:
+    return f"queue {arn.rpartition(':')[2]}"
+
+
+def _where(backlog: Backlog) -> str:
+    return f"About {counted(backlog.waiting, 'message')} waiting, {backlog.in_flight} in flight."
+
+
+def _becomes(state: str, backlog: Backlog) -> str:
+    """What becomes of the messages."""
+    if state == ENABLED:
+        return "Lambda reads the queue again, up to the mapping's concurrency. What is done does not run twice."
+    days = backlog.retention_seconds / 86_400
+    return (
+        "In flight: what runs may finish. What does not comes back after its visibility timeout, "
+        f"{backlog.visibility_seconds} s at most, and waits with the rest. What is done does not run twice.\n"
+        f"Waiting: SQS deletes a message {days:g} days after it was sent. The alarm on the oldest message will ring."
+    )

@@ -1,0 +1,204 @@
+"""Pause and resume: Lambda stops reading a queue and reads it again, and the operator is told what that means."""
+
+from __future__ import annotations
+
+import io
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+from idempotent_receiver.operations.cli.terminal import Exit
+from idempotent_receiver.operations.mappings import DISABLED, ENABLED, POLL_SECONDS, Mapping, switch
+from tests.manual_clock import ManualClock
+from tests.unit.test_cli import Receiver, Stack, client
+from tests.unit.test_cli import receiver as receiver  # noqa: PLC0414  # a fixture
+from tests.unit.test_cli import stack as stack  # noqa: PLC0414  # a fixture
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ID = "5f2c1d64-0001-4000-8000-00000000e5e5"
+READ = ("--stack", "transfers", "--yes")
+
+
+def states(stack: Stack) -> dict[str, str]:
+    """The state of each mapping of the queue, by its function."""
+    found = client("lambda").list_event_source_mappings(EventSourceArn=stack.arn)["EventSourceMappings"]
+    return {each["FunctionArn"].partition(":function:")[2]: each["State"] for each in found}
+
+
+@pytest.mark.parametrize("pointed", [("--stack", "transfers"), ("--queue", "transfers")], ids=" ".join)
+def test_it_resumes_and_pauses_by_stack_and_by_queue(
+    receiver: Receiver, stack: Stack, pointed: tuple[str, str]
+) -> None:
+    for command, state in (("resume", ENABLED), ("pause", DISABLED)):
+        ran = receiver(command, *pointed, "--yes", "--json")
+        assert (ran.code, ran.json["confirmed"]) == (0, True)
+        assert [(each["function"], each["state"]) for each in ran.json["mappings"]] == [("transfers", state)]
+        assert states(stack) == {"transfers": state}
+
+
+def test_it_says_what_becomes_of_the_messages_before_it_asks(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver("resume", *READ)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    ran = receiver("pause", "--stack", "transfers")
+    assert (ran.code, states(stack)) == (Exit.LEFT, {"transfers": ENABLED})
+    assert "Pause? [y/N]" in ran.err
+    assert "comes back after its visibility timeout, 30 s at most" in ran.out
+    assert "SQS deletes a message 4 days after it was sent" in ran.out
+    assert "Nothing was changed." in ran.out
+
+
+def test_it_counts_what_waits_and_what_is_in_flight(receiver: Receiver, stack: Stack) -> None:
+    for body in ("a", "b", "c"):
+        stack.sqs.send_message(QueueUrl=stack.queue, MessageBody=body)
+    stack.sqs.receive_message(QueueUrl=stack.queue)
+    ran = receiver("pause", "--stack", "transfers")
+    assert "About 2 messages waiting, 1 in flight." in ran.out
+    told = receiver("pause", "--stack", "transfers", "--json").json
+    assert (told["waiting"], told["in_flight"]) == (2, 1)
+
+
+def test_what_is_paused_already_is_a_success_that_says_so(receiver: Receiver, stack: Stack) -> None:
+    ran = receiver("pause", "--stack", "transfers")
+    assert (ran.code, ran.err) == (0, ""), "it does not ask either"
+    assert ran.out.startswith("Already paused: transfers (mapping ")
+    assert receiver("resume", *READ).code == 0
+    assert receiver("resume", "--stack", "transfers").out.startswith("Already resumed: ")
+
+
+def test_the_way_back_means_the_same_queue(receiver: Receiver) -> None:
+    receiver("resume", *READ)
+    ran = receiver("pause", "--queue", "transfers", "--function", "transfers", "--region", "us-east-1", "--yes")
+    assert "receiver resume --queue transfers --function transfers --region us-east-1" in " ".join(ran.out.split())
+
+
+def test_of_several_functions_that_read_a_queue_one_has_to_be_named(receiver: Receiver, stack: Stack) -> None:
+    stack.map("refunds")
+    ran = receiver("resume", "--queue", "transfers", "--yes")
+    assert (ran.code, ran.out) == (2, "")
+    told = " ".join(ran.err.split())
+    assert "queue transfers is read by refunds (mapping " in told
+    assert "give --function refunds or --function transfers" in told
+    ran = receiver("resume", "--queue", "transfers", "--function", "refunds", "--yes")
+    assert (ran.code, states(stack)) == (0, {"refunds": ENABLED, "transfers": DISABLED})
+    assert "also read by transfers (mapping " in ran.err
+
+
+def test_with_a_stack_only_its_own_function_is_switched_and_others_are_named(receiver: Receiver, stack: Stack) -> None:
+    stack.map("refunds")
+    stack.outputs["ConsumerName"] = "transfers"
+    ran = receiver("resume", *READ)
+    assert (ran.code, states(stack)) == (0, {"refunds": DISABLED, "transfers": ENABLED})
+    assert "also read by refunds (mapping " in ran.err
+
+
+def test_a_function_that_does_not_read_the_queue_is_refused(receiver: Receiver) -> None:
+    ran = receiver("pause", "--queue", "transfers", "--function", "refunds")
+    assert (ran.code, ran.out) == (2, "")
+    assert "function refunds does not read queue transfers: it is read by transfers (mapping " in ran.err
+
+
+def test_a_queue_that_only_containers_read_gets_a_clear_answer(receiver: Receiver, stack: Stack) -> None:
+    """Nobody can see whether containers read it, so the answer says what to do if they do."""
+    ran = receiver("pause", "--queue", stack.dead, "--yes")
+    assert ran.code == Exit.LEFT
+    assert "No event source mapping reads queue transfers-dead." in ran.out
+    assert "If containers read the queue" in ran.out
+    assert receiver("pause", "--queue", stack.dead, "--json").json["mappings"] == []
+
+
+def test_without_a_stack_or_a_queue_it_says_what_to_give(receiver: Receiver) -> None:
+    ran = receiver("pause")
+    assert (ran.code, ran.err) == (2, "receiver: give --stack or --queue\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("orders", True),
+        ("orders:live", True),
+        ("arn:aws:lambda:us-east-1:123456789012:function:orders:live", True),
+        ("arn:aws:lambda:us-east-1:123456789012:function:orders", True),
+        ("orders:next", False),
+        ("order", False),
+    ],
+)
+def test_a_function_is_meant_by_its_name_or_its_arn_with_or_without_its_alias(given: str, meant: bool) -> None:
+    assert Mapping(ID, "orders:live", ENABLED).invokes(given) is meant
+
+
+# Lambda takes its time. Here it answers as AWS documents it; the local clouds change a mapping at once.
+
+
+@contextmanager
+def lambda_that(*answers: str | None) -> Iterator[Any]:
+    """A client whose mapping is updated (no answer: refused, since it is being changed) and looked at, in turns."""
+    functions = boto3.client(
+        "lambda", region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing"
+    )
+    stubber = Stubber(functions)
+    for answer in answers:
+        operation, _, state = (answer or "").partition(" ")
+        if answer is None:
+            stubber.add_client_error("update_event_source_mapping", "ResourceInUseException")
+        else:
+            stubber.add_response(f"{operation}_event_source_mapping", {"UUID": ID, "State": state})
+    with stubber:
+        yield functions
+        stubber.assert_no_pending_responses()
+
+
+def switched(functions: Any, state: str = ENABLED, *, seconds: float = 60, stopped: bool = False) -> tuple[str, float]:
+    """The last state of the mapping once it is asked to be disabled, and how long that took."""
+    clock = ManualClock()
+    ended = switch(
+        functions,
+        [Mapping(ID, "orders", state)],
+        state=DISABLED,
+        seconds=seconds,
+        clock=clock,
+        stopped=lambda: stopped,
+    )
+    return ended[ID], clock.seconds
+
+
+def test_it_waits_until_lambda_has_stopped_polling() -> None:
+    with lambda_that("update Disabling", "get Disabling", "get Disabled") as functions:
+        assert switched(functions) == (DISABLED, 2 * POLL_SECONDS)
+
+
+def test_a_mapping_that_a_deployment_is_changing_is_switched_afterwards() -> None:
+    with lambda_that(None, "get Updating", "get Updating", "get Enabled", "update Disabled") as functions:
+        assert switched(functions) == (DISABLED, 3 * POLL_SECONDS)
+    with lambda_that("get Enabled", "update Disabled") as functions:
+        assert switched(functions, "Enabling") == (DISABLED, POLL_SECONDS)
+
+
+def test_it_waits_no_longer_than_it_is_told() -> None:
+    with lambda_that("update Disabling", "get Disabling", "get Disabling") as functions:
+        assert switched(functions, seconds=2) == ("Disabling", 2.0)
+    with lambda_that("update Disabling") as functions:
+        assert switched(functions, seconds=0) == ("Disabling", 0.0)
+
+
+def test_a_ctrl_c_ends_the_waiting_and_not_the_switching() -> None:
+    with lambda_that("update Disabling") as functions:
+        assert switched(functions, stopped=True) == ("Disabling", 0.0)
+
+
+def test_what_has_not_got_there_is_said_with_what_to_do(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "idempotent_receiver.operations.cli.pause.switch",
+        lambda functions, mappings, **_: {each.id: "Enabling" for each in mappings},
+    )
+    ran = receiver("resume", *READ)
+    assert ran.code == Exit.LEFT
+    assert "Not resumed yet: transfers (mapping " in ran.out
+    assert "The same command waits for it again." in ran.err
+    assert receiver("resume", *READ, "--json").json["mappings"][0]["state"] == "Enabling"

@@ -8,7 +8,7 @@ import pty
 import re
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -203,6 +203,31 @@ def as_deployed(facts: Facts) -> Facts:
     (function,) = facts.functions  # type: ignore[misc]
     varying = dict.fromkeys(("LastModified", "LastProcessingResult", "State"))
     return replace(facts, functions=[replace(function, mapping={**function.mapping, **varying})])  # type: ignore[dict-item]
+
+
+@contextmanager
+def by_an_alias(aws: Aws, stack: Stack, *spoiled: str) -> Iterator[None]:
+    """The mapping invokes an alias, of a version in which this variable has this value."""
+    functions, name, uuid = aws.client("lambda"), stack.resources["Consumer"], stack.resources["ConsumerMessages"]
+    with variable(aws, stack, *spoiled) if spoiled else nullcontext():
+        version = functions.publish_version(FunctionName=name)["Version"]
+    functions.create_alias(FunctionName=name, Name="live", FunctionVersion=version)
+    functions.update_event_source_mapping(UUID=uuid, FunctionName=f"{name}:live")
+    yield
+    functions.update_event_source_mapping(UUID=uuid, FunctionName=name)
+    functions.delete_alias(FunctionName=name, Name="live")
+
+
+def test_a_mapping_that_invokes_an_alias_is_understood(aws: Aws, stack: Stack) -> None:
+    """And what it invokes is what is judged: the version, not the function's latest settings."""
+    name = stack.outputs["ConsumerName"]
+    with by_an_alias(aws, stack):
+        assert examined(aws, stack) == []
+        assert examine(gather(aws.client, Consumer(function=f"{name}:live"))) == []
+    with by_an_alias(aws, stack, "RECORD_RETENTION_DAYS", "18"):
+        (found,) = examined(aws, stack)
+        assert found.check == "record-retention"
+    assert examined(aws, stack) == []
 
 
 def test_what_is_not_allowed_could_not_be_checked(aws: Aws, stack: Stack) -> None:

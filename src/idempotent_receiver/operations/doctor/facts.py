@@ -97,7 +97,7 @@ def _feeds(functions: Any, mapping: str, function: str | None) -> bool:
         arn: str = functions.get_event_source_mapping(UUID=mapping)["FunctionArn"]
     except ClientError:
         return False
-    return arn.rpartition(":")[2] == function
+    return arn.partition(":function:")[2].partition(":")[0] == function
 
 
 def gather(client: Client, consumer: Consumer) -> Facts:
@@ -107,9 +107,11 @@ def gather(client: Client, consumer: Consumer) -> Facts:
 
 def _of_a_function(client: Client, consumer: Consumer) -> Facts:
     functions = client("lambda")
-    with named(f"function {consumer.function}", "correct --function", "ResourceNotFoundException"):
-        configuration = _without_metadata(functions.get_function_configuration(FunctionName=consumer.function))
     mapping = asked(lambda: _mapping(functions, consumer))
+    # What runs is the version behind the alias that the mapping invokes, if it invokes one.
+    invoked = consumer.function if isinstance(mapping, Unavailable) else mapping["FunctionArn"]
+    with named(f"function {consumer.function}", "correct --function", "ResourceNotFoundException"):
+        configuration = _without_metadata(functions.get_function_configuration(FunctionName=invoked))
     function = _function(functions, configuration, mapping)
     queue = asked(lambda found: _queue(client("sqs"), found["EventSourceArn"]), mapping)
     settings, role = settings_of(configuration), of_a_function(configuration)
@@ -229,7 +231,10 @@ def _mapping(functions: Any, consumer: Consumer) -> Answer:
     found = functions.get_paginator("list_event_source_mappings").paginate(FunctionName=consumer.function)
     mappings = list(found.search("EventSourceMappings[?contains(EventSourceArn, ':sqs:')]"))
     if len(mappings) != 1:
-        raise Unavailable(f"{consumer.function} consumes {len(mappings)} queues, and doctor checks one: use --stack")
+        raise Unavailable(
+            f"{consumer.function} consumes {len(mappings)} queues, and doctor checks one: use --stack, or --function "
+            "NAME:ALIAS if its mapping invokes an alias"
+        )
     return dict(mappings[0])
 
 

@@ -79,6 +79,14 @@ def test_lambda_takes_its_answer_message_by_message(synthesised: dict[str, Any])
     assert mapping["EventSourceArn"]["Fn::If"][:2] == ["MakeQueue", {"Fn::GetAtt": "Queue.Arn"}]
 
 
+def test_the_mapping_waits_for_the_policies_that_are_granted(synthesised: dict[str, Any]) -> None:
+    """It refers to the function, so it is enough that the function waits."""
+    granted = [name for name, each in synthesised["Resources"].items() if each["Type"] == "AWS::IAM::Policy"]
+    (function,) = [each for each in synthesised["Resources"].values() if each["Type"] == "AWS::Lambda::Function"]
+    assert granted
+    assert set(granted) <= set(function["DependsOn"])
+
+
 def test_no_condition_of_it_depends_on_a_resource(synthesised: dict[str, Any]) -> None:
     """CloudFormation would refuse the template."""
     for condition in synthesised["Conditions"].values():

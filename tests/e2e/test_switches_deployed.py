@@ -1,0 +1,87 @@
+"""The switches of the template, all on at once: it deploys, and what topics and rules send takes effect.
+
+The local cloud keeps some of them from us (VPC, pollers, boundary, metrics, access log): what those become is judged in
+tests/unit/test_template_switches.py, from the template.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from botocore.exceptions import ClientError
+
+from local.cloud import ACCOUNT
+from tests.e2e.deployed import eventually
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Deploy
+    from tests.e2e.deployed import Aws, Deployed
+
+
+@pytest.fixture(scope="module")
+def topic(aws: Aws) -> str:
+    return str(aws.client("sns").create_topic(Name=f"orders-{uuid4().hex[:8]}")["TopicArn"])
+
+
+@pytest.fixture(scope="module")
+def rule(aws: Aws) -> str:
+    pattern = json.dumps({"source": ["orders"]})
+    return str(aws.client("events").put_rule(Name=f"orders-{uuid4().hex[:8]}", EventPattern=pattern)["RuleArn"])
+
+
+@pytest.fixture(scope="module")
+def bank(deployed: Deploy, topic: str, rule: str) -> Deployed:
+    return deployed(
+        "switches",
+        SenderTopicArns=topic,
+        SenderRuleArns=rule,
+        Subnets="subnet-0a1b2c3d",
+        SecurityGroups="sg-0a1b2c3d",
+        PermissionsBoundary=f"arn:aws:iam::{ACCOUNT}:policy/boundary",
+        ProvisionedPollers="20",
+        MappingMetrics="true",
+        DeletionProtection="true",
+        ApiAccessLog="true",
+    )
+
+
+def posted(bank: Deployed, transfer: dict[str, Any]) -> None:
+    """Wait until a transfer has taken effect."""
+    expected = {transfer["from_account"]: -10, transfer["to_account"]: 10}
+    eventually(lambda: bank.entries(transfer), lambda seen: seen == expected, what="the transfer is posted")
+
+
+def test_what_a_topic_sends_takes_effect(bank: Deployed, topic: str) -> None:
+    sns = bank.aws.client("sns")
+    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=bank.stack.outputs["QueueArn"])
+    transfer = bank.transfer(bank.new_account(10), bank.new_account(0), 10)
+    sns.publish(TopicArn=topic, Message=json.dumps(transfer))
+    posted(bank, transfer)
+
+
+def test_what_a_rule_sends_takes_effect(bank: Deployed, rule: str) -> None:
+    events, name = bank.aws.client("events"), rule.rpartition("/")[2]
+    events.put_targets(Rule=name, Targets=[{"Id": "queue", "Arn": bank.stack.outputs["QueueArn"]}])
+    transfer = bank.transfer(bank.new_account(10), bank.new_account(0), 10)
+    sent = events.put_events(Entries=[{"Source": "orders", "DetailType": "transfer", "Detail": json.dumps(transfer)}])
+    assert sent["FailedEntryCount"] == 0
+    posted(bank, transfer)
+
+
+def test_the_queue_admits_both_by_name_and_nobody_else(bank: Deployed, topic: str, rule: str) -> None:
+    found = bank.aws.client("sqs").get_queue_attributes(
+        QueueUrl=bank.stack.outputs["QueueUrl"], AttributeNames=["Policy"]
+    )
+    allowed = [each for each in json.loads(found["Attributes"]["Policy"])["Statement"] if each["Effect"] == "Allow"]
+    admitted = {each["Principal"]["Service"]: each["Condition"]["ArnEquals"]["aws:SourceArn"] for each in allowed}
+    assert admitted == {"sns.amazonaws.com": [topic], "events.amazonaws.com": [rule]}
+    assert {each["Resource"] for each in allowed} == {bank.stack.outputs["QueueArn"]}
+
+
+def test_a_table_that_is_protected_cannot_be_deleted(bank: Deployed) -> None:
+    for table in ("Records", "History", "Accounts", "Entries", "Transfers"):
+        with pytest.raises(ClientError, match="protect"):
+            bank.aws.client("dynamodb").delete_table(TableName=bank.stack.resources[table])

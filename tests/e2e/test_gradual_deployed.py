@@ -1,0 +1,135 @@
+"""The gradual deployment of docs/component.md: its lines in the example's template, expanded and deployed.
+
+The local cloud has no CodeDeploy, so there the alias moves at once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from idempotent_receiver.operations.doctor.checks import examine
+from idempotent_receiver.operations.doctor.facts import consumer_of, gather
+from idempotent_receiver.operations.mappings import mappings_of
+from local.cloud import ACCOUNT, REGION, ROOT
+from local.deploy import deploy
+from tests.e2e.deployed import Deployed
+from tests.e2e.permissions import Permission, allowed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.e2e.deployed import Aws
+
+SECTION = (ROOT / "docs/component.md").read_text().partition("\n## Gradual deployments\n")[2].partition("\n## ")[0]
+PROPERTIES, PARAMETER, ALARM = re.findall(r"(?ms)^```yaml\n(.*?)^```$", SECTION)
+CODE = "      CodeUri: src/\n      Handler: app.consumer.lambda_handler\n"
+TEMPLATE = (ROOT / "template.yaml").read_text()
+
+
+def gradual(release: str) -> str:
+    """The template with the section's three blocks where they go, as it is deployed for this release.
+
+    SAM reads the parameter's value; the local cloud hands it defaults only.
+    """
+    text = TEMPLATE
+    parameter = f"{PARAMETER}    Default: {release}\n"
+    for place, block in ((CODE, PROPERTIES), ("Parameters:\n", parameter), ("Resources:\n", ALARM)):
+        assert text.count(f"\n{place}") == 1, place
+        text = text.replace(f"\n{place}", f"\n{place}{block}")
+    return text
+
+
+EXPAND = """
+import json, os, sys
+os.environ["AWS_DEFAULT_REGION"] = "us-east-1"
+from samcli.yamlhelper import yaml_parse
+from samtranslator.model.exceptions import InvalidDocumentException
+from samtranslator.translator.transform import transform
+template = yaml_parse(sys.stdin.read().replace("CodeUri: src/", "CodeUri: s3://code/key"))
+managed_policies = type("NoPolicies", (), {"load": lambda self: {}})()
+try:
+    print(json.dumps(transform(template, json.loads(sys.argv[1]), managed_policies)))
+except InvalidDocumentException as error:
+    sys.exit(" ".join(each.message for each in error.causes))
+"""
+"""What CloudFormation does with a template of SAM's, by SAM's own translator."""
+
+
+def expanded(text: str, **parameters: str) -> dict[str, Any]:
+    command = [ROOT / ".tools/sam/bin/python", "-c", EXPAND, json.dumps(parameters)]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout)["Resources"])
+
+
+def test_sam_makes_an_alias_that_alarms_roll_back() -> None:
+    made = expanded(gradual("first"))
+    assert made["ConsumerMessages"]["Properties"]["FunctionName"] == {"Ref": "ConsumerAliaslive"}
+    group = made["ConsumerDeploymentGroup"]["Properties"]
+    assert [each["Name"] for each in group["AlarmConfiguration"]["Alarms"]] == [
+        {"Ref": "FailuresAlarm"},
+        {"Fn::GetAtt": ["Receiver", "Outputs.ErrorsAlarm"]},
+    ]
+    assert "DEPLOYMENT_STOP_ON_ALARM" in group["AutoRollbackConfiguration"]["Events"]
+    assert "CodeDeployLambdaAliasUpdate" in made["ConsumerAliaslive"]["UpdatePolicy"]
+
+
+def test_a_release_publishes_a_version_and_a_parameter_alone_does_not() -> None:
+    """Which is what the section says of both."""
+
+    def version(**parameters: str) -> str:
+        (found,) = [name for name in expanded(gradual("first"), **parameters) if name.startswith("ConsumerVersion")]
+        return found
+
+    assert version() != version(Release="second")
+    assert version() == version(FunctionTimeout="60")
+
+
+def test_sam_refuses_an_alias_without_a_name() -> None:
+    """Else the alias would be a parameter of the template."""
+    with pytest.raises(AssertionError, match="Alias name is required"):
+        expanded(gradual("first").replace("AutoPublishAlias: live", "AutoPublishAlias: !Ref AlarmTopicArn"))
+
+
+@pytest.fixture(scope="module")
+def bank(aws: Aws, build: Path) -> Iterator[Deployed]:
+    name = f"gradual-{uuid4().hex[:8]}"
+    text = at_once(gradual("first"))
+    stack = deploy(aws, name=name, code=build, template=text)  # type: ignore[arg-type]  # it has the clients
+    yield Deployed(aws, stack, [], [])
+    aws.client("cloudformation").delete_stack(StackName=name)
+
+
+def at_once(text: str) -> str:
+    """The same without CodeDeploy."""
+    return text.replace("      DeploymentPreference:\n", "      DeploymentPreference:\n        Enabled: false\n")
+
+
+def test_messages_go_to_the_alias(bank: Deployed) -> None:
+    (mapping,) = mappings_of(bank.aws.client("lambda"), bank.stack.outputs["QueueArn"])
+    assert mapping.function == f"{bank.stack.outputs['ConsumerName']}:live"
+    (key,) = bank.send(bank.transfer(bank.new_account(10), bank.new_account(0), 10))
+    bank.completed(key)
+
+
+def test_doctor_finds_nothing(bank: Deployed) -> None:
+    assert examine(gather(bank.aws.client, consumer_of(bank.aws.client, bank.stack.name))) == []
+
+
+def test_the_operators_policy_reaches_the_alias_and_its_mapping(bank: Deployed) -> None:
+    iam, arn = bank.aws.client("iam"), bank.stack.outputs["OperatorPolicyArn"]
+    version = iam.get_policy(PolicyArn=arn)["Policy"]["DefaultVersionId"]
+    document = iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]["Document"]
+    by_name = {each["Sid"]: each for each in document["Statement"]}
+    alias = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{bank.stack.outputs['ConsumerName']}:live"
+    assert allowed(Permission("lambda:GetFunctionConfiguration", alias), [by_name["LookAtTheFunction"]])
+    patterns = by_name["SwitchTheMapping"]["Condition"]["ArnLike"]["lambda:FunctionArn"]
+    assert any(fnmatchcase(alias, pattern) for pattern in patterns)

@@ -64,7 +64,12 @@ DONE, FLAKY, CLOSED, CONFLICT, STUCK = (f"5f2c1d64-000{n}-4000-8000-000000000001
 
 # One for all: reading AWS's service models is most of the time that a client takes to make.
 SESSION = boto3.Session(aws_access_key_id="testing", aws_secret_access_key="testing", region_name=REGION)
-OUTPUTS = {"RecordsTable": "records", "KeyStrategy": "message_id", "HistoryTable": "history"}
+OUTPUTS = {
+    "RecordsTable": "records",
+    "KeyStrategy": "message_id",
+    "HistoryTable": "history",
+    "ArchiveBucket": "archive",
+}
 
 
 @dataclass(frozen=True)
@@ -129,16 +134,14 @@ class Stack:
             AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
             KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
         )
-<<<<<<< HEAD
         self.dynamodb.create_table(
             TableName="history",
             BillingMode="PAY_PER_REQUEST",
             AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("key", "act")],
             KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}, {"AttributeName": "act", "KeyType": "RANGE"}],
         )
-=======
+        client("s3").create_bucket(Bucket="archive")
         self.map("transfers")
->>>>>>> b8d2f03 (Let an operator pause and resume a consumer)
         self.outputs = {**OUTPUTS, "QueueUrl": self.queue, "DeadLetterQueueUrl": self.dead}
         self.nested: dict[str, dict[str, str]] = {}
 
@@ -244,18 +247,31 @@ class Receiver:
 
 
 @pytest.fixture
-def receiver(stack: Stack, capsys: pytest.CaptureFixture[str]) -> Receiver:
+def receiver(
+    stack: Stack, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Receiver:
+    monkeypatch.chdir(tmp_path)
+    Path("body.json").write_text('{"transfer_id": "edited"}', "utf-8")
     return Receiver(capsys)
 
 
 # Help and examples.
 
 GROUPS: tuple[tuple[str, ...], ...] = ((), ("dlq",))
-<<<<<<< HEAD
-COMMANDS = (("show",), ("stuck",), ("trace",), ("dlq", "list"), ("dlq", "redrive"), ("dlq", "history"))
-=======
-COMMANDS = (("show",), ("stuck",), ("pause",), ("resume",), ("dlq", "list"), ("dlq", "redrive"))
->>>>>>> b8d2f03 (Let an operator pause and resume a consumer)
+ACTING = (("dlq", "redrive"), ("dlq", "archive"), ("dlq", "restore"), ("dlq", "delete"), ("dlq", "resend"))
+SHOWING = (("show",), ("stuck",), ("trace",), ("dlq", "list"), ("dlq", "history"), ("dlq", "export"))
+COMMANDS = (*SHOWING, ("pause",), ("resume",), *ACTING)
+
+ARGUMENTS = {
+    "show": [FLAKY],
+    "trace": [FLAKY],
+    "list": [],
+    "history": [],
+    "export": ["letters.jsonl"],
+    "delete": ["--reason", "a test", "--all", "--yes"],
+    "resend": ["--key", FLAKY, "--body", "body.json", "--yes"],
+}
+"""What a command needs besides a deployment; for all others it is the agreement."""
 
 
 def examples(text: str) -> list[str]:
@@ -308,11 +324,7 @@ def test_every_example_in_the_help_runs(receiver: Receiver, command: tuple[str, 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_command_answers_scripts_with_one_json_document(receiver: Receiver, command: tuple[str, ...]) -> None:
-<<<<<<< HEAD
-    argument = {"show": [FLAKY], "trace": [FLAKY], "stuck": ["--yes"], "redrive": ["--yes"]}.get(command[-1], [])
-=======
-    argument = {"show": [FLAKY], "list": []}.get(command[-1], ["--yes"])
->>>>>>> b8d2f03 (Let an operator pause and resume a consumer)
+    argument = ARGUMENTS.get(command[-1], ["--yes"])
     assert isinstance(receiver(*command, *argument, "--stack", "transfers", "--json").json, dict)
 
 
@@ -360,8 +372,7 @@ def test_nothing_that_is_copied_is_broken_in_eighty_columns(narrow: Receiver, co
 
 @pytest.mark.parametrize("command", [*GROUPS, *COMMANDS], ids=" ".join)
 def test_eighty_columns_are_enough_for_every_command_and_its_help(narrow: Receiver, command: tuple[str, ...]) -> None:
-    acting = {("stuck",), ("dlq", "redrive")}
-    argument = [LONG] if command in {("show",), ("trace",)} else ["--yes"] if command in acting else []
+    argument = {**ARGUMENTS, "show": [LONG], "trace": [LONG]}.get(command[-1] if command else "", ["--yes"])
     asked = [] if command in GROUPS else [narrow(*command, *argument, "--stack", "transfers").out]
     for shown in [narrow(*command, "--help").out, *asked]:
         assert shown
@@ -1190,13 +1201,6 @@ def test_what_is_typed_to_carry_a_plan_out_does_so(receiver: Receiver, stack: St
 def test_the_history_says_from_which_saved_plan_a_dead_letter_was_moved(
     receiver: Receiver, stack: Stack, plan: str
 ) -> None:
-    stack.dynamodb.create_table(
-        TableName="history",
-        BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[{"AttributeName": each, "AttributeType": "S"} for each in ("key", "act")],
-        KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}, {"AttributeName": "act", "KeyType": "RANGE"}],
-    )
-    stack.outputs["HistoryTable"] = "history"
     receiver("dlq", "redrive", "--stack", "transfers", "--save-plan", plan)
     assert stack.dynamodb.scan(TableName="history")["Items"] == [], "nothing was done"
 

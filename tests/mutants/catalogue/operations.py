@@ -22,7 +22,7 @@ MUTANTS = {
     ),
     "an act on a dead letter is done though the history does not have it": Mutant(
         "operations.dead_letters.run:Run._wave",
-        replace("self.journal.begin(end.verb, held)", "[]"),
+        replace("self.journal.begin($END.verb, $HELD)", "[]"),
         promise=1,
         where=REDRIVE,
     ),
@@ -40,7 +40,7 @@ MUTANTS = {
     ),
     "a dead letter comes back under a new key": Mutant(
         "operations.dead_letters.dead_letter:DeadLetter.returning",
-        argument("key", "self.id", nth=2),
+        argument("key", "self.id"),
         promise=3,
         where=REDRIVE,
     ),

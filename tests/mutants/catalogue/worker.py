@@ -81,7 +81,7 @@ MUTANTS = {
         "worker.orphans:give_back", replace("$WAIT if $STARTED else 0", "0"), where=PROCESS
     ),
     "a suspect runs beside its neighbours": Mutant(
-        "worker.process:Process._apart", replace("alone.get($LINE, together)", "together"), where=PROCESS
+        "worker.process:Process._apart", replace("$ALONE.get($LINE, $TOGETHER)", "$TOGETHER"), where=PROCESS
     ),
     # A drain.
     "a draining batch starts what it has claimed": Mutant(

@@ -30,7 +30,7 @@ Why = Annotated[str, typer.Option("--reason", help="Why, for the history: in you
 Limit = Annotated[int | None, typer.Option(min=1, help="Act on this many at most.")]
 
 
-@app.command(epilog=examples("receiver dlq archive --stack transfers --group never-claimed --reason INC-7 --yes"))
+@app.command(epilog=examples("receiver dlq archive --stack transfers --group done --reason INC-7 --yes"))
 @of_a_deployment
 def archive(
     *,
@@ -97,11 +97,7 @@ def restore(
     act(task, session, deployment, terminal)
 
 
-@app.command(
-    epilog=examples(
-        "receiver dlq delete --stack transfers --key 5f2c1d64-0001-4000-8000-000000000001 --reason 'a test' --yes"
-    )
-)
+@app.command(epilog=examples("receiver dlq delete --stack transfers --group done --reason 'a test' --yes"))
 @of_a_deployment
 def delete(
     *,
@@ -141,11 +137,7 @@ def delete(
     act(task, session_of(deployment, terminal, hold), deployment, terminal)
 
 
-@app.command(
-    epilog=examples(
-        "receiver dlq resend --stack transfers --key 5f2c1d64-0001-4000-8000-000000000001 --body body.json --yes"
-    )
-)
+@app.command(epilog=examples("receiver dlq resend --stack transfers --key order-17 --body body.json --yes"))
 @of_a_deployment
 def resend(
     *,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.change import always, argument, drop, instead_of, never, replace
 from tests.mutants.mutant import Mutant, unit
 
+CLI = unit("cli")
 HISTORY = unit("history")
 REDRIVE = unit("redrive")
 TRACE = unit("trace")
@@ -46,6 +47,29 @@ MUTANTS = {
     ),
     "an age is counted from the last send": Mutant(
         "operations.dead_letters.dead_letter:_since_ms", always("stamp is None"), promise=3, where=TRIAGE
+    ),
+    "a deployment makes another group of what fails as before": Mutant(
+        "operations.dead_letters.cause:_of_error", replace("at.partition(':')[0]", "at"), where=TRIAGE
+    ),
+    "a plan from which everything was taken out moves everything": Mutant(
+        "operations.dead_letters.selection:Selection.of_plan",
+        replace(
+            "cls(planned=$LETTERS, limit=len($LETTERS))",
+            "cls(planned=$LETTERS or None, limit=len($LETTERS) or None)",
+        ),
+        where=REDRIVE,
+    ),
+    "what has changed since it was planned for is moved all the same": Mutant(
+        "operations.dead_letters.selection:Planned.changed",
+        never("$NOW.verdict is not self.verdict"),
+        promise=3,
+        where=REDRIVE,
+    ),
+    "a plan for another queue is carried out": Mutant(
+        "operations.cli.dlq_options:saved_plan", never("($QUEUE, $DEAD) != $OURS"), where=CLI
+    ),
+    "a plan that was reviewed is written over": Mutant(
+        "operations.dead_letters.selection:SavedPlan.write", replace("'xb'", "'wb'"), where=CLI
     ),
     "what nobody knows to be a dead letter is moved": Mutant(
         "operations.dead_letters.triage:_verdict", never("dead_letter.source is None"), promise=1, where=TRIAGE

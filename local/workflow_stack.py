@@ -39,6 +39,7 @@ def deploy_workflow(
     name: str = "workflow",
     code: Path = HOST_BUILD,
     overlay: Mapping[str, bytes] | None = None,
+    parameters: Mapping[str, str] | None = None,
 ) -> Stack:
     """Deploy workflow.yaml for a deployed consumer, with the code in this folder, and return once it is made."""
     code_uri = code_uri_of(cloud, code, overlay)
@@ -46,7 +47,7 @@ def deploy_workflow(
     text = packaged(
         cloud, TEMPLATE.read_text(), TEMPLATE.parent, lambda path: machine if path.suffix == ".json" else code_uri
     )
-    return create(cloud, name, text, beside(consumer))
+    return create(cloud, name, text, beside(consumer) | dict(parameters or {}))
 
 
 def beside(consumer: Stack) -> dict[str, str]:

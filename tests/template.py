@@ -50,6 +50,8 @@ class Rendering:
         """Return the template with parameters, conditions, mappings and rules evaluated and removed."""
         kept = {name: self.template[name] for name in ("AWSTemplateFormatVersion", "Transform", "Description")
                 if name in self.template}  # fmt: skip
+        if "Globals" in self.template:
+            kept["Globals"] = self.value(self.template["Globals"])
         for section in ("Resources", "Outputs"):
             entries = self.template[section].items()
             wanted = {name: entry for name, entry in entries if self.holds(entry.get("Condition"))}

@@ -1,7 +1,7 @@
 """The switches of the template, all on at once: it deploys, and what topics and rules send takes effect.
 
-The local cloud keeps some of them from us (VPC, pollers, boundary, metrics, access log): what those become is judged in
-tests/unit/test_template_switches.py, from the template.
+The local cloud passes over some of them (VPC, pollers, boundary, metrics, access log, the machine's log and key): what
+those become is judged in tests/unit/test_template_switches.py, from the template.
 """
 
 from __future__ import annotations
@@ -13,12 +13,26 @@ from uuid import uuid4
 import pytest
 from botocore.exceptions import ClientError
 
-from local.cloud import ACCOUNT
+from local.caller import Caller, api_url
+from local.cloud import ACCOUNT, REGION
+from local.workflow_stack import deploy_workflow
 from tests.e2e.deployed import eventually
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.e2e.conftest import Deploy
     from tests.e2e.deployed import Aws, Deployed
+
+
+EVERYWHERE = {
+    "Subnets": "subnet-0a1b2c3d",
+    "SecurityGroups": "sg-0a1b2c3d",
+    "PermissionsBoundary": f"arn:aws:iam::{ACCOUNT}:policy/boundary",
+    "DeletionProtection": "true",
+    "ApiAccessLog": "true",
+}
+"""The switches that both templates have."""
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +52,9 @@ def bank(deployed: Deploy, topic: str, rule: str) -> Deployed:
         "switches",
         SenderTopicArns=topic,
         SenderRuleArns=rule,
-        Subnets="subnet-0a1b2c3d",
-        SecurityGroups="sg-0a1b2c3d",
-        PermissionsBoundary=f"arn:aws:iam::{ACCOUNT}:policy/boundary",
         ProvisionedPollers="20",
         MappingMetrics="true",
-        DeletionProtection="true",
-        ApiAccessLog="true",
+        **EVERYWHERE,
     )
 
 
@@ -79,6 +89,28 @@ def test_the_queue_admits_both_by_name_and_nobody_else(bank: Deployed, topic: st
     admitted = {each["Principal"]["Service"]: each["Condition"]["ArnEquals"]["aws:SourceArn"] for each in allowed}
     assert admitted == {"sns.amazonaws.com": [topic], "events.amazonaws.com": [rule]}
     assert {each["Resource"] for each in allowed} == {bank.stack.outputs["QueueArn"]}
+
+
+def test_the_workflow_runs_with_all_of_its_switches_on(bank: Deployed, build: Path) -> None:
+    """Its machine encrypted and logged, its functions in a VPC, its API with an access log."""
+    key = bank.aws.client("kms").create_key()["KeyMetadata"]["Arn"]
+    stack = deploy_workflow(
+        bank.aws,  # type: ignore[arg-type]  # it has the clients
+        bank.stack,
+        name=f"switches-{uuid4().hex[:8]}",
+        code=build,
+        parameters={**EVERYWHERE, "MachineKmsKeyArn": key, "MachineLogLevel": "ALL"},
+    )
+    payer, payee = bank.new_account(10), bank.new_account(0)
+    url = api_url(stack, bank.aws.endpoint_url)
+    credentials = bank.aws.client("sqs")._request_signer._credentials
+    caller = Caller(url=f"{url}/workflows", credentials=credentials, region=REGION)
+    asked = bank.transfer(payer, payee, 10)
+    answer = eventually(
+        lambda: caller.post(asked, "switches-1"), lambda seen: seen.status == 200, what="it is done", seconds=60
+    )
+    assert (bank.balance(payer), bank.balance(payee)) == (0, 10), answer.body
+    bank.aws.client("cloudformation").delete_stack(StackName=stack.name)
 
 
 def test_a_table_that_is_protected_cannot_be_deleted(bank: Deployed) -> None:

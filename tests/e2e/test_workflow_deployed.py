@@ -140,6 +140,10 @@ class Workflows:
         role = configuration["Role"].rpartition("/")[2]
         names = iam.list_role_policies(RoleName=role)["PolicyNames"]
         documents = [iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"] for name in names]
+        for each in iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]:
+            arn = each["PolicyArn"]
+            version = iam.get_policy(PolicyArn=arn)["Policy"]["DefaultVersionId"]
+            documents.append(iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]["Document"])
         return [statement for document in documents for statement in document["Statement"]]
 
 

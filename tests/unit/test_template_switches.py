@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from local.cloud import ROOT
 from tests.template import COMPONENT, load, rendering
 from tests.unit.test_template import TABLES, problems
 
@@ -49,6 +50,18 @@ def admitted(sid: str, service: str, *sources: str) -> dict[str, Any]:
     }
 
 
+KEY = "arn:aws:kms:us-east-1:123456789012:key/0f1e2d3c"
+WORKFLOW = load(ROOT / "deploy/workflow.yaml")
+BESIDE = {
+    "QueueUrl": "https://sqs.example.com/orders",
+    "QueueArn": QUEUE,
+    "AccountsTable": "accounts",
+    "EntriesTable": "entries",
+}
+ROLES = ("Machine", "Posting", "Refund", "Receipt", "Start", "Reconcile", "Sweep")
+RUN = "MachineRole.Properties.Policies.Run.PolicyDocument.Statement"
+LOG_ARN = {"Fn::GetAtt": ["Log", "Arn"]}
+
 GONE = "gone"
 EVENT = "Consumer.Properties.Events.Messages.Properties"
 SENT = "QueuesOverTlsOnly.Properties.PolicyDocument.Statement"
@@ -80,6 +93,104 @@ SWITCHES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     ),
     "mapping metrics": ({"MappingMetrics": "true"}, {f"{EVENT}.MetricsConfig": {"Metrics": ["EventCount"]}}),
 }  # fmt: skip
+
+
+OF_THE_WORKFLOW: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
+    "permissions boundary": (
+        {"PermissionsBoundary": BOUNDARY},
+        {f"Resources.{role}Role.Properties.PermissionsBoundary": BOUNDARY for role in ROLES},
+    ),
+    "VPC": (
+        IN_VPC,
+        {
+            "Globals.Function.VpcConfig": VPC,
+            "Resources.WriteLogPolicy.Properties.PolicyDocument.Statement.ConnectToVpc": CONNECT,
+        },
+    ),
+    "deletion protection": (
+        {"DeletionProtection": "true"},
+        {f"Resources.{table}.Properties.DeletionProtectionEnabled": True for table in ("Workflows", "Steps")},
+    ),
+    "log of the machine": (
+        {"MachineLogLevel": "ERROR"},
+        {
+            "Resources.Machine.Properties.LoggingConfiguration": {
+                "Level": "ERROR",
+                "IncludeExecutionData": False,
+                "Destinations": [{"CloudWatchLogsLogGroup": {"LogGroupArn": LOG_ARN}}],
+            },
+            f"Resources.{RUN}.DeliverTheLog": {
+                "Sid": "DeliverTheLog",
+                "Effect": "Allow",
+                "Action": [
+                    "logs:CreateLogDelivery",
+                    "logs:GetLogDelivery",
+                    "logs:UpdateLogDelivery",
+                    "logs:DeleteLogDelivery",
+                    "logs:ListLogDeliveries",
+                    "logs:PutResourcePolicy",
+                    "logs:DescribeResourcePolicies",
+                    "logs:DescribeLogGroups",
+                ],
+                "Resource": "*",
+            },
+        },
+    ),
+    "key of the machine": (
+        {"MachineKmsKeyArn": KEY},
+        {
+            "Resources.Machine.Properties.EncryptionConfiguration": {
+                "Type": "CUSTOMER_MANAGED_KMS_KEY",
+                "KmsKeyId": KEY,
+                "KmsDataKeyReusePeriodSeconds": 300,
+            },
+            f"Resources.{RUN}.EncryptExecutions": {
+                "Sid": "EncryptExecutions",
+                "Effect": "Allow",
+                "Action": ["kms:Decrypt", "kms:GenerateDataKey"],
+                "Resource": KEY,
+                "Condition": {
+                    "StringLike": {
+                        "kms:EncryptionContext:aws:states:stateMachineArn": {
+                            "Fn::Sub": "arn:${AWS::Partition}:states:${AWS::Region}:${AWS::AccountId}:stateMachine:*"
+                        }
+                    }
+                },
+            },
+            "Resources.UseMachineKeyPolicy": {
+                "Type": "AWS::IAM::ManagedPolicy",
+                "Properties": {
+                    "Description": "The use of the key of the state machine",
+                    "PolicyDocument": {
+                        "Version": "2012-10-17",
+                        "Statement": [
+                            {
+                                "Sid": "UseMachineKey",
+                                "Effect": "Allow",
+                                "Action": ["kms:Decrypt", "kms:GenerateDataKey"],
+                                "Resource": KEY,
+                                "Condition": {
+                                    "StringEquals": {
+                                        "kms:ViaService": {"Fn::Sub": "states.${AWS::Region}.${AWS::URLSuffix}"}
+                                    }
+                                },
+                            }
+                        ],
+                    },
+                },
+            },
+            **{
+                f"Resources.{role}Role.Properties.ManagedPolicyArns.1": {"Ref": "UseMachineKeyPolicy"}
+                for role in ("Start", "Reconcile", "Sweep")
+            },
+        },
+    ),
+}
+
+
+def workflow(**parameters: str) -> dict[str, Any]:
+    """The workflow's template, beside a consumer."""
+    return rendering(WORKFLOW, **BESIDE, **parameters).rendered()
 
 
 def rendered(**parameters: str) -> dict[str, Any]:
@@ -115,6 +226,32 @@ def test_a_switch_changes_what_is_meant_and_nothing_else(switch: str) -> None:
     assert problems(json.dumps(on)) == []
 
 
+@pytest.mark.parametrize("switch", OF_THE_WORKFLOW)
+def test_a_switch_of_the_workflow_changes_what_is_meant_and_nothing_else(switch: str) -> None:
+    parameters, expected = OF_THE_WORKFLOW[switch]
+    on = workflow(**parameters)
+    assert dict(changes(workflow(), on)) == expected
+    assert problems(json.dumps(on)) == []
+    assert {WORKFLOW["Parameters"][name]["Default"] for name in parameters} <= {"", "false", "OFF"}
+
+
+def test_a_machine_with_a_key_may_encrypt_its_log() -> None:
+    without, on = workflow(MachineKmsKeyArn=KEY), workflow(MachineKmsKeyArn=KEY, MachineLogLevel="ALL")
+    encrypted = dict(changes(without, on))[f"Resources.{RUN}.EncryptTheLog"]
+    assert (encrypted["Action"], encrypted["Resource"]) == ("kms:GenerateDataKey", KEY)
+    assert list(encrypted["Condition"]["StringEquals"]) == ["kms:EncryptionContext:SourceArn"]
+
+
+def test_every_function_of_the_workflow_has_its_policies_before_it_is_made() -> None:
+    """A policy that names its roles comes after them, and perhaps after a function's first invocations."""
+    resources = workflow(KmsKeyArn=KEY, MachineKmsKeyArn=KEY)["Resources"]
+    assert not [name for name, each in resources.items() if each["Type"] == "AWS::IAM::Policy"]
+    for role in ROLES:
+        attached = [each["Ref"] for each in resources[f"{role}Role"]["Properties"]["ManagedPolicyArns"]]
+        assert ("WriteLogPolicy" in attached) == (role != "Machine")
+        assert "UseKeyPolicy" in attached
+
+
 @pytest.mark.parametrize("switch", SWITCHES)
 def test_every_switch_is_off_unless_somebody_turns_it_on(switch: str) -> None:
     for name in SWITCHES[switch][0]:
@@ -138,6 +275,13 @@ def test_the_access_log_of_the_api_is_a_switch_and_holds_no_bodies_and_no_keys()
     assert problems(json.dumps(on)) == []
 
 
+def test_the_workflows_api_logs_the_same_in_the_workflows_log() -> None:
+    ((path, setting),) = changes(workflow(), workflow(ApiAccessLog="true"))
+    assert path == "Resources.RestApi.Properties.AccessLogSetting"
+    consumers = rendered(ApiAccessLog="true")["Resources"]["RestApi"]["Properties"]["AccessLogSetting"]
+    assert setting == {"DestinationArn": LOG_ARN, "Format": consumers["Format"]}
+
+
 def test_without_an_api_there_is_no_access_log() -> None:
     assert "ApiAccessLogGroup" not in rendering(ApiAccessLog="true").rendered()["Resources"]
 
@@ -149,6 +293,8 @@ def test_without_an_api_there_is_no_access_log() -> None:
         (load(), IN_VPC, False),
         (load(), {"Subnets": IN_VPC["Subnets"]}, True),
         (load(), {"SecurityGroups": IN_VPC["SecurityGroups"]}, True),
+        (WORKFLOW, IN_VPC | BESIDE, False),
+        (WORKFLOW, {"Subnets": IN_VPC["Subnets"]} | BESIDE, True),
         (load(COMPONENT), {"SenderTopicArns": TOPICS[0]}, False),
         (load(COMPONENT), {"SenderTopicArns": TOPICS[0], "QueueArn": QUEUE}, True),
         (load(COMPONENT), {"SenderRuleArns": RULE, "QueueArn": QUEUE}, True),
@@ -190,11 +336,15 @@ def test_a_value_that_cannot_be_right_is_refused_before_anything_is_made(
     assert [value for value in bad if re.fullmatch(pattern, value)] == []
 
 
-def test_the_component_and_the_template_take_the_same_values() -> None:
-    ours, its = load()["Parameters"], load(COMPONENT)["Parameters"]
-    for name in ("SenderTopicArns", "SenderRuleArns", "PermissionsBoundary", "DeletionProtection"):
-        for key in ("Type", "Default", "AllowedPattern", "AllowedValues"):
-            assert ours[name].get(key) == its[name].get(key), (name, key)
+def test_the_templates_take_the_same_values() -> None:
+    ours = load()["Parameters"]
+    shared = ("SenderTopicArns", "SenderRuleArns", "PermissionsBoundary", "DeletionProtection")
+    also = ("Subnets", "SecurityGroups", "PermissionsBoundary", "DeletionProtection", "ApiAccessLog")
+    for template, names in ((load(COMPONENT), shared), (WORKFLOW, also)):
+        for name in names:
+            its = template["Parameters"][name]
+            for key in ("Type", "Default", "AllowedPattern", "AllowedValues"):
+                assert ours[name].get(key) == its.get(key), (name, key)
 
 
 def test_the_mapping_waits_for_every_policy_of_the_role() -> None:

@@ -44,7 +44,7 @@ def test_the_machine_may_call_its_steps_and_write_its_outcome_and_nothing_else()
 def test_every_placeholder_of_the_definition_is_filled_in() -> None:
     placeholders = set(re.findall(r"\$\{(\w+)\}", json.dumps(DEFINITION)))
     assert set(RESOURCES["Machine"]["Properties"]["DefinitionSubstitutions"]) == placeholders
-    assert RESOURCES["Machine"]["Properties"]["Type"] == "STANDARD"
+    assert RESOURCES["Machine"]["Properties"]["StateMachineType"] == "STANDARD"
 
 
 @pytest.mark.parametrize("id", FUNCTIONS)

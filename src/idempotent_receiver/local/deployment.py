@@ -22,7 +22,7 @@ PACE = {"Delay": 0.05, "MaxAttempts": 1_200}
 SDK_FOLDERS = frozenset({"boto3", "botocore", "s3transfer", "urllib3", "dateutil"})
 
 LOCAL_PATH = re.compile(
-    r"""(?mx) ^ (?P<before> \s+ (?P<property> CodeUri | DefinitionUri | TemplateURL ) : \s* )
+    r"""(?mx) ^ (?P<before> \s+ (?P<property> CodeUri | DefinitionUri | DefinitionS3Location | TemplateURL ) : \s* )
     (?P<quote> ["']? ) (?! \w+:// ) (?P<path> [^\s"'!{&*|>\#] [^"'\n\#]*? ) (?P=quote) (?P<after> \s* (\#.*)? ) $"""
 )
 
@@ -65,6 +65,9 @@ def packaged(cloud: LocalClients, template: str, folder: Path, uri_of: Callable[
 
     def replaced(found: re.Match[str]) -> str:
         path = folder / found["path"]
+        if found["property"] == "DefinitionS3Location":
+            bucket, _, key = uri_of(path).removeprefix("s3://").partition("/")
+            return f"{found['before']}{{Bucket: {bucket}, Key: {key}}}{found['after']}"
         if found["property"] != "TemplateURL":
             return f"{found['before']}{uri_of(path)}{found['after']}"
         if not path.is_file():

@@ -333,6 +333,7 @@ def test_every_local_path_of_a_template_is_replaced_and_nothing_else(tmp_path: P
       CodeUri: ./src # here
       CodeUri: "other src"
       DefinitionUri: machine.json
+      DefinitionS3Location: machine.json # too
       TemplateURL: child.yaml
       CodeUri: s3://there/key
       CodeUri: !Ref Somewhere
@@ -347,6 +348,7 @@ def test_every_local_path_of_a_template_is_replaced_and_nothing_else(tmp_path: P
       CodeUri: s3://code/src # here
       CodeUri: s3://code/other src
       DefinitionUri: s3://code/machine.json
+      DefinitionS3Location: {{Bucket: code, Key: machine.json}} # too
       TemplateURL: http://127.0.0.1:1/code/{child}
       CodeUri: s3://there/key
       CodeUri: !Ref Somewhere

@@ -109,7 +109,6 @@ def test_the_sandbox_stays_there_until_ctrl_c_and_then_leaves_it(cloud: Cloud, b
             said = staying.stdout.readline()
             assert said, "it has ended"
         lines = sandbox.ENVIRONMENT.read_text()
-        archive_something(cloud)
         staying.send_signal(signal.SIGINT)
         output, _ = staying.communicate(timeout=PATIENCE_SECONDS)
     assert staying.returncode == 0, output
@@ -118,14 +117,22 @@ def test_the_sandbox_stays_there_until_ctrl_c_and_then_leaves_it(cloud: Cloud, b
     assert found_on(cloud) == before
 
 
-def archive_something(cloud: Cloud) -> None:
-    """An object of several versions, the last of them deleted, in the sandbox's archive."""
-    (stack,) = cloud.client("cloudformation").describe_stacks(StackName=sandbox.STACK)["Stacks"]
-    (bucket,) = [each["OutputValue"] for each in stack["Outputs"] if each["OutputKey"] == "ArchiveBucket"]
-    s3 = cloud.client("s3")
-    for body in (b"before", b"after"):
-        s3.put_object(Bucket=bucket, Key="dead-letter", Body=body)
-    s3.delete_object(Bucket=bucket, Key="dead-letter")
+def test_a_bucket_that_its_template_keeps_is_deleted_with_every_version_in_it(
+    cloud: Cloud, before: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The local cloud keeps nothing of a nested stack, so this is one without."""
+    monkeypatch.setenv("LOCALSTACK_HOST", cloud.endpoint_url.removeprefix("http://"))
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    versions = {"VersioningConfiguration": {"Status": "Enabled"}}
+    archive = {"Type": "AWS::S3::Bucket", "DeletionPolicy": "Retain", "Properties": {"BucketName": "kept", **versions}}
+    with running_cloud() as named:
+        formation, s3 = named.client("cloudformation"), named.client("s3")
+        formation.create_stack(StackName="archives", TemplateBody=json.dumps({"Resources": {"Archive": archive}}))
+        formation.get_waiter("stack_create_complete").wait(StackName="archives", WaiterConfig={"Delay": 1})
+        for body in (b"before", b"after"):
+            s3.put_object(Bucket="kept", Key="dead-letter", Body=body)
+        s3.delete_object(Bucket="kept", Key="dead-letter")
+    assert found_on(cloud) == before
 
 
 def test_where_functions_are_in_containers_it_is_played_without_the_kills(

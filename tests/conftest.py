@@ -36,6 +36,7 @@ GROUPS = {
     "e2e/test_moved_by_sqs.py": "cloud",
     "e2e/test_policy.py": "cloud",
     "e2e/test_dashboard.py": "cloud",
+    "e2e/test_alarms.py": "api",
     "e2e/test_secrets_deployed.py": "cloud",
     "e2e/test_doctor_deployed.py": "cloud",
     "e2e/test_managed_instances.py": "cloud",

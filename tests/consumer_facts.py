@@ -8,7 +8,7 @@ from typing import Any
 
 from idempotent_receiver.operations.doctor.facts import DAY_SECONDS, Facts, Function
 from local.cloud import ROOT
-from tests.template import load, rendering, text_of
+from tests.template import load, rendering, text_of, watched_by
 
 ACCOUNT = "123456789012"
 ARN = "arn:aws:{service}:us-east-1:" + ACCOUNT + ":{name}"
@@ -108,6 +108,12 @@ def _time_to_live(specification: dict[str, Any]) -> dict[str, Any]:
 
 
 def _alarm(properties: dict[str, Any]) -> dict[str, Any]:
+    if "Metrics" in properties:
+        return {"Metrics": [{"MetricStat": {"Metric": _metric(each)}} for each in watched_by(properties)]}
+    return _metric(properties)
+
+
+def _metric(properties: dict[str, Any]) -> dict[str, Any]:
     dimensions = [{"Name": each["Name"], "Value": _name(each["Value"])} for each in properties["Dimensions"]]
     return {**{name: properties[name] for name in ("Namespace", "MetricName")}, "Dimensions": dimensions}
 

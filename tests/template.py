@@ -165,6 +165,13 @@ def text_of(node: Any) -> str:
     return str(node)
 
 
+def watched_by(alarm: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The metrics of an alarm: its own one, or those of its expression."""
+    if "Metrics" not in alarm:
+        return [dict(alarm)]
+    return [each["MetricStat"]["Metric"] for each in alarm["Metrics"] if "MetricStat" in each]
+
+
 def rendering(template: Mapping[str, Any] | None = None, /, **parameters: Any) -> Rendering:
     """Choose these parameters, and the template's defaults for the others."""
     return Rendering(load() if template is None else template, parameters)

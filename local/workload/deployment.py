@@ -14,6 +14,7 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from idempotent_receiver.local.deployment import NO_ARRIVALS
 from local.caller import at_local_cloud
 from local.cloud import LOOPBACK, NAMED_BY, ROOT, in_containers, running_cloud
 from local.deploy import HOST_BUILD, deploy
@@ -87,6 +88,7 @@ def deployed(
         said = report.step("stack")
         stack = deploy(cloud, name=name or f"receiver-{os.getpid()}", code=code, overlay=overlay, parameters=given)
         said("template.yaml as it stands, with " + ", ".join(f"{name}={value}" for name, value in given.items()))
+        report.note(NO_ARRIVALS)
         yield cloud, client_of(cloud, stack)
 
 

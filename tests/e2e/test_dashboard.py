@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.deployed import eventually
+from tests.e2e.deployed import at, eventually
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Deploy
@@ -25,6 +25,7 @@ BY_AWS = {
     },
     ("AWS/Lambda", "FunctionName"): {"Duration", "Throttles", "Errors"},
     ("AWS/DynamoDB", "TableName"): {"WriteThrottleEvents", "ReadThrottleEvents"},
+    ("AWS/ApiGateway", "ApiName"): {"Count", "4XXError", "5XXError", "Latency"},
 }
 """What these services count, by the name of its dimension: the local cloud prints none of it, so this is AWS's word."""
 
@@ -45,14 +46,18 @@ def lines(aws: Aws, bank: Deployed) -> list[dict[str, Any]]:
         bank.open_account(account, 10_000)
     for event in ("fresh", "redelivered", "bad-body", "permanent-failure"):
         bank.invoke(bank.recorded(event))
+    at(bank).post({"from_account": "alice", "to_account": "bob", "amount": 1, "currency": "USD"}, "seen")
     pages = aws.client("logs").get_paginator("filter_log_events")
-    group = bank.stack.outputs["ConsumerLogGroup"]
 
-    def said() -> list[dict[str, Any]]:
+    def said(log: str) -> list[dict[str, Any]]:
+        group = bank.stack.outputs[log]
         messages = [each["message"] for page in pages.paginate(logGroupName=group) for each in page["events"]]
         return [json.loads(message) for message in messages if message.startswith("{")]
 
-    return eventually(said, lambda found: any("error_type" in each for each in found), what="the log is there")
+    def all_is_said(found: list[dict[str, Any]]) -> bool:
+        return {"error_type", "Permanent", "Mismatches"} <= {name for each in found for name in each}
+
+    return eventually(lambda: said("ConsumerLogGroup") + said("ApiLogGroup"), all_is_said, what="the logs are there")
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +77,9 @@ def printed(lines: list[dict[str, Any]]) -> set[Watched]:
 
 @pytest.fixture(scope="module")
 def widgets(aws: Aws, bank: Deployed) -> list[dict[str, Any]]:
-    body = aws.client("cloudwatch").get_dashboard(DashboardName=bank.stack.outputs["DashboardName"])["DashboardBody"]
-    return [each["properties"] for each in json.loads(body)["widgets"]]
+    names = [bank.stack.outputs[name] for name in ("DashboardName", "ApiDashboardName")]
+    bodies = [aws.client("cloudwatch").get_dashboard(DashboardName=name)["DashboardBody"] for name in names]
+    return [each["properties"] for body in bodies for each in json.loads(body)["widgets"]]
 
 
 def shown(widgets: list[dict[str, Any]]) -> set[Watched]:
@@ -104,15 +110,20 @@ def test_every_metric_that_was_printed_is_shown(widgets: list[dict[str, Any]], p
 def test_every_other_metric_that_is_watched_is_one_that_aws_counts_for_this_stack(
     aws: Aws, bank: Deployed, widgets: list[dict[str, Any]]
 ) -> None:
-    resources = {name.rpartition("/")[2] for name in bank.stack.resources.values()}
+    resources = {bank.stack.name, *(name.rpartition("/")[2] for name in bank.stack.resources.values())}
     for namespace, metric, dimension, value in shown(widgets) | alarmed(aws, bank):
         if namespace != OURS:
             assert metric in BY_AWS[namespace, dimension]
             assert value in resources
 
 
-def test_there_are_six_alarms_and_one_on_the_api(aws: Aws, bank: Deployed) -> None:
-    assert len(alarmed(aws, bank)) == 7
+def test_the_alarms_that_are_shown_are_all_that_are_deployed(
+    aws: Aws, bank: Deployed, widgets: list[dict[str, Any]]
+) -> None:
+    deployed = aws.client("cloudwatch").describe_alarms(AlarmNamePrefix=bank.stack.name)["MetricAlarms"]
+    shown = [arn for each in widgets for arn in each.get("alarms", [])]
+    assert sorted(shown) == sorted(each["AlarmArn"] for each in deployed)
+    assert len(shown) == 11
 
 
 def test_failures_are_counted_by_fields_that_were_printed(

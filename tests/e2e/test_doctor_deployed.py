@@ -340,11 +340,12 @@ def test_it_notes_the_promise_that_is_given_up_and_ends_well(aws: Aws, stack: St
     with variable(aws, stack, "EFFECTS", "transaction"):
         ran, shown = (receiver(aws, "doctor", "--stack", stack.name, *flags) for flags in (["--json"], []))
     assert (ran.status, shown.status) == (0, 0)
-    (note,) = json.loads(ran.out)["notes"]
+    arrivals, note = json.loads(ran.out)["notes"]
+    assert "no alarm watches for arrivals" in arrivals, "the local cloud refuses it"
     queue = stack.outputs["QueueArn"].rpartition(":")[2]
     assert f"messages of queue {queue} are not claimed, which gives up promise 2" in note
     assert "note: EFFECTS is transaction" in shown.out
-    assert json.loads(receiver(aws, "doctor", "--stack", stack.name, "--json").out)["notes"] == []
+    assert json.loads(receiver(aws, "doctor", "--stack", stack.name, "--json").out)["notes"] == [arrivals]
 
 
 def test_it_names_the_fault_and_its_remedy_in_a_terminal(aws: Aws, stack: Stack) -> None:

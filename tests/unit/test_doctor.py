@@ -55,7 +55,7 @@ def run_as(*words: str, **changes: Any) -> Facts:
 
 
 def without_alarm(metric: str) -> Facts:
-    return replace(SHIPPED, alarms=[each for each in SHIPPED.alarms if each["MetricName"] != metric])  # type: ignore[union-attr]
+    return replace(SHIPPED, alarms=[each for each in SHIPPED.alarms if each.get("MetricName") != metric])  # type: ignore[union-attr]
 
 
 def given_up_after(receives: int) -> Facts:
@@ -117,6 +117,7 @@ FAULTS: dict[str, list[Callable[[], Facts]]] = {
         lambda: without_alarm("ApproximateAgeOfOldestMessage"),
         lambda: without_alarm("LostClaims"),
         lambda: without_alarm("Unsettled"),
+        lambda: without_alarm("ClaimFailures"),
         lambda: without_alarm("Throttles"),
         lambda: without_alarm("Errors"),
         lambda: with_configuration(FunctionName="another"),
@@ -313,6 +314,16 @@ def test_a_consumer_that_is_paused_is_noted() -> None:
         (noted,) = notes(with_mapping(State=state))
         assert "Lambda does not read queue Queue until `receiver resume`" in noted
     assert list(notes(with_mapping(State="Enabled"))) == []
+
+
+def test_a_dead_letter_queue_whose_arrivals_nobody_watches_is_noted_and_is_no_finding() -> None:
+    """A local cloud refuses the alarm, so it must not be a finding there."""
+    unwatched = facts(DeadLetterArrivals="false")
+    (noted,) = notes(unwatched)
+    assert "no alarm watches for arrivals in DeadLetterQueue" in noted
+    assert examine(unwatched) == []
+    for each in (replace(unwatched, dead_letter_queue=None), replace(unwatched, alarms=Unavailable("AccessDenied"))):
+        assert list(notes(each)) == []
 
 
 def test_two_faults_are_two_findings() -> None:

@@ -98,16 +98,33 @@ def test_the_dashboard_is_json_whose_widgets_do_not_overlap(variant: str) -> Non
 
 @every_variant
 def test_the_dashboard_shows_dead_letters_where_there_can_be_some(variant: str) -> None:
-    (widget,) = [each for each in widgets(variant) if "dead letters" in each["properties"]["title"]]
-    labelled = [line[-1]["label"] for line in widget["properties"]["metrics"] if isinstance(line[-1], dict)]
-    assert labelled == (
-        [] if "no dead" in variant or variant == "own key and queue" else ["dead letters", "their age (s)"]
-    )
+    (widget,) = [each for each in widgets(variant) if "dead letters" in each["properties"].get("title", "")]
+    labelled = [line[-1]["label"] for line in widget["properties"]["metrics"]]
+    theirs = [] if "no dead" in variant or variant == "own key and queue" else ["dead letters", "their age (s)"]
+    assert labelled == [*theirs, "waiting", "in flight"]
+
+
+@every_variant
+def test_the_dashboard_begins_with_all_alarms_and_what_waits_and_ends_with_what_to_do(variant: str) -> None:
+    first, second, *_, last = widgets(variant)
+    assert set(first["properties"]["alarms"]) == {f"{name}.Arn" for name in alarms(variant) if "Api" not in name}
+    assert second["properties"]["view"] == "singleValue"
+    assert second["properties"]["metrics"][0][1] == "ApproximateAgeOfOldestMessage"
+    assert last["properties"]["markdown"].startswith("## What to do")
+
+
+def test_the_apis_dashboard_shows_what_its_function_counts() -> None:
+    body = resources("standard", MakeApi="true")["ApiDashboard"]["Properties"]["DashboardBody"]
+    lines = [line for each in json.loads(text_of(body))["widgets"] for line in each["properties"].get("metrics", [])]
+    ours = {tuple(line[1:4]) for line in lines if line[0] == "IdempotentReceiver"}
+    assert ours == {(name, "service", "AWS::StackName-api") for name in telemetry.CALL_COUNTS}
 
 
 def test_the_dashboard_sets_durations_against_the_timeout() -> None:
     body = rendering(FunctionTimeout="120").rendered()["Resources"]["Dashboard"]["Properties"]["DashboardBody"]
-    (widget,) = [each for each in json.loads(text_of(body))["widgets"] if "timeout" in each["properties"]["title"]]
+    (widget,) = [
+        each for each in json.loads(text_of(body))["widgets"] if "timeout" in each["properties"].get("title", "")
+    ]
     assert [line["value"] for line in widget["properties"]["annotations"]["horizontal"]] == [120_000]
 
 
@@ -119,7 +136,7 @@ def test_the_dashboard_shows_every_metric_of_ours() -> None:
 def test_each_widget_is_explained() -> None:
     table = OPERATING.partition("\n## The dashboard\n")[2].partition("\n## ")[0]
     explained = re.findall(r"(?m)^\| ([A-Z][^|]+?) \|", table)
-    titles = [each["properties"]["title"] for each in widgets("standard")]
+    titles = [each["properties"].get("title", "What to do") for each in widgets("standard")]
     assert len(explained) == len(titles)
     assert [title for title, name in zip(titles, explained, strict=True) if not title.startswith(name)] == []
 
@@ -128,29 +145,38 @@ def test_each_widget_is_explained() -> None:
 
 
 @every_variant
-def test_each_alarm_names_the_section_that_says_what_it_means_what_to_look_at_and_what_to_type(variant: str) -> None:
-    for name, alarm in alarms(variant).items():
+def test_each_alarm_names_the_section_that_says_what_to_type_what_it_means_and_what_to_do(variant: str) -> None:
+    for name, alarm in alarms(variant, MakeApi="true").items():
         (section,) = re.findall(r'docs/operating\.md, "(.+)"', alarm["AlarmDescription"])
         text = OPERATING.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-        for part in ("**What it means.**", "**What to look at.**", "**What to type.**"):
-            assert part in text, f"{name}: {part}"
+        assert re.match(r"\n\*\*What to type\.\*\*[^\n]*\n\n```sh\n", text), f"{name} begins with what to type"
+        assert "**What it means.**" in text, name
+        assert "**What to do.**" in text, name
+        assert f"[{name}](#" in OPERATING, f"the table has no {name}"
 
 
 @every_variant
-def test_alarms_watch_one_metric_each_and_nothing_is_calculated(variant: str) -> None:
-    watched = {(alarm["Namespace"], alarm["MetricName"]) for alarm in alarms(variant).values()}
-    letters = {("AWS/SQS", "ApproximateNumberOfMessagesVisible")}
-    assert watched | letters == letters | {
+def test_alarms_watch_what_can_break(variant: str) -> None:
+    found = alarms(variant)
+    letters = {name for name in found if name.startswith("DeadLetter")}
+    watched = {(each["Namespace"], each["MetricName"]) for name, each in found.items() if name not in letters}
+    assert watched == {
         ("AWS/SQS", "ApproximateAgeOfOldestMessage"),
+        ("IdempotentReceiver", "ClaimFailures"),
         ("IdempotentReceiver", "LostClaims"),
         ("IdempotentReceiver", "Unsettled"),
         ("AWS/Lambda", "Throttles"),
         ("AWS/Lambda", "Errors"),
     }
-    assert not any("Metrics" in alarm for alarm in alarms(variant).values())
-    assert ("DeadLetterAlarm" in alarms(variant)) == (
-        "DeadLetterQueueUrl" in rendering(**VARIANTS[variant]).rendered()["Outputs"]
-    )
+    has_letters = "DeadLetterQueueUrl" in rendering(**VARIANTS[variant]).rendered()["Outputs"]
+    assert len(letters) == (3 if has_letters else 0)
+
+
+def test_only_arrivals_are_calculated_and_only_where_they_are_wanted() -> None:
+    """Local clouds refuse metric math."""
+    calculated = {name for name, each in alarms("standard").items() if "Metrics" in each}
+    assert calculated == set(alarms("standard")) - set(alarms("standard", DeadLetterArrivals="false"))
+    assert calculated == {"DeadLetterArrivalAlarm"}
 
 
 def test_alarms_are_sent_to_the_topic_that_is_named_and_else_only_show() -> None:

@@ -20,7 +20,7 @@ from cfnlint.runner import Runner
 
 from idempotent_receiver.telemetry import COUNTS, DURATION
 from local.cloud import ROOT
-from tests.template import TEMPLATE, load, rendering, text_of
+from tests.template import TEMPLATE, load, rendering, text_of, watched_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,9 @@ variants_with_api = pytest.mark.parametrize("variant", [variant for variant in V
 variants_with_queues = pytest.mark.parametrize("variant", MADE_HERE)
 
 TABLES = ("Records", "Accounts", "Entries", "Transfers")
-MADE_FOR_THE_API = {"RestApi", "Api", "ApiRole", "ApiLogGroup", "ApiErrorsAlarm", "ApiOperatorPolicy", "Transfers"}
+MADE_FOR_THE_API = {"RestApi", "Api", "ApiRole", "ApiLogGroup", "ApiOperatorPolicy", "Transfers"} | {
+    *("ApiErrorsAlarm", "ApiServerErrorsAlarm", "ApiLatencyAlarm", "ApiDashboard"),
+}
 QUEUES = ("Queue", "DeadLetterQueue")
 
 
@@ -224,7 +226,8 @@ def test_the_function_has_the_name_that_alarms_metrics_and_policies_go_by(varian
     assert consumer["FunctionName"] == {"Ref": "AWS::StackName"}
     assert consumer["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"] == {"Ref": "AWS::StackName"}
     alarms = of_type(variant, "AWS::CloudWatch::Alarm").values()
-    named = [each["Dimensions"][0]["Value"] for each in alarms if each["Namespace"] != "AWS/SQS"]
+    watched = [metric for each in alarms for metric in watched_by(each)]
+    named = [each["Dimensions"][0]["Value"] for each in watched if each["Namespace"] != "AWS/SQS"]
     assert set(map(str, named)) - {str({"Ref": "Api"})} == {str({"Ref": "AWS::StackName"})}
 
 
@@ -483,15 +486,18 @@ def test_a_role_reads_only_the_queue_it_consumes(variant: str) -> None:
 def test_an_alarm_watches_each_queue_by_its_name(variant: str) -> None:
     own = VARIANTS[variant]
     alarms = of_type(variant, "AWS::CloudWatch::Alarm").items()
-    watched = {name: each["Dimensions"][0]["Value"] for name, each in alarms if each["Namespace"] == "AWS/SQS"}
-    expected: dict[str, Any] = {"OldestMessageAlarm": {"Fn::GetAtt": ["Queue", "QueueName"]}}
+    watched = {
+        (name, str(metric["Dimensions"][0]["Value"]))
+        for name, each in alarms
+        for metric in watched_by(each)
+        if metric["Namespace"] == "AWS/SQS"
+    }
+    queue: Any = {"Fn::GetAtt": ["Queue", "QueueName"]}
+    dead: Any = {"Fn::GetAtt": ["DeadLetterQueue", "QueueName"]}
     if "QueueArn" in own:
-        expected["OldestMessageAlarm"] = own["QueueArn"].rpartition(":")[2]
-    if "DeadLetterQueueArn" in own:
-        expected["DeadLetterAlarm"] = own["DeadLetterQueueArn"].rpartition(":")[2]
-    elif "QueueArn" not in own:
-        expected["DeadLetterAlarm"] = {"Fn::GetAtt": ["DeadLetterQueue", "QueueName"]}
-    assert watched == expected
+        queue, dead = own["QueueArn"].rpartition(":")[2], own.get("DeadLetterQueueArn", "").rpartition(":")[2]
+    on_dead = ("DeadLetterAlarm", "DeadLetterArrivalAlarm", "DeadLetterAgeAlarm") if dead else ()
+    assert watched == {("OldestMessageAlarm", str(queue)), *((name, str(dead)) for name in on_dead)}
 
 
 def test_alarms_are_sent_to_the_topic_that_is_named() -> None:
@@ -510,7 +516,7 @@ def test_alarms_and_dashboard_show_metrics_that_the_consumer_sends(variant: str)
     shown = [metric for widget in widgets for metric in widget["properties"].get("metrics", [])]
     alarms = of_type(variant, "AWS::CloudWatch::Alarm").values()
     names = {metric[1] for metric in shown if metric[0] == namespace}
-    names |= {alarm["MetricName"] for alarm in alarms if alarm["Namespace"] == namespace}
+    names |= {alarm["MetricName"] for alarm in alarms if alarm.get("Namespace") == namespace}
     assert {"Completed", "LostClaims"} <= names <= {*COUNTS, DURATION}
     dimensions = {tuple(metric[2:4]) for metric in shown if metric[0] == namespace}
     assert dimensions == {("service", "AWS::StackName")}, "as POWERTOOLS_SERVICE_NAME has it"

@@ -115,7 +115,31 @@ def test_each_alarm_names_the_paragraph_that_says_what_to_do(id: str) -> None:
     described = ALARMS[id]["Properties"]["AlarmDescription"]
     named = re.search(r'docs/workflow\.md, "([^"]+)"', described)
     assert named is not None
-    assert f"**{named[1]}.**" in HANDBOOK
+    section = HANDBOOK.partition(f"\n### {named[1]}\n")[2].partition("\n### ")[0]
+    assert re.match(r"\n\*\*What to type\.\*\*[^\n]*\n\n```sh\n", section), "it begins with what to type"
+    assert "**What it means.**" in section
+    assert "**What to do.**" in section
+
+
+def test_every_alarm_is_on_the_dashboard_and_in_the_table() -> None:
+    body = RESOURCES["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]
+    first = json.loads(body)["widgets"][0]
+    assert sorted(first["properties"]["alarms"]) == sorted(f"${{{id}.Arn}}" for id in ALARMS)
+    assert {id for id in ALARMS if id in HANDBOOK} == set(ALARMS)
+
+
+def test_an_operator_may_do_what_the_handbook_says_and_nothing_to_the_records() -> None:
+    document = RESOURCES["OperatorPolicy"]["Properties"]["PolicyDocument"]
+    listed = [each["Action"] for each in document["Statement"] if "Sid" in each]
+    allowed = {action for each in listed for action in ([each] if isinstance(each, str) else each)}
+    typed = set(re.findall(r"(?m)^aws (\w+) ([a-z-]+)", HANDBOOK.partition("\n## Operating it\n")[2]))
+    assert {("logs", "tail"), ("lambda", "invoke"), ("sqs", "receive-message")} <= typed
+    services, calls = {"stepfunctions": "states"}, {"tail": "FilterLogEvents", "invoke": "InvokeFunction"}
+    needed = {
+        f"{services.get(service, service)}:{calls.get(call, call.title().replace('-', ''))}" for service, call in typed
+    }
+    assert needed <= allowed
+    assert not [action for action in allowed if re.match(r".*\*|dynamodb:.*(Put|Update|Delete|Write|PartiQL)", action)]
 
 
 def test_a_step_that_died_is_retried_until_its_lease_has_ended() -> None:

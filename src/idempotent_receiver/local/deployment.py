@@ -1,6 +1,7 @@
 """Templates and code onto a local cloud, as `sam deploy` would put them: packaged, created, described.
 
-A template goes as it stands, but each path in it becomes the address of what was uploaded from there.
+A template goes as it stands, but each path in it becomes the address of what was uploaded from there, and the alarm on
+arrivals of dead letters is off.
 """
 
 import hashlib
@@ -24,6 +25,11 @@ SDK_FOLDERS = frozenset({"boto3", "botocore", "s3transfer", "urllib3", "dateutil
 LOCAL_PATH = re.compile(
     r"""(?mx) ^ (?P<before> \s+ (?P<property> CodeUri | DefinitionUri | DefinitionS3Location | TemplateURL ) : \s* )
     (?P<quote> ["']? ) (?! \w+:// ) (?P<path> [^\s"'!{&*|>\#] [^"'\n\#]*? ) (?P=quote) (?P<after> \s* (\#.*)? ) $"""
+)
+
+ARRIVALS = re.compile(r"(?m)^(  DeadLetterArrivals:\n(?:    .*\n)*?    Default: )'true'$")
+NO_ARRIVALS = (
+    "DeadLetterArrivals is false: this cloud refuses metric math, so no alarm tells of each dead letter's arrival"
 )
 
 
@@ -58,7 +64,8 @@ class Stack:
 
 
 def packaged(cloud: LocalClients, template: str, folder: Path, uri_of: Callable[[Path], str]) -> str:
-    """Return the template with its paths, relative to this folder, replaced, and no other byte changed.
+    """Return the template with its paths, relative to this folder, replaced, without the alarm on arrivals, and with no
+    other byte changed.
 
     Nested templates are packaged likewise and uploaded. `uri_of` uploads code and definitions, and says where to.
     """
@@ -76,7 +83,7 @@ def packaged(cloud: LocalClients, template: str, folder: Path, uri_of: Callable[
         key = store(cloud, child.encode(), path.suffix)
         return f"{found['before']}{cloud.endpoint_url}/{CODE_BUCKET}/{key}{found['after']}"
 
-    return LOCAL_PATH.sub(replaced, template)
+    return ARRIVALS.sub(r"\1'false'", LOCAL_PATH.sub(replaced, template))
 
 
 def create(clients: Clients, name: str, template: str, parameters: Mapping[str, str]) -> Stack:

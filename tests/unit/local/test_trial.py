@@ -21,6 +21,7 @@ from idempotent_receiver.local.trial import Consumer, chosen
 from idempotent_receiver.local.verdict import OVERRAN, Evidence, Line, Verdict, fine, judged, kills
 from idempotent_receiver.operations.cli.local import text
 from local.cloud import ROOT
+from tests.template import COMPONENT, load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -325,6 +326,17 @@ class Bucket:
 
     def put_object(self, **asked: Any) -> None:
         self.stored[asked["Key"]] = asked["Body"]
+
+
+def test_the_alarm_on_arrivals_is_off_and_what_a_stack_says_itself_stays(tmp_path: Path) -> None:
+    """In the component, and in a template that passes it on."""
+    shipped = COMPONENT.read_text()
+    made = packaged(Bucket(), shipped, tmp_path, str)
+    assert sum(was != now for was, now in zip(shipped.splitlines(), made.splitlines(), strict=True)) == 1
+    (tmp_path / "made.yaml").write_text(made)
+    assert load(tmp_path / "made.yaml")["Parameters"]["DeadLetterArrivals"]["Default"] == "false"
+    passing = "        DeadLetterArrivals: 'true'\n"
+    assert packaged(Bucket(), passing, tmp_path, str) == passing
 
 
 def test_every_local_path_of_a_template_is_replaced_and_nothing_else(tmp_path: Path) -> None:

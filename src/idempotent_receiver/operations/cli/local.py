@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from idempotent_receiver.local.cloud import Ministack, NotInstalled, embedded_cloud
-from idempotent_receiver.local.deployment import DeployError
+from idempotent_receiver.local.deployment import NO_ARRIVALS, DeployError
 from idempotent_receiver.local.samples import Sample, TrialError, samples_in
 from idempotent_receiver.local.server import ServerError
 from idempotent_receiver.local.trial import LEASE_MARGIN_SECONDS, Trial, chosen, consumers_of, deployed
@@ -109,6 +109,8 @@ def _tried(
         folder = Path(name)
         terminal.note(f"building and deploying {template} on a local cloud")
         stack = deployed(cloud, template, folder / "build", parameters)
+        if "DeadLetterAlarm" in stack.resources:
+            terminal.note(NO_ARRIVALS)
         consumer = chosen(consumers_of(cloud, stack), function)
         trial = Trial(cloud, consumer, folder)
         timeout = trial.prepare()

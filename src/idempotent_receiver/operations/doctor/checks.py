@@ -239,7 +239,15 @@ def without_claims(facts: Facts) -> bool:
 
 
 def notes(facts: Facts) -> Iterator[str]:
-    """What somebody chose, which is no finding: a promise that a consumer gives up, or that it is paused."""
+    """What somebody chose, which is no finding: a promise that a consumer gives up, an alarm that is off, a pause."""
+    dead, alarms = facts.dead_letter_queue, facts.alarms
+    if not (dead is None or isinstance(dead, Unavailable) or isinstance(alarms, Unavailable)):
+        counted = [each for alarm in alarms for each in alarm.get("Metrics") or [] if _counts(each, _name(dead))]
+        if not counted:
+            yield (
+                f"no alarm watches for arrivals in {_name(dead)}: dead letters that stay hide new ones. "
+                "Deploy with DeadLetterArrivals=true, where metric math is known: local clouds refuse it."
+            )
     queue = "its queue" if isinstance(facts.queue, Unavailable) else f"queue {_name(facts.queue)}"
     if not isinstance(facts.settings, Unavailable) and without_claims(facts):
         yield (
@@ -282,6 +290,7 @@ def _needed_alarms(facts: Facts) -> dict[str, tuple[str | None, str, str, str | 
         "the age of the oldest message": ("AWS/SQS", "ApproximateAgeOfOldestMessage", "QueueName", _name(queue)),
         "lost claims": (ours, "LostClaims", "service", service),
         "unsettled messages": (ours, "Unsettled", "service", service),
+        "failed claims": (ours, "ClaimFailures", "service", service),
     }
     if not outside_lambda(facts):
         for name in (known(each.configuration)["FunctionName"] for each in known(facts.functions)):
@@ -289,6 +298,7 @@ def _needed_alarms(facts: Facts) -> dict[str, tuple[str | None, str, str, str | 
             alarms["errors and time-outs"] = ("AWS/Lambda", "Errors", "FunctionName", name)
     if dead is not None:
         alarms["dead letters"] = ("AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName", _name(dead))
+        alarms["dead letters that grow old"] = ("AWS/SQS", "ApproximateAgeOfOldestMessage", "QueueName", _name(dead))
     return alarms
 
 
@@ -300,6 +310,12 @@ def _watches(alarm: Answer, namespace: str | None, metric: str, dimension: str, 
 
 def _name_of(function: Function) -> str:
     return str(known(function.mapping).get("FunctionArn", "the function")).rpartition(":function:")[2]
+
+
+def _counts(query: Answer, queue: str) -> bool:
+    """Whether a metric of an alarm's expression is how many messages a queue holds."""
+    metric = (query.get("MetricStat") or {}).get("Metric") or {}
+    return _watches(metric, "AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName", queue)
 
 
 def _name(queue: Answer) -> str:

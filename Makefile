@@ -60,6 +60,10 @@ cloud: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## run a local cloud wit
 
 # `sam local` reads the architecture from the built template, so that nobody has to pass it.
 SAM_BUILD ?= .aws-sam/build
+.PHONY: board
+board: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## draw docs/dashboard.svg: the deployed dashboard after half an hour on the local cloud
+	@.venv/bin/python -m tests.e2e.board
+
 .PHONY: sam-local
 sam-local: $(SAM) ## build the functions for this machine, for `sam local invoke Consumer -e events/fresh.json` with `make cloud PORT=4566`
 	.tools/sam/bin/sam build --parameter-overrides Architecture=$(MACHINE) --build-dir "$(SAM_BUILD)"

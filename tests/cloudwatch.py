@@ -23,7 +23,12 @@ Alarm = dict[str, Any]
 """As CloudFormation and DescribeAlarms have it."""
 
 COMPARISONS = {"GreaterThanThreshold": gt, "LessThanThreshold": lt}
-STATISTICS = {"Sum": sum, "Maximum": max, "p99": lambda values: sorted(values)[math.ceil(0.99 * len(values)) - 1]}
+STATISTICS = {
+    "Sum": sum,
+    "Maximum": max,
+    "p50": lambda values: sorted(values)[math.ceil(0.5 * len(values)) - 1],
+    "p99": lambda values: sorted(values)[math.ceil(0.99 * len(values)) - 1],
+}
 BEYOND = 2
 """How many datapoints are retrieved besides the evaluation periods', in case some are missing: as in AWS's examples."""
 
@@ -52,6 +57,10 @@ class CloudWatch:
     def put(self, metric: Metric, value: float) -> None:
         """Take a value in, in the current minute."""
         self._values[metric][self.minute].append(value)
+
+    def by_minute(self, metric: Metric, statistic: str) -> dict[int, float]:
+        """A metric as a chart shows it."""
+        return {minute: STATISTICS[statistic](values) for minute, values in sorted(self._values[metric].items())}
 
     def end_minute(self) -> None:
         """Evaluate all alarms. One that is red already notifies nobody."""

@@ -39,7 +39,10 @@ class Observed:
         self.alarms = {names[each["AlarmName"]]: each for each in deployed} | dict(more or {})
         self.cloudwatch = CloudWatch(self.alarms)
         self._seen = set(self._printed())
-        self._filled_at: dict[str, int] = {}
+        self.lines: list[dict[str, Any]] = []
+        """What functions have logged."""
+        # Lambda polls the consumer's queue, so it is never idle.
+        self._filled_at = {url: 0 for name, url in stack.resources.items() if name == "Queue"}
         self._started = time.monotonic()
 
     @property
@@ -102,6 +105,7 @@ class Observed:
                 continue
             self._seen.add(printed)
             line = json.loads(printed[-1])
+            self.lines.append(line)
             for directive in line.get("_aws", {}).get("CloudWatchMetrics", []):
                 ((dimension,),) = directive["Dimensions"]
                 for name in (each["Name"] for each in directive["Metrics"]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import html
 import json
 import re
 from functools import cache
@@ -139,6 +140,22 @@ def test_each_widget_is_explained() -> None:
     titles = [each["properties"].get("title", "What to do") for each in widgets("standard")]
     assert len(explained) == len(titles)
     assert [title for title, name in zip(titles, explained, strict=True) if not title.startswith(name)] == []
+
+
+def test_the_picture_is_of_the_real_widgets() -> None:
+    """`make board` draws it. Names that only a deployment knows differ."""
+    picture = html.unescape((ROOT / "docs" / "dashboard.svg").read_text())
+    shown = re.findall(r'font-weight="bold"[^>]*>([^<]*)</text>', picture)
+    drawn = resources("standard", DeadLetterArrivals="false")["Dashboard"]["Properties"]["DashboardBody"]
+    made = json.loads(text_of(drawn))["widgets"]
+    assert shown == [each["properties"].get("title", "") for each in made]
+    for each in made:
+        for line in each["properties"].get("metrics", []):
+            assert f">{line[-1].get('label', line[1]) if isinstance(line[-1], dict) else line[1]}" in picture
+        for arn in each["properties"].get("alarms", []):
+            assert re.search(f">{arn.removesuffix('.Arn')}: (In alarm|OK)<", picture)
+    size = max(each["y"] + each["height"] for each in made)
+    assert f'viewBox="0 0 {24 * 45} {size * 42}"' in picture
 
 
 # The alarms.

@@ -74,6 +74,12 @@ MUTANTS = {
     "what nobody knows to be a dead letter is moved": Mutant(
         "operations.dead_letters.triage:_verdict", never("dead_letter.source is None"), promise=1, where=TRIAGE
     ),
+    "a table that is gone counts as any failure, and rings nothing": Mutant(
+        "telemetry:line_of", replace("('ClaimFailures', 'Failed')", "('Failed',)"), where=unit("telemetry")
+    ),
+    "a replay counts as a new answer": Mutant(
+        "telemetry:call_line", argument("counts", "('Completed',)", nth=3), where=unit("telemetry")
+    ),
     "a dead letter of another queue is brought here": Mutant(
         "operations.dead_letters.triage:_verdict", never(".queue_arn"), promise=1, where=TRIAGE
     ),

@@ -57,7 +57,7 @@ def facts_outside_lambda(**parameters: str) -> Facts:
     (container,) = resources["Task"]["Properties"]["ContainerDefinitions"]
     settings = {each["Name"]: text_of(each["Value"]) for each in container["Environment"]}
     own = [_alarm(each["Properties"]) for each in resources.values() if each["Type"] == "AWS::CloudWatch::Alarm"]
-    of_the_queue = [each for each in shipped.alarms if each["Namespace"] == "AWS/SQS"]  # type: ignore[union-attr]
+    of_the_queue = [each for each in shipped.alarms if each.get("Namespace") in ("AWS/SQS", None)]  # type: ignore[union-attr]
     return replace(
         shipped,
         container={

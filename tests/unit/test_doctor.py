@@ -188,8 +188,8 @@ def test_of_workers_whose_task_is_unknown_it_checks_what_the_queue_and_the_table
     by_queue = replace(OUTSIDE, container=unknown, settings=unknown, denied=unknown, functions=[])
     unchecked = ["permissions", "stop-timeout", "health-check"]
     assert examine(by_queue) == [Unchecked(name, "give --stack") for name in unchecked]
-    other_names = [{**each, "Dimensions": []} for each in OUTSIDE.alarms if each["MetricName"] == "LostClaims"]  # type: ignore[union-attr]
-    others = [each for each in OUTSIDE.alarms if each["MetricName"] != "LostClaims"]  # type: ignore[union-attr]
+    other_names = [{**each, "Dimensions": []} for each in OUTSIDE.alarms if each.get("MetricName") == "LostClaims"]  # type: ignore[union-attr]
+    others = [each for each in OUTSIDE.alarms if each.get("MetricName") != "LostClaims"]  # type: ignore[union-attr]
     assert examine(replace(by_queue, alarms=[*others, *other_names])) == examine(by_queue)
     assert [each.check for each in examine(replace(by_queue, alarms=others))] == [
         "permissions",

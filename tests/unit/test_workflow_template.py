@@ -123,7 +123,10 @@ def test_each_alarm_names_the_paragraph_that_says_what_to_do(id: str) -> None:
 
 def test_every_alarm_is_on_the_dashboard_and_in_the_table() -> None:
     body = RESOURCES["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]
-    first = json.loads(body)["widgets"][0]
+    first, *others = json.loads(body)["widgets"]
+    shown = {tuple(line[:2]) for each in others for line in each["properties"].get("metrics", [])}
+    ours = [each["Properties"]["MetricName"] for each in ALARMS.values() if "service" in str(each)]
+    assert {("${MetricsNamespace}", name) for name in ours} == {each for each in shown if each[0][0] == "$"}
     assert sorted(first["properties"]["alarms"]) == sorted(f"${{{id}.Arn}}" for id in ALARMS)
     assert {id for id in ALARMS if id in HANDBOOK} == set(ALARMS)
 

@@ -16,6 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.clock import SystemClock, since_boot_seconds
 from idempotent_receiver.handler.process_end import Timer, die_with
+from idempotent_receiver.protocol.store import RecordStore, Unknown
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.sqs.visibility import Backoff
 from idempotent_receiver.worker.leases import Leases, shortest_lease_seconds
@@ -49,14 +50,21 @@ def loaded(path: str) -> Consumer:
     module, _, name = path.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found: Any = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+        found: Any = getattr(_imported(path, module), name)
+    except (ModuleNotFoundError, AttributeError) as error:
         raise ValueError(f"there is no handler {path!r}: {error}; name it as module:function") from error
-    except Exception as error:  # whatever a module may raise when it is imported
-        raise ValueError(f"the module of {path!r} cannot be imported: {type(error).__name__}: {error}") from error
     if not isinstance(found, Consumer):
         raise TypeError(f"{path!r} is no handler of sqs_consumer: decorate it with @sqs_consumer(store)")
     return found
+
+
+def _imported(path: str, module: str) -> Any:
+    try:
+        return import_module(module or ".")
+    except (Exception, SystemExit) as error:  # whatever a module may raise when it is imported
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            raise  # it is this module that is not there, and not one that it imports
+        raise ValueError(f"the module of {path!r} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def main(task: dict[str, Any]) -> None:
@@ -81,7 +89,8 @@ def main(task: dict[str, Any]) -> None:
         lease_seconds=limits.lease_seconds,
         margin_seconds=limits.margin_seconds,
     )
-    queue = _queue(consumer, task["queue_url"])
+    queue = queue_of(consumer, task["queue_url"])
+    require_records(consumer.parts["store"], reports.owner)
     backoff = consumer.parts["backoff"] or Backoff()
     give_back(task["orphans"], consumer.parts["store"], queue, clock, logger, backoff=backoff)
     process = Process(consumer, queue, leases=leases, limits=limits, reports=reports, clock=clock)
@@ -127,13 +136,23 @@ def _wait_seconds(sqs: Any, limits: Limits) -> int:
     return min(limits.wait_seconds, longest)
 
 
-def _queue(consumer: Consumer, url: str) -> Queue:
+def queue_of(consumer: Consumer, url: str) -> Queue:
+    """The queue of that URL, by the consumer's client or a default one. Raises ValueError if it cannot be read."""
+    if "://" not in url:
+        raise ValueError(f"{url!r} is not a queue's URL: is a variable not set?")
     import boto3  # noqa: PLC0415
 
     try:
         return Queue.at(consumer.parts["sqs"] or boto3.Session().client("sqs"), url)
     except (ClientError, BotoCoreError) as error:
         raise ValueError(f"the queue {url} cannot be read: {error}") from error
+
+
+def require_records(store: RecordStore, id: str) -> None:
+    """Raises ValueError if the store refuses to read, such as for a missing table: then no message could succeed."""
+    for found in store.read([id]):
+        if isinstance(found, Unknown) and not found.retry:
+            raise ValueError(f"the records cannot be read: {found.why}")
 
 
 def _told() -> TextIO:
@@ -164,6 +183,8 @@ def _lost(record_id: str, why: str) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    for library in ("boto3", "botocore"):  # each process would tell where it found its credentials and endpoints
+        logging.getLogger(library).setLevel(logging.WARNING)
     try:
         main(json.loads(sys.argv[1]))
     except (ValueError, TypeError) as wrong:

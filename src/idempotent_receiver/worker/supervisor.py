@@ -23,7 +23,7 @@ from idempotent_receiver.worker.scale_in import ScaleInProtection
 logger = logging.getLogger("idempotent_receiver.worker")
 
 LOOK_SECONDS = 0.2
-DRAIN_SECONDS = 25.0
+DRAIN_SECONDS = 25
 """How long handlers may go on after SIGTERM, unless it is said otherwise."""
 WRONG_USAGE = 2
 """The exit status of a process that could not begin, whatever it is tried again."""
@@ -39,7 +39,8 @@ MOST_ORPHANS = 40
 class Child:
     """A worker process, and what it has reported: the messages that it holds, by their receipt handles.
 
-    `given` are the orphans that it has yet to give back, and `signals` those that it has been sent.
+    `given` are the orphans that it has yet to give back, and `signals` those that it has been sent. It is `silent` once
+    its pipe is at its end.
     """
 
     process: "subprocess.Popen[bytes]"
@@ -53,6 +54,7 @@ class Child:
     dead_by_seconds: float | None = None
     owner: str | None = None
     works: bool = False
+    silent: bool = False
     signals: int = 0
 
     def read(self) -> None:
@@ -61,6 +63,7 @@ class Child:
         with suppress(BlockingIOError):
             while chunk := os.read(self.pipe, 65536):
                 self.text += chunk
+            self.silent = True
         full = len(self.text) - before >= FULL_PIPE_BYTES
         *lines, self.text = self.text.split(b"\n")
         for line in lines:
@@ -146,8 +149,7 @@ class Supervisor:
         while True:
             if self._signals == 0 and self._clock.monotonic_seconds() >= self._not_before_seconds:
                 self._start_missing()
-            for key, _ in self._pipes.select(LOOK_SECONDS):
-                key.data.read()
+            self._look(LOOK_SECONDS)
             for child in tuple(self._children):
                 status = child.process.poll()
                 if status is not None and self._ended(child, status):
@@ -162,6 +164,13 @@ class Supervisor:
                     self._health.touch()
             if protection is not None:
                 protection.running = frozenset().union(*(child.running for child in self._children))
+
+    def _look(self, seconds: float) -> None:
+        """Take in what processes report, for so long or until one does."""
+        for key, _ in self._pipes.select(seconds):
+            key.data.read()
+            if key.data.silent:
+                self._pipes.unregister(key.fd)  # a pipe at its end would be ready all the time
 
     def _start_missing(self) -> None:
         try:
@@ -198,7 +207,8 @@ class Supervisor:
     def _ended(self, child: Child, status: int) -> bool:
         """Take leave of a process; returns whether all must end."""
         child.read()
-        self._pipes.unregister(child.pipe)
+        with suppress(KeyError):
+            self._pipes.unregister(child.pipe)
         child.close()
         self._children.remove(child)
         self._worked |= child.works

@@ -8,7 +8,8 @@ import pytest
 from botocore.config import Config
 
 from idempotent_receiver import MemoryStore, sqs_consumer
-from idempotent_receiver.worker.__main__ import limits_of, loaded, main
+from idempotent_receiver.protocol.store import Unknown
+from idempotent_receiver.worker.__main__ import limits_of, loaded, main, queue_of, require_records
 from tests.unit.test_request_counts import session
 
 if TYPE_CHECKING:
@@ -57,3 +58,53 @@ def test_a_module_that_fails_when_it_is_imported_is_named(monkeypatch: pytest.Mo
 
     with pytest.raises(ValueError, match="'unset:handle' cannot be imported: KeyError: 'A_TABLE_NAME'"):
         loaded("unset:handle")
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("import a_library_that_is_not_installed", "ModuleNotFoundError: No module named 'a_library_that_is_not"),
+        ("from os import nothing_of_this_name", "ImportError: cannot import name 'nothing_of_this_name'"),
+        ("import os; os.nothing_of_this_name", "AttributeError: module 'os' has no attribute 'nothing_of"),
+        ("raise ValueError('is a variable not set?')", "ValueError: is a variable not set[?]"),
+        ("raise SystemExit('used as a script')", "SystemExit: used as a script"),
+        ("syntax error", "SyntaxError: invalid syntax"),
+    ],
+)
+def test_what_is_wrong_in_a_module_is_not_taken_for_a_wrong_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str, why: str
+) -> None:
+    name = f"wrong_{abs(hash(code))}"
+    (tmp_path / f"{name}.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ValueError, match=f"the module of '{name}:handle' cannot be imported: {why}"):
+        loaded(f"{name}:handle")
+
+
+@pytest.mark.parametrize("path", ["nowhere:handle", "nowhere.deeper:handle", "json.nowhere:handle", "json:nothing"])
+def test_a_handler_that_is_not_there_is_asked_for_by_its_name(path: str) -> None:
+    with pytest.raises(ValueError, match=f"there is no handler '{path}': .*; name it as module:function"):
+        loaded(path)
+
+
+@pytest.mark.parametrize("url", ["", "None", "orders", "arn:aws:sqs:us-east-1:123456789012:orders"])
+def test_what_is_no_queues_url_is_named(url: str) -> None:
+    with pytest.raises(ValueError, match=f"'{url}' is not a queue's URL: is a variable not set[?]"):
+        queue_of(consumer(), url)
+
+
+@pytest.mark.parametrize("why", ["table orders does not exist", "AccessDeniedException"])
+def test_records_that_cannot_be_read_are_named(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    """Else each message would fail, and become a dead letter after a few receives."""
+    store = MemoryStore()
+    monkeypatch.setattr(store, "read", lambda ids: [Unknown(why, retry=False) for _ in ids])
+    with pytest.raises(ValueError, match=f"the records cannot be read: {why}"):
+        require_records(store, "me")
+
+
+def test_records_that_are_away_for_a_moment_are_no_reason_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    require_records(store, "me")
+    monkeypatch.setattr(store, "read", lambda ids: [Unknown("ThrottlingException") for _ in ids])
+    require_records(store, "me")

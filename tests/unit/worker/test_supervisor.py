@@ -167,6 +167,30 @@ def test_a_process_is_not_overdue_by_what_came_before_its_pipe_was_full(child: C
     assert child.overdue()
 
 
+def test_a_process_that_was_killed_is_not_killed_again_until_it_is_gone(
+    supervisor: Supervisor, caplog: pytest.LogCaptureFixture
+) -> None:
+    supervisor._start()
+    [child] = supervisor._children
+    child.dead_by_seconds = since_boot_seconds() - 1
+
+    supervisor._end_if_overdue(child)
+    supervisor._end_if_overdue(child)
+
+    assert child.process.sent == ["kill"]  # type: ignore[attr-defined]
+    assert len(caplog.records) == 1
+
+
+def test_a_process_that_has_closed_its_pipe_is_waited_for(supervisor: Supervisor) -> None:
+    """A pipe at its end is always ready: nothing else would be looked at any less often than all the time."""
+    supervisor._start()
+
+    assert supervisor._pipes.select(0) != []  # the fake process has none
+    supervisor._look(0)
+
+    assert supervisor._pipes.select(0) == []
+
+
 # Starting and ending.
 
 

@@ -1,10 +1,12 @@
 """`receiver work`: the worker outside Lambda."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.worker.supervisor import DRAIN_SECONDS, Supervisor
 
 LONGEST_LEASE_SECONDS = 43_200
@@ -32,6 +34,8 @@ def work(
     handler that takes longer is renewed, and a process that cannot renew is dead before its lease ends. SIGTERM lets
     what runs come to its end; a second one does not.
     """
+    if health_file is not None and not os.access(health_file if health_file.exists() else health_file.parent, os.W_OK):
+        raise UsageError(f"--health-file: {health_file} cannot be written; name a file in a folder that is there")
     limits = {"concurrency": concurrency, "lease_seconds": lease_seconds, "time_limit_seconds": time_limit}
     task = {"queue_url": queue_url, "handler": handler, "limits": limits}
     status = Supervisor(task, processes=processes, drain_seconds=drain_seconds, health=health_file).run()

@@ -844,6 +844,8 @@ def test_a_groups_screen_tells_what_is_in_it_and_its_name_lists_its_letters(
     letters = receiver("dlq", "list", "--stack", "transfers", "--group", "HTTPError@app.gateway.charge").out
     assert all(re.search(rf"(?m)^m-{number} ", letters) for number in range(9))
     assert FLAKY not in letters
+    (one, *_) = told["letters"]
+    assert one["message_id"] in receiver("dlq", "list", "--stack", "transfers", "--message-id", one["message_id"]).out
 
 
 def decided(group: str, count: int) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def list_dead_letters(
         "sample": sample,
         "groups": groups,
     }
-    tables = report.letter_tables if filters.group or filters.key else report.group_tables
+    tables = report.letter_tables if filters.group or filters.key or filters.message_id else report.group_tables
     terminal.answer(values, tables(groups) if groups else none_of(selection))
     if halted:
         raise typer.Exit(Exit.STOPPED)

@@ -239,7 +239,11 @@ def test_the_operators_policy_is_enough(
 
     monkeypatch.setattr(Deployment, "client", client_of)
     assert receiver(*given, *ON).code == Exit.OK
-    policy = rendering(load(COMPONENT), StackId="arn:aws:x", FunctionName="transfers").rendered()["Resources"]
+    policy = rendering(
+        load(COMPONENT),
+        StackId="arn:aws:cloudformation:us-east-1:123456789012:stack/transfers/1",
+        FunctionName="transfers",
+    ).rendered()["Resources"]
     statements = policy["OperatorPolicy"]["Properties"]["PolicyDocument"]["Statement"]
     allowed = {
         (action, tuple(arn) if arn in tables.values() else None)

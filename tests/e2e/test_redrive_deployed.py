@@ -273,7 +273,7 @@ def test_a_saved_plan_brings_back_what_was_reviewed_and_nothing_else(bank: Deplo
 
 def command(arguments: Sequence[str], variables: dict[str, str], began: Event) -> None:
     """What the killed process runs: the command itself. It does not linger in a long poll, so that kills meet work."""
-    from idempotent_receiver.operations.cli import dlq, receiver  # noqa: PLC0415  # in the process that is to be killed
+    from idempotent_receiver.operations.cli import dlq_run, receiver  # noqa: PLC0415  # in the process that is to be killed
     from idempotent_receiver.operations.dead_letters import queue  # noqa: PLC0415
 
     class Watched(queue.DeadLetterQueue):
@@ -283,7 +283,7 @@ def command(arguments: Sequence[str], variables: dict[str, str], began: Event) -
 
     os.environ.update(variables)
     queue.WAIT_SECONDS = 0
-    dlq.DeadLetterQueue = Watched  # type: ignore[misc]
+    dlq_run.DeadLetterQueue = Watched  # type: ignore[misc]
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         receiver.main(arguments)
 
@@ -341,6 +341,10 @@ class Customers:
         assert self.bank.balance(self.payee) == len(self.ids)
         assert sum(self.bank.balance(payer) for payer in self.payers) == 10 * 1000 - len(self.ids)
         assert dead_now(self.bank) == 0
+        _, told = receiver(self.bank, "dlq", "history", "--limit", "100000")
+        kept = {each["key"] for each in told["acts"] if each["verb"] in ("moved", "dropped")}
+        assert set(self.ids) <= kept, "what came back, and nobody can say by whom"
+        assert {each["outcome"] for each in told["acts"]} <= {"done", "begun"}
 
 
 def test_kill_9_at_twenty_random_moments_loses_nothing_and_repeats_nothing(banks: list[Deployed]) -> None:

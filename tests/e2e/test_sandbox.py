@@ -130,6 +130,16 @@ def test_dead_letters_are_listed_and_what_can_succeed_comes_back(typed: dict[str
     _, listed = ran(typed["dlq list"])
     assert {letter["verdict"] for group in listed["groups"] for letter in group["letters"]} == {"PERMANENT"}
 
+    status, told = ran(typed["dlq history"])
+    assert (status, told["not_confirmed"]) == (0, 0)
+    assert sorted((each["verb"], each["outcome"]) for each in told["acts"]) == [
+        ("dropped", "done"),
+        ("moved", "done"),
+        ("moved", "done"),
+    ]
+    assert {each["operator"] for each in told["acts"]} == {f"arn:aws:iam::{ACCOUNT}:root"}
+    assert len({each["plan"] for each in told["acts"]}) == 1
+
 
 def test_the_claim_of_a_dead_worker_is_found(typed: dict[str, str]) -> None:
     orphan = typed["shows"].splitlines()[-1].split()[2]

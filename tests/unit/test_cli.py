@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-import itertools
 import json
 import os
 import pty
@@ -39,10 +38,10 @@ from idempotent_receiver import MemoryStore, Message, PermanentError, Transactio
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations import account
-from idempotent_receiver.operations.cli import dlq_report, documentation, records, terminal
+from idempotent_receiver.operations.cli import dlq, dlq_report, documentation, records, terminal
 from idempotent_receiver.operations.cli import receiver as command_line
 from idempotent_receiver.operations.cli.deployment import Deployment, Options
-from idempotent_receiver.operations.dead_letters import queue
+from idempotent_receiver.operations.dead_letters import following, queue
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.triage import Rules, Verdict, triage
 from idempotent_receiver.operations.scan import pages as pages_of
@@ -208,6 +207,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
     monkeypatch.setenv("COLUMNS", "200")  # sentences in one piece, whatever terminal the tests run in
     monkeypatch.setattr(queue, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(dlq, "FOLLOW_SECONDS", 0)
     with mock_aws(config={"lambda": {"use_docker": False}}):
         made = Stack()
         found = Deployment.client
@@ -677,11 +677,9 @@ def test_a_dead_letter_that_stays_says_where_its_remedy_stands(
     receiver: Receiver, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "1000")
-    lines = [line.strip() for line in receiver("dlq", *command, "--stack", "transfers").out.splitlines()]
-    told = [after for line, after in itertools.pairwise(lines) if line.endswith(("CONFLICT", "PERMANENT"))]
-    assert len(told) == 2
-    assert all(each.endswith(dlq_report.REMEDIES) for each in told)
-    assert sum(dlq_report.REMEDIES in line for line in lines) == 2, "and no other does"
+    told = f"What each verdict means, and what to do: see {documentation.section('operating', 'Verdicts')}."
+    assert receiver("dlq", *command, "--stack", "transfers").out.count(told) == 1
+    assert told not in receiver("dlq", "list", "--stack", "transfers", "--key", FLAKY).out, "it does not stay"
 
 
 def test_stuck_asks_before_it_scans(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1148,6 +1146,117 @@ def test_of_another_queues_dead_letters_only_what_says_that_it_came_from_ours_is
     ran = receiver("dlq", "redrive", "--stack", "transfers", "--dlq", "others-dead", "--yes", "--json")
     assert (ran.code, ran.json["plan"]) == (1, {"MOVE": 1, "FOREIGN": 1})
     assert stack.keys_in(stack.queue) == {"ours"}
+
+
+# What others hold, what a history keeps, and what becomes of it.
+
+
+def held_by_another(stack: Stack, count: int, seconds: int) -> None:
+    got = stack.sqs.receive_message(QueueUrl=stack.dead, MaxNumberOfMessages=count, VisibilityTimeout=seconds)
+    assert len(got["Messages"]) == count
+
+
+@pytest.mark.parametrize("command", [("list",), ("redrive", "--yes"), ("redrive",)], ids=" ".join)
+def test_what_a_killed_redrive_holds_is_said_and_has_an_exit_code_of_its_own(
+    receiver: Receiver, stack: Stack, command: tuple[str, ...]
+) -> None:
+    held_by_another(stack, 4, 300)
+    ran = receiver("dlq", *command, "--stack", "transfers", "--hold", "200", "--json")
+    assert (ran.code, ran.json["held_elsewhere"]) == (terminal.Exit.HELD, 4)
+    said = re.search(r"About 4 of 4 dead letters are held by another session, .* come up by (\S+) at", ran.err)
+    assert said is not None
+    until = datetime.fromisoformat(said[1])
+    assert timedelta(seconds=190) < until - datetime.now(UTC) < timedelta(seconds=201)
+
+
+def test_redrive_waits_for_what_another_session_holds_if_it_is_told_to(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "POLL_SECONDS", 0.1)
+    held_by_another(stack, 4, 1)
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--yes", "--json", "--wait-held", "--hold", "5")
+    assert (ran.code, ran.json["held_elsewhere"], ran.json["moved"]) == (terminal.Exit.LEFT, 0, 1)
+    assert stack.keys_in(stack.queue) == {FLAKY}
+
+
+def test_the_plan_says_how_long_it_takes(receiver: Receiver, stack: Stack, tmp_path: Path) -> None:
+    for number in range(29):
+        stack.bury(f"m-{number}", "b")
+    to_file = ("--save-plan", str(tmp_path / "plan.json"))
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--rate", "10", *to_file, "--json")
+    assert "At 10 messages a second, this takes about 3 s (see --rate)." in ran.err
+
+
+def test_a_redrive_keeps_who_did_what_to_which_and_why(receiver: Receiver, stack: Stack) -> None:
+    receiver("dlq", "redrive", "--stack", "transfers", "--yes")
+    acts = [
+        {name: next(iter(held.values())) for name, held in each.items()}
+        for each in stack.dynamodb.scan(TableName="history")["Items"]
+    ]
+    assert {(each["key"], each["verb"], each["outcome"]) for each in acts} == {
+        (DONE, "dropped", "done"),
+        (FLAKY, "moved", "done"),
+    }
+    for each in acts:
+        assert (each["queue"], each["dead_letter_queue"]) == (stack.arn, stack.dead_arn)
+        assert each["operator"].startswith("arn:aws:")
+    assert {each["why"] for each in acts} == {
+        "its record is COMPLETED, with the same payload",
+        "it failed at attempt 5 and may be tried again",
+    }
+    assert len({each["plan"] for each in acts}) == 1
+
+
+def test_what_the_history_does_not_take_is_not_done(receiver: Receiver, stack: Stack) -> None:
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--yes", "--history", "missing")
+    assert (ran.code, "It is safe to start again." in ran.err) == (terminal.Exit.AWS, True)
+    assert "missing" in ran.err.splitlines()[-1]
+    assert "0 moved, 0 dropped as done, 4 left in place." in ran.out
+    assert (stack.keys_in(stack.queue), len(stack.keys_in(stack.dead))) == (set(), 4)
+
+
+def test_wait_tells_what_became_of_what_was_moved(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One completes, one fails again, one is dead again, and nobody has handled the fourth."""
+    monkeypatch.setattr(following, "POLL_SECONDS", 0.01)
+    for key in ("completes", "dies", "waits"):
+        stack.bury(key, key)
+    flags = ("--stack", "transfers", "--yes", *(f"--key={key}" for key in (FLAKY, "completes", "dies", "waits")))
+    looks: list[str] = []
+    look = following.Following._read_records
+
+    def handled(self: Any) -> None:
+        if not looks:
+            again = Failure(type="ConnectionError").to_json()
+            stack.record("completes", "COMPLETED", "completes")
+            stack.record(FLAKY, "FAILED", "flaky", error=again, version="v2")
+            stack.bury("dies", "dies")
+        looks.append("one")
+        look(self)
+
+    monkeypatch.setattr(following.Following, "_read_records", handled)
+    ran = receiver("dlq", "redrive", *flags, "--wait-seconds", "1", "--json")
+    assert ran.code == terminal.Exit.LEFT
+    told = ran.json["followed"]
+    not_completed = {each["key"]: each["fate"] for each in told.pop("not_completed")}
+    assert told == {"completed": 1, "dead": 1, "failed": 1, "waiting": 1}
+    assert not_completed == {FLAKY: "failed again", "dies": "dead again", "waits": "waiting"}
+    assert len(looks) > 1
+
+
+def test_wait_ends_well_once_all_is_completed(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = following.Following._read_records
+
+    def handled(self: Any) -> None:
+        stack.record(FLAKY, "COMPLETED", "flaky")
+        look(self)
+
+    monkeypatch.setattr(following.Following, "_read_records", handled)
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--yes", "--key", FLAKY, "--wait")
+    assert (ran.code, "1  completed  handled" in ran.out) == (terminal.Exit.OK, True)
 
 
 NOT_SAID = "allow sqs:ListDeadLetterSourceQueues on it"

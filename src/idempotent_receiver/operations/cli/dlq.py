@@ -9,7 +9,7 @@ from idempotent_receiver.operations.cli import dlq_ends
 from idempotent_receiver.operations.cli import dlq_report as report
 from idempotent_receiver.operations.cli.deployment import Deployment, Yes, examples, flag, of_a_deployment, typed
 from idempotent_receiver.operations.cli.dlq_options import Filters, FromPlan, SavePlan, chosen, none_of
-from idempotent_receiver.operations.cli.dlq_run import Hold, Task, act, session_of
+from idempotent_receiver.operations.cli.dlq_run import Hold, Task, act, note_held, session_of
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, command, counted
 from idempotent_receiver.operations.dead_letters.ends import redrive_ends
 from idempotent_receiver.operations.dead_letters.queue import (
@@ -29,6 +29,8 @@ app = typer.Typer(
     ),
     no_args_is_help=True,
 )
+
+FOLLOW_SECONDS = 900
 
 WHOSE = (
     "SQS does not say whose dead-letter queue this is: if others share it, first allow sqs:ListDeadLetterSourceQueues "
@@ -61,26 +63,30 @@ def list_dead_letters(
     selection = filters.selection(terminal.clock.epoch_ms())
     session = session_of(deployment, terminal, hold)
     with terminal.stoppable() as stopped, session:
+        held = note_held(session.queue, terminal, stopped=stopped)
         taken = session.take(limit, stopped)[:limit]
         total = max(len(taken), session.queue.count())
     halted = stopped()
     decisions = [each for each in taken if selection.includes(each)]
     sample = total > len(taken)
-    if sample:
+    if total - held > len(taken):
         why = "of a FIFO group SQS gives out ten at most" if session.queue.fifo else "see --limit"
-        terminal.note(f"This is a sample: {len(taken)} of about {total} ({why}; what others hold is not seen).")
+        terminal.note(f"This is a sample: {len(taken)} of about {total} ({why}).")
     groups = [report.group_values(name, group, bodies=bodies) for name, group in report.grouped(decisions).items()]
     values = {
         "queue": deployment.dead_letter_queue.url,
         "letters": len(decisions),
         "about": total,
         "sample": sample,
+        "held_elsewhere": held,
         "groups": groups,
     }
     tables = report.letter_tables if filters.group or filters.key or filters.message_id else report.group_tables
     terminal.answer(values, tables(groups) if groups else none_of(selection))
     if halted:
         raise typer.Exit(Exit.STOPPED)
+    if not groups and held:
+        raise typer.Exit(Exit.HELD)
     if not groups and not selection.all:
         raise typer.Exit(Exit.LEFT)
 
@@ -90,6 +96,7 @@ def list_dead_letters(
         "receiver dlq redrive --stack transfers --group never-claimed --yes",
         "receiver dlq redrive --stack transfers --include-permanent --limit 10 --yes",
         "receiver dlq redrive --stack transfers --since 2h --save-plan plan.json",
+        "receiver dlq redrive --stack transfers --wait --yes",
     )
 )
 @of_a_deployment
@@ -105,6 +112,13 @@ def redrive(
     hold: Hold = HOLD_SECONDS,
     save_plan: SavePlan = None,
     plan: FromPlan = None,
+    wait_held: Annotated[
+        bool, typer.Option("--wait-held", help="First wait for dead letters that another session holds.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow what becomes of what was moved.")] = False,
+    wait_seconds: Annotated[
+        int | None, typer.Option(min=1, help=f"How long --wait follows it; {FOLLOW_SECONDS} by default.")
+    ] = None,
     native: Annotated[bool, typer.Option("--native", help="Let SQS move everything, by its own task.")] = False,
     yes: Yes = False,
 ) -> None:
@@ -116,10 +130,15 @@ def redrive(
 
     --save-plan writes the plan to a file and does nothing else. Once it is reviewed, --plan carries it out: what has
     changed by then is listed and stays.
+
+    --wait tells which of the moved messages completed, failed again, are dead letters again, or are still waiting.
     """
     rules = {"limit": limit, "include_permanent": include_permanent, "force": force, "save_plan": save_plan}
     if native:
-        given = [*filters.given, *(flag(name) for name, value in {**rules, "plan": plan}.items() if value)]
+        given = [
+            *filters.given,
+            *(flag(name) for name, value in {**rules, "plan": plan, "wait": wait}.items() if value),
+        ]
         if given:
             raise UsageError(f"--native moves everything: it takes no {', '.join(given)}")
         raise typer.Exit(_move_natively(deployment, terminal, rate, yes=yes))
@@ -138,6 +157,8 @@ def redrive(
             rate=rate or DEFAULT_RATE,
             plan_id=None if saved is None else saved.id,
             save_plan=save_plan,
+            wait_held=wait_held,
+            follow_seconds=(wait_seconds or FOLLOW_SECONDS) if wait or wait_seconds else None,
             yes=yes,
         ),
         session,

@@ -7,10 +7,12 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from idempotent_receiver.operations.cli.documentation import section
 from idempotent_receiver.operations.cli.terminal import COLUMNS, clean, counted, listing, moment, table_of
 from idempotent_receiver.operations.dead_letters.ends import End
+from idempotent_receiver.operations.dead_letters.following import Fate, Following
 from idempotent_receiver.operations.dead_letters.history import Verb
-from idempotent_receiver.operations.dead_letters.run import Summary
+from idempotent_receiver.operations.dead_letters.run import UNCONFIRMED, UNFINISHED, Returned, Summary
 from idempotent_receiver.operations.dead_letters.selection import Plan, Planned
 from idempotent_receiver.operations.dead_letters.triage import ACTS, Decision, Verdict
 
@@ -35,9 +37,6 @@ DONE: dict[str, str] = {Verb.DROPPED: "dropped as done", Verb.RESENT: "sent agai
 CHANGED = "CHANGED"
 """Stands among the verdicts for a dead letter that stays because it is no longer as planned."""
 
-REMEDIES = 'see docs/operating.md, "Verdicts"'
-"""Where each verdict is explained; shown with each dead letter that stays by its own."""
-
 STAYS: dict[str, str] = {
     Verdict.DONE: "stays: done already",
     Verdict.CONFLICT: "stays, in conflict: its key was used for another payload",
@@ -50,6 +49,11 @@ STAYS: dict[str, str] = {
     BEYOND: "stays for now: --limit allows no more",
     CHANGED: "stays: it is no longer as planned",
 }
+
+
+def remedies() -> Text:
+    """Where each verdict is explained; shown below dead letters that stay."""
+    return Text(f"What each verdict means, and what to do: see {section('operating', 'Verdicts')}.")
 
 
 def grouped(decisions: Sequence[Decision]) -> dict[str, list[Decision]]:
@@ -125,11 +129,12 @@ def letter_tables(groups: Sequence[dict[str, Any]]) -> RenderableType:
         rows = []
         for each in group["letters"]:
             reason = each["reason"] if len(group["reasons"]) > 1 else None
-            text = _below(each["message_id"], each["key"], reason, each["verdict"])
+            text = _below(each["message_id"], each["key"], reason)
             rows.append(((each["key"] or NO_KEY, each["since"], each["verdict"]), (text, each.get("body"))))
         shown += [Text(f"{group['name']}: {counted(group['count'], 'dead letter')}", style="bold")]
         shown += [*_reasons(group, MOST_REASONS), Text(""), _listed(("key", "since", "verdict"), rows), Text("")]
-    return Group(*shown[:-1])
+    stay = any(each["verdict"] not in ACTS for group in groups for each in group["letters"])
+    return Group(*shown, remedies()) if stay else Group(*shown[:-1])
 
 
 def _reasons(group: dict[str, Any], most: int) -> list[RenderableType]:
@@ -154,10 +159,9 @@ def _listed(columns: Sequence[str], rows: Sequence[Any]) -> RenderableType:
     return Group(shown, Text(f"and {more} more: --json lists them all")) if more > 0 else shown
 
 
-def _below(id: str, key: str | None, text: str | None, verdict: str) -> str:
-    """The text below a dead letter's key: its id, if that is another; the reason; the remedy, if it stays."""
-    remedy = None if verdict in ACTS else REMEDIES
-    return "; ".join(part for part in (None if key == id else f"message {id}", text, remedy) if part)
+def _below(id: str, key: str | None, text: str | None) -> str:
+    """The text below a dead letter's key: its id, if that is another; the reason."""
+    return "; ".join(part for part in (None if key == id else f"message {id}", text) if part)
 
 
 def counts(plan: Plan) -> dict[str, int]:
@@ -181,15 +185,14 @@ def _staying(left: Sequence[Decision]) -> RenderableType:
     rows = []
     for each in left:
         of = each.dead_letter
-        rows.append(((of.key or NO_KEY, each.verdict), (_below(of.id, of.key, each.why, each.verdict),)))
-    return _listed(("key of what stays", "verdict"), rows)
+        rows.append(((of.key or NO_KEY, each.verdict), (_below(of.id, of.key, each.why),)))
+    table = _listed(("key of what stays", "verdict"), rows)
+    return Group(table, remedies()) if any(each.verdict not in ACTS for each in left) else table
 
 
 def missing_table(missing: Sequence[Planned]) -> RenderableType:
     """What the saved plan has, and SQS did not give out."""
-    rows = [
-        ((each.key or NO_KEY, each.verdict), (_below(each.message_id, each.key, None, ACTS[0]),)) for each in missing
-    ]
+    rows = [((each.key or NO_KEY, each.verdict), (_below(each.message_id, each.key, None),)) for each in missing]
     title = f"Not given out, {len(missing)} of the plan: gone since, held by somebody else, or behind what stays."
     return Group(Text(title), _listed(("key of what is missing", "planned as"), rows))
 
@@ -205,17 +208,48 @@ def summary_values(summary: Summary) -> dict[str, Any]:
     return {**summary.done, "beyond_limit": summary.beyond_limit, "unseen": summary.unseen, **stay}
 
 
-def summary_text(summary: Summary, plan: Plan) -> RenderableType:
-    """What a redrive has done, as a person reads it, with the dead letters that stay against the plan."""
+def summary_text(summary: Summary, plan: Plan, *, confirmed: bool = True) -> RenderableType:
+    """What a run has done, as a person reads it, with the dead letters that stay against the plan."""
     undeleted, unseen = len(summary.undeleted), summary.unseen
     done = [f"{summary.done[verb]} {DONE.get(verb, verb)}" for verb in Verb if verb in summary.done]
     lines = [f"{', '.join(done)}, {len(summary.left)} left in place."]
+    if not confirmed:
+        lines = [f"Nothing was done: {counted(len(summary.left), 'dead letter')} left in place."]
     if summary.beyond_limit:
-        lines.append("The limit was reached before all was moved.")
+        lines.append("The limit was reached before all was done.")
     if unseen:
         lines.append(f"About {unseen} more were not given out: run again, or see what stays ahead of its group.")
     if undeleted:
         lines.append(f"{undeleted} not deleted, so still here too: run again once SQS lets them be deleted.")
-    foreseen = {each.dead_letter.id for each in (*plan.changed, *plan.staying, *plan.beyond)}
-    left = [each for each in (*summary.left, *summary.undeleted) if each.dead_letter.id not in foreseen]
+    told = {each.dead_letter.id for each in (*plan.changed, *plan.staying, *plan.beyond)}
+    told |= {each.dead_letter.id for each in summary.left if each.why in (UNFINISHED, UNCONFIRMED)}
+    left = [each for each in (*summary.left, *summary.undeleted) if each.dead_letter.id not in told]
     return Group(*([_staying(left)] if left else []), Text("\n".join(lines)))
+
+
+MEANING = {
+    Fate.COMPLETED: "handled",
+    Fate.DEAD: "in the dead-letter queue once more",
+    Fate.FAILED: "and SQS delivers it again",
+    Fate.WAITING: "not handled yet",
+}
+
+
+def fates_values(followed: Following) -> dict[str, Any]:
+    """What became of what was moved, as a script reads it."""
+    rest = [{"key": each.key, "fate": followed.fates[id].value} for id, each in _not_completed(followed)]
+    return {**{fate.name.lower(): followed.counts[fate] for fate in Fate}, "not_completed": rest}
+
+
+def fates_table(followed: Following) -> RenderableType:
+    """What became of what was moved, as a person reads it."""
+    table = table_of("count", "fate", "what it means", wrapped="what it means")
+    for fate, meaning in MEANING.items():
+        if followed.counts[fate]:
+            table.add_row(str(followed.counts[fate]), fate.value, meaning)
+    rows = [((each.key, followed.fates[id].value), ()) for id, each in _not_completed(followed)]
+    return Group(table, *([Text(""), _listed(("key of what is not completed", "fate"), rows)] if rows else []))
+
+
+def _not_completed(followed: Following) -> list[tuple[str, Returned]]:
+    return [(id, each) for id, each in followed.returned.items() if followed.fates[id] is not Fate.COMPLETED]

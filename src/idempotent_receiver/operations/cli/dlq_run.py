@@ -15,6 +15,7 @@ from idempotent_receiver.operations.cli.dlq_options import none_of, write_plan
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, moment
 from idempotent_receiver.operations.dead_letters.archive import Archive
 from idempotent_receiver.operations.dead_letters.ends import End
+from idempotent_receiver.operations.dead_letters.following import Fate, Following
 from idempotent_receiver.operations.dead_letters.history import NotKept
 from idempotent_receiver.operations.dead_letters.journal import Journal
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
@@ -36,7 +37,8 @@ BEHIND = {
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """What a command is to do. `asks` begins its question, `doing` names what goes on; `reason` is the operator's.
-    `plan_id` is a saved plan's. `check` raises UsageError for a plan that cannot be carried out.
+    `plan_id` is a saved plan's. `check` raises UsageError for a plan that cannot be carried out. With `wait_held`, it
+    first waits for what others hold; with `follow_seconds`, it follows for so long what becomes of what it returned.
     """
 
     command: str
@@ -49,6 +51,8 @@ class Task:
     plan_id: str | None = None
     check: Callable[[Plan], None] = lambda plan: None
     save_plan: Path | None = None
+    wait_held: bool = False
+    follow_seconds: float | None = None
     yes: bool = False
 
 
@@ -80,7 +84,10 @@ def act(
     Ctrl-C stops it between two requests.
     """
     selection = task.selection
+    held, followed = 0, None
     with terminal.stoppable() as stopped, session:
+        if isinstance(session.queue, DeadLetterQueue):
+            held = note_held(session.queue, terminal, wait=task.wait_held, ask=not task.yes, stopped=stopped)
         run = Run(session, task.ends, selection=selection, rate=task.rate, stopped=stopped)
         plan = run.plan()
         task.check(plan)
@@ -88,35 +95,86 @@ def act(
         if more and selection.planned is None:
             terminal.note(f"The plan is for what is given out now; {BEHIND[task.save_plan is None]}.")
         terminal.show(report.plan_tables(plan, task.ends) if plan.decisions else none_of(selection))
+        more = more and (selection.limit is None or len(plan.acting) < selection.limit)
+        seconds = _about_seconds(run, plan, more=more)
+        if seconds > 0:
+            terminal.show(f"At {run.rate:g} messages a second, this takes about {seconds} s (see --rate).")
         if task.save_plan is not None and not stopped():
             raise typer.Exit(_save(plan, task, session.rules, deployment, terminal))
         run.journal = _journal(deployment, terminal, task)
-        more = more and (selection.limit is None or len(plan.acting) < selection.limit)
         confirmed = not stopped() and _confirmed(task, len(plan.acting), terminal, more=more)
         if confirmed:
             _run(run, task, plan, terminal)
+            if task.follow_seconds is not None and run.returned and not stopped():
+                followed = _follow(run, terminal, task.follow_seconds)
         else:
             run.decline(plan)
         halted = stopped()
     summary, missing = run.summary, selection.missing(session.queue.seen)
-    shown = (
-        report.summary_text(summary, plan)
-        if confirmed
-        else f"Nothing was done: {counted(len(plan.decisions), 'dead letter')} left in place."
-    )
+    shown = [report.summary_text(summary, plan, confirmed=confirmed)]
+    shown += [report.missing_table(missing)] if missing else []
+    shown += [] if followed is None else [report.fates_table(followed)]
     values = {
         "plan": report.counts(plan),
+        "about_seconds": seconds,
         "confirmed": confirmed,
         "stopped": halted,
         **report.summary_values(summary),
         "missing": [each.message_id for each in missing],
+        "held_elsewhere": held,
+        "followed": None if followed is None else report.fates_values(followed),
     }
-    terminal.answer(values, Group(shown, report.missing_table(missing)) if missing else shown)
-    found = selection.all or plan.decisions or summary.acted or summary.left
+    terminal.answer(values, Group(*shown))
     if halted:
         raise typer.Exit(Exit.STOPPED)
-    if not (confirmed and found) or missing or summary.left or summary.undeleted or summary.unseen:
+    if not confirmed or summary.left or summary.undeleted:
         raise typer.Exit(Exit.LEFT)
+    if held:
+        raise typer.Exit(Exit.HELD)
+    found = selection.all or plan.decisions or summary.acted
+    if not found or missing or summary.unseen or (followed is not None and not followed.completed):
+        raise typer.Exit(Exit.LEFT)
+
+
+def note_held(
+    queue: DeadLetterQueue,
+    terminal: Terminal,
+    *,
+    wait: bool = False,
+    ask: bool = False,
+    stopped: Callable[[], bool],
+) -> int:
+    """Say how many dead letters others hold, and wait for them if that is wanted; returns how many they hold then."""
+    held = queue.held_elsewhere()
+    if not held:
+        return 0
+    until = moment(terminal.clock.epoch_ms() + queue.hold_seconds * 1000)
+    terminal.note(
+        f"About {held} of {queue.count()} dead letters are held by another session, which may have been killed. They "
+        f"come up by {until} at the latest, unless its --hold was longer than {queue.hold_seconds}."
+    )
+    if wait or (ask and terminal.offer("Wait for them?")):
+        with terminal.progress("waiting", None):
+            held = queue.wait_for_others(stopped)
+        if held:
+            terminal.note(f"About {held} are still held: that session is at work, or its --hold is longer.")
+    return held
+
+
+def _about_seconds(run: Run, plan: Plan, *, more: bool) -> int:
+    """About how long the rate makes it take."""
+    count = sum(run.ends[each.verdict].returns for each in plan.acting)
+    if more and any(end.returns for end in run.ends.values()):
+        count += run.session.queue.unseen()
+    return round(min(count, run.selection.limit or count) / run.rate)
+
+
+def _follow(run: Run, terminal: Terminal, seconds: float) -> Following:
+    following = Following(run.session, run.returned.values())  # type: ignore[arg-type]  # nothing follows a restore
+    with terminal.progress("completed", len(following.fates)) as tell:
+        for counts in following.looks(seconds, run.stopped):
+            tell(counts[Fate.COMPLETED], len(following.fates))
+    return following
 
 
 def _save(plan: Plan, task: Task, rules: Rules, deployment: Deployment, terminal: Terminal) -> Exit:

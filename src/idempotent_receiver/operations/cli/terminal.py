@@ -38,11 +38,13 @@ class Exit(IntEnum):
     LEFT = 1
     USAGE = 2
     AWS = 3
+    HELD = 4
     STOPPED = 130
 
 
 EXIT_CODES = """Exit codes: 0 all is as asked; 1 something was left, not found, or not confirmed;
-2 the command line is wrong; 3 AWS refused or failed; 130 stopped."""
+2 the command line is wrong; 3 AWS refused or failed; 4 another session holds dead
+letters, so run it again later; 130 stopped."""
 
 
 def _console(stream: Any) -> Console:
@@ -92,6 +94,10 @@ class Terminal:
         if not confirmed:
             self.note("Not confirmed: nothing was done. --yes confirms in advance.")
         return confirmed
+
+    def offer(self, question: str) -> bool:
+        """Whether the operator wants something that is not needed. It is only asked at a terminal."""
+        return sys.stdin.isatty() and self._asked(question)
 
     def _asked(self, question: str) -> bool:
         # Ctrl-C leaves a question at once, even where it is otherwise only noted.

@@ -39,12 +39,15 @@ def fate(before: Returned, found: Record | Unknown | None, now_ms: int) -> Fate:
 
 
 class Following:
-    """Looks at what becomes of returned messages, in the session that returned them; `fates` is by record id."""
+    """Looks at what becomes of returned messages, in the session that returned them.
+
+    `returned` and `fates` are by record id.
+    """
 
     def __init__(self, session: Session[DeadLetterQueue], returned: Collection[Returned]) -> None:
         self._session = session
-        self._returned = {each.record_id: each for each in returned}
-        self.fates = dict.fromkeys(self._returned, Fate.WAITING)
+        self.returned = {each.record_id: each for each in returned}
+        self.fates = dict.fromkeys(self.returned, Fate.WAITING)
 
     @property
     def counts(self) -> Counter[Fate]:
@@ -52,9 +55,14 @@ class Following:
         return Counter(self.fates.values())
 
     @property
+    def completed(self) -> bool:
+        """Whether all are."""
+        return all(each is Fate.COMPLETED for each in self.fates.values())
+
+    @property
     def open(self) -> list[Returned]:
         """Those that are neither completed nor dead again."""
-        return [each for id, each in self._returned.items() if self.fates[id] not in SETTLED]
+        return [each for id, each in self.returned.items() if self.fates[id] not in SETTLED]
 
     def looks(self, seconds: float, stopped: Callable[[], bool] = lambda: False) -> Iterator[Counter[Fate]]:
         """Look again and again until all is settled, that time is over, or it is `stopped`; the counts at each look."""

@@ -119,9 +119,7 @@ class Run:
             if not taken:
                 break
             plan = self._planned(taken)
-        # There, but not given out: more than a run may hold, or behind what stays in its group.
-        if self._queue.more and self.selection.planned is None:
-            self.summary.unseen = self._queue.unseen()
+        self._note_unseen()
         on_progress(self.summary)
 
     def decline(self, plan: Plan) -> None:
@@ -130,6 +128,11 @@ class Run:
             self.summary.skip(each, UNCONFIRMED)
         for each in (*plan.changed, *plan.staying):
             self.summary.skip(each)
+
+    def _note_unseen(self) -> None:
+        # There, but not given out: more than a run may hold, or behind what stays in its group.
+        if self._queue.more and self.selection.planned is None:
+            self.summary.unseen = self._queue.unseen()
 
     def _planned(self, taken: Sequence[Decision]) -> Plan:
         """A plan for the selected ones that this run has not sent back already: they would go round and round."""

@@ -27,6 +27,9 @@ MUTANTS = {
         promise=1,
         where=REDRIVE,
     ),
+    "a record of the failure before the redrive counts as a new failure": Mutant(
+        "operations.dead_letters.following:fate", always("$FOUND.version != $BEFORE.version"), where=REDRIVE
+    ),
     "a refused deletion is counted as deleted once a neighbour's succeeds": Mutant(
         "operations.dead_letters.queue:DeadLetterQueue._delete",
         instead_of("$FAILED |= $REFUSED", "$FAILED = $REFUSED"),

@@ -246,6 +246,24 @@ def test_a_message_comes_back_twice_within_five_minutes_and_is_handled_once(bank
     assert (bank.balance(payer), dead_now(bank)) == (93, 0)
 
 
+def test_what_another_session_holds_is_waited_for_and_what_was_moved_is_followed(bank: Deployed) -> None:
+    """Another one was killed while it held twenty of thirty; the consumer handles all of them once they are back."""
+    payer, payee = bank.new_account(100), bank.new_account(0)
+    bank.pause()
+    send(bank, [json.dumps(bank.transfer(payer, payee, 1)) for _ in range(30)])
+    let_die(bank)
+    bank.resume()
+    sqs, dead = bank.aws.client("sqs"), bank.stack.outputs["DeadLetterQueueUrl"]
+    for _ in range(2):
+        sqs.receive_message(QueueUrl=dead, MaxNumberOfMessages=10, VisibilityTimeout=5)
+
+    code, told = receiver(bank, "dlq", "redrive", "--yes", "--wait-held", "--hold", "20", "--wait-seconds", "120")
+
+    assert (code, told["held_elsewhere"], told["moved"]) == (0, 0, 30)
+    assert told["followed"] == {"completed": 30, "dead": 0, "failed": 0, "waiting": 0, "not_completed": []}
+    assert (bank.balance(payer), dead_now(bank)) == (70, 0)
+
+
 def test_a_saved_plan_brings_back_what_was_reviewed_and_nothing_else(bank: Deployed, tmp_path: Path) -> None:
     payer, payee = bank.new_account(100), bank.new_account(0)
     file = str(tmp_path / "plan.json")

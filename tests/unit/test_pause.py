@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import signal
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from idempotent_receiver.operations.cli.terminal import Exit
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
 
 ID = "5f2c1d64-0001-4000-8000-00000000e5e5"
 READ = ("--stack", "transfers", "--yes")
+
+
+@pytest.fixture(autouse=True)
+def nobody_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is asked is refused."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
 
 
 def states(stack: Stack) -> dict[str, str]:
@@ -41,11 +49,8 @@ def test_it_resumes_and_pauses_by_stack_and_by_queue(
         assert states(stack) == {"transfers": state}
 
 
-def test_it_says_what_becomes_of_the_messages_before_it_asks(
-    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_says_what_becomes_of_the_messages_before_it_asks(receiver: Receiver, stack: Stack) -> None:
     receiver("resume", *READ)
-    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     ran = receiver("pause", "--stack", "transfers")
     assert (ran.code, states(stack)) == (Exit.LEFT, {"transfers": ENABLED})
     assert "Pause? [y/N]" in ran.err
@@ -202,3 +207,25 @@ def test_what_has_not_got_there_is_said_with_what_to_do(receiver: Receiver, monk
     assert "Not resumed yet: transfers (mapping " in ran.out
     assert "The same command waits for it again." in ran.err
     assert receiver("resume", *READ, "--json").json["mappings"][0]["state"] == "Enabling"
+
+
+def test_a_ctrl_c_is_said_to_leave_the_change_to_lambda(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(functions: Any, mappings: list[Mapping], **_: Any) -> dict[str, str]:
+        signal.raise_signal(signal.SIGINT)
+        return {each.id: "Enabling" for each in mappings}
+
+    monkeypatch.setattr("idempotent_receiver.operations.cli.pause.switch", interrupted)
+    ran = receiver("resume", *READ)
+    assert (ran.code, "Not resumed yet" in ran.out) == (Exit.STOPPED, True)
+    assert "Lambda goes on with it" in ran.err
+
+
+def test_what_the_operator_may_not_do_is_said_in_a_line(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: Any) -> NoReturn:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "ListEventSourceMappings")
+
+    monkeypatch.setattr("idempotent_receiver.operations.cli.pause.mappings_of", denied)
+    ran = receiver("pause", *READ)
+    assert (ran.code, ran.out) == (Exit.AWS, "")
+    assert "ListEventSourceMappings operation: no (see " in ran.err
+    assert "Traceback" not in ran.err

@@ -91,4 +91,15 @@ MUTANTS = {
     "dead letters that were looked at for a trace stay hidden": Mutant(
         "operations.cli.trace:Story.dead_letters", drop("$QUEUE.release"), where=TRACE
     ),
+    "a pause counts as done while Lambda still reads the queue": Mutant(
+        "operations.mappings:switch", replace("set($STATES.values()) <= {$STATE}", "True"), where=unit("pause")
+    ),
+    "the functions of others are paused too": Mutant(
+        "operations.cli.pause:_chosen", replace("$EACH.invokes($MEANT)", "True"), where=unit("pause")
+    ),
+    "a pause that is asked for again is asked about again": Mutant(
+        "operations.cli.pause:_switch",
+        never("all($EACH.state == $STATE for $EACH in $CHOSEN)"),
+        where=unit("pause"),
+    ),
 }

@@ -137,6 +137,6 @@ class Observed:
             if url not in self._filled_at:
                 return
             self._filled_at[url] = minute
-        age = (minute - self._filled_at.setdefault(url, minute)) * MINUTE_SECONDS
+        age = (minute - self._filled_at.setdefault(url, minute - 1)) * MINUTE_SECONDS
         for metric, value in {**held, "ApproximateAgeOfOldestMessage": age}.items():
             self.cloudwatch.put(("AWS/SQS", metric, "QueueName", queue), value)

@@ -142,6 +142,8 @@ def test_an_operator_may_do_what_the_handbook_says_and_nothing_to_the_records() 
         f"{services.get(service, service)}:{calls.get(call, call.title().replace('-', ''))}" for service, call in typed
     }
     assert needed <= allowed
+    keys = [each["Fn::If"][0] for each in document["Statement"] if "Fn::If" in each]
+    assert keys == ["HasKey", "HasMachineKey"], "what is encrypted can be read"
     assert not [action for action in allowed if re.match(r".*\*|dynamodb:.*(Put|Update|Delete|Write|PartiQL)", action)]
 
 

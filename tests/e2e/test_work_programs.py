@@ -52,6 +52,23 @@ def test_a_forked_process_that_comes_back_from_the_handler_goes_no_further(place
     assert [len(place.of(name)) for name in place.sent if name != "forks"] == [1] * 9
 
 
+def test_a_drained_process_waits_for_no_thread_but_those_of_handlers(place: Place) -> None:
+    """A job that drains for up to twelve hours would else last that long. What is registered for its exit runs."""
+    place.send("first", does="nothing")
+
+    with place.worker("--drain-seconds", "1000", handler=HANDLER) as worker:
+        place.wait_for(place.settled, 20)
+        worker.terminate()
+        assert worker.wait(25) == 0
+    assert len(place.of("process", "exit")) == 1
+    assert "ended with status" not in (place.folder / "log").read_text()
+
+
+def test_a_process_that_cannot_begin_waits_for_no_thread_either(place: Place) -> None:
+    with place.worker("--lease-seconds", "5", handler=HANDLER) as worker:
+        assert worker.wait(20) == 2
+
+
 def dead_letters_after(receives: int, place: Place) -> str:
     """Give the place's queue a dead-letter queue, and return its URL."""
     sqs, dead = place.aws.client("sqs"), f"{place.url}-dead"

@@ -1,14 +1,23 @@
 """A handler for the worker's tests that starts other processes, as the body says, and has its effect afterwards."""
 
+import atexit
 import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import worker_handlers as shared
 
 from idempotent_receiver import DynamoDBStore, Transaction, sqs_consumer
+
+threading.Thread(target=time.sleep, args=(1_000,)).start()  # as some libraries do, to export metrics for example
+
+
+@atexit.register
+def _at_exit() -> None:
+    shared._note("exit", "process")
 
 
 def _fork() -> None:

@@ -1,5 +1,6 @@
 """A worker process: `python -m idempotent_receiver.worker`, started by the supervisor with its task as JSON."""
 
+import atexit
 import json
 import logging
 import os
@@ -7,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -185,8 +187,17 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     for library in ("boto3", "botocore"):  # each process would tell where it found its credentials and endpoints
         logging.getLogger(library).setLevel(logging.WARNING)
+    status = 1
     try:
         main(json.loads(sys.argv[1]))
+        status = 0
     except (ValueError, TypeError) as wrong:
         sys.stderr.write(f"{wrong}\n")
-        sys.exit(WRONG_USAGE)
+        status = WRONG_USAGE
+    except Exception:  # noqa: BLE001  # it is logged, and the supervisor starts another process
+        logger.exception("a worker process has failed")
+    # Python would wait for every other thread first, such as one that the handler's module has started and never ends.
+    atexit._run_exitfuncs()  # noqa: SLF001  # the threads apart, it ends as usual
+    with suppress(OSError):  # nobody may read it any more
+        sys.stdout.flush()
+    os._exit(status)

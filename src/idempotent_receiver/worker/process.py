@@ -30,6 +30,9 @@ QUICK_SECONDS = 1.0
 LOOK_SECONDS = 0.5
 """How often a process looks whether it shall drain."""
 
+LONGEST_LOG_SECONDS = 0.5
+"""How long a process that must end waits for the log to take its reason."""
+
 LONGEST_PAUSE_SECONDS = 5.0
 """Between polls while the queue does not answer, on average half of it."""
 
@@ -180,8 +183,9 @@ def _line(record: dict[str, Any]) -> str:
 
 def die(why: str) -> None:
     """End this process at once, and what runs in it."""
-    logger.error("%s; this process ends", why)
-    logging.shutdown()
+    log = threading.Thread(target=logger.error, args=("%s; this process ends", why), daemon=True)
+    log.start()
+    log.join(LONGEST_LOG_SECONDS)  # nobody may read it
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -236,9 +236,9 @@ class Supervisor:
 
     def _end_if_overdue(self, child: Child) -> None:
         if child.overdue():
-            logger.error("a worker process could not renew a lease, and is ended before the lease is")
             child.process.kill()
             child.dead_by_seconds = None  # it may take some looks until it is gone
+            logger.error("a worker process could not renew a lease, and is ended before the lease is")
 
     def _signalled(self, *_: object) -> None:
         self._signals += 1

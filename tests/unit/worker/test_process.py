@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -331,6 +333,24 @@ def test_a_queue_that_refuses_polls_is_named_with_sqs_reason(
     worker.receives(("m", "1"))
 
     assert worker.started.get(timeout=SOON) == "m"
+
+
+def test_a_log_that_does_not_answer_keeps_no_process_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a pipe that is full, because whoever takes the container's output waits for its own service."""
+    answers = threading.Event()
+    done: list[object] = []
+
+    def log(*_: object) -> None:
+        answers.wait(SOON)
+        done.append("logged")
+
+    monkeypatch.setattr(logger, "error", log)
+    monkeypatch.setattr("os.kill", lambda pid, number: done.append((pid, number)))
+
+    module.die("it must end")
+
+    assert done == [(os.getpid(), signal.SIGKILL)]
+    answers.set()
 
 
 # What a dead process has left.

@@ -181,6 +181,21 @@ def test_a_process_that_was_killed_is_not_killed_again_until_it_is_gone(
     assert len(caplog.records) == 1
 
 
+def test_an_overdue_process_is_killed_before_that_is_logged(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that does not answer must not keep it alive."""
+    supervisor._start()
+    [child] = supervisor._children
+    child.dead_by_seconds = since_boot_seconds() - 1
+    sent: list[str] = child.process.sent  # type: ignore[attr-defined]
+    monkeypatch.setattr("logging.Logger.error", lambda *_: sent.append("logged"))
+
+    supervisor._end_if_overdue(child)
+
+    assert sent == ["kill", "logged"]
+
+
 def test_a_process_that_has_closed_its_pipe_is_waited_for(supervisor: Supervisor) -> None:
     """A pipe at its end is always ready: nothing else would be looked at any less often than all the time."""
     supervisor._start()

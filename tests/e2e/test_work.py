@@ -169,7 +169,7 @@ def test_messages_are_handled_and_deleted_as_they_end(place: Place) -> None:
 
 def test_a_handler_longer_than_its_lease_and_its_visibility_runs_once(place: Place) -> None:
     """Its neighbours are acknowledged long before it ends."""
-    place.send("long", seconds=2.5 * LEASE_SECONDS)
+    place.send("long", seconds=4 * LEASE_SECONDS)
     for number in range(5):
         place.send(f"quick-{number}")
 

@@ -274,7 +274,7 @@ def test_a_second_sigterm_ends_it_at_once(place: Place) -> None:
         ({"handler": "worker_handlers"}, "name it as module:function"),
         ({"handler": "worker_handlers:undecorated"}, "is no handler of sqs_consumer"),
         ({"url": "{url}-misspelt"}, "cannot be read"),
-        ({"url": "None"}, "'None' is not a queue's URL: is a variable not set?"),
+        ({"url": "None"}, "'None' is not a queue's URL, such as https://"),
         (
             {"records": "misspelt"},
             "the records cannot be read: ResourceNotFoundException from BatchGetItem: table misspelt",

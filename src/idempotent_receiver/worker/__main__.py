@@ -141,7 +141,8 @@ def _wait_seconds(sqs: Any, limits: Limits) -> int:
 def queue_of(consumer: Consumer, url: str) -> Queue:
     """The queue of that URL, by the consumer's client or a default one. Raises ValueError if it cannot be read."""
     if "://" not in url:
-        raise ValueError(f"{url!r} is not a queue's URL: is a variable not set?")
+        example = "https://sqs.us-east-1.amazonaws.com/123456789012/orders"
+        raise ValueError(f"{url!r} is not a queue's URL, such as {example}: is a variable not set?")
     import boto3  # noqa: PLC0415
 
     try:

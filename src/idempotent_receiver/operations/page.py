@@ -1,0 +1,30 @@
+"""Pages to look at: one self-contained HTML file each, with its data in it. A page loads nothing and sends nothing.
+
+`page.html` is what all pages share. A page's own part is a fragment of HTML with a `<style>` and a `<script>`, which
+finds the data in `data`.
+"""
+
+import base64
+import json
+import re
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+_SHELL = Path(__file__).with_name("page.html")
+
+
+def html_of(fragment: str, data: Any) -> str:
+    """The page of a fragment and its data, which is JSON. A text in the data stays a text, whatever it says.
+
+    Its policy lets no script and no style run but those of the shell and the fragment.
+    """
+    page = _SHELL.read_text(encoding="utf-8").replace("<!-- its own part -->", fragment, 1)
+    for kind in ("style", "script"):
+        own = re.findall(rf"<{kind}>(.*?)</{kind}>", page, re.DOTALL)
+        page = page.replace(f"{kind}-hashes", " ".join(map(_hash, own)), 1)
+    return page.replace('"the data"', json.dumps(data, ensure_ascii=True).replace("<", "\\u003c"), 1)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(sha256(text.encode()).digest()).decode()}'"

@@ -259,8 +259,9 @@ def receiver(
 
 GROUPS: tuple[tuple[str, ...], ...] = ((), ("dlq",))
 ACTING = (("dlq", "redrive"), ("dlq", "archive"), ("dlq", "restore"), ("dlq", "delete"), ("dlq", "resend"))
-SHOWING = (("show",), ("stuck",), ("trace",), ("dlq", "list"), ("dlq", "history"), ("dlq", "export"))
-COMMANDS = (*SHOWING, ("pause",), ("resume",), *ACTING)
+SHOWING = (("show",), ("stuck",), ("trace",), ("dlq", "list"), ("dlq", "history"))
+WRITING = (("dlq", "export"), ("dlq", "report"))
+COMMANDS = (*SHOWING, *WRITING, ("pause",), ("resume",), *ACTING)
 
 ARGUMENTS = {
     "show": [FLAKY],
@@ -268,6 +269,7 @@ ARGUMENTS = {
     "list": [],
     "history": [],
     "export": ["letters.jsonl"],
+    "report": ["letters.html"],
     "delete": ["--reason", "a test", "--all", "--yes"],
     "resend": ["--key", FLAKY, "--body", "body.json", "--yes"],
 }

@@ -9,7 +9,7 @@ from idempotent_receiver.operations.cli import dlq_ends
 from idempotent_receiver.operations.cli import dlq_report as report
 from idempotent_receiver.operations.cli.deployment import Deployment, Yes, examples, flag, of_a_deployment, typed
 from idempotent_receiver.operations.cli.dlq_options import Filters, FromPlan, SavePlan, chosen, none_of
-from idempotent_receiver.operations.cli.dlq_run import Hold, Task, act, note_held, session_of
+from idempotent_receiver.operations.cli.dlq_run import Hold, Task, act, look, session_of
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, command, counted
 from idempotent_receiver.operations.dead_letters.ends import redrive_ends
 from idempotent_receiver.operations.dead_letters.queue import (
@@ -61,34 +61,16 @@ def list_dead_letters(
     it holds dead letters; then it releases them.
     """
     selection = filters.selection(terminal.clock.epoch_ms())
-    session = session_of(deployment, terminal, hold)
-    with terminal.stoppable() as stopped, session:
-        held = note_held(session.queue, terminal, stopped=stopped)
-        taken = session.take(limit, stopped)[:limit]
-        total = max(len(taken), session.queue.count())
-    halted = stopped()
-    decisions = [each for each in taken if selection.includes(each)]
-    sample = total > len(taken)
-    if total - held > len(taken):
-        why = "of a FIFO group SQS gives out ten at most" if session.queue.fifo else "see --limit"
-        terminal.note(f"This is a sample: {len(taken)} of about {total} ({why}).")
-    groups = [report.group_values(name, group, bodies=bodies) for name, group in report.grouped(decisions).items()]
+    looked = look(deployment, terminal, selection, limit, hold)
+    groups = [report.group_values(name, group, bodies=bodies) for name, group in report.grouped(looked.meant).items()]
     values = {
         "queue": deployment.dead_letter_queue.url,
-        "letters": len(decisions),
-        "about": total,
-        "sample": sample,
-        "held_elsewhere": held,
+        **looked.values,
         "groups": groups,
     }
     tables = report.letter_tables if filters.group or filters.key or filters.message_id else report.group_tables
     terminal.answer(values, tables(groups) if groups else none_of(selection))
-    if halted:
-        raise typer.Exit(Exit.STOPPED)
-    if not groups and held:
-        raise typer.Exit(Exit.HELD)
-    if not groups and not selection.all:
-        raise typer.Exit(Exit.LEFT)
+    looked.end(selection)
 
 
 @app.command(

@@ -9,7 +9,15 @@ import typer
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment, Yes, examples, of_a_deployment
-from idempotent_receiver.operations.cli.dlq_options import Filters, FromPlan, SavePlan, Which, chosen, none_of
+from idempotent_receiver.operations.cli.dlq_options import (
+    Filters,
+    FromPlan,
+    SavePlan,
+    Which,
+    chosen,
+    none_of,
+    write_new,
+)
 from idempotent_receiver.operations.cli.dlq_run import Hold, Task, act, session_of
 from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, counted, moment
 from idempotent_receiver.operations.dead_letters.archive import Archive, document
@@ -193,14 +201,7 @@ def export(
     with terminal.stoppable() as stopped, session:
         found = [each for each in _all_of(session, stopped) if selection.includes(each)]
         unseen = 0 if stopped() else session.queue.unseen()
-        lines = [json.dumps(document(each)) + "\n" for each in found]
-        try:
-            with file.open("x", encoding="utf-8") as opened:
-                opened.writelines(lines)
-        except FileExistsError:
-            raise UsageError(f"{file} exists, and is not replaced: give another name") from None
-        except OSError as error:
-            raise UsageError(f"{file}: {error.strerror}") from None
+        write_new(file, [json.dumps(document(each)) + "\n" for each in found])
         halted = stopped()
     if unseen:
         terminal.note(f"About {counted(unseen, 'dead letter')} more were not given out: others hold them, or they are")

@@ -171,12 +171,17 @@ def counts(plan: Plan) -> dict[str, int]:
     return {str(name): found[name] for name in (*ACTS, *STAYS) if found[name]}
 
 
+def plan_values(plan: Plan, ends: Mapping[Verdict, End]) -> list[dict[str, Any]]:
+    """How many dead letters have which verdict, and what would become of them."""
+    becomes = {**STAYS, **{str(acted): end.becomes for acted, end in ends.items()}}
+    return [{"verdict": name, "count": count, "becomes": becomes[name]} for name, count in counts(plan).items()]
+
+
 def plan_tables(plan: Plan, ends: Mapping[Verdict, End]) -> RenderableType:
     """What would be done, and each dead letter that would stay by its verdict."""
     table = table_of("count", "verdict", "what becomes of it", wrapped="what becomes of it")
-    for verdict, count in counts(plan).items():
-        becomes = {str(acted): end.becomes for acted, end in ends.items()}
-        table.add_row(str(count), verdict, becomes.get(verdict) or STAYS[verdict])
+    for each in plan_values(plan, ends):
+        table.add_row(str(each["count"]), each["verdict"], each["becomes"])
     staying = [*plan.changed, *plan.staying]
     return Group(table, Text(""), _staying(staying)) if staying else table
 

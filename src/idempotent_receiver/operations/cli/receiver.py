@@ -18,6 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq
 from idempotent_receiver.operations.cli.deployment import examples
+from idempotent_receiver.operations.cli.dlq_page import report
 from idempotent_receiver.operations.cli.doctor import doctor
 from idempotent_receiver.operations.cli.documentation import address
 from idempotent_receiver.operations.cli.history import history
@@ -47,6 +48,12 @@ dlq.app.command(
         "receiver dlq history --stack transfers --verb moved --verb dropped",
     )
 )(history)
+dlq.app.command(
+    epilog=examples(
+        "receiver dlq report letters.html --stack transfers",
+        "receiver dlq report failed.html --stack transfers --since 2h --bodies",
+    )
+)(report)
 app.add_typer(dlq.app, name="dlq")
 app.command(epilog=examples("receiver init orders", "receiver init refunds --fifo --key body_field:refund_id"))(init)
 app.command(epilog=examples("receiver doctor --stack transfers"))(doctor)

@@ -5,9 +5,11 @@ from collections.abc import Callable, Collection, Iterator
 from enum import StrEnum
 from math import ceil
 
+from idempotent_receiver.operations.dead_letters.history import Act, Outcome, Verb
 from idempotent_receiver.operations.dead_letters.queue import POLL_SECONDS, DeadLetterQueue, chunks
 from idempotent_receiver.operations.dead_letters.run import Returned
 from idempotent_receiver.operations.dead_letters.session import READS_A_CALL, Session
+from idempotent_receiver.operations.records import written_ms
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import Unknown
 
@@ -36,6 +38,23 @@ def fate(before: Returned, found: Record | Unknown | None, now_ms: int) -> Fate:
         return Fate.COMPLETED
     failed = found.status == Status.FAILED and found.version != before.version
     return Fate.FAILED if failed else Fate.WAITING
+
+
+def became(act: Act, found: Record | Unknown | None, now_ms: int, retention_seconds: int, *, dead: bool) -> Fate | None:
+    """What became of a message by an act of the history; None if that moved nothing to the consumer.
+
+    `dead` tells that its key has had a dead letter since. A record that was written before the act is that of the
+    failure before; when that was is reckoned from its expiry.
+    """
+    if act.verb != Verb.MOVED or act.outcome == Outcome.REFUSED:
+        return None
+    if dead:
+        return Fate.DEAD
+    version = None
+    if isinstance(found, Record):
+        written = written_ms(found, now_ms, retention_seconds)
+        version = found.version if written is None or written // 1000 < act.at_ms // 1000 else None
+    return fate(Returned(record_id=act.key, key=act.key, version=version), found, now_ms)
 
 
 class Following:

@@ -1,0 +1,374 @@
+"""The page of dead letters shows what the commands know, has commands that run, and never obeys what it shows."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from idempotent_receiver.errors import Failure
+from idempotent_receiver.operations.cli import dlq_page
+from idempotent_receiver.operations.cli.terminal import Exit
+from idempotent_receiver.operations.dead_letters.following import Fate, became
+from idempotent_receiver.operations.dead_letters.history import Outcome, Verb
+from idempotent_receiver.operations.page import html_of
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record
+from tests.browser import seen
+from tests.unit import test_cli, test_trace
+from tests.unit.test_cli import CLOSED, CONFLICT, DONE, FLAKY
+from tests.unit.test_history import act
+
+if TYPE_CHECKING:
+    from tests.unit.test_cli import Receiver, Stack
+    from tests.unit.test_trace import Kept
+
+stack, receiver, kept = test_cli.stack, test_cli.receiver, test_trace.kept
+ON = ("--stack", "transfers")
+SECRET = "4929-1234-5678-9012"
+HOSTILE = (
+    '</script><script>document.title = "taken"</script><img src=x onerror="document.title = \'taken\'">'
+    '<!-- "the data" <b>\u2028\u202egnp.exe\u2066 \\u003c \x1b[2J &lt;'
+)
+SHOWN = HOSTILE.translate({ord(sign): f"\\u{{{ord(sign):x}}}" for sign in "\u2028\u202e\u2066\x1b"})
+"""How a person reads it: what could hide or reorder the text around it has its number."""
+
+
+def data_of(page: str) -> Any:
+    return json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+
+
+def reported(receiver: Receiver, *options: str) -> Any:
+    """What the page holds."""
+    Path("page.html").unlink(missing_ok=True)
+    ran = receiver("dlq", "report", "page.html", *ON, *options)
+    assert ran.code == Exit.OK, ran.err
+    return data_of(Path("page.html").read_text("utf-8"))
+
+
+def test_the_page_has_each_dead_letter_beside_its_record_and_says_what_a_redrive_would_do(receiver: Receiver) -> None:
+    data = reported(receiver)
+    letters = {each["key"]: each for each in data["letters"]}
+    assert {key: each["verdict"] for key, each in letters.items()} == {
+        DONE: "DONE",
+        FLAKY: "MOVE",
+        CONFLICT: "CONFLICT",
+        CLOSED: "PERMANENT",
+    }
+    assert (letters[FLAKY]["record"]["status"], letters[FLAKY]["record"]["attempts"]) == ("FAILED", 5)
+    assert letters[FLAKY]["group"] == "ConnectionError@app.ledger"
+    assert [(each["verdict"], each["count"]) for each in data["plan"]] == [
+        ("MOVE", 1),
+        ("DONE", 1),
+        ("CONFLICT", 1),
+        ("PERMANENT", 1),
+    ]
+    assert data["plan"][0]["becomes"] == "back to the queue"
+    assert {each["name"]: each["count"] for each in data["groups"]}["ConnectionError@app.ledger"] == 1
+
+
+def test_it_looks_at_what_the_filters_mean_and_releases_all(receiver: Receiver, stack: Stack) -> None:
+    assert [each["key"] for each in reported(receiver, "--key", FLAKY)["letters"]] == [FLAKY]
+    assert stack.keys_in(stack.dead) == {DONE, FLAKY, CONFLICT, CLOSED}
+
+
+def test_filters_that_let_nothing_through_make_a_page_without_dead_letters(receiver: Receiver) -> None:
+    ran = receiver("dlq", "report", "page.html", *ON, "--key", "nosuch", "--json")
+    assert (ran.code, ran.json["letters"], ran.json["about"]) == (Exit.LEFT, 0, 4)
+    assert data_of(Path("page.html").read_text())["letters"] == []
+
+
+def test_a_sample_is_called_one(receiver: Receiver, stack: Stack) -> None:
+    for number in range(20):
+        stack.bury(f"more-{number}", "b")
+    data = reported(receiver, "--limit", "10")
+    assert (len(data["letters"]), data["about"], data["sample"]) == (10, 24, True)
+
+
+def test_no_file_is_ever_replaced(receiver: Receiver) -> None:
+    Path("page.html").write_text("mine")
+    ran = receiver("dlq", "report", "page.html", *ON)
+    assert (ran.code, "page.html exists, and is not replaced" in ran.err) == (Exit.USAGE, True)
+    assert Path("page.html").read_text() == "mine"
+    assert receiver("dlq", "report", "nosuch/page.html", *ON).code == Exit.USAGE
+
+
+def test_what_was_done_in_the_last_14_days_is_told_with_what_became_of_it(
+    receiver: Receiver, stack: Stack, kept: Kept
+) -> None:
+    day = 24 * 60 * 60
+    queue = {"queue": stack.arn, "dead_letter_queue": stack.dead_arn}
+    kept.done(15 * day, "too-old", **queue)
+    kept.done(30, "elsewhere", queue=f"{stack.arn}-other")  # of another consumer with the same history
+    kept.done(40, DONE, **queue)
+    kept.done(30, "never-seen", **queue)
+    kept.done(20, FLAKY, **queue)
+    kept.done(10, CLOSED, verb=Verb.DELETED, **queue)
+    kept.begin(5, "in-doubt", **queue)
+    acts = reported(receiver)["acts"]
+    assert [(each["key"], each["became"]) for each in acts] == [
+        ("in-doubt", "waiting"),
+        (CLOSED, None),
+        (FLAKY, "dead again"),
+        ("never-seen", "waiting"),
+        (DONE, "dead again"),
+    ]
+    assert [each["key"] for each in acts if each["may_have_happened"]] == ["in-doubt"]
+
+
+def test_a_stack_without_a_history_has_a_page_all_the_same(receiver: Receiver, stack: Stack) -> None:
+    del stack.outputs["HistoryTable"]
+    ran = receiver("dlq", "report", "page.html", *ON, "--json")
+    assert (ran.code, ran.json["acts"], "No history is kept" in ran.err) == (Exit.OK, 0, True)
+
+
+NOW_MS = 1_800_000_000_000
+MOVED = act("k", id="2027-01-15T07:00:00.000Z-1", outcome=Outcome.DONE)
+
+
+def written(status: str, after_seconds: float) -> Record:
+    """A record of the key, written so long after the act, by its expiry."""
+    return Record(
+        id="k",
+        status=status,
+        version="v",
+        expiration=int(MOVED.at_ms / 1000 + after_seconds) + DEFAULT_RETENTION_SECONDS,
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "fate"),
+    [
+        (None, Fate.WAITING),
+        (written("COMPLETED", 5), Fate.COMPLETED),
+        (written("COMPLETED", -5), Fate.COMPLETED),
+        (written("FAILED", 5), Fate.FAILED),
+        (written("FAILED", 0), Fate.FAILED),
+        (written("FAILED", -5), Fate.WAITING),
+        (written("INPROGRESS", 5), Fate.WAITING),
+    ],
+)
+def test_a_failure_from_before_the_move_is_not_what_became_of_it(found: Record | None, fate: Fate) -> None:
+    assert became(MOVED, found, NOW_MS, DEFAULT_RETENTION_SECONDS, dead=False) == fate
+
+
+def test_only_a_move_becomes_something() -> None:
+    for changed in ({"verb": Verb.DELETED}, {"outcome": Outcome.REFUSED}):
+        other = act("k", id=MOVED.id, **changed)
+        assert became(other, written("COMPLETED", 5), NOW_MS, DEFAULT_RETENTION_SECONDS, dead=False) is None
+
+
+@pytest.fixture
+def secret(receiver: Receiver, stack: Stack) -> Receiver:
+    """A secret is planted in a body, in an attribute, and in a result."""
+    attributes: Any = {"card": {"DataType": "String", "StringValue": SECRET}}
+    stack.record("paid", "COMPLETED", f'{{"card": "{SECRET}"}}', data=f'"{SECRET}"')
+    stack.bury("paid", f'{{"card": "{SECRET}"}}')
+    stack.sqs.send_message(QueueUrl=stack.dead, MessageBody=SECRET, MessageAttributes=attributes)
+    return receiver
+
+
+def test_a_secret_is_on_the_page_only_with_bodies(secret: Receiver) -> None:
+    told = secret("dlq", "report", "without.html", *ON)
+    assert SECRET not in Path("without.html").read_text() + told.out + told.err
+    told = secret("dlq", "report", "with.html", *ON, "--bodies")
+    assert Path("with.html").read_text().count(SECRET) == 4
+    assert SECRET not in told.out + told.err
+
+
+def test_no_receipt_is_on_the_page(receiver: Receiver) -> None:
+    """Whoever has one could delete the dead letter."""
+    assert "receiptHandle" not in json.dumps(reported(receiver, "--bodies"))
+
+
+def test_a_text_cannot_end_the_data_or_call_for_anything_from_elsewhere() -> None:
+    fragment = dlq_page.TEMPLATE.read_text("utf-8")
+    page = html_of(fragment, {"text": HOSTILE})
+    assert (page.count("<script"), data_of(page)) == (3, {"text": HOSTILE})
+    assert not re.search("[\u2028\u202a-\u202e\u2066-\u2069]", page)
+    policy = re.search(r'content="(default-src[^"]*)"', page)
+    assert policy is not None
+    assert policy[1].startswith("default-src 'none'; base-uri 'none'; form-action 'none'; ")
+    assert "unsafe" not in policy[1]
+    own = html_of(fragment, {})
+    assert not re.search(r"https?:|\bsrc=|\bhref=|@import|url\(|fetch\(|XMLHttp|innerHTML|<form[^>]*action", own)
+
+
+DRIVER = """
+  const rows = () => [...document.querySelectorAll(".row:not([hidden])")];
+  const names = () => rows().map(row => row.querySelector("summary").children[1].textContent);
+  const input = (id, value) => {
+    at(id).value = value;
+    at(id).dispatchEvent(new Event("input", {bubbles: true}));
+    const found = names();
+    at(id).value = "";
+    at(id).dispatchEvent(new Event("input", {bubbles: true}));
+    return found;
+  };
+  const printed = () => at("selected").hidden
+    ? [] : [...document.querySelectorAll("#selected pre")].map(each => each.textContent);
+  const told = {title: document.title, count: at("count").textContent, names: names()};
+  told.verdict = input("verdict", "PERMANENT");
+  told.group = input("group", "ConnectionError@app.ledger");
+  told.text = input("text", "ACCOUNT CLOSED");
+  told.plan = at("plan").textContent;
+  told.acts = at("acts").textContent;
+  told.became = at("became").textContent;
+  told.unselected = printed();
+  const [first, second] = rows().map(row => row.querySelector("summary"));
+  first.focus();
+  press(first, "ArrowDown");
+  told.moved = document.activeElement === second && second.tabIndex === 0;
+  const boxes = [...document.querySelectorAll("#groups input")];
+  boxes[0].focus();
+  press(boxes[0], "ArrowDown");
+  told.groupMoved = document.activeElement === boxes[1];
+  told.commands = {};
+  const box = name => rows()[names().findIndex(each => each.includes(name))].querySelector("input");
+  for (const name of SELECTED) {
+    box(name).click();
+    told.commands[name] = printed();
+    box(name).click();
+  }
+  for (const each of boxes) {
+    each.click();
+    told.commands[each.ariaLabel] = printed();
+    each.click();
+  }
+  at("these").click();
+  told.commands.all = printed();
+  at("none").click();
+  told.none = printed();
+  for (const row of rows()) {
+    const details = row.querySelector("details");
+    details.open = true;
+    details.dispatchEvent(new Event("toggle")); // or it would come when the page is over
+  }
+  told.opened = at("rows").textContent;
+  told.children = document.querySelectorAll("#rows :is(script, img, b), #groups :is(script, img, b)").length;
+  at("these").click();
+  tell({...told, ...looks("p, td, th, dt, dd, pre, span, h1, h2, h3, label, output")});
+"""
+"""What a person does on the page, and what comes of it; the arrows by events, the rest is the browser's own."""
+
+
+@pytest.fixture
+def hostile(receiver: Receiver, stack: Stack, kept: Kept) -> str:
+    """A page with a dead letter and an act all of whose texts are hostile."""
+    kept.done(20, FLAKY, queue=stack.arn, dead_letter_queue=stack.dead_arn, operator=HOSTILE, why=HOSTILE)
+    failure = Failure(type="PermanentError", text=HOSTILE, permanent=True)
+    stack.record("-h '$(reboot)'", "FAILED", HOSTILE, error=failure.to_json(), owner=HOSTILE)
+    # SQS refuses control characters, where moto takes them.
+    stack.bury("-h '$(reboot)'", HOSTILE, reason=HOSTILE, error_type=HOSTILE)
+    reported(receiver, "--bodies")
+    return Path("page.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("look", [("light", 800), ("dark", 1600)], ids=["light", "dark"])
+def test_a_browser_shows_filters_selects_and_opens(
+    receiver: Receiver,
+    hostile: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    look: tuple[str, int],
+) -> None:
+    scheme, width = look
+    which = [DONE, FLAKY, CLOSED, "reboot"]
+    told = seen(hostile, DRIVER.replace("SELECTED", json.dumps(which)), tmp_path, scheme=scheme, width=width)
+
+    assert (told["title"], told["count"]) == ("Dead letters of transfers", "5 of 5 dead letters")
+    assert (told["verdict"], told["group"], told["text"]) == ([CLOSED, "-h '$(reboot)'"], [FLAKY], [CLOSED])
+    assert "1MOVEback to the queue" in told["plan"]
+    assert told["became"] == "Of what was moved: 1 dead again."
+    assert (told["moved"], told["groupMoved"]) == (True, True)
+
+    assert told["opened"].count(SHOWN) >= 3, "a text is shown as it is, and not obeyed"
+    assert SHOWN in told["acts"]
+    assert told["children"] == 0
+    assert told["foreign"] == 0
+    assert told["dark"] == (scheme == "dark")
+    assert told["contrast"] >= 4.5, "WCAG 2.2, AA"
+    assert not told["overflows"]
+
+    assert (told["unselected"], told["none"]) == ([], [])
+    monkeypatch.setattr("sys.stdin", io.StringIO())  # nobody is there to ask
+    printed = told["commands"]
+    assert printed[DONE][0].split()[:3] == ["receiver", "dlq", "redrive"]
+    assert "--group done" in printed["select the group done"][0]
+    assert any("--include-permanent" in line for line in printed[CLOSED])
+    assert not any("--include-permanent" in line for line in printed[FLAKY])
+    lines = dict.fromkeys(line for each in printed.values() for line in each)
+    assert len(lines) > 10
+    assert not [line for line in lines if "--yes" in line], "each asks first"
+    for line in lines:
+        ran = receiver(*shlex.split(line.replace("\\\n", ""))[1:])
+        assert ran.code in (Exit.OK, Exit.LEFT), (line, ran.err)
+        assert "no visible dead letters" not in ran.out, line
+
+
+INTRUDER = """<script>document.title = "taken"</script>
+<p onclick="document.title = 'taken'" style="position: fixed" id="intruder">in</p>
+</html>"""
+
+
+def test_even_markup_that_got_in_could_not_run_or_load(receiver: Receiver, tmp_path: Path) -> None:
+    reported(receiver)
+    page = Path("page.html").read_text("utf-8").replace("</html>", INTRUDER)
+    driver = """
+      at("intruder").click();
+      const told = {title: document.title, styled: getComputedStyle(at("intruder")).position};
+      fetch("data:,loaded").then(() => tell({...told, loaded: true}), () => tell({...told, loaded: false}));
+    """
+    assert seen(page, driver, tmp_path) == {"title": "Dead letters of transfers", "styled": "static", "loaded": False}
+
+
+PACE = """
+  const told = {rows: document.querySelectorAll(".row").length};
+  const timed = act => {
+    const begun = performance.now();
+    act();
+    document.body.offsetHeight; // with its layout
+    return performance.now() - begun;
+  };
+  told.ready = performance.now();
+  told.text = Math.max(...["l", "le", "let", "nothing like it", ""].map(text => timed(() => {
+    at("text").value = text;
+    at("text").dispatchEvent(new Event("input", {bubbles: true}));
+  })));
+  told.all = timed(() => at("these").click());
+  told.none = timed(() => at("none").click());
+  const first = document.querySelector("summary");
+  first.focus();
+  told.arrow = timed(() => press(first, "ArrowDown"));
+  at("these").click();
+  document.querySelector(".row input").click();
+  told.partly = at("selected").textContent;
+  tell(told);
+"""
+
+
+def test_five_thousand_dead_letters_stay_fluent(receiver: Receiver, tmp_path: Path) -> None:
+    data = reported(receiver, "--bodies")
+    (some,) = (each for each in data["letters"] if each["key"] == FLAKY)
+    data["letters"] = [
+        {
+            **some,
+            "key": f"letter-{place}",
+            "group": f"group-{place % 300}",
+            "message": {**some["message"], "body": "b" * 500},
+        }
+        for place in range(5000)
+    ]
+    (group,) = (each for each in data["groups"] if each["name"] == "ConnectionError@app.ledger")
+    data["groups"] = [
+        {**group, "name": f"group-{place}", "count": len(range(place, 5000, 300))} for place in range(300)
+    ]
+    told = seen(html_of(dlq_page.TEMPLATE.read_text("utf-8"), data), PACE, tmp_path)
+    assert told["rows"] == 5000
+    assert told["ready"] < 10_000
+    assert max(told[name] for name in ("text", "all", "none", "arrow")) < 1000, told
+    assert "select whole groups, or 1000 dead letters at most" in told["partly"]

@@ -636,22 +636,51 @@ def test_what_is_advised_is_for_the_same_account_too() -> None:
     assert command[-8:] == [*asked, "--key", "KEY"]
 
 
-def test_what_is_typed_for_an_orphan_counts_under_its_key() -> None:
-    section = section_of("Orphans")
-    assert f"--key {stamp_typed_in(section)}\n" in section
-
-
-def test_what_is_typed_for_a_conflict_counts_under_another_key() -> None:
-    section = section_of("Conflicts")
-    (shown,) = re.findall(r"receiver show .* (\S+)\n", section)
-    assert stamp_typed_in(section) == f"{shown}-2"
-
-
 def section_of(title: str) -> str:
     """What docs/operating.md has below a heading."""
     text = Path("docs/operating.md").read_text()
     (section,) = re.findall(rf"(?s)\n### {title}\n(.*?)(?=\n##)", text)
     return str(section)
+
+
+def test_what_is_typed_for_an_orphan_counts_under_its_key() -> None:
+    section = section_of("Orphans")
+    assert f"--key {stamp_typed_in(section)}\n" in section
+
+
+CONFLICTS = section_of("Conflicts")
+
+
+def test_what_is_typed_for_a_conflict_sends_it_under_another_key_or_deletes_it(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (key,) = set(re.findall(r"--message-id (\S+)", CONFLICTS))
+    (letter,) = (each for each in dead_letters(stack) if each["Body"] == "conflict")
+    meant = {"idempotent-receiver": "transfers", key: letter["MessageId"]}
+    lines = map(shlex.split, re.findall(r"(?m)^receiver dlq .*$", CONFLICTS))
+    typed = {line[2]: [meant.get(part, part) for part in line] for line in lines}
+
+    assert receiver(*typed["export"][1:]).code == terminal.Exit.OK
+    body = json.loads(Path("letter.jsonl").read_text())["message"]["body"]
+    Path("body.json").write_text(body)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert "Delete for good 1 dead letter?" in receiver(*typed["delete"][1:]).err
+    assert receiver(*typed["resend"][1:], "--yes").code == terminal.Exit.OK
+
+    (sent,) = stack.sqs.receive_message(QueueUrl=stack.queue, MessageAttributeNames=["All"])["Messages"]
+    stamp = json.loads(sent["MessageAttributes"][STAMP]["StringValue"])
+    assert sent["Body"] == "conflict"
+    assert stamp["key"] not in (CONFLICT, letter["MessageId"])
+    assert stamp["original_id"] == CONFLICT
+
+
+def dead_letters(stack: Stack) -> list[Any]:
+    found: list[Any] = stack.sqs.receive_message(QueueUrl=stack.dead, MaxNumberOfMessages=10)["Messages"]
+    for each in found:
+        stack.sqs.change_message_visibility(
+            QueueUrl=stack.dead, ReceiptHandle=each["ReceiptHandle"], VisibilityTimeout=0
+        )
+    return found
 
 
 def stamp_typed_in(section: str) -> str:

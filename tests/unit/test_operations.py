@@ -290,6 +290,16 @@ def test_the_operators_policy_is_for_this_stack_alone(variant: str) -> None:
     }
 
 
+@every_variant
+def test_the_operator_may_send_to_both_queues(variant: str) -> None:
+    """What is redriven or resent goes to the queue, and what is restored to the dead-letter queue."""
+    sending = {
+        sid: each["Resource"] for sid, each in operators(variant).items() if "sqs:SendMessage" in actions({sid: each})
+    }
+    both = {"SendThemBack": "LookAtTheQueue", "RestoreThem": "TakeDeadLetters"} if has_dead_letters(variant) else {}
+    assert sending == {sid: operators(variant)[other]["Resource"] for sid, other in both.items()}
+
+
 def has_dead_letters(variant: str) -> bool:
     return "DeadLetterQueueUrl" in rendering(**VARIANTS[variant]).rendered()["Outputs"]
 

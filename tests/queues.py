@@ -224,6 +224,7 @@ class Queues:
         sent_ms = self.clock.epoch_ms() - int((self.clock.monotonic_seconds() - kept.sent_seconds) * 1000)
         attributes = {"ApproximateReceiveCount": str(kept.receives), "SentTimestamp": str(sent_ms)}
         attributes |= {"MessageGroupId": kept.group} if kept.group else {}
+        attributes |= {"SequenceNumber": f"{10**19 + int(kept.id[:8], 16)}"} if queue.fifo else {}
         if "MessageSystemAttributes" in kept.sent:
             attributes["AWSTraceHeader"] = kept.sent["MessageSystemAttributes"]["AWSTraceHeader"]["StringValue"]
         attributes |= {"DeadLetterQueueSourceArn": kept.source} if kept.source else {}

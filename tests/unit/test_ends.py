@@ -9,8 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from idempotent_receiver import body_field
+from idempotent_receiver.operations.dead_letters import archive as archives
 from idempotent_receiver.operations.dead_letters.archive import Archive, NotArchived
 from idempotent_receiver.operations.dead_letters.ends import (
     archive_ends,
@@ -44,8 +46,10 @@ class Bucket:
         return self.bank.sqs.request("put_object", {}, lambda: self.objects.update({Key: Body}))
 
     def get_object(self, *, Key: str, **_: Any) -> Any:  # noqa: N803
-        text = self.bank.sqs.request("get_object", {}, self.objects[Key].decode)
-        return {"Body": io.BytesIO(text.encode())}
+        if Key not in self.objects:
+            raise ClientError({"Error": {"Code": "NoSuchKey", "Message": "it does not exist"}}, "GetObject")
+        self.bank.sqs.request("get_object", {}, dict)
+        return {"Body": io.BytesIO(self.objects[Key])}
 
     def delete_object(self, *, Key: str, **_: Any) -> Any:  # noqa: N803
         return self.bank.sqs.request("delete_object", {}, lambda: self.objects.pop(Key, None))
@@ -54,7 +58,8 @@ class Bucket:
         return self
 
     def paginate(self, *, Prefix: str, **_: Any) -> Iterator[dict[str, Any]]:  # noqa: N803
-        names = sorted(name for name in self.objects if name.startswith(Prefix))
+        # In the order of their names, which in life are random.
+        names = sorted((name for name in self.objects if name.startswith(Prefix)), reverse=True)
         for start in range(0, len(names), 3):
             yield {"Contents": [{"Key": name} for name in names[start : start + 3]]}
 
@@ -191,11 +196,22 @@ def test_what_was_redriven_after_a_crash_of_its_archiving_and_is_restored_later_
     in_balance(bank)
 
 
-def test_what_is_not_ours_in_the_archive_is_named_and_nothing_is_restored() -> None:
+NOTES = {"messageId": "notes", "receiptHandle": "", "attributes": {}, "messageAttributes": {}, "md5OfBody": ""}
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"[]",
+        b"\xff",
+        json.dumps({"message": {**NOTES, "body": 1}}).encode(),
+    ],
+)
+def test_what_is_not_ours_in_the_archive_is_named_and_nothing_is_restored(broken: bytes) -> None:
     bank = leftovers()
     bucket = Bucket(bank)
     archived(bank, bucket)
-    bucket.objects["dead/notes.json"] = b"[]"
+    bucket.objects["dead/notes.json"] = broken
 
     with pytest.raises(NotArchived, match=r"s3://archive/dead/notes\.json is no archived dead letter"):
         restored(bank, bucket)
@@ -217,6 +233,51 @@ def test_what_has_no_room_for_its_stamp_stays_in_the_archive() -> None:
     assert (bank.bodies(bank.dead), len(bucket.objects)) == (Counter(["flaky"]), 1)
 
 
+def test_what_another_restoration_has_taken_meanwhile_is_none_of_this_ones() -> None:
+    bank = leftovers()
+    bucket = Bucket(bank)
+    archived(bank, bucket)
+    archive = bucket.archive()
+    paginate = bucket.paginate
+
+    def stale(**given: Any) -> Iterator[dict[str, Any]]:
+        for page in paginate(**given):
+            bucket.objects.pop(page["Contents"][0]["Key"])
+            yield page
+
+    bucket.paginate = stale  # type: ignore[method-assign]
+    taken = archive.take()
+    assert {each["MessageId"] for each in taken} == {each["message"]["messageId"] for each in bucket.documents()}
+    assert 0 < len(taken) < 8
+
+
+def test_to_count_what_was_not_taken_yet_takes_nothing_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "MAX_BYTES_A_ROUND", 1)
+    bank = leftovers()
+    bucket = Bucket(bank)
+    archived(bank, bucket)
+    archive = bucket.archive()
+    assert len(archive.take()) == 4
+    assert archive.unseen() == 4
+    assert len(archive.take()) == 4
+    assert (archive.unseen(), archive.take()) == (0, [])
+
+
+def test_a_restored_group_keeps_its_order() -> None:
+    bank = Bank(fifo=True, at_once=False)
+    for number in range(12):
+        bank.send(f"flaky-{number}", group="one")
+        bank.deliver()
+    before = [each.sent["MessageBody"] for each in bank.dead.messages]
+    bucket = Bucket(bank)
+    archived(bank, bucket)
+    assert len(bucket.objects) == 12
+
+    restored(bank, bucket)
+
+    assert [each.sent["MessageBody"] for each in bank.dead.messages] == before
+
+
 @both_kinds
 def test_what_is_deleted_is_gone_and_what_may_be_anothers_stays(fifo: bool) -> None:
     bank = leftovers(fifo=fifo)
@@ -232,7 +293,7 @@ def test_what_is_deleted_is_gone_and_what_may_be_anothers_stays(fifo: bool) -> N
 def resent(bank: Bank, body: str = EDITED) -> Run:
     """Send the one dead letter that is there edited."""
     with bank.session() as session:
-        (decision,) = session.take()
+        decision, *_ = session.take()
         reader = session.reader
         ends = resend_ends(bank.sqs, bank.queue.url, lambda letter: reader.read(letter.edited(body), 0))  # type: ignore[arg-type]
         run = Run(session, ends, rate=1.0)  # type: ignore[arg-type]
@@ -264,6 +325,42 @@ def test_no_crash_of_a_resend_runs_it_twice_or_loses_it(fifo: bool, by_body: boo
             bank.deliver()
             assert (bank.done, bank.dead.messages) == (Counter(["edited"]), []), (number, side)
         assert crashes >= 6
+
+
+@both_kinds
+@pytest.mark.parametrize("way", ["archived and restored", "redriven", "restored twice"])
+def test_what_was_sent_edited_and_not_deleted_runs_once_whatever_became_of_the_dead_letter(
+    fifo: bool, way: str
+) -> None:
+    """It has another messageId then, and is the same dead letter."""
+    bank = Bank(fifo=fifo)
+    bank.send("permanent")
+    bank.deliver()
+    bank.sqs.undeletable.add(bank.dead.url)
+    resent(bank)
+    bank.sqs.undeletable.clear()
+    bank.deliver()
+    assert bank.done == Counter(["edited"])
+    bank.clock.sleep(HOLD_SECONDS + 1)
+
+    if way == "redriven":
+        bank.redrive(rules={"include_permanent": True})
+        bank.deliver()
+    else:
+        bucket = Bucket(bank)
+        archived(bank, bucket)
+        kept = dict(bucket.objects)
+        restored(bank, bucket)
+        if way == "restored twice":
+            bucket.objects |= kept
+            bank.clock.sleep(400)  # longer than SQS remembers a deduplication id
+            restored(bank, bucket)
+    assert bank.dead.messages
+    while bank.dead.messages:
+        resent(bank)
+        bank.deliver()
+
+    assert bank.done == Counter(["edited"])
 
 
 def test_another_body_makes_another_key_and_the_same_body_the_same() -> None:

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from botocore.exceptions import ClientError
+
 from idempotent_receiver.clock import Clock
+from idempotent_receiver.dynamodb.errors import code_of
 from idempotent_receiver.operations.dead_letters.queue import MAX_A_ROUND, MAX_BYTES_A_ROUND, Raw
 from idempotent_receiver.operations.dead_letters.triage import Decision
 from idempotent_receiver.operations.dead_letters.workers import Failed, Workers
@@ -16,6 +19,10 @@ from idempotent_receiver.sqs.received import lambda_record, raw_message
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+
+
+SEQUENCE_DIGITS = 40
+"""More than a FIFO queue's sequence numbers have."""
 
 
 class NotArchived(Exception):
@@ -63,7 +70,7 @@ class Archive:
         return {}
 
     def take(self, most: int = MAX_A_ROUND, stopped: Callable[[], bool] = lambda: False) -> list[Raw]:
-        """Up to `most` dead letters that were not taken before, in the order of their names."""
+        """Up to `most` dead letters that were not taken before, in the order in which their queue had them."""
         taken: list[Raw] = []
         size = 0
         while len(taken) < most and size < MAX_BYTES_A_ROUND and not stopped():
@@ -71,15 +78,18 @@ class Archive:
             self.more = bool(names)
             if not names:
                 break
-            found = self.workers.results(self._get, names)
+            found = [each for each in self.workers.results(self._get, names) if each is not None]
             self.seen.update(each["MessageId"] for each in found)
             taken += found
             size += sum(len(each["Body"]) for each in found)
-        return taken
+        # Names are in no order: what was a FIFO group comes back as it was.
+        return sorted(taken, key=lambda each: str(each["Attributes"].get("SequenceNumber", "")).zfill(SEQUENCE_DIGITS))
 
     def unseen(self) -> int:
         """How many were never taken."""
-        return sum(1 for _ in self._names)
+        left = list(self._names)
+        self._names = iter(left)
+        return len(left)
 
     def still_held(self, ids: Iterable[str]) -> set[str]:
         """Nobody else takes from an archive."""
@@ -105,12 +115,25 @@ class Archive:
             for each in page.get("Contents", []):
                 yield each["Key"]
 
-    def _get(self, name: str) -> Raw:
-        body = self.s3.get_object(Bucket=self.bucket, Key=name)["Body"].read()
+    def _get(self, name: str) -> Raw | None:
+        """The dead letter of this name; None if another restoration has taken it meanwhile."""
         try:
-            found = raw_message(json.loads(body)["message"])
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            raise NotArchived(f"s3://{self.bucket}/{name} is no archived dead letter: move it elsewhere") from None
+            body = self.s3.get_object(Bucket=self.bucket, Key=name)["Body"].read()
+        except ClientError as error:
+            if code_of(error) == "NoSuchKey":
+                return None
+            raise
+        found = _message(body)
+        if found is None:
+            raise NotArchived(f"s3://{self.bucket}/{name} is no archived dead letter: move it elsewhere")
         if self._name(found["MessageId"]) != name:
             raise NotArchived(f"s3://{self.bucket}/{name} holds the dead letter {found['MessageId']}: rename it")
         return found
+
+
+def _message(text: bytes) -> Raw | None:
+    try:
+        found = raw_message(json.loads(text)["message"])
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    return found if isinstance(found["Body"], str) else None

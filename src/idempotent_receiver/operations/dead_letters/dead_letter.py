@@ -78,12 +78,14 @@ class DeadLetter:
         return self._copy(self.staying, f"restore-{self.id}")
 
     def edited(self, body: str) -> Raw:
-        """What it would be with another body: under a key made of that and its messageId, so at each try the same.
+        """What it would be with another body: under a key made of that and its first messageId, so at each try the
+        same, also once it was archived, restored or redriven in between.
 
         A strategy that takes keys from the message itself finds its own. It keeps no time and no reason: it is new.
         """
-        key = sha256(f"{self.id} {body}".encode("utf-8", "surrogatepass")).hexdigest()
-        stamp = Stamp(key=key, original_id=self.staying.original_id, queue=self.message.queue_arn)
+        first_id = self.staying.original_id
+        key = sha256(f"{first_id} {body}".encode("utf-8", "surrogatepass")).hexdigest()
+        stamp = Stamp(key=key, original_id=first_id, queue=self.message.queue_arn)
         attribute = {"DataType": "String", "StringValue": stamp.to_json()}
         return {
             **self.raw,

@@ -93,6 +93,12 @@ def _consumers(client: Client, stack: str) -> dict[str, dict[str, str]]:
     return {id: outputs for id, outputs in nested.items() if CONSUMER in outputs}
 
 
+def require_bucket(client: Client, name: str) -> None:
+    """Raises UsageError where S3 has no such bucket. Other errors are left to whatever uses it."""
+    with suppress(ClientError), named(f"bucket {name}", "correct --archive", "NoSuchBucket"):
+        client("s3").list_objects_v2(Bucket=name, MaxKeys=1)
+
+
 def require_table(client: Client, name: str) -> None:
     """Raises UsageError where DynamoDB has no such table. Other errors are left to whatever reads the table."""
     with suppress(ClientError), named(f"table {name}", "correct --table, or create it", "ResourceNotFoundException"):

@@ -16,7 +16,14 @@ import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.dynamodb.store import DynamoDBStore
-from idempotent_receiver.operations.account import UsageError, client_of, named, require_table, stack_outputs
+from idempotent_receiver.operations.account import (
+    UsageError,
+    client_of,
+    named,
+    require_bucket,
+    require_table,
+    stack_outputs,
+)
 from idempotent_receiver.operations.cli.terminal import Terminal
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.history import History
@@ -238,7 +245,9 @@ class Deployment:
     @property
     def archive_bucket(self) -> str:
         """The name of the archive's bucket."""
-        return self._given("archive", "ArchiveBucket")
+        found = self._given("archive", "ArchiveBucket")
+        require_bucket(self.client, found)
+        return found
 
     @cached_property
     def history_table(self) -> str | None:

@@ -1,6 +1,7 @@
 """The commands that end a dead letter for which there is no way back as it is, and those that keep it elsewhere."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -31,6 +32,9 @@ from idempotent_receiver.operations.dead_letters.triage import Decision
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import RecordStore, Unknown
 from idempotent_receiver.sqs.dead_letter import MOST_BYTES
+
+UNSENDABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""SQS takes the characters of XML 1.0. Source: Amazon SQS API Reference, SendMessage."""
 
 app = typer.Typer()
 
@@ -228,7 +232,7 @@ def _archive(deployment: Deployment, terminal: Terminal) -> Archive:
 
 def _body(file: Path) -> str:
     try:
-        text = file.read_bytes().decode()
+        text = file.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise UsageError(f"--body {file}: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -237,6 +241,9 @@ def _body(file: Path) -> str:
         raise UsageError(f"--body {file} is empty, and SQS takes no empty message")
     if len(text.encode()) > MOST_BYTES:
         raise UsageError(f"--body {file} is larger than SQS's 1 MiB")
+    if refused := UNSENDABLE.search(text):
+        line = text.count("\n", 0, refused.start()) + 1
+        raise UsageError(f"--body {file} has the character U+{ord(refused[0]):04X} in line {line}, and SQS takes none")
     return text
 
 

@@ -29,6 +29,7 @@ from idempotent_receiver.operations.cli.records import show, stuck
 from idempotent_receiver.operations.cli.terminal import EXIT_CODES, Exit, Terminal
 from idempotent_receiver.operations.cli.trace import trace
 from idempotent_receiver.operations.cli.work import work
+from idempotent_receiver.operations.dead_letters.archive import NotArchived
 from idempotent_receiver.operations.dead_letters.history import NotKept
 
 _DOCUMENTATION = "" if (found := address()) is None else f"\n\nDocumentation: {found}"
@@ -92,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except UsageError as error:
         terminal.note(f"receiver: {error}")
         sys.exit(Exit.USAGE)
-    except NotKept as error:
+    except (NotKept, NotArchived) as error:
         terminal.note(f"receiver: {error}")
         sys.exit(Exit.AWS)
     except (ClientError, BotoCoreError) as error:

@@ -56,7 +56,7 @@ run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## run 500 transfers throu
 	@.venv/bin/python -m $(if $(WORKFLOW),local.workflow_run,local.run)
 
 .PHONY: cloud
-cloud: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## run a local cloud with the application until Ctrl-C, to try `receiver`, the API and `sam local` (PORT=4566 N=50 SEED=1 REQUEST_KEY=payload)
+cloud: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## run a local cloud with the application until Ctrl-C, to try `receiver`, the API and `sam local` (PORT=4566 N=50 SEED=1 REQUEST_KEY=payload; WORKFLOW=1: the workflow beside it)
 	@.venv/bin/python -m local.sandbox
 
 # `sam local` reads the architecture from the built template, so that nobody has to pass it.

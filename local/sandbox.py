@@ -1,9 +1,10 @@
 """`make cloud`: the application on a local cloud that stays, with a workload behind it, to try commands on.
 
-What it takes comes from the environment: N and SEED, PORT, and REQUEST_KEY, which is the template's parameter
-RequestKey. It is set up as `make run` is, and runs its workload without the kills. Then it adds what that does not
-leave behind: dead letters that can succeed, one that is done, the claim of a worker that died of a message which nobody
-delivers again, and what `events/` presupposes. It ends by Ctrl-C or SIGTERM, and leaves nothing.
+What it takes comes from the environment: N and SEED, PORT, REQUEST_KEY, which is the template's parameter RequestKey,
+and WORKFLOW=1, for the workflow beside it (workflow_sandbox.py). It is set up as `make run` is, and runs its workload
+without the kills. Then it adds what that does not leave behind: dead letters that can succeed, one that is done, the
+claim of a worker that died of a message which nobody delivers again, and what `events/` presupposes. It ends by Ctrl-C
+or SIGTERM, and leaves nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import shlex
 import sys
 import textwrap
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -26,6 +28,8 @@ from local.invoke import put_given
 from local.program import options_of, run_to_its_end, whole
 from local.redelivery import LedgerTrigger, Redeliveries, ServiceTrigger
 from local.run import send
+from local.workflow_run import NEEDS_PROCESSES
+from local.workflow_sandbox import Left, workflow_left
 from local.workload.deployment import deployed
 from local.workload.driver import LOCAL
 from local.workload.fake_service import FakeService
@@ -53,7 +57,7 @@ PAYER, PAYEE = "erin", "frank"  # events/ has accounts of its own
 HIGHEST_PORT = 65_535
 
 
-def sandbox(options: Options, report: Report, port: int | None = None) -> None:
+def sandbox(options: Options, report: Report, port: int | None = None, *, workflow: bool = False) -> None:
     """Set all up, say what to type, and stay until somebody interrupts."""
     engine, service = container.engine(), FakeService()
     parameters, also_at = {"RequestKey": os.environ.get("REQUEST_KEY") or "header"}, engine or LOOPBACK
@@ -62,12 +66,16 @@ def sandbox(options: Options, report: Report, port: int | None = None) -> None:
         put_given(cloud, client.stack)
         assert client.api is not None, "the template has one unless it is told otherwise"
         tables = {"ENTRIES_TABLE": client.stack.resources["Entries"]}  # for app.ledger_trace
-        lines = exports({**cloud.environment, "API_URL": client.api.url, **tables})
         variables = {name: container.environment(cloud, client.stack, name) for name in ("Consumer", "Api")}
-        files = {ENVIRONMENT: lines, SAM_ENVIRONMENT: json.dumps(variables, indent=2)}
-        with _written(files), contextlib.suppress(KeyboardInterrupt):
-            say(lines, commands, engine is not None)
-            _stay(cloud)
+        left: contextlib.AbstractContextManager[Left] = contextlib.nullcontext(({}, []))
+        if workflow:
+            left = workflow_left(cloud, client, service, partial(_late, options), report)
+        with left as (named, more):
+            lines = exports({**cloud.environment, "API_URL": client.api.url, **tables, **named})
+            files = {ENVIRONMENT: lines, SAM_ENVIRONMENT: json.dumps(variables, indent=2)}
+            with _written(files), contextlib.suppress(KeyboardInterrupt):
+                say(lines, [*commands, *more], engine is not None)
+                _stay(cloud)
 
 
 def _leave(options: Options, client: StackClient, service: FakeService, report: Report) -> list[tuple[str, str]]:
@@ -86,7 +94,7 @@ def _leave(options: Options, client: StackClient, service: FakeService, report: 
     said("three more dead letters, of which one is done" + ("; and a claim whose worker is dead" if orphan else ""))
     completed, failed = (sent[workload.of_kind(kind)[0]] for kind in (Kind.GOOD, Kind.OVERDRAWN))
     on = f"--stack {STACK}"
-    return [
+    typed = [
         (f"doctor {on}", "what the stack needs, and whether it has it"),
         (f"dlq list {on}", "the dead letters, by what they failed of"),
         (f"dlq redrive {on}", "the plan; then, once you agree, what can succeed goes back to the queue"),
@@ -97,6 +105,7 @@ def _leave(options: Options, client: StackClient, service: FakeService, report: 
         (f"dlq history {on}", "what was done with dead letters, once you have done something"),
         (f"stuck {on}", "claims whose workers are dead, once their leases are over"),
     ]
+    return [(f".venv/bin/receiver {command}", meaning) for command, meaning in typed]
 
 
 def _late(options: Options, kind: Kind, place: int) -> TransferMessage:
@@ -135,7 +144,7 @@ def exports(variables: Mapping[str, str]) -> str:
 def say(lines: str, commands: Sequence[tuple[str, str]], contained: bool) -> None:
     """Say what to type. Not by way of the console: what is to be copied must not be wrapped. It fits in 80 columns."""
     path = ENVIRONMENT.relative_to(ROOT)
-    typed = "\n".join(f"  # {meaning}\n  .venv/bin/receiver {command}" for command, meaning in commands)
+    typed = "\n".join(f"  # {meaning}\n  {command}" for command, meaning in commands)
     missing = "" if contained else "\nNo container engine answers now: start it, and then `make cloud` again."
     sys.stdout.write(f"""
 The stack is called {STACK}. In another terminal, in this folder:
@@ -185,7 +194,10 @@ def perform(report: Report) -> int:
     if port > HIGHEST_PORT:
         raise ValueError(f"PORT is at most {HIGHEST_PORT}; it is {port}")
     report.begin(f"{options.number} transfers, seed {options.seed}", "from the queue to the ledger, and then it stays")
-    sandbox(options, report, port or None)
+    workflow = bool(os.environ.get("WORKFLOW"))
+    if workflow and in_containers():
+        raise ValueError(NEEDS_PROCESSES)
+    sandbox(options, report, port or None, workflow=workflow)
     return 0
 
 

@@ -57,6 +57,8 @@ PACE = Pace(poll_seconds=POLL_SECONDS, stall_seconds=PATIENCE_SECONDS, limit_sec
 FAILED = 500
 """From this status on, a client does not know what has become of its request."""
 NEVER_ASKED_AGAIN = (Kind.START_BEFORE, Kind.START_AFTER)
+NEEDS_PROCESSES = f"WORKFLOW=1 kills functions that are processes of this machine: unset {NAMED_BY}"
+"""What to say to whoever names a cloud that runs functions in containers."""
 
 
 class Clients:
@@ -167,7 +169,7 @@ def perform(report: Report) -> int:
     with serving(service.respond) as port, running_cloud() as cloud:
         said(f"{cloud.endpoint_url}, {cloud.whose}")
         if in_containers():
-            raise ValueError(f"WORKFLOW=1 kills functions that are processes of this machine: unset {NAMED_BY}")
+            raise ValueError(NEEDS_PROCESSES)
         said = report.step("stacks")
         client = client_of(cloud, deploy(cloud, parameters=PARAMETERS))
         workflow = deploy_workflow(cloud, client.stack, overlay=overlay_of(port, protected=options.protected))

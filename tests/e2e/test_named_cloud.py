@@ -159,6 +159,11 @@ def test_where_functions_are_in_containers_it_is_played_without_the_kills(
     with pytest.raises(ValueError, match="PROTECTION=off needs functions that are processes"):
         run.perform(Report())
 
+    monkeypatch.setenv("WORKFLOW", "1")
+    with pytest.raises(ValueError, match="WORKFLOW=1 kills functions that are processes"):
+        sandbox.perform(Report())
+    assert found_on(cloud) == before
+
 
 def test_a_stack_is_not_left_by_who_fails_either(
     cloud: Cloud, before: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,7 +49,7 @@ def program(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
         ["sh", "-c", 'trap "" INT && exec "$0" -m local.sandbox', sys.executable],
         cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(folder), "N": "20", "PORT": str(port), "LOCALSTACK_HOST": ""},
+        env={**os.environ, "TMPDIR": str(folder), "N": "20", "PORT": str(port), "LOCALSTACK_HOST": "", "WORKFLOW": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -60,24 +61,39 @@ def program(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture(scope="module")
-def typed(program: subprocess.Popen[str]) -> dict[str, str]:
-    """The commands that it says to type, by their first words."""
+def commands(program: subprocess.Popen[str]) -> list[str]:
+    """The commands that it says to type, as they stand. None is wider than a terminal of 80 columns."""
     assert program.stdout is not None
-    said, widest = [], 0
+    said: list[str] = []
     for line in program.stdout:
-        said.append(line.strip())
-        widest = max(widest, len(line.rstrip()))
+        said.append(line)
         if line.startswith(LAST_LINE):
             break
-    assert said[-1].startswith(LAST_LINE), "\n".join(said)
-    assert widest <= 80
-    joined = "\n".join(said).replace("\\\n", "").splitlines()
-    lines = [line.partition("    #")[0] for line in joined if line.startswith(".venv/bin/receiver ")]
+    assert said[-1].startswith(LAST_LINE), "".join(said)
+    block, _, rest = "".join(said).partition(f". {ENVIRONMENT.relative_to(ROOT)}\n")[2].partition("\n\n")
+    assert rest
+    assert max(map(len, block.splitlines())) <= 80
+    return re.split(r"(?m)^  # .*\n  ", f"{block}\n")[1:]
+
+
+@pytest.fixture(scope="module")
+def typed(commands: list[str]) -> dict[str, str]:
+    """Those about the queue's consumer, by their first words."""
+    joined = [each.replace("\\\n", "").strip() for each in commands]
+    lines = [each for each in joined if each.startswith(".venv/bin/receiver ") and "WORKFLOWS" not in each]
     found: dict[str, str] = {}
     for line in lines:
         words = line.removeprefix(".venv/bin/receiver ").split()
         found.setdefault(" ".join(words[: 2 if words[0] == "dlq" else 1]), line)
     return found | {"shows": "\n".join(line for line in lines if " show " in line)}
+
+
+@pytest.fixture(scope="module")
+def workflow(commands: list[str]) -> list[str]:
+    """Those about the workflow, in their order."""
+    found = [each.strip() for each in commands if "$WORKFLOWS" in each or "$EVERY_MINUTE" in each]
+    assert len(found) == 6, commands
+    return found
 
 
 def test_the_documented_commands_work_on_it(typed: dict[str, str]) -> None:
@@ -148,6 +164,61 @@ def test_the_claim_of_a_dead_worker_is_found(typed: dict[str, str]) -> None:
         lambda unsettled: [each["id"] for each in unsettled] == [orphan],
         what="its lease is over",
     )
+
+
+def test_a_request_is_traced_from_its_execution_to_the_ledger(workflow: list[str]) -> None:
+    status, told = ran(workflow[0])
+    assert (status, told["unread"]) == (0, [])
+    texts: dict[str, list[str]] = {}
+    for each in told["events"]:
+        texts.setdefault(each["source"], []).append(each["text"])
+    assert texts["execution"][1].endswith(" SUCCEEDED")
+    assert texts["request"][0].startswith("COMPLETED at attempt ")
+    assert texts["record"][0].startswith("COMPLETED at attempt "), "its receipt's"
+    first, second, receipt = (text.partition(": ")[2] for text in texts["app.ledger_trace:entries"])
+    assert (first, second, receipt) == ("erin -1 EUR", "frank +1 EUR", "frank +0 EUR")
+
+
+def test_executions_that_were_stopped_have_their_outcomes(workflow: list[str]) -> None:
+    status, told = ran(workflow[1])
+    assert (status, told["unread"]) == (0, [])
+    texts = [each["text"] for each in told["events"]]
+    assert any(text.endswith(" ABORTED: Operator") for text in texts)
+    assert any(text.startswith("COMPLETED at attempt ") for text in texts)
+
+    status, shown = ran(workflow[2])
+    assert (status, shown["status"], shown["error_type"]) == (0, "FAILED", "ABORTED")
+
+
+def test_an_orphan_is_found_and_goes_on_when_its_client_asks_again(workflow: list[str]) -> None:
+    """Nothing else continues it: the sweeps are off."""
+    found = eventually(
+        lambda: ran(workflow[3], "--yes"), lambda found: found[1]["unsettled_count"] == 1, what="its lease is over"
+    )
+    assert (found[0], [each["error_type"] for each in found[1]["workflow"]]) == (0, ["ABORTED"])
+    orphan = found[1]["unsettled"][0]["key"]
+
+    def asked() -> tuple[str, Any]:
+        script = (
+            f". {ENVIRONMENT.relative_to(ROOT)} && {workflow[4]} --silent --show-error --write-out '\n%{{http_code}}'"
+        )
+        done = subprocess.run(["sh", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+        body, _, status = done.stdout.rpartition("\n")
+        return status, json.loads(body)
+
+    status, answer = asked()
+    assert (status, answer["location"]) == ("202", f"transfers/{orphan}")
+    _, answer = eventually(asked, lambda answer: answer[0] == "200", what="it has its result")
+    assert answer["transfer_id"] == "1-late-start_before-0"
+    assert ran(workflow[3], "--yes")[1]["unsettled"] == []
+
+
+@pytest.mark.skipif(shutil.which("aws") is None, reason="needs the AWS CLI")
+def test_the_sweeps_can_be_turned_on_again(workflow: list[str]) -> None:
+    described = f"{workflow[5].replace('enable', 'describe')} --output json"
+    script = f". {ENVIRONMENT.relative_to(ROOT)}; {described} && {workflow[5]} && {described}"
+    done = subprocess.run(["sh", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert re.findall(r'"State": "(\w+)"', done.stdout) == ["DISABLED", "ENABLED"]
 
 
 # What `sam local` needs.

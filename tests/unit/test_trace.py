@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import sys
 from dataclasses import replace
@@ -529,3 +530,16 @@ def test_the_stuck_worker_of_the_stack_is_named(receiver: Receiver) -> None:
     told = receiver("trace", STUCK, *ON).out
     assert "INPROGRESS: claimed for attempt 2 by request-1" in told
     assert "end of its lease, and nobody settled it" in told
+
+
+def test_the_new_key_of_what_is_resent_is_told_and_kept_in_the_history(receiver: Receiver, stack: Stack) -> None:
+    ran = receiver("dlq", "resend", "--key", FLAKY, "--body", "body.json", *ON, "--yes", "--json")
+
+    (sent,) = client("sqs").receive_message(QueueUrl=stack.queue, MessageAttributeNames=["All"])["Messages"]
+    key = json.loads(sent["MessageAttributes"]["idempotent-receiver"]["StringValue"])["key"]
+    assert (ran.json["new_key"], key != FLAKY) == (key, True)
+    (typed,) = test_cli.examples(ran.err.replace("\\\n", " "))
+    assert shlex.split(typed) == ["receiver", "trace", key, "--stack", "transfers"]
+    (act,) = receiver("dlq", "history", "--key", FLAKY, *ON, "--json").json["acts"]
+    assert act["why"].endswith(f"; its new key is {key}")
+    assert key in receiver("trace", FLAKY, *ON).out

@@ -23,7 +23,7 @@ MUTANTS = {
     ),
     "an act on a dead letter is done though the history does not have it": Mutant(
         "operations.dead_letters.run:Run._wave",
-        replace("self.journal.begin($END.verb, $HELD)", "[]"),
+        replace("self.journal.begin($END.verb, $HELD, $END.detail)", "[]"),
         promise=1,
         where=REDRIVE,
     ),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +21,7 @@ from idempotent_receiver.operations.cli.dlq_options import (
     write_new,
 )
 from idempotent_receiver.operations.cli.dlq_run import Hold, Task, act, session_of
-from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, counted, moment
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, moment
 from idempotent_receiver.operations.dead_letters.archive import Archive, document
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.dead_letters.ends import archive_ends, delete_ends, resend_ends, restore_ends
@@ -173,13 +174,21 @@ def resend(
     def edited(letter: DeadLetter) -> DeadLetter:
         return session.reader.read(letter.edited(text), terminal.clock.epoch_ms())
 
+    def new_key(plan: Plan) -> dict[str, str]:
+        key = _resendable(plan, edited, session.store, terminal.clock.epoch_ms())
+        if key is None:
+            return {}
+        follow = command("receiver trace", shlex.quote(key), *deployment.typed)
+        terminal.note(f"Its new key is {key}. To follow it once it is sent:\n{follow}")
+        return {"new_key": key}
+
     task = Task(
         command="resend",
         asks="Send edited, and delete,",
         doing="sending",
         ends=resend_ends(deployment.client("sqs"), deployment.queue.url, edited),
         selection=which.selection(terminal.clock.epoch_ms()),
-        check=lambda plan: _resendable(plan, edited, session.store, terminal.clock.epoch_ms()),
+        check=new_key,
         reason=reason or None,
         yes=yes,
     )
@@ -247,15 +256,18 @@ def _body(file: Path) -> str:
     return text
 
 
-def _resendable(plan: Plan, edited: Callable[[DeadLetter], DeadLetter], store: RecordStore, now_ms: int) -> None:
-    """Raises UsageError unless the plan is one dead letter that may be sent again edited, under a key of its own."""
+def _resendable(plan: Plan, edited: Callable[[DeadLetter], DeadLetter], store: RecordStore, now_ms: int) -> str | None:
+    """The key under which the one dead letter of the plan goes edited; None if none goes.
+
+    Raises UsageError unless it is one that may be sent again so, under a key of its own.
+    """
     if not plan.decisions:
-        return
+        return None
     if len(plan.decisions) > 1:
         raise UsageError(f"{len(plan.decisions)} dead letters are meant, and resend takes one: name it by --message-id")
     (decision,) = plan.decisions
     if not plan.acting:
-        return
+        return None
     before = decision.record
     if before is not None and not before.expired(now_ms) and before.validation == decision.dead_letter.fingerprint:
         if before.status == Status.COMPLETED:
@@ -272,3 +284,4 @@ def _resendable(plan: Plan, edited: Callable[[DeadLetter], DeadLetter], store: R
         raise UsageError(f"the record of the new key {letter.key} could not be read: {found.why}")
     if isinstance(found, Record) and not found.expired(now_ms) and found.differs(letter.fingerprint):
         raise UsageError(f"the key {letter.key} of the new body was used for another payload: give it another")
+    return letter.key

@@ -37,8 +37,9 @@ BEHIND = {
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """What a command is to do. `asks` begins its question, `doing` names what goes on; `reason` is the operator's.
-    `plan_id` is a saved plan's. `check` raises UsageError for a plan that cannot be carried out. With `wait_held`, it
-    first waits for what others hold; with `follow_seconds`, it follows for so long what becomes of what it returned.
+    `plan_id` is a saved plan's. `check` raises UsageError for a plan that cannot be carried out, and returns what the
+    answer adds for scripts. With `wait_held`, it first waits for what others hold; with `follow_seconds`, it follows
+    for so long what becomes of what it returned.
     """
 
     command: str
@@ -49,7 +50,7 @@ class Task:
     rate: float = DEFAULT_RATE
     reason: str | None = None
     plan_id: str | None = None
-    check: Callable[[Plan], None] = lambda plan: None
+    check: Callable[[Plan], Mapping[str, str]] = lambda plan: {}
     save_plan: Path | None = None
     wait_held: bool = False
     follow_seconds: float | None = None
@@ -90,7 +91,7 @@ def act(
             held = note_held(session.queue, terminal, wait=task.wait_held, ask=not task.yes, stopped=stopped)
         run = Run(session, task.ends, selection=selection, rate=task.rate, stopped=stopped)
         plan = run.plan()
-        task.check(plan)
+        besides = task.check(plan)
         more = bool(session.queue.seen) and session.queue.more
         if more and selection.planned is None:
             terminal.note(f"The plan is for what is given out now; {BEHIND[task.save_plan is None]}.")
@@ -116,6 +117,7 @@ def act(
     shown += [] if followed is None else [report.fates_table(followed)]
     values = {
         "plan": report.counts(plan),
+        **besides,
         "about_seconds": seconds,
         "confirmed": confirmed,
         "stopped": halted,

@@ -27,7 +27,7 @@ class End:
     `verb` names it in the summary and in the history, `becomes` says it in a plan. `perform` takes what `split` yields,
     in any thread, and raises what the client raises; without one, the deletion itself is the end. It must bear being
     done twice: what a killed process has performed and not deleted comes up again. `refused` and `undeleted` say what a
-    refusal, or a failed deletion afterwards, means.
+    refusal, or a failed deletion afterwards, means. `detail` is what the history says besides why it was done.
 
     `returns` tells that the consumer gets the message again. Then the run keeps to its rate and to the order of FIFO
     groups, and does not touch what fails again meanwhile.
@@ -39,6 +39,7 @@ class End:
     split: Callable[[Sequence[Decision]], Iterable[Sequence[Decision]]] = chunks
     refused: str = "it was refused"
     undeleted: str
+    detail: Callable[[Decision], str] | None = None
     returns: bool = False
 
 
@@ -103,6 +104,7 @@ def resend_ends(sqs: "SQSClient", queue_url: str, edited: Callable[[DeadLetter],
         perform=lambda decisions: _send(sqs, queue_url, decisions, lambda letter: edited(letter).resent()),
         refused=REFUSED_COPY,
         undeleted="its edited copy was sent; resend it with the same body, or delete it",
+        detail=lambda decision: f"its new key is {edited(decision.dead_letter).key}",
         returns=True,
     )
     return dict.fromkeys(ENDABLE - {Verdict.DONE, Verdict.UNREADABLE, Verdict.TOO_OLD}, resent)

@@ -1,12 +1,15 @@
 """What one run writes to the history: each of its acts, before it is done and after."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from idempotent_receiver.dynamodb.errors import code_of
 from idempotent_receiver.operations.dead_letters.history import Act, History, Outcome, Verb
 from idempotent_receiver.operations.dead_letters.triage import Decision
 from idempotent_receiver.operations.dead_letters.workers import Failed
+
+Detail = Callable[[Decision], str]
+"""What an act says besides its reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,16 +26,17 @@ class Journal:
     plan: str
     why: str | None = None
 
-    def begin(self, verb: Verb, decisions: Sequence[Decision]) -> list[Act]:
-        """Note what is about to be done. If this raises, nothing of it may be done."""
-        return self.history.begin([self._act(verb, each) for each in decisions])
+    def begin(self, verb: Verb, decisions: Sequence[Decision], detail: Detail | None = None) -> list[Act]:
+        """Note what is about to be done, and its detail. If this raises, nothing of it may be done."""
+        return self.history.begin([self._act(verb, each, detail) for each in decisions])
 
     def confirm(self, begun: Sequence[Act], undone: Mapping[str, str | Failed]) -> None:
         """Note what became of it. `undone` has by messageId the code of each refusal, or what left it unknown."""
         self.history.confirm([_ended(act, undone.get(act.message_id)) for act in begun])
 
-    def _act(self, verb: Verb, decision: Decision) -> Act:
+    def _act(self, verb: Verb, decision: Decision, detail: Detail | None) -> Act:
         of = decision.dead_letter
+        why = decision.why if self.why is None else self.why
         return Act(
             verb=verb,
             key=of.record_id if of.unkeyed is None else of.id,
@@ -40,7 +44,7 @@ class Journal:
             queue=self.queue,
             dead_letter_queue=self.dead_letter_queue,
             operator=self.operator,
-            why=decision.why if self.why is None else self.why,
+            why=why if detail is None else f"{why}; {detail(decision)}",
             plan=self.plan,
         )
 

@@ -183,7 +183,7 @@ class Run:
             return set()
         if end.returns:
             self._pace(len(held))
-        begun = [] if self.journal is None else self.journal.begin(end.verb, held)
+        begun = [] if self.journal is None else self.journal.begin(end.verb, held, end.detail)
         unperformed = self._perform(end, held)
         performed = [each.dead_letter.id for each in held if each.dead_letter.id not in unperformed]
         undeleted = self._queue.delete(performed)

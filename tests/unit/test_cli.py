@@ -979,6 +979,13 @@ def test_where_nothing_is_what_was_meant_that_is_named_and_is_not_found(
     assert (ran.code, f"There are no visible dead letters {says}" in ran.out) == (terminal.Exit.LEFT, True)
 
 
+def test_bodies_are_exported_for_the_operator_alone(receiver: Receiver) -> None:
+    ran = receiver("dlq", "export", "letters.jsonl", "--stack", "transfers")
+    exported = Path("letters.jsonl")
+    assert (ran.code, len(exported.read_text("utf-8").splitlines())) == (terminal.Exit.OK, 4)
+    assert exported.stat().st_mode & 0o077 == 0
+
+
 @pytest.mark.parametrize("command", ["list", "redrive"])
 @pytest.mark.parametrize(
     ("given", "says"),

@@ -139,10 +139,12 @@ def saved_plan(file: Path, command: str, deployment: Deployment) -> SavedPlan:
 
 
 def write_new(file: Path, lines: Iterable[str]) -> None:
-    """Write a new file. Raises UsageError where that cannot be done, and rather than replace one."""
+    """Write a new file, which may hold bodies and so is the operator's alone. Raises UsageError where that cannot be
+    done, and rather than replace one.
+    """
     try:
-        with file.open("x", encoding="utf-8") as opened:
-            opened.writelines(lines)
+        file.touch(mode=0o600, exist_ok=False)
+        file.write_text("".join(lines), "utf-8")
     except FileExistsError:
         raise UsageError(f"{file} exists, and is not replaced: give another name") from None
     except OSError as error:

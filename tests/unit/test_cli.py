@@ -969,6 +969,10 @@ def test_what_is_selected_is_meant_by_each_command_alike(
         (("--error-type", "nosuch"), "of the error type nosuch."),
         (("--since", "2200-01-01"), "sent since 2200-01-01T00:00:00Z."),
         (("--until", "2023-01-01T01:00+02:00"), "sent until 2022-12-31T23:00:00Z."),
+        (
+            ("--since", "2022-01-01", "--until", "2023-01-01"),
+            "sent since 2022-01-01T00:00:00Z and until 2023-01-01T00:00:00Z.",
+        ),
         (("--key", "k", "--reason", "r"), 'of the key k with "r" in their reason or error type.'),
     ],
 )
@@ -977,6 +981,14 @@ def test_where_nothing_is_what_was_meant_that_is_named_and_is_not_found(
 ) -> None:
     ran = receiver("dlq", *command, *given, "--stack", "transfers")
     assert (ran.code, f"There are no visible dead letters {says}" in ran.out) == (terminal.Exit.LEFT, True)
+
+
+def test_where_nothing_is_in_the_archive_the_archive_is_named(receiver: Receiver) -> None:
+    ran = receiver("dlq", "restore", "--group", "nosuch", "--stack", "transfers", "--yes")
+    assert (ran.code, "There are no archived dead letters in the group nosuch." in ran.out) == (
+        terminal.Exit.LEFT,
+        True,
+    )
 
 
 def test_bodies_are_exported_for_the_operator_alone(receiver: Receiver) -> None:

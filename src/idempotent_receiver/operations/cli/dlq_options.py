@@ -107,16 +107,17 @@ def epoch_ms(option: str, text: str, now_ms: int) -> int:
     return int(time.timestamp() * 1000)
 
 
-def none_of(selection: Selection) -> str:
-    """Says that no dead letter is what was meant."""
+def none_of(selection: Selection, which: str = "visible") -> str:
+    """Says that no dead letter, of those that are looked at, is what was meant."""
     either = [("in the group", selection.groups), ("of the key", selection.keys), ("of the id", selection.ids)]
     of = [f"{what} {' or '.join(sorted(names))}" for what, names in either if names]
     of += [] if selection.error_type is None else [f"of the error type {selection.error_type}"]
     of += [] if selection.reason is None else [f'with "{selection.reason}" in their reason or error type']
-    of += [] if selection.since_ms is None else [f"sent since {moment(selection.since_ms)}"]
-    of += [] if selection.until_ms is None else [f"sent until {moment(selection.until_ms)}"]
+    bounds = (("since", selection.since_ms), ("until", selection.until_ms))
+    sent = [f"{bound} {moment(at_ms)}" for bound, at_ms in bounds if at_ms is not None]
+    of += [f"sent {' and '.join(sent)}"] if sent else []
     of += [] if selection.planned is None else ["of the plan"]
-    return clean(" ".join(["There are no visible dead letters", *of]) + ".")
+    return clean(" ".join([f"There are no {which} dead letters", *of]) + ".")
 
 
 def saved_plan(file: Path, command: str, deployment: Deployment) -> SavedPlan:

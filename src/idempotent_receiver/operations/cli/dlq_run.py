@@ -95,7 +95,8 @@ def act(
         more = bool(session.queue.seen) and session.queue.more
         if more and selection.planned is None:
             terminal.note(f"The plan is for what is given out now; {BEHIND[task.save_plan is None]}.")
-        terminal.show(report.plan_tables(plan, task.ends) if plan.decisions else none_of(selection))
+        which = "archived" if isinstance(session.queue, Archive) else "visible"
+        terminal.show(report.plan_tables(plan, task.ends) if plan.decisions else none_of(selection, which))
         more = more and (selection.limit is None or len(plan.acting) < selection.limit)
         seconds = _about_seconds(run, plan, more=more)
         if seconds > 0:

@@ -316,6 +316,15 @@ def test_a_key_of_which_nothing_is_known_exits_with_1(receiver: Receiver) -> Non
     ran = receiver("trace", "nosuch", *ON, "--json")
     assert ran.code == Exit.LEFT
     assert [each["text"] for each in ran.json["events"]] == ["there is none with the id nosuch in records"]
+    assert "Nothing is known of nosuch: check it, and --namespace." in ran.err
+
+
+def test_no_attempt_is_told_of_a_message_whose_handler_never_started(receiver: Receiver, stack: Stack) -> None:
+    """As of one whose body does not validate: `show` and `stuck` say 0 attempts."""
+    invalid = Failure(type="InvalidBody", text="amount: missing", permanent=True).to_json()
+    stack.record(CLOSED, "FAILED", "closed", error=invalid, attempts=0)
+    told = [each["text"] for each in receiver("trace", CLOSED, *ON, "--json").json["events"]]
+    assert "FAILED before its handler started, for good: amount: missing" in told
 
 
 def test_a_trace_without_a_key_is_refused(receiver: Receiver) -> None:

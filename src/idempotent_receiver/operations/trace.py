@@ -46,10 +46,11 @@ def _left(record: Record, now_ms: int) -> str:
     if record.unreadable is not None:
         return f"this version cannot read it: {record.unreadable}"
     attempt = f"attempt {record.attempts or 1}"
+    ended = "before its handler started" if record.attempts == 0 else f"at {attempt}"
     if record.status == Status.FAILED:
         reason = reason_in(error_of(record)) or "no reason was recorded"
         again = "for good" if permanent(record) else "and may be tried again"
-        return f"FAILED at {attempt}, {again}: {reason}"
+        return f"FAILED {ended}, {again}: {reason}"
     if record.status != Status.INPROGRESS:
         return f"{record.status} at {attempt}"
     if record.execution is not None:

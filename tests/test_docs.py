@@ -184,6 +184,19 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert not anchor or anchor in anchors(there), target
 
 
+def test_the_runbook_says_where_it_sets_the_names_that_its_commands_take() -> None:
+    sections = re.split(r"(?m)^(?=##+ )", (ROOT / "docs/operating.md").read_text())
+    (naming,) = (each for each in sections if each.startswith("### Names\n"))
+    set_there = dict(re.findall(r"(?m)^(\w+)=\$\(output (\w+)\)$", naming))
+    outputs = yaml.load((ROOT / "template.yaml").read_text(), Loader=Template)["Outputs"]
+    assert set(set_there.values()) <= outputs.keys()
+    takers = [each for each in sections if re.search(r'aws .*"\$\w*LOG_GROUP"', each)]
+    assert takers
+    for section in takers:
+        assert set(re.findall(r'"\$(\w*LOG_GROUP)"', section)) <= set_there.keys()
+        assert "](#names)" in section, section.partition("\n")[0]
+
+
 # The tutorial names the files of a project that it makes.
 @pytest.mark.parametrize("document", [each for each in DOCUMENTS if each.name != "tutorial.md"], ids=name_of)
 def test_files_that_are_named_exist(document: Path) -> None:

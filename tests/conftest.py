@@ -42,6 +42,8 @@ GROUPS = {
     "e2e/test_managed_instances.py": "cloud",
     "e2e/test_api_deployed.py": "api",
     "e2e/test_openapi.py": "api",
+    "e2e/test_sandbox.py": "sandbox",  # both write .build/cloud.env
+    "e2e/test_named_cloud.py": "sandbox",
     "contract/": "engines",
 }
 """By file or folder, the first that fits; other tests run in any process that is free."""

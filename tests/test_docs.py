@@ -190,10 +190,10 @@ def test_the_runbook_says_where_it_sets_the_names_that_its_commands_take() -> No
     set_there = dict(re.findall(r"(?m)^(\w+)=\$\(output (\w+)\)$", naming))
     outputs = yaml.load((ROOT / "template.yaml").read_text(), Loader=Template)["Outputs"]
     assert set(set_there.values()) <= outputs.keys()
-    takers = [each for each in sections if re.search(r'aws .*"\$\w*LOG_GROUP"', each)]
-    assert takers
+    taken = {section: set(re.findall(r'"\$(\w+_(?:GROUP|URL))"', section)) for section in sections}
+    takers = {section: names for section, names in taken.items() if names}
+    assert set().union(*takers.values()) == set_there.keys()
     for section in takers:
-        assert set(re.findall(r'"\$(\w*LOG_GROUP)"', section)) <= set_there.keys()
         assert "](#names)" in section, section.partition("\n")[0]
 
 

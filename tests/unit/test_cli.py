@@ -1295,6 +1295,23 @@ def test_wait_tells_what_became_of_what_was_moved(
     assert len(looks) > 1
 
 
+def test_of_what_is_dead_again_the_command_is_named_that_says_why(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = following.Following._read_records
+
+    def buried(self: Any) -> None:
+        stack.bury(FLAKY, "flaky")
+        look(self)
+
+    monkeypatch.setattr(following.Following, "_read_records", buried)
+    ran = receiver("dlq", "redrive", "--stack", "transfers", "--yes", "--key", FLAKY, "--wait-seconds", "1")
+    assert (ran.code, "in the dead-letter queue once more: `dlq list` says why" in ran.out) == (
+        terminal.Exit.LEFT,
+        True,
+    )
+
+
 def test_wait_ends_well_once_all_is_completed(
     receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

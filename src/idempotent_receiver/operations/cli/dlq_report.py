@@ -234,7 +234,7 @@ def summary_text(summary: Summary, plan: Plan, *, confirmed: bool = True) -> Ren
 
 MEANING = {
     Fate.COMPLETED: "handled",
-    Fate.DEAD: "in the dead-letter queue once more",
+    Fate.DEAD: "in the dead-letter queue once more: `dlq list` says why",
     Fate.FAILED: "and SQS delivers it again",
     Fate.WAITING: "not handled yet",
 }

@@ -191,3 +191,11 @@ def test_no_end_tells_what_is_in_a_body_or_an_attribute(
     assert "one" in said
     assert SECRET not in said
     assert Path("letters.jsonl").read_text().count(SECRET) == 6
+
+
+def test_the_history_keeps_the_new_key_however_long_the_reason_is(receiver: Receiver, stack: Stack) -> None:
+    given = ("--key", FLAKY, "--body", "body.json", "--reason", "because " * 200, "--yes", "--json")
+    new_key = receiver("dlq", "resend", *ON, *given).json["new_key"]
+    (act,) = acts(receiver)
+    assert new_key in act["why"]
+    assert "because" in act["why"]

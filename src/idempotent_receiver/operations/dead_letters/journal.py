@@ -44,7 +44,7 @@ class Journal:
             queue=self.queue,
             dead_letter_queue=self.dead_letter_queue,
             operator=self.operator,
-            why=why if detail is None else f"{why}; {detail(decision)}",
+            why=why if detail is None else f"{detail(decision)}; {why}",  # the history cuts off a long reason
             plan=self.plan,
         )
 

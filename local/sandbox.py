@@ -98,6 +98,8 @@ def _leave(options: Options, client: StackClient, service: FakeService, report: 
         (f"doctor {on}", "what the stack needs, and whether it has it"),
         (f"dlq list {on}", "the dead letters, by what they failed of"),
         (f"dlq redrive {on}", "the plan; then, once you agree, what can succeed goes back to the queue"),
+        (f"dlq archive {on} --error-type InvalidBody", "what cannot, kept in the stack's archive"),
+        (f"dlq restore {on}", "and back among the dead letters"),
         (f"show {completed} {on}", "a record that is COMPLETED"),
         (f"show {failed} {on}", "one that has FAILED, and why"),
         *([(f"show {orphan} {on}", "one whose worker is dead")] if orphan else []),

@@ -157,6 +157,14 @@ def test_dead_letters_are_listed_and_what_can_succeed_comes_back(typed: dict[str
     assert len({each["plan"] for each in told["acts"]}) == 1
 
 
+def test_what_cannot_succeed_is_kept_in_the_archive_and_brought_back(typed: dict[str, str]) -> None:
+    status, told = ran(typed["dlq archive"], "--yes")
+    archived = told["archived"]
+    assert (status, archived > 0, told["plan"]) == (0, True, {"PERMANENT": archived})
+    status, told = ran(typed["dlq restore"], "--yes")
+    assert (status, told["restored"]) == (0, archived)
+
+
 def test_the_claim_of_a_dead_worker_is_found(typed: dict[str, str]) -> None:
     orphan = typed["shows"].splitlines()[-1].split()[2]
     eventually(

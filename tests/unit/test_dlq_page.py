@@ -120,6 +120,26 @@ def test_what_was_done_in_the_last_14_days_is_told_with_what_became_of_it(
     assert [each["key"] for each in acts if each["may_have_happened"]] == ["in-doubt"]
 
 
+def test_a_move_that_the_key_was_moved_after_again_ended_in_the_dead_letter_queue(
+    receiver: Receiver, stack: Stack, kept: Kept
+) -> None:
+    """And a dead letter that is still the one that was to be moved is not dead again."""
+    (flaky,) = reported(receiver, "--key", FLAKY)["letters"]
+    own = {"queue": stack.arn, "outcome": Outcome.DONE}
+    kept.begin(60, queue="another")  # a minute ago; so are the next
+    moves = [("twice", "m-1"), ("twice", "m-2"), ("undeleted", "m-3"), ("undeleted", "m-3")]
+    for key, id in [*moves, (FLAKY, flaky["message"]["messageId"])]:
+        kept.history.confirm(kept.history.begin([act(key, message_id=id, **own)]))
+        kept.clock.stepped_seconds += 1
+    assert [(each["key"], each["became"]) for each in reversed(reported(receiver)["acts"])] == [
+        ("twice", "dead again"),
+        ("twice", "waiting"),
+        ("undeleted", "waiting"),
+        ("undeleted", "waiting"),
+        (FLAKY, "waiting"),
+    ]
+
+
 def test_a_stack_without_a_history_has_a_page_all_the_same(receiver: Receiver, stack: Stack) -> None:
     del stack.outputs["HistoryTable"]
     ran = receiver("dlq", "report", "page.html", *ON, "--json")
@@ -264,7 +284,7 @@ def hostile(receiver: Receiver, stack: Stack, kept: Kept) -> str:
     stack.record("-h '$(reboot)'", "FAILED", HOSTILE, error=failure.to_json(), owner=HOSTILE)
     # SQS refuses control characters, where moto takes them.
     stack.bury("-h '$(reboot)'", HOSTILE, reason=HOSTILE, error_type=HOSTILE)
-    reported(receiver, "--bodies")
+    receiver("dlq", "report", "page.html", *ON, "--bodies")
     return Path("page.html").read_text("utf-8")
 
 

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant, unit
 
 CLI = unit("cli")
 HISTORY = unit("history")
+PAGE = unit("dlq_page")
 REDRIVE = unit("redrive")
 TRACE = unit("trace")
 TRIAGE = unit("triage")
@@ -29,6 +30,15 @@ MUTANTS = {
     ),
     "a record of the failure before the redrive counts as a new failure": Mutant(
         "operations.dead_letters.following:fate", leave_out("$FOUND.version != $BEFORE.version"), where=REDRIVE
+    ),
+    "a text on a page ends the page's data": Mutant(
+        "operations.page:html_of", replace("'\\\\u003c'", "'<'"), where=PAGE
+    ),
+    "a page of dead letters has their bodies unasked": Mutant(
+        "operations.cli.dlq_page:_letter", never("not $BODIES", nth=1), where=PAGE
+    ),
+    "a failure from before a move is told as what became of it": Mutant(
+        "operations.dead_letters.following:became", never("$WRITTEN is None"), where=PAGE
     ),
     "a refused deletion is counted as deleted once a neighbour's succeeds": Mutant(
         "operations.dead_letters.queue:DeadLetterQueue._delete",

@@ -307,6 +307,8 @@ def test_a_browser_shows_filters_selects_and_opens(
     assert (told["moved"], told["groupMoved"]) == (True, True)
 
     assert told["opened"].count(SHOWN) >= 3, "a text is shown as it is, and not obeyed"
+    assert "free from2096-10-02T07:06:40.000Z" in told["opened"], "its record is beside it"
+    assert f"moved, done; dead againby{SHOWN}" in told["opened"], "and its history"
     assert SHOWN in told["acts"]
     assert told["children"] == 0
     assert told["foreign"] == 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from idempotent_receiver.operations.cli.terminal import Exit
+from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.sqs.dead_letter import MOST_BYTES, STAMP
 from tests.unit import test_cli
 from tests.unit.test_cli import CLOSED, CONFLICT, DONE, FLAKY, client
@@ -199,3 +200,20 @@ def test_the_history_keeps_the_new_key_however_long_the_reason_is(receiver: Rece
     (act,) = acts(receiver)
     assert new_key in act["why"]
     assert "because" in act["why"]
+
+
+def test_a_second_body_for_what_was_sent_already_is_warned_of(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first command ended between the send and the deletion: it may run, and so would the second body."""
+    Path("other.json").write_text("another body")
+    given = ("dlq", "resend", *ON, "--key", FLAKY, "--yes")
+    with monkeypatch.context() as undeletable:
+        undeletable.setattr(DeadLetterQueue, "delete", lambda self, ids: dict.fromkeys(ids, "InternalError"))
+        assert receiver(*given, "--body", "body.json").code == Exit.LEFT
+
+    with monkeypatch.context() as declined:
+        declined.setattr("sys.stdin", io.StringIO())
+        assert "with another body" not in receiver(*given[:-1], "--body", "body.json").err
+        said = receiver(*given[:-1], "--body", "other.json").err
+    assert "sent a dead letter of this key with another body (done). If it was this one, both run" in said

@@ -25,6 +25,8 @@ from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, c
 from idempotent_receiver.operations.dead_letters.archive import Archive, document
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.dead_letters.ends import archive_ends, delete_ends, resend_ends, restore_ends
+from idempotent_receiver.operations.dead_letters.history import Outcome, Verb
+from idempotent_receiver.operations.dead_letters.journal import key_of
 from idempotent_receiver.operations.dead_letters.queue import HOLD_SECONDS
 from idempotent_receiver.operations.dead_letters.run import DEFAULT_RATE
 from idempotent_receiver.operations.dead_letters.selection import Plan
@@ -178,6 +180,7 @@ def resend(
         key = _resendable(plan, edited, session.store, terminal.clock.epoch_ms())
         if key is None:
             return {}
+        _note_other_bodies(plan.acting[0].dead_letter, key, deployment, terminal)
         follow = command("receiver trace", shlex.quote(key), *deployment.typed)
         terminal.note(f"Its new key is {key}. To follow it once it is sent:\n{follow}")
         return {"new_key": key}
@@ -237,6 +240,20 @@ def _all_of(session: Session, stopped: Callable[[], bool]) -> Iterator[Decision]
 def _archive(deployment: Deployment, terminal: Terminal) -> Archive:
     bucket = deployment.archive_bucket
     return Archive(deployment.client("s3"), bucket, deployment.dead_letter_queue.arn, terminal.clock)
+
+
+def _note_other_bodies(letter: DeadLetter, new_key: str, deployment: Deployment, terminal: Terminal) -> None:
+    """Say if a dead letter was sent with another body before, and not deleted: that is another message."""
+    if deployment.history_table is None:
+        return
+    acts = deployment.history(terminal).of_key(key_of(letter))
+    sent = [each for each in acts if each.verb == Verb.RESENT and each.outcome != Outcome.REFUSED]
+    if others := [each for each in sent if new_key not in each.why]:
+        last = others[-1]
+        terminal.note(
+            f"At {moment(last.at_ms)}, {last.operator} sent a dead letter of this key with another body "
+            f"({last.became}). If it was this one, both run: send the same body again, or delete it."
+        )
 
 
 def _body(file: Path) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from idempotent_receiver.dynamodb.errors import code_of
+from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.dead_letters.history import Act, History, Outcome, Verb
 from idempotent_receiver.operations.dead_letters.triage import Decision
 from idempotent_receiver.operations.dead_letters.workers import Failed
@@ -39,7 +40,7 @@ class Journal:
         why = decision.why if self.why is None else self.why
         return Act(
             verb=verb,
-            key=of.record_id if of.unkeyed is None else of.id,
+            key=key_of(of),
             message_id=of.id,
             queue=self.queue,
             dead_letter_queue=self.dead_letter_queue,
@@ -47,6 +48,11 @@ class Journal:
             why=why if detail is None else f"{detail(decision)}; {why}",  # the history cuts off a long reason
             plan=self.plan,
         )
+
+
+def key_of(dead_letter: DeadLetter) -> str:
+    """Under which key the history keeps the acts on a dead letter."""
+    return dead_letter.record_id if dead_letter.unkeyed is None else dead_letter.id
 
 
 def _ended(act: Act, trouble: str | Failed | None) -> Act:

@@ -6,7 +6,6 @@ What no option gives is looked up in the outputs of the stack; what neither says
 
 import inspect
 import re
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cached_property, wraps
@@ -24,7 +23,7 @@ from idempotent_receiver.operations.account import (
     require_table,
     stack_outputs,
 )
-from idempotent_receiver.operations.cli.terminal import Terminal
+from idempotent_receiver.operations.cli.terminal import Terminal, flag, typed
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.history import History
 from idempotent_receiver.protocol.namespaces import checked
@@ -37,21 +36,6 @@ NO_QUEUE = ("NonExistentQueue", "QueueDoesNotExist", "InvalidAddress")
 STRATEGIES = "message_id, body_field:PATH or message_attribute:NAME"
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Confirm in advance.")]
-
-
-def flag(name: str) -> str:
-    """An option as it is typed."""
-    return f"--{name.replace('_', '-')}"
-
-
-def typed(**given: object) -> list[str]:
-    """Options with their values, quoted for a shell; those that were not given are left out."""
-    return [f"{flag(name)} {shlex.quote(str(value))}" for name, value in given.items() if value is not None]
-
-
-def examples(*lines: str) -> str:
-    """The examples below a command's help; the tests run them."""
-    return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])
 
 
 def key_strategy(text: str, option: str = "--key-strategy") -> keys.KeyStrategy:

@@ -7,10 +7,10 @@ import typer
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq_ends
 from idempotent_receiver.operations.cli import dlq_report as report
-from idempotent_receiver.operations.cli.deployment import Deployment, Yes, examples, flag, of_a_deployment, typed
+from idempotent_receiver.operations.cli.deployment import Deployment, Yes, of_a_deployment
 from idempotent_receiver.operations.cli.dlq_options import Filters, FromPlan, SavePlan, chosen, none_of
 from idempotent_receiver.operations.cli.dlq_run import Hold, Task, act, look, session_of
-from idempotent_receiver.operations.cli.terminal import Exit, Terminal, command, counted
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, command, counted, examples, flag, typed
 from idempotent_receiver.operations.dead_letters.ends import redrive_ends
 from idempotent_receiver.operations.dead_letters.queue import (
     HOLD_SECONDS,

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from idempotent_receiver.operations.account import UsageError
-from idempotent_receiver.operations.cli.deployment import Deployment, Yes, examples, of_a_deployment
+from idempotent_receiver.operations.cli.deployment import Deployment, Yes, of_a_deployment
 from idempotent_receiver.operations.cli.dlq_options import (
     Filters,
     FromPlan,
@@ -21,7 +21,7 @@ from idempotent_receiver.operations.cli.dlq_options import (
     write_new,
 )
 from idempotent_receiver.operations.cli.dlq_run import Hold, Task, act, session_of
-from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, moment
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, examples, moment
 from idempotent_receiver.operations.dead_letters.archive import Archive, document
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter
 from idempotent_receiver.operations.dead_letters.ends import archive_ends, delete_ends, resend_ends, restore_ends

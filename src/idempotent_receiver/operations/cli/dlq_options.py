@@ -11,8 +11,8 @@ import typer
 from pydantic import ValidationError
 
 from idempotent_receiver.operations.account import UsageError
-from idempotent_receiver.operations.cli.deployment import Deployment, flag
-from idempotent_receiver.operations.cli.terminal import Terminal, clean, moment
+from idempotent_receiver.operations.cli.deployment import Deployment
+from idempotent_receiver.operations.cli.terminal import Terminal, clean, flag, moment
 from idempotent_receiver.operations.dead_letters.selection import SavedPlan, Selection
 
 TIMES = "a time such as 2026-11-22T02:00Z (UTC if it names no zone), or how long ago: 90s, 45m, 2h, 3d"

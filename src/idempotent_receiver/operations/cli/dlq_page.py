@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from idempotent_receiver.operations.cli import dlq_report
-from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment, typed
+from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
 from idempotent_receiver.operations.cli.dlq_options import Filters, write_new
 from idempotent_receiver.operations.cli.dlq_run import Hold, Look, look
 from idempotent_receiver.operations.cli.history import act_values
-from idempotent_receiver.operations.cli.terminal import Terminal, clean, counted, moment
+from idempotent_receiver.operations.cli.terminal import Terminal, clean, counted, moment, typed
 from idempotent_receiver.operations.dead_letters.archive import document
 from idempotent_receiver.operations.dead_letters.ends import ENDABLE, redrive_ends
 from idempotent_receiver.operations.dead_letters.following import became

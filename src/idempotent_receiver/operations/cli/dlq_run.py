@@ -10,9 +10,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Group
 
 from idempotent_receiver.operations.cli import dlq_report as report
-from idempotent_receiver.operations.cli.deployment import Deployment, typed
+from idempotent_receiver.operations.cli.deployment import Deployment
 from idempotent_receiver.operations.cli.dlq_options import none_of, write_plan
-from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, moment
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, moment, typed
 from idempotent_receiver.operations.dead_letters.archive import Archive
 from idempotent_receiver.operations.dead_letters.ends import End
 from idempotent_receiver.operations.dead_letters.following import Fate, Following

@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from idempotent_receiver.operations.account import UsageError, require_table
-from idempotent_receiver.operations.cli.deployment import Deployment, flag, of_a_deployment
-from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, counted
+from idempotent_receiver.operations.cli.deployment import Deployment, of_a_deployment
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, counted, flag
 from idempotent_receiver.operations.doctor.checks import Finding, Unchecked, checks_of, examine, name_of, notes
 from idempotent_receiver.operations.doctor.facts import Consumer, consumer_of, gather
 

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from idempotent_receiver.operations.account import CONSUMER, UsageError
-from idempotent_receiver.operations.cli.deployment import Deployment, Yes, of_a_deployment, typed
-from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted
+from idempotent_receiver.operations.cli.deployment import Deployment, Yes, of_a_deployment
+from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, typed
 from idempotent_receiver.operations.mappings import (
     DISABLED,
     ENABLED,

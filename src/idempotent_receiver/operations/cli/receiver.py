@@ -17,7 +17,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli import dlq
-from idempotent_receiver.operations.cli.deployment import examples
 from idempotent_receiver.operations.cli.dlq_page import report
 from idempotent_receiver.operations.cli.doctor import doctor
 from idempotent_receiver.operations.cli.documentation import address
@@ -26,7 +25,7 @@ from idempotent_receiver.operations.cli.init import init
 from idempotent_receiver.operations.cli.local import local
 from idempotent_receiver.operations.cli.pause import pause, resume
 from idempotent_receiver.operations.cli.records import show, stuck
-from idempotent_receiver.operations.cli.terminal import EXIT_CODES, Exit, Terminal
+from idempotent_receiver.operations.cli.terminal import EXIT_CODES, Exit, Terminal, examples
 from idempotent_receiver.operations.cli.trace import trace
 from idempotent_receiver.operations.cli.work import work
 from idempotent_receiver.operations.dead_letters.archive import NotArchived

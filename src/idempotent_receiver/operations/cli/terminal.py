@@ -5,6 +5,7 @@ How rows and texts are laid out: clean, and with nothing broken that a person ma
 
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -205,3 +206,18 @@ def line(cells: Sequence[str], widths: Sequence[int], style: str = "") -> Text:
     """A line of cells, wrapped between them."""
     padded = (set_cell_size(cell, max(width, cell_len(cell))) for cell, width in zip(cells, widths, strict=True))
     return Text("  ".join(padded).rstrip(), style=style, overflow="fold")
+
+
+def flag(name: str) -> str:
+    """An option as it is typed."""
+    return f"--{name.replace('_', '-')}"
+
+
+def typed(**given: object) -> list[str]:
+    """Options with their values, quoted for a shell; those that were not given are left out."""
+    return [f"{flag(name)} {shlex.quote(str(value))}" for name, value in given.items() if value is not None]
+
+
+def examples(*lines: str) -> str:
+    """The examples below a command's help; the tests run them."""
+    return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])

@@ -1342,6 +1342,27 @@ def unsaid(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Receiver:
     return receiver
 
 
+@pytest.mark.parametrize("command", [each for each in COMMANDS if each != ("trace",)], ids=" ".join)
+def test_without_any_permission_a_command_says_what_aws_refused_and_nothing_is_changed(
+    receiver: Receiver, stack: Stack, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trace tells the rest of the story, and has tests of its own."""
+
+    def refuse(self: Any, operation: str, arguments: Any, found: Any = BaseClient._make_api_call) -> Any:
+        if operation in ("DescribeStacks", "DescribeStackResources"):
+            return found(self, operation, arguments)
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "not allowed"}}, operation)
+
+    with monkeypatch.context() as denying:
+        denying.setattr(BaseClient, "_make_api_call", refuse)
+        ran = receiver(*command, *ARGUMENTS.get(command[-1], ["--yes"]), "--stack", "transfers")
+    assert (ran.code, ran.out) == (terminal.Exit.AWS, "")
+    assert "AccessDenied" in ran.err
+    assert "Traceback" not in ran.err
+    assert not list(Path().glob("letters*"))
+    assert len(stack.keys_in(stack.dead)) == 4
+
+
 # Plans that are saved.
 
 

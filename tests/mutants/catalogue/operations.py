@@ -6,6 +6,7 @@ from tests.mutants.change import always, argument, drop, instead_of, leave_out, 
 from tests.mutants.mutant import Mutant, unit
 
 CLI = unit("cli")
+ENDS = unit("ends")
 HISTORY = unit("history")
 PAGE = unit("dlq_page")
 REDRIVE = unit("redrive")
@@ -57,6 +58,23 @@ MUTANTS = {
         argument("key", "self.id"),
         promise=3,
         where=REDRIVE,
+    ),
+    "a dead letter that was archived and restored is resent under another key": Mutant(
+        "operations.dead_letters.dead_letter:DeadLetter.edited",
+        replace("self.staying.original_id", "self.id"),
+        promise=3,
+        where=ENDS,
+    ),
+    "a group comes back from the archive in the order of its objects' names": Mutant(
+        "operations.dead_letters.archive:Archive.take",
+        replace("sorted($TAKEN, key=$KEY)", "$TAKEN"),
+        where=ENDS,
+    ),
+    "to count what is archived takes it away": Mutant(
+        "operations.dead_letters.archive:Archive.unseen", drop("self._names = iter($LEFT)"), where=ENDS
+    ),
+    "a dead letter is deleted before it is in the archive": Mutant(
+        "operations.dead_letters.archive:Archive.put", drop("self.s3.put_object"), promise=1, where=ENDS
     ),
     "an age is counted from the last send": Mutant(
         "operations.dead_letters.dead_letter:_since_ms", always("stamp is None"), promise=3, where=TRIAGE

@@ -208,7 +208,7 @@ def test_the_controls_timeline_shows_what_was_posted_again(runs: dict[str, Ended
 
 def timeline(run: Ended) -> list[Any]:
     (path,) = re.findall(r"^  timeline +(\S+)$", run.output, re.MULTILINE)
-    found = re.search(r'<script type="application/json" id="run">(.*)</script>', (ROOT / path).read_text())
+    found = re.search(r'<script type="application/json" id="data">(.*)</script>', (ROOT / path).read_text())
     assert found is not None
     rows: list[Any] = json.loads(found[1])["rows"]
     return rows

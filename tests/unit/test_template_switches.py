@@ -179,6 +179,15 @@ OF_THE_WORKFLOW: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
                     },
                 },
             },
+            "Resources.OperatorPolicy.Properties.PolicyDocument.Statement.UseMachineKey": {
+                "Sid": "UseMachineKey",
+                "Effect": "Allow",
+                "Action": "kms:Decrypt",
+                "Resource": KEY,
+                "Condition": {
+                    "StringEquals": {"kms:ViaService": {"Fn::Sub": "states.${AWS::Region}.${AWS::URLSuffix}"}}
+                },
+            },
             **{
                 f"Resources.{role}Role.Properties.ManagedPolicyArns.1": {"Ref": "UseMachineKeyPolicy"}
                 for role in ("Start", "Reconcile", "Sweep")

@@ -186,7 +186,8 @@ class ControlledWorker:
     def may_renew(self) -> bool:
         """Whether it could renew its leases now."""
         runs = any(call.kind == "run" for call in self.calls.values())
-        return runs and not self.renewing and self.renewals < self.setup.renewals
+        may = self.receives in self.setup.renewing and self.renewals < self.setup.renewals
+        return runs and may and not self.renewing
 
     # The worker is its own kernel timer, and ends itself.
 

@@ -217,3 +217,39 @@ def test_a_second_body_for_what_was_sent_already_is_warned_of(
         assert "with another body" not in receiver(*given[:-1], "--body", "body.json").err
         said = receiver(*given[:-1], "--body", "other.json").err
     assert "sent a dead letter of this key with another body (done). If it was this one, both run" in said
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        ({"status": {"S": "COMPLETED"}}, "it is done already"),
+        (
+            {"status": {"S": "INPROGRESS"}, "in_progress_expiration": {"N": "9999999999000"}},
+            "a worker holds its claim, and may do it as it is",
+        ),
+    ],
+    ids=["done, of a payload that its record does not tell", "claimed"],
+)
+def test_what_is_done_or_may_be_done_as_it_is_is_not_resent(
+    receiver: Receiver, stack: Stack, record: dict[str, Any], why: str
+) -> None:
+    Path("new").write_text("{}", "utf-8")
+    item = {"id": {"S": FLAKY}, "version": {"S": "v"}, "expiration": {"N": "9999999999"}, **record}
+    stack.dynamodb.put_item(TableName="records", Item=item)
+    ran = receiver("dlq", "resend", *ON, "--key", FLAKY, "--body", "new", "--yes")
+    assert (ran.code, why in ran.err, acts(receiver)) == (Exit.USAGE, True, [])
+    assert stack.keys_in(stack.dead) == DEAD
+
+
+def test_a_new_key_that_was_used_for_another_payload_is_refused(
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("new").write_text("{}", "utf-8")
+    given = ("dlq", "resend", *ON, "--key", FLAKY, "--body", "new")
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    key = receiver(*given, "--json").json["new_key"]
+    stack.record(key, "COMPLETED", "another body")
+    ran = receiver(*given, "--yes")
+    assert (ran.code, acts(receiver)) == (Exit.USAGE, [])
+    assert f"the key {key} of the new body was used for another payload: give it another" in ran.err
+    assert stack.keys_in(stack.dead) == DEAD

@@ -31,9 +31,9 @@ from idempotent_receiver.operations.dead_letters.queue import HOLD_SECONDS
 from idempotent_receiver.operations.dead_letters.run import DEFAULT_RATE
 from idempotent_receiver.operations.dead_letters.selection import Plan
 from idempotent_receiver.operations.dead_letters.session import Session
-from idempotent_receiver.operations.dead_letters.triage import Decision
-from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.operations.dead_letters.triage import Decision, claim_on
 from idempotent_receiver.protocol.store import RecordStore, Unknown
+from idempotent_receiver.protocol.transitions import AlreadyCompleted, HeldElsewhere, OtherPayload
 from idempotent_receiver.sqs.dead_letter import MOST_BYTES
 
 UNSENDABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -285,11 +285,10 @@ def _resendable(plan: Plan, edited: Callable[[DeadLetter], DeadLetter], store: R
     (decision,) = plan.decisions
     if not plan.acting:
         return None
-    before = decision.record
-    if before is not None and not before.expired(now_ms) and before.validation == decision.dead_letter.fingerprint:
-        if before.status == Status.COMPLETED:
+    match claim_on(decision.dead_letter, decision.record, now_ms):
+        case AlreadyCompleted():
             raise UsageError("it is done already: to send another message is for its producer")
-        if before.status == Status.INPROGRESS and (before.lease_until_ms or 0) > now_ms:
+        case HeldElsewhere():
             raise UsageError("a worker holds its claim, and may do it as it is: wait until the lease is over")
     letter = edited(decision.dead_letter)
     if letter.unkeyed is not None:
@@ -299,6 +298,6 @@ def _resendable(plan: Plan, edited: Callable[[DeadLetter], DeadLetter], store: R
     (found,) = store.read([letter.record_id])
     if isinstance(found, Unknown):
         raise UsageError(f"the record of the new key {letter.key} could not be read: {found.why}")
-    if isinstance(found, Record) and not found.expired(now_ms) and found.differs(letter.fingerprint):
+    if isinstance(claim_on(letter, found, now_ms), OtherPayload):
         raise UsageError(f"the key {letter.key} of the new body was used for another payload: give it another")
     return letter.key

@@ -29,7 +29,7 @@ from idempotent_receiver.operations.records import permanent, released
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record, Status
 from idempotent_receiver.protocol.store import Unknown
-from idempotent_receiver.protocol.transitions import Claim, decide
+from idempotent_receiver.protocol.transitions import Claim, Claimable, ClaimAnswer, decide
 from idempotent_receiver.sqs.dead_letter import NoRoom
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -86,6 +86,12 @@ def triage(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int,
     return Decision(dead_letter=dead_letter, verdict=verdict, why=why, **asdict(cause), record=record)
 
 
+def claim_on(dead_letter: DeadLetter, found: Record | None, now_ms: int) -> Claimable | ClaimAnswer:
+    """What the consumer's claim would meet, where its key's record is `found`."""
+    claim = Claim(id=dead_letter.record_id, fingerprint=dead_letter.fingerprint, owner="operator", lease_until_ms=0)
+    return decide(found, claim, (), now_ms)
+
+
 def _verdict(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: int, rules: Rules) -> tuple[Verdict, str]:
     if dead_letter.source is None:
         return Verdict.FOREIGN, "nothing says which queue it came from: neither did SQS move it here, nor the consumer"
@@ -95,9 +101,7 @@ def _verdict(dead_letter: DeadLetter, found: Record | Unknown | None, now_ms: in
         return Verdict.UNKEYED, f"{dead_letter.unkeyed}: the consumer could not claim it"
     if isinstance(found, Unknown):
         return Verdict.UNREADABLE, f"its record could not be read: {found.why}"
-    # The claim that the consumer would make.
-    claim = Claim(id=dead_letter.record_id, fingerprint=dead_letter.fingerprint, owner="redrive", lease_until_ms=0)
-    match decide(found, claim, (), now_ms):
+    match claim_on(dead_letter, found, now_ms):
         case transitions.Unreadable(reason):
             return Verdict.UNREADABLE, f"this version cannot understand its record: {reason}"
         case transitions.OtherPayload(expected, got):

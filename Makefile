@@ -326,8 +326,8 @@ model: $(DEVELOPMENT) $(TLA) ## check the protocol's model with TLC, and that ea
 	@.venv/bin/python -m tests.model.check $(SETUPS)
 
 .PHONY: simulate
-simulate: $(DEVELOPMENT) ## simulate random worlds by seed (SEEDS=20000 FIRST=0; SEED=7: trace one; SMALL=1: many chunks)
-	@.venv/bin/python -m tests.simulation.simulate $(SEEDS:%=--seeds %) $(FIRST:%=--first %) $(SEED:%=--seed %) $(if $(SMALL),--small) $(PROCESSES:%=--processes %)
+simulate: $(DEVELOPMENT) ## simulate random worlds by seed (SEEDS=20000 FIRST=0; SEED=7: trace one; SMALL=1: many chunks; KIND=queue)
+	@.venv/bin/python -m tests.simulation.simulate $(SEEDS:%=--seeds %) $(FIRST:%=--first %) $(SEED:%=--seed %) $(if $(SMALL),--small) $(KIND:%=--kind %) $(PROCESSES:%=--processes %)
 
 .PHONY: chaos
 chaos: $(DEVELOPMENT) $(MINISTACK) ## kill and freeze workers behind a faulty network, and reconcile the ledger (N=20000 SEED=1 SEATS=4 PROTECTION=on EFFECTS=any; WORKERS=containers: of `receiver work`)

@@ -15,8 +15,9 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from tests.simulation.invariants import Violation
-from tests.simulation.simulation import CLOCKS_OFF_SECONDS, Simulation
+from tests.simulation.simulation import CLOCKS_OFF_SECONDS
 from tests.simulation.small_chunks import small_chunks
+from tests.simulation.worlds import KINDS, world_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,11 +69,12 @@ def main(arguments: list[str]) -> int:
         help="the largest error of a clock, in seconds (%(default)s)",
     )
     parser.add_argument("--small", action="store_true", help="claim one message at a time, and release claims early")
+    parser.add_argument("--kind", choices=KINDS, help="play worlds of this kind only")
     parser.add_argument("--failures", type=int, default=FAILURES, help="stop after this many failures (%(default)s)")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="how many run at once (%(default)s)")
     chosen = parser.parse_args(arguments)
     if chosen.seed is not None:
-        failures = played(chosen.seed, 1, chosen.clocks, chosen.small, verbose=True)[1]
+        failures = played(chosen.seed, 1, chosen.clocks, chosen.small, chosen.kind, verbose=True)[1]
         print(f"seed {chosen.seed}: {failures[0][1] if failures else 'every invariant holds, and everything settled'}")
         return 1 if failures else 0
     return _all(chosen)
@@ -83,7 +85,8 @@ def _all(chosen: argparse.Namespace) -> int:
     for some, failures in _totals_by_task(chosen):
         totals.add(some)
         for seed, violation in failures[: chosen.failures - failed]:
-            print(f"seed {seed}: {violation}\n  again: {again(seed, chosen.clocks, small=chosen.small)}", flush=True)
+            replay = again(seed, chosen.clocks, small=chosen.small, kind=chosen.kind)
+            print(f"seed {seed}: {violation}\n  again: {replay}", flush=True)
         failed += len(failures)
         if failed >= chosen.failures:
             break
@@ -104,40 +107,39 @@ def _totals_by_task(chosen: argparse.Namespace) -> Iterator[tuple[Totals, list[F
     end = chosen.first + chosen.seeds
     starts = range(chosen.first, end, SEEDS_A_TASK)
     sizes = [min(SEEDS_A_TASK, end - start) for start in starts]
+    options = (repeat(chosen.clocks), repeat(chosen.small), repeat(chosen.kind))
     if chosen.processes == 1:
-        yield from map(played, starts, sizes, repeat(chosen.clocks), repeat(chosen.small))
+        yield from map(played, starts, sizes, *options)
         return
     with ProcessPoolExecutor(chosen.processes) as pool:
         try:
-            yield from pool.map(played, starts, sizes, repeat(chosen.clocks), repeat(chosen.small))
+            yield from pool.map(played, starts, sizes, *options)
         finally:
             pool.shutdown(cancel_futures=True)
 
 
 def played(
-    first: int, count: int, clocks: float, small: bool = False, *, verbose: bool = False
+    first: int, count: int, clocks: float, small: bool = False, kind: str | None = None, *, verbose: bool = False
 ) -> tuple[Totals, list[Failure]]:
     """Simulate that many seeds."""
     totals, failures = Totals(), []
     for seed in range(first, first + count):
-        simulation = Simulation(seed, clocks, print if verbose else None)
+        world = world_of(seed, clocks, print if verbose else None, kind)
         try:
             with small_chunks() if small else nullcontext():
-                simulation.run()
+                world.run()
         except Violation as violation:
             failures.append((seed, violation))
-        messages = simulation.queue.messages.values()
-        dead = sum(message.dead_because is not None for message in messages)
-        dead_lettered = len(simulation.queue.dead_letters)
-        counts = (simulation.invocations, simulation.calls, simulation.groups, simulation.packs, simulation.faults)
-        totals.add(Totals(1, *counts, dead_lettered, dead))
+        totals.add(Totals(1, **world.counts()))
     return totals, failures
 
 
-def again(seed: int, clocks: float, *, small: bool = False) -> str:
+def again(seed: int, clocks: float, *, small: bool = False, kind: str | None = None) -> str:
     """The command that replays a seed with a trace."""
-    off = "" if clocks == CLOCKS_OFF_SECONDS else f" --clocks {clocks:g}"
-    return f"python -m tests.simulation.simulate --seed {seed}{off}{' --small' if small else ''}"
+    options = "" if clocks == CLOCKS_OFF_SECONDS else f" --clocks {clocks:g}"
+    options += " --small" if small else ""
+    options += f" --kind {kind}" if kind else ""
+    return f"python -m tests.simulation.simulate --seed {seed}{options}"
 
 
 if __name__ == "__main__":

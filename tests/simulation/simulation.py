@@ -117,6 +117,18 @@ class Simulation:
         if self.monitor.violations:
             raise self.monitor.violations[0]
 
+    @property
+    def violations(self) -> list[Violation]:
+        """What was violated."""
+        return self.monitor.violations
+
+    def counts(self) -> dict[str, int]:
+        """What happened."""
+        names = ("invocations", "calls", "groups", "packs", "faults")
+        dead = sum(message.dead_because is not None for message in self.queue.messages.values())
+        counts: dict[str, int] = {name: getattr(self, name) for name in names}
+        return counts | {"dead_lettered": len(self.queue.dead_letters), "dead": dead}
+
     def _keyed(self, number: int) -> tuple[str, str]:
         """A message's record, which may be an earlier message's, and its body."""
         key = self.plan.more.choice([number, number, number, self.plan.more.randint(0, number)])

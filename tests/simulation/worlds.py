@@ -1,0 +1,38 @@
+"""The kinds of worlds that `make simulate` plays: a seed decides which one it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from tests.simulation.simulation import Simulation
+
+if TYPE_CHECKING:
+    from tests.simulation.invariants import Violation
+
+
+class Played(Protocol):
+    """One world."""
+
+    @property
+    def violations(self) -> list[Violation]:
+        """All that have been found."""
+
+    def run(self) -> None:
+        """Run to the end. Raises the first violation."""
+
+    def counts(self) -> dict[str, int]:
+        """What happened in it, by the names of `simulate.Totals`."""
+
+
+NewWorld = Callable[[int, float, Callable[[str], None] | None], Played]
+"""Takes a seed, the largest error of a clock in seconds, and a log."""
+
+KINDS: dict[str, NewWorld] = {"queue": Simulation}
+SHARES = ("queue",)
+"""Seeds take these kinds in turns."""
+
+
+def world_of(seed: int, clocks: float, log: Callable[[str], None] | None = None, kind: str | None = None) -> Played:
+    """The world of a seed, of this kind if one is given."""
+    return KINDS[kind or SHARES[seed % len(SHARES)]](seed, clocks, log)

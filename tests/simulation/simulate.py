@@ -15,7 +15,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from tests.simulation.invariants import Violation
-from tests.simulation.simulation import CLOCKS_OFF_SECONDS
+from tests.simulation.plan import CLOCKS_OFF_SECONDS
 from tests.simulation.small_chunks import small_chunks
 from tests.simulation.worlds import KINDS, world_of
 

@@ -19,9 +19,10 @@ from idempotent_receiver.testing.worker import failed_ids
 from idempotent_receiver.testing.world import World, WorldClock
 from tests.simulation import invariants
 from tests.simulation.adapters import BUDGET_SECONDS
+from tests.simulation.disturbances import Disturbances
 from tests.simulation.invariants import Violation
 from tests.simulation.monitor import NAMESPACE, Monitor
-from tests.simulation.network_faults import FAULTS
+from tests.simulation.plan import CLOCKS_OFF_SECONDS, Plan
 from tests.simulation.process import Invocation, Process
 from tests.simulation.sqs_model import QueuedMessage, QueueModel
 
@@ -34,48 +35,6 @@ QUIET_FROM_SECONDS = 60.0
 LATEST_SECONDS = 4 * 60 * 60.0
 """Backoffs, leases and visibility timeouts may add up, but not to more than this."""
 OUTAGE_SECONDS = 12.0
-CLOCKS_OFF_SECONDS = 1.4
-"""Two clocks with this error, in opposite directions, still differ by less than the lease margin."""
-
-
-class Plan:
-    """A seed's workload and faults: which ones occur, and how often."""
-
-    def __init__(self, random: Random, seed: int) -> None:
-        self.fifo = random.random() < 0.4
-        self.transactional = random.random() < 0.5
-        self.dead_letters = random.random() < 0.5
-        self.concurrency = random.choice([1, 1, 2, 4, 8])
-        self.visibility_seconds = random.choice([5.0, 15.0, 60.0])
-        self.duplicates = 0.0 if self.fifo else random.choice([0.0, 0.02, 0.2])
-        self.faults = random.choice([0.0, 0.02, 0.1, 0.1, 0.3])
-        self.kinds = random.sample(list(FAULTS), random.randint(1, len(FAULTS)))
-        self.crashes = self.faults / 2
-        self.lost_deletes = self.faults / 2
-        self.fails = random.choice([0.0, 0.05, 0.2])
-        # Handlers that take no time finish together, and are settled together.
-        self.takes_seconds = random.choice([[0.0], [0.0, 0.0, 0.005, 0.3, 2.0, 5.0]])
-        self.freezes = random.choice([0.0, 0.0, 0.1])
-        self.outage_from = random.choice([None, None, 1.0, 30.0])
-        # A random source of its own, so that suspensions change nothing else in a seed's world.
-        self.suspended = Random(f"suspended {seed}")
-        self.suspensions = self.suspended.choice([0.0, 0.0, 0.0, 0.1])
-        self.more = Random(f"entries {seed}")
-        self.unclaimed = self.more.choice([0.0, 0.0, 0.5, 1.0])
-        """How many of the processes claim nothing."""
-        self.transactional = self.transactional or self.unclaimed > 0
-        self.accounts = self.more.choice([0, 0, 1, 2])
-        """How many items the transactions of all messages share; with none, each has its own alone."""
-        self.closes = self.more.choice([False, False, True])
-        """Whether a condition of a transaction fails at times."""
-        self.keyed = self.more.random() < 0.3
-        """Whether messages have keys of their producers, and some share one, with the same payload or another."""
-
-    @property
-    def flawless(self) -> bool:
-        """Whether nothing at all goes wrong."""
-        wrong = self.faults or self.fails or self.freezes or self.suspensions or self.duplicates or self.outage_from
-        return not (wrong or self.closes or self.keyed)
 
 
 class Simulation:
@@ -97,6 +56,7 @@ class Simulation:
         if plan.closes:
             self.world.spawn(self._close_and_open)
         self.seed = seed
+        self.disturbances = Disturbances(self)
         self.live: list[Process] = []
         self.busy: dict[str, tuple[object, float]] = {}
         """Who has had a transaction on an item, and until when it is in the way of others."""
@@ -198,7 +158,7 @@ class Simulation:
         self.monitor.invocation_started(mine, others)
         answers: list[list[str]] = []
         process.greenlets = [self.world.spawn(partial(self._answer, process, mine, answers, getcurrent()))]
-        self._disturb(process, mine)
+        self.disturbances.schedule(process, mine)
         self.world.sleep(BUDGET_SECONDS)
         if not answers:
             self.kill(process)
@@ -218,56 +178,6 @@ class Simulation:
         except Exception as error:  # noqa: BLE001  # checked like any other answer
             self.monitor.violated(Violation("ANSWER", f"{mine.name} raised {error!r}"))
         self.world.wake(poller)
-
-    def _disturb(self, process: Process, mine: Invocation) -> None:
-        """Let the process die or freeze, or its clock step, at some time."""
-        if self.quiet:
-            return
-        plan, poller = self.plan, getcurrent()
-        disturbances: list[tuple[float, Callable[[], None]]] = [
-            (plan.crashes, partial(self.kill, process)),
-            (plan.freezes, partial(self._freeze, process, mine, poller)),
-            (0.1, partial(self._step_clock, process, mine)),
-        ]
-        for often, disturb in disturbances:
-            if self.random.random() < often:
-                self.world.spawn(disturb, after=self.random.random() * BUDGET_SECONDS)
-        if plan.suspended.random() < plan.suspensions:
-            suspend = partial(self._suspend, process, mine, poller)
-            self.world.spawn(suspend, after=plan.suspended.random() * BUDGET_SECONDS)
-
-    def _step_clock(self, process: Process, invocation: Invocation) -> None:
-        if process.invocation is invocation:
-            step = self.random.choice([-3600, -60, 60, 3600])
-            # With one clock suspended and the other set back, neither shows that time has passed.
-            process.clock.skew_seconds += 0 if invocation.suspended else step
-            invocation.stepped |= step > 0
-
-    def _freeze(self, process: Process, invocation: Invocation, poller: greenlet) -> None:
-        """Freeze a process, perhaps past its deadline; then it goes on as if nothing had happened."""
-        if process not in self.live or process.invocation is not invocation:
-            return
-        seconds = self.random.uniform(0, 3 * BUDGET_SECONDS)
-        self.log(f"{invocation.name} freezes for {seconds:.1f} s")
-        self._delay(process, invocation, poller, seconds)
-
-    def _suspend(self, process: Process, invocation: Invocation, poller: greenlet) -> None:
-        """Suspend the machine of a process, its monotonic clock included; then it goes on."""
-        if (
-            process not in self.live
-            or process.invocation is not invocation
-            or process.clock.skew_seconds < -CLOCKS_OFF_SECONDS
-        ):
-            return
-        seconds = self.plan.suspended.choice([2.0, 20.0, 3600.0])
-        self.log(f"{invocation.name} is suspended for {seconds:.0f} s")
-        invocation.suspended = True
-        process.clock.suspended_seconds += seconds
-        self._delay(process, invocation, poller, seconds)
-
-    def _delay(self, process: Process, invocation: Invocation, poller: greenlet, seconds: float) -> None:
-        invocation.fault_count += 2
-        self.world.delay([poller, *process.greenlets, *(job for one in process.executors for job in one.jobs)], seconds)
 
     def kill(self, process: Process) -> None:
         """Kill a process, as a crash or Lambda's time-out does."""

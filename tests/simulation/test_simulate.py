@@ -18,8 +18,9 @@ from idempotent_receiver.protocol.transitions import Settled
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.planting import ROOT, plant
 from tests.simulation.invariants import Violation
+from tests.simulation.plan import CLOCKS_OFF_SECONDS
 from tests.simulation.simulate import again, main, played
-from tests.simulation.simulation import CLOCKS_OFF_SECONDS, Simulation
+from tests.simulation.simulation import Simulation
 from tests.simulation.test_explore_unclaimed import (
     forgets_the_effects,
     replaces_what_it_finds,

@@ -1,0 +1,75 @@
+"""What may happen to a process while it works: it dies, it freezes, its machine is suspended, its clock steps."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from greenlet import getcurrent, greenlet
+
+from tests.simulation.adapters import BUDGET_SECONDS
+from tests.simulation.plan import CLOCKS_OFF_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.process import Invocation, Process
+    from tests.simulation.simulation import Simulation
+
+
+class Disturbances:
+    """The disturbances of a simulation, as its plan wants them."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.world, self.random, self.plan = simulation.world, simulation.random, simulation.plan
+
+    def schedule(self, process: Process, mine: Invocation) -> None:
+        """Let the process die or freeze, or its clock step, at some time."""
+        if self.simulation.quiet:
+            return
+        plan, poller = self.plan, getcurrent()
+        disturbances: list[tuple[float, Callable[[], None]]] = [
+            (plan.crashes, partial(self.simulation.kill, process)),
+            (plan.freezes, partial(self._freeze, process, mine, poller)),
+            (0.1, partial(self._step_clock, process, mine)),
+        ]
+        for often, disturb in disturbances:
+            if self.random.random() < often:
+                self.world.spawn(disturb, after=self.random.random() * BUDGET_SECONDS)
+        if plan.suspended.random() < plan.suspensions:
+            suspend = partial(self._suspend, process, mine, poller)
+            self.world.spawn(suspend, after=plan.suspended.random() * BUDGET_SECONDS)
+
+    def _step_clock(self, process: Process, invocation: Invocation) -> None:
+        if process.invocation is invocation:
+            step = self.random.choice([-3600, -60, 60, 3600])
+            # With one clock suspended and the other set back, neither shows that time has passed.
+            process.clock.skew_seconds += 0 if invocation.suspended else step
+            invocation.stepped |= step > 0
+
+    def _freeze(self, process: Process, invocation: Invocation, poller: greenlet) -> None:
+        """Freeze a process, perhaps past its deadline; then it goes on as if nothing had happened."""
+        if process not in self.simulation.live or process.invocation is not invocation:
+            return
+        seconds = self.random.uniform(0, 3 * BUDGET_SECONDS)
+        self.simulation.log(f"{invocation.name} freezes for {seconds:.1f} s")
+        self._delay(process, invocation, poller, seconds)
+
+    def _suspend(self, process: Process, invocation: Invocation, poller: greenlet) -> None:
+        """Suspend the machine of a process, its monotonic clock included; then it goes on."""
+        if (
+            process not in self.simulation.live
+            or process.invocation is not invocation
+            or process.clock.skew_seconds < -CLOCKS_OFF_SECONDS
+        ):
+            return
+        seconds = self.plan.suspended.choice([2.0, 20.0, 3600.0])
+        self.simulation.log(f"{invocation.name} is suspended for {seconds:.0f} s")
+        invocation.suspended = True
+        process.clock.suspended_seconds += seconds
+        self._delay(process, invocation, poller, seconds)
+
+    def _delay(self, process: Process, invocation: Invocation, poller: greenlet, seconds: float) -> None:
+        invocation.fault_count += 2
+        self.world.delay([poller, *process.greenlets, *(job for one in process.executors for job in one.jobs)], seconds)

@@ -9,9 +9,10 @@ from greenlet import getcurrent, greenlet
 
 from tests.simulation.adapters import BUDGET_SECONDS
 from tests.simulation.plan import CLOCKS_OFF_SECONDS
+from tests.simulation.points import provoked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Collection
 
     from tests.simulation.process import Invocation, Process
     from tests.simulation.simulation import Simulation
@@ -29,21 +30,27 @@ class Disturbances:
         if self.simulation.quiet:
             return
         plan, poller = self.plan, getcurrent()
-        disturbances: list[tuple[float, Callable[[], None]]] = [
-            (plan.crashes, partial(self.simulation.kill, process)),
-            (plan.freezes, partial(self._freeze, process, mine, poller)),
-            (0.1, partial(self._step_clock, process, mine)),
-        ]
-        for often, disturb in disturbances:
+        kill, step = partial(self.simulation.kill, process), partial(self._step_clock, process, mine)
+        freeze, suspend = (partial(one, process, mine, poller) for one in (self._freeze, self._suspend))
+        mine.disturbances = {"killed": kill, "frozen": freeze, "suspended": suspend}
+        mine.disturbances |= {"clock forward": partial(step, 1), "clock back": partial(step, -1)}
+        for often, disturb in [(plan.crashes, kill), (plan.freezes, freeze), (0.1, step)]:
             if self.random.random() < often:
                 self.world.spawn(disturb, after=self.random.random() * BUDGET_SECONDS)
         if plan.suspended.random() < plan.suspensions:
-            suspend = partial(self._suspend, process, mine, poller)
             self.world.spawn(suspend, after=plan.suspended.random() * BUDGET_SECONDS)
 
-    def _step_clock(self, process: Process, invocation: Invocation) -> None:
+    def provoke(self, invocation: Invocation, points: Collection[str]) -> None:
+        """Disturb an invocation while it waits at these points, if this world is steered towards that."""
+        disturb = invocation.disturbances.get(provoked(points) or "")
+        if disturb is not None and not self.simulation.quiet and self.random.random() < 0.3:
+            self.world.spawn(disturb, after=self.random.uniform(0.0, 0.01))
+
+    def _step_clock(self, process: Process, invocation: Invocation, sign: int | None = None) -> None:
         if process.invocation is invocation:
             step = self.random.choice([-3600, -60, 60, 3600])
+            step = step if sign is None else abs(step) * sign
+            invocation.mark("clock forward" if step > 0 else "clock back")
             # With one clock suspended and the other set back, neither shows that time has passed.
             process.clock.skew_seconds += 0 if invocation.suspended else step
             invocation.stepped |= step > 0
@@ -53,6 +60,7 @@ class Disturbances:
         if process not in self.simulation.live or process.invocation is not invocation:
             return
         seconds = self.random.uniform(0, 3 * BUDGET_SECONDS)
+        invocation.mark("frozen")
         self.simulation.log(f"{invocation.name} freezes for {seconds:.1f} s")
         self._delay(process, invocation, poller, seconds)
 
@@ -65,6 +73,7 @@ class Disturbances:
         ):
             return
         seconds = self.plan.suspended.choice([2.0, 20.0, 3600.0])
+        invocation.mark("suspended")
         self.simulation.log(f"{invocation.name} is suspended for {seconds:.0f} s")
         invocation.suspended = True
         process.clock.suspended_seconds += seconds

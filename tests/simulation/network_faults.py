@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol.store import ActionFailed, Conflict, NotApplied, Unknown
 from tests.simulation.monitor import NAMESPACE, items_of
+from tests.simulation.points import DEAD_LETTER, VISIBILITY, declare_points, points_of
+from tests.simulation.reached import mark, mark_at
 from tests.simulation.sqs_model import stamp_in
 
 if TYPE_CHECKING:
@@ -59,15 +61,19 @@ class NetworkStore:
         simulation, sender = self.simulation, self.process.invocation
         simulation.calls += 1
         simulation.groups += kind == "replace" and sum(change.new.status == "COMPLETED" for change in parts) > 1
-        simulation.world.sleep(self.random.uniform(0.0005, 0.01))
-        fault = simulation.fault()
-        if fault is None:
-            answers = self._apply(kind, parts)
-        else:
-            sender.fault_count += 1
-            simulation.log(f"{sender.name}: {kind} meets: {fault}")
-            answers = FAULTS[fault](self, kind, parts)
-        simulation.world.sleep(self.random.uniform(0.0005, 0.01))
+        points = points_of(kind, parts, sender.sent)
+        with sender.waiting_at(points):
+            simulation.disturbances.provoke(sender, points)
+            simulation.world.sleep(self.random.uniform(0.0005, 0.01))
+            fault = simulation.fault(points)
+            if fault is None:
+                answers = self._apply(kind, parts)
+            else:
+                sender.fault_count += 1
+                simulation.log(f"{sender.name}: {kind} meets: {fault}")
+                mark_at(points, fault)
+                answers = FAULTS[fault](self, kind, parts)
+            simulation.world.sleep(self.random.uniform(0.0005, 0.01))
         return answers
 
     def _apply(self, kind: str, parts: Parts) -> list[Any]:
@@ -167,6 +173,7 @@ FAULTS: dict[str, Callable[[NetworkStore, str, Parts], list[Any]]] = {
     "raises": NetworkStore.raises,
     "crash": NetworkStore.crash,
 }
+declare_points([*FAULTS])
 
 
 class NetworkQueueClient:
@@ -180,7 +187,7 @@ class NetworkQueueClient:
         self.process = process
 
     def change_message_visibility_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> None:  # noqa: N803
-        self._send()
+        self._send(VISIBILITY)
         for entry in Entries:
             self.simulation.queue.change_visibility(
                 entry["ReceiptHandle"], self.simulation.world.now + entry["VisibilityTimeout"]
@@ -188,15 +195,20 @@ class NetworkQueueClient:
 
     def send_message(self, **arguments: Any) -> None:
         self.simulation.monitor.dead_letter_sent(self.process.invocation, stamp_in(arguments))
-        confirmed = self._send(raises=False)
-        if confirmed or self.simulation.random.random() < 0.5:
+        confirmed = self._send(DEAD_LETTER, raises=False)
+        arrived = confirmed or self.simulation.random.random() < 0.5
+        if arrived:
             self.simulation.queue.add_dead_letter(arguments)
         if not confirmed:
+            mark(f"{DEAD_LETTER}: lost answer" if arrived else f"{DEAD_LETTER}: lost")
             raise ConnectionError("the answer was lost")
 
-    def _send(self, *, raises: bool = True) -> bool:
-        self.simulation.world.sleep(self.simulation.random.uniform(0.001, 0.02))
-        lost = self.simulation.fault() is not None
+    def _send(self, point: str, *, raises: bool = True) -> bool:
+        with self.process.invocation.waiting_at({point}):
+            self.simulation.disturbances.provoke(self.process.invocation, {point})
+            self.simulation.world.sleep(self.simulation.random.uniform(0.001, 0.02))
+        lost = self.simulation.fault({point}) is not None
         if lost and raises:
+            mark(f"{point}: lost")
             raise ConnectionError("refused")
         return not lost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from tests.simulation import reached
 from tests.simulation.network_faults import FAULTS
 
 CLOCKS_OFF_SECONDS = 1.4
@@ -47,4 +48,4 @@ class Plan:
     def flawless(self) -> bool:
         """Whether nothing at all goes wrong."""
         wrong = self.faults or self.fails or self.freezes or self.suspensions or self.duplicates or self.outage_from
-        return not (wrong or self.closes or self.keyed)
+        return not (wrong or self.closes or self.keyed or reached.steered())

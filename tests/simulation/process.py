@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -9,12 +11,14 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from idempotent_receiver import Message, PermanentError, Transaction, body_field, message_id, sqs_consumer
 from idempotent_receiver.testing.worker import SILENT
 from idempotent_receiver.testing.world import WorldClock, WorldExecutor
+from tests.simulation import reached
 from tests.simulation.monitor import account_of, done
 from tests.simulation.network_faults import NetworkQueueClient, NetworkStore
+from tests.simulation.points import HANDLER, PAUSE
 from tests.simulation.world import DEAD_LETTERS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from greenlet import greenlet
 
@@ -40,6 +44,25 @@ class Invocation:
     running: set[str] = field(default_factory=set)
     committing: list[set[str]] = field(default_factory=list)
     """The items of its transactions that are on their way, request by request."""
+    sent: dict[str, str] = field(default_factory=dict)
+    """What its last write of each record was."""
+    points: Counter[str] = field(default_factory=Counter)
+    """At which points it waits for answers now, and for how many at each."""
+    disturbances: dict[str, Callable[[], None]] = field(default_factory=dict)
+    """What may happen to its process while it is under way."""
+
+    @contextmanager
+    def waiting_at(self, points: Iterable[str]) -> Iterator[None]:
+        """Wait for an answer. A process that dies meanwhile leaves no trace of it that matters."""
+        self.points.update(points)
+        try:
+            yield
+        finally:
+            self.points.subtract(points)
+
+    def mark(self, disturbance: str) -> None:
+        """It is disturbed where it is now."""
+        reached.mark_at([point for point, count in self.points.items() if count] or [PAUSE], disturbance)
 
 
 class Process:
@@ -88,7 +111,9 @@ class Process:
         return [self.invocation, *(one for one, _ in self._still_at_work() if one is not self.invocation)]
 
     def _handle(self, body: str, message: Message) -> str:
-        self.simulation.handle(self.invocation, self.simulation.queue.messages[message.id])
+        self.simulation.disturbances.provoke(self.invocation, {HANDLER})
+        with self.invocation.waiting_at({HANDLER}):
+            self.simulation.handle(self.invocation, self.simulation.queue.messages[message.id])
         return done(body)
 
     def _post(self, body: str, message: Message, tx: Transaction) -> str:

@@ -17,17 +17,18 @@ from idempotent_receiver import PermanentError
 from idempotent_receiver.testing.events import LambdaContext
 from idempotent_receiver.testing.worker import failed_ids
 from idempotent_receiver.testing.world import World, WorldClock
-from tests.simulation import invariants
+from tests.simulation import invariants, reached
 from tests.simulation.adapters import BUDGET_SECONDS
 from tests.simulation.disturbances import Disturbances
 from tests.simulation.invariants import Violation
 from tests.simulation.monitor import NAMESPACE, Monitor
 from tests.simulation.plan import CLOCKS_OFF_SECONDS, Plan
+from tests.simulation.points import DISTURBANCES, provoked
 from tests.simulation.process import Invocation, Process
 from tests.simulation.sqs_model import QueuedMessage, QueueModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
 WORKERS = 4
 MESSAGES = 8
@@ -114,13 +115,15 @@ class Simulation:
         if self._log is not None:
             self._log(f"{self.world.now:10.4f}  {what}")
 
-    def fault(self) -> str | None:
-        """The fault of the next call, if any."""
+    def fault(self, points: Collection[str]) -> str | None:
+        """The fault of a call at these points, if any."""
         plan, out = self.plan, self.plan.outage_from
         if self.quiet:
             return None
         if out is not None and out <= self.world.now < out + OUTAGE_SECONDS:
             fault: str | None = "lost request"
+        elif (kind := provoked(points)) is not None and kind not in DISTURBANCES and self.random.random() < 0.5:
+            fault = kind
         else:
             fault = self.random.choice(plan.kinds) if self.random.random() < plan.faults else None
         self.faults += fault is not None
@@ -167,6 +170,8 @@ class Simulation:
         # If the delete is lost, the queue delivers the message again.
         if self.quiet or self.random.random() >= self.plan.lost_deletes:
             self.queue.delete(handle for id, handle in handles.items() if id not in answers[0])
+        else:
+            reached.mark("delete: lost")
         process.invocation = Invocation("nobody", (), 0.0)
         return answers[0]
 
@@ -183,6 +188,7 @@ class Simulation:
         """Kill a process, as a crash or Lambda's time-out does."""
         if process not in self.live:
             return
+        process.invocation.mark("killed")
         self.log(f"{process.invocation.name} is dead")
         self.live.remove(process)
         for executor in process.executors:

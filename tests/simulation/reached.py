@@ -1,0 +1,116 @@
+"""Has it been there? The places that the seeds of a long simulation must reach, or the run is not worth its number.
+
+A place is named "where: what". Whoever can bring one about declares it, so that one that was never reached has a name:
+
+    POINTS = declare("faults", ("claim: throttled", "claim: crash"), excluded={"peek: copied": "it changes nothing"})
+
+and marks it when it happens: `mark("claim: throttled")`. To mark an undeclared place is an error, and so is to reach an
+excluded one: then the reason is wrong. A world asks `wanted("claim")` what it should bring about there more often.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+GROUPS: dict[str, list[str]] = {}
+"""The places of each group, in the order of their declaration."""
+EXCLUDED: dict[str, str] = {}
+"""The places that cannot be reached, and why."""
+_here: set[str] = set()
+"""The places that this world has reached."""
+_wanted: tuple[str, str] | None = None
+"""Where this world is to bring what about."""
+
+
+def declare(group: str, places: Iterable[str] = (), *, excluded: Mapping[str, str] | None = None) -> None:
+    """Add places that must be reached, and some that cannot be, with the reasons."""
+    GROUPS.setdefault(group, []).extend(places)
+    EXCLUDED.update(excluded or {})
+
+
+def mark(place: str) -> None:
+    """Reach a place."""
+    _here.add(place)
+
+
+def mark_at(wheres: Iterable[str], what: str) -> None:
+    """The same thing happens at several points at once."""
+    _here.update([f"{where}: {what}" for where in wheres])
+
+
+def wanted(wheres: Collection[str]) -> str | None:
+    """What this world is to bring about more often at one of these points, if anything."""
+    return _wanted[1] if _wanted is not None and _wanted[0] in wheres else None
+
+
+def steered() -> bool:
+    """Whether this world is to bring something about more often."""
+    return _wanted is not None
+
+
+@contextmanager
+def world(towards: str | None = None) -> Iterator[set[str]]:
+    """Play one world, steered towards a place if one is given. What is yielded are the places that it reaches."""
+    global _wanted  # noqa: PLW0603  # one world a process at a time
+    _here.clear()
+    where, found, what = (towards or "").rpartition(": ")
+    _wanted = (where, what) if found else None
+    try:
+        yield _here
+    finally:
+        _wanted = None
+
+
+def declared() -> list[str]:
+    """All places that must be reached."""
+    return [place for places in GROUPS.values() for place in places if place not in EXCLUDED]
+
+
+@dataclass
+class Reached:
+    """How many worlds have reached each place, and the last that did, by its seed and what it was steered by."""
+
+    worlds: Counter[str] = field(default_factory=Counter)
+    last: dict[str, int] = field(default_factory=dict)
+
+    def add(self, places: Iterable[str], seed: int) -> None:
+        """Add a world that has reached these places; `seed` is the one that its plan was drawn from."""
+        for place in places:
+            self.worlds[place] += 1
+            self.last[place] = seed
+
+    def merge(self, other: Reached) -> None:
+        """Add another's worlds, later ones."""
+        self.worlds.update(other.worlds)
+        self.last |= other.last
+
+    def never(self) -> list[str]:
+        """The places that were never reached."""
+        return [place for place in declared() if place not in self.worlds]
+
+    def wrong(self) -> list[str]:
+        """The excluded and the undeclared places that were reached."""
+        return sorted(set(self.worlds) - set(declared()))
+
+    def rarest(self) -> list[str]:
+        """All declared places, those first that fewest worlds have reached."""
+        return sorted(declared(), key=self.worlds.__getitem__)
+
+    def report(self) -> list[str]:
+        """What was reached, by group, and the names of what never was."""
+        lines, never = [], self.never()
+        for group, places in GROUPS.items():
+            must = [place for place in places if place not in EXCLUDED]
+            there = [place for place in must if place in self.worlds]
+            rarest = min(there, key=self.worlds.__getitem__, default=None)
+            of = f"; the rarest in {self.worlds[rarest]:,} worlds ({rarest})" if rarest is not None else ""
+            lines.append(f"  {group}: {len(there)} of {len(must)}{of}")
+        lines += [f"  never reached: {place}" for place in never]
+        lines += [f"  reached, but {EXCLUDED.get(place, 'not declared')}: {place}" for place in self.wrong()]
+        return [f"reached {len(declared()) - len(never)} of {len(declared())} places:", *lines]

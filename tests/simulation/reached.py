@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -24,8 +25,20 @@ EXCLUDED: dict[str, str] = {}
 """The places that cannot be reached, and why."""
 _here: set[str] = set()
 """The places that this world has reached."""
-_wanted: tuple[str, str] | None = None
-"""Where this world is to bring what about."""
+
+
+class Steer(NamedTuple):
+    """What a world is steered by: a place that it is to reach more often, and the seed whose plan it has instead of its
+    own, because a world with that plan has been there.
+    """
+
+    towards: str | None = None
+    like: int | None = None
+
+
+FREE = Steer()
+_steer, _where, _what = FREE, "", ""
+"""What this world is steered by, and the parts of its place's name."""
 
 
 def declare(group: str, places: Iterable[str] = (), *, excluded: Mapping[str, str] | None = None) -> None:
@@ -46,25 +59,29 @@ def mark_at(wheres: Iterable[str], what: str) -> None:
 
 def wanted(wheres: Collection[str]) -> str | None:
     """What this world is to bring about more often at one of these points, if anything."""
-    return _wanted[1] if _wanted is not None and _wanted[0] in wheres else None
+    return _what if _what and _where in wheres else None
 
 
 def steered() -> bool:
     """Whether this world is to bring something about more often."""
-    return _wanted is not None
+    return _steer.towards is not None
+
+
+def planned(seed: int) -> int:
+    """The seed of which this world's plan is drawn: its own, unless it is to be like another."""
+    return seed if _steer.like is None else _steer.like
 
 
 @contextmanager
-def world(towards: str | None = None) -> Iterator[set[str]]:
-    """Play one world, steered towards a place if one is given. What is yielded are the places that it reaches."""
-    global _wanted  # noqa: PLW0603  # one world a process at a time
+def world(steer: Steer = FREE) -> Iterator[set[str]]:
+    """Play one world. What is yielded are the places that it reaches."""
+    global _steer, _where, _what  # one world at a time plays in a process
     _here.clear()
-    where, found, what = (towards or "").rpartition(": ")
-    _wanted = (where, what) if found else None
+    _steer, (_where, _, _what) = steer, (steer.towards or "").rpartition(": ")
     try:
         yield _here
     finally:
-        _wanted = None
+        _steer, _where, _what = FREE, "", ""
 
 
 def declared() -> list[str]:
@@ -98,9 +115,19 @@ class Reached:
         """The excluded and the undeclared places that were reached."""
         return sorted(set(self.worlds) - set(declared()))
 
-    def rarest(self) -> list[str]:
-        """All declared places, those first that fewest worlds have reached."""
-        return sorted(declared(), key=self.worlds.__getitem__)
+    def steer(self, seed: int) -> Steer:
+        """What to steer a world by: every second one by its seed alone, the others towards one of the rarest places."""
+        places = declared()
+        if seed % 2 == 0 or not places:
+            return FREE
+        places.sort(key=self.worlds.__getitem__)
+        place = Random(f"steered {seed}").choice(places[: 1 + len(places) // 4])
+        return Steer(place, self.last.get(place, self._near(place)))
+
+    def _near(self, place: str) -> int | None:
+        """A world that was at the same point, and met something else there."""
+        where = place.rpartition(": ")[0]
+        return next((seed for near, seed in self.last.items() if near.rpartition(": ")[0] == where), None)
 
     def report(self) -> list[str]:
         """What was reached, by group, and the names of what never was."""

@@ -1,30 +1,42 @@
 """`python -m tests.simulation.simulate --seeds 20000`: checks random simulations against the invariants, by seed.
 
-A seed that fails is printed with the one command that replays it. The exit code is 0 only if none fails.
+A seed that fails is printed with the one command that replays it. The exit code is 0 only if none fails. At the end it
+prints which places the worlds have reached, and names those that they never did; a long run fails by these too. Every
+second seed is steered towards what the seeds before have reached rarely.
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
+from collections import deque
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
-from itertools import repeat
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
+from tests.simulation import reached
 from tests.simulation.invariants import Violation
+from tests.simulation.observed import observed
 from tests.simulation.plan import CLOCKS_OFF_SECONDS
+from tests.simulation.reached import FREE, Reached, Steer
 from tests.simulation.small_chunks import small_chunks
 from tests.simulation.worlds import KINDS, world_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 PROCESSES = 2
 SEEDS_A_TASK = 50
+TASKS_AHEAD = 8
+"""How many tasks are steered by the same results, so that a run is the same with any number of processes."""
+LONG = 20_000
+"""So many seeds must reach every place."""
 FAILURES = 5
+OK = "every invariant holds, and everything settled"
 
 
 @dataclass
@@ -39,11 +51,13 @@ class Totals:
     faults: int = 0
     dead_lettered: int = 0
     dead: int = 0
+    reached: Reached = field(default_factory=Reached)
 
     def add(self, other: Totals) -> None:
         """Add another's counts."""
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        for one in fields(self)[:-1]:
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        self.reached.merge(other.reached)
 
     def __str__(self) -> str:
         return (
@@ -53,7 +67,12 @@ class Totals:
         )
 
 
-Failure = tuple[int, Violation]
+class Failure(NamedTuple):
+    """A world that breaks an invariant."""
+
+    seed: int
+    steer: Steer
+    violation: Violation
 
 
 def main(arguments: list[str]) -> int:
@@ -72,20 +91,28 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--kind", choices=KINDS, help="play worlds of this kind only")
     parser.add_argument("--failures", type=int, default=FAILURES, help="stop after this many failures (%(default)s)")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="how many run at once (%(default)s)")
+    parser.add_argument("--towards", metavar="PLACE", help="steer towards this place")
+    parser.add_argument("--like", metavar="SEED", type=int, help="with the plan of this seed")
+    parser.add_argument("--unsteered", action="store_true", help="steer no seed")
+    parser.add_argument(
+        "--must-reach", action="store_true", help=f"fail if a place is never reached (with {LONG:,} seeds: always)"
+    )
     chosen = parser.parse_args(arguments)
+    chosen.steer = Steer(chosen.towards, chosen.like)
     if chosen.seed is not None:
-        failures = played(chosen.seed, 1, chosen.clocks, chosen.small, chosen.kind, verbose=True)[1]
-        print(f"seed {chosen.seed}: {failures[0][1] if failures else 'every invariant holds, and everything settled'}")
+        options = (chosen.clocks, chosen.small, chosen.kind, [chosen.steer])
+        failures = played(chosen.seed, 1, *options, verbose=True)[1]
+        print(f"seed {chosen.seed}: {failures[0].violation if failures else OK}")
         return 1 if failures else 0
     return _all(chosen)
 
 
 def _all(chosen: argparse.Namespace) -> int:
     totals, failed, began, last = Totals(), 0, time.monotonic(), time.monotonic()
-    for some, failures in _totals_by_task(chosen):
+    for some, failures in _totals_by_task(chosen, totals.reached):
         totals.add(some)
-        for seed, violation in failures[: chosen.failures - failed]:
-            replay = again(seed, chosen.clocks, small=chosen.small, kind=chosen.kind)
+        for seed, steer, violation in failures[: chosen.failures - failed]:
+            replay = again(seed, chosen.clocks, small=chosen.small, kind=chosen.kind, steer=steer)
             print(f"seed {seed}: {violation}\n  again: {replay}", flush=True)
         failed += len(failures)
         if failed >= chosen.failures:
@@ -99,46 +126,61 @@ def _all(chosen: argparse.Namespace) -> int:
             )
     seconds = time.monotonic() - began
     print(f"{totals}; {seconds:.0f} s, {totals.seeds / seconds:.0f} seeds a second; {failed} failed")
-    return 1 if failed else 0
+    print(*totals.reached.report(), sep="\n")
+    must_reach = chosen.must_reach or (chosen.seeds >= LONG and not chosen.small and chosen.kind is None)
+    amiss = totals.reached.wrong() or (must_reach and totals.reached.never())
+    return 1 if failed or amiss else 0
 
 
-def _totals_by_task(chosen: argparse.Namespace) -> Iterator[tuple[Totals, list[Failure]]]:
-    """The totals and failures of the seeds, task by task, in order."""
+def _totals_by_task(chosen: argparse.Namespace, before: Reached) -> Iterator[tuple[Totals, list[Failure]]]:
+    """The totals and failures of the seeds, task by task, in order. `before` is what those yielded have reached."""
     end = chosen.first + chosen.seeds
-    starts = range(chosen.first, end, SEEDS_A_TASK)
-    sizes = [min(SEEDS_A_TASK, end - start) for start in starts]
-    options = (repeat(chosen.clocks), repeat(chosen.small), repeat(chosen.kind))
-    if chosen.processes == 1:
-        yield from map(played, starts, sizes, *options)
-        return
-    with ProcessPoolExecutor(chosen.processes) as pool:
-        try:
-            yield from pool.map(played, starts, sizes, *options)
-        finally:
-            pool.shutdown(cancel_futures=True)
+    under_way: deque[Callable[[], tuple[Totals, list[Failure]]]] = deque()
+    with ProcessPoolExecutor(chosen.processes) if chosen.processes > 1 else nullcontext() as pool:
+        for first in range(chosen.first, end, SEEDS_A_TASK):
+            seeds = range(first, min(first + SEEDS_A_TASK, end))
+            fixed = chosen.unsteered or chosen.steer != FREE
+            steers = [chosen.steer if fixed else before.steer(seed) for seed in seeds]
+            task = partial(played, first, len(seeds), chosen.clocks, chosen.small, chosen.kind, steers)
+            under_way.append(task if pool is None else pool.submit(task).result)
+            if len(under_way) == TASKS_AHEAD:
+                yield under_way.popleft()()
+        while under_way:
+            yield under_way.popleft()()
 
 
-def played(
-    first: int, count: int, clocks: float, small: bool = False, kind: str | None = None, *, verbose: bool = False
+def played(  # noqa: PLR0917  # tasks pass them by place
+    first: int,
+    count: int,
+    clocks: float,
+    small: bool = False,
+    kind: str | None = None,
+    steers: Sequence[Steer] = (),
+    *,
+    verbose: bool = False,
 ) -> tuple[Totals, list[Failure]]:
     """Simulate that many seeds."""
     totals, failures = Totals(), []
-    for seed in range(first, first + count):
-        world = world_of(seed, clocks, print if verbose else None, kind)
-        try:
-            with small_chunks() if small else nullcontext():
-                world.run()
-        except Violation as violation:
-            failures.append((seed, violation))
-        totals.add(Totals(1, **world.counts()))
+    with observed(), small_chunks() if small else nullcontext():
+        for seed, steer in zip(range(first, first + count), steers or [FREE] * count, strict=True):
+            with reached.world(steer) as places:
+                world = world_of(seed, clocks, print if verbose else None, kind)
+                try:
+                    world.run()
+                except Violation as violation:
+                    failures.append(Failure(seed, steer, violation))
+                totals.reached.add(places, reached.planned(seed))
+            totals.add(Totals(1, **world.counts()))
     return totals, failures
 
 
-def again(seed: int, clocks: float, *, small: bool = False, kind: str | None = None) -> str:
+def again(seed: int, clocks: float, *, small: bool = False, kind: str | None = None, steer: Steer = FREE) -> str:
     """The command that replays a seed with a trace."""
     options = "" if clocks == CLOCKS_OFF_SECONDS else f" --clocks {clocks:g}"
     options += " --small" if small else ""
     options += f" --kind {kind}" if kind else ""
+    options += f" --towards {shlex.quote(steer.towards)}" if steer.towards is not None else ""
+    options += f" --like {steer.like}" if steer.like is not None else ""
     return f"python -m tests.simulation.simulate --seed {seed}{options}"
 
 

@@ -46,7 +46,8 @@ class Simulation:
     ) -> None:
         self.random = random = Random(seed)
         self.world = World(Random(seed).random)
-        self.plan = plan = Plan(random, seed)
+        planned = reached.planned(seed)
+        self.plan = plan = Plan(random if planned == seed else Random(planned), planned)
         self.clocks_off_seconds = clocks_off_seconds
         self.queue = QueueModel(random, plan.fifo, plan.visibility_seconds, plan.duplicates)
         for number, at in enumerate(sorted(random.choices([0.0, 0.0, 1.0, 10.0, 40.0], k=MESSAGES))):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from contextlib import suppress
@@ -112,7 +113,7 @@ def test_a_planted_bug_is_found_and_its_seed_can_be_replayed(bug: str, rule: str
     told, command, *_ = run("--first", str(first), "--seeds", "1000", "--failures", "1", "--processes", "1")
 
     assert f" {rule}" in told
-    assert run(*command.split()[-2:])[-1] == told
+    assert run(*shlex.split(command)[4:])[-1] == told
 
 
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:

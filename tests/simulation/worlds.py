@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from tests.simulation.reached import planned
 from tests.simulation.simulation import Simulation
 
 if TYPE_CHECKING:
@@ -35,4 +36,4 @@ SHARES = ("queue",)
 
 def world_of(seed: int, clocks: float, log: Callable[[str], None] | None = None, kind: str | None = None) -> Played:
     """The world of a seed, of this kind if one is given."""
-    return KINDS[kind or SHARES[seed % len(SHARES)]](seed, clocks, log)
+    return KINDS[kind or SHARES[planned(seed) % len(SHARES)]](seed, clocks, log)

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.endpoint import LOOPBACK
 from benchmarks.queues import Queues
-from benchmarks.tables import Tables
-from benchmarks.writes import Refused
+from local.dynamodb.tables import Tables
+from local.dynamodb.writes import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

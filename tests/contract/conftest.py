@@ -11,6 +11,7 @@ import os
 import secrets
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ from moto import mock_aws
 
 from benchmarks.endpoint import running_endpoint
 from local.cloud import embedded_cloud
+from local.dynamodb.in_process import answered, client_of
+from local.dynamodb.tables import Tables
 from tests.engines import dynamodb_local
 from tests.engines.engine import DynamoDB, Engine, Memory, Place, client, create, drop
 from tests.engines.engine import named_client as client_of_named_endpoint
@@ -55,8 +58,10 @@ ENGINES = {
     # Its PartiQL takes no parameters in an INSERT, and it runs in this process without a lock.
     "moto": Capabilities(batches=False, threads=False, wire=False, limits=False),
     "ministack": Capabilities(),
-    # The benchmark's endpoint: its measurements are meaningful only if it keeps DynamoDB's promises.
-    "loopback": Capabilities(limits=False),
+    # The model of `local/dynamodb`, in this process, and as the benchmark's endpoint. What the simulation finds and the
+    # benchmark measures means something only if it keeps DynamoDB's promises.
+    "model": Capabilities(threads=False, wire=False),
+    "loopback": Capabilities(),
     "dynamodb_local": Capabilities(),
 } | ({} if NAMED_ENDPOINT is None else {"named": Capabilities()})
 
@@ -120,6 +125,11 @@ def moto_client() -> Iterator[DynamoDBClient]:
 def ministack_client() -> Iterator[DynamoDBClient]:
     with embedded_cloud() as cloud, closing(client(cloud.endpoint_url)) as connected:
         yield connected
+
+
+@pytest.fixture(scope="session")
+def model_client() -> DynamoDBClient:
+    return client_of(partial(answered, Tables()))
 
 
 @pytest.fixture(scope="session")

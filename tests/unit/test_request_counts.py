@@ -6,11 +6,8 @@ passes before each request takes effect, and half after.
 
 from __future__ import annotations
 
-import json
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from aws_lambda_powertools.utilities.idempotency import (
@@ -18,42 +15,23 @@ from aws_lambda_powertools.utilities.idempotency import (
     IdempotencyConfig,
     idempotent_function,
 )
-from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
 from benchmarks.settings import Context, event, redelivered
-from benchmarks.tables import Tables
-from benchmarks.units import Work, item_bytes, units
-from benchmarks.writes import Refused
 from idempotent_receiver import DynamoDBStore, Transaction
 from idempotent_receiver.testing.world import World
+from local.dynamodb.in_process import answered, client_of
+from local.dynamodb.tables import Tables
+from local.dynamodb.units import Work, item_bytes, units
 from tests.simulation.world import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from benchmarks.settings import Event
-    from benchmarks.tables import Bill
+    from local.dynamodb.tables import Bill
 
 HALF_A_ROUND_TRIP_SECONDS = 0.0025
-
-
-class Body:
-    """A response's body, as botocore reads it."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-
-    def stream(self, *args: object, **kwargs: object) -> list[bytes]:
-        return [self._body]
-
-
-@cache
-def session() -> boto3.session.Session:
-    """One session, so that the service's description is read only once."""
-    return boto3.session.Session(
-        aws_access_key_id="counted", aws_secret_access_key="unchecked", region_name="us-east-1"
-    )
 
 
 class Network:
@@ -62,8 +40,7 @@ class Network:
     def __init__(self, wait: Callable[[], None] = lambda: None) -> None:
         self.tables = Tables()
         self._wait = wait
-        self.client = session().client("dynamodb", config=Config(retries={"total_max_attempts": 1}))
-        self.client.meta.events.register("before-send.dynamodb", self._send)  # type: ignore[arg-type]  # it may answer
+        self.client = client_of(self._answer, Config(retries={"total_max_attempts": 1}))
         for name, key in (("records", "id"), ("entries", "account")):
             self.tables.execute("CreateTable", {"TableName": name, "KeySchema": [{"AttributeName": key}]})
         self.forget()
@@ -81,16 +58,11 @@ class Network:
         """Reset the counts."""
         self.tables.bill = type(self.tables.bill)()
 
-    def _send(self, request: Any, **kwargs: object) -> AWSResponse:
-        operation = request.headers["X-Amz-Target"].decode().rpartition(".")[2]
+    def _answer(self, operation: str, body: bytes) -> tuple[int, bytes]:
         self._wait()
-        try:
-            status, answer = 200, self.tables.execute(operation, json.loads(request.body))
-        except Refused as error:
-            status, answer = 400, {"__type": f"x#{error.code}", "message": str(error), **error.beside}
+        answer = answered(self.tables, operation, body)
         self._wait()
-        body = json.dumps(answer).encode()
-        return AWSResponse(request.url, status, {"Content-Length": str(len(body))}, Body(body))  # type: ignore[arg-type]  # a dict does
+        return answer
 
 
 class Consumer:

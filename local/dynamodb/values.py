@@ -10,7 +10,7 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from benchmarks.units import Item
+    from local.dynamodb.units import Item
 
 
 class _FromWire(TypeDeserializer):

@@ -19,6 +19,13 @@ Item = dict[str, dict[str, Any]]
 """An item on the wire: `{"id": {"S": "a"}}`."""
 
 
+MOST_DIGITS = 38
+
+
+class TooLong(ValueError):
+    """A number has more digits than DynamoDB keeps."""
+
+
 class Work(Enum):
     """The operations on one item: the bytes that a step covers, and the units that each step costs."""
 
@@ -63,4 +70,6 @@ def _value_bytes(value: Mapping[str, Any]) -> int:
 def _number_bytes(text: str) -> int:
     """One byte for every two significant digits, one more, and another for a minus sign."""
     digits = text.lower().partition("e")[0].lstrip("-+").replace(".", "").strip("0")
+    if len(digits) > MOST_DIGITS:
+        raise TooLong(f"DynamoDB only supports precision up to {MOST_DIGITS} digits")
     return (len(digits) + 1) // 2 + 1 + text.startswith("-")

@@ -6,20 +6,23 @@ Sources: Amazon DynamoDB API Reference, PutItem, UpdateItem, DeleteItem and Tran
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from benchmarks.units import Item, item_bytes
-from benchmarks.values import plain, typed
 from idempotent_receiver.testing.expressions import holds, updated
+from local.dynamodb.partiql import Insert
+from local.dynamodb.units import Item, TooLong, item_bytes
+from local.dynamodb.values import plain, typed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from benchmarks.partiql import Insert, Update
+    from local.dynamodb.partiql import Update
 
     Request = Mapping[str, Any]
 
 MOST_ITEM_BYTES = 400 * 1024
+MOST_KEY_BYTES = 2048
 CONDITION_FAILED = "The conditional request failed"
 
 CONDITION = {
@@ -41,12 +44,22 @@ _ACTIONS: dict[str, set[str]] = {
 
 
 class Refused(Exception):
-    """An error that DynamoDB would return: its code, its message, and the other fields of its body."""
+    """An error that DynamoDB would return: its code, its message, and the other fields of its body. In a batch of
+    statements it is one statement's; a transaction that it happens to is refused whole, and nobody is named.
+    """
 
     def __init__(self, code: str, message: str, **beside: Any) -> None:
         super().__init__(message)
         self.code = code
         self.beside = beside
+
+
+class Misfit(Refused):
+    """A transaction is cancelled by this, and names the action."""
+
+
+class KeyChanged(Refused):
+    """A transaction is cancelled by this, with a single reason, however many actions it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +80,16 @@ class Table:
 
     def place(self, source: Request) -> tuple[str, ...]:
         """The key of an item. Only strings are supported as keys."""
+        if missing := [name for name in self.key if name not in source]:
+            raise Refused("ValidationException", f"One of the required keys was not given a value: {missing}")
         try:
-            return tuple([source[name]["S"] for name in self.key])
-        except KeyError as missing:
-            raise Refused("ValidationException", f"The key element {missing} does not match the schema") from None
+            place = tuple([source[name]["S"] for name in self.key])
+        except KeyError:
+            raise Misfit("ValidationException", "Type mismatch for key") from None
+        for text in place:
+            if not 0 < len(text) <= MOST_KEY_BYTES or len(text.encode()) > MOST_KEY_BYTES:
+                raise Refused("ValidationException", f"A key has 1 to {MOST_KEY_BYTES} bytes")
+        return place
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,38 +152,71 @@ def decided(kind: Kind, table: Table, request: Request) -> Write:
             after = None
         case "Update" if allowed:
             old = plain(request["Key"]) if item is None else item
-            after = _sized(typed(updated(request["UpdateExpression"], old, names, values, shared_with=condition)))
+            new = typed(updated(request["UpdateExpression"], old, names, values, shared_with=condition))
+            after = _changed(table, place, new)
         case _:
             after = before
     return Write(table, place, before, after, allowed)
 
 
-def inserted(table: Table, insert: Insert, values: Sequence[Any]) -> Write:
-    """The write of an INSERT."""
-    item = dict(zip(insert.names, values, strict=True))
-    place = table.place(item)
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A statement of a batch: its item, how it is decided, and the code of its failed condition."""
+
+    table: Table
+    place: tuple[str, ...]
+    decide: Callable[[], Write]
+    conflict: str
+
+
+def asked(table: Table, meaning: Insert | Update, values: Sequence[Any]) -> Asked:
+    """What a statement asks for. Raises Refused."""
+    if isinstance(meaning, Insert):
+        _refuse_other_count(len(meaning.names), values)
+        item = dict(zip(meaning.names, values, strict=True))
+        place = table.place(item)
+        return Asked(table, place, partial(_inserted, table, place, item), "DuplicateItem")
+    _refuse_other_count(len(meaning.put) + len(meaning.expected), values)
+    put = dict(zip(meaning.put, values, strict=False))
+    expected = dict(zip(meaning.expected, values[len(put) :], strict=True))
+    place = table.place(expected)
+    return Asked(table, place, partial(_replaced, table, place, meaning, put, expected), "ConditionalCheckFailed")
+
+
+def _inserted(table: Table, place: tuple[str, ...], item: Item) -> Write:
     before = table.items.get(place)
     return Write(table, place, before, _sized(item), allowed=before is None)
 
 
-def replaced(table: Table, update: Update, values: Sequence[Any]) -> Write:
-    """The write of an UPDATE."""
-    put = dict(zip(update.put, values, strict=False))
-    expected = dict(zip(update.expected, values[len(update.put) :], strict=True))
-    place = table.place(expected)
+def _replaced(table: Table, place: tuple[str, ...], update: Update, put: Item, expected: Item) -> Write:
     before = table.items.get(place)
     old = before.item if before else {}
     allowed = before is not None and not any(name in old for name in update.missing)
     if not allowed or not all(name in old and _same(old[name], value) for name, value in expected.items()):
         return Write(table, place, before, before, allowed=False)
     kept = {name: value for name, value in old.items() if name not in update.removed}
-    return Write(table, place, before, _sized(kept | put), allowed=True)
+    return Write(table, place, before, _changed(table, place, kept | put), allowed=True)
 
 
-def _sized(item: Item) -> Stored:
-    size = item_bytes(item)
+def _refuse_other_count(wanted: int, values: Sequence[Any]) -> None:
+    if len(values) != wanted:
+        raise Refused("ValidationException", "Number of parameters in request and statement don't match.")
+
+
+def _changed(table: Table, place: tuple[str, ...], item: Item) -> Stored:
+    """What an update leaves."""
+    if [item.get(name, {}).get("S") for name in table.key] != [*place]:
+        raise KeyChanged("ValidationException", f"Cannot update attributes that are part of the key: {table.key}")
+    return _sized(item, Misfit)
+
+
+def _sized(item: Item, error: type[Refused] = Refused) -> Stored:
+    try:
+        size = item_bytes(item)
+    except TooLong as long:
+        raise Refused("ValidationException", str(long)) from long
     if size > MOST_ITEM_BYTES:
-        raise Refused("ValidationException", "Item size has exceeded the maximum allowed size")
+        raise error("ValidationException", "Item size has exceeded the maximum allowed size")
     return Stored(item, size)
 
 

@@ -16,7 +16,7 @@ from tests.e2e.permissions import Permission, allowed, covers, granted, needed
 from tests.e2e.recorder import Call, Recorder
 from tests.e2e.test_work import LEASE_SECONDS, Place
 from tests.template import load, rendering, text_of
-from tests.unit.test_container_template import GIVEN, TEMPLATE
+from tests.unit.templates.test_container_template import GIVEN, TEMPLATE
 from tests.unit.worker.test_scale_in import OFF, ON, Agent, agent  # noqa: F401  # a fixture
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from tests.e2e.test_doctor_deployed import (
     time_to_live_is_off,
     variable,
 )
-from tests.unit.test_container_template import GIVEN, TEMPLATE, container
+from tests.unit.templates.test_container_template import GIVEN, TEMPLATE, container
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,7 +17,7 @@ from local.cloud import ACCOUNT, REGION, ROOT
 from tests.e2e.deployed import eventually
 from tests.e2e.making import UNAFFECTED
 from tests.template import COMPONENT
-from tests.unit.test_init import second_consumer
+from tests.unit.operations.starter.test_project import second_consumer
 
 if TYPE_CHECKING:
     from tests.e2e.deployed import Aws

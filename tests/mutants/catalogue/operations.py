@@ -5,13 +5,16 @@ from __future__ import annotations
 from tests.mutants.change import always, argument, drop, instead_of, leave_out, never, replace
 from tests.mutants.mutant import Mutant, unit
 
-CLI = unit("cli")
-ENDS = unit("ends")
-HISTORY = unit("history")
-PAGE = unit("dlq_page")
-REDRIVE = unit("redrive")
-TRACE = unit("trace")
-TRIAGE = unit("triage")
+CLI = unit("operations/cli/dlq_plans")
+ENDS = unit("operations/dead_letters/ends")
+HISTORY = unit("operations/dead_letters/history")
+PAGE = unit("operations/cli/dlq_page")
+PAUSE = unit("operations/cli/pause", "operations/mappings")
+REDRIVE = unit(
+    *(f"operations/dead_letters/{name}" for name in ("redrive", "crashes", "selection", "queue", "following"))
+)
+TRACE = unit("operations/cli/dlq_history", "operations/cli/trace")
+TRIAGE = unit("operations/dead_letters/triage")
 
 MUTANTS = {
     "a table in two regions is as good as one": Mutant(
@@ -120,14 +123,14 @@ MUTANTS = {
         "operations.cli.trace:Story.dead_letters", drop("$QUEUE.release"), where=TRACE
     ),
     "a pause counts as done while Lambda still reads the queue": Mutant(
-        "operations.mappings:switch", replace("set($STATES.values()) <= {$STATE}", "True"), where=unit("pause")
+        "operations.mappings:switch", replace("set($STATES.values()) <= {$STATE}", "True"), where=PAUSE
     ),
     "the functions of others are paused too": Mutant(
-        "operations.cli.pause:_chosen", replace("$EACH.invokes($MEANT)", "True"), where=unit("pause")
+        "operations.cli.pause:_chosen", replace("$EACH.invokes($MEANT)", "True"), where=PAUSE
     ),
     "a pause that is asked for again is asked about again": Mutant(
         "operations.cli.pause:_switch",
         never("all($EACH.state == $STATE for $EACH in $CHOSEN)"),
-        where=unit("pause"),
+        where=PAUSE,
     ),
 }

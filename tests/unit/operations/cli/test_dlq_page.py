@@ -19,15 +19,13 @@ from idempotent_receiver.operations.dead_letters.history import Outcome, Verb
 from idempotent_receiver.operations.page import html_of
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record
 from tests.browser import seen
-from tests.unit import test_cli, test_trace
-from tests.unit.test_cli import CLOSED, CONFLICT, DONE, FLAKY
-from tests.unit.test_history import act
+from tests.unit.operations.cli.stack import CLOSED, CONFLICT, DONE, FLAKY
+from tests.unit.operations.dead_letters.acts import act
 
 if TYPE_CHECKING:
-    from tests.unit.test_cli import Receiver, Stack
-    from tests.unit.test_trace import Kept
+    from tests.unit.operations.cli.history import Kept
+    from tests.unit.operations.cli.stack import Receiver, Stack
 
-stack, receiver, kept = test_cli.stack, test_cli.receiver, test_trace.kept
 ON = ("--stack", "transfers")
 SECRET = "4929-1234-5678-9012"
 HOSTILE = (

@@ -1,4 +1,4 @@
-"""`receiver init`: what a new project holds for each choice, and that a wrong one is refused and leaves nothing."""
+"""What a new project holds for each choice."""
 
 from __future__ import annotations
 
@@ -6,29 +6,16 @@ import ast
 import json
 import os
 import re
-import shlex
-import signal
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from cfnlint.config import ConfigMixIn
 from cfnlint.decode import cfn_yaml, decode_str
 from cfnlint.runner import Runner
 
-from idempotent_receiver.operations.account import UsageError
-from idempotent_receiver.operations.cli import init as command
-from idempotent_receiver.operations.cli import receiver as command_line
-from idempotent_receiver.operations.starter import source as origin
 from idempotent_receiver.operations.starter.project import COMPONENT, Project, contents
-from idempotent_receiver.operations.starter.source import Source
 from local.cloud import ROOT
-from tests.ctrl_c import heeded
 from tests.template import COMPONENT as SHIPPED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 QUEUE = "arn:aws:sqs:us-east-1:123456789012:orders"
 CHOICES: dict[str, dict[str, Any]] = {
@@ -52,9 +39,6 @@ def made(choice: str) -> dict[str, str]:
 
 def template(choice: str) -> dict[str, Any]:
     return dict(cfn_yaml.loads(made(choice)["template.yaml"]))
-
-
-# What is in it.
 
 
 @every_choice
@@ -237,202 +221,6 @@ def test_its_readme_is_one_screen_and_names_commands_that_there_are() -> None:
     assert set(re.findall(r"\bmake ([a-z]+)", readme)) <= targets
     (body,) = re.findall(r"--message-body '(.+)'", readme)
     assert json.loads(body) == json.loads(json.loads(made("plain")["events/order.json"])["Records"][0]["body"])
-
-
-# The command.
-
-
-class Ran:
-    def __init__(self, code: int, err: str) -> None:
-        self.code, self.err = code, err
-
-
-@pytest.fixture
-def receiver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    """Runs the command in an empty folder; the library is on an index."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "source", lambda folder: Source("idempotent-receiver~=0.1", "the-same[cli]~=0.1"))
-
-    def run(*arguments: str) -> Ran:
-        with pytest.raises(SystemExit) as ended:
-            command_line.main(arguments)
-        said = " ".join(capsys.readouterr().err.split())  # as it was before it was wrapped
-        return Ran(int(ended.value.code or 0), said)
-
-    return run
-
-
-def test_it_makes_a_project_and_nothing_beside_it(receiver: Callable[..., Ran], tmp_path: Path) -> None:
-    ran = receiver("init", "orders")
-    assert (ran.code, [each.name for each in tmp_path.iterdir()]) == (0, ["orders"])
-    assert "cd orders && make test" in ran.err
-    files = {str(path.relative_to(tmp_path / "orders")) for path in (tmp_path / "orders").rglob("*") if path.is_file()}
-    assert files == {path.replace("order_totals", "orders") for path in made("plain")}
-    assert (tmp_path / "orders").stat().st_mode & 0o777 == 0o755, "a folder like any other"
-
-
-def test_every_example_in_its_help_runs(receiver: Callable[..., Ran], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        command_line.main(["init", "--help"])
-    lines = re.findall(r"(?m)^ *(receiver .*)$", capsys.readouterr().out)
-    assert lines
-    for line in lines:
-        assert receiver(*shlex.split(line)[1:]).code == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["Orders"], "is no project's name"),
-        (["1orders"], "begin with a letter"),
-        (["orders-"], "is no project's name"),
-        (["a/b"], "is no project's name"),
-        ([".."], "is no project's name"),
-        ([""], "is no project's name"),
-        (["o" * 49], "at most 48"),
-        (["class"], "choose another name"),
-        (["tests"], "choose another name"),
-        (["conftest"], "choose another name"),
-        (["test"], "choose another name"),
-        (["test-handler"], "choose another name"),
-        (["json"], "a Python package called json already"),
-        (["pytest"], "a Python package called pytest already"),
-        (["yaml"], "a Python package called yaml already"),
-        (["ministack"], "a Python package called ministack already"),
-        (["boto3"], "a Python package called boto3 already"),
-        (["idempotent-receiver"], "a Python package called idempotent_receiver already"),
-        (["orders", "--key", "order_id"], "--key order_id is not known here"),
-        (["orders", "--key", "body_field:"], "is not known here"),
-        (["orders", "--key", "body_field:["], "--key body_field:["),
-        (["orders", "--key", "body_field:orders[0].id"], "such as order_id or order.id"),
-        (["orders", "--key", "body_field:customer"], "such as order_id or order.id"),
-        (["orders", "--key", "body_field:customer.id"], "such as order_id or order.id"),
-        (["orders", "--key", 'message_attribute:a"b'], "letters, digits"),
-        (["orders", "--key", "message_attribute:.a"], "single dots inside"),
-        (["orders", "--key", "message_attribute:AWS.id"], "does not begin with AWS."),
-        (["orders", "--key", "message_attribute:idempotent-receiver"], "which the library writes itself"),
-        (["orders", "--queue-arn", "orders"], "a queue's ARN is like"),
-        (["orders", "--queue-arn", QUEUE, "--fifo"], "leave out --fifo"),
-        (["orders", "--update"], "is for a project that `receiver init` made"),
-    ],
-)
-def test_what_is_wrong_is_named_with_its_remedy_and_nothing_is_made(
-    receiver: Callable[..., Ran], tmp_path: Path, arguments: list[str], says: str
-) -> None:
-    ran = receiver("init", *arguments)
-    assert (ran.code, list(tmp_path.iterdir())) == (2, [])
-    assert ran.err.startswith("receiver: ")
-    assert says in ran.err
-
-
-def test_an_existing_folder_is_left_alone(receiver: Callable[..., Ran], tmp_path: Path) -> None:
-    (tmp_path / "orders").mkdir()
-    ran = receiver("init", "orders")
-    assert (ran.code, list((tmp_path / "orders").iterdir())) == (2, [])
-    assert "exists: choose another name" in ran.err
-
-
-def test_a_failure_on_the_way_leaves_nothing(
-    receiver: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def vendor(wheel: Path, project: Path) -> None:
-        assert (project / "template.yaml").exists(), "it was half made"
-        raise UsageError("no room")
-
-    monkeypatch.setattr(command, "source", lambda folder: Source("a", "b", folder / "a.whl"))
-    monkeypatch.setattr(command, "vendor", vendor)
-    assert (receiver("init", "orders").code, list(tmp_path.iterdir())) == (2, [])
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_on_the_way_leaves_nothing(
-    receiver: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
-) -> None:
-    def source(folder: Path) -> Source:
-        assert [each.name.partition("-")[0] for each in tmp_path.iterdir()] == [".orders"], "it was being made"
-        os.kill(os.getpid(), number)
-        return Source("a", "b")
-
-    monkeypatch.setattr(command, "source", source)
-    with heeded():
-        assert (receiver("init", "orders").code, list(tmp_path.iterdir())) == (130, [])
-
-
-@pytest.mark.parametrize("failure", [PermissionError(13, "Permission denied"), FileExistsError(17, "File exists")])
-def test_a_folder_that_cannot_be_made_is_named(
-    receiver: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: OSError
-) -> None:
-    def refuse(*_: object) -> None:
-        raise failure
-
-    monkeypatch.setattr(type(tmp_path), "rename", refuse)
-    ran = receiver("init", "orders")
-    assert (ran.code, list(tmp_path.iterdir())) == (2, [])
-    assert f"orders cannot be made: {failure.strerror}" in ran.err
-
-
-def test_a_fifo_queue_of_ones_own_is_recognised_by_its_name(receiver: Callable[..., Ran], tmp_path: Path) -> None:
-    assert receiver("init", "orders", "--queue-arn", f"{QUEUE}.fifo").code == 0
-    assert "Fifo: 'true'" in (tmp_path / "orders/template.yaml").read_text()
-
-
-def test_update_replaces_the_component_and_nothing_else(receiver: Callable[..., Ran], tmp_path: Path) -> None:
-    receiver("init", "orders")
-    (tmp_path / "orders" / COMPONENT).write_text("old")
-    (tmp_path / "orders/template.yaml").write_text("mine")
-    assert receiver("init", "orders", "--update").code == 0
-    assert (tmp_path / "orders" / COMPONENT).read_text() == SHIPPED.read_text()
-    assert (tmp_path / "orders/template.yaml").read_text() == "mine"
-
-
-# Where the library is from.
-
-
-def installed(monkeypatch: pytest.MonkeyPatch, direct_url: Any) -> None:
-    text = None if direct_url is None else json.dumps(direct_url)
-    found = SimpleNamespace(version="1.4.2", read_text=lambda name: {"direct_url.json": text}[name])
-    monkeypatch.setattr(origin, "distribution", lambda name: found)
-
-
-def test_from_an_index_a_project_requires_the_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    installed(monkeypatch, None)
-    told = origin.source(tmp_path)
-    assert (told.plain, told.wheel) == ("idempotent-receiver~=1.4", None)
-    assert told.full == "idempotent-receiver[cli,local,testing]~=1.4"
-
-
-def test_from_a_repository_it_requires_the_same_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    commit = {"vcs": "git", "commit_id": "0f1e2d"}
-    installed(monkeypatch, {"url": "https://example.com/receiver.git", "vcs_info": commit})
-    assert origin.source(tmp_path).plain == "idempotent-receiver @ git+https://example.com/receiver.git@0f1e2d"
-
-
-def test_from_a_wheel_it_carries_that_wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    wheel = tmp_path / "a folder" / "idempotent_receiver-1.4.2-py3-none-any.whl"
-    wheel.parent.mkdir()
-    wheel.write_bytes(b"wheel")
-    installed(monkeypatch, {"url": wheel.as_uri(), "archive_info": {}})
-    told = origin.source(tmp_path)
-    assert (told.plain, told.wheel) == (f"./vendor/{wheel.name}", wheel)
-    origin.vendor(wheel, tmp_path)
-    assert (tmp_path / "vendor" / wheel.name).read_bytes() == b"wheel"
-
-
-def test_what_it_was_installed_from_must_still_be_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    installed(monkeypatch, {"url": (tmp_path / "gone").as_uri(), "dir_info": {"editable": True}})
-    with pytest.raises(UsageError, match="which is gone: install it again"):
-        origin.source(tmp_path)
-
-
-def test_a_checkout_that_does_not_build_is_refused_with_the_reason(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    installed(monkeypatch, {"url": tmp_path.as_uri(), "dir_info": {}})
-    with pytest.raises(UsageError, match=r"no wheel of the checkout could be built: .*pyproject.toml"):
-        origin.source(tmp_path / "wheel")
-
-
-# A second consumer.
 
 
 def test_a_second_consumer_at_parity_costs_forty_lines_at_most() -> None:

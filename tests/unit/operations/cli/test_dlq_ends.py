@@ -12,13 +12,11 @@ import pytest
 from idempotent_receiver.operations.cli.terminal import Exit
 from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue
 from idempotent_receiver.sqs.dead_letter import MOST_BYTES, STAMP
-from tests.unit import test_cli
-from tests.unit.test_cli import CLOSED, CONFLICT, DONE, FLAKY, client
+from tests.unit.operations.cli.stack import CLOSED, CONFLICT, DONE, FLAKY, client
 
 if TYPE_CHECKING:
-    from tests.unit.test_cli import Receiver, Stack
+    from tests.unit.operations.cli.stack import Receiver, Stack
 
-stack, receiver = test_cli.stack, test_cli.receiver
 ON = ("--stack", "transfers")
 DEAD = {DONE, FLAKY, CLOSED, CONFLICT}
 SECRET = "4929-1234-5678-9012"

@@ -14,33 +14,16 @@ from idempotent_receiver.operations.dead_letters.history import (
     A_REQUEST,
     MAX_TRIES,
     MOST_WHY,
-    Act,
     History,
     NotKept,
     Outcome,
     Verb,
 )
 from tests.manual_clock import START_MS, ManualClock
+from tests.unit.operations.dead_letters.acts import act
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-QUEUE = "arn:aws:sqs:us-east-1:123456789012:transfers"
-OPERATOR = "arn:aws:sts::123456789012:assumed-role/Operators/alice"
-
-
-def act(key: str = "bank#k1", **changed: Any) -> Act:
-    made = Act(
-        verb=Verb.MOVED,
-        key=key,
-        message_id="5f2c1d64-0001-4000-8000-000000000001",
-        queue=QUEUE,
-        dead_letter_queue=f"{QUEUE}-dead",
-        operator=OPERATOR,
-        why="it failed at attempt 5 and may be tried again",
-        plan="p1",
-    )
-    return replace(made, **changed)
 
 
 def create(dynamodb: Any, name: str = "history", *keys: str) -> None:

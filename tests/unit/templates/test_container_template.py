@@ -13,7 +13,7 @@ from typer.main import get_command
 from idempotent_receiver.operations.cli import receiver
 from local.cloud import ROOT
 from tests.template import COMPONENT, load, rendering, text_of
-from tests.unit.test_workflow_template import variables_read
+from tests.unit.templates.test_workflow_template import variables_read
 
 TEMPLATE = ROOT / "deploy" / "container.yaml"
 DOCKERFILE = (ROOT / "Dockerfile").read_text()

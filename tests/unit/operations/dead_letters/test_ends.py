@@ -24,7 +24,15 @@ from idempotent_receiver.operations.dead_letters.run import Run
 from idempotent_receiver.operations.dead_letters.triage import Verdict
 from idempotent_receiver.operations.dead_letters.workers import Workers
 from tests.queues import Crash
-from tests.unit.test_redrive import ALL_DEAD, HOLD_SECONDS, Bank, both_kinds, in_balance, leftovers, settle
+from tests.unit.operations.dead_letters.bank import (
+    ALL_DEAD,
+    HOLD_SECONDS,
+    Bank,
+    both_kinds,
+    in_balance,
+    leftovers,
+    settle,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import io
 import signal
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
-from botocore.stub import Stubber
 
 from idempotent_receiver.operations.cli.terminal import Exit
-from idempotent_receiver.operations.mappings import DISABLED, ENABLED, POLL_SECONDS, Mapping, switch
-from tests.manual_clock import ManualClock
-from tests.unit.test_cli import Receiver, Stack, client
-from tests.unit.test_cli import receiver as receiver  # noqa: PLC0414  # a fixture
-from tests.unit.test_cli import stack as stack  # noqa: PLC0414  # a fixture
+from idempotent_receiver.operations.mappings import DISABLED, ENABLED, Mapping
+from tests.unit.operations.cli.stack import Receiver, Stack, client
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-ID = "5f2c1d64-0001-4000-8000-00000000e5e5"
 READ = ("--stack", "transfers", "--yes")
 
 
@@ -121,80 +111,6 @@ def test_a_queue_that_only_containers_read_gets_a_clear_answer(receiver: Receive
 def test_without_a_stack_or_a_queue_it_says_what_to_give(receiver: Receiver) -> None:
     ran = receiver("pause")
     assert (ran.code, ran.err) == (2, "receiver: give --stack or --queue\n")
-
-
-@pytest.mark.parametrize(
-    ("given", "meant"),
-    [
-        ("orders", True),
-        ("orders:live", True),
-        ("arn:aws:lambda:us-east-1:123456789012:function:orders:live", True),
-        ("arn:aws:lambda:us-east-1:123456789012:function:orders", True),
-        ("orders:next", False),
-        ("order", False),
-    ],
-)
-def test_a_function_is_meant_by_its_name_or_its_arn_with_or_without_its_alias(given: str, meant: bool) -> None:
-    assert Mapping(ID, "orders:live", ENABLED).invokes(given) is meant
-
-
-# Lambda takes its time. Here it answers as AWS documents it; the local clouds change a mapping at once.
-
-
-@contextmanager
-def lambda_that(*answers: str | None) -> Iterator[Any]:
-    """A client whose mapping is updated (no answer: refused, since it is being changed) and looked at, in turns."""
-    functions = boto3.client(
-        "lambda", region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing"
-    )
-    stubber = Stubber(functions)
-    for answer in answers:
-        operation, _, state = (answer or "").partition(" ")
-        if answer is None:
-            stubber.add_client_error("update_event_source_mapping", "ResourceInUseException")
-        else:
-            stubber.add_response(f"{operation}_event_source_mapping", {"UUID": ID, "State": state})
-    with stubber:
-        yield functions
-        stubber.assert_no_pending_responses()
-
-
-def switched(functions: Any, state: str = ENABLED, *, seconds: float = 60, stopped: bool = False) -> tuple[str, float]:
-    """The last state of the mapping once it is asked to be disabled, and how long that took."""
-    clock = ManualClock()
-    ended = switch(
-        functions,
-        [Mapping(ID, "orders", state)],
-        state=DISABLED,
-        seconds=seconds,
-        clock=clock,
-        stopped=lambda: stopped,
-    )
-    return ended[ID], clock.seconds
-
-
-def test_it_waits_until_lambda_has_stopped_polling() -> None:
-    with lambda_that("update Disabling", "get Disabling", "get Disabled") as functions:
-        assert switched(functions) == (DISABLED, 2 * POLL_SECONDS)
-
-
-def test_a_mapping_that_a_deployment_is_changing_is_switched_afterwards() -> None:
-    with lambda_that(None, "get Updating", "get Updating", "get Enabled", "update Disabled") as functions:
-        assert switched(functions) == (DISABLED, 3 * POLL_SECONDS)
-    with lambda_that("get Enabled", "update Disabled") as functions:
-        assert switched(functions, "Enabling") == (DISABLED, POLL_SECONDS)
-
-
-def test_it_waits_no_longer_than_it_is_told() -> None:
-    with lambda_that("update Disabling", "get Disabling", "get Disabling") as functions:
-        assert switched(functions, seconds=2) == ("Disabling", 2.0)
-    with lambda_that("update Disabling") as functions:
-        assert switched(functions, seconds=0) == ("Disabling", 0.0)
-
-
-def test_a_ctrl_c_ends_the_waiting_and_not_the_switching() -> None:
-    with lambda_that("update Disabling") as functions:
-        assert switched(functions, stopped=True) == ("Disabling", 0.0)
 
 
 def test_what_has_not_got_there_is_said_with_what_to_do(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from idempotent_receiver import MemoryStore, Transaction, sqs_consumer
 from local.invoke import matches, meant
 from tests import bank as with_api
 
-EVENTS = Path(__file__).resolve().parents[2] / "events"
+EVENTS = Path(__file__).resolve().parents[3] / "events"
 ALL_NAMES = sorted(path.stem for path in EVENTS.glob("*.json"))
 OVER_HTTP = [name for name in ALL_NAMES if name.startswith("http-")]
 with_and_without_claims = pytest.mark.parametrize("effects", ["any", "transaction"])

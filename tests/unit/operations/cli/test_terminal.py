@@ -1,0 +1,165 @@
+"""The command in a terminal: questions, a bar, and Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pty
+import re
+import select
+import signal
+import sys
+import time
+from typing import NoReturn
+
+import pytest
+
+from idempotent_receiver.operations.cli import receiver as command_line
+from idempotent_receiver.operations.cli import terminal
+from tests.unit.operations.cli.stack import FLAKY, Receiver, Stack
+
+
+class Keyboard:
+    """The command in a pseudo-terminal: what it shows, and what is typed when it has shown something."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.shown = ""
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:
+            # What was open is not its own: a pipe that it held would look to its reader as if we still had it.
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            self._be_the_command(arguments)
+
+    def _be_the_command(self, arguments: tuple[str, ...]) -> NoReturn:
+        code = 70
+        try:
+            sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115  # numbers
+            command_line.main(arguments)
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+            sys.stdout.flush()
+        finally:
+            os._exit(code)
+
+    def until(self, text: str) -> Keyboard:
+        """Read until this is shown."""
+        while text not in self.shown:
+            self._read()
+        return self
+
+    def type(self, text: str) -> Keyboard:
+        os.write(self.terminal, text.encode())
+        return self
+
+    def interrupt(self, expected: str) -> Keyboard:
+        """Press Ctrl-C until this is shown.
+
+        Once more, as a person would: a signal that comes just before the program goes to sleep in a read is seen only
+        when the read is over.
+        """
+        while expected not in self.shown:
+            self.type("\x03")
+            deadline = time.monotonic() + 5
+            while expected not in self.shown and self._wait(deadline - time.monotonic()):
+                self._read()
+        return self
+
+    def _wait(self, seconds: float) -> bool:
+        return bool(select.select([self.terminal], [], [], max(0.0, seconds))[0])
+
+    def _read(self) -> None:
+        if not self._wait(20):
+            os.kill(self.pid, signal.SIGKILL)
+            pytest.fail(f"nothing more came after: {self.shown}")
+        try:
+            more = os.read(self.terminal, 65536)
+        except OSError:  # Linux says so where the other end is closed
+            more = b""
+        if not more:
+            raise EOFError(self.shown)
+        self.shown += more.decode()
+
+    def end(self) -> int:
+        """Read to the end; the exit code."""
+        with contextlib.suppress(EOFError):
+            while True:
+                self._read()
+        os.close(self.terminal)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+in_a_terminal = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # fork, beside moto's threads
+
+
+@in_a_terminal
+def test_show_in_a_terminal(stack: Stack) -> None:
+    keyboard = Keyboard("show", FLAKY, "--stack", "transfers")
+    assert keyboard.end() == 0
+    assert "ConnectionError at app.ledger:7" in keyboard.shown
+
+
+@in_a_terminal
+def test_stuck_in_a_terminal_asks_and_scans(stack: Stack) -> None:
+    keyboard = Keyboard("stuck", "--stack", "transfers")
+    assert keyboard.until("Scan? [y/N]").type("y\n").end() == 0
+    assert "Claims that nobody settled" in keyboard.shown
+
+
+@in_a_terminal
+def test_list_in_a_terminal(stack: Stack) -> None:
+    keyboard = Keyboard("dlq", "list", "--stack", "transfers")
+    assert keyboard.end() == 0
+    assert "account closed" in keyboard.shown
+
+
+@in_a_terminal
+def test_redrive_in_a_terminal_asks_and_moves_with_a_bar(stack: Stack) -> None:
+    keyboard = Keyboard("dlq", "redrive", "--stack", "transfers", "--rate", "10")
+    assert keyboard.until("Move or drop 2 dead letters? [y/N]").type("y\n").end() == 1
+    assert "moving" in keyboard.shown
+    assert "2/2" in keyboard.shown
+    assert "1 moved, 1 dropped as done, 2 left in place." in keyboard.shown
+
+
+@in_a_terminal
+def test_a_redrive_of_nothing_draws_no_bar(stack: Stack) -> None:
+    keyboard = Keyboard("dlq", "redrive", "--stack", "transfers", "--key", "nosuch")
+    assert keyboard.end() == 1
+    assert "0/0" not in keyboard.shown
+
+
+@pytest.mark.parametrize("command", [("stuck",), ("dlq", "redrive")], ids=" ".join)
+def test_the_end_of_input_leaves_the_question_on_a_line_of_its_own(
+    receiver: Receiver, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    ran = receiver(*command, "--stack", "transfers")
+    assert "? [y/N] \nNot confirmed: nothing was done." in ran.err
+
+
+@in_a_terminal
+def test_ctrl_d_at_the_question_does_nothing(stack: Stack) -> None:
+    keyboard = Keyboard("stuck", "--stack", "transfers")
+    assert keyboard.until("[y/N]").type("\x04").end() == 1
+    assert "[y/N] \r\nNot confirmed" in keyboard.shown
+
+
+@in_a_terminal
+def test_ctrl_c_at_the_question_does_nothing(stack: Stack) -> None:
+    keyboard = Keyboard("dlq", "redrive", "--stack", "transfers")
+    assert keyboard.until("[y/N]").interrupt("Not confirmed: nothing was done.").end() == 1
+
+
+@in_a_terminal
+def test_ctrl_c_while_it_moves_stops_between_two_requests(stack: Stack) -> None:
+    for number in range(20):
+        stack.bury(f"m-{number}", "b")
+    keyboard = Keyboard("dlq", "redrive", "--stack", "transfers", "--rate", "4", "--yes")
+    assert keyboard.until("/22").type("\x03").end() == terminal.Exit.STOPPED
+    assert "stopping after this request" in keyboard.shown
+    told = re.search(r"(\d+) moved, ([01]) dropped as done, (\d+) left in place", keyboard.shown)
+    assert told is not None
+    moved, dropped, left = map(int, told.groups())
+    assert moved < 20, "it stopped before the end"
+    assert moved + dropped + left == 24, "each is counted"

@@ -1,0 +1,286 @@
+"""A consumer on queues in memory, with dead letters of every kind, and what a run writes to beside SQS."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from idempotent_receiver import MemoryStore, PermanentError, message_id, sqs_consumer
+from idempotent_receiver.operations.dead_letters.dead_letter import Reader
+from idempotent_receiver.operations.dead_letters.ends import End, redrive_ends
+from idempotent_receiver.operations.dead_letters.history import History, Verb
+from idempotent_receiver.operations.dead_letters.journal import Journal
+from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue, chunks
+from idempotent_receiver.operations.dead_letters.run import Run, Summary
+from idempotent_receiver.operations.dead_letters.selection import Planned
+from idempotent_receiver.operations.dead_letters.session import Session
+from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, Verdict
+from idempotent_receiver.operations.dead_letters.workers import Workers
+from idempotent_receiver.protocol.record import record_id
+from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
+from idempotent_receiver.sqs.visibility import Backoff
+from tests.manual_clock import ManualClock
+from tests.queues import Queue, Queues
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from idempotent_receiver.sqs.keys import KeyStrategy
+
+
+HOLD_SECONDS = 30
+START = "2027-01-15T08:00:00+00:00"
+ONE_BY_ONE = 1.0
+"""At a message a second, each has a send and a delete of its own."""
+
+CONTEXT = SimpleNamespace(
+    get_remaining_time_in_millis=lambda: 30_000, aws_request_id="request", function_name="consumer"
+)
+
+
+@dataclass
+class Bank:
+    """A consumer on queues in memory: what it did, and what it refuses until its cause is mended.
+
+    `at_once`: whether it sends dead letters itself.
+    """
+
+    fifo: bool = False
+    at_once: bool = True
+    key: KeyStrategy = message_id
+    clock: ManualClock = field(default_factory=ManualClock)
+    done: Counter[str] = field(default_factory=Counter)
+    mended: bool = False
+    workers: int = 1
+    """How many requests a session makes at a time. With one, their order is the same at each run."""
+
+    def __post_init__(self) -> None:
+        suffix = ".fifo" if self.fifo else ""
+        self.sqs = Queues(self.clock)
+        self.dead = self.sqs.create(f"dead{suffix}")
+        self.queue = self.sqs.create(f"transfers{suffix}", self.dead)
+        self.store = MemoryStore(namespace=None if self.key is message_id else "bank")
+        self.handler = sqs_consumer(
+            self.store,
+            key=self.key,
+            sqs=self.sqs,
+            dead_letter_queue=self.dead.url if self.at_once else None,
+            clock=self.clock,
+            backoff=Backoff(first_seconds=1),
+        )(self._post)
+
+    def _post(self, body: dict[str, Any]) -> None:
+        name = body["name"]
+        if name.startswith("garbage") or (name.startswith("permanent") and not self.mended):
+            raise PermanentError(f"{name} cannot be posted")
+        if name.startswith("flaky") and not self.mended:
+            raise ConnectionError
+        self.done[name] += 1
+
+    def send(self, name: str, *, attributes: dict[str, Any] | None = None, group: str | None = None) -> str:
+        sent: dict[str, Any] = {"MessageBody": json.dumps({"name": name}), "MessageAttributes": attributes or {}}
+        if self.fifo:
+            sent |= {"MessageGroupId": group or name, "MessageDeduplicationId": f"{name}-{group}"}
+        return str(self.sqs.send_message(QueueUrl=self.queue.url, **sent)["MessageId"])
+
+    def deliver(self) -> None:
+        """Let the consumer work until its queue is empty."""
+        for _ in range(200):
+            self.clock.sleep(31)
+            received = self.sqs.receive_message(QueueUrl=self.queue.url, MaxNumberOfMessages=10).get("Messages", [])
+            if received:
+                self._acknowledge(received, self._handle(received))
+            elif not self.queue.messages:
+                return
+        raise AssertionError("the queue did not become empty")
+
+    def receive_once(self) -> None:
+        """Let the consumer handle what it gets by one receive."""
+        received = self.sqs.receive_message(QueueUrl=self.queue.url, MaxNumberOfMessages=10)["Messages"]
+        self._acknowledge(received, self._handle(received))
+
+    def kill_by_receives(self, *, handle: bool) -> None:
+        """Receive everything until SQS moves it to the dead-letter queue; acknowledge nothing."""
+        while self.queue.messages:
+            received = self.sqs.receive_message(QueueUrl=self.queue.url, MaxNumberOfMessages=10).get("Messages", [])
+            if received and handle:
+                self._handle(received)
+            self.clock.sleep(31)
+
+    def _handle(self, received: list[dict[str, Any]]) -> Any:
+        return self.handler({"Records": [_as_lambda(each, self.queue.arn) for each in received]}, CONTEXT)
+
+    def _acknowledge(self, received: list[dict[str, Any]], answer: Any) -> None:
+        failed = {each["itemIdentifier"] for each in answer["batchItemFailures"]}
+        for each in received:
+            if each["MessageId"] not in failed:
+                entry = {"Id": "0", "ReceiptHandle": each["ReceiptHandle"]}
+                self.sqs.delete_message_batch(QueueUrl=self.queue.url, Entries=[entry])
+
+    def redrive(self, *, rules: dict[str, Any] | None = None, **options: Any) -> Summary:
+        """One run of the redriver, from beginning to end."""
+        with self.session(**(rules or {})) as session:
+            run = self.run(session, **options)
+            run.carry_out(run.plan())
+        return run.summary
+
+    def run(self, session: Session, **options: Any) -> Run:
+        """A run that redrives, unless it is given other ends."""
+        return Run(session, **{"ends": redrive_ends(self.sqs, self.queue.url), **options})  # type: ignore[arg-type]
+
+    def session(self, **rules: Any) -> Session:
+        return Session(
+            queue=DeadLetterQueue(
+                self.sqs,  # type: ignore[arg-type]
+                self.dead.url,
+                self.clock,
+                hold_seconds=HOLD_SECONDS,
+                workers=Workers(self.workers),
+            ),
+            reader=Reader(
+                queue_arn=self.queue.arn, key=self.key, record_id=lambda key: record_id(self.store.namespace, key)
+            ),
+            store=self.store,
+            rules=Rules(queue_arn=self.queue.arn, **rules),
+        )
+
+    def bodies(self, queue: Queue) -> Counter[str]:
+        return Counter(json.loads(kept.sent["MessageBody"])["name"] for kept in queue.messages)
+
+
+def _as_lambda(received: dict[str, Any], arn: str) -> dict[str, Any]:
+    attributes = {
+        name: {"dataType": held["DataType"], "stringValue": held["StringValue"]}
+        for name, held in received["MessageAttributes"].items()
+    }
+    return {
+        "messageId": received["MessageId"],
+        "receiptHandle": received["ReceiptHandle"],
+        "body": received["Body"],
+        "attributes": received["Attributes"],
+        "messageAttributes": attributes,
+        "eventSourceARN": arn,
+    }
+
+
+def leftovers(*, fifo: bool = False, key: KeyStrategy = message_id) -> Bank:
+    """A bank with one or more dead letters of every kind, each come by in the way that it comes by in life."""
+    bank = Bank(fifo=fifo, key=key)
+    done = bank.send("done")
+    for number in range(3):
+        bank.send(f"flaky-{number}", group="one")
+    bank.kill_by_receives(handle=True)
+    bank.send("throttled")
+    bank.kill_by_receives(handle=False)
+    bank.send("permanent")
+    bank.send("garbage")
+    forged = Stamp(key=done, original_id=done).to_json()
+    bank.send("conflict", attributes={STAMP: {"DataType": "String", "StringValue": forged}})
+    bank.deliver()
+    bank.mended = True
+    return bank
+
+
+FIXABLE = {"flaky-0", "flaky-1", "flaky-2", "throttled", "permanent"}
+ALL_DEAD = {*FIXABLE, "done", "garbage", "conflict"}
+
+
+def settle(bank: Bank) -> None:
+    """What an operator would do after a crash: redrive until there is nothing to be done."""
+    bank.clock.sleep(HOLD_SECONDS + 1)
+    for _ in range(2):
+        bank.redrive(rules={"include_permanent": True})
+        bank.deliver()
+
+
+def in_balance(bank: Bank) -> None:
+    """Everything that can be done was done once, and what cannot is still there."""
+    assert bank.done == Counter(dict.fromkeys([*FIXABLE, "done"], 1))
+    assert set(bank.bodies(bank.dead)) == {"garbage", "conflict"}
+    assert bank.bodies(bank.queue) == Counter()
+
+
+both_kinds = pytest.mark.parametrize("fifo", [False, True], ids=["standard", "fifo"])
+
+
+@dataclass
+class Aside:
+    """What a run writes to beside SQS: the history's table, and a bucket. A run may crash at each write."""
+
+    bank: Bank
+    acts: dict[str, dict[str, str]] = field(default_factory=dict)
+    stored: set[str] = field(default_factory=set)
+
+    def batch_write_item(self, *, RequestItems: dict[str, Any]) -> dict[str, Any]:  # noqa: N803  # boto3's name
+        def put() -> dict[str, Any]:
+            items = [each["PutRequest"]["Item"] for each in RequestItems["history"]]
+            assert len(items) <= 25
+            texts = [{name: str(value["S"]) for name, value in item.items() if "S" in value} for item in items]
+            self.acts |= {each["act"]: each for each in texts}
+            return {}
+
+        return dict(self.bank.sqs.request("batch_write_item", {}, put))
+
+    def journal(self) -> Journal:
+        return Journal(
+            history=History(self, "history", self.bank.clock),  # type: ignore[arg-type]
+            queue=self.bank.queue.arn,
+            dead_letter_queue=self.bank.dead.arn,
+            operator="arn:aws:iam::123456789012:user/operator",
+            plan="plan-1",
+        )
+
+    def told(self, *outcomes: str | None) -> set[str]:
+        """The messageIds of the acts with one of these outcomes; an act that was only begun has none."""
+        return {each["message_id"] for each in self.acts.values() if each.get("outcome") in outcomes}
+
+    def store(self, decisions: Sequence[Decision]) -> dict[str, str]:
+        self.bank.sqs.request("store", {}, lambda: self.stored.update(each.dead_letter.id for each in decisions))
+        return {}
+
+    def archive(self) -> dict[Verdict, End]:
+        """The end by which every dead letter is stored here, one at a time."""
+        end = End(
+            verb=Verb.ARCHIVED,
+            becomes="stored",
+            perform=self.store,
+            split=lambda them: chunks(them, 1),
+            undeleted="it is stored",
+        )
+        return dict.fromkeys(Verdict, end)
+
+
+def completed_and_dead(key: KeyStrategy = message_id) -> Bank:
+    bank = Bank(key=key)
+    bank.send("paid")
+    bank.kill_by_receives(handle=True)
+    assert bank.done == Counter(["paid"])
+    return bank
+
+
+def throttled(count: int, *, fifo: bool = False, groups: int = 1, **sent: Any) -> Bank:
+    """A bank with so many dead letters that no handler ever saw."""
+    bank = Bank(fifo=fifo)
+    for number in range(count):
+        bank.send(f"throttled-{number:02}", group=str(number % groups), **sent)
+    bank.kill_by_receives(handle=False)
+    return bank
+
+
+def counted(bank: Bank) -> Counter[str]:
+    return Counter(name for name, _ in bank.sqs.calls)
+
+
+def planned(bank: Bank, **rules: Any) -> list[Planned]:
+    """What a redrive of everything would do now."""
+    with bank.session(**rules) as session:
+        return [Planned.of(each) for each in bank.run(session).plan().acting]
+
+
+def names_in(queue: Queue) -> list[str]:
+    return [json.loads(kept.sent["MessageBody"])["name"] for kept in queue.messages]

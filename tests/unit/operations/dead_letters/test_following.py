@@ -1,0 +1,60 @@
+"""What became of what was moved."""
+
+from __future__ import annotations
+
+from idempotent_receiver.operations.dead_letters.following import Fate, Following
+from tests.unit.operations.dead_letters.bank import Bank, both_kinds, throttled
+
+
+def test_a_message_that_was_moved_is_followed_to_its_end() -> None:
+    bank = Bank()
+    for name in ("good", "flaky", "garbage", "throttled"):
+        bank.send(name)
+    bank.kill_by_receives(handle=False)
+    with bank.session(include_permanent=True) as session:
+        run = bank.run(session)
+        run.carry_out(run.plan())
+        following = Following(session, run.returned.values())
+        looks = following.looks(600)
+
+        assert next(looks) == {Fate.WAITING: 4}
+        assert all(kept.visible_seconds <= bank.clock.seconds for kept in bank.dead.messages)
+        bank.receive_once()
+        assert next(looks) == {Fate.COMPLETED: 2, Fate.FAILED: 1, Fate.DEAD: 1}
+        bank.mended = True
+        bank.deliver()
+        assert next(looks) == {Fate.COMPLETED: 3, Fate.DEAD: 1}
+        assert list(looks) == [], "nothing is left to wait for"
+
+
+@both_kinds
+def test_what_fails_again_until_sqs_moves_it_is_dead_again(fifo: bool) -> None:
+    """Its record tells of the failure before, and the first look does not take that for a new one."""
+    bank = Bank(fifo=fifo)
+    bank.send("flaky")
+    bank.kill_by_receives(handle=True)
+    with bank.session() as session:
+        run = bank.run(session)
+        run.carry_out(run.plan())
+        looks = Following(session, run.returned.values()).looks(600)
+        assert next(looks) == {Fate.WAITING: 1}
+        bank.kill_by_receives(handle=True)
+        assert list(looks) == [{Fate.DEAD: 1}]
+
+
+def test_following_ends_with_its_time_and_tells_what_still_waits() -> None:
+    bank = throttled(3)
+    with bank.session() as session:
+        run = bank.run(session)
+        run.carry_out(run.plan())
+        begun = bank.clock.seconds
+        counts = list(Following(session, run.returned.values()).looks(30))
+    assert (counts[-1], bank.clock.seconds - begun) == ({Fate.WAITING: 3}, 30)
+
+
+def test_following_is_stopped_at_once() -> None:
+    bank = throttled(3)
+    with bank.session() as session:
+        run = bank.run(session)
+        run.carry_out(run.plan())
+        assert list(Following(session, run.returned.values()).looks(600, lambda: True)) == [{Fate.WAITING: 3}]

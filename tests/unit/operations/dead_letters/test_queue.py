@@ -1,0 +1,137 @@
+"""Dead letters in their queue: the order of groups, and who holds what."""
+
+from __future__ import annotations
+
+import pytest
+from botocore.exceptions import ClientError
+
+from idempotent_receiver.operations.dead_letters.run import Summary
+from idempotent_receiver.operations.dead_letters.triage import Verdict
+from tests.unit.operations.dead_letters.bank import (
+    HOLD_SECONDS,
+    Bank,
+    both_kinds,
+    completed_and_dead,
+    leftovers,
+    names_in,
+    throttled,
+)
+
+
+def test_a_group_comes_back_in_its_order_though_sqs_shows_ten_of_it_at_a_time() -> None:
+    bank = throttled(25, fifo=True)
+    summary = bank.redrive()
+    assert names_in(bank.queue) == [f"throttled-{number:02}" for number in range(25)]
+    assert (summary.done["moved"], summary.unseen) == (25, 0)
+
+
+def test_what_sqs_refuses_is_not_overtaken_by_its_group_and_other_groups_go_on() -> None:
+    bank = throttled(6, fifo=True, groups=2)
+    bank.sqs.refused.add('{"name": "throttled-02"}')
+
+    summary = bank.redrive()
+
+    assert names_in(bank.queue) == ["throttled-00", "throttled-01", "throttled-03", "throttled-05"]
+    assert [left.why for left in summary.left] == [
+        "SQS refused its copy: ReceiptHandleIsInvalid",
+        "an earlier dead letter of its group stays",
+    ]
+
+
+def test_what_lies_behind_ten_that_stay_is_said_to_be_unseen() -> None:
+    bank = Bank(fifo=True)
+    for number in range(12):
+        bank.send(f"permanent-{number}", group="one")
+    bank.deliver()
+    summary = bank.redrive()
+    assert (len(summary.left), summary.unseen) == (10, 2)
+
+
+def test_a_hold_that_runs_out_is_renewed_before_anything_is_sent() -> None:
+    bank = throttled(40)
+    bank.redrive(rate=2)
+    assert len(bank.queue.messages) == 40
+    assert bank.dead.messages == []
+
+
+@both_kinds
+def test_what_somebody_else_took_meanwhile_is_left_to_them(fifo: bool) -> None:
+    bank = throttled(1, fifo=fifo)
+    with bank.session() as session:
+        redrive = bank.run(session)
+        plan = redrive.plan()
+        bank.clock.sleep(HOLD_SECONDS + 1)
+        assert bank.sqs.receive_message(QueueUrl=bank.dead.url)["Messages"]
+
+        redrive.carry_out(plan)
+
+    assert redrive.summary.done["moved"] == 0
+    assert [left.why for left in redrive.summary.left] == ["it is no longer held: somebody else may be handling it"]
+    assert bank.queue.messages == []
+
+
+def test_what_a_killed_run_holds_is_counted_and_comes_up_when_its_hold_ends() -> None:
+    bank = throttled(100)
+    killed = bank.session()
+    assert len(killed.take(80)) == 80
+    bank.clock.sleep(5)
+    with bank.session() as session:
+        assert (session.queue.held_elsewhere(), len(session.take()), session.queue.held_elsewhere()) == (80, 20, 80)
+        begun = bank.clock.seconds
+        assert session.queue.wait_for_others() == 0
+        assert HOLD_SECONDS - 5 <= bank.clock.seconds - begun <= HOLD_SECONDS
+    with bank.session() as session:
+        assert len(session.take()) == 100
+
+
+def test_a_wait_for_others_ends_although_one_of_them_goes_on_holding() -> None:
+    bank = throttled(10)
+    bank.sqs.receive_message(QueueUrl=bank.dead.url, MaxNumberOfMessages=10, VisibilityTimeout=3600)
+    queue = bank.session().queue
+    begun = bank.clock.seconds
+    assert (queue.wait_for_others(), bank.clock.seconds - begun) == (10, HOLD_SECONDS)
+    assert (queue.wait_for_others(lambda: True), bank.clock.seconds - begun) == (10, HOLD_SECONDS)
+
+
+def test_what_dies_again_while_it_runs_does_not_go_round_and_round() -> None:
+    bank = Bank(fifo=True)
+    for number in range(5):
+        bank.send(f"garbage-{number}")
+    bank.deliver()
+
+    def dies_again(summary: Summary) -> None:
+        bank.deliver()
+
+    with bank.session(include_permanent=True) as session:
+        redrive = bank.run(session)
+        redrive.carry_out(redrive.plan(), dies_again)
+
+    assert redrive.summary.done["moved"] == 5
+    assert {left.why for left in redrive.summary.left} == {"this run has moved it already, and it failed again"}
+    assert len(bank.dead.messages) == 5
+
+
+def test_batches_stay_within_a_mebibyte_and_each_message_comes_back() -> None:
+    bank = throttled(6, attributes={"a": {"DataType": "String", "StringValue": "x" * 400_000}})
+    assert bank.redrive().done["moved"] == 6
+    sizes = [len(asked["Entries"]) for name, asked in bank.sqs.calls if name == "send_message_batch"]
+    assert sizes == [2, 2, 2]
+
+
+def test_trouble_with_aws_ends_the_run_and_what_is_held_is_released() -> None:
+    bank = leftovers()
+    bank.sqs.broken.add("send_message_batch")
+    with pytest.raises(ClientError):
+        bank.redrive()
+    assert bank.queue.messages == []
+    assert all(kept.visible_seconds <= bank.clock.seconds for kept in bank.dead.messages)
+
+
+@pytest.mark.parametrize("source", ["arn:aws:sqs:us-east-1:123456789012:others", None])
+def test_what_is_not_known_to_be_a_dead_letter_of_this_queue_stays_where_it_is(source: str | None) -> None:
+    """A dead-letter queue may serve several queues; what is another's is neither run nor dropped here."""
+    bank = completed_and_dead()
+    bank.dead.messages[0].source = source
+    summary = bank.redrive(rules={"include_permanent": True, "force": True})
+    assert [left.verdict for left in summary.left] == [Verdict.FOREIGN]
+    assert len(bank.dead.messages) == 1

@@ -1,0 +1,70 @@
+"""The events of one key's story."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from idempotent_receiver.errors import Failure
+from idempotent_receiver.operations.trace import Event, in_order, of_execution, of_record
+from idempotent_receiver.protocol.record import Record
+from tests.unit.operations.cli.history import DAY_MS, NOW_MS, SECRET
+
+
+def texts(record: Record, now_ms: int = NOW_MS) -> list[tuple[int | None, str]]:
+    return [(each.at_ms, each.text) for each in of_record("record", record, now_ms, 30 * 86_400)]
+
+
+def written(status: str, **attributes: Any) -> Record:
+    """A record that was written at NOW_MS."""
+    return Record(id="k", status=status, version="v", expiration=NOW_MS // 1000 + 30 * 86_400, **attributes)
+
+
+END = (NOW_MS + 30 * DAY_MS, "end of the record: from then on, the key is free")
+
+
+def test_a_claim_is_told_with_its_owner_and_the_end_of_its_lease() -> None:
+    claimed = written("INPROGRESS", owner="request-1", attempts=2, in_progress_expiration=NOW_MS + 5)
+    assert texts(claimed) == [
+        (NOW_MS, "INPROGRESS: claimed for attempt 2 by request-1"),
+        (NOW_MS + 5, "end of its lease"),
+        END,
+    ]
+    assert texts(claimed, NOW_MS + 5)[1] == (NOW_MS + 5, "end of its lease, and nobody settled it")
+
+
+def test_what_was_released_has_no_lease_to_end() -> None:
+    released = written("INPROGRESS", in_progress_expiration=NOW_MS - 1)
+    assert texts(released) == [(NOW_MS, "INPROGRESS: released before its handler started"), END]
+
+
+def test_an_end_is_told_with_its_attempt_and_its_reason() -> None:
+    failure = Failure(type="PermanentError", text="account closed", permanent=True).to_json()
+    assert texts(written("FAILED", error=failure, attempts=3))[0][1] == "FAILED at attempt 3, for good: account closed"
+    assert texts(written("FAILED"))[0][1] == "FAILED at attempt 1, and may be tried again: no reason was recorded"
+    assert texts(written("COMPLETED"))[0] == (NOW_MS, "COMPLETED at attempt 1")
+    unreadable = written("COMPLETED")._replace(unreadable="unexpected type of data")
+    assert texts(unreadable)[0][1] == "this version cannot read it: unexpected type of data"
+
+
+def test_a_record_of_another_retention_is_not_dated() -> None:
+    later = written("COMPLETED")._replace(expiration=NOW_MS // 1000 + 90 * 86_400)
+    assert texts(later)[0] == (None, "COMPLETED at attempt 1")
+
+
+def test_an_execution_is_told_from_start_to_end_without_its_input() -> None:
+    arn = "arn:aws:states:us-east-1:123456789012:execution:transfers:name-1"
+    at = datetime(2026, 11, 22, 2, tzinfo=UTC)
+    handed_over = written("INPROGRESS", execution=arn, in_progress_expiration=NOW_MS + 5)
+    assert texts(handed_over)[0][1] == "INPROGRESS: handed over to the execution name-1"
+    described = {"executionArn": arn, "startDate": at, "status": "RUNNING", "input": SECRET}
+    start = Event(int(at.timestamp() * 1000), "execution", "name-1 started")
+    assert list(of_execution(described)) == [start, Event(None, "execution", "name-1 RUNNING")]
+    ended = {**described, "status": "FAILED", "error": "States.Timeout", "cause": SECRET, "stopDate": at}
+    assert list(of_execution(ended))[1] == replace(start, text="name-1 FAILED: States.Timeout")
+
+
+def test_what_is_so_now_stands_between_what_was_and_what_will_be() -> None:
+    events = [Event(4, "d", "later"), Event(None, "a", "now"), Event(2, "b", "second"), Event(1, "c", "first")]
+    assert [each.text for each in in_order(events, 3)] == ["first", "second", "now", "later"]

@@ -333,6 +333,10 @@ simulate: $(DEVELOPMENT) ## simulate random worlds by seed (SEEDS=20000 FIRST=0;
 chaos: $(DEVELOPMENT) $(MINISTACK) ## kill and freeze workers behind a faulty network, and reconcile the ledger (N=20000 SEED=1 SEATS=4 PROTECTION=on EFFECTS=any; WORKERS=containers: of `receiver work`)
 	@$(if $(filter containers,$(WORKERS)),N=$(or $(N),20000) .venv/bin/pytest -s tests/e2e/test_work_chaos.py $(ARGS),.venv/bin/python -m tests.chaos)
 
+.PHONY: aws
+aws: setup .build/host.complete ## prove the promises on your AWS account: deploy, test, soak and remove, for about a dollar (MINUTES=60; REHEARSAL=only: only on the local cloud)
+	@.venv/bin/python -m local.aws
+
 .PHONY: fuzz
 fuzz: $(DEVELOPMENT) ## try thousands of hostile events, bodies and records (EXAMPLES=5000)
 	EXAMPLES=$(or $(EXAMPLES),5000) .venv/bin/pytest --numprocesses $(WORKERS) --dist loadgroup tests/fuzz $(ARGS)

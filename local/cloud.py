@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -18,8 +18,8 @@ from botocore.parsers import ResponseParserError
 
 from idempotent_receiver.local import cloud as library
 from idempotent_receiver.local.cloud import ACCOUNT, LOOPBACK, REGION, Cloud, direct, is_ministack
-from idempotent_receiver.local.deployment import resources_of
 from idempotent_receiver.local.server import ServerError
+from local.removal import delete_stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -106,32 +106,14 @@ def _named_endpoint() -> str:
 
 
 def _delete(cloud: Cloud, stack: str) -> None:
-    """Delete a stack, with the tables, queues and buckets that its template would keep."""
-    formation, told = cloud.client("cloudformation"), stack.partition("/")[2].partition("/")[0]
+    """Delete a stack, with the tables, queues and buckets that its template would keep, and say so."""
+    told = stack.partition("/")[2].partition("/")[0]
     try:
-        made = list(resources_of(cloud, stack))
-        formation.delete_stack(StackName=stack)
-        formation.get_waiter("stack_delete_complete").wait(StackName=stack, WaiterConfig={"Delay": 1})
-        for each in made:
-            with contextlib.suppress(ClientError):  # it is gone already, where nothing is kept
-                if each["ResourceType"] == "AWS::DynamoDB::Table":
-                    cloud.client("dynamodb").delete_table(TableName=each["PhysicalResourceId"])
-                elif each["ResourceType"] == "AWS::SQS::Queue":
-                    cloud.client("sqs").delete_queue(QueueUrl=each["PhysicalResourceId"])
-                elif each["ResourceType"] == "AWS::S3::Bucket":
-                    _delete_bucket(cloud.client("s3"), each["PhysicalResourceId"])
+        delete_stack(cloud, stack)
     except (BotoCoreError, ClientError) as error:
         print(f"stack {told} is left at {cloud.endpoint_url}: {error}", file=sys.stderr)
     else:
         print(f"stack {told} is deleted from {cloud.endpoint_url}", file=sys.stderr)
-
-
-def _delete_bucket(s3: Any, bucket: str) -> None:
-    """Delete a bucket with every version of every object in it."""
-    for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
-        for each in (*page.get("Versions", []), *page.get("DeleteMarkers", [])):
-            s3.delete_object(Bucket=bucket, Key=each["Key"], VersionId=each["VersionId"])
-    s3.delete_bucket(Bucket=bucket)
 
 
 @contextlib.contextmanager

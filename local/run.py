@@ -31,7 +31,7 @@ from local.workload.stack_client import StackClient, StackError
 from local.workload.transfers import APART, CURRENCY, DEATHS, Kind, generate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from local.program import Options
     from local.workload.driver import Pace
@@ -65,7 +65,7 @@ def on_local_cloud(options: Options, report: Report, *, without_claims: bool) ->
     with deployed(service, report, protected=options.protected, parameters=parameters) as (cloud, client):
         if in_containers():
             workload = generate(options.seed, options.number, without=DEATHS)
-            return _run(options, client, workload, LedgerTrigger(client), report)
+            return _run(options, client, workload, LedgerTrigger(client), report, pace=REMOTE)
         _shorten(client, report, quick=quick)
         group = client.stack.outputs["ConsumerLogGroup"]
         try:
@@ -88,7 +88,7 @@ def _shorten(client: StackClient, report: Report, *, quick: bool) -> None:
     seconds = QUICK_VISIBILITY_SECONDS if quick else VISIBILITY_SECONDS
     was = client.shorten_visibility(seconds)
     if quick:
-        client.shorten_timeout(QUICK_TIMEOUT_SECONDS)
+        client.configure(Timeout=QUICK_TIMEOUT_SECONDS)
     also = f" and the function's timeout to {QUICK_TIMEOUT_SECONDS} s" if quick else ""
     report.note(
         f"the queue's visibility timeout was set from {was} to {seconds} s{also} after deployment, "
@@ -98,17 +98,31 @@ def _shorten(client: StackClient, report: Report, *, quick: bool) -> None:
 
 def on_stack(options: Options, name: str, report: Report) -> Reconciliation:
     """Run on a stack that is deployed: the same messages, and nobody is killed."""
+    client = deployed_client(name, report)
+    without = {*DEATHS, *((Kind.POSTED,) if client.api is None else ())}
+    found = run_on_stack(client, options, without, report)
+    report.note("the workload's own dead letters were deleted; its accounts, entries and records stay")
+    return found
+
+
+def deployed_client(name: str, report: Report) -> StackClient:
+    """The client of a stack in the account that the environment names."""
     account = Account()
     said = report.step("stack")
     stack = describe(account, name)
     client = StackClient(stack=stack, clients=account, receive_seconds=2, api=account.caller(stack))
     client.check()
     said(f"{name}, as it is deployed: its handler runs without faults")
-    without = {*DEATHS, *((Kind.POSTED,) if client.api is None else ())}
+    return client
+
+
+def run_on_stack(
+    client: StackClient, options: Options, without: Collection[Kind], report: Report, pace: Pace = REMOTE
+) -> Reconciliation:
+    """Run a workload whose names no other has, and delete its dead letters."""
     workload = generate(options.seed, options.number, prefix=f"{secrets.token_hex(3)}-", without=without)
-    found = _run(options, client, workload, LedgerTrigger(client), report)
+    found = _run(options, client, workload, LedgerTrigger(client), report, pace=pace)
     client.delete_dead_letters([each for each in found.dead_letters if each.message_id in found.sent.values()])
-    report.note("the workload's own dead letters were deleted; its accounts, entries and records stay")
     return found
 
 
@@ -118,11 +132,13 @@ def _run(
     workload: Workload,
     trigger: ServiceTrigger | LedgerTrigger,
     report: Report,
+    *,
+    pace: Pace | None = None,
 ) -> Reconciliation:
     cast = Redeliveries(client, workload, trigger)
-    pace = replace(LOCAL, burst=min(MESSAGES_A_CALL, options.number // len(APART)))
+    pace = pace or replace(LOCAL, burst=min(MESSAGES_A_CALL, options.number // len(APART)))
     without_claims = client.stack.parameters.get("Effects") == "transaction"
-    sent, gave_up = send(client, workload, cast, report, pace if trigger.witnessed else REMOTE)
+    sent, gave_up = send(client, workload, cast, report, pace)
     found = collect(client, workload, sent, alone=trigger.witnessed)
     return Reconciliation(
         **found,

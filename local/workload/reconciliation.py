@@ -48,6 +48,8 @@ class Reconciliation:
     without_claims: bool = False
     witnessed: bool = True
     """Whether handlers were watched, and tables and queues are this run's alone. Otherwise records must do instead."""
+    disturbed: bool = False
+    """Whether workers may have died unseen, so that a second attempt proves nothing."""
 
     @property
     def exclusive(self) -> bool:
@@ -141,7 +143,7 @@ class Reconciliation:
     @cached_property
     def doubled(self) -> int:
         """Transfers that were posted more than once; with claims, also outside calls and runs for what was done."""
-        attempts = 0 if self.witnessed else self._attempted_again(at_once=False)
+        attempts = 0 if self.witnessed or self.disturbed else self._attempted_again(at_once=False)
         posted = sum(len(entries) > 2 or max(e.times for e in entries) > 1 for entries in self.posted.values())
         return self.runs.repeated + attempts + posted if self.exclusive else posted
 
@@ -180,7 +182,9 @@ class Reconciliation:
 
     @property
     def must_happen(self) -> dict[str, int]:
-        """What a run must have met with, or it proves nothing."""
+        """What a run must have met with, or it proves nothing. Of a disturbed one, others say what it met with."""
+        if self.disturbed:
+            return {}
         dying = any(message.kind in DEATHS for message in self.workload.messages)
         return {"duplicates": self.runs.duplicates} | ({"taken_over": self.runs.taken_over} if dying else {})
 

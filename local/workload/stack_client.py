@@ -93,9 +93,16 @@ class StackClient:
         self.sqs.set_queue_attributes(QueueUrl=self.queue, Attributes={"VisibilityTimeout": str(seconds)})
         return int(found["VisibilityTimeout"])
 
-    def shorten_timeout(self, seconds: int) -> None:
-        """Set the function's timeout."""
-        self.functions.update_function_configuration(FunctionName=self.stack.resources["Consumer"], Timeout=seconds)
+    def configuration(self) -> dict[str, Any]:
+        """The function's configuration."""
+        found: dict[str, Any] = self.functions.get_function_configuration(FunctionName=self.stack.resources["Consumer"])
+        return found
+
+    def configure(self, **changes: Any) -> None:
+        """Change the function's configuration, and return once it is in force."""
+        function = self.stack.resources["Consumer"]
+        self.functions.update_function_configuration(FunctionName=function, **changes)
+        self.functions.get_waiter("function_updated_v2").wait(FunctionName=function, WaiterConfig={"Delay": 1})
 
     def open_accounts(self, balances: Mapping[str, int], currency: str) -> None:
         table = self.stack.resources["Accounts"]

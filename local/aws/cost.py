@@ -1,0 +1,52 @@
+"""What a trial on AWS may cost: an upper estimate, from the units that it takes and AWS's prices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchmarks.cost import PRICED, PRICES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MOST_MESSAGES = 40_000
+"""At which a soak ends, however long it was to last."""
+
+UNITS_A_MESSAGE = {
+    "dynamodb_million_write_units": 14,  # a claim, and a transaction of five items; a few are claimed again
+    "dynamodb_million_read_units": 10,  # the consumer's, and the reconciliation's
+    "sqs_million_requests": 3,
+    "lambda_gb_second_arm64": 0.05,
+    "lambda_million_invocations": 1,
+    "logs_gb": 4e-6,
+}
+UNITS_OF_CONTRACT = {"dynamodb_million_write_units": 400_000, "dynamodb_million_read_units": 200_000}
+UNITS_AN_HOUR = {"sqs_million_requests": 20_000, "metric_months": 60 / 730, "alarm_months": 20 / 730}
+"""Lambda's polls, the metrics that are the consumer's own, and the alarms of both stacks."""
+
+MORE_PRICES = {"sqs_million_requests": 0.40, "logs_gb": 0.50, "metric_months": 0.30, "alarm_months": 0.10}
+"""Like PRICES, from AWS's pricing pages for SQS and CloudWatch."""
+
+
+def dollars(messages: int, hours: float) -> float:
+    """An upper estimate for so many messages in so many hours, the contract included, without any free tier."""
+    parts: list[tuple[Mapping[str, float], float]] = [
+        (UNITS_A_MESSAGE, messages),
+        (UNITS_OF_CONTRACT, 1),
+        (UNITS_AN_HOUR, hours),
+    ]
+    return sum(units * times * _price(name) for table, times in parts for name, units in table.items())
+
+
+def _price(name: str) -> float:
+    price = (PRICES | MORE_PRICES)[name]
+    return price / 1e6 if "_million_" in name else price
+
+
+def told(messages: int, minutes: int) -> str:
+    """The estimate in words."""
+    estimate = dollars(messages, minutes / 60 + 0.5)
+    return (
+        f"at most about ${estimate:.2f}: {messages:,} messages and {minutes} minutes, at the prices of us-east-1 in "
+        f"{PRICED}, without a free tier"
+    )

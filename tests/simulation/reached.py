@@ -120,7 +120,7 @@ class Reached:
         places = declared()
         if seed % 2 == 0 or not places:
             return FREE
-        places.sort(key=self.worlds.__getitem__)
+        places.sort(key=lambda place: (self.worlds[place], place))
         place = Random(f"steered {seed}").choice(places[: 1 + len(places) // 4])
         return Steer(place, self.last.get(place, self._near(place)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,8 @@ from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import Commit
 from idempotent_receiver.testing.memory import Table
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
+from local.checker import check
+from local.history import Acknowledged, Balance, DeadLettered, Delivered, Effect, Ended, Left, Started
 from tests.simulation import invariants
 from tests.simulation.adapters import BUDGET_SECONDS
 from tests.simulation.invariants import Violation
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from idempotent_receiver.testing.world import World
+    from local.history import Event
     from tests.simulation.process import Invocation
     from tests.simulation.sqs_model import QueuedMessage, QueueModel
 
@@ -47,7 +49,9 @@ def items_of(commit: Commit) -> list[str]:
 class Monitor:
     """The table, and the checks of what happens to it. `effects`: whether handlers write through transactions."""
 
-    def __init__(self, world: World, queue: QueueModel, log: Callable[[str], None], *, effects: bool) -> None:
+    def __init__(
+        self, world: World, queue: QueueModel, log: Callable[[str], None], *, effects: bool, accounts: int = 0
+    ) -> None:
         self.world = world
         self.queue = queue
         self.log = log
@@ -63,6 +67,9 @@ class Monitor:
         """The invocations and ids whose failures have been recorded."""
         self._memory = MemoryStore(tables={"Entries": "id", "Accounts": "id", "Open": Table("id")})
         self._entries, self._accounts = (self._memory.tables[name].items for name in ("Entries", "Accounts"))
+        self._account_count = accounts
+        self._noted: dict[str, int] = {}
+        """How often the effect of each key had taken place at the last look."""
         self._on_the_wire: dict[str, int] = {}
         self._unclaimed: set[str] = set()
 
@@ -99,8 +106,20 @@ class Monitor:
                 self._check(invariants.check_seen, before, after, writer, self._starts)
             if after is not None and after["status"] == "FAILED":
                 self._recorded.add((writer, id))
-        self._check_effect(id)
+        self._posted(writer)
         return answer
+
+    def _posted(self, writer: str) -> None:
+        """Note what has been added to the ledger since the last look."""
+        for (id,), entry in self._entries.items():
+            for _ in range(self._noted.get(id, 0), int(entry["times"])):
+                moves = ((account_of(id, self._account_count), 1),) if self._account_count else ()
+                self.note(Effect, key=id, payload=entry["body"], worker=writer, moves=moves)
+            self._noted[id] = int(entry["times"])
+
+    def note(self, kind: type[Event], **what: Any) -> None:
+        """Add an event to the history."""
+        self.queue.history.append(kind(at=self.world.now, **what))
 
     def delay(self, seconds: float, kind: str, part: Any) -> None:
         """Apply a statement later."""
@@ -116,6 +135,8 @@ class Monitor:
     def invocation_started(self, mine: Invocation, others: Iterable[Invocation]) -> None:
         """Record the start of an invocation, and which others contend with it."""
         ids = {message.key for message in mine.messages}
+        for message in mine.messages:
+            self.note(Delivered, message=message.id, worker=mine.name, receives=message.receives)
         for other in others:
             if ids & {message.key for message in other.messages}:
                 mine.contended = other.contended = True
@@ -129,17 +150,27 @@ class Monitor:
             # A record that is there may refuse the commit of a first receive, and is read when that comes again.
             mine.contended |= any(message.receives == 1 and self.item(message.key) for message in mine.messages)
 
-    def handler_started(self, invocation: Invocation, message: QueuedMessage, others: Iterable[Invocation]) -> None:
-        """Check the start of a handler."""
+    def handler_started(self, invocation: Invocation, message: QueuedMessage) -> None:
+        """Check the start of a handler. That no other runs its key, the history shows."""
         id, item = message.key, self.item(message.key)
-        # An invocation that outlives its deadline no longer counts: only its fencing stops it.
-        in_time = [other for other in others if self.world.now < other.started + BUDGET_SECONDS]
-        running = [other.name for other in in_time if other.claims and id in other.running]
         waived = [] if invocation.claims else _waived(invocation, message)
-        self._check(partial(invariants.check_start, waived=waived), id, invocation.name, item, self.now_ms, running)
+        self._check(partial(invariants.check_start, waived=waived), id, invocation.name, item, self.now_ms, ())
         self._starts.add((invocation.name, id, None if item is None else item["version"]))
-        if self.queue.fifo:
-            self._check(self._in_order, invocation.name, message)
+        # An invocation that outlives its deadline holds nothing: only its fencing stops it.
+        until = invocation.started + BUDGET_SECONDS if invocation.claims else None
+        self.note(Started, message=message.id, worker=invocation.name, until=until)
+
+    def handler_ended(self, invocation: Invocation, message: QueuedMessage, *, ok: bool) -> None:
+        """Record the end of a handler, which is its effect unless that is a transaction."""
+        self.note(Ended, message=message.id, worker=invocation.name, ok=ok)
+        if ok:
+            self.succeeded.add((invocation.name, message.key))
+        if ok and not self.effects:
+            self.note(Effect, key=message.key, payload=message.body, worker=invocation.name, once=False)
+
+    def dead_lettered(self, invocation: Invocation, stamp: dict[str, Any], *, confirmed: bool) -> None:
+        """Record a dead letter that SQS has accepted."""
+        self.note(DeadLettered, message=stamp["original_id"], worker=invocation.name, confirmed=confirmed)
 
     def committing(self, invocation: Invocation, items: Sequence[str]) -> None:
         """Check the items of transactions that are sent in one request."""
@@ -162,7 +193,9 @@ class Monitor:
         self._check(invariants.check_answer, batch, failed)
         for message in invocation.messages:
             if message.id not in failed:
-                self._check_acknowledged(message, name)
+                self.note(Acknowledged, message=message.id, worker=name)
+                item, dead_letters = self.item(message.key), self.queue.dead_letters
+                self._check(invariants.check_acknowledged, message.id, name, item, self.now_ms, dead_letters)
         took = self.world.now - invocation.started
         if invocation.fault_count == 0 and took < BUDGET_SECONDS - NO_TIME_SECONDS:
             self._check(invariants.check_left_behind, name, [self.item(id) for id in records], self.now_ms)
@@ -176,52 +209,22 @@ class Monitor:
     def settled(self, *, flawless: bool) -> None:
         """Check that every message is completed and deleted, or dead for a reason, and that its effect agrees."""
         for message in self.queue.messages.values():
-            item, dead_letter = self.item(message.key), self.queue.dead_letters.get(message.id)
             if not message.gone and not self.violations:
                 self.violated(Violation("I6", f"{message.id} is neither deleted nor dead"))
-            if (
-                message.deleted
-                and not invariants.completed(item, self.now_ms)
-                and not (dead_letter and dead_letter["reason"])
-            ):
-                self.violated(Violation("I4", f"{message.id} is deleted: {invariants.shown(item)}"))
             if message.dead_because is not None and flawless:
                 self.violated(Violation("I9", f"{message.id} is dead without a fault: {message.dead_because}"))
-            self._check_effect(message.key)
-        if self._accounts:
-            self._check(self._shared_effects)
 
-    def _in_order(self, name: str, starting: QueuedMessage) -> None:
+    def judge(self) -> None:
+        """Check the history."""
+        for number in range(self._account_count):
+            account = account_of(str(number), self._account_count)
+            closing = int(self._accounts.get((account,), {}).get("times", 0))
+            self.note(Balance, account=account, opening=0, closing=closing)
         for message in self.queue.messages.values():
-            if message.id == starting.id:
-                return
-            if (
-                message.group == starting.group
-                and not invariants.completed(self.item(message.key), self.now_ms)
-                and message.dead_because is None
-                and message.id not in self.queue.dead_letters
-            ):
-                what = f"{name} starts {starting.id} although {message.id} of its group has not ended well"
-                raise Violation("FIFO", what)
-
-    def _check_acknowledged(self, message: QueuedMessage, name: str) -> None:
-        item, dead_letters = self.item(message.key), self.queue.dead_letters
-        self._check(invariants.check_acknowledged, message.id, name, item, self.now_ms, dead_letters)
-        ours = item is not None and item.get("data") == json.dumps(done(message.body))
-        if message.id not in dead_letters and not ours:
-            what = f"{name} acknowledged {message.id}, whose payload is not the one that was done: {item}"
-            self.violated(Violation("I4", what))
-
-    def _check_effect(self, id: str) -> None:
-        if self.effects:
-            times = int(self._entries.get((id,), {}).get("times", 0))
-            self._check(invariants.check_effect, id, self.item(id), times)
-
-    def _shared_effects(self) -> None:
-        """EFFECT, for the items that transactions share: as many effects as records are completed."""
-        completed = sum(item["status"] == "COMPLETED" for item in self._memory.items.values())
-        if sum(int(item["times"]) for item in self._accounts.values()) != completed:
-            raise Violation("EFFECT", f"{completed} are completed, and their shared items are {self._accounts}")
+            if not message.gone:
+                self.note(Left, message=message.id)
+        for finding in check(self.queue.history):
+            self.violated(Violation(finding.rule, finding.told))
 
     def _check(self, check: Callable[..., None], *facts: Any) -> None:
         try:

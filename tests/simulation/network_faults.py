@@ -199,6 +199,7 @@ class NetworkQueueClient:
         arrived = confirmed or self.simulation.random.random() < 0.5
         if arrived:
             self.simulation.queue.add_dead_letter(arguments)
+            self.simulation.monitor.dead_lettered(self.process.invocation, stamp_in(arguments), confirmed=confirmed)
         if not confirmed:
             mark(f"{DEAD_LETTER}: lost answer" if arrived else f"{DEAD_LETTER}: lost")
             raise ConnectionError("the answer was lost")

@@ -41,7 +41,6 @@ class Invocation:
     """Whether its wall clock has stepped forward, so that it starts nothing more."""
     suspended: bool = False
     fault_count: int = 0
-    running: set[str] = field(default_factory=set)
     committing: list[set[str]] = field(default_factory=list)
     """The items of its transactions that are on their way, request by request."""
     sent: dict[str, str] = field(default_factory=dict)
@@ -118,7 +117,7 @@ class Process:
 
     def _post(self, body: str, message: Message, tx: Transaction) -> str:
         plan, queued = self.simulation.plan, self.simulation.queue.messages[message.id]
-        _add_one(tx, "Entries", queued.key)
+        _add_one(tx, "Entries", queued.key, body=queued.body)
         if plan.accounts:
             _add_one(tx, "Accounts", account_of(queued.key, plan.accounts))
         if plan.closes:
@@ -129,12 +128,12 @@ class Process:
         return self._handle(body, message)
 
 
-def _add_one(tx: Transaction, table: str, id: str) -> None:
+def _add_one(tx: Transaction, table: str, id: str, body: str = "") -> None:
     tx.update(
         TableName=table,
         Key={"id": id},
-        UpdateExpression="ADD times :one",
-        ExpressionAttributeValues={":one": 1},
+        UpdateExpression="SET body = :body ADD times :one",
+        ExpressionAttributeValues={":one": 1, ":body": body},
     )
 
 

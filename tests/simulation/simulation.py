@@ -54,7 +54,7 @@ class Simulation:
             group = random.choice("gh") if plan.fifo else None
             self.queue.send(f"m{number}", group, at, *(self._keyed(number) if plan.keyed else ()))
         self._log = log
-        self.monitor = Monitor(self.world, self.queue, self.log, effects=plan.transactional)
+        self.monitor = Monitor(self.world, self.queue, self.log, effects=plan.transactional, accounts=plan.accounts)
         if plan.closes:
             self.world.spawn(self._close_and_open)
         self.seed = seed
@@ -74,6 +74,7 @@ class Simulation:
             self.monitor.settled(flawless=self.plan.flawless)
             self.world.spawn(self._deliver_last)
             self.world.run()
+            self.monitor.judge()
         finally:
             self.world.end()
         if self.monitor.violations:
@@ -202,19 +203,16 @@ class Simulation:
         """Run the handler: it takes some time, and sometimes fails."""
         id = message.key
         self.log(f"{invocation.name}: the handler starts {id}")
-        self.monitor.handler_started(invocation, message, [other.invocation for other in self.live])
-        invocation.running.add(id)
+        self.monitor.handler_started(invocation, message)
         how, quiet = self.random.random(), self.quiet
-        try:
-            self.world.sleep(0.001 if quiet else self.random.choice(self.plan.takes_seconds))
-            if how < self.plan.fails and not quiet:
-                invocation.failed = True
-                if how < self.plan.fails / 20:
-                    self.world.sleep(2 * BUDGET_SECONDS)
-                raise PermanentError("refused") if how < self.plan.fails / 4 else RuntimeError("failed")
-            self.monitor.succeeded.add((invocation.name, id))
-        finally:
-            invocation.running.discard(id)
+        self.world.sleep(0.001 if quiet else self.random.choice(self.plan.takes_seconds))
+        if how < self.plan.fails and not quiet:
+            invocation.failed = True
+            if how < self.plan.fails / 20:
+                self.world.sleep(2 * BUDGET_SECONDS)
+            self.monitor.handler_ended(invocation, message, ok=False)
+            raise PermanentError("refused") if how < self.plan.fails / 4 else RuntimeError("failed")
+        self.monitor.handler_ended(invocation, message, ok=True)
 
     def _deliver_last(self) -> None:
         """A lease later, deliver every message once more, dead letters included: all must be acknowledged."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.sqs.dead_letter import STAMP
+from local.history import DeadLettered, Event, Sent
 from tests.simulation.world import FIFO, QUEUE, sqs_record
 
 if TYPE_CHECKING:
@@ -68,10 +69,12 @@ class QueueModel:
     messages: dict[str, QueuedMessage] = field(default_factory=dict)
     dead_letters: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The dead letters that consumers have sent: their stamps, by the messages' original ids."""
+    history: list[Event] = field(default_factory=list)
 
     def send(self, id: str, group: str | None, at: float, key: str | None = None, body: str = "{}") -> None:
         """Send a message that becomes visible at that time."""
-        self.messages[id] = QueuedMessage(id, group, at, id if key is None else key, body)
+        message = self.messages[id] = QueuedMessage(id, group, at, id if key is None else key, body)
+        self.history.append(Sent(at=at, message=id, key=message.key, payload=body, group=group))
 
     def payloads(self, key: str) -> set[str]:
         """The bodies of the messages with this key."""
@@ -102,6 +105,7 @@ class QueueModel:
         for message in self._offered(now):
             if message.receives >= self.most_receives:
                 message.dead_because = f"received {message.receives} times"
+                self.history.append(DeadLettered(at=now, message=message.id, worker=None))
                 continue
             message.receives += 1
             message.visible_at = now + self.visibility_seconds

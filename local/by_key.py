@@ -1,0 +1,137 @@
+"""A history (`history.py`), put in order: what happened to each key, for `checker.py` to judge. It judges nothing."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from local.history import (
+    Acknowledged,
+    Answered,
+    DeadLettered,
+    Delivered,
+    Effect,
+    Ended,
+    Event,
+    Left,
+    Paused,
+    Sent,
+    Settled,
+    Started,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Kind = TypeVar("Kind", bound=Event)
+NEVER = float("inf")
+
+
+@dataclass
+class Run:
+    """A run of the handler. Its claim holds the key until `holds_until`."""
+
+    start: Started
+    end: Ended | None = None
+    settled: Settled | None = None
+    holds_until: float = 0.0
+
+
+@dataclass
+class Key:
+    """All that happened to a key."""
+
+    name: str
+    sent: list[Sent] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    acknowledged: list[Acknowledged] = field(default_factory=list)
+    letters: list[DeadLettered] = field(default_factory=list)
+    answers: list[Answered] = field(default_factory=list)
+
+
+class ByKey:
+    """A history by keys. `strangers`: events of what was not sent, or not delivered to that worker, with the reason."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.events = events
+        self.sent = {event.message: event for event in self.all(Sent)}
+        self.keys: dict[str, Key] = {}
+        self.strangers: list[tuple[str, str, Event]] = []
+        self.left = {event.message for event in self.all(Left)}
+        self.delivered: dict[tuple[str, str], list[float]] = defaultdict(list)
+        self.paused: dict[str, list[float]] = defaultdict(list)
+        self._latest: dict[tuple[str, str], Run] = {}
+        for event in events:
+            self._take(event)
+        for key in self.keys.values():
+            for run in key.runs:
+                run.holds_until = self._holds_until(run, key)
+
+    def all(self, kind: type[Kind]) -> list[Kind]:
+        return [event for event in self.events if type(event) is kind]
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Sent(key=key):
+                self._key(key).sent.append(event)
+            case Effect(key=key, payload=payload):
+                of = self._key(key)
+                of.effects.append(event)
+                if not any(sent.payload == payload for sent in of.sent):
+                    self._stranger(key, "took effect, and was not sent", event)
+            case Answered(key=key):
+                self._key(key).answers.append(event)
+            case Settled(key=key, worker=worker):
+                self._settle(key, worker, event)
+            case Delivered(message=message, worker=worker):
+                self.delivered[message, worker].append(event.at)
+                self._known(event, message)
+            case Paused(worker=worker):
+                self.paused[worker].append(event.at)
+            case Started(message=message, worker=worker) if self._known(event, message, worker):
+                run = self._latest[message, worker] = Run(event)
+                self._key(self.sent[message].key).runs.append(run)
+            case Ended(message=message, worker=worker) if (message, worker) in self._latest:
+                self._latest[message, worker].end = event
+            case Acknowledged(message=message, worker=worker) if self._known(event, message, worker):
+                self._key(self.sent[message].key).acknowledged.append(event)
+            case DeadLettered(message=message, worker=worker) if self._known(event, message, worker):
+                self._key(self.sent[message].key).letters.append(event)
+
+    def _key(self, name: str) -> Key:
+        return self.keys.setdefault(name, Key(name))
+
+    def _known(self, event: Event, message: str, worker: str | None = None) -> bool:
+        """Whether this was sent, and given to that worker."""
+        sent = self.sent.get(message)
+        if sent is None or sent.at > event.at:
+            self._stranger(message, "was not sent", event)
+        elif worker is not None and (message, worker) not in self.delivered:
+            self._stranger(message, f"was not given to {worker}", event)
+        return sent is not None
+
+    def _stranger(self, of: str, what: str, event: Event) -> None:
+        self.strangers.append((of, what, event))
+
+    def _settle(self, key: str, worker: str, event: Settled) -> None:
+        for run in self._key(key).runs:
+            if run.start.worker == worker and run.settled is None:
+                run.settled = event
+
+    def _holds_until(self, run: Run, key: Key) -> float:
+        """A claim ends when it is settled; where nobody sees that, with its handler's end or its effect."""
+        until = NEVER if run.start.until is None else run.start.until
+        if any(other.settled for other in key.runs):
+            return min(until, until if run.settled is None else run.settled.at)
+        own = (effect.earliest for effect in key.effects if effect.worker == run.start.worker)
+        over = min((at for at in own if at >= run.start.at), default=NEVER if run.end is None else run.end.at)
+        return min(until, over)
+
+    def paused_before(self, run: Run) -> bool:
+        """Whether its worker was stopped between the delivery and the start."""
+        given = self.delivered[run.start.message, run.start.worker]
+        since = given[bisect_right(given, run.start.at) - 1] if given else 0.0
+        return any(since <= at <= run.start.at for at in self.paused.get(run.start.worker, ()))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from greenlet import getcurrent, greenlet
 
 from tests.simulation.adapters import BUDGET_SECONDS
-from tests.simulation.plan import CLOCKS_OFF_SECONDS
 from tests.simulation.points import provoked
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ class Disturbances:
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         self.world, self.random, self.plan = simulation.world, simulation.random, simulation.plan
+        self.still = simulation.plan.source("standing still")
 
     def schedule(self, process: Process, mine: Invocation) -> None:
         """Let the process die or freeze, or its clock step, at some time."""
@@ -39,6 +39,19 @@ class Disturbances:
                 self.world.spawn(disturb, after=self.random.random() * BUDGET_SECONDS)
         if plan.suspended.random() < plan.suspensions:
             self.world.spawn(suspend, after=plan.suspended.random() * BUDGET_SECONDS)
+        if self.still.random() < plan.still:
+            self.world.spawn(partial(self._stand_still, process, mine), after=self.still.random() * BUDGET_SECONDS)
+
+    def _stand_still(self, process: Process, invocation: Invocation) -> None:
+        """Let one of a process's clocks stand still for a while, not both: then neither shows that time has passed."""
+        if process.invocation is not invocation or invocation.wall_behind or invocation.suspended:
+            return
+        which, seconds = self.still.choice(["wall", "monotonic"]), self.still.choice([2.0, 8.0, 20.0])
+        self.simulation.log(f"{invocation.name}: its {which} clock stands still for {seconds:.0f} s")
+        invocation.suspended |= which == "monotonic"
+        invocation.wall_behind |= which == "wall"
+        invocation.fault_count += 2
+        process.clock.stand_still(which, seconds)
 
     def provoke(self, invocation: Invocation, points: Collection[str]) -> None:
         """Disturb an invocation while it waits at these points, if this world is steered towards that."""
@@ -54,6 +67,7 @@ class Disturbances:
             # With one clock suspended and the other set back, neither shows that time has passed.
             process.clock.skew_seconds += 0 if invocation.suspended else step
             invocation.stepped |= step > 0
+            invocation.wall_behind |= step < 0
 
     def _freeze(self, process: Process, invocation: Invocation, poller: greenlet) -> None:
         """Freeze a process, perhaps past its deadline; then it goes on as if nothing had happened."""
@@ -66,11 +80,7 @@ class Disturbances:
 
     def _suspend(self, process: Process, invocation: Invocation, poller: greenlet) -> None:
         """Suspend the machine of a process, its monotonic clock included; then it goes on."""
-        if (
-            process not in self.simulation.live
-            or process.invocation is not invocation
-            or process.clock.skew_seconds < -CLOCKS_OFF_SECONDS
-        ):
+        if process not in self.simulation.live or process.invocation is not invocation or invocation.wall_behind:
             return
         seconds = self.plan.suspended.choice([2.0, 20.0, 3600.0])
         invocation.mark("suspended")
@@ -81,4 +91,5 @@ class Disturbances:
 
     def _delay(self, process: Process, invocation: Invocation, poller: greenlet, seconds: float) -> None:
         invocation.fault_count += 2
+        invocation.held_up = True
         self.world.delay([poller, *process.greenlets, *(job for one in process.executors for job in one.jobs)], seconds)

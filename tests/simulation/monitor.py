@@ -8,37 +8,32 @@ from typing import TYPE_CHECKING, Any
 from idempotent_receiver import MemoryStore
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import Commit
+from idempotent_receiver.sqs.dead_letter import STAMP
+from idempotent_receiver.sqs.received import raw_attribute
 from idempotent_receiver.testing.memory import Table
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
-from local.checker import check
-from local.history import Acknowledged, Balance, DeadLettered, Delivered, Effect, Ended, Left, Started
 from tests.simulation import invariants
 from tests.simulation.adapters import BUDGET_SECONDS
+from tests.simulation.ends import Ends
 from tests.simulation.invariants import Violation
+from tests.simulation.recorder import Recorder
 from tests.simulation.setups import WAIVED
+from tests.simulation.sqs_model import copy_in, is_audit, stamp_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from idempotent_receiver.testing.world import World
-    from local.history import Event
+    from tests.simulation.plan import Plan
     from tests.simulation.process import Invocation
+    from tests.simulation.results import Bucket
     from tests.simulation.sqs_model import QueuedMessage, QueueModel
 
+_OFF_MS = 1000 * invariants.CLOCKS_DIFFER_SECONDS / 2
+"""How far off a clock may be: by it a record may have expired so much earlier, or later."""
+STOP_MARGIN_SECONDS = 1.0
 NO_TIME_SECONDS = 1.1
 """With less time than this left, an invocation may leave work undone."""
-NAMESPACE = "transfers"
-"""The store's, where messages have keys of their producers."""
-
-
-def account_of(key: str, accounts: int) -> str:
-    """The item that the transactions of a record share with others."""
-    return f"account {int(key[-1]) % accounts}"
-
-
-def done(body: str) -> str:
-    """The result of a message with this body."""
-    return f"done {body}"
 
 
 def items_of(commit: Commit) -> list[str]:
@@ -47,31 +42,34 @@ def items_of(commit: Commit) -> list[str]:
 
 
 class Monitor:
-    """The table, and the checks of what happens to it. `effects`: whether handlers write through transactions."""
+    """The table, and the checks of what happens to it."""
 
     def __init__(
-        self, world: World, queue: QueueModel, log: Callable[[str], None], *, effects: bool, accounts: int = 0
+        self, world: World, queues: Sequence[QueueModel], bucket: Bucket, log: Callable[[str], None], plan: Plan
     ) -> None:
         self.world = world
-        self.queue = queue
+        self.queues = queues
+        self.bucket = bucket
         self.log = log
-        self.effects = effects
+        self.effects, self.expires = plan.transactional, plan.expires
+        self.history = Recorder(world, queues[0].history, plan.accounts, effects=plan.transactional)
         self.violations: list[Violation] = []
         self.succeeded: set[tuple[str, str]] = set()
         """The invocations and ids whose handlers have returned."""
         self.closed: set[str] = set()
         """The ids of the records whose transactions fail by their condition."""
+        self.ends = Ends()
         self._starts: set[tuple[str, str, str | None]] = set()
         """What was there when handlers started, of invocations without claims."""
-        self._recorded: set[tuple[str, str]] = set()
-        """The invocations and ids whose failures have been recorded."""
         self._memory = MemoryStore(tables={"Entries": "id", "Accounts": "id", "Open": Table("id")})
         self._entries, self._accounts = (self._memory.tables[name].items for name in ("Entries", "Accounts"))
-        self._account_count = accounts
-        self._noted: dict[str, int] = {}
-        """How often the effect of each key had taken place at the last look."""
         self._on_the_wire: dict[str, int] = {}
         self._unclaimed: set[str] = set()
+        self._refused: set[tuple[str, str]] = set()
+        """The invocations and ids whose bodies do not validate, so that no handler starts."""
+        self._without_bucket: set[str] = set()
+        self._live: list[Invocation] = []
+        """The invocations under way when the last one started, and that one."""
 
     @property
     def now_ms(self) -> float:
@@ -101,25 +99,23 @@ class Monitor:
         after = self.item(id)
         if before is not after:
             self.log(f"{writer}: {kind}: {invariants.shown(after)}")
-            self._check(invariants.check_write, before, after, writer, self.now_ms, self.succeeded)
-            if writer in self._unclaimed:
+            self._check(invariants.check_write, before, after, writer, self.now_ms + _OFF_MS, self.succeeded)
+            if writer in self._unclaimed and not is_audit(id) and (writer, id) not in self._refused:
                 self._check(invariants.check_seen, before, after, writer, self._starts)
-            if after is not None and after["status"] == "FAILED":
-                self._recorded.add((writer, id))
-        self._posted(writer)
+            self.ends.written(before, after, writer)
+        self._check_effect(id)
+        self.history.posted(self._entries, writer)
         return answer
 
-    def _posted(self, writer: str) -> None:
-        """Note what has been added to the ledger since the last look."""
-        for (id,), entry in self._entries.items():
-            for _ in range(self._noted.get(id, 0), int(entry["times"])):
-                moves = ((account_of(id, self._account_count), 1),) if self._account_count else ()
-                self.note(Effect, key=id, payload=entry["body"], worker=writer, moves=moves)
-            self._noted[id] = int(entry["times"])
-
-    def note(self, kind: type[Event], **what: Any) -> None:
-        """Add an event to the history."""
-        self.queue.history.append(kind(at=self.world.now, **what))
+    def delete_expired(self) -> None:
+        """TTL deletes what has expired, by its own clock."""
+        for id, item in [*self._memory.items.items()]:
+            if item["expiration"] * 1000 <= self.now_ms:
+                self.log(f"TTL deletes {invariants.shown(item)}")
+                del self._memory.items[id]
+                self.ends.deleted(item)
+                for invocation in self._live:
+                    invocation.contended = True
 
     def delay(self, seconds: float, kind: str, part: Any) -> None:
         """Apply a statement later."""
@@ -132,45 +128,59 @@ class Monitor:
 
         self.world.spawn(arrive, after=seconds)
 
-    def invocation_started(self, mine: Invocation, others: Iterable[Invocation]) -> None:
+    def invocation_started(self, mine: Invocation, others: Sequence[Invocation]) -> None:
         """Record the start of an invocation, and which others contend with it."""
-        ids = {message.key for message in mine.messages}
-        for message in mine.messages:
-            self.note(Delivered, message=message.id, worker=mine.name, receives=message.receives)
+        self._live = [mine, *others]
+        self.history.delivered(mine)
+        ids = {id for message in mine.messages for id in (message.key, message.audit_key)}
         for other in others:
             if ids & {message.key for message in other.messages}:
                 mine.contended = other.contended = True
-        # A lease that has just expired may still be live by this worker's clock.
+        # A lease that has just expired may still be live by this worker's clock, and so may a record.
         by_then = self.now_ms - 2000 * invariants.CLOCKS_DIFFER_SECONDS
         for id in ids:
-            mine.contended |= invariants.live(self.item(id), by_then) or self._on_the_wire.get(id, 0) > 0
-            mine.contended |= len(self.queue.payloads(id)) > 1
+            item = self.item(id)
+            mine.contended |= invariants.live(item, by_then) or self._on_the_wire.get(id, 0) > 0
+            mine.contended |= item is not None and item["expiration"] * 1000 < self.now_ms + 2 * BUDGET_SECONDS * 1000
+            mine.contended |= len(self._payloads(id)) > 1
+        assert mine.version is not None, "a process has one"
+        if mine.version.validates:
+            refused = {(mine.name, message.key) for message in mine.messages if '"amount": 2' in message.body}
+            mine.failed |= bool(refused)
+            self._refused |= refused
+        if not mine.version.bucket:
+            self._without_bucket.add(mine.name)
         if not mine.claims:
             self._unclaimed.add(mine.name)
             # A record that is there may refuse the commit of a first receive, and is read when that comes again.
             mine.contended |= any(message.receives == 1 and self.item(message.key) for message in mine.messages)
 
-    def handler_started(self, invocation: Invocation, message: QueuedMessage) -> None:
-        """Check the start of a handler. That no other runs its key, the history shows."""
-        id, item = message.key, self.item(message.key)
+    def handler_started(self, invocation: Invocation, message: QueuedMessage, others: Iterable[Invocation]) -> None:
+        """Check the start of a handler."""
         waived = [] if invocation.claims else _waived(invocation, message)
-        self._check(partial(invariants.check_start, waived=waived), id, invocation.name, item, self.now_ms, ())
+        self._started(invocation, message.key, [other for other in others if other.claims], waived)
+        self.history.started(invocation, message)
+        if not message.usable:
+            self.violated(Violation("KEY", f"{invocation.name} starts {message.id}, which has no usable key"))
+        if message.queue.fifo:
+            self._check(self._in_order, invocation.name, message)
+
+    def audit_started(self, invocation: Invocation, id: str, others: Iterable[Invocation]) -> None:
+        """Check the start of the function that handlers call, which claims in each process."""
+        self._started(invocation, id, others, [])
+
+    def _started(self, invocation: Invocation, id: str, others: Iterable[Invocation], waived: Sequence[str]) -> None:
+        item = self.item(id)
+        # An invocation that outlives its deadline no longer counts: only its fencing stops it.
+        in_time = [other for other in others if self.world.now < other.started + BUDGET_SECONDS]
+        running = [other.name for other in in_time if id in other.running]
+        check = partial(invariants.check_start, waived=waived)
+        self._check(check, id, invocation.name, item, self.now_ms + _OFF_MS, running)
+        took = self.world.now - invocation.started
+        if not invocation.held_up and took > BUDGET_SECONDS - STOP_MARGIN_SECONDS + 0.01 and not is_audit(id):
+            self.violated(Violation("START", f"{invocation.name} starts {id} after {took:.2f} s"))
         self._starts.add((invocation.name, id, None if item is None else item["version"]))
-        # An invocation that outlives its deadline holds nothing: only its fencing stops it.
-        until = invocation.started + BUDGET_SECONDS if invocation.claims else None
-        self.note(Started, message=message.id, worker=invocation.name, until=until)
-
-    def handler_ended(self, invocation: Invocation, message: QueuedMessage, *, ok: bool) -> None:
-        """Record the end of a handler, which is its effect unless that is a transaction."""
-        self.note(Ended, message=message.id, worker=invocation.name, ok=ok)
-        if ok:
-            self.succeeded.add((invocation.name, message.key))
-        if ok and not self.effects:
-            self.note(Effect, key=message.key, payload=message.body, worker=invocation.name, once=False)
-
-    def dead_lettered(self, invocation: Invocation, stamp: dict[str, Any], *, confirmed: bool) -> None:
-        """Record a dead letter that SQS has accepted."""
-        self.note(DeadLettered, message=stamp["original_id"], worker=invocation.name, confirmed=confirmed)
+        self.ends.started(invocation.name, id)
 
     def committing(self, invocation: Invocation, items: Sequence[str]) -> None:
         """Check the items of transactions that are sent in one request."""
@@ -179,23 +189,41 @@ class Monitor:
             what = f"{invocation.name} sends transactions on {items}, while others are under way on {sorted(before)}"
             self.violated(Violation("TURNS", what))
 
-    def dead_letter_sent(self, invocation: Invocation, stamp: dict[str, Any]) -> None:
-        """Check a dead letter. A message with another payload than its record's leaves that untouched."""
-        if "FingerprintMismatch" not in stamp["error_type"]:
-            key = self.queue.messages[stamp["original_id"]].key
-            self._check(invariants.check_dead_letter, key, invocation.name, self._recorded)
+    def dead_letter_sent(self, invocation: Invocation, arguments: dict[str, Any]) -> QueuedMessage:
+        """Check a dead letter, and return the message that it is of. A message without a usable key, or with another
+        payload than its record's, has no record or leaves it untouched.
+        """
+        stamp = stamp_in(arguments)
+        message = next((one for one in invocation.messages if one.id == copy_in(arguments)), None)
+        if message is None:
+            self.violated(Violation("LETTER", f"{invocation.name} sends {arguments}, which it has not received"))
+            return invocation.messages[0]
+        key = message.plain_key if message.usable else message.original
+        attributes = {name: dict(kept) for name, kept in arguments["MessageAttributes"].items() if name != STAMP}
+        sent = {name: raw_attribute(kept) for name, kept in message.attributes.items() if name != STAMP}
+        told = (
+            arguments["MessageBody"],
+            arguments.get("MessageGroupId"),
+            attributes,
+            stamp["key"],
+            stamp["original_id"],
+        )
+        if told != (message.body, message.group, sent, key, message.original):
+            self.violated(Violation("LETTER", f"{invocation.name} sends {told} for {message}"))
+        if stamp["error_type"] not in ("FingerprintMismatch", "UnusableKey"):
+            self._check(invariants.check_dead_letter, message.key, invocation.name, self.ends.failures)
+        return message
 
     def answered(self, invocation: Invocation, failed: Sequence[str]) -> None:
         """Check the answer of an invocation."""
         name, batch = invocation.name, [message.id for message in invocation.messages]
-        records = [message.key for message in invocation.messages]
+        records = [id for message in invocation.messages for id in (message.key, message.audit_key)]
         self.log(f"{name} answers: {', '.join(failed) or 'all done'}")
         self._check(invariants.check_answer, batch, failed)
         for message in invocation.messages:
             if message.id not in failed:
-                self.note(Acknowledged, message=message.id, worker=name)
-                item, dead_letters = self.item(message.key), self.queue.dead_letters
-                self._check(invariants.check_acknowledged, message.id, name, item, self.now_ms, dead_letters)
+                self.history.acknowledged(invocation, message)
+                self._check_acknowledged(message, invocation)
         took = self.world.now - invocation.started
         if invocation.fault_count == 0 and took < BUDGET_SECONDS - NO_TIME_SECONDS:
             self._check(invariants.check_left_behind, name, [self.item(id) for id in records], self.now_ms)
@@ -204,27 +232,68 @@ class Monitor:
         )
         # No message was left for lack of time: no run took longer than the time left after it.
         if uncontended and took < (BUDGET_SECONDS - NO_TIME_SECONDS) / 2:
-            self._check(invariants.check_progress, name, failed)
+            blocked = {message.id for message in invocation.messages if self.refusable(message)}
+            self._check(invariants.check_progress, name, [id for id in failed if id not in blocked])
 
     def settled(self, *, flawless: bool) -> None:
         """Check that every message is completed and deleted, or dead for a reason, and that its effect agrees."""
-        for message in self.queue.messages.values():
+        for message in [message for queue in self.queues for message in queue.messages.values()]:
             if not message.gone and not self.violations:
                 self.violated(Violation("I6", f"{message.id} is neither deleted nor dead"))
+            if message.deleted and message.key not in self.ends.results and not message.dead_lettered:
+                self.violated(Violation("I4", f"{message.id} is deleted: {invariants.shown(self.item(message.key))}"))
             if message.dead_because is not None and flawless:
                 self.violated(Violation("I9", f"{message.id} is dead without a fault: {message.dead_because}"))
 
     def judge(self) -> None:
-        """Check the history."""
-        for number in range(self._account_count):
-            account = account_of(str(number), self._account_count)
-            closing = int(self._accounts.get((account,), {}).get("times", 0))
-            self.note(Balance, account=account, opening=0, closing=closing)
-        for message in self.queue.messages.values():
-            if not message.gone:
-                self.note(Left, message=message.id)
-        for finding in check(self.queue.history):
-            self.violated(Violation(finding.rule, finding.told))
+        """Judge the history."""
+        if not self.expires:
+            for violation in self.history.judge(self.queues, self._accounts):
+                self.violated(violation)
+
+    def refusable(self, message: QueuedMessage) -> bool:
+        """Whether it has no usable key, or its key may have been used for another payload, or that is so of one before
+        it in its group.
+        """
+        messages = [*message.queue.messages.values()]
+        before = messages[: messages.index(message)] if message.queue.fifo else []
+        in_line = [one for one in before if one.group == message.group]
+        return any(not one.usable or len(self._payloads(one.key)) > 1 for one in (*in_line, message))
+
+    def _payloads(self, key: str) -> set[str]:
+        return {message.body for queue in self.queues for message in queue.messages.values() if message.key == key}
+
+    def _in_order(self, name: str, starting: QueuedMessage) -> None:
+        for message in starting.queue.messages.values():
+            if message.id == starting.id:
+                return
+            if (
+                message.group == starting.group
+                and message.key not in self.ends.results
+                and message.dead_because is None
+                and not message.dead_lettered
+            ):
+                what = f"{name} starts {starting.id} although {message.id} of its group has not ended well"
+                raise Violation("FIFO", what)
+
+    def _check_acknowledged(self, message: QueuedMessage, invocation: Invocation) -> None:
+        if message.dead_lettered:
+            return
+        item = self.ends.results.get(message.key)
+        # What was completed when the invocation began, by its clock, may have expired since.
+        since_ms = (START_EPOCH_SECONDS + invocation.started) * 1000 - _OFF_MS
+        self._check(invariants.check_acknowledged, message.id, invocation.name, item, since_ms, ())
+        if item is not None and not self.bucket.keeps(item, message.result, self._without_bucket):
+            what = f"{invocation.name} acknowledged {message.id}, whose result is not what its record keeps: {item}"
+            self.violated(Violation("I4", what))
+
+    def _is_audit(self, id: str) -> bool:
+        return "audit#" in id
+
+    def _check_effect(self, id: str) -> None:
+        if self.effects or is_audit(id):
+            times = int(self._entries.get((id,), {}).get("times", 0))
+            self._check(invariants.check_effect, id, self.item(id), times - self.ends.expired[id])
 
     def _check(self, check: Callable[..., None], *facts: Any) -> None:
         try:

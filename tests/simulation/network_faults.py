@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol.store import ActionFailed, Conflict, NotApplied, Unknown
-from tests.simulation.monitor import NAMESPACE, items_of
+from tests.simulation.monitor import items_of
 from tests.simulation.points import DEAD_LETTER, VISIBILITY, declare_points, points_of
 from tests.simulation.reached import mark, mark_at
-from tests.simulation.sqs_model import stamp_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,8 +27,8 @@ TRANSACTION_SECONDS = 0.004
 class NetworkStore:
     """The store behind a faulty network, as one process sees it; statements take effect one by one."""
 
-    def __init__(self, simulation: Simulation, process: Process) -> None:
-        self.namespace = NAMESPACE if simulation.plan.keyed else None
+    def __init__(self, simulation: Simulation, process: Process, namespace: str | None) -> None:
+        self.namespace = namespace
         self.simulation = simulation
         self.process = process
         self.random: Random = simulation.random
@@ -188,18 +187,18 @@ class NetworkQueueClient:
 
     def change_message_visibility_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> None:  # noqa: N803
         self._send(VISIBILITY)
+        queue = self.simulation.queue_named(QueueUrl.rpartition("/")[2])
         for entry in Entries:
-            self.simulation.queue.change_visibility(
-                entry["ReceiptHandle"], self.simulation.world.now + entry["VisibilityTimeout"]
-            )
+            queue.change_visibility(entry["ReceiptHandle"], self.simulation.world.now + entry["VisibilityTimeout"])
 
     def send_message(self, **arguments: Any) -> None:
-        self.simulation.monitor.dead_letter_sent(self.process.invocation, stamp_in(arguments))
+        invocation, monitor = self.process.invocation, self.simulation.monitor
+        message = monitor.dead_letter_sent(invocation, arguments)
         confirmed = self._send(DEAD_LETTER, raises=False)
         arrived = confirmed or self.simulation.random.random() < 0.5
         if arrived:
-            self.simulation.queue.add_dead_letter(arguments)
-            self.simulation.monitor.dead_lettered(self.process.invocation, stamp_in(arguments), confirmed=confirmed)
+            message.queue.add_dead_letter(arguments)
+            monitor.history.dead_lettered(invocation, message, confirmed=confirmed)
         if not confirmed:
             mark(f"{DEAD_LETTER}: lost answer" if arrived else f"{DEAD_LETTER}: lost")
             raise ConnectionError("the answer was lost")

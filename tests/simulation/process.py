@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from random import Random
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver import Message, PermanentError, Transaction, body_field, message_id, sqs_consumer
+from idempotent_receiver import body_field, message_id, sqs_consumer
+from idempotent_receiver.handler.results import S3Results
 from idempotent_receiver.testing.worker import SILENT
 from idempotent_receiver.testing.world import WorldClock, WorldExecutor
 from tests.simulation import reached
-from tests.simulation.monitor import account_of, done
+from tests.simulation.casts import Cast
 from tests.simulation.network_faults import NetworkQueueClient, NetworkStore
-from tests.simulation.points import HANDLER, PAUSE
+from tests.simulation.plan import DAY_SECONDS
+from tests.simulation.points import PAUSE
+from tests.simulation.results import BUCKET, BucketClient
 from tests.simulation.world import DEAD_LETTERS
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from greenlet import greenlet
 
+    from tests.simulation.plan import Version
     from tests.simulation.simulation import Simulation
     from tests.simulation.sqs_model import QueuedMessage
 
@@ -33,14 +36,20 @@ class Invocation:
     name: str
     messages: Sequence[QueuedMessage]
     started: float
-    claims: bool = True
+    version: Version | None = None
     contended: bool = False
     delayed: bool = False
     failed: bool = False
     stepped: bool = False
     """Whether its wall clock has stepped forward, so that it starts nothing more."""
     suspended: bool = False
+    """Whether its monotonic clock has stood still, alone or with its machine."""
+    wall_behind: bool = False
+    """Whether its wall clock has stood still or stepped back. Both at once would hide that time has passed."""
+    held_up: bool = False
+    """Whether the process itself has stood still."""
     fault_count: int = 0
+    running: set[str] = field(default_factory=set)
     committing: list[set[str]] = field(default_factory=list)
     """The items of its transactions that are on their way, request by request."""
     sent: dict[str, str] = field(default_factory=dict)
@@ -63,34 +72,77 @@ class Invocation:
         """It is disturbed where it is now."""
         reached.mark_at([point for point, count in self.points.items() if count] or [PAUSE], disturbance)
 
+    @property
+    def claims(self) -> bool:
+        """Whether it claims keys."""
+        return self.version is None or self.version.claims
+
+    def message(self, id: str) -> QueuedMessage:
+        """One of its messages."""
+        return next(message for message in self.messages if message.id == id)
+
+
+@dataclass
+class Clock(WorldClock):
+    """A process's clock. Each of its two clocks may stand still for a while, although the process goes on."""
+
+    stops: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: {"wall": [], "monotonic": []})
+
+    def stand_still(self, which: str, seconds: float) -> None:
+        """Let one of the clocks stand still from now on."""
+        self.stops[which].append((self.world.now, self.world.now + seconds))
+
+    def epoch_ms(self) -> int:
+        """The wall clock."""
+        return super().epoch_ms() - int(self._stood("wall") * 1000)
+
+    def monotonic_seconds(self) -> float:
+        """The monotonic clock."""
+        return super().monotonic_seconds() - self._stood("monotonic")
+
+    def set(self, skew_seconds: float) -> None:
+        """Set the wall clock."""
+        self.skew_seconds = skew_seconds
+        self.stops["wall"].clear()
+
+    def _stood(self, which: str) -> float:
+        now = self.world.now
+        return sum(max(0.0, min(now, until) - since) for since, until in self.stops[which])
+
 
 class Process:
-    """A worker's process. It runs one invocation after the other until it is killed."""
+    """A worker's process. It runs one invocation after the other until it is killed, or replaced by a new version."""
 
-    def __init__(self, simulation: Simulation, name: str) -> None:
+    def __init__(self, simulation: Simulation, name: str, namespace: str | None) -> None:
         self.simulation = simulation
         self.name = name
-        self.clock = WorldClock(simulation.world, name=name)
+        self.namespace = namespace
+        self.clock = Clock(simulation.world, name=name)
         self._at_work: list[tuple[Invocation, WorldExecutor]] = []
         self.invocation = Invocation("nobody", (), 0.0)
         self.greenlets: list[greenlet] = []
         plan = simulation.plan
-        self.claims = Random(f"{simulation.seed} {name}").random() >= plan.unclaimed
-        wire, client = NetworkStore(simulation, self), NetworkQueueClient(simulation, self)
-        dead_letter_options: Any = {"dead_letter_queue": DEAD_LETTERS + (".fifo" if simulation.queue.fifo else "")}
-        consumer = sqs_consumer(
+        self.deployed = simulation.deployed
+        self.version = version = plan.version(name, deployed=self.deployed)
+        wire, client = NetworkStore(simulation, self, namespace), NetworkQueueClient(simulation, self)
+        bucket: Any = BucketClient(simulation, self)
+        more: dict[str, Any] = {"retention_seconds": DAY_SECONDS} if plan.expires else {}
+        if version.dead_letters:
+            more["dead_letter_queue"] = DEAD_LETTERS + (".fifo" if plan.fifo else "")
+        if version.bucket:
+            more["results"] = S3Results(BUCKET, bucket)
+        self.handler = sqs_consumer(
             wire,
             clock=self.clock,
             executor=self._executor,
             sqs=client,  # type: ignore[arg-type]  # it has the methods that are called
-            concurrency=plan.concurrency,
+            concurrency=version.concurrency,
             key=body_field("key") if plan.keyed else message_id,
-            effects="any" if self.claims else "transaction",
+            effects="any" if version.claims else "transaction",
             logger=SILENT,
             metrics=SILENT,
-            **(dead_letter_options if plan.dead_letters else {}),
-        )
-        self.handler = consumer(self._post if plan.transactional else self._handle)
+            **more,
+        )(Cast(self).function)
 
     def _executor(self) -> WorldExecutor:
         self._at_work = [*self._still_at_work(), (self.invocation, WorldExecutor(self.simulation.world))]
@@ -108,35 +160,3 @@ class Process:
     def under_way(self) -> list[Invocation]:
         """Its invocation, and earlier ones that have answered although their requests are still under way."""
         return [self.invocation, *(one for one, _ in self._still_at_work() if one is not self.invocation)]
-
-    def _handle(self, body: str, message: Message) -> str:
-        self.simulation.disturbances.provoke(self.invocation, {HANDLER})
-        with self.invocation.waiting_at({HANDLER}):
-            self.simulation.handle(self.invocation, self.simulation.queue.messages[message.id])
-        return done(body)
-
-    def _post(self, body: str, message: Message, tx: Transaction) -> str:
-        plan, queued = self.simulation.plan, self.simulation.queue.messages[message.id]
-        _add_one(tx, "Entries", queued.key, body=queued.body)
-        if plan.accounts:
-            _add_one(tx, "Accounts", account_of(queued.key, plan.accounts))
-        if plan.closes:
-            error = PermanentError("closed") if queued.key[-1] in "02468" else None
-            tx.check(
-                TableName="Open", Key={"id": queued.key}, ConditionExpression="attribute_exists(id)", otherwise=error
-            )
-        return self._handle(body, message)
-
-
-def _add_one(tx: Transaction, table: str, id: str, body: str = "") -> None:
-    tx.update(
-        TableName=table,
-        Key={"id": id},
-        UpdateExpression="SET body = :body ADD times :one",
-        ExpressionAttributeValues={":one": 1, ":body": body},
-    )
-
-
-for _handler in (Process._handle, Process._post):
-    # Resolved once, because millions of consumers are made and each of them reads the annotations.
-    _handler.__annotations__ = get_type_hints(_handler)

@@ -7,24 +7,33 @@ Source: SQS Developer Guide, "Visibility timeout", "Dead-letter queues", "FIFO d
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver.sqs.dead_letter import STAMP
+from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
 from local.history import DeadLettered, Event, Sent
-from tests.simulation.world import FIFO, QUEUE, sqs_record
+from tests.simulation.world import QUEUE, sqs_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from random import Random
 
 MAX_RECEIVES = 5
+COPY = "copy"
+"""The attribute that tells a message from the others that were sent for the same original."""
 
 
 def stamp_in(arguments: dict[str, Any]) -> dict[str, Any]:
     """The stamp of a dead letter that is sent."""
     stamp: dict[str, Any] = json.loads(arguments["MessageAttributes"][STAMP]["StringValue"])
     return stamp
+
+
+def audit_namespace(namespace: str | None) -> str:
+    """The namespace of the function that the handlers of a consumer with this one call."""
+    return "audit" if namespace is None else f"{namespace}.audit"
 
 
 @dataclass
@@ -36,11 +45,35 @@ class QueuedMessage:
     visible_at: float
     key: str
     """The id of its record."""
+    queue: QueueModel = field(repr=False)
     body: str = "{}"
+    attributes: dict[str, Any] = field(default_factory=dict)
+    result: Any = None
+    """What its handler returns."""
+    usable: bool = True
+    """Whether it has a usable key. One that has none has no record either."""
+    sent_at: float = 0.0
+    original: str = ""
+    """The id of the message that this one is a copy of, or its own."""
     receives: int = 0
     deleted: bool = False
     dead_because: str | None = None
     """Why SQS itself has moved it to the dead-letter queue."""
+
+    @property
+    def audit_key(self) -> str:
+        """The id of the record of the function that its handler calls."""
+        return f"{audit_namespace(self.queue.namespace)}#{self.plain_key}"
+
+    @property
+    def name(self) -> str:
+        """Its id, and its queue: two queues may have messages of one id."""
+        return f"{self.queue.name}/{self.id}"
+
+    @property
+    def plain_key(self) -> str:
+        """Its key, without the namespace."""
+        return self.key.partition("#")[2] or self.key
 
     @property
     def gone(self) -> bool:
@@ -48,9 +81,24 @@ class QueuedMessage:
         return self.deleted or self.dead_because is not None
 
     @property
+    def dead_lettered(self) -> bool:
+        """Whether a consumer has sent its dead letter."""
+        return self.id in self.queue.dead_letters
+
+    @property
     def handle(self) -> str:
         """The receipt handle of its last receive."""
         return f"{self.id}/{self.receives}"
+
+
+def is_audit(id: str) -> bool:
+    """Whether this is a record of the function that handlers call."""
+    return "audit#" in id
+
+
+def copy_in(arguments: dict[str, Any]) -> str:
+    """The id of the message that a dead letter is of."""
+    return str(arguments["MessageAttributes"][COPY]["StringValue"])
 
 
 @dataclass
@@ -66,19 +114,46 @@ class QueueModel:
     visibility_seconds: float
     duplicates: float = 0.0
     most_receives: int = MAX_RECEIVES
+    name: str = "transfers"
+    namespace: str | None = None
+    """Of the consumer that it belongs to."""
     messages: dict[str, QueuedMessage] = field(default_factory=dict)
+    """In the order in which they were sent."""
     dead_letters: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The dead letters that consumers have sent: their stamps, by the messages' original ids."""
+    """The dead letters that consumers have sent: the arguments of each, by the ids of the messages that failed."""
     history: list[Event] = field(default_factory=list)
+    redriven: set[str] = field(default_factory=set)
+    """The dead letters that were sent back."""
 
-    def send(self, id: str, group: str | None, at: float, key: str | None = None, body: str = "{}") -> None:
+    def send(self, id: str, group: str | None, at: float, key: str | None = None, **more: Any) -> QueuedMessage:
         """Send a message that becomes visible at that time."""
-        message = self.messages[id] = QueuedMessage(id, group, at, id if key is None else key, body)
-        self.history.append(Sent(at=at, message=id, key=message.key, payload=body, group=group))
+        more.setdefault("original", id)
+        more["attributes"] = {**more.get("attributes", {}), COPY: {"dataType": "String", "stringValue": id}}
+        message = QueuedMessage(id, group, at, id if key is None else key, self, sent_at=at, **more)
+        line = group and f"{self.name} {group}"
+        self.history.append(Sent(at=at, message=message.name, key=message.key, payload=message.body, group=line))
+        self.messages = dict(sorted([*self.messages.items(), (id, message)], key=lambda one: one[1].sent_at))
+        return message
 
-    def payloads(self, key: str) -> set[str]:
-        """The bodies of the messages with this key."""
-        return {message.body for message in self.messages.values() if message.key == key}
+    def redrive(self, message: QueuedMessage, at: float, *, stamped: bool) -> QueuedMessage:
+        """Send a dead letter back: with our stamp, or as SQS itself does, which keeps what is there. Both have new ids.
+
+        What SQS has moved to the dead-letter queue has no stamp, so without one its key is only known if it is in its
+        body.
+        """
+        id = f"{message.id}r"
+        sent, attributes, key = self.dead_letters.get(message.id), dict(message.attributes), message.key
+        if stamped:
+            stamp = Stamp(key=message.plain_key if message.usable else message.original, original_id=message.original)
+            attributes[STAMP] = {"dataType": "String", "stringValue": stamp.to_json()}
+        elif sent is not None:
+            attributes[STAMP] = {"dataType": "String", "stringValue": sent["MessageAttributes"][STAMP]["StringValue"]}
+        elif STAMP not in attributes and message.plain_key == message.id:
+            key = key.removesuffix(message.id) + id
+        original = message.original if STAMP in attributes else id
+        self.redriven.add(message.id)
+        more = {"body": message.body, "attributes": attributes, "result": message.result, "usable": message.usable}
+        return self.send(id, message.group, at, key, original=original, **more)
 
     @property
     def empty(self) -> bool:
@@ -89,7 +164,7 @@ class QueueModel:
         """When the next message may be received."""
         present = [message for message in self.messages.values() if not message.gone]
         busy_until = self._busy_until(present)
-        return min((max(message.visible_at, busy_until.get(message.group, 0.0)) for message in present), default=0.0)
+        return min((max(message.visible_at, busy_until.get(message.group, 0.0)) for message in present), default=inf)
 
     def _busy_until(self, present: Iterable[QueuedMessage]) -> dict[str | None, float]:
         """Until when each FIFO group is blocked by a message of its own that is in flight."""
@@ -105,7 +180,7 @@ class QueueModel:
         for message in self._offered(now):
             if message.receives >= self.most_receives:
                 message.dead_because = f"received {message.receives} times"
-                self.history.append(DeadLettered(at=now, message=message.id, worker=None))
+                self.history.append(DeadLettered(at=now, message=message.name, worker=None))
                 continue
             message.receives += 1
             message.visible_at = now + self.visibility_seconds
@@ -139,12 +214,22 @@ class QueueModel:
 
     def add_dead_letter(self, arguments: dict[str, Any]) -> None:
         """Accept a dead letter from a consumer."""
-        stamp = stamp_in(arguments)
-        self.dead_letters[stamp["original_id"]] = stamp
+        self.dead_letters[copy_in(arguments)] = arguments
 
     def record(self, message: QueuedMessage) -> dict[str, Any]:
         """A message as Lambda delivers it."""
-        queue = FIFO if self.fifo else QUEUE
-        made = sqs_record(message.id, message.body, receives=message.receives, queue=queue, group=message.group)
+        made = sqs_record(
+            message.id,
+            message.body,
+            receives=message.receives,
+            queue=self.arn,
+            group=message.group,
+            attributes=deepcopy(message.attributes),
+        )
         made["receiptHandle"] = message.handle
         return made
+
+    @property
+    def arn(self) -> str:
+        """Its ARN."""
+        return QUEUE.removesuffix("transfers") + self.name + (".fifo" if self.fifo else "")

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from botocore.exceptions import ClientError, ReadTimeoutError
 
@@ -24,6 +24,7 @@ from idempotent_receiver import (
     idempotent,
     sqs_consumer,
 )
+from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import NotStarted
 from idempotent_receiver.http.response import REPLAYED
 from idempotent_receiver.protocol.store import NotApplied, Unknown
@@ -197,7 +198,7 @@ class WorkflowReply:
 
 def _workflow(worker: "ControlledWorker") -> list[str]:
     """Request one execution after the other, or reconcile them as a sweep does."""
-    step_functions: Any = _StepFunctions(worker)
+    step_functions: Any = StepFunctions(worker)
     workflow = Workflow(
         _Store(worker, "m"),
         client=step_functions,
@@ -210,17 +211,23 @@ def _workflow(worker: "ControlledWorker") -> list[str]:
         name = id.removeprefix("m#")
         answer: Any
         if worker.sweeps:
-            answer = recover_orphan(workflow, name, deadline, ME)
-            if isinstance(answer, Closed):
-                done = answer.status == "SUCCEEDED"
-                outcome = completed("null") if done else failed(json.dumps({"type": answer.status}))
-                answer = workflow.conclude(answer.execution, outcome, deadline)
+            answer = swept(workflow, name, deadline, ME)
         else:
             answer = accept(workflow, workflow.start_of(name, "f" * 64, "payload"), deadline, ME)
         found = getattr(answer, "record", None)
         status, recorded = (None, None) if found is None else (found.status, found.data or found.error)
         worker.replies[id] = WorkflowReply(type(answer).__name__, status, recorded)
     return [id for id, reply in worker.replies.items() if reply == WorkflowReply(Unavailable.__name__)]
+
+
+def swept(workflow: Workflow, name: str, deadline: Deadline, owner: str) -> Any:
+    """What a sweep finds of an execution's name, or does about it."""
+    answer = recover_orphan(workflow, name, deadline, owner)
+    if not isinstance(answer, Closed):
+        return answer
+    done = answer.status == "SUCCEEDED"
+    outcome = completed("null") if done else failed(json.dumps({"type": answer.status}))
+    return workflow.conclude(answer.execution, outcome, deadline)
 
 
 ADAPTERS: "dict[str, Callable[[ControlledWorker], list[str]]]" = {
@@ -307,6 +314,13 @@ class _Queue:
             raise ConnectionError("the answer was lost")
 
 
+class Asked(Protocol):
+    """Whoever answers a call."""
+
+    def ask(self, kind: str, *parts: object) -> Any:
+        """The answer of each part."""
+
+
 class _Exists(ClientError):
     """boto3's error for an execution that exists."""
 
@@ -316,10 +330,10 @@ class _DoesNotExist(ClientError):
 
 
 @dataclass(frozen=True)
-class _StepFunctions:
-    """A Step Functions client whose calls the explorer answers."""
+class StepFunctions:
+    """A Step Functions client whose calls the explorer answers, or whoever else `ask`s."""
 
-    worker: "ControlledWorker"
+    worker: "Asked"
     exceptions = SimpleNamespace(ExecutionAlreadyExists=_Exists, ExecutionDoesNotExist=_DoesNotExist)
 
     def start_execution(self, *, stateMachineArn: str, name: str, input: str) -> None:  # noqa: N803

@@ -51,6 +51,7 @@ class Totals:
     faults: int = 0
     dead_lettered: int = 0
     dead: int = 0
+    requests: int = 0
     reached: Reached = field(default_factory=Reached)
 
     def add(self, other: Totals) -> None:
@@ -63,7 +64,8 @@ class Totals:
         return (
             f"{self.seeds:,} seeds: {self.invocations:,} invocations, {self.calls:,} store calls, {self.groups:,} "
             f"of them group commits and {self.packs:,} of several transactions, {self.faults:,} faults; "
-            f"{self.dead_lettered:,} messages dead-lettered by consumers, {self.dead:,} by the queue"
+            f"{self.dead_lettered:,} messages dead-lettered by consumers, {self.dead:,} by the queue; "
+            f"{self.requests:,} requests of clients"
         )
 
 

@@ -110,7 +110,9 @@ def test_a_planted_bug_is_found_and_its_seed_can_be_replayed(bug: str, rule: str
         assert ran.returncode == 1, ran.stdout + ran.stderr
         return ran.stdout.splitlines()
 
-    told, command, *_ = run("--first", str(first), "--seeds", "1000", "--failures", "1", "--processes", "1")
+    told, command, *_ = run(
+        "--kind", "queue", "--first", str(first), "--seeds", "1000", "--failures", "1", "--processes", "1"
+    )
 
     assert f" {rule}" in told
     assert run(*shlex.split(command)[4:])[-1] == told

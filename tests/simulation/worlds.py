@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from tests.simulation.call_simulation import CallSimulation
 from tests.simulation.reached import planned
 from tests.simulation.simulation import Simulation
+from tests.simulation.workflow_simulation import WorkflowSimulation
 
 if TYPE_CHECKING:
     from tests.simulation.invariants import Violation
@@ -29,8 +31,8 @@ class Played(Protocol):
 NewWorld = Callable[[int, float, Callable[[str], None] | None], Played]
 """Takes a seed, the largest error of a clock in seconds, and a log."""
 
-KINDS: dict[str, NewWorld] = {"queue": Simulation}
-SHARES = ("queue",)
+KINDS: dict[str, NewWorld] = {"queue": Simulation, "calls": CallSimulation, "workflow": WorkflowSimulation}
+SHARES = (*4 * ["queue"], "calls", "queue", "workflow")
 """Seeds take these kinds in turns."""
 
 

@@ -162,6 +162,10 @@ $(DIAGRAMS): requirements/diagrams/package-lock.json
 mutants: setup .build/host.complete ## plant known bugs and check that each one turns its tests red (BUGS="S17 lease")
 	.venv/bin/python -m tests.mutants $(BUGS)
 
+.PHONY: mutation
+mutation: $(DEVELOPMENT) ## let the fast tests judge all mutants of the data path, the operators' side and the application, and go on after an interruption (SAMPLE=400 SEED=1: only some; MUTANTS="sqs.keys x_scan": only those, again; TESTS=tests/unit/sqs: judged by those alone)
+	@.venv/bin/python -m tests.mutation $(MUTANTS) $(SAMPLE:%=--sample %) $(SEED:%=--seed %) $(if $(TESTS),--tests $(TESTS))
+
 .PHONY: clean
 clean: ## remove everything that was built
 	rm -rf .venv .tools .build dist .aws-sam .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -80,8 +80,8 @@ class Judges:
         state()._stats.clear()
 
     def get_acquainted(self, observed: Path, base: str) -> None:
-        """Learn which tests call a function, and how long they take. A file is observed again only if it changes, or what
-        all tests rest on. Tests that fail without a mutant judge nothing: they see mutmut's own frames in tracebacks.
+        """Learn which tests call a function, and how long they take. A file is observed again only if it changes, or
+        what all tests rest on. Tests that fail without a mutant judge nothing: they see mutmut's frames in tracebacks.
         """
         by_file = defaultdict(list)
         for test in self._tests:

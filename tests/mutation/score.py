@@ -76,8 +76,8 @@ def _report(chosen: list[str], everything: list[str], verdicts: dict[str, str], 
     killed = len(chosen) - len(alive)
     score = killed / max(len(chosen) - equivalent, 1)
     print(
-        f"{score:.1%}: {killed} of {len(chosen) - equivalent} mutants killed, {counts['killed late']} of them because their "
-        f"tests did not end; {equivalent} equivalent ones not counted; chosen from {len(everything)}; {seconds:.0f} s"
+        f"{score:.1%}: {killed} of {len(chosen) - equivalent} mutants killed, {counts['killed late']} of them because "
+        f"their tests did not end; {equivalent} equivalent ones not counted; {len(everything)} in all; {seconds:.0f} s"
     )
     return 0 if score >= LEAST and not mistakes else 1
 

@@ -66,25 +66,19 @@ def switched(functions: Any, state: str = ENABLED, *, seconds: float = 60, stopp
     return ended[ID], clock.seconds
 
 
-def test_it_waits_until_lambda_has_stopped_polling() -> None:
-    with lambda_that("update Disabling", "get Disabling", "get Disabled") as functions:
-        assert switched(functions) == (DISABLED, 2 * POLL_SECONDS)
-
-
-def test_a_mapping_that_a_deployment_is_changing_is_switched_afterwards() -> None:
-    with lambda_that(None, "get Updating", "get Updating", "get Enabled", "update Disabled") as functions:
-        assert switched(functions) == (DISABLED, 3 * POLL_SECONDS)
-    with lambda_that("get Enabled", "update Disabled") as functions:
-        assert switched(functions, "Enabling") == (DISABLED, POLL_SECONDS)
-
-
-def test_it_waits_no_longer_than_it_is_told() -> None:
-    with lambda_that("update Disabling", "get Disabling", "get Disabling") as functions:
-        assert switched(functions, seconds=2) == ("Disabling", 2.0)
-    with lambda_that("update Disabling") as functions:
-        assert switched(functions, seconds=0) == ("Disabling", 0.0)
-
-
-def test_a_ctrl_c_ends_the_waiting_and_not_the_switching() -> None:
-    with lambda_that("update Disabling") as functions:
-        assert switched(functions, stopped=True) == ("Disabling", 0.0)
+@pytest.mark.parametrize(
+    ("answers", "given", "ended"),
+    [
+        (["update Disabling", "get Disabling", "get Disabled"], {}, (DISABLED, 2 * POLL_SECONDS)),
+        # A deployment is changing it: it is switched afterwards.
+        ([None, "get Updating", "get Updating", "get Enabled", "update Disabled"], {}, (DISABLED, 3 * POLL_SECONDS)),
+        (["get Enabled", "update Disabled"], {"state": "Enabling"}, (DISABLED, POLL_SECONDS)),
+        # It waits no longer than it is told; a Ctrl-C ends the waiting, and not the switching.
+        (["update Disabling", "get Disabling", "get Disabling"], {"seconds": 2}, ("Disabling", 2.0)),
+        (["update Disabling"], {"seconds": 0}, ("Disabling", 0.0)),
+        (["update Disabling"], {"stopped": True}, ("Disabling", 0.0)),
+    ],
+)
+def test_it_waits_until_lambda_has_stopped_polling(answers: list[str | None], given: Any, ended: Any) -> None:
+    with lambda_that(*answers) as functions:
+        assert switched(functions, **given) == ended

@@ -9,7 +9,10 @@ from typing import Any
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations.trace import Event, in_order, of_execution, of_record
 from idempotent_receiver.protocol.record import Record
-from tests.unit.operations.cli.history import DAY_MS, NOW_MS, SECRET
+
+SECRET = "4929-1234-5678-9012"
+NOW_MS = 1_800_000_000_000
+DAY_MS = 24 * 60 * 60 * 1000
 
 
 def texts(record: Record, now_ms: int = NOW_MS) -> list[tuple[int | None, str]]:

@@ -10,10 +10,6 @@ from tests.manual_clock import START_MS, ManualClock
 from tests.unit.operations.cli.stack import FLAKY, client
 from tests.unit.operations.dead_letters.acts import act
 
-SECRET = "4929-1234-5678-9012"
-NOW_MS = 1_800_000_000_000
-DAY_MS = 24 * 60 * 60 * 1000
-
 
 class Kept:
     """The history of the stack, into which a test writes at times of its own."""

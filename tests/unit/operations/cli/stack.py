@@ -7,23 +7,35 @@ import json
 import re
 import shlex
 import zipfile
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
+from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 
+from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations.cli import receiver as command_line
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
+from local.cloud import ROOT
+from tests.unit.operations.dead_letters.acts import create
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 REGION = "us-east-1"
+ARN = f"arn:aws:sqs:{REGION}:123456789012"
 LASTING = 4_000_000_000
 LONG_AGO_MS = 1_700_000_000_000
 DONE, FLAKY, CLOSED, CONFLICT, STUCK = (f"5f2c1d64-000{n}-4000-8000-000000000001" for n in range(1, 6))
+DEAD = {DONE, FLAKY, CLOSED, CONFLICT}
+SECRET = "4929-1234-5678-9012"
+TRANSIENT = Failure(type="ConnectionError", at="app.ledger:7").to_json()
+FOR_GOOD = Failure(type="PermanentError", text="account closed", permanent=True).to_json()
 OUTPUTS = {
     "RecordsTable": "records",
     "KeyStrategy": "message_id",
@@ -44,6 +56,11 @@ class Ran:
     def json(self) -> Any:
         """Its answer: one document and nothing else."""
         return json.loads(self.out)
+
+    @property
+    def said(self) -> str:
+        """What it told people, as it was before it was wrapped."""
+        return " ".join(f"{self.out} {self.err}".split())
 
 
 class CloudFormation:
@@ -85,36 +102,38 @@ def client(service: str) -> Any:
 
 
 class Stack:
-    """A stack named `transfers`, and what lies in its queues and its table."""
+    """A stack named `transfers`, with a dead letter of each kind in its queue and something stuck in its table."""
 
     def __init__(self) -> None:
         self.sqs, self.dynamodb = client("sqs"), client("dynamodb")
-        self.dead = self.sqs.create_queue(QueueName="transfers-dead")["QueueUrl"]
-        self.dead_arn = f"arn:aws:sqs:{REGION}:123456789012:transfers-dead"
-        policy = {"RedrivePolicy": json.dumps({"deadLetterTargetArn": self.dead_arn, "maxReceiveCount": 5})}
-        self.queue = self.sqs.create_queue(QueueName="transfers", Attributes=policy)["QueueUrl"]
-        self.arn = f"arn:aws:sqs:{REGION}:123456789012:transfers"
-        self.dynamodb.create_table(
-            TableName="records",
-            BillingMode="PAY_PER_REQUEST",
-            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-        )
-        self.dynamodb.create_table(
-            TableName="history",
-            BillingMode="PAY_PER_REQUEST",
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("key", "act")],
-            KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}, {"AttributeName": "act", "KeyType": "RANGE"}],
-        )
+        self.queue, self.dead = self.queues("transfers")
+        self.arn, self.dead_arn = (f"{ARN}:{name}" for name in ("transfers", "transfers-dead"))
+        create(self.dynamodb, "records", "id")
+        create(self.dynamodb)
         client("s3").create_bucket(Bucket="archive")
         self.map("transfers")
         self.outputs = {**OUTPUTS, "QueueUrl": self.queue, "DeadLetterQueueUrl": self.dead}
         self.nested: dict[str, dict[str, str]] = {}
+        self.record(DONE, "COMPLETED", "done", data='{"posted": "t-1"}')
+        self.record(FLAKY, "FAILED", "flaky", error=TRANSIENT, attempts=5)
+        self.record(CLOSED, "FAILED", "closed", error=FOR_GOOD)
+        self.record(CONFLICT, "COMPLETED", "something else")
+        self.record(STUCK, "INPROGRESS", "stuck", in_progress_expiration=LONG_AGO_MS, owner="request-1", attempts=2)
+        for key, body in ((DONE, "done"), (FLAKY, "flaky"), (CONFLICT, "conflict")):
+            self.bury(key, body)
+        self.bury(CLOSED, "closed", reason="account closed", error_type="PermanentError")
 
-    def map(self, function: str) -> str:
-        """A function, and the mapping by which it reads the queue once that is enabled; the mapping's id."""
-        functions, name = client("lambda"), function.partition(":")[0]
-        archive = io.BytesIO()
+    def queues(self, name: str, suffix: str = "") -> list[str]:
+        """A queue and its dead-letter queue."""
+        attributes = {"FifoQueue": "true"} if suffix else {}
+        policy = json.dumps({"deadLetterTargetArn": f"{ARN}:{name}-dead{suffix}", "maxReceiveCount": 5})
+        dead = self.sqs.create_queue(QueueName=f"{name}-dead{suffix}", Attributes=attributes)["QueueUrl"]
+        attributes |= {"RedrivePolicy": policy}
+        return [self.sqs.create_queue(QueueName=f"{name}{suffix}", Attributes=attributes)["QueueUrl"], dead]
+
+    def map(self, name: str) -> None:
+        """A function, and the mapping by which it reads the queue once that is enabled."""
+        functions, archive = client("lambda"), io.BytesIO()
         zipfile.ZipFile(archive, "w").writestr("handler.py", "")
         functions.create_function(
             FunctionName=name,
@@ -123,77 +142,109 @@ class Stack:
             Handler="handler.lambda_handler",
             Code={"ZipFile": archive.getvalue()},
         )
-        made = functions.create_event_source_mapping(FunctionName=name, EventSourceArn=self.arn, Enabled=False)
-        return str(made["UUID"])
+        functions.create_event_source_mapping(FunctionName=name, EventSourceArn=self.arn, Enabled=False)
 
-    def bury(self, key: str, body: str, *, url: str = "", **stamped: str) -> None:
+    def bury(self, key: str, body: str = "b", *, url: str = "", attributes: Any = None, **stamped: str) -> None:
         fifo = url.endswith(".fifo")
-        arn = f"arn:aws:sqs:{REGION}:123456789012:t.fifo" if fifo else self.arn
-        stamp = Stamp(key=key, original_id=key, queue=arn, **stamped).to_json()
-        attributes = {STAMP: {"DataType": "String", "StringValue": stamp}}
+        stamp = Stamp(key=key, original_id=key, queue=f"{ARN}:t.fifo" if fifo else self.arn, **stamped).to_json()
+        attributes = {**(attributes or {}), STAMP: {"DataType": "String", "StringValue": stamp}}
         group: Any = {"MessageGroupId": "g", "MessageDeduplicationId": key} if fifo else {}
         self.sqs.send_message(QueueUrl=url or self.dead, MessageBody=body, MessageAttributes=attributes, **group)
 
-    def fifo(self) -> str:
-        """A FIFO queue `t.fifo`; the URL of its dead-letter queue."""
-        attributes = {"FifoQueue": "true"}
-        url = self.sqs.create_queue(QueueName="t-dead.fifo", Attributes=attributes)["QueueUrl"]
-        target = f"arn:aws:sqs:{REGION}:123456789012:t-dead.fifo"
-        policy = json.dumps({"deadLetterTargetArn": target, "maxReceiveCount": 5})
-        self.sqs.create_queue(QueueName="t.fifo", Attributes={**attributes, "RedrivePolicy": policy})
-        return str(url)
-
-    def record(self, key: str, status: str, body: str, **attributes: Any) -> None:
+    def record(self, key: str, status: str, body: str = "b", **attributes: Any) -> None:
         fingerprint = sha256(body.encode()).hexdigest()
         item = {"id": key, "status": status, "version": "v", "validation": fingerprint, "attempts": 1}
         item |= {"expiration": LASTING, **attributes}
         typed = {name: {"N": str(held)} if isinstance(held, int) else {"S": held} for name, held in item.items()}
         self.dynamodb.put_item(TableName="records", Item=typed)
 
-    def keys_in(self, url: str) -> set[str]:
-        """The keys of what can be received, which stays where it is."""
-        found = set()
-        while received := self.sqs.receive_message(
-            QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=600, MessageAttributeNames=["All"]
-        ).get("Messages"):
-            found |= {json.loads(each["MessageAttributes"][STAMP]["StringValue"])["key"] for each in received}
+    def forget(self, *keys: str) -> None:
+        for key in keys:
+            self.dynamodb.delete_item(TableName="records", Key={"id": {"S": key}})
+
+    def received(self, url: str, **asked: Any) -> list[Any]:
+        """What can be received, which stays where it is and is hidden from now on."""
+        asked = {"MaxNumberOfMessages": 10, "VisibilityTimeout": 600, "MessageAttributeNames": ["All"], **asked}
+        found: list[Any] = []
+        while more := self.sqs.receive_message(QueueUrl=url, **asked).get("Messages"):
+            found += more
         return found
+
+    def looked_at(self) -> list[Any]:
+        """The dead letters, which anybody can receive at once."""
+        found = self.received(self.dead)
+        for each in found:
+            self.sqs.change_message_visibility(
+                QueueUrl=self.dead, ReceiptHandle=each["ReceiptHandle"], VisibilityTimeout=0
+            )
+        return found
+
+    def keys_in(self, url: str) -> set[str]:
+        """The keys of what can be received."""
+        return {json.loads(each["MessageAttributes"][STAMP]["StringValue"])["key"] for each in self.received(url)}
+
+    @property
+    def acts(self) -> list[dict[str, str]]:
+        """All that the history has."""
+        items = self.dynamodb.scan(TableName="history")["Items"]
+        return [{name: str(next(iter(held.values()))) for name, held in each.items()} for each in items]
+
+    def untouched(self) -> bool:
+        """Whether nothing was moved, dropped or begun."""
+        return (self.keys_in(self.queue), self.keys_in(self.dead), self.acts) == (set(), DEAD, [])
 
 
 def session(*, profile_name: str | None, **given: Any) -> boto3.Session:
     return one_session() if profile_name is None else boto3.Session(profile_name=profile_name, **given)
 
 
+@contextmanager
+def answered(answer: Callable[[str, dict[str, Any]], Any]) -> Iterator[None]:
+    """AWS answers this to an operation with these arguments, or else as ever."""
+
+    def call(self: Any, operation: str, arguments: Any, found: Any = BaseClient._make_api_call) -> Any:
+        own = answer(operation, arguments)
+        return found(self, operation, arguments) if own is None else own
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BaseClient, "_make_api_call", call)
+        yield
+
+
+@contextmanager
+def denied(*operations: str) -> Iterator[None]:
+    """AWS refuses these operations; all, if none is named. moto allows everything."""
+
+    def refuse(operation: str, _: object) -> None:
+        if not operations or operation in operations:
+            error = {"Code": "AccessDeniedException", "Message": f"User: x may not {operation}"}
+            raise ClientError({"Error": error}, operation)
+
+    with answered(refuse):
+        yield
+
+
 class Receiver:
-    """Runs the command, as a shell would."""
+    """Runs the command, as a shell would; `on` for the stack `transfers`."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
 
-    def __call__(self, *arguments: str) -> Ran:
+    def __call__(self, line: str, *more: str) -> Ran:
         self._capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
-            command_line.main(arguments)
+            command_line.main([*shlex.split(line), *more])
         out, err = self._capsys.readouterr()
         return Ran(int(ended.value.code or 0), out, err)
 
+    def on(self, line: str, *more: str) -> Ran:
+        return self(line, *more, "--stack", "transfers")
 
-GROUPS: tuple[tuple[str, ...], ...] = ((), ("dlq",))
-ACTING = (("dlq", "redrive"), ("dlq", "archive"), ("dlq", "restore"), ("dlq", "delete"), ("dlq", "resend"))
-SHOWING = (("show",), ("stuck",), ("trace",), ("dlq", "list"), ("dlq", "history"))
-WRITING = (("dlq", "export"), ("dlq", "report"))
-COMMANDS = (*SHOWING, *WRITING, ("pause",), ("resume",), *ACTING)
-ARGUMENTS = {
-    "show": [FLAKY],
-    "trace": [FLAKY],
-    "list": [],
-    "history": [],
-    "export": ["letters.jsonl"],
-    "report": ["letters.html"],
-    "delete": ["--reason", "a test", "--all", "--yes"],
-    "resend": ["--key", FLAKY, "--body", "body.json", "--yes"],
-}
-"""What a command needs besides a deployment; for all others it is the agreement."""
+
+ACTING = ("dlq redrive --yes", "dlq archive --yes", "dlq restore --yes")
+ACTING += ("dlq delete --reason test --all --yes", f"dlq resend --key {FLAKY} --body body.json --yes")
+COMMANDS = (f"show {FLAKY}", "stuck --yes", f"trace {FLAKY}", "dlq list", "dlq history", "dlq export letters.jsonl")
+COMMANDS += ("dlq report letters.html", "pause --yes", "resume --yes", *ACTING)
 
 
 def examples(text: str) -> list[str]:
@@ -208,9 +259,6 @@ def advised(shown: str) -> list[list[str]]:
 
 def section_of(title: str) -> str:
     """What docs/operating.md has below a heading."""
-    text = Path("docs/operating.md").read_text()
+    text = (ROOT / "docs/operating.md").read_text()
     (section,) = re.findall(rf"(?s)\n### {title}\n(.*?)(?=\n##)", text)
     return str(section)
-
-
-NOT_SAID = "allow sqs:ListDeadLetterSourceQueues on it"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import shlex
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,151 +11,116 @@ from typing import Any
 import pytest
 
 from idempotent_receiver.operations.cli import terminal
-from tests.unit.operations.cli.stack import CLOSED, CONFLICT, DONE, FLAKY, Receiver, Stack, examples
+from tests.unit.operations.cli.stack import ARN, CLOSED, CONFLICT, DEAD, DONE, FLAKY, Receiver, Stack, examples
+
+SAVE = "dlq redrive --save-plan plan.json"
+CARRY_OUT = "dlq redrive --plan plan.json --yes"
 
 
-@pytest.fixture
-def plan(tmp_path: Path) -> str:
-    """Where a plan is to be written."""
-    return str(tmp_path / "plan.json")
+def saved() -> Any:
+    return json.loads(Path("plan.json").read_bytes())
 
 
-def test_a_plan_is_saved_without_bodies_and_nothing_is_done(receiver: Receiver, stack: Stack, plan: str) -> None:
-    ran = receiver("dlq", "redrive", "--stack", "transfers", "--save-plan", plan, "--json")
+def test_a_plan_is_saved_without_bodies_and_nothing_is_done(receiver: Receiver, stack: Stack) -> None:
+    ran = receiver.on(f"{SAVE} --json")
     counts = {"MOVE": 1, "DONE": 1, "CONFLICT": 1, "PERMANENT": 1}
-    assert (ran.code, ran.json) == (0, {"plan": counts, "saved": plan})
-    saved = json.loads(Path(plan).read_bytes())
-    assert {each["key"]: each["verdict"] for each in saved["letters"]} == {FLAKY: "MOVE", DONE: "DONE"}
-    assert {each["body_sha256"] for each in saved["letters"]} == {sha256(b).hexdigest() for b in (b"flaky", b"done")}
-    assert (saved["queue"], saved["dead_letter_queue"]) == (stack.arn, stack.dead_arn)
-    assert not re.search(r'"(flaky|done)"', Path(plan).read_text()), "the bodies"
-    assert stack.keys_in(stack.dead) == {DONE, FLAKY, CONFLICT, CLOSED}
+    assert (ran.code, ran.json) == (0, {"plan": counts, "saved": "plan.json"})
+    plan = saved()
+    assert {each["key"]: each["verdict"] for each in plan["letters"]} == {FLAKY: "MOVE", DONE: "DONE"}
+    assert {each["body_sha256"] for each in plan["letters"]} == {sha256(b).hexdigest() for b in (b"flaky", b"done")}
+    assert (plan["queue"], plan["dead_letter_queue"]) == (stack.arn, stack.dead_arn)
+    assert not re.search(r'"(flaky|done)"', Path("plan.json").read_text()), "the bodies"
+    assert stack.untouched()
 
 
-def test_what_is_typed_to_carry_a_plan_out_does_so(receiver: Receiver, stack: Stack, plan: str) -> None:
+def test_what_is_typed_to_carry_a_plan_out_does_so_and_the_history_names_the_plan(
+    receiver: Receiver, stack: Stack
+) -> None:
     """What became a dead letter in the meantime stays."""
-    said = receiver("dlq", "redrive", "--stack", "transfers", "--include-permanent", "--save-plan", plan).out
+    said = receiver.on(f"{SAVE} --include-permanent").out
     assert "3 dead letters in " in said
     (line,) = examples(said.replace(" \\\n", ""))
-    stack.bury("later", "b")
-    ran = receiver(*shlex.split(line)[1:], "--yes", "--json")
+    stack.bury("later")
+    ran = receiver(line.removeprefix("receiver "), "--yes", "--json")
     assert (ran.code, ran.json["moved"], ran.json["dropped"]) == (0, 2, 1)
     assert (ran.json["left"], ran.json["missing"]) == ([], [])
-    assert stack.keys_in(stack.queue) == {FLAKY, CLOSED}
-    assert stack.keys_in(stack.dead) == {CONFLICT, "later"}
-
-
-def test_the_history_says_from_which_saved_plan_a_dead_letter_was_moved(
-    receiver: Receiver, stack: Stack, plan: str
-) -> None:
-    receiver("dlq", "redrive", "--stack", "transfers", "--save-plan", plan)
-    assert stack.dynamodb.scan(TableName="history")["Items"] == [], "nothing was done"
-
-    receiver("dlq", "redrive", "--stack", "transfers", "--plan", plan, "--yes")
-
-    acts = stack.dynamodb.scan(TableName="history")["Items"]
-    assert {(each["key"]["S"], each["plan"]["S"]) for each in acts} == {
-        (key, json.loads(Path(plan).read_bytes())["id"]) for key in (FLAKY, DONE)
-    }
+    assert (stack.keys_in(stack.queue), stack.keys_in(stack.dead)) == ({FLAKY, CLOSED}, {CONFLICT, "later"})
+    assert {(each["key"], each["plan"]) for each in stack.acts} == {(k, saved()["id"]) for k in (FLAKY, CLOSED, DONE)}
 
 
 def test_what_has_changed_since_or_is_gone_is_listed_and_the_rest_is_carried_out(
-    receiver: Receiver, stack: Stack, plan: str, monkeypatch: pytest.MonkeyPatch
+    receiver: Receiver, stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    stack.bury("goes", "b")
-    stack.bury("stays", "b")
-    receiver("dlq", "redrive", "--stack", "transfers", "--save-plan", plan)
+    stack.bury("goes")
+    stack.bury("stays")
+    receiver.on(SAVE)
     stack.record("stays", "COMPLETED", "something else")
-    receiver("dlq", "redrive", "--stack", "transfers", "--key", FLAKY, "--yes")
-    gone = [each["message_id"] for each in json.loads(Path(plan).read_bytes())["letters"] if each["key"] == FLAKY]
+    receiver.on(f"dlq redrive --key {FLAKY} --yes")
+    (gone,) = [each["message_id"] for each in saved()["letters"] if each["key"] == FLAKY]
 
-    ran = receiver("dlq", "redrive", "--stack", "transfers", "--plan", plan, "--yes")
+    ran = receiver.on(CARRY_OUT)
 
     assert ran.code == terminal.Exit.LEFT
     assert re.search(r"(?m)^ +1 +CHANGED +stays: it is no longer as planned", ran.out)
-    assert "its verdict was MOVE in the plan and is CONFLICT now" in " ".join(ran.out.split())
+    assert "its verdict was MOVE in the plan and is CONFLICT now" in ran.said
     assert "1 moved, 1 dropped as done, 1 left in place." in ran.out
     assert "Not given out, 1 of the plan" in ran.out
-    assert re.search(rf"(?m)^{FLAKY} +MOVE\n +message {gone[0]}", ran.out)
+    assert re.search(rf"(?m)^{FLAKY} +MOVE\n +message {gone}", ran.out)
     assert max(map(len, ran.out.splitlines())) <= 80
     assert stack.keys_in(stack.dead) == {"stays", CONFLICT, CLOSED}
 
 
-def test_a_plan_is_carried_out_only_once_that_is_confirmed(
-    receiver: Receiver, stack: Stack, plan: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    receiver("dlq", "redrive", "--stack", "transfers", "--save-plan", plan)
-    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
-    ran = receiver("dlq", "redrive", "--stack", "transfers", "--plan", plan)
+def test_a_plan_is_carried_out_only_once_that_is_confirmed(receiver: Receiver, stack: Stack) -> None:
+    receiver.on(SAVE)
+    ran = receiver.on("dlq redrive --plan plan.json")
     assert (ran.code, "Move or drop 2 dead letters? [y/N]" in ran.err) == (terminal.Exit.LEFT, True)
-    assert len(stack.keys_in(stack.dead)) == 4
+    assert stack.untouched()
 
 
-def test_where_there_is_nothing_to_do_no_plan_is_written(receiver: Receiver, plan: str) -> None:
-    ran = receiver("dlq", "redrive", "--stack", "transfers", "--group", "PermanentError", "--save-plan", plan)
-    assert (ran.code, "There is nothing to do, so " in ran.out) == (terminal.Exit.LEFT, True)
-    assert not Path(plan).exists()
+def test_where_there_is_nothing_to_do_no_plan_is_written(receiver: Receiver) -> None:
+    ran = receiver.on(f"{SAVE} --group PermanentError")
+    assert (ran.code, Path("plan.json").exists()) == (terminal.Exit.LEFT, False)
 
 
-def test_a_plan_is_never_replaced(receiver: Receiver, plan: str) -> None:
-    Path(plan).write_text("reviewed")
-    ran = receiver("dlq", "redrive", "--stack", "transfers", "--save-plan", plan)
-    assert (ran.code, "exists, and a plan is never replaced: give another name" in ran.err) == (2, True)
-    assert Path(plan).read_text() == "reviewed"
-
-
-def test_a_plan_that_cannot_be_written_is_named(receiver: Receiver, tmp_path: Path) -> None:
-    ran = receiver("dlq", "redrive", "--stack", "transfers", "--save-plan", str(tmp_path / "no" / "plan.json"))
+def test_a_plan_is_never_replaced(receiver: Receiver) -> None:
+    Path("plan.json").write_text("reviewed")
+    ran = receiver.on(SAVE)
+    assert (ran.code, "plan.json exists" in ran.err) == (2, True)
+    assert Path("plan.json").read_text() == "reviewed"
+    ran = receiver.on("dlq redrive --save-plan no/plan.json")
     assert (ran.code, "plan.json: No such file or directory" in ran.err) == (2, True)
+
+
+UNREADABLE = "holds no plan that this version reads"
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"queue": "arn:aws:sqs:us-east-1:123456789012:refunds"}, "is for dead letters of arn:aws:sqs:us-east-1:12345"),
+        ({"queue": f"{ARN}:refunds"}, f"is for dead letters of {ARN}:refunds"),
         ({"dead_letter_queue": "arn:aws:sqs:us-east-1:1:transfers-dead"}, "is for dead letters of"),
         ({"command": "delete"}, "was made by dlq delete: it is no plan for dlq redrive"),
-        ({"letters": [{"message_id": "m"}]}, "holds no plan that this version reads: letters.0.key Field required"),
-        ({"rate": 7}, "holds no plan that this version reads: rate Unexpected keyword argument"),
-        ({"letters": None}, "holds no plan that this version reads: letters Input should be a valid array"),
+        ({"letters": [{"message_id": "m"}]}, f"{UNREADABLE}: letters.0.key"),
+        ({"rate": 7}, f"{UNREADABLE}: rate"),
+        ({"letters": None}, f"{UNREADABLE}: letters"),
+        *((text, UNREADABLE) for text in ("", "[]", "no JSON", '{"command": "redrive"', "\x00")),
     ],
 )
-def test_a_plan_for_something_else_is_refused(
-    receiver: Receiver, stack: Stack, plan: str, changes: dict[str, Any], says: str
+def test_a_plan_for_something_else_or_none_is_refused(
+    receiver: Receiver, stack: Stack, changes: dict[str, Any] | str, says: str
 ) -> None:
-    receiver("dlq", "redrive", "--stack", "transfers", "--save-plan", plan)
-    Path(plan).write_text(json.dumps(json.loads(Path(plan).read_bytes()) | changes))
-    ran = receiver("dlq", "redrive", "--stack", "transfers", "--plan", plan, "--yes")
+    receiver.on(SAVE)
+    Path("plan.json").write_text(changes if isinstance(changes, str) else json.dumps(saved() | changes))
+    ran = receiver.on(CARRY_OUT)
     assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
-    assert says in ran.err
+    assert says in ran.said
     assert "Traceback" not in ran.err
-    assert len(stack.keys_in(stack.dead)) == 4
+    assert stack.keys_in(stack.dead) == DEAD
 
 
-@pytest.mark.parametrize("text", ["", "[]", "no JSON", '{"command": "redrive"', "\x00"])
-def test_a_file_without_a_plan_is_refused(receiver: Receiver, plan: str, text: str) -> None:
-    Path(plan).write_text(text)
-    ran = receiver("dlq", "redrive", "--stack", "transfers", "--plan", plan, "--yes")
-    assert (ran.code, "holds no plan that this version reads" in ran.err) == (terminal.Exit.USAGE, True)
-    missing = receiver("dlq", "redrive", "--stack", "transfers", "--plan", f"{plan}.nowhere", "--yes")
-    assert (missing.code, "nowhere: No such file or directory" in missing.err) == (terminal.Exit.USAGE, True)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        ("--group", "g"),
-        ("--limit", "1"),
-        ("--include-permanent",),
-        ("--force",),
-        ("--since", "2h"),
-        ("--save-plan", "x"),
-    ],
-    ids=" ".join,
-)
-def test_a_plan_says_what_is_meant_and_nothing_else_does(
-    receiver: Receiver, stack: Stack, plan: str, given: tuple[str, ...]
-) -> None:
-    ran = receiver("dlq", "redrive", "--stack", "transfers", "--plan", plan, *given, "--yes")
-    assert (ran.code, f"--plan says what is meant: it takes no {given[0]}" in ran.err) == (terminal.Exit.USAGE, True)
+def test_a_plan_to_archive_deletes_nothing(receiver: Receiver, stack: Stack) -> None:
+    assert receiver.on("dlq archive --save-plan plan.json").code == terminal.Exit.OK
+    ran = receiver.on("dlq delete --plan plan.json --reason test --yes")
+    assert (ran.code, ran.out, stack.untouched()) == (terminal.Exit.USAGE, "", True)
+    assert "was made by dlq archive: it is no plan for dlq delete" in ran.err

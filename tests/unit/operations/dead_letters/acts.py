@@ -1,4 +1,4 @@
-"""Acts on dead letters, as the history keeps them."""
+"""Acts on dead letters, as the history keeps them, and its table."""
 
 from __future__ import annotations
 
@@ -26,3 +26,14 @@ def act(key: str = "bank#k1", **changed: Any) -> Act:
         plan="p1",
     )
     return replace(made, **changed)
+
+
+def create(dynamodb: Any, name: str = "history", *keys: str) -> None:
+    """A table with these string keys; those of a history, if none is named."""
+    keys = keys or ("key", "act")
+    dynamodb.create_table(
+        TableName=name,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": each, "AttributeType": "S"} for each in keys],
+        KeySchema=[{"AttributeName": key, "KeyType": kind} for key, kind in zip(keys, ("HASH", "RANGE"), strict=False)],
+    )

@@ -20,20 +20,10 @@ from idempotent_receiver.operations.dead_letters.history import (
     Verb,
 )
 from tests.manual_clock import START_MS, ManualClock
-from tests.unit.operations.dead_letters.acts import act
+from tests.unit.operations.dead_letters.acts import act, create
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-def create(dynamodb: Any, name: str = "history", *keys: str) -> None:
-    partition, sort = keys or ("key", "act")
-    dynamodb.create_table(
-        TableName=name,
-        BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[{"AttributeName": each, "AttributeType": "S"} for each in (partition, sort)],
-        KeySchema=[{"AttributeName": partition, "KeyType": "HASH"}, {"AttributeName": sort, "KeyType": "RANGE"}],
-    )
 
 
 class Counting:

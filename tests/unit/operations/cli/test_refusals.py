@@ -1,0 +1,232 @@
+"""What cannot be meant is refused in a line, with the option to correct, and nothing is done."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import boto3
+import pytest
+
+from idempotent_receiver.operations import account
+from idempotent_receiver.operations.cli import terminal
+from tests.unit.operations.cli.stack import DEAD, DONE, FLAKY, Receiver, Stack, denied
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOWHERE = "https://sqs.us-east-1.amazonaws.com/123456789012/nosuch"
+BOTH = "--queue transfers --table records"
+KEYS = f"{BOTH} --key-strategy message_id"
+CHOICES: dict[str, str] = {
+    "--since yesterday": "--since yesterday is no time",
+    "--until 2026-13-01": "--until 2026-13-01 is no time",
+    "--until 0001-01-01T00:00+02:00": "--until 0001-01-01T00:00+02:00 is no time",
+    "--since -2h": "--since -2h is no time",
+    "--since '2 h'": "--since 2 h is no time",
+    "--since 999999d": "--since 999999d is no time",
+    "--until 5": "--until 5 is no time",
+    "--since 1h --until 2h": "--until 2h is before --since 1h",
+    "--group ''": "--group is empty",
+    "--key k --key ''": "--key is empty",
+    "--reason ''": "--reason is empty",
+    "--since ''": "--since is empty",
+}
+EMPTY = ("stack", "queue", "dlq", "table", "namespace", "key-strategy", "envelope", "region", "profile", "endpoint-url")
+BODIES: dict[str, tuple[bytes | None, str]] = {
+    "a folder": (None, "Is a directory"),
+    "empty": (b"", "is empty"),
+    "only a byte order mark": (b"\xef\xbb\xbf", "is empty"),
+    "2 MiB": (b"x" * 2 * 1024 * 1024, "is larger than SQS's 1 MiB"),
+    "binary": (b"\x89PNG\r\n", "is not text in UTF-8"),
+    "UTF-16": ("{}".encode("utf-16"), "is not text in UTF-8"),
+    "a control character": (b'{"a":\n "\x00"}', "has the character U+0000 in line 2"),
+}
+REFUSED: list[tuple[str, str]] = [
+    # Which consumer.
+    ("show k", "give --stack or --table"),
+    ("show k --stack nosuch", "there is no stack nosuch in this account and region: correct --stack"),
+    ("show k --table arn:aws:dynamodb", "not a DynamoDB table's name"),
+    ("show k --table records --namespace a#b", "--namespace: namespace 'a#b' has a '#'"),
+    ("show k --table records --key-strategy guess", "guess is not known here"),
+    (f"dlq list {BOTH}", "--key-strategy, which is message_id"),
+    (f"dlq list --queue transfers-dead {BOTH[18:]}", "name it with --dlq"),
+    ("dlq list --stack transfers --key-strategy guess", "guess is not known here"),
+    ("dlq list --stack transfers --key-strategy 'body_field:a-b c'", "JMESPath"),
+    ("dlq list --stack transfers --key-strategy body_field:id", "needs a namespace"),
+    ("dlq list --stack transfers --envelope [[", "--envelope"),
+    ("dlq list --stack transfers --endpoint-url nonsense", "--endpoint-url nonsense"),
+    ("dlq list --stack transfers --profile nobody", "(nobody) could not be found: correct --profile"),
+    ("dlq list --limit 0", "--limit"),
+    ("dlq nothing", "No such command"),
+    ("pause", "give --stack or --queue"),
+    ("pause --queue transfers --function refunds", "function refunds does not read queue transfers"),
+    *(
+        (f"{command} --table nosuch", "there is no table nosuch in this account and region: correct --table")
+        for command in ("show k", "stuck --yes", "doctor --function f", "dlq redrive --stack transfers --yes")
+    ),
+    *(
+        (
+            f"dlq {command} --stack transfers {option} {url}",
+            f"there is no queue {url} in this account and region: {how}",
+        )
+        for command in ("list", "redrive")
+        for option in ("--queue", "--dlq")
+        for url, how in ((NOWHERE, f"correct {option}"), ("nosuch", f"correct {option}"))
+    ),
+    ("doctor --stack nosuch", "there is no stack nosuch in this account and region: correct --stack"),
+    ("doctor --function nosuch", "nosuch in this account and region: correct --function"),
+    *(
+        (f"doctor --function consumer {option} message_id", f"doctor takes no {option}:")
+        for option in ("--dlq", "--namespace", "--envelope", "--key-strategy")
+    ),
+    ("doctor --queue transfers --function consumer", "give --function or --queue, not both"),
+    ("doctor --queue transfers --stack transfers", "give --stack or --queue, not both"),
+    ("doctor --stack transfers --function consumer", "give --stack or --function, not both"),
+    *(
+        (f"show k --table records --retention-days {days}", f"--retention-days {days}")
+        for days in ("-5", "0", "nan", "inf")
+    ),
+    *((f"dlq list --{option} ''", f"--{option} is empty") for option in EMPTY),
+    *((f"{command} --stack ''", "--stack is empty") for command in ("show k", "stuck --yes", "dlq redrive", "doctor")),
+    ("show '' --table records", "KEY is empty"),
+    ("trace '' --stack transfers", "KEY is empty"),
+    # Which dead letters.
+    *((f"dlq list --stack transfers {given}", says) for given, says in CHOICES.items()),
+    ("dlq redrive --stack transfers --yes --since yesterday", "--since yesterday is no time"),
+    ("dlq history --stack transfers --since yesterday", "--since"),
+    ("dlq history --stack transfers --since 1h --until 2h", "--until"),
+    *(
+        (f"dlq delete --stack transfers --yes {given}", says)
+        for given, says in {
+            "--all": "--reason is missing",
+            "--all --reason ''": "--reason is missing",
+            "--all --reason ' \t\n'": "--reason is missing",
+            "--reason test": "--reason tells why, not which",
+            "--reason test --limit 1": "--reason tells why, not which",
+            "--reason test --all --group done": "--all means every dead letter: it takes no filter",
+            "--reason test --all --plan plan.json": "--all means every dead letter: it takes no filter",
+            "--reason test --group ''": "--group is empty",
+        }.items()
+    ),
+    *(
+        (f"dlq redrive --native --stack transfers --yes {given}", f"it takes no {given.partition(' ')[0]}")
+        for given in ("--reason x", "--until 2h", "--limit 1", "--plan plan.json")
+    ),
+    *(
+        (f"dlq redrive --plan p --stack transfers --yes {given}", f"it takes no {given.partition(' ')[0]}")
+        for given in ("--group g", "--limit 1", "--include-permanent", "--force", "--since 2h", "--save-plan x")
+    ),
+    ("dlq redrive --plan nowhere --stack transfers --yes", "nowhere: No such file or directory"),
+    ("dlq report nosuch/page.html --stack transfers", "nosuch"),
+    *(
+        (f"dlq {command} --stack transfers --archive nosuch --yes", "there is no bucket nosuch in this account")
+        for command in ("archive", "restore")
+    ),
+    # What a trace reads beside.
+    (f"trace {FLAKY} --stack transfers --request x#1 --request-table nosuch", "there is no table nosuch"),
+    (f"trace {FLAKY} --stack transfers --request-table nosuch", "--request-table needs --request"),
+    *(
+        (f"trace {DONE} --stack transfers --hook '{hook}'", f"--hook {hook}")
+        for hook in ("nosuch:entries", "json:nosuch", "json", "json:decoder", ":", "")
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "says"), REFUSED, ids=[line for line, _ in REFUSED])
+def test_what_cannot_be_done_is_refused_by_its_option_and_nothing_is_done(
+    receiver: Receiver, stack: Stack, line: str, says: str
+) -> None:
+    """An empty value comes of an unset variable of the shell, and would be taken for nothing said."""
+    ran = receiver(line)
+    assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
+    assert says in ran.said
+    assert "Traceback" not in ran.err
+    assert stack.untouched()
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_a_body_that_sqs_does_not_take_is_refused(receiver: Receiver, stack: Stack, tmp_path: Path, kind: str) -> None:
+    written, says = BODIES[kind]
+    file = tmp_path / "new"
+    file.mkdir() if written is None else file.write_bytes(written)
+    ran = receiver.on(f"dlq resend --key {FLAKY} --body new --yes")
+    assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
+    assert "--body new" in ran.err
+    assert says in ran.err
+    assert stack.untouched()
+
+
+@pytest.mark.parametrize(
+    ("output", "line", "says"),
+    [
+        ("KeyStrategy", "dlq list", "has no output KeyStrategy: give --key-strategy"),
+        ("ArchiveBucket", "dlq archive --yes", "has no output ArchiveBucket: give --archive"),
+        ("ArchiveBucket", "dlq restore --yes", "has no output ArchiveBucket: give --archive"),
+        ("HistoryTable", "dlq history", "has no output HistoryTable: give --history"),
+        ("QueueUrl=nosuch", "dlq list", "stack transfers names it: correct the stack, or give --queue"),
+        ("DeadLetterQueueUrl=nosuch", "dlq list", "stack transfers names it: correct the stack, or give --dlq"),
+    ],
+)
+def test_what_a_stack_does_not_say_or_says_wrongly_is_no_options_fault(
+    receiver: Receiver, stack: Stack, output: str, line: str, says: str
+) -> None:
+    name, _, wrong = output.partition("=")
+    del stack.outputs[name]
+    stack.outputs |= {name: NOWHERE} if wrong else {}
+    ran = receiver.on(line)
+    assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
+    assert says in ran.said
+
+
+def test_a_dead_letter_queue_that_only_the_redrive_policy_names_is_not_blamed_on_the_queue(
+    receiver: Receiver, stack: Stack
+) -> None:
+    stack.sqs.delete_queue(QueueUrl=stack.dead)
+    ran = receiver(f"dlq list {KEYS}")
+    assert (ran.code, ran.out) == (terminal.Exit.USAGE, "")
+    assert f"there is no queue {stack.dead_arn} in" in ran.said
+    assert f"the redrive policy of {stack.queue} names it: correct that, or give --dlq" in ran.said
+
+
+def test_no_region_is_said_with_its_remedy(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    monkeypatch.setattr(account, "boto3", boto3)
+    ran = receiver("show k --table records")
+    assert (ran.code, ran.out, "--region, or set AWS_DEFAULT_REGION" in ran.err) == (terminal.Exit.USAGE, "", True)
+
+
+@pytest.mark.parametrize("unsaid", [False, True], ids=["", "though SQS does not say whose any queue is"])
+def test_what_is_no_dead_letter_queue_of_the_consumer_keeps_its_messages(
+    receiver: Receiver, stack: Stack, unsaid: bool
+) -> None:
+    live = stack.sqs.create_queue(QueueName="orders")["QueueUrl"]
+    stack.sqs.send_message(QueueUrl=live, MessageBody="live")
+    for command in ("dlq list", "dlq redrive --yes"):
+        for given, says in (
+            ("orders", f"orders is no dead-letter queue that SQS knows of.*it has {stack.dead_arn}"),
+            (stack.arn, "is the consumer's queue itself"),
+        ):
+            with denied("ListDeadLetterSourceQueues" if unsaid else "none"):
+                ran = receiver.on(f"{command} --dlq {given}")
+            assert ran.code == terminal.Exit.USAGE
+            assert re.search(says, ran.said)
+            assert ran.said.endswith("correct --dlq")
+    (message,) = stack.received(live, AttributeNames=["All"])
+    assert message["Attributes"]["ApproximateReceiveCount"] == "1", "nobody has received it before"
+    assert stack.keys_in(stack.dead) == DEAD
+
+
+def test_without_its_extra_the_command_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "typer", None)
+    monkeypatch.delitem(sys.modules, "idempotent_receiver.operations.cli.receiver")
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module("idempotent_receiver.operations.cli.receiver")
+    assert ended.value.code == terminal.Exit.USAGE
+    assert "pip install '.[cli]'" in capsys.readouterr().err

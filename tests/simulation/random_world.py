@@ -71,7 +71,7 @@ class Process:
     def __init__(self, world: RandomWorld, name: str) -> None:
         self.within = world
         self.name = name
-        self.clock = WorldClock(world.world, name=name)
+        self.clock = queue_process.Clock(world.world, name=name)
         self.invocation = NOBODY
         self.greenlets: list[greenlet] = []
         self._at_work: list[tuple[Invocation, WorldExecutor]] = []
@@ -237,7 +237,7 @@ class RandomWorld:
         self.invocations += 1
         idle = [one for one in self.live if one.invocation is NOBODY]
         process = self.random.choice(idle) if idle else self.new_process(f"p{self.invocations}")
-        process.clock.skew_seconds = self.random.uniform(-1, 1) * self.clocks_off_seconds
+        process.clock.set(self.random.uniform(-1, 1) * self.clocks_off_seconds)
         mine = process.invocation = Invocation(f"{process.name}/{self.invocations}", (), self.world.now, ids=ids)
         others = [other for one in self.live for other in one.under_way if other is not mine]
         self.live = [one for one in self.live if one is not process] + [process]

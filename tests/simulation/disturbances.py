@@ -40,13 +40,13 @@ class Disturbances:
         if plan.suspended.random() < plan.suspensions:
             self.world.spawn(suspend, after=plan.suspended.random() * BUDGET_SECONDS)
         if self.still.random() < plan.still:
-            self.world.spawn(partial(self._stand_still, process, mine), after=self.still.random() * BUDGET_SECONDS)
+            self.world.spawn(partial(self._stand_still, process, mine), after=self.still.random() * BUDGET_SECONDS / 2)
 
     def _stand_still(self, process: Process, invocation: Invocation) -> None:
         """Let one of a process's clocks stand still for a while, not both: then neither shows that time has passed."""
         if process.invocation is not invocation or invocation.wall_behind or invocation.suspended:
             return
-        which, seconds = self.still.choice(["wall", "monotonic"]), self.still.choice([2.0, 8.0, 20.0])
+        which, seconds = self.still.choice(["wall", "monotonic"]), self.still.choice([2.0, 20.0])
         self.simulation.log(f"{invocation.name}: its {which} clock stands still for {seconds:.0f} s")
         invocation.suspended |= which == "monotonic"
         invocation.wall_behind |= which == "wall"

@@ -80,6 +80,12 @@ class Monitor:
         """A record as the table holds it."""
         return self._memory.items.get(id)
 
+    @property
+    def _known(self) -> set[str]:
+        """The ids of all records that there may be."""
+        messages = [message for queue in self.queues for message in queue.messages.values() if message.usable]
+        return {id for message in messages for id in (message.key, message.audit_key)}
+
     def violated(self, violation: Violation) -> None:
         """Record a violation. Raising it here would not do: the code under test handles any exception."""
         self.log(str(violation))
@@ -98,6 +104,8 @@ class Monitor:
             answer = (self._memory.insert if kind == "insert" else self._memory.replace)([part])[0]
         after = self.item(id)
         if before is not after:
+            if id not in self._known:
+                self.violated(Violation("KEY", f"{writer} writes {id}, which is no message's key"))
             self.log(f"{writer}: {kind}: {invariants.shown(after)}")
             self._check(invariants.check_write, before, after, writer, self.now_ms + _OFF_MS, self.succeeded)
             if writer in self._unclaimed and not is_audit(id) and (writer, id) not in self._refused:
@@ -145,7 +153,8 @@ class Monitor:
             mine.contended |= len(self._payloads(id)) > 1
         assert mine.version is not None, "a process has one"
         if mine.version.validates:
-            refused = {(mine.name, message.key) for message in mine.messages if '"amount": 2' in message.body}
+            unlike = {message.key for message in mine.messages if '"amount": 2' in message.body}
+            refused = {(mine.name, key) for key in unlike if not invariants.completed(self.item(key), self.now_ms)}
             mine.failed |= bool(refused)
             self._refused |= refused
         if not mine.version.bucket:
@@ -180,7 +189,6 @@ class Monitor:
         if not invocation.held_up and took > BUDGET_SECONDS - STOP_MARGIN_SECONDS + 0.01 and not is_audit(id):
             self.violated(Violation("START", f"{invocation.name} starts {id} after {took:.2f} s"))
         self._starts.add((invocation.name, id, None if item is None else item["version"]))
-        self.ends.started(invocation.name, id)
 
     def committing(self, invocation: Invocation, items: Sequence[str]) -> None:
         """Check the items of transactions that are sent in one request."""

@@ -24,13 +24,13 @@ class Moves:
     def __init__(self, simulation: Simulation) -> None:
         self.simulation, plan = simulation, simulation.plan
         self.random = random = plan.source("at")
-        moves = [self._deliver_late] * plan.late + [self._redrive] * plan.redrives + [self._delete] * plan.deletions
+        moves = [self._deliver_late] * plan.late + [self._redrive] * plan.redrives + 3 * [self._delete] * plan.deletions
         self._agenda: list[tuple[float, Callable[[], None]]] = [(random.choice([2, 10, 50, 200]), one) for one in moves]
         if plan.deploy_at is not None:
             self._agenda.append((plan.deploy_at, self._deploy))
         if plan.expires:
             again = [self._send_again, self._deliver_late, self._redrive, self._delete]
-            self._agenda += [(DAY_SECONDS, random.choice(again)) for _ in range(8)]
+            self._agenda += [(DAY_SECONDS, random.choice(again)) for _ in range(10)]
         # Records end a retention after they were written, so what comes then may meet them a little before or after.
         self._agenda = sorted(((at + random.random() * 50, move) for at, move in self._agenda), key=lambda one: one[0])
         self.last_at = self._agenda[-1][0] if self._agenda else 0.0
@@ -46,8 +46,8 @@ class Moves:
         while self._agenda and not self.simulation.monitor.violations:
             at, move = self._agenda[0]
             self.simulation.world.sleep(at - self.simulation.world.now)
-            move()
             self._agenda.pop(0)
+            move()
         self._agenda.clear()
 
     def _deliver_late(self) -> None:
@@ -88,9 +88,7 @@ class Moves:
 
     def _delete(self) -> None:
         """TTL deletes what has expired: at once, or as late as this."""
-        for _ in range(3):
-            self.simulation.monitor.delete_expired()
-            self.simulation.world.sleep(self.random.choice([0.0, 0.5, 5.0]))
+        self.simulation.monitor.delete_expired()
 
     def _deploy(self) -> None:
         """From now on new invocations are those of a new version."""

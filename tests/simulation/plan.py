@@ -99,7 +99,9 @@ class Plan:
         self.asynchronous = self.source("coroutines").choice([0.0, 0.0, 0.5, 1.0])
         self.functions, self.queues = self.source("consumers").choice([(1, 1), (1, 1), (2, 2), (1, 2)])
         self.unusable = self.source("unusable").choice([0.0, 0.0, 0.25]) if self.keyed else 0.0
-        self.still = self.source("still").choice([0.0, 0.0, 0.2])
+        self.still = self.source("still").choice([0.0, 0.0, 0.3])
+        if self.still:
+            self.takes_seconds = [0.0, 0.3, 2.0, 2.0]
         moves = self.source("moves")
         self.late = moves.choice([0, 0, 3])
         self.redrives = moves.choice([0, 0, 4])

@@ -45,11 +45,16 @@ class Bucket:
         """Whether a completed record has this result, or says truly where it is or why it is gone. `without_bucket`:
         the invocations that had nowhere to put it.
         """
-        found = json.loads(item["data"])
+        found = json.loads(item.get("data", "null"))
         if found == expected:
             return True
         # Only what is large is kept elsewhere.
-        if not isinstance(expected, str) or len(expected) < 1000 or set(found) != {MARKER}:
+        if (
+            not isinstance(expected, str)
+            or len(expected) < 1000
+            or not isinstance(found, dict)
+            or set(found) != {MARKER}
+        ):
             return False
         marker = found[MARKER]
         if marker["result"] == "s3":

@@ -98,7 +98,7 @@ def is_audit(id: str) -> bool:
 
 def copy_in(arguments: dict[str, Any]) -> str:
     """The id of the message that a dead letter is of."""
-    return str(arguments["MessageAttributes"][COPY]["StringValue"])
+    return str(arguments["MessageAttributes"].get(COPY, {}).get("StringValue"))
 
 
 @dataclass

@@ -20,6 +20,7 @@ from tests.mutants.catalogue import (
     without_claims,
     worker,
     workflow,
+    worlds,
 )
 
 _FILES = (
@@ -34,6 +35,7 @@ _FILES = (
     http,
     top_level,
     workflow,
+    worlds,
     worker,
     dynamodb,
     packs,

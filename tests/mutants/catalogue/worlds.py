@@ -1,0 +1,49 @@
+"""Bugs that show only in worlds that nobody had chosen: functions with habits, redrives, a bucket that fails."""
+
+from __future__ import annotations
+
+from tests.mutants.change import always, instead_of, replace
+from tests.mutants.mutant import Mutant
+
+MUTANTS = {
+    "a result is serialised when the next run may have begun": Mutant(
+        "batch.runs:Runs._handled",
+        replace("handled.data", "__import__('idempotent_receiver').handler.attempt.serialised(handled.result)", nth=0),
+        promise=3,
+        where=(),
+    ),
+    "a handler is lent our own attributes": Mutant(
+        "sqs.binding:_lent", replace("dict($ATTRIBUTES)", "$ATTRIBUTES"), where=()
+    ),
+    "what a coroutine was cancelled in is a result": Mutant(
+        "handler.attempt:run_async",
+        instead_of("return Raised($FAILURE, $ERROR)", "return Returned(None, attempt.seal(), None)"),
+        promise=5,
+        where=(),
+    ),
+    "what the bucket refused is taken to be there": Mutant(
+        "handler.results:kept",
+        instead_of(
+            "return dropped(f'{too_large}, and it could not be put elsewhere: {$TYPE}')",
+            "return marker({'result': 's3', 'bucket': 'results', 'key': 'results/lost'})",
+        ),
+        where=(),
+    ),
+    "a redriven message counts under its new id": Mutant(
+        "sqs.keys:message_id", always("stamp is None"), promise=3, where=()
+    ),
+    "a claim inside a claim has a lease of its own": Mutant(
+        "function:_Wrapped._call", replace("outer.deadline", "Deadline.after(calls.clock, 100)"), promise=2, where=()
+    ),
+    "the monotonic clock alone says what may start": Mutant(
+        "clock:Deadline.moment", replace("min(left, $BY_WALL)", "left"), promise=2, where=()
+    ),
+    "the wall clock alone says what may start": Mutant(
+        "clock:Deadline.moment", replace("min(left, $BY_WALL)", "$BY_WALL"), promise=2, where=()
+    ),
+    "an unusable key does not stop its group": Mutant(
+        "sqs.keys:ClaimTerms.work",
+        instead_of("_no_key", "return Work(key='', claim=_no_key(error), handle=_never)"),
+        where=(),
+    ),
+}

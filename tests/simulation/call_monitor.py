@@ -66,6 +66,8 @@ class CallMonitor(TableMonitor):
             self._payloads.setdefault((id, after["validation"]), self.amounts[writer])
         # Shorter retentions than a worker's clock is off have to be judged by that clock.
         invariants.check_write(before, after, writer, self.latest_ms, self._succeeded, failures=self._final(id))
+        if before is None and after["status"] != "INPROGRESS":
+            raise Violation("I7", f"{writer} settles {id}, whose record is gone: {invariants.shown(after)}")
         if after["status"] == "COMPLETED":
             self._completions[id] += 1
             self._done.setdefault(id, []).append(Done(writer, self._kept(after), after["expiration"] * 1000))
@@ -145,7 +147,8 @@ class CallMonitor(TableMonitor):
                 return any(amount not in (None, request.amount) for amount in payloads)
             case call_process.GONE:
                 dropped = any((marked(one.get("data") or "") or {}).get("result") == "dropped" for one in stood)
-                return dropped or invocation.bucket_lost
+                # A function's caller learns from the error's text that the bucket has not answered.
+                return dropped or (invocation.bucket_lost and request.function != PAY)
             case call_process.FAILED_FOR_GOOD:
                 failed = any(one["status"] == "FAILED" for one in stood)
                 return failed and self._final(request.id) and request.id in self.raised

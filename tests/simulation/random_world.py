@@ -15,6 +15,7 @@ from tests.simulation import process as queue_process
 from tests.simulation import reached
 from tests.simulation.adapters import BUDGET_SECONDS
 from tests.simulation.disturbances import Disturbances
+from tests.simulation.invariants import Violation
 from tests.simulation.network_faults import NetworkStore
 from tests.simulation.plan import Plan
 from tests.simulation.points import DISTURBANCES, provoked
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from greenlet import greenlet
 
-    from tests.simulation.invariants import Violation
     from tests.simulation.table_monitor import TableMonitor
 
 QUIET_FROM_SECONDS = 60.0
@@ -248,6 +248,8 @@ class RandomWorld:
         self.disturbances.schedule(process, mine)  # type: ignore[arg-type]  # it has what is used of these
         self.world.sleep(BUDGET_SECONDS)
         if not answers:
+            if process in self.live and mine.fault_count == 0 and not (mine.failed or mine.suspended):
+                self.monitor.violated(Violation("ANSWER", f"{mine.name} has met no fault, and does not answer"))
             self.kill(process)
             return None
         process.invocation = NOBODY

@@ -34,7 +34,13 @@ class Results(Protocol):
 
 
 class ResultGone(Exception):
-    """A result is no longer where it was kept; the text names the place."""
+    """A result is no longer where it was kept; the text names the place. With `retry` it may be there, and could not be
+    read now.
+    """
+
+    def __init__(self, text: str, *, retry: bool = False) -> None:
+        super().__init__(text)
+        self.retry = retry
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +79,12 @@ class S3Results:
             body = self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code")
-            raise ResultGone(f"the result should be in {url}, and S3 answers {code}") from error
+            # S3's own trouble, and requests that come too fast: SlowDown is a 503.
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            raise ResultGone(f"the result should be in {url}, and S3 answers {code}", retry=status >= 500) from error
         except BotoCoreError as error:
-            raise ResultGone(f"the result is in {url}, and S3 did not answer: {type(error).__name__}") from error
+            why = f"the result is in {url}, and S3 did not answer: {type(error).__name__}"
+            raise ResultGone(why, retry=True) from error
         return gzip.decompress(body).decode()
 
 

@@ -227,7 +227,8 @@ class _Endpoint:
             response = None if data is None else json.loads(data)
         except (ResultGone, ValueError) as error:
             self.telemetry.report_error("the kept answer cannot be read", error)
-            return in_form_of(request, responses.gone())
+            retry = isinstance(error, ResultGone) and error.retry
+            return in_form_of(request, responses.unread() if retry else responses.gone())
         if not isinstance(response, dict) or "statusCode" not in response:
             # Written out as API Gateway does it, so that it has headers.
             body = response if isinstance(response, str) else json.dumps(response, separators=(",", ":"))

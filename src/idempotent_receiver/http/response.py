@@ -106,6 +106,12 @@ def generic_failure() -> HttpResponse:
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "Internal Server Error", detail)
 
 
+def unread() -> HttpResponse:
+    """The request took effect once, and its answer cannot be read now."""
+    detail = "The request took effect, and its answer cannot be read now. Ask again, with the same key."
+    return problem(HTTPStatus.SERVICE_UNAVAILABLE, "Service Unavailable", detail, RETRY_AFTER_SECONDS)
+
+
 def gone() -> HttpResponse:
     """The request took effect once, and its answer was not kept."""
     return problem(HTTPStatus.GONE, "The answer was not kept", "The request took effect, but its answer is gone.")

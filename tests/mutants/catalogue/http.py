@@ -6,6 +6,7 @@ from tests.mutants.change import always, argument, both, instead_of, leave_out, 
 from tests.mutants.mutant import Mutant, unit
 
 HTTP = unit("http/endpoint")
+CALLED = ("tests/simulation/test_simulate_calls.py",)
 
 MUTANTS = {
     "the timer that ends the process is armed after the claim": Mutant(
@@ -60,6 +61,12 @@ MUTANTS = {
         "http.endpoint:_Endpoint._replayed",
         replace("in_form_of(request, responses.gone())", "in_form_of(request, responses.json_response(200, '', {}))"),
         where=HTTP,
+    ),
+    "a bucket that does not answer has lost the answer": Mutant(
+        "http.endpoint:_Endpoint._replayed",
+        replace("responses.unread() if $RETRY else $GONE", "$GONE"),
+        promise=1,
+        where=CALLED,
     ),
     "a winner that has failed is waited for": Mutant(
         "http.response:without_answer", always("Status.INPROGRESS"), where=HTTP

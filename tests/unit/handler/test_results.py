@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
 from moto import mock_aws
 
-from idempotent_receiver import ResultUnavailable, S3Results, Transaction, idempotent, sqs_consumer
+from idempotent_receiver import ResultUnavailable, S3Results, Transaction, http_endpoint, idempotent, sqs_consumer
 from tests.contexts import Context
 from tests.counting_store import CountingStore
 from tests.manual_clock import ManualClock
@@ -103,6 +104,36 @@ def test_an_object_that_is_gone_is_named(store: CountingStore, s3: Any) -> None:
 
     with pytest.raises(ResultUnavailable, match=f"s3://results/{key}, and S3 answers NoSuchKey"):
         work("1")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (EndpointConnectionError(endpoint_url="https://s3"), 503),
+        (ClientError({"Error": {"Code": "SlowDown"}, "ResponseMetadata": {"HTTPStatusCode": 503}}, "GetObject"), 503),  # type: ignore[typeddict-item]
+        (ClientError({"Error": {"Code": "NoSuchKey"}, "ResponseMetadata": {"HTTPStatusCode": 404}}, "GetObject"), 410),  # type: ignore[typeddict-item]
+    ],
+)
+def test_a_bucket_that_does_not_answer_is_not_the_last_word_over_http(
+    store: CountingStore, s3: Any, error: Exception, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The response is still there: the client is asked to come again, and gets it then."""
+    clock = ManualClock()
+
+    @http_endpoint(store, clock=clock, results=S3Results("results", s3))
+    def respond(event: Any, context: Any) -> Any:
+        return {"statusCode": 201, "body": LARGE}
+
+    def get_object(**_: Any) -> Any:
+        raise error
+
+    event = {"httpMethod": "POST", "path": "/", "headers": {"Idempotency-Key": "k"}}
+    assert respond(event, Context(clock))["statusCode"] == 201
+    with monkeypatch.context() as away:
+        away.setattr(s3, "get_object", get_object)
+        answer = respond(event, Context(clock))
+    assert (answer["statusCode"], "Retry-After" in answer["headers"]) == (status, status == 503)
+    assert respond(event, Context(clock))["body"] == LARGE
 
 
 def test_a_bucket_that_refuses_a_result_undoes_nothing(store: CountingStore, s3: Any) -> None:

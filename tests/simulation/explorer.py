@@ -10,7 +10,7 @@ from idempotent_receiver.protocol.store import ActionFailed, Conflict, NotApplie
 from idempotent_receiver.testing.memory import Table
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation import invariants, oracle, scheduler, step_functions_model
-from tests.simulation.adapters import CUT_OFF, LOST
+from tests.simulation.explored_clients import CUT_OFF, LOST
 from tests.simulation.history import Histories
 from tests.simulation.invariants import Violation
 from tests.simulation.setups import LAST, SWEEP

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.long_runs import Conclusion
 from idempotent_receiver.protocol.record import Change, Status, from_attributes
-from tests.simulation.adapters import EXECUTION_SECONDS, EXISTS, STARTED, arn_of
+from tests.simulation.adapters import EXECUTION_SECONDS, arn_of
+from tests.simulation.explored_clients import EXISTS, STARTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -17,7 +17,8 @@ from idempotent_receiver.protocol.store import NotApplied
 from idempotent_receiver.workflow import Workflow, workflow_endpoint
 from idempotent_receiver.workflow.executions import name_of
 from tests.simulation import invariants, oracle, step_functions_model
-from tests.simulation.adapters import BUDGET_SECONDS, EXECUTION_SECONDS, MACHINE_ARN, StepFunctions, swept
+from tests.simulation.adapters import EXECUTION_SECONDS, MACHINE_ARN, swept
+from tests.simulation.explored_clients import BUDGET_SECONDS, StepFunctions
 from tests.simulation.invariants import Violation
 from tests.simulation.monitor import NO_TIME_SECONDS
 from tests.simulation.network_faults import UNKNOWN

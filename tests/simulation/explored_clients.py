@@ -1,0 +1,143 @@
+"""What the shipped code is given by its adapters: a store and clients whose calls the explorer answers, an executor."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from botocore.exceptions import ClientError, ReadTimeoutError
+
+from idempotent_receiver.protocol.store import NotApplied, Unknown
+from idempotent_receiver.sqs.dead_letter import STAMP
+
+if TYPE_CHECKING:
+    from idempotent_receiver.protocol.record import Change, Record
+    from idempotent_receiver.protocol.store import Commit
+    from tests.simulation.controlled_worker import ControlledWorker
+
+BUDGET_SECONDS = 10.0
+ME = "me"
+"""The name of every worker inside its own process, so that all workers behave alike."""
+LOST = "lost"
+"""The answer to a dead letter that may or may not have arrived."""
+CUT_OFF = Unknown("cut off from the store")
+"""The answer to the last of a worker's requests that may arrive: it gets none to those that follow, either."""
+STARTED, EXISTS = "started", "exists"
+
+
+def context() -> SimpleNamespace:
+    return SimpleNamespace(
+        get_remaining_time_in_millis=lambda: int(BUDGET_SECONDS * 1000),
+        aws_request_id=ME,
+        function_name="consumer",
+    )
+
+
+@dataclass(frozen=True)
+class Executor:
+    """An executor whose jobs are greenlets of the worker."""
+
+    worker: "ControlledWorker"
+
+    def start(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        self.worker.spawn(lambda: self.worker.finish(then, job()))
+
+    def start_async(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        raise NotImplementedError("plain handlers only")
+
+    def tell(self, then: Callable[[Any], None], result: object) -> None:
+        self.worker.finish(then, result)
+
+    def step(self, timeout_seconds: float | None) -> None:
+        self.worker.wait(timeout_seconds)
+
+    def cancel_async(self) -> None:
+        """There is nothing to cancel."""
+
+    def close(self, within_seconds: float | None) -> None:
+        """Nothing outlives an invocation here."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """A store whose calls the explorer answers."""
+
+    worker: "ControlledWorker"
+    namespace: str | None = None
+
+    def insert(self, records: "Sequence[Record]") -> list[Any]:
+        return self._asked("insert", records)
+
+    def read(self, ids: Sequence[str]) -> list[Any]:
+        return self._asked("read", ids)
+
+    def replace(self, changes: "Sequence[Change]") -> list[Any]:
+        return self._asked("replace", changes)
+
+    def commit(self, commits: "Sequence[Commit]") -> list[Any]:
+        return self._asked("commit", commits)
+
+    def _asked(self, kind: str, parts: Sequence[Any]) -> list[Any]:
+        if self.worker.cut_off:
+            return [CUT_OFF] * len(parts)
+        answers = list(self.worker.ask(kind, *parts))
+        self.worker.cut_off = CUT_OFF in answers
+        return answers
+
+
+@dataclass(frozen=True)
+class Queue:
+    """An SQS client whose sends the explorer answers. Visibility does not affect any invariant."""
+
+    worker: "ControlledWorker"
+    meta = SimpleNamespace(endpoint_url="https://sqs.us-east-1.amazonaws.com")
+
+    def change_message_visibility_batch(self, **arguments: object) -> None:
+        """Accepted."""
+
+    def send_message(self, **arguments: Any) -> None:
+        stamp = json.loads(arguments["MessageAttributes"][STAMP]["StringValue"])
+        if self.worker.ask("send", stamp["original_id"]) == (LOST,):
+            raise ConnectionError("the answer was lost")
+
+
+class Asked(Protocol):
+    """Whoever answers a call."""
+
+    def ask(self, kind: str, *parts: object) -> Any:
+        """The answer of each part."""
+
+
+class _Exists(ClientError):
+    """boto3's error for an execution that exists."""
+
+
+class _DoesNotExist(ClientError):
+    """boto3's error for an execution that does not exist."""
+
+
+@dataclass(frozen=True)
+class StepFunctions:
+    """A Step Functions client whose calls the explorer answers, or whoever else `ask`s."""
+
+    worker: "Asked"
+    exceptions = SimpleNamespace(ExecutionAlreadyExists=_Exists, ExecutionDoesNotExist=_DoesNotExist)
+
+    def start_execution(self, *, stateMachineArn: str, name: str, input: str) -> None:  # noqa: N803
+        if self._answer("start", (name, input)) == EXISTS:
+            raise _Exists({"Error": {"Code": "ExecutionAlreadyExists"}}, "StartExecution")
+
+    def describe_execution(self, *, executionArn: str) -> dict[str, Any]:  # noqa: N803
+        found = self._answer("describe", executionArn.rpartition(":")[2])
+        if found is None:
+            raise _DoesNotExist({"Error": {"Code": "ExecutionDoesNotExist"}}, "DescribeExecution")
+        return dict(zip(("status", "input", "output"), found, strict=True))
+
+    def _answer(self, kind: str, part: object) -> Any:
+        (answer,) = self.worker.ask(kind, part)
+        if isinstance(answer, NotApplied):
+            raise ClientError({"Error": {"Code": "ThrottlingException"}}, kind)
+        if isinstance(answer, Unknown):
+            raise ReadTimeoutError(endpoint_url="https://states.us-east-1.amazonaws.com")
+        return answer

@@ -16,21 +16,25 @@ from idempotent_receiver import (
     PermanentError,
     StoreUnavailable,
     Transaction,
+    body_field,
     current_claim,
     http_endpoint,
     idempotent,
+    message_id,
     sqs_consumer,
 )
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import NotStarted
 from idempotent_receiver.http.response import REPLAYED
 from idempotent_receiver.protocol.transitions import completed, failed
+from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from idempotent_receiver.workflow import Closed, Unavailable, Workflow, accept, recover_orphan
 from tests.simulation import handlers
 from tests.simulation.explored_clients import BUDGET_SECONDS, ME, Executor, Queue, StepFunctions, Store, context
-from tests.simulation.handlers import Failed
+from tests.simulation.handlers import Failed, done
 from tests.simulation.outside_lambda import LEASE_MS, new_host
+from tests.simulation.setups import CONSUMERS, FIRST, REDRIVEN
 from tests.simulation.world import DEAD_LETTERS, FIFO, QUEUE, sqs_record
 
 if TYPE_CHECKING:
@@ -40,16 +44,25 @@ if TYPE_CHECKING:
 def _queue(worker: "ControlledWorker") -> list[str]:
     """Deliver all messages as one batch of a queue."""
     setup = worker.setup
+    ids = {_message_id(worker, id): id for id in setup.batch_of(worker.variant)}
 
     def handle(body: str, message: Message) -> str:
-        return handlers.handle(worker, message.id)
+        return handlers.handle(worker, ids[message.id])
 
     def post(body: str, message: Message, tx: Transaction) -> str:
-        handlers.post(worker, tx, message.id)
-        return handlers.handle(worker, message.id)
+        handlers.post(worker, tx, ids[message.id])
+        return handlers.handle(worker, ids[message.id])
 
+    async def handle_later(body: str, message: Message) -> str:
+        return handle(body, message)
+
+    async def post_later(body: str, message: Message, tx: Transaction) -> str:
+        return post(body, message, tx)
+
+    several = CONSUMERS[worker.variant] if setup.consumers > 1 else None
     consumer = sqs_consumer(
-        Store(worker),
+        Store(worker, "m" if setup.payloads > 1 else several),
+        key=body_field("key") if setup.payloads > 1 else message_id,
         clock=worker,
         executor=lambda: Executor(worker),
         sqs=Queue(worker) if setup.dead_letters else None,  # type: ignore[arg-type]  # the part of it that is used
@@ -60,11 +73,26 @@ def _queue(worker: "ControlledWorker") -> list[str]:
         metrics=SILENT,
     )
     queue, group = (FIFO, "g") if setup.fifo else (QUEUE, None)
-    records = [sqs_record(id, receives=worker.receives, queue=queue, group=group) for id in setup.batch]
-    wrapped = consumer(post if setup.transactional else handle)
+    records = [_record(worker, *pair, queue=queue, group=group) for pair in ids.items()]
+    plain, later = (post, post_later) if setup.transactional else (handle, handle_later)
+    wrapped = consumer(later if setup.asynchronous else plain)
     if setup.renewals == 0:
-        return failed_ids(wrapped({"Records": records}, context()))
+        return [ids[id] for id in failed_ids(wrapped({"Records": records}, context()))]
     return failed_ids(wrapped.receive({"Records": records}, context(), LEASE_MS, new_host(worker, Store(worker))))
+
+
+def _message_id(worker: "ControlledWorker", id: str) -> str:
+    """A message's own id. Consumers receive the same ones; a redrive makes another message."""
+    redriven = "r" if worker.receives == REDRIVEN else ""
+    return redriven + (id.partition("#")[2] if worker.setup.consumers > 1 else id)
+
+
+def _record(worker: "ControlledWorker", id: str, record_id: str, **where: Any) -> dict[str, Any]:
+    body = json.dumps({"key": id.removeprefix("m#"), "amount": worker.variant}) if worker.setup.payloads > 1 else "{}"
+    stamp = json.dumps({"key": record_id, "original_id": record_id})
+    attributes = {STAMP: {"stringValue": stamp, "dataType": "String"}} if worker.receives == REDRIVEN else None
+    receives = FIRST if worker.receives == REDRIVEN else worker.receives
+    return sqs_record(id, body, receives=receives, attributes=attributes, **where)
 
 
 def _function(worker: "ControlledWorker") -> list[str]:
@@ -103,10 +131,10 @@ class HttpReply:
     @property
     def final(self) -> bool:
         """Whether the client has its answer and does not retry."""
-        return self.status in (CREATED, FAILED_FOR_GOOD)
+        return self.status in (CREATED, MISMATCH, FAILED_FOR_GOOD)
 
 
-RAISED, CREATED, CONFLICT, FAILED_FOR_GOOD, AGAIN = 0, 201, 409, 500, 503
+RAISED, CREATED, CONFLICT, MISMATCH, FAILED_FOR_GOOD, AGAIN = 0, 201, 409, 422, 500, 503
 ATTEMPT = "X-Attempt"
 
 
@@ -131,7 +159,7 @@ def _http(worker: "ControlledWorker") -> list[str]:
     endpoint = wrap(post if worker.setup.transactional else handle)
     for id in worker.setup.batch:
         headers = {"Idempotency-Key": id.removeprefix("m#")}
-        event = {"httpMethod": "POST", "path": "/", "headers": headers, "body": "{}"}
+        event = {"httpMethod": "POST", "path": "/", "headers": headers, "body": json.dumps({"amount": worker.variant})}
         try:
             worker.replies[id] = reply_of(endpoint(event, context()))
         except Failed:
@@ -146,7 +174,11 @@ def _respond(worker: "ControlledWorker", event: Any) -> dict[str, Any]:
         status = CREATED
     except PermanentError:
         status = AGAIN
-    return {"statusCode": status, "headers": {ATTEMPT: str(attempt)}, "body": f"attempt {attempt}"}
+    return {
+        "statusCode": status,
+        "headers": {ATTEMPT: str(attempt)},
+        "body": f"attempt {attempt} {done(worker.variant)}",
+    }
 
 
 def _id(event: Any) -> str:

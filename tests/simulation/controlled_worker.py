@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation.adapters import ADAPTERS, ME, HttpReply, WorkflowReply
+from tests.simulation.handlers import CANCELLED
 from tests.simulation.setups import SWEEP
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ class ControlledWorker:
 
     setup: Setup
     receives: int
+    variant: int = 0
     calls: dict[int, Call] = field(default_factory=dict)
     """The calls that it waits for, by number."""
     woken: bool = False
@@ -69,6 +72,8 @@ class ControlledWorker:
     """The local time at which its kernel timer kills it, if it is armed."""
     lost: str | None = None
     """Why it has ended itself: it has lost this record's lease."""
+    shared: dict[str, Any] = field(default_factory=dict)
+    """What its handler has at hand, from one action and message to the next."""
     renewals: int = 0
     renewing: bool = False
     cut_off: bool = False
@@ -80,7 +85,7 @@ class ControlledWorker:
     def __post_init__(self) -> None:
         self._hub = getcurrent()
         self._waiting: dict[int, greenlet] = {}
-        self._ready: deque[greenlet] = deque()
+        self._ready: deque[Callable[[], object]] = deque()
         self._all: list[greenlet] = []
         self._finished: list[tuple[Callable[[Any], None], Any]] = []
         self._drawn = self._asked = 0
@@ -125,7 +130,7 @@ class ControlledWorker:
 
     def _run_ready(self) -> None:
         while self._ready:
-            self._ready.popleft().switch()
+            self._ready.popleft()()
 
     def _wake(self) -> None:
         main, self._main, self.woken, self.timeout = self._main, None, False, None
@@ -166,7 +171,13 @@ class ControlledWorker:
         """Run a job beside the others."""
         new = greenlet(job, parent=self._hub)
         self._all.append(new)
-        self._ready.append(new)
+        self._ready.append(new.switch)
+
+    def cancel_runs(self) -> None:
+        """Let the handlers that run, which are coroutines, be cancelled where they wait."""
+        for number in [number for number, call in self.calls.items() if call.kind == "run"]:
+            del self.calls[number]
+            self._ready.append(partial(self._waiting.pop(number).switch, (CANCELLED,)))
 
     def _invoke(self) -> None:
         try:

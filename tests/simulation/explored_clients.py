@@ -44,7 +44,15 @@ class Executor:
         self.worker.spawn(lambda: self.worker.finish(then, job()))
 
     def start_async(self, job: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        raise NotImplementedError("plain handlers only")
+        def driven() -> Any:
+            coroutine = job()
+            try:
+                coroutine.send(None)
+            except StopIteration as ended:
+                return ended.value
+            raise AssertionError("it awaits nothing but calls, which stop the greenlet")
+
+        self.start(driven, then)
 
     def tell(self, then: Callable[[Any], None], result: object) -> None:
         self.worker.finish(then, result)
@@ -53,7 +61,8 @@ class Executor:
         self.worker.wait(timeout_seconds)
 
     def cancel_async(self) -> None:
-        """There is nothing to cancel."""
+        if self.worker.setup.asynchronous:
+            self.worker.cancel_runs()
 
     def close(self, within_seconds: float | None) -> None:
         """Nothing outlives an invocation here."""

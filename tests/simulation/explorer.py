@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from idempotent_receiver import MemoryStore
 from idempotent_receiver.protocol.store import ActionFailed, Conflict, NotApplied, Unknown
-from idempotent_receiver.testing.memory import Table
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation import invariants, oracle, scheduler, step_functions_model
 from tests.simulation.explored_clients import CUT_OFF, LOST
+from tests.simulation.explored_table import CONFIRMED, ExploredTable
 from tests.simulation.history import Histories
 from tests.simulation.invariants import Violation
-from tests.simulation.setups import LAST, SWEEP
+from tests.simulation.setups import LAST, REDRIVEN, SWEEP
 from tests.simulation.state import ON_THE_WAY, State, WireRequest
 from tests.simulation.worker_state import WorkerState
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from tests.simulation.scheduler import Move
     from tests.simulation.setups import Setup
 
-CONFIRMED = "confirmed"
 STEP_SECONDS = 3600.0
 THROTTLED = NotApplied("throttled", retry=True)
 NOBODY_KNOWS = Unknown("nobody knows")
@@ -40,11 +38,14 @@ class Explorer:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.histories = Histories(setup)
-        self._memory = MemoryStore()
+        self.table = ExploredTable(setup)
 
     def initial_state(self, faults: int) -> State:
         """The state before anything has happened."""
-        workers = [WorkerState(f"w{number}", self.setup.receives(number)) for number in range(self.setup.workers)]
+        workers = [
+            WorkerState(f"w{number}", self.setup.receives(number), self.setup.variant(number))
+            for number in range(self.setup.workers)
+        ]
         return State(self.setup, workers, faults)
 
     def play(self, before: State, move: Move) -> State:
@@ -66,7 +67,8 @@ class Explorer:
         request and a sweep.
         """
         if self.setup.adapter != "workflow":
-            self._deliver(before, LAST)
+            for variant in self.setup.variants:
+                before = self._deliver(before, LAST, variant)
             return
         for last in ((SWEEP, SWEEP), (LAST, SWEEP)):
             state = before
@@ -75,14 +77,14 @@ class Explorer:
             for id in self.setup.batch:
                 oracle.reconciled(state, id)
 
-    def _deliver(self, before: State, receives: int) -> State:
+    def _deliver(self, before: State, receives: int, variant: int = 0) -> State:
         state = before.copy()
         leases = [item.get("in_progress_expiration", 0) / 1000 - START_EPOCH_SECONDS for item in state.items.values()]
         state.now = round(max([state.now, *leases]) + 5, 3)
         state.wire, state.faults = (), 0
         state.executions = step_functions_model.timed_out(state.executions, state.now)
         name = f"{LAST_WORKER}{len(state.workers)}"
-        state.workers.append(WorkerState(name, receives))
+        state.workers.append(WorkerState(name, receives, variant))
         try:
             self._start(state, name, 0.0)
             while (worker := state.workers[-1]).live:
@@ -96,6 +98,8 @@ class Explorer:
     def _start(self, state: State, name: str, off: float) -> None:
         worker = state.named(name)
         worker.started, worker.wall, worker.off = state.now, off, off
+        if worker.receives == REDRIVEN:
+            state.dead_lettered = frozenset()
         # A lease that has just expired may still be live by this worker's clock.
         earliest_ms = state.now_ms - scheduler.CLOCK_OFF_SECONDS * 4000
         claimed = any(invariants.live(item, earliest_ms) for item in state.items.values())
@@ -103,13 +107,13 @@ class Explorer:
         for other in others:
             other.contended = True
         worker.contended = bool(others) or claimed or bool(state.wire) or oracle.runs_unread(state, worker)
-        history = self.histories.started(worker.receives, ("start", 0.0, off))
+        history = self.histories.started(worker.receives, worker.variant, ("start", 0.0, off))
         self._advance(state, worker, history)
 
     def _apply(self, state: State, name: str, number: int, place: int) -> None:
         worker = state.named(name)
         call = worker.call(number)
-        answer = self._effect(state, call.kind, worker.sent(call, place), name)
+        answer = self.table.apply(state, call.kind, worker.sent(call, place), name)
         if call.kind == "insert" and len(call.parts) > 1 and isinstance(answer, Conflict):
             # For one of several inserts DynamoDB answers `DuplicateItem`, without the record that is there.
             answer = Conflict()
@@ -155,7 +159,7 @@ class Explorer:
     def _arrive(self, state: State, place: int) -> None:
         request = state.wire[place]
         state.wire = state.wire[:place] + state.wire[place + 1 :]
-        self._effect(state, request.kind, request.part, request.writer)
+        self.table.apply(state, request.kind, request.part, request.writer)
 
     def _outcome(self, state: State, name: str, status: str) -> None:
         (id,) = [id for id in self.setup.batch if id.endswith(f"#{name}")]
@@ -164,7 +168,7 @@ class Explorer:
             shown = invariants.shown(state.items.get(id))
             raise Violation("WORKFLOW", f"the outcome {status} of a running execution is refused: {shown}")
         state.executions = {**state.executions, name: replace(state.executions[name], outcome=status)}
-        self._effect(state, "replace", change, step_functions_model.MACHINE)
+        self.table.apply(state, "replace", change, step_functions_model.MACHINE)
 
     def _finish(self, state: State, name: str) -> None:
         state.executions = step_functions_model.ended(state.executions, name)
@@ -210,7 +214,7 @@ class Explorer:
     def _applied_unknown(self, state: State, name: str, number: int, place: int) -> None:
         worker = state.faulted(name)
         call = worker.call(number)
-        self._effect(state, call.kind, worker.sent(call, place), name)
+        self.table.apply(state, call.kind, worker.sent(call, place), name)
         self._put(state, worker, number, place, LOST if call.kind == "send" else NOBODY_KNOWS)
 
     def _unapplied_unknown(self, state: State, name: str, number: int, place: int) -> None:
@@ -229,7 +233,7 @@ class Explorer:
     def _resend(self, state: State, name: str, number: int, place: int) -> None:
         worker = state.faulted(name)
         call = worker.call(number)
-        self._effect(state, call.kind, worker.sent(call, place), name)
+        self.table.apply(state, call.kind, worker.sent(call, place), name)
 
     def _raise(self, state: State, name: str, number: int, how: str = "raises") -> None:
         worker = state.named(name)
@@ -256,59 +260,6 @@ class Explorer:
         for other in state.workers:
             other.contended |= other.live and other is not worker and len(state.wire) > before
 
-    def _effect(self, state: State, kind: str, part: Any, writer: str) -> Any:
-        """Apply a statement, and check the change against the invariants."""
-        if kind == "send":
-            return CONFIRMED
-        if kind == "start":
-            return self._start_execution(state, *part)
-        if kind == "describe":
-            return step_functions_model.describe(state.executions, part)
-        memory = self._memory
-        if kind == "read":
-            memory.items = state.items
-            return memory.read([part])[0]
-        memory.items = dict(state.items)
-        id = part[0].new.id if kind == "commit" else part.new.id if kind == "replace" else part.id
-        before = memory.items.get(id)
-        if kind == "commit":
-            answer = self._commit(state, part)
-        else:
-            answer = (memory.insert if kind == "insert" else memory.replace)([part])[0]
-        after = memory.items.get(id)
-        if self.setup.transactional:
-            invariants.check_effect(id, after, state.entries.get(id, 0))
-        if after is before:
-            return answer
-        assert after is not None, "records are never deleted"
-        oracle.unclaimed_written(state, before, after, writer)
-        state.items = memory.items
-        if before is not None and "version" in before:
-            state.gone |= {before["version"]}
-        state.forget_hopeless()
-        if self.setup.adapter == "workflow":
-            oracle.workflow_written(state, before, after, writer)
-        else:
-            invariants.check_write(before, after, writer, state.now_ms, state.succeeded, failures=self.setup.failures)
-        if self.setup.dead_letters and after["status"] == "FAILED":
-            state.recorded |= {(writer, id)}
-        return answer
-
-    def _start_execution(self, state: State, name: str, input: str) -> str:
-        before = state.executions
-        state.executions, answer = step_functions_model.start(before, name, input, state.now)
-        if state.executions is not before:
-            oracle.execution_started(state, name)
-            state.forget_hopeless()
-        return answer
-
-    def _commit(self, state: State, part: Any) -> Any:
-        table = self._memory.tables["Entries"] = Table(("id",))
-        table.items = {(id,): {"id": id, "times": times} for id, times in state.entries.items()}
-        (answer,) = self._memory.commit([part])
-        state.entries = {item["id"]: item["times"] for item in table.items.values()}
-        return answer
-
     def _put(self, state: State, worker: WorkerState, number: int, place: int, answer: Any) -> None:
         """Record a statement's answer; a call's last answer is delivered at once, unless the call is slow."""
         changed = {at: (*some[:place], answer, *some[place + 1 :]) for at, some in worker.answers if at == number}
@@ -329,6 +280,9 @@ class Explorer:
     def _advance(self, state: State, worker: WorkerState, history: History, *, sure: bool = False) -> None:
         """Move a worker on to this history, and check what it did against the invariants."""
         worker.history = history
+        if self.setup.asynchronous:
+            # A coroutine that was cancelled waits for nothing any more.
+            worker.answers = tuple(one for one in worker.answers if one[0] in history.calls)
         for number in history.opened:
             call = history.calls[number]
             worker.answers += ((number, (ON_THE_WAY,) * len(call.parts)),)
@@ -336,6 +290,7 @@ class Explorer:
                 oracle.started(state, worker, call.parts[0])
             elif call.kind == "send":
                 invariants.check_dead_letter(call.parts[0], worker.name, state.recorded)
+                oracle.dead_lettered(state, worker, call.parts[0])
         oracle.holds(worker, history)
         if history.response is not None:
             oracle.answered(state, worker, history.response)

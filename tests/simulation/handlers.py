@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import PermanentError, Transaction
 
 if TYPE_CHECKING:
     from tests.simulation.controlled_worker import ControlledWorker
+
+
+CANCELLED = "cancelled"
 
 
 class Failed(RuntimeError):
@@ -16,16 +20,24 @@ class Failed(RuntimeError):
 
 def handle(worker: ControlledWorker, id: str) -> str:
     (how,) = worker.ask("run", id)
+    if how == CANCELLED:
+        raise asyncio.CancelledError
     if how == "returns":
-        return "done"
+        return done(worker.variant)
     raise PermanentError("refused") if how == "refuses" else Failed("failed")
 
 
+def done(payload: int) -> str:
+    """The result for a payload."""
+    return f"done {payload}" if payload else "done"
+
+
 def post(worker: ControlledWorker, tx: Transaction, id: str) -> None:
-    tx.update(
-        otherwise=PermanentError("refused") if worker.setup.dead_letters else Failed("failed"),
-        TableName="Entries",
-        Key={"id": id},
-        UpdateExpression="ADD times :one",
-        ExpressionAttributeValues={":one": 1},
-    )
+    error = PermanentError("refused") if worker.setup.dead_letters else Failed("failed")
+    own = {"TableName": "Entries", "Key": {}, "UpdateExpression": "ADD times :one"}
+    update: dict[str, Any] = worker.shared if worker.setup.shares else {}
+    update |= own | {"Key": update.get("Key", {}), "ExpressionAttributeValues": {":one": 1}}
+    for entry in worker.setup.entries_of(id):
+        update["Key"]["id"] = entry
+        tx.update(otherwise=error, **update)
+    update["Key"]["id"] = "another"

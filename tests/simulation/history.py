@@ -37,12 +37,14 @@ class History:
         "replies",
         "response",
         "timeout",
+        "variant",
         "woken",
     )
 
     def __init__(self, number: int, parent: History | None, event: Event, worker: ControlledWorker) -> None:
         self.number = number
         self.receives = worker.receives
+        self.variant = worker.variant
         self.parent = parent
         self.event = event
         self.next: dict[Event, History] = {}
@@ -74,14 +76,14 @@ class Histories:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.count = 0
-        self._first: dict[tuple[int, Event], History] = {}
+        self._first: dict[tuple[int, int, Event], History] = {}
         self._kept: OrderedDict[History, ControlledWorker] = OrderedDict()
 
-    def started(self, receives: int, event: Event) -> History:
+    def started(self, receives: int, variant: int, event: Event) -> History:
         """The history of a worker that has only started."""
-        first = (receives, event)
+        first = (receives, variant, event)
         if first not in self._first:
-            self._first[first] = self._played(ControlledWorker(self.setup, receives), None, event)
+            self._first[first] = self._played(ControlledWorker(self.setup, receives, variant), None, event)
         return self._first[first]
 
     def extended(self, history: History, event: Event) -> History:
@@ -103,7 +105,7 @@ class Histories:
         return history
 
     def _replayed(self, history: History) -> ControlledWorker:
-        worker = ControlledWorker(self.setup, history.receives)
+        worker = ControlledWorker(self.setup, history.receives, history.variant)
         for event in history.events():
             worker.resume(event)
         return worker

@@ -28,7 +28,10 @@ Where failures are answers, FAILED is the last word as COMPLETED is, in I2, I3 a
 A worker that claims nothing (`effects="transaction"`) is not held to I1 and I2, since it runs what is new unread. What
 it writes replaces only what was there when its handler started (SEEN), so that no run commits after another one, and
 none over a failure that it has not seen. A dead letter is sent only by the worker that has recorded that failure
-(LETTER), in all worlds: a message that is done is dead-lettered only if it was delivered and done again afterwards.
+(LETTER), in all worlds. A message is done or dead-lettered, never both (BOTH), but for one case: its failure was
+recorded and sent, and then a late duplicate, or the redriven dead letter, was run and is done.
+
+A record keeps the payload that first ran under its key, until it expires (PAYLOAD).
 
 Outside Lambda a worker that runs has not lost the lease of a handler that runs in it: it would be dead (LEASE).
 
@@ -91,6 +94,10 @@ def check_write(
         return
     if completed(before, now_ms, failures=failures):
         raise Violation("I3", f"{writer} changed a completed record from {shown(before)} to {shown(after)}")
+    if before is not None and after is not None and before["expiration"] * 1000 > now_ms:
+        payloads = before.get("validation"), after.get("validation")
+        if None not in payloads and payloads[0] != payloads[1]:
+            raise Violation("PAYLOAD", f"{writer} replaced another payload's record by {shown(after)}")
     if live(before, now_ms) and before is not None and before.get("owner") != writer:
         raise Violation("I7", f"{writer} changed {shown(before)} to {shown(after)} while its lease was live")
     if after is not None and after["expiration"] * 1000 < after.get("in_progress_expiration", 0):
@@ -136,6 +143,14 @@ def check_dead_letter(id: str, worker: str, recorded: Collection[tuple[str, str]
     """LETTER, for a dead letter that is sent. `recorded`: the workers and ids whose failures have been recorded."""
     if (worker, id) not in recorded:
         raise Violation("LETTER", f"{worker} sends a dead letter of {id}, whose failure it has not recorded")
+
+
+def check_both(id: str, worker: str, *, overruled: bool) -> None:
+    """BOTH, for a run that completes a record and a dead letter of it. `overruled`: the run had started before the
+    failure was recorded that the dead letter tells of.
+    """
+    if overruled:
+        raise Violation("BOTH", f"{id} is done by {worker}, and a dead letter of a later failure was sent")
 
 
 def check_answer(batch: Sequence[str], failed: Sequence[str]) -> None:

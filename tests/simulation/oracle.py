@@ -36,8 +36,44 @@ def started(state: State, worker: WorkerState, id: str) -> None:
     invariants.check_start(id, worker.name, item, state.now_ms, running, failures=failures, waived=waived)
     if worker.receives in state.setup.unclaimed:
         state.starts |= {(worker.name, id, state.there(id))}
+    if state.setup.dead_letters:
+        state.runs |= {(worker.name, id)}
     if state.setup.fifo:
         _in_order(state, worker, id)
+
+
+def ended(state: State, after: Item, writer: str) -> None:
+    """BOTH: check an end that was recorded against the dead letters that were sent, and note a failure."""
+    id = after["id"]
+    if after["status"] == "FAILED":
+        state.recorded |= {(writer, id)}
+        state.before |= {(name, id, writer) for name, of in state.runs if of == id}
+    if after["status"] == "COMPLETED":
+        invariants.check_both(id, writer, overruled=(writer, id) in state.overruled)
+
+
+def dead_lettered(state: State, worker: WorkerState, id: str) -> None:
+    """BOTH: a dead letter is sent of the failure that this worker has recorded."""
+    state.overruled |= {(name, of) for name, of, by in state.before if (of, by) == (id, worker.name)}
+    item = state.items.get(id)
+    if item is not None and item["status"] == "COMPLETED":
+        invariants.check_both(id, item["owner"], overruled=(item["owner"], id) in state.overruled)
+
+
+_payloads: dict[str, int] = {}
+"""Which payload each fingerprint is of. It is the same in all worlds."""
+
+
+def note_payload(state: State, after: Item, writer: str) -> None:
+    """Learn which payload a fingerprint is of, from whoever has it."""
+    if after.get("validation") is not None and after.get("owner") == writer:
+        _payloads.setdefault(after["validation"], state.named(writer).variant)
+
+
+def _is_refused(state: State, worker: WorkerState, id: str) -> bool:
+    """Whether the record is another payload's, which refuses this worker's message for good."""
+    found = state.items.get(id, {}).get("validation")
+    return state.setup.payloads > 1 and found is not None and _payloads[found] != worker.variant
 
 
 def holds(worker: WorkerState, history: History) -> None:
@@ -86,18 +122,21 @@ def answered(state: State, worker: WorkerState, response: list[str] | BaseExcept
     """Check the answer of an invocation."""
     if isinstance(response, BaseException):
         raise Violation("ANSWER", f"{worker.name} raised {response!r}")
-    batch = state.setup.batch
+    batch = state.setup.batch_of(worker.variant)
     invariants.check_answer(batch, response)
     for id in batch:
         # A workflow's replies are checked one by one, in `replied`.
-        if id not in response and state.setup.adapter != "workflow":
+        if id not in response and state.setup.adapter == "queue" and _is_refused(state, worker, id):
+            raise Violation("I4", f"{worker.name} acknowledged {id}, which is another payload's")
+        refused = state.setup.adapter == "http" and _is_refused(state, worker, id)
+        if id not in response and state.setup.adapter != "workflow" and not refused:
             item, failures = state.items.get(id), state.setup.failures
             invariants.check_acknowledged(id, worker.name, item, state.now_ms, state.dead_lettered, failures=failures)
     if not (worker.had_fault or worker.overran):
         invariants.check_left_behind(worker.name, state.items.values(), state.now_ms)
     # Nothing retries a request to Step Functions that failed: the client gets the error and asks again.
     if not worker.contended and not (state.setup.adapter == "workflow" and worker.had_fault):
-        invariants.check_progress(worker.name, response)
+        invariants.check_progress(worker.name, [id for id in response if not _is_refused(state, worker, id)])
 
 
 def replied(state: State, worker: WorkerState, id: str, reply: HttpReply | WorkflowReply, *, sure: bool) -> None:
@@ -106,7 +145,7 @@ def replied(state: State, worker: WorkerState, id: str, reply: HttpReply | Workf
     if isinstance(reply, WorkflowReply):
         rule, true = "WORKFLOW", _true_of_workflow(state, worker, id, reply, sure=sure)
     else:
-        rule, true = "HTTP", _true_over_http(state, worker, item, reply, sure=sure)
+        rule, true = "HTTP", _true_over_http(state, worker, id, reply, sure=sure)
     if not true:
         raise Violation(rule, f"{worker.name} answers {reply} to {id}: {invariants.shown(item)}")
 
@@ -180,7 +219,8 @@ def _late(state: State, worker: WorkerState) -> bool:
     return worker.since(state.now) + worker.wall - worker.off >= STOPS[0]
 
 
-def _true_over_http(state: State, worker: WorkerState, item: Item | None, reply: HttpReply, *, sure: bool) -> bool:
+def _true_over_http(state: State, worker: WorkerState, id: str, reply: HttpReply, *, sure: bool) -> bool:
+    item = state.items.get(id)
     status, owner = (None, None) if item is None else (item["status"], item.get("owner"))
     mine, late = owner == worker.name, _late(state, worker)
     failed_by_me = status == "FAILED" and mine
@@ -188,7 +228,10 @@ def _true_over_http(state: State, worker: WorkerState, item: Item | None, reply:
         case HttpReply(status=adapters.CREATED):
             # A worker that does not know whether the commit was its own marks it as a replay too.
             marked = reply.replayed is not mine or (reply.replayed and worker.had_fault)
-            return status == "COMPLETED" and reply.content == _stored(item) and marked
+            own = not _is_refused(state, worker, id)
+            return status == "COMPLETED" and reply.content == _stored(item) and marked and own
+        case HttpReply(status=adapters.MISMATCH, replayed=False):
+            return _is_refused(state, worker, id) or not sure
         case HttpReply(status=adapters.CONFLICT, replayed=False):
             return not sure or (status == "INPROGRESS" and not mine)
         case HttpReply(status=adapters.FAILED_FOR_GOOD, attempt=None):

@@ -76,12 +76,12 @@ def possible_moves(state: State) -> Iterator[Move]:
         yield from _moves_after_clock_step(state)
         return
     live = [worker for worker in state.workers if worker.live]
-    not_started = [worker.name for worker in state.workers if worker.history is None]
+    not_started = _startable(state)
     moment = next_moment(state)
     for worker in live:
         yield from moves_of_worker(worker, state.now)
-    if not_started:
-        yield ("start", not_started[0], 0.0)
+    for name in not_started:
+        yield ("start", name, 0.0)
     if moment is not None:
         yield ("time", False)
     for place in range(len(state.wire)):
@@ -89,12 +89,18 @@ def possible_moves(state: State) -> Iterator[Move]:
     yield from step_functions_model.moves_of(state.executions)
     if state.faults:
         yield from (("abort", name) for name in step_functions_model.running(state.executions))
-        for off in (-CLOCK_OFF_SECONDS, CLOCK_OFF_SECONDS) if not_started else ():
-            yield ("start", not_started[0], off)
+        yield from (("start", name, off) for name in not_started for off in (-CLOCK_OFF_SECONDS, CLOCK_OFF_SECONDS))
         if moment is not None and not state.setup.renewals and dying(state, moment):
             yield ("time", True)
         for worker in live:
             yield from _faults_of(worker, state.now, state.setup)
+
+
+def _startable(state: State) -> list[str]:
+    """The next worker, as they are alike; of what is redriven, whenever there is a dead letter."""
+    waiting = [worker for worker in state.workers if worker.history is None]
+    plain = [worker.name for worker in waiting if not worker.unreceived][:1]
+    return plain + [worker.name for worker in waiting if worker.unreceived and state.dead_lettered]
 
 
 def moves_of_worker(worker: WorkerState, now: float) -> Iterator[Move]:
@@ -183,7 +189,7 @@ def next_moment(state: State) -> float | None:
     None if no worker is left, or while a worker waits for an answer that is not slow: that answer comes first.
     """
     awake = [worker for worker in state.workers if worker.live and not worker.overran]
-    if any(_busy(worker, state.now) for worker in awake) or all(worker.over for worker in state.workers):
+    if any(_busy(worker, state.now) for worker in awake) or state.over:
         return None
     moments = [round(worker.started + stop, 3) for worker in awake for stop in STOPS]
     for worker in awake:

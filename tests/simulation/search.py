@@ -84,7 +84,7 @@ class Search:
             return schedules
         if len(self._seen) % 1000 == 999:
             self._check_time()
-        if all(worker.over for worker in state.workers):
+        if state.over:
             self.explorer.deliver_last(state)
         schedules = 0
         for move in possible_moves(state):
@@ -133,6 +133,6 @@ def _after(explorer: Explorer, state: State, move: Move | None) -> State | None:
     """The state after a move; without one, check the last delivery if all workers are over."""
     if move is not None:
         return explorer.play(state, move)
-    if all(worker.over for worker in state.workers):
+    if state.over:
         explorer.deliver_last(state)
     return None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FIRST, AGAIN, LAST, SWEEP = 1, 2, 3, 4
-"""Which receive of its messages a worker handles. The last one comes after all faults; a sweep is a workflow's."""
+FIRST, AGAIN, LAST, SWEEP, REDRIVEN = 1, 2, 3, 4, 5
+"""Which receive of its messages a worker handles. The last one comes after all faults; a sweep is a workflow's; what is
+redriven was a dead letter.
+"""
 ALL = frozenset({FIRST, AGAIN, LAST})
+CONSUMERS = "ab"
 
 WAIVED = {
     "I1": "without claims two workers may run one message at the same time: one of them commits",
@@ -43,6 +46,16 @@ class Setup:
     """
     renewing: frozenset[int] = ALL
     """The receives whose workers may do so."""
+    consumers: int = 1
+    """How many consumers share the table: the workers are theirs in turns, and all receive the same messageIds."""
+    payloads: int = 1
+    """How many payloads come under one key: the workers receive them in turns."""
+    shares: bool = False
+    """Whether a handler has one dict for all its actions, and for all its messages."""
+    asynchronous: bool = False
+    """Whether the handler is a coroutine function."""
+    redriven: bool = False
+    """Whether the last worker receives what was redriven, once there is a dead letter."""
     firsts: int = 1
     """How many of the workers handle a first receive: of messages that were sent several times under their keys."""
 
@@ -58,14 +71,34 @@ class Setup:
 
     @property
     def batch(self) -> list[str]:
-        """The ids of the messages. Their records have the same ids."""
-        prefix = "m" if self.adapter == "queue" else "m#"
-        return [f"{prefix}{number}" for number in range(self.messages)]
+        """The ids of the messages' records. They are the messages' own, but for several consumers."""
+        return self.batch_of(0)
+
+    def batch_of(self, variant: int) -> list[str]:
+        """The ids of the records of the messages that come to a consumer."""
+        prefix = "m" if self.adapter == "queue" and self.payloads == 1 else "m#"
+        whose = f"{CONSUMERS[variant]}#" if self.consumers > 1 else ""
+        return [f"{whose}{prefix}{number}" for number in range(self.messages)]
+
+    @property
+    def variants(self) -> range:
+        """Consumers or payloads, by number."""
+        return range(max(self.consumers, self.payloads))
+
+    def variant(self, number: int) -> int:
+        """Which consumer the worker with this number is, or which payload it receives."""
+        return number % len(self.variants)
+
+    def entries_of(self, id: str) -> list[str]:
+        """The entries that a message's transaction adds to."""
+        return [id, f"{id} too"] if self.shares else [id]
 
     def receives(self, number: int) -> int:
         """Which receive of its messages the worker with this number handles."""
         if number >= self.workers - self.sweeps:
             return SWEEP
+        if self.redriven and number == self.workers - 1:
+            return REDRIVEN
         return FIRST if number < self.firsts else AGAIN
 
     def waives(self, rule: str, receives: int) -> bool:
@@ -98,6 +131,15 @@ SETUPS = {
         Setup("2x1-http", workers=2, messages=1, adapter="http"),
         Setup("2x1-http-replay", workers=2, messages=1, adapter="http", transactional=True, replay=True),
         Setup("2x1-http-wait", workers=2, messages=1, adapter="http", wait_seconds=0.1),
+        Setup("2x1-shares", workers=2, messages=1, transactional=True, shares=True),
+        Setup("2x2-shares", workers=2, messages=2, transactional=True, shares=True, faults=1),
+        Setup("3x1-consumers", workers=3, messages=1, consumers=2),
+        Setup("2x1-payloads", workers=2, messages=1, payloads=2),
+        Setup("3x1-payloads", workers=3, messages=1, payloads=2),
+        Setup("2x1-http-payloads", workers=2, messages=1, adapter="http", payloads=2),
+        Setup("2x1-coroutine", workers=2, messages=1, asynchronous=True),
+        Setup("2x1-coroutine-transaction", workers=2, messages=1, asynchronous=True, transactional=True),
+        Setup("3x1-redriven", workers=3, messages=1, dead_letters=True, redriven=True),
         Setup("2x1-workflow", workers=2, messages=1, adapter="workflow"),
         Setup("2x1-workflow-sweep", workers=2, messages=1, adapter="workflow", sweeps=1),
         Setup("3x1-workflow", workers=3, messages=1, adapter="workflow", sweeps=1),

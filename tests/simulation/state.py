@@ -70,6 +70,12 @@ class State:
     """Without claims only: worker, id, and the version of the record that was there when its handler started."""
     recorded: frozenset[tuple[str, str]] = frozenset()
     """With dead letters only: the workers and ids whose failures have been recorded."""
+    runs: frozenset[tuple[str, str]] = frozenset()
+    """With dead letters only: the runs that have started, by worker and id."""
+    before: frozenset[tuple[str, str, str]] = frozenset()
+    """With dead letters only: worker, id, and who has recorded a failure of it after the run had started."""
+    overruled: frozenset[tuple[str, str]] = frozenset()
+    """The runs that started before a failure of which a dead letter was sent."""
     clock_stepped: str | None = None
     """The worker whose wall clock has stepped and that has not read it since."""
 
@@ -89,6 +95,9 @@ class State:
             self.executions,
             self.starts,
             self.recorded,
+            self.runs,
+            self.before,
+            self.overruled,
             self.clock_stepped,
         )
 
@@ -96,6 +105,11 @@ class State:
     def now_ms(self) -> float:
         """The true time."""
         return (START_EPOCH_SECONDS + self.now) * 1000
+
+    @property
+    def over(self) -> bool:
+        """Whether all workers are over. What is redriven is never received where there is no dead letter."""
+        return all(worker.over or (worker.unreceived and not self.dead_lettered) for worker in self.workers)
 
     def named(self, name: str) -> WorkerState:
         """The worker of that name."""
@@ -106,6 +120,9 @@ class State:
         worker = self.named(name)
         worker.had_fault = True
         return worker
+
+    def _is_of(self, id: str, name: str) -> bool:
+        return self.items.get(id, {}).get("owner") == name
 
     def there(self, id: str) -> str | None:
         """The version of the record that is there."""
@@ -141,7 +158,7 @@ class State:
         executions = [self.executions[name] for name in sorted(self.executions)]
         whole = (
             self.faults,
-            [worker.receives for worker in self.workers if worker.history is None],
+            [(worker.receives, worker.variant) for worker in self.workers if worker.history is None],
             [names.stored(self.items[id]) for id in sorted(self.items)],
             [names.worker(worker) for worker in live],
             [names.on_the_wire(one) for one in self.wire],
@@ -158,6 +175,13 @@ class State:
             ),
             sorted((names.of(worker.name), id) for worker in live for name, id in self.recorded if name == worker.name),
             sorted(self.dead_lettered),
+            sorted((names.of(name), id) for name, id in self.runs if name in writing),
+            sorted(
+                (names.of(name), id, names.of(other))
+                for name, id, other in self.before
+                if other in writing and (name in writing or self._is_of(id, name))
+            ),
+            sorted((names.of(name), id) for name, id in self.overruled if name in writing),
             self.clock_stepped is not None,
         )
         return blake2b(marshal.dumps(whole, 2), digest_size=16).digest()

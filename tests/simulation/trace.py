@@ -53,7 +53,7 @@ def replayed(setup: Setup, faults: int, numbers: str) -> Iterator[str]:
             yield f"     {violation}"
             return
         yield f"{number:3}. {in_words(before, move)}{_changed(before, state)}"
-    if all(worker.over for worker in state.workers):
+    if state.over:
         try:
             explorer.deliver_last(state)
         except Violation as violation:

@@ -9,6 +9,7 @@ from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.store import Commit, Conflict
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation.adapters import ME
+from tests.simulation.setups import REDRIVEN
 
 if TYPE_CHECKING:
     from tests.simulation.controlled_worker import Call
@@ -32,6 +33,8 @@ class WorkerState:
 
     name: str
     receives: int
+    variant: int = 0
+    """Which consumer it is, or which payload it receives."""
     history: History | None = None
     over: bool = False
     started: float = 0.0
@@ -54,6 +57,7 @@ class WorkerState:
         return WorkerState(
             self.name,
             self.receives,
+            self.variant,
             self.history,
             self.over,
             self.started,
@@ -71,6 +75,11 @@ class WorkerState:
     def live(self) -> bool:
         """Whether it runs."""
         return self.history is not None and not self.over
+
+    @property
+    def unreceived(self) -> bool:
+        """Whether it waits for a dead letter that is redriven."""
+        return self.history is None and self.receives == REDRIVEN
 
     def call(self, number: int) -> Call:
         """A call that it waits for."""

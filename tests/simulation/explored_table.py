@@ -1,0 +1,82 @@
+"""The table of the explored world, and Step Functions: applies one statement, and checks what it changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from idempotent_receiver import MemoryStore
+from idempotent_receiver.testing.memory import Table
+from tests.simulation import invariants, oracle, step_functions_model
+
+if TYPE_CHECKING:
+    from tests.simulation.setups import Setup
+    from tests.simulation.state import Item, State
+
+CONFIRMED = "confirmed"
+
+
+class ExploredTable:
+    """The table of a setup. What it holds is in the state."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self._memory = MemoryStore()
+
+    def apply(self, state: State, kind: str, part: Any, writer: str) -> Any:
+        """Apply a statement, and check the change against the invariants."""
+        if kind == "send":
+            return CONFIRMED
+        if kind == "start":
+            return self._start_execution(state, *part)
+        if kind == "describe":
+            return step_functions_model.describe(state.executions, part)
+        memory = self._memory
+        if kind == "read":
+            memory.items = state.items
+            return memory.read([part])[0]
+        memory.items = dict(state.items)
+        id = part[0].new.id if kind == "commit" else part.new.id if kind == "replace" else part.id
+        before = memory.items.get(id)
+        if kind == "commit":
+            answer = self._commit(state, part)
+        else:
+            answer = (memory.insert if kind == "insert" else memory.replace)([part])[0]
+        after = memory.items.get(id)
+        if self.setup.transactional:
+            for entry in self.setup.entries_of(id):
+                invariants.check_effect(entry, after, state.entries.get(entry, 0))
+        if after is before:
+            return answer
+        assert after is not None, "records are never deleted"
+        oracle.unclaimed_written(state, before, after, writer)
+        state.items = memory.items
+        self._written(state, before, after, writer)
+        return answer
+
+    def _written(self, state: State, before: Item | None, after: Item, writer: str) -> None:
+        if before is not None and "version" in before:
+            state.gone |= {before["version"]}
+        state.forget_hopeless()
+        if self.setup.adapter == "workflow":
+            oracle.workflow_written(state, before, after, writer)
+        else:
+            invariants.check_write(before, after, writer, state.now_ms, state.succeeded, failures=self.setup.failures)
+        if self.setup.payloads > 1:
+            oracle.note_payload(state, after, writer)
+        if self.setup.dead_letters:
+            oracle.ended(state, after, writer)
+
+    def _start_execution(self, state: State, name: str, input: str) -> str:
+        before = state.executions
+        state.executions, answer = step_functions_model.start(before, name, input, state.now)
+        if state.executions is not before:
+            oracle.execution_started(state, name)
+            state.forget_hopeless()
+        return answer
+
+    def _commit(self, state: State, part: Any) -> Any:
+        table = self._memory.tables["Entries"] = Table(("id",))
+        table.items = {(id,): {"id": id, "times": times} for id, times in state.entries.items()}
+        (answer,) = self._memory.commit([part])
+        state.entries = {item["id"]: item["times"] for item in table.items.values()}
+        return answer

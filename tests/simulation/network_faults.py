@@ -22,6 +22,8 @@ UNKNOWN = Unknown("nobody knows")
 LONGEST_ON_THE_WIRE_SECONDS = 40.0
 TRANSACTION_SECONDS = 0.004
 """How long a transaction is in the way of others on its items."""
+SLOW_SECONDS = 3.0
+"""The library's clients wait no longer for an answer."""
 
 
 class NetworkStore:
@@ -128,6 +130,11 @@ class NetworkStore:
         self._later(kind, parts)
         return self._apply(kind, parts)
 
+    def slow(self, kind: str, parts: Parts) -> list[Any]:
+        answers = self._apply(kind, parts)
+        self.simulation.world.sleep(self.random.uniform(0.0, SLOW_SECONDS))
+        return answers
+
     def throttled(self, kind: str, parts: Parts) -> list[Any]:
         return self._partly(kind, parts, UNKNOWN if kind == "read" else NotApplied("throttled", retry=True))
 
@@ -171,6 +178,7 @@ FAULTS: dict[str, Callable[[NetworkStore, str, Parts], list[Any]]] = {
     "unknown result": NetworkStore.unknown_result,
     "raises": NetworkStore.raises,
     "crash": NetworkStore.crash,
+    "slow": NetworkStore.slow,
 }
 declare_points([*FAULTS])
 
@@ -207,7 +215,11 @@ class NetworkQueueClient:
         with self.process.invocation.waiting_at({point}):
             self.simulation.disturbances.provoke(self.process.invocation, {point})
             self.simulation.world.sleep(self.simulation.random.uniform(0.001, 0.02))
-        lost = self.simulation.fault({point}) is not None
+            fault = self.simulation.fault({point})
+            if fault == "slow":
+                mark(f"{point}: slow")
+                self.simulation.world.sleep(self.simulation.random.uniform(0.0, SLOW_SECONDS))
+        lost = fault not in (None, "slow")
         if lost and raises:
             mark(f"{point}: lost")
             raise ConnectionError("refused")

@@ -27,7 +27,7 @@ DISTURBANCES = ("killed", "frozen", "suspended", "clock forward", "clock back")
 def declare_points(kinds: Sequence[str]) -> None:
     """Each of these network faults may occur at each call of the store, and a process be disturbed at any time."""
     declare("network faults", [f"{where}: {what}" for where, what in product((*WRITES, *READS), kinds)])
-    declare("network faults", [f"{where}: lost" for where in (VISIBILITY, DEAD_LETTER)])
+    declare("network faults", [f"{where}: {what}" for where in (VISIBILITY, DEAD_LETTER) for what in ("lost", "slow")])
     declare("network faults", [f"{DEAD_LETTER}: lost answer", "delete: lost"])
     where = (*WRITES, *READS, VISIBILITY, DEAD_LETTER, HANDLER, PAUSE)
     declare("disturbances", [f"{where}: {what}" for where, what in product(where, DISTURBANCES)])

@@ -2,7 +2,7 @@
 
 A place is named "where: what". Whoever can bring one about declares it, so that one that was never reached has a name:
 
-    POINTS = declare("faults", ("claim: throttled", "claim: crash"), excluded={"peek: copied": "it changes nothing"})
+    declare("faults", ["claim: throttled", "claim: crash"], excluded={"claim: crash": "here nothing crashes"})
 
 and marks it when it happens: `mark("claim: throttled")`. To mark an undeclared place is an error, and so is to reach an
 excluded one: then the reason is wrong. A world asks `wanted("claim")` what it should bring about there more often.
@@ -45,6 +45,8 @@ def declare(group: str, places: Iterable[str] = (), *, excluded: Mapping[str, st
     """Add places that must be reached, and some that cannot be, with the reasons."""
     GROUPS.setdefault(group, []).extend(places)
     EXCLUDED.update(excluded or {})
+    unknown = set(excluded or {}) - {place for places in GROUPS.values() for place in places}
+    assert not unknown, f"excluded, but not declared: {unknown}"
 
 
 def mark(place: str) -> None:
@@ -127,7 +129,8 @@ class Reached:
     def _near(self, place: str) -> int | None:
         """A world that was at the same point, and met something else there."""
         where = place.rpartition(": ")[0]
-        return next((seed for near, seed in self.last.items() if near.rpartition(": ")[0] == where), None)
+        near = min((one for one in self.last if one.startswith(f"{where}: ")), default=None)
+        return None if near is None else self.last[near]
 
     def report(self) -> list[str]:
         """What was reached, by group, and the names of what never was."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PROCESSES = 2
 SEEDS_A_TASK = 50
-TASKS_AHEAD = 8
+TASKS_AHEAD = 4
 """How many tasks are steered by the same results, so that a run is the same with any number of processes."""
 LONG = 20_000
 """So many seeds must reach every place."""

@@ -109,7 +109,7 @@ class ByKey:
         sent = self.sent.get(message)
         if sent is None or sent.at > event.at:
             self._stranger(message, "was not sent", event)
-        elif worker is not None and (message, worker) not in self.delivered:
+        elif worker and (message, worker) not in self.delivered:
             self._stranger(message, f"was not given to {worker}", event)
         return sent is not None
 

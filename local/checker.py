@@ -20,7 +20,7 @@ ANSWER   all answers to a key tell its effect's result, and all but one are mark
 AGAIN    no handler starts with a claim for what is done
 BOTH     nothing is done and a dead letter. One exception: a late duplicate of a dead letter may be done, so its run
          must have started after the one that made the dead letter had ended
-OVERLAP  while a claim is live no other worker runs that key with a claim
+OVERLAP  while a claim is live nobody else runs that key with a claim
 LATE     no handler starts after its claim's end, except in a worker that was paused
 ORDER    nothing of a FIFO group starts, or takes effect, before all earlier ones are done or dead letters
 MONEY    every account has what it had, and what the effects have moved
@@ -187,7 +187,7 @@ def _overlaps(key: Key, seen: ByKey) -> Iterator[Finding]:
     for run in key.runs:
         if run.start.until is None:
             continue
-        if holder is not None and run.start.at < holder.holds_until and run.start.worker != holder.start.worker:
+        if holder is not None and run.start.at < holder.holds_until:
             late = run.start.at >= run.start.until and seen.paused_before(run)
             if not late:
                 what = f"{run.start.worker} started it, which {holder.start.worker} holds until {holder.holds_until}"

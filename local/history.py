@@ -102,7 +102,7 @@ class Acknowledged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLettered(Event):
-    """A message is in the dead-letter queue: a worker sent it, or the queue moved it (None).
+    """A message is in the dead-letter queue: a worker sent it (empty: who knows which), or the queue moved it (None).
 
     `confirmed`: the worker was told that its letter is there.
     """

@@ -129,6 +129,15 @@ class Write(SeenOfWorker):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Posted(SeenOfWorker):
+    """The ledger applied a transfer, after `at_ms` and before `done_ms`: what it moved, account by account."""
+
+    done_ms: int
+    name: str
+    moves: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal(SeenOfWorker):
     """DynamoDB refused a worker's write of a record because of another record, which `owner` had claimed."""
 
@@ -145,7 +154,7 @@ class Fault(SeenOfWorker):
     records: int = 0
 
 
-Line = Delivery | Start | End | Call | Kill | Freeze | Thaw | Acknowledged | Broken | Write | Refusal | Fault
+Line = Delivery | Start | End | Call | Kill | Freeze | Thaw | Acknowledged | Broken | Write | Posted | Refusal | Fault
 
 _LINES = {kind.__name__: kind for kind in get_args(Line)}
 

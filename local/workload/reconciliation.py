@@ -13,14 +13,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from local.checker import check
+from local.workload.history import history_of
 from local.workload.runs import Runs, grouped
 from local.workload.transfers import DEATHS, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from local.checker import Finding
+    from local.history import Event
     from local.workload.evidence import DeadLetter, Entry, Line
     from local.workload.transfers import Workload
+
+MOST_SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +63,7 @@ class Reconciliation:
         return not self.without_claims
 
     @cached_property
-    def _names(self) -> Mapping[str, str]:
+    def names(self) -> Mapping[str, str]:
         return {key: name for name, key in self.sent.items()}
 
     @cached_property
@@ -75,15 +81,15 @@ class Reconciliation:
     @cached_property
     def completed(self) -> frozenset[str]:
         """What is done, and for which the ledger has what it must have."""
-        return frozenset(name for name in self.done if name in self.posted or not self._posts(name))
+        return frozenset(name for name in self.done if name in self.posted or not self.posts(name))
 
-    def _posts(self, name: str) -> bool:
+    def posts(self, name: str) -> bool:
         return self.workload.by_name[name].kind is not Kind.NOTED
 
     @cached_property
     def _died(self) -> dict[str, list[DeadLetter]]:
-        known = [each for each in self.dead_letters if each.message_id in self._names]
-        return grouped((self._names[each.message_id], each) for each in known)
+        known = [each for each in self.dead_letters if each.message_id in self.names]
+        return grouped((self.names[each.message_id], each) for each in known)
 
     @cached_property
     def dead_lettered(self) -> frozenset[str]:
@@ -103,19 +109,33 @@ class Reconciliation:
     def _missing(self) -> frozenset[str]:
         return frozenset(self.sent) - self.completed - self.dead_lettered
 
+    def history(self, *, claims: bool) -> list[Event]:
+        """What clients saw; `claims`: of handlers that hold their keys."""
+        return history_of(self, claims=claims)
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """What the checker finds in it."""
+        return check(self.history(claims=self.exclusive))
+
+    @cached_property
+    def _as_claimed(self) -> list[Finding]:
+        """What it would find if claims were promised."""
+        return self.findings if self.exclusive else check(self.history(claims=True))
+
+    def _found(self, *rules: str) -> int:
+        return sum(finding.rule in rules for finding in self.findings)
+
     @cached_property
     def lost(self) -> int:
         """Messages that are gone from the queue with nothing done and no dead letter."""
-        return max(0, len(self._missing - frozenset(self.posted) - self.done) - self.left)
+        return self._found("LOST")
 
     @cached_property
     def unaccounted(self) -> int:
-        """Messages in no place, or in two: still queued, half done, completed and dead, or never sent."""
-        both = (frozenset(self.posted) | self.done) & self.dead_lettered
-        strangers = frozenset(self.posted) - frozenset(self.sent)
-        if self.witnessed:
-            strangers |= {each.message_id for each in self.dead_letters} - frozenset(self._names)
-        return len(self._missing) - self.lost + len(both) + len(strangers)
+        """Messages in no place, or in two: still queued, done by half, completed and dead, or never sent."""
+        letters = {each.message_id for each in self.dead_letters} - frozenset(self.names) if self.witnessed else ()
+        return len(self._missing) - self.lost + self._found("BOTH", "STRANGER") + len(letters)
 
     @cached_property
     def reasons(self) -> list[tuple[int, str, str]]:
@@ -133,19 +153,24 @@ class Reconciliation:
 
     @cached_property
     def runs(self) -> Runs:
-        return Runs(log=self.log, names=self._names, protected=self.protected, slack_ms=self.slack_ms)
+        return Runs(log=self.log, names=self.names, protected=self.protected, slack_ms=self.slack_ms)
 
     @cached_property
     def overlaps(self) -> int:
         """Runs that began while another's claim was live; if nobody watched, second attempts, by the records."""
-        return self.runs.overlaps if self.witnessed else self._attempted_again(at_once=True)
+        seen = sum(finding.rule in ("OVERLAP", "LATE") for finding in self._as_claimed)
+        return seen if self.witnessed else self._attempted_again(at_once=True)
+
+    @cached_property
+    def repeated(self) -> int:
+        """Runs for what was done already."""
+        return sum(finding.rule == "AGAIN" for finding in self._as_claimed)
 
     @cached_property
     def doubled(self) -> int:
-        """Transfers that were posted more than once; with claims, also outside calls and runs for what was done."""
-        attempts = 0 if self.witnessed or self.disturbed else self._attempted_again(at_once=False)
-        posted = sum(len(entries) > 2 or max(e.times for e in entries) > 1 for entries in self.posted.values())
-        return self.runs.repeated + attempts + posted if self.exclusive else posted
+        """Transfers that were posted more than once; with claims, also runs for what was done."""
+        attempts = 0 if self.witnessed else self._attempted_again(at_once=False)
+        return self._found("DOUBLED") + (self.repeated + attempts if self.exclusive else 0)
 
     def _attempted_again(self, *, at_once: bool) -> int:
         """By the records of what completed: attempts beyond the first, in a workload whose first attempts succeed."""
@@ -154,8 +179,8 @@ class Reconciliation:
 
     @cached_property
     def balanced(self) -> bool:
-        """Whether no money came or went, transfers have two sides, and accounts agree with their entries."""
-        return self.agreed and all(self._sided(name, entries) for name, entries in self.posted.items())
+        """Whether no money came or went, and every transfer is in the ledger once, as it was sent."""
+        return self.agreed and not self._found("MONEY", "WRONG", "DOUBLED")
 
     @cached_property
     def agreed(self) -> bool:
@@ -165,15 +190,6 @@ class Reconciliation:
             moved[entry.account] += entry.amount
         agree = all(self.closing.get(account) == was + moved[account] for account, was in self.workload.opening.items())
         return agree and sum(self.closing.values()) == sum(self.workload.opening.values())
-
-    def _sided(self, name: str, entries: Sequence[Entry]) -> bool:
-        """Whether these are both sides of a transfer, each written once; of one that was sent, as it was sent."""
-        sides = sorted((entry.amount, entry.account) for entry in entries)
-        sent = self.workload.by_name.get(name)
-        once = len(sides) == 2 and all(entry.times == 1 for entry in entries)
-        if sent is not None:
-            return once and sides == [(-sent.amount, sent.payer), (sent.amount, sent.payee)]
-        return once and sum(amount for amount, _ in sides) == 0
 
     @property
     def must_be_zero(self) -> dict[str, int]:
@@ -196,6 +212,7 @@ class Reconciliation:
         found += _difference("completed", self.completed, self.workload.completed)
         found += _difference("dead-lettered", self.dead_lettered, self.workload.dead_lettered)
         found += [] if self.balanced else ["the books do not balance"]
+        found += [f"{finding.rule}: {finding.told}" for finding in self.findings[:MOST_SHOWN]]
         return found if self.gave_up is None else [*found, f"gave up waiting: {self.gave_up}"]
 
     def line(self) -> dict[str, Any]:

@@ -167,7 +167,7 @@ def _again(found: Reconciliation) -> list[Row]:
     if not found.exclusive:
         return [
             (found.overlaps, "overlaps", "allowed without claims: one of them commits"),
-            (found.runs.repeated, "run again", "allowed too: called or run for what was done"),
+            (found.repeated, "run again", "allowed too: called or run for what was done"),
             (found.doubled, "doubled", "posted once too often"),
         ]
     return [

@@ -2,8 +2,8 @@
 
 A run of the handler holds its key from its start until its lease ends, or until its claim is settled: where a proxy
 watched the writes, when DynamoDB was asked for the one that it applied, else when the handler's transaction was over. A
-start in between breaks the promise. A worker that was frozen beyond its lease may still start what it had decided to,
-and then only the fence keeps it from doing harm: its late start is counted, and its writes must be refused.
+worker that was frozen beyond its lease may still start what it had decided to, and then only the fence keeps it from
+doing harm: its late start is counted. Whether all of it may be, `local/checker.py` judges.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from local.workload.evidence import Call, Delivery, End, Freeze, Start, Write
+from local.workload.evidence import Delivery, End, Freeze, Start, Write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -72,18 +72,6 @@ class Runs:
         return min([start.lease_until_ms - self.slack_ms, *settled])
 
     @cached_property
-    def overlaps(self) -> int:
-        """Runs that began while another's claim was live, or without a live claim of their own."""
-        count = 0
-        for starts in self.starts.values():
-            held_until = 0
-            for start in starts:
-                if start not in self.late_starts:
-                    count += start.at_ms < held_until or start.at_ms >= start.lease_until_ms
-                held_until = max(held_until, self._held_until_ms(start))
-        return count
-
-    @cached_property
     def taken_over(self) -> int:
         """Runs of what another worker had begun and never settled, once its lease had ended."""
         return sum(
@@ -132,10 +120,3 @@ class Runs:
 
     def _starts_of(self, line: Delivery) -> Sequence[Start]:
         return self.starts.get(self.name_of(line.name or ""), ())
-
-    @cached_property
-    def repeated(self) -> int:
-        """Outside calls and runs for what was done already."""
-        runs = [start for start in self.all(Start) if start not in self.late_starts]
-        reruns = sum(s.at_ms > self._completed_ms.get(self.name_of(s.name), s.at_ms) for s in runs)
-        return reruns + sum(call.done for call in self.all(Call))

@@ -18,10 +18,10 @@ import urllib3
 
 from idempotent_receiver.local.server import ServerError
 from local.cloud import LOOPBACK
-from local.workload.evidence import Fault, Refusal, Write, now_ms
+from local.workload.evidence import Fault, Posted, Refusal, Write, now_ms
 from tests.chaos.network_faults import NetworkFaults
-from tests.chaos.settings import RECORDS
-from tests.chaos.wire import Applied, Refused, fates_of, writes_of
+from tests.chaos.settings import ENTRIES, RECORDS
+from tests.chaos.wire import Applied, Refused, fates_of, postings_of, writes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,6 +45,8 @@ class Proxy:
         """How many requests workers have sent, by their operations."""
         self.shared: Counter[int] = Counter()
         """How many transactions of so many messages workers have sent."""
+        self._applied: set[str | None] = set()
+        """The tokens of the transactions that were applied."""
         self._changed = threading.Condition()
         self._failure: Exception | None = None
 
@@ -99,6 +101,8 @@ class Proxy:
         kept = {name: value for name, value in headers.items() if name.lower() not in NOT_FORWARDED}
         response = self._upstream.urlopen("POST", "/", body, kept, retries=False)
         status, answer = response.status, response.data
+        if status == 200:
+            self._posted(operation, request, worker, at_ms)
         fates = fates_of(operation, status, json.loads(answer), writes) if writes else ()
         for write, fate in zip(writes, fates, strict=True):
             said: Any = {"at_ms": at_ms, "worker": worker, "name": write.key, "move": write.move}
@@ -108,6 +112,17 @@ class Proxy:
                 case Refused(owner):
                     self._log.write(Refusal(**said, owner=owner))
         return status, answer
+
+    def _posted(self, operation: str, request: Json, worker: str, at_ms: int) -> None:
+        """Log what the ledger has applied. What comes again under its token is answered, and not applied again."""
+        postings = postings_of(operation, request, ENTRIES)
+        token = request.get("ClientRequestToken")
+        with self._changed:
+            if not postings or token in self._applied:
+                return
+            self._applied |= {token} - {None}
+        for transfer, moves in postings.items():
+            self._log.write(Posted(at_ms=at_ms, done_ms=now_ms(), worker=worker, name=transfer, moves=moves))
 
 
 def worker_of(headers: Mapping[str, str]) -> str:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
-from local.workload.evidence import Acknowledged, Broken, End, Fault, Freeze, Kill, Refusal, Start, Write
+from local.workload.evidence import Acknowledged, Broken, End, Fault, Freeze, Kill, Refusal, Start
 from local.workload.reconciliation import Reconciliation
-from local.workload.runs import grouped
 
 ENOUGH_FOR_RARITIES = 1_000
 """Messages from which on everything must have happened that is up to the machine. A shorter run may miss some."""
@@ -32,17 +31,6 @@ class ChaosReconciliation(Reconciliation):
         return self.requests.total() / max(1, len(self.sent))
 
     @cached_property
-    def doubled(self) -> int:
-        """What took effect more than once, by the ledger and by the records."""
-        return super().doubled + self.completed_again
-
-    @cached_property
-    def completed_again(self) -> int:
-        """Messages whose records were completed by two different writes."""
-        versions = grouped((line.name, line.version) for line in self.runs.all(Write) if line.move == "complete")
-        return sum(len(set(each)) > 1 for each in versions.values())
-
-    @cached_property
     def done(self) -> frozenset[str]:
         """What counts as done: by its record; in the control, which has none, because it was acknowledged."""
         if self.protected:
@@ -57,16 +45,8 @@ class ChaosReconciliation(Reconciliation):
 
     @cached_property
     def acknowledged_early(self) -> int:
-        """Acknowledgements before the record was COMPLETED, or a dead letter with SQS."""
-        if not self.protected:
-            return 0
-        since: dict[str, int] = {}
-        for line in self.runs.all(Write):
-            if line.move == "complete":
-                since.setdefault(line.name, line.at_ms)
-        for each in self.dead_letters:
-            since[each.message_id] = min(each.sent_ms, since.get(each.message_id, each.sent_ms))
-        return sum(line.at_ms < since.get(line.name, line.at_ms + 1) for line in self.runs.all(Acknowledged))
+        """Acknowledgements before the effect, or a dead letter with SQS."""
+        return self._found("EARLY") if self.protected else 0
 
     @cached_property
     def frozen(self) -> frozenset[str]:
@@ -142,8 +122,7 @@ class ChaosReconciliation(Reconciliation):
             "fenced_frozen": self.fenced["frozen"],
             "fenced_other": self.fenced["other"],
             "late_starts": len(self.runs.late_starts),
-            "completed_again": self.completed_again,
-            "run_again": self.runs.repeated,
+            "run_again": self.repeated,
             "requests": self.requests.total(),
             "requests_a_message": round(self.requests_a_message, 2),
             "shared": dict(sorted(self.shared.items())),

@@ -29,7 +29,7 @@ from tests.chaos.network_faults import (
     transaction_invalid,
 )
 from tests.chaos.shuffle_bag import ShuffleBag
-from tests.chaos.wire import Applied, Failed, RecordWrite, Refused, fates_of, writes_of
+from tests.chaos.wire import Applied, Failed, RecordWrite, Refused, fates_of, postings_of, writes_of
 from tests.many_operations import commit_one
 
 if TYPE_CHECKING:
@@ -246,6 +246,19 @@ def test_each_record_of_a_transaction_is_read_off_the_wire_where_it_stands() -> 
     answer = {"CancellationReasons": [*reasons, {"Code": "None"}]}
     assert fates_of("TransactWriteItems", 400, answer, writes) == [Failed(), Refused("w2.1")]
     assert fates_of("TransactWriteItems", 400, {"CancellationReasons": reasons[:1]}, writes) == [Failed(), Failed()]
+
+
+def test_what_a_request_adds_to_the_ledger_is_read_off_the_wire() -> None:
+    """Transfer by transfer, all its legs; nothing of the records and of the accounts."""
+
+    def leg(transfer: str, account: str, amount: int) -> dict[str, Any]:
+        values = {":transfer": {"S": transfer}, ":account": {"S": account}, ":amount": {"N": str(amount)}}
+        return {"Update": {"TableName": "entries", "ExpressionAttributeValues": values}}
+
+    others = [{"Put": {"TableName": "records"}}, {"Update": {"TableName": "accounts"}}]
+    request = {"TransactItems": [*others, leg("t1", "a", -1), leg("t2", "a", -2), leg("t1", "b", 1)]}
+    assert postings_of("TransactWriteItems", request, "entries") == {"t1": (("a", -1), ("b", 1)), "t2": (("a", -2),)}
+    assert postings_of("PutItem", {"TableName": "entries"}, "entries") == {}
 
 
 def test_what_is_written_to_other_tables_is_no_record() -> None:

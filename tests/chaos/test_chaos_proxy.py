@@ -13,7 +13,7 @@ from urllib3.exceptions import ProtocolError
 from idempotent_receiver.local.server import ServerError
 from local.cloud import LOOPBACK
 from local.serving import serving
-from local.workload.evidence import Log, Write, lines_of
+from local.workload.evidence import Log, Posted, Write, lines_of
 from tests.chaos.network_faults import NetworkFaults
 from tests.chaos.proxy import Proxy
 
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+LEG = {":transfer": {"S": "t"}, ":account": {"S": "a"}, ":amount": {"N": "1"}}
+POSTING = {
+    "ClientRequestToken": "token",
+    "TransactItems": [{"Update": {"TableName": "entries", "ExpressionAttributeValues": LEG}}],
+}
 SEED = next(seed for seed in range(100) if NetworkFaults(seed).choose("PutItem", {}) is None)
 """One that lets the first request pass."""
 PATIENCE_SECONDS = 5.0
@@ -66,6 +71,19 @@ def test_a_request_whose_sender_is_gone_is_handed_on_and_logged(tmp_path: Path) 
     (line,) = lines_of(tmp_path)
     assert isinstance(line, Write)
     assert (line.worker, line.name, line.move) == ("w1", "key", "claim")
+
+
+def test_a_posting_that_comes_again_under_its_token_is_one(tmp_path: Path) -> None:
+    """DynamoDB answers it again, and does not apply it again. Without a token it does."""
+    headers = {"X-Amz-Target": "D.TransactWriteItems", "User-Agent": "worker/w1"}
+    log = Log(tmp_path / "proxy.jsonl")
+    with serving(lambda *request: (200, b"{}")) as upstream:
+        proxy = Proxy(upstream, SEED, log)
+        for request in (POSTING, POSTING, *[{"TransactItems": POSTING["TransactItems"]}] * 2):
+            proxy._asked(headers, "TransactWriteItems", request, "w1", b"{}")
+    log.close()
+    found = [line for line in lines_of(tmp_path) if isinstance(line, Posted)]
+    assert [(line.worker, line.name) for line in found] == [("w1", "t")] * 3
 
 
 def test_half_a_request_is_not_handed_on_and_keeps_nobody_waiting(tmp_path: Path) -> None:

@@ -62,6 +62,19 @@ def writes_of(operation: str, request: Mapping[str, Any], table: str) -> list[Re
             return []
 
 
+def postings_of(operation: str, request: Mapping[str, Any], table: str) -> dict[str, tuple[tuple[str, int], ...]]:
+    """What a request would add to the ledger's accounts, by its transfers."""
+    found: dict[str, tuple[tuple[str, int], ...]] = {}
+    for action in request["TransactItems"] if operation == "TransactWriteItems" else ():
+        update = action.get("Update")
+        if update is not None and update["TableName"] == table:
+            values = update["ExpressionAttributeValues"]
+            leg = values[":account"]["S"], int(values[":amount"]["N"])
+            transfer = values[":transfer"]["S"]
+            found[transfer] = (*found.get(transfer, ()), leg)
+    return found
+
+
 def fates_of(operation: str, status: int, answer: Mapping[str, Any], writes: Sequence[RecordWrite]) -> Sequence[Fate]:
     """What became of a request's writes."""
     if operation == "BatchExecuteStatement" and status == 200:

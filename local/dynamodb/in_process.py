@@ -48,7 +48,8 @@ def client_of(answer: Answer, config: Config | None = None) -> DynamoDBClient:
     def send(request: Any, **event: object) -> AWSResponse:
         operation = request.headers["X-Amz-Target"].decode().rpartition(".")[2]
         status, body = answer(operation, request.body)
-        headers: Any = {"Content-Length": str(len(body)), "Content-Type": CONTENT_TYPE}
+        content_type = CONTENT_TYPE if body.startswith(b"{") else "text/html"  # from a proxy between them
+        headers: Any = {"Content-Length": str(len(body)), "Content-Type": content_type}
         return AWSResponse(request.url, status, headers, _Body(body))
 
     client: DynamoDBClient = _session().client("dynamodb", config=config)

@@ -102,6 +102,11 @@ class Monitor:
             (answer,) = self._memory.commit([part])
         else:
             answer = (self._memory.insert if kind == "insert" else self._memory.replace)([part])[0]
+        self.written(kind, id, before, writer)
+        return answer
+
+    def written(self, kind: str, id: str, before: dict[str, Any] | None, writer: str) -> None:
+        """Check what a statement has made of a record."""
         after = self.item(id)
         if before is not after:
             if id not in self._known:
@@ -113,7 +118,6 @@ class Monitor:
             self.ends.written(before, after, writer)
         self._check_effect(id)
         self.history.posted(self._entries, writer)
-        return answer
 
     def delete_expired(self) -> None:
         """TTL deletes what has expired, by its own clock."""
@@ -168,6 +172,9 @@ class Monitor:
         """Check the start of a handler."""
         waived = [] if invocation.claims else _waived(invocation, message)
         self._started(invocation, message.key, [other for other in others if other.claims], waived)
+        if message.receives == 1:
+            # What is unread counts as nothing, and TTL may have deleted it when the commit arrives.
+            self._starts.add((invocation.name, message.key, None))
         self.history.started(invocation, message)
         if not message.usable:
             self.violated(Violation("KEY", f"{invocation.name} starts {message.id}, which has no usable key"))

@@ -65,6 +65,8 @@ class NetworkStore:
         points = points_of(kind, parts, sender.sent)
         with sender.waiting_at(points):
             simulation.disturbances.provoke(sender, points)
+            if simulation.wire is not None:
+                return simulation.wire.ask(self.process, kind, parts)
             simulation.world.sleep(self.random.uniform(0.0005, 0.01))
             fault = simulation.fault(points)
             if fault is None:

@@ -122,6 +122,7 @@ class RandomWorld:
 
     plan: ClientPlan
     monitor: TableMonitor
+    wire = None
 
     def __init__(
         self,

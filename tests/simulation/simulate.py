@@ -52,6 +52,7 @@ class Totals:
     dead_lettered: int = 0
     dead: int = 0
     requests: int = 0
+    sent: int = 0
     reached: Reached = field(default_factory=Reached)
 
     def add(self, other: Totals) -> None:
@@ -65,7 +66,7 @@ class Totals:
             f"{self.seeds:,} seeds: {self.invocations:,} invocations, {self.calls:,} store calls, {self.groups:,} "
             f"of them group commits and {self.packs:,} of several transactions, {self.faults:,} faults; "
             f"{self.dead_lettered:,} messages dead-lettered by consumers, {self.dead:,} by the queue; "
-            f"{self.requests:,} requests of clients"
+            f"{self.requests:,} requests of clients; {self.sent:,} requests on the wire"
         )
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from tests.simulation.sqs_model import QueuedMessage, QueueModel
+    from tests.simulation.wire import Wire
 
 WORKERS = 4
 QUIET_FROM_SECONDS = 60.0
@@ -44,6 +45,9 @@ OUTAGE_SECONDS = 12.0
 
 class Simulation:
     """The simulation of a seed. `clocks_off_seconds` is the largest error of a clock, in either direction."""
+
+    wire: Wire | None = None
+    """What lies between the workers' stores and the table, if it is more than a network."""
 
     def __init__(
         self,

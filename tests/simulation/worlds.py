@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from tests.simulation.call_simulation import CallSimulation
 from tests.simulation.reached import planned
 from tests.simulation.simulation import Simulation
+from tests.simulation.wire import WireSimulation
 from tests.simulation.workflow_simulation import WorkflowSimulation
 
 if TYPE_CHECKING:
@@ -31,8 +32,13 @@ class Played(Protocol):
 NewWorld = Callable[[int, float, Callable[[str], None] | None], Played]
 """Takes a seed, the largest error of a clock in seconds, and a log."""
 
-KINDS: dict[str, NewWorld] = {"queue": Simulation, "calls": CallSimulation, "workflow": WorkflowSimulation}
-SHARES = (*4 * ["queue"], "calls", "queue", "workflow")
+KINDS: dict[str, NewWorld] = {
+    "queue": Simulation,
+    "calls": CallSimulation,
+    "workflow": WorkflowSimulation,
+    "wire": WireSimulation,
+}
+SHARES = (*4 * ["queue"], "calls", *2 * ["queue"], "workflow", "queue", "wire")
 """Seeds take these kinds in turns."""
 
 

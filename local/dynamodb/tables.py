@@ -191,21 +191,20 @@ class Tables:
 
     def _batch_execute_statement(self, request: Request) -> dict[str, Any]:
         """Each statement on its own, in order; what is wrong with one is its own answer. But the second on an item
-        refuses the whole request, when those before it have taken effect: DynamoDB Local does so.
+        takes effect and refuses the whole request, as DynamoDB Local does; those after it are not served.
         """
         statements = request["Statements"]
         if not 1 <= len(statements) <= 25:
             raise Refused("ValidationException", "BatchExecuteStatement takes 1 to 25 statements")
         responses = []
-        seen: list[tuple[str, Place]] = []
+        items: list[tuple[str, Place]] = []
         for number, statement in enumerate(statements):
             if number:
                 self.around.between()
             one = self._asked(statement)
-            if isinstance(one, Asked):
-                seen.append((one.table.name, one.place))
-                _refuse_duplicates(seen)
             responses.append(_failed(one) if isinstance(one, Refused) else self._response(statement, one))
+            items += [] if isinstance(one, Refused) else [(one.table.name, one.place)]
+            _refuse_duplicates(items)
         return {"Responses": responses}
 
     def _asked(self, statement: Request) -> Asked | Refused:

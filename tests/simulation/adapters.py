@@ -26,6 +26,7 @@ from idempotent_receiver import (
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import NotStarted
 from idempotent_receiver.http.response import REPLAYED
+from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS
 from idempotent_receiver.protocol.transitions import completed, failed
 from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.testing.worker import SILENT, failed_ids
@@ -155,6 +156,7 @@ def _http(worker: "ControlledWorker") -> list[str]:
         is_final=lambda status: status != AGAIN,
         logger=SILENT,
         clock=worker,
+        retention_seconds=worker.setup.retention_seconds or DEFAULT_RETENTION_SECONDS,
     )
     endpoint = wrap(post if worker.setup.transactional else handle)
     for id in worker.setup.batch:

@@ -66,8 +66,7 @@ class CallMonitor(TableMonitor):
             self._payloads.setdefault((id, after["validation"]), self.amounts[writer])
         # Shorter retentions than a worker's clock is off have to be judged by that clock.
         invariants.check_write(before, after, writer, self.latest_ms, self._succeeded, failures=self._final(id))
-        if before is None and after["status"] != "INPROGRESS":
-            raise Violation("I7", f"{writer} settles {id}, whose record is gone: {invariants.shown(after)}")
+        invariants.check_settled(before, after, writer)
         if after["status"] == "COMPLETED":
             self._completions[id] += 1
             self._done.setdefault(id, []).append(Done(writer, self._kept(after), after["expiration"] * 1000))

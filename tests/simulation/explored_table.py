@@ -42,9 +42,11 @@ class ExploredTable:
         else:
             answer = (memory.insert if kind == "insert" else memory.replace)([part])[0]
         after = memory.items.get(id)
+        if after is not before and self.setup.retention_seconds:
+            oracle.note_result(state, after)
         if self.setup.transactional:
             for entry in self.setup.entries_of(id):
-                invariants.check_effect(entry, after, state.entries.get(entry, 0))
+                oracle.check_effect(state, entry, id, after)
         if after is before:
             return answer
         assert after is not None, "records are never deleted"
@@ -60,7 +62,11 @@ class ExploredTable:
         if self.setup.adapter == "workflow":
             oracle.workflow_written(state, before, after, writer)
         else:
-            invariants.check_write(before, after, writer, state.now_ms, state.succeeded, failures=self.setup.failures)
+            invariants.check_write(
+                before, after, writer, state.latest_ms, state.succeeded, failures=self.setup.failures
+            )
+        if not self.setup.unclaimed:
+            invariants.check_settled(before, after, writer)
         if self.setup.payloads > 1:
             oracle.note_payload(state, after, writer)
         if self.setup.dead_letters:

@@ -104,6 +104,9 @@ class Explorer:
         earliest_ms = state.now_ms - scheduler.CLOCK_OFF_SECONDS * 4000
         claimed = any(invariants.live(item, earliest_ms) for item in state.items.values())
         others = [other for other in state.workers if other.live]
+        if not others:
+            # What has expired by all clocks may not be replayed any more.
+            state.results = frozenset(one for one in state.results if one[3] * 1000 > earliest_ms)
         for other in others:
             other.contended = True
         worker.contended = bool(others) or claimed or bool(state.wire) or oracle.runs_unread(state, worker)
@@ -144,8 +147,10 @@ class Explorer:
         for worker in scheduler.dying(state, moment):
             if overrun:
                 worker.overran = True
-            else:
-                self._die(state, worker)
+                continue
+            if self.setup.asynchronous and all(call.kind == "run" for _, call, _ in worker.waits()):
+                raise Violation("ANSWER", f"{worker.name} waits for a coroutine beyond its deadline")
+            self._die(state, worker)
         for worker in [worker for worker in state.workers if worker.live]:
             worker.contended = True
             # A worker that is still at work has run out of time, for its store or for its handler.
@@ -160,6 +165,9 @@ class Explorer:
         request = state.wire[place]
         state.wire = state.wire[:place] + state.wire[place + 1 :]
         self.table.apply(state, request.kind, request.part, request.writer)
+
+    def _delete(self, state: State, id: str) -> None:
+        state.items = {other: item for other, item in state.items.items() if other != id}
 
     def _outcome(self, state: State, name: str, status: str) -> None:
         (id,) = [id for id in self.setup.batch if id.endswith(f"#{name}")]

@@ -132,6 +132,12 @@ def check_start(
         raise Violation("I1", f"{worker} starts {id} without a claim: {shown(item)}")
 
 
+def check_settled(before: Item | None, after: Item, writer: str) -> None:
+    """I7, for a worker with claims: only a claim is written where there is no record. One that was deleted stays so."""
+    if before is None and after["status"] != "INPROGRESS":
+        raise Violation("I7", f"{writer} settles {after['id']}, whose record is gone: {shown(after)}")
+
+
 def check_seen(before: Item | None, after: Item, writer: str, starts: Collection[Start]) -> None:
     """SEEN, for a write that took effect of a worker without claims. `starts`: what its handlers started with."""
     version = None if before is None else before.get("version")

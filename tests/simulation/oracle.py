@@ -33,7 +33,7 @@ def started(state: State, worker: WorkerState, id: str) -> None:
     ]
     item, failures = state.items.get(id), state.setup.failures
     waived = _waived(state, worker)
-    invariants.check_start(id, worker.name, item, state.now_ms, running, failures=failures, waived=waived)
+    invariants.check_start(id, worker.name, item, state.latest_ms, running, failures=failures, waived=waived)
     if worker.receives in state.setup.unclaimed:
         state.starts |= {(worker.name, id, state.there(id))}
     if state.setup.dead_letters:
@@ -58,6 +58,23 @@ def dead_lettered(state: State, worker: WorkerState, id: str) -> None:
     item = state.items.get(id)
     if item is not None and item["status"] == "COMPLETED":
         invariants.check_both(id, item["owner"], overruled=(item["owner"], id) in state.overruled)
+
+
+def note_result(state: State, after: Item | None) -> None:
+    """A record that will expire was completed."""
+    if after is not None and after["status"] == "COMPLETED":
+        id = after["id"]
+        state.results |= {(id, after["owner"], _stored(after), after["expiration"])}
+        state.completions = {**state.completions, id: state.completions.get(id, 0) + 1}
+
+
+def check_effect(state: State, entry: str, id: str, after: Item | None) -> None:
+    """EFFECT: once, or once for each completion that may have expired since."""
+    times = state.entries.get(entry, 0)
+    if state.setup.retention_seconds is None:
+        invariants.check_effect(entry, after, times)
+    elif times != state.completions.get(id, 0):
+        raise Violation("EFFECT", f"{id} was completed {state.completions.get(id, 0)} times, {entry} is there {times}")
 
 
 _payloads: dict[str, int] = {}
@@ -129,7 +146,9 @@ def answered(state: State, worker: WorkerState, response: list[str] | BaseExcept
         if id not in response and state.setup.adapter == "queue" and _is_refused(state, worker, id):
             raise Violation("I4", f"{worker.name} acknowledged {id}, which is another payload's")
         refused = state.setup.adapter == "http" and _is_refused(state, worker, id)
-        if id not in response and state.setup.adapter != "workflow" and not refused:
+        # A reply of what has expired since is checked in `replied`, too.
+        expires = state.setup.retention_seconds is not None
+        if id not in response and state.setup.adapter != "workflow" and not (refused or expires):
             item, failures = state.items.get(id), state.setup.failures
             invariants.check_acknowledged(id, worker.name, item, state.now_ms, state.dead_lettered, failures=failures)
     if not (worker.had_fault or worker.overran):
@@ -225,6 +244,10 @@ def _true_over_http(state: State, worker: WorkerState, id: str, reply: HttpReply
     mine, late = owner == worker.name, _late(state, worker)
     failed_by_me = status == "FAILED" and mine
     match reply:
+        case HttpReply(status=adapters.CREATED) if state.setup.retention_seconds:
+            owners = {who for of, who, result, _ in state.results if (of, result) == (id, reply.content)}
+            own = worker.name in owners and (not reply.replayed or worker.had_fault)
+            return own or (reply.replayed and bool(owners - {worker.name}))
         case HttpReply(status=adapters.CREATED):
             # A worker that does not know whether the commit was its own marks it as a replay too.
             marked = reply.replayed is not mine or (reply.replayed and worker.had_fault)

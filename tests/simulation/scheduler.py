@@ -8,6 +8,7 @@ These cost no fault:
 - A worker outside Lambda renews its leases.
 - Time passes to the next moment that matters, which kills the workers that are past their deadlines. Outside Lambda it
   kills those whose timers fire, and no fault prevents that.
+- TTL deletes a record that has expired.
 - A request arrives late, after its worker has died or given up on it.
 - An execution writes its outcome, and then ends.
 
@@ -87,6 +88,8 @@ def possible_moves(state: State) -> Iterator[Move]:
     for place in range(len(state.wire)):
         yield ("arrive", place)
     yield from step_functions_model.moves_of(state.executions)
+    if state.setup.retention_seconds:
+        yield from (("delete", id) for id, item in state.items.items() if item["expiration"] * 1000 <= state.now_ms)
     if state.faults:
         yield from (("abort", name) for name in step_functions_model.running(state.executions))
         yield from (("start", name, off) for name in not_started for off in (-CLOCK_OFF_SECONDS, CLOCK_OFF_SECONDS))
@@ -200,6 +203,9 @@ def next_moment(state: State) -> float | None:
         if item["status"] == "INPROGRESS" and item.get("owner") is not None:
             ends = item["in_progress_expiration"] / 1000 - START_EPOCH_SECONDS
             moments += [round(ends + more, 3) for more in off]
+    if state.setup.retention_seconds:
+        expirations = {item["expiration"] for item in state.items.values()} | {result[3] for result in state.results}
+        moments += [round(at - START_EPOCH_SECONDS + more, 3) for at in expirations for more in (*off, 4.0)]
     moments += [
         state.executions[name].began + EXECUTION_SECONDS for name in step_functions_model.running(state.executions)
     ]

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from idempotent_receiver.protocol.record import ATTRIBUTES, Change, Record
 from idempotent_receiver.protocol.store import Conflict
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
-from tests.simulation.worker_state import ANOTHER, OVER_MS, WorkerState, far
+from tests.simulation.invariants import CLOCKS_DIFFER_SECONDS
+from tests.simulation.worker_state import ANOTHER, FAR, OVER_MS, WorkerState, far
 
 if TYPE_CHECKING:
     from tests.simulation.setups import Setup
@@ -76,6 +77,10 @@ class State:
     """With dead letters only: worker, id, and who has recorded a failure of it after the run had started."""
     overruled: frozenset[tuple[str, str]] = frozenset()
     """The runs that started before a failure of which a dead letter was sent."""
+    results: frozenset[tuple[str, str, str, int]] = frozenset()
+    """With short retentions only: the completions by id, owner, result, and when they expire."""
+    completions: dict[str, int] = field(default_factory=dict)
+    """With short retentions only: how often each record was completed."""
     clock_stepped: str | None = None
     """The worker whose wall clock has stepped and that has not read it since."""
 
@@ -98,6 +103,8 @@ class State:
             self.runs,
             self.before,
             self.overruled,
+            self.results,
+            self.completions,
             self.clock_stepped,
         )
 
@@ -105,6 +112,11 @@ class State:
     def now_ms(self) -> float:
         """The true time."""
         return (START_EPOCH_SECONDS + self.now) * 1000
+
+    @property
+    def latest_ms(self) -> float:
+        """The time by a clock that is ahead, where that decides what has expired."""
+        return self.now_ms + (CLOCKS_DIFFER_SECONDS * 500 if self.setup.retention_seconds else 0)
 
     @property
     def over(self) -> bool:
@@ -131,7 +143,7 @@ class State:
     def forget_hopeless(self) -> None:
         """Drop the requests on the wire that will be refused whenever they arrive.
 
-        Records are never deleted, so an insert fails once there is a record. A version that was replaced never comes
+        Where records are never deleted, an insert fails once there is a record. A version that was replaced never comes
         back, since no two writes put the same version and a copy of a write names the version that it replaces.
         """
         if self.wire:
@@ -144,6 +156,7 @@ class State:
         change = request.change
         expected = change.expected
         absent = "id" in expected and expected["id"] is None and change.new.id in self.items
+        absent = absent and self.setup.retention_seconds is None
         return absent or expected.get("version") in self.gone
 
     def key(self) -> bytes:
@@ -175,6 +188,11 @@ class State:
             ),
             sorted((names.of(worker.name), id) for worker in live for name, id in self.recorded if name == worker.name),
             sorted(self.dead_lettered),
+            sorted(
+                (id, names.of(owner) if owner in writing else ANOTHER, result, names.expiration(at))
+                for id, owner, result, at in self.results
+            ),
+            sorted(self.completions.items()),
             sorted((names.of(name), id) for name, id in self.runs if name in writing),
             sorted(
                 (names.of(name), id, names.of(other))
@@ -218,6 +236,10 @@ class _Names:
         """The time until a lease ends."""
         return None if until_ms is None else max(until_ms - self._now_ms, -OVER_MS)
 
+    def expiration(self, at: int | None) -> int | None:
+        """The time until a record expires, where somebody lives to see it."""
+        return far(at) if at is None or at >= FAR else max(at * 1000 - self._now_ms, -OVER_MS)
+
     def stored(self, item: Item) -> tuple[Any, ...]:
         """A record as the table holds it."""
         return (*self._shown(*map(item.get, NAMED)), *map(item.get, UNNAMED))
@@ -231,7 +253,7 @@ class _Names:
     ) -> tuple[Any, ...]:
         # A worker that will neither write nor be checked again needs no name of its own.
         nobody = owner is not None and owner not in self._writing
-        return self.of(version), ANOTHER if nobody else self.of(owner), self.lease(lease), far(expiration)
+        return self.of(version), ANOTHER if nobody else self.of(owner), self.lease(lease), self.expiration(expiration)
 
     def on_the_wire(self, request: WireRequest) -> tuple[Any, ...]:
         """A request on the wire. For a start it makes no difference who sends it."""

@@ -69,6 +69,8 @@ def in_words(state: State, move: Move) -> str:
         case "arrive":
             request = state.wire[where[0]]
             return f"a delayed request of {request.writer} arrives: {request.kind} {_statement(request.part)}"
+        case "delete":
+            return f"TTL deletes {where[0]}"
         case "outcome":
             return f"the execution {where[0]} writes its outcome: {where[1]}"
         case "finish":

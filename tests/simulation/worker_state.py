@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol.record import Change, Record
@@ -117,7 +118,12 @@ class WorkerState:
             return part
         owner, lease = self.name if part.owner == ME else part.owner, part.in_progress_expiration
         lease = None if lease is None else lease + round(self.started * 1000)
-        return part._replace(version=self._known(part.version), owner=owner, in_progress_expiration=lease)
+        expiration = part.expiration
+        if self.started and expiration is not None and expiration < FAR:
+            expiration += ceil(self.started)
+        return part._replace(
+            version=self._known(part.version), owner=owner, in_progress_expiration=lease, expiration=expiration
+        )
 
     def _known(self, version: str | None) -> str | None:
         if version is None:
@@ -130,22 +136,25 @@ class WorkerState:
         """An answer in this worker's own names and times, for its history.
 
         The versions of others are named by the order in which it saw them. Its own clock never goes back, so a lease
-        that has ended by that clock stays ended: all such leases are equal.
+        that has ended by that clock stays ended: all such leases are equal, and so is all that has expired.
         """
         if isinstance(answer, Conflict) and answer.found is not None:
             return Conflict(self.own(answer.found, now))
         if not isinstance(answer, Record):
             return answer
-        lease = answer.in_progress_expiration
+        lease, expiration = answer.in_progress_expiration, far(answer.expiration)
+        clock = round((START_EPOCH_SECONDS + self.since(now) + self.off) * 1000)
         if lease is not None:
             lease = lease - round(self.started * 1000)
-            clock = round((START_EPOCH_SECONDS + self.since(now) + self.off) * 1000)
             lease = lease if lease >= clock else round(START_EPOCH_SECONDS * 1000) - OVER_MS
+        if expiration is not None and expiration < FAR:
+            expiration = ceil(expiration - self.started)
+            expiration = expiration if expiration * 1000 > clock else int(START_EPOCH_SECONDS) - OVER_MS // 1000
         return answer._replace(
             version=self._called(answer.version),
             owner=None if answer.owner is None else ME if answer.owner == self.name else ANOTHER,
             in_progress_expiration=lease,
-            expiration=far(answer.expiration),
+            expiration=expiration,
         )
 
     def _called(self, version: str | None) -> str | None:

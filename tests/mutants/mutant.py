@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from tests.mutants.change import Change
 
 PROMISES = ("tests/test_promises.py",)
+CALLED = ("tests/simulation/test_simulate_calls.py",)
+EXPLORED = ("tests/simulation/test_explore_worlds.py",)
 
 
 @dataclass(frozen=True, slots=True)

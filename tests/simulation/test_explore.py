@@ -89,6 +89,12 @@ def test_every_schedule_keeps_the_invariants(setup: str, faults: int) -> None:
         ("a failed execution is started again", "2x1-workflow", 0, "I3"),
         ("what is to be started is not kept", "2x1-workflow-sweep", 1, "WORKFLOW"),
         ("a conclusion overwrites a failure", "3x1-workflow-sweeps", 1, "I3"),
+        ("a transaction keeps the caller's dicts", "2x1-shares", 0, "I9"),
+        ("a namespace is left out of the id", "3x1-consumers", 0, "I1"),
+        ("the fingerprint is not compared", "2x1-payloads", 0, "I4"),
+        ("the fingerprint is not compared", "2x1-http-payloads", 0, "HTTP"),
+        ("an expired record is honoured", "2x1-http-expires", 0, "HTTP"),
+        ("a coroutine that hangs is not cancelled", "2x1-coroutine", 0, "ANSWER"),
     ],
 )
 def test_a_planted_bug_is_found_and_reported(bug: str, setup: str, faults: int, rule: str, tmp_path: Path) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from tests.mutants.change import always, argument, both, instead_of, leave_out, never, replace, returns
-from tests.mutants.mutant import Mutant, unit
+from tests.mutants.mutant import CALLED, Mutant, unit
 
 HTTP = unit("http/endpoint")
-CALLED = ("tests/simulation/test_simulate_calls.py",)
 
 MUTANTS = {
     "the timer that ends the process is armed after the claim": Mutant(

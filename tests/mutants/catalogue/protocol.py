@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.mutants.change import argument, becomes, leave_out, never, replace
-from tests.mutants.mutant import Mutant, simulated, unit
+from tests.mutants.change import argument, becomes, before, leave_out, never, replace
+from tests.mutants.mutant import EXPLORED, Mutant, simulated, unit
 
 RECORD = unit("protocol/transitions")
 TRANSACTION = unit("protocol/transaction")
@@ -63,6 +63,12 @@ MUTANTS = {
         replace("unchanged(seen, $STANDING)", "seen is None or $0"),
         promise=4,
         where=RECORD,
+    ),
+    "a settlement brings back what was deleted": Mutant(
+        "protocol.transitions:Settlement.step",
+        before("unchanged", "if seen is None: return self._replace(standing=None).change(now_ms, version)"),
+        promise=4,
+        where=EXPLORED,
     ),
     "one's own settlement is not recognised": Mutant(
         "protocol.transitions:Settlement.step", never("$SEEN.version in wrote"), promise=4, where=()

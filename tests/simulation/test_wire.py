@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 def test_worlds_on_the_wire_keep_the_invariants_and_settle(capsys: pytest.CaptureFixture[str]) -> None:
     """What DynamoDB is asked and what it answers pass through the shipped statements, packs and errors."""
-    assert main(["--kind", "wire", "--seeds", "300"]) == 0
+    assert main(["--kind", "wire", "--seeds", "100"]) == 0
 
-    assert "300 seeds" in capsys.readouterr().out
+    assert "100 seeds" in capsys.readouterr().out
 
 
 def test_a_seed_on_the_wire_is_the_same_world_each_time() -> None:

@@ -34,19 +34,23 @@ class Disturbances:
         freeze, suspend = (partial(one, process, mine, poller) for one in (self._freeze, self._suspend))
         mine.disturbances = {"killed": kill, "frozen": freeze, "suspended": suspend}
         mine.disturbances |= {"clock forward": partial(step, 1), "clock back": partial(step, -1)}
+        still = partial(self._stand_still, process, mine)
+        mine.disturbances |= {f"{which} still": partial(still, which) for which in ("wall", "monotonic")}
         for often, disturb in [(plan.crashes, kill), (plan.freezes, freeze), (0.1, step)]:
             if self.random.random() < often:
                 self.world.spawn(disturb, after=self.random.random() * BUDGET_SECONDS)
         if plan.suspended.random() < plan.suspensions:
             self.world.spawn(suspend, after=plan.suspended.random() * BUDGET_SECONDS)
         if self.still.random() < plan.still:
-            self.world.spawn(partial(self._stand_still, process, mine), after=self.still.random() * BUDGET_SECONDS / 2)
+            self.world.spawn(still, after=self.still.random() * BUDGET_SECONDS / 2)
 
-    def _stand_still(self, process: Process, invocation: Invocation) -> None:
+    def _stand_still(self, process: Process, invocation: Invocation, which: str | None = None) -> None:
         """Let one of a process's clocks stand still for a while, not both: then neither shows that time has passed."""
         if process.invocation is not invocation or invocation.wall_behind or invocation.suspended:
             return
-        which, seconds = self.still.choice(["wall", "monotonic"]), self.still.choice([2.0, 20.0])
+        which = which or self.still.choice(["wall", "monotonic"])
+        seconds = self.still.choice([2.0, 20.0])
+        invocation.mark(f"{which} still")
         self.simulation.log(f"{invocation.name}: its {which} clock stands still for {seconds:.0f} s")
         invocation.suspended |= which == "monotonic"
         invocation.wall_behind |= which == "wall"

@@ -12,6 +12,8 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
+from tests.simulation.observed import observed
+from tests.simulation.reached import Reached, world
 from tests.simulation.search import Found, Search, shortest
 from tests.simulation.setups import SETUPS
 from tests.simulation.trace import encoded, replayed
@@ -42,6 +44,11 @@ def main(arguments: list[str]) -> int:
         runs = [pool.submit(explored, name, _faults(name, chosen.faults), chosen.seconds) for name in names]
         for run in as_completed(runs):
             print(*report(run.result()), sep="\n", flush=True)
+    if not chosen.setups:
+        rows = Reached()
+        for run in runs:
+            rows.add(run.result().reached, 0)
+        print(*rows.report(), sep="\n")
     return 0 if all(run.result().finished for run in runs) else 1
 
 
@@ -60,7 +67,10 @@ def explored(name: str, faults: int, seconds: float) -> Found:
             rate = found.moves / found.seconds
             print(f"{name}: {found.states:,} states, {found.seconds:.0f} s, {rate:,.0f} moves/s", flush=True)
 
-    return Search(SETUPS[name], faults, seconds, progress).run()
+    with observed(), world() as places:
+        found = Search(SETUPS[name], faults, seconds, progress).run()
+        found.reached = frozenset(places)
+    return found
 
 
 def report(found: Found) -> list[str]:

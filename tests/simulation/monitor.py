@@ -12,7 +12,7 @@ from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.sqs.received import raw_attribute
 from idempotent_receiver.testing.memory import Table
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
-from tests.simulation import invariants
+from tests.simulation import invariants, reached
 from tests.simulation.adapters import BUDGET_SECONDS
 from tests.simulation.ends import Ends
 from tests.simulation.invariants import Violation
@@ -124,6 +124,7 @@ class Monitor:
         for id, item in [*self._memory.items.items()]:
             if item["expiration"] * 1000 <= self.now_ms:
                 self.log(f"TTL deletes {invariants.shown(item)}")
+                reached.mark("TTL deletes")
                 del self._memory.items[id]
                 self.ends.deleted(item)
                 for invocation in self._live:

@@ -7,7 +7,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from tests.simulation.plan import DAY_SECONDS
+from tests.simulation.plan import DAY_SECONDS, Version
+from tests.simulation.reached import declare, mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 MOST_REDRIVES = 2
 """How often one message is sent back."""
+MOVES = ("late duplicate", "redrive with stamp", "redrive without stamp", "sent again under its key", "TTL deletes")
+declare("moves", [*MOVES, *(f"deployed: {name}" for name in Version.__dataclass_fields__)])
 
 
 class Moves:
@@ -58,6 +61,7 @@ class Moves:
             message = self.random.choice(deleted)
             message.deleted, message.visible_at = False, self.simulation.world.now
             self.simulation.log(f"{message.id} comes late")
+            mark("late duplicate")
 
     def _redrive(self) -> None:
         """Somebody sends a dead letter back, with our stamp or without."""
@@ -72,6 +76,7 @@ class Moves:
             if dead:
                 message = self.random.choice(dead)
                 stamped = self.random.random() < 0.5
+                mark(f"redrive {'with' if stamped else 'without'} stamp")
                 sent = queue.redrive(message, self.simulation.world.now, stamped=stamped)
                 self.simulation.log(f"{message.id} is sent back as {sent.id}, {'with' if stamped else 'without'} stamp")
 
@@ -83,6 +88,7 @@ class Moves:
             return self._deliver_late()
         more = {"body": message.body, "result": message.result, "usable": message.usable}
         id = f"m{len(self.simulation.messages)}s"
+        mark("sent again under its key")
         queue.send(id, message.group, self.simulation.world.now, message.key, **more)
         return None
 
@@ -94,3 +100,5 @@ class Moves:
         """From now on new invocations are those of a new version."""
         self.simulation.log("a new version is deployed")
         self.simulation.deployed = True
+        for name in (name for name, changed in self.simulation.plan.deployed.items() if changed):
+            mark(f"deployed: {name}")

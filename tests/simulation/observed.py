@@ -96,21 +96,11 @@ def _marked(table: str, function: Callable[..., Any]) -> tuple[CodeType, list[st
 
 
 FOREIGN = "no other program writes to the table"
-ANSWERS = "no world of a queue takes failures for answers"
-KEYED = "every message has a usable key"
-SMALL = "every result is small"
 EXCLUDED = {
     "decide: seen is not None and seen.unreadable is not None": FOREIGN,
     "decide: seen.status not in Status.__members__": FOREIGN,
     "decide: seen.status == Status.INPROGRESS and seen.lease_until_ms is None": FOREIGN,
     "ends: Unreadable": FOREIGN,
-    "decide: seen.status == Status.FAILED and claim.failures_are_answers": ANSWERS,
-    "of_loss: transitions.AlreadyFailed() as failed": ANSWERS,
-    "keyless: turn": KEYED,
-    "keyless: stopped": KEYED,
-    "ready: returned_large": SMALL,
-    "storing: stored": SMALL,
-    "storing: time_over": SMALL,
 }
 """What the worlds cannot reach, and why. A world that can takes its rows out of here, or the run fails."""
 _CODES: dict[str, CodeType] = {}
@@ -120,12 +110,21 @@ for _table, _function in CODE_TABLES.items():
 declare("stages and events", ROWS.values())
 declare("endings", [f"ends: {kind.__name__}" for kind in get_args(outcome.Outcome)])
 declare("endings", ["ends: lost Duplicate", "ends: recorded Failed"], excluded=EXCLUDED)
+FOR_GOOD = ("FingerprintMismatch", "InvalidBody", "PermanentError", "UnusableKey")
+FOR_NOW = (
+    "CancelledError", "ConditionFailed", "Failed", "InProgress", "LostClaim", "NotStarted", "RecordChanged",
+    "RuntimeError", "StoreUnavailable", "TransactionNotCommitted",
+)  # fmt: skip
+declare("endings", [f"fails: {why}" for why in (*FOR_GOOD, *FOR_NOW)])
+declare("endings", [f"dead-lettered: {why}" for why in FOR_GOOD])
 
 
 def _end(self: progress.Progress, item: Item, end: Callable[..., None] = progress.Progress._end) -> None:
     ended = item.outcome
     flags = [name for name in ("lost", "recorded") if getattr(ended, name, False)]
     mark(f"ends: {' '.join([*flags, type(ended).__name__])}")
+    if isinstance(ended, (outcome.Failed, outcome.DeadLettered)):
+        mark(f"{'fails' if isinstance(ended, outcome.Failed) else 'dead-lettered'}: {ended.failure.type}")
     end(self, item)
 
 

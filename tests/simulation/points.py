@@ -19,9 +19,10 @@ COMMIT, PACK = "commit", "commit several"
 WRITES = (CLAIM, TAKE_OVER, COMPLETE, FAIL, RELEASE, FAIL_UNREAD, COMMIT, PACK)
 PEEK = "peek"
 READS = (PEEK, *(f"read after {write}" for write in WRITES))
-VISIBILITY, DEAD_LETTER = "visibility", "dead letter"
+VISIBILITY, DEAD_LETTER, RESULT = "visibility", "dead letter", "result"
+BUCKET_FAULTS = ("refused", "slow", "lost answer")
 HANDLER, PAUSE = "handler", "pause"
-DISTURBANCES = ("killed", "frozen", "suspended", "clock forward", "clock back")
+DISTURBANCES = ("killed", "frozen", "suspended", "clock forward", "clock back", "wall still", "monotonic still")
 
 
 def declare_points(kinds: Sequence[str]) -> None:
@@ -29,7 +30,8 @@ def declare_points(kinds: Sequence[str]) -> None:
     declare("network faults", [f"{where}: {what}" for where, what in product((*WRITES, *READS), kinds)])
     declare("network faults", [f"{where}: {what}" for where in (VISIBILITY, DEAD_LETTER) for what in ("lost", "slow")])
     declare("network faults", [f"{DEAD_LETTER}: lost answer", "delete: lost"])
-    where = (*WRITES, *READS, VISIBILITY, DEAD_LETTER, HANDLER, PAUSE)
+    declare("network faults", [f"{RESULT}: {what}" for what in BUCKET_FAULTS])
+    where = (*WRITES, *READS, VISIBILITY, DEAD_LETTER, RESULT, HANDLER, PAUSE)
     declare("disturbances", [f"{where}: {what}" for where, what in product(where, DISTURBANCES)])
 
 

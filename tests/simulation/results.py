@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from idempotent_receiver.handler.attempt import MARKER
+from tests.simulation.points import BUCKET_FAULTS, RESULT
+from tests.simulation.reached import mark
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -73,14 +75,17 @@ class BucketClient:
 
     def put_object(self, *, Key: str, Body: bytes, **_: Any) -> None:  # noqa: N803  # boto3's names
         simulation, sender = self.simulation, self.process.invocation
-        simulation.world.sleep(self.random.uniform(0.005, 0.02))
-        fault = None
-        if not simulation.quiet and self.random.random() < simulation.plan.bucket_faults:
-            fault = self.random.choice(["refused", "slow", "lost answer"])
-            sender.fault_count += 1
-            simulation.log(f"{sender.name}: {Key[:20]} meets: {fault}")
-        if fault == "slow":
-            simulation.world.sleep(self.random.choice([0.1, 2.0, 9.0]))
+        with sender.waiting_at({RESULT}):
+            simulation.disturbances.provoke(sender, {RESULT})
+            simulation.world.sleep(self.random.uniform(0.005, 0.02))
+            fault = None
+            if not simulation.quiet and self.random.random() < simulation.plan.bucket_faults:
+                fault = self.random.choice(BUCKET_FAULTS)
+                sender.fault_count += 1
+                simulation.log(f"{sender.name}: {Key[:20]} meets: {fault}")
+                mark(f"{RESULT}: {fault}")
+            if fault == "slow":
+                simulation.world.sleep(self.random.choice([0.1, 2.0, 9.0]))
         if fault != "refused":
             simulation.bucket.objects[Key] = Body
         if fault in ("refused", "lost answer"):

@@ -44,6 +44,8 @@ class Found:
     finished: bool = False
     violation: Violation | None = None
     schedule: tuple[Move, ...] = ()
+    reached: frozenset[str] = frozenset()
+    """The rows of the tables that it has reached."""
 
 
 class Search:

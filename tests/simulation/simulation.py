@@ -28,6 +28,7 @@ from tests.simulation.plan import CLOCKS_OFF_SECONDS, DAY_SECONDS, Plan
 from tests.simulation.points import DISTURBANCES, provoked
 from tests.simulation.process import Invocation, Process
 from tests.simulation.results import Bucket
+from tests.simulation.sqs_model import ENDS
 from tests.simulation.workload import queues_of
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from tests.simulation.wire import Wire
 
 WORKERS = 4
+reached.declare("messages", [f"{of}: {end}" for of in ("message", "redriven") for end in ENDS])
 QUIET_FROM_SECONDS = 60.0
 LATEST_SECONDS = 4 * 60 * 60.0
 """Backoffs, leases and visibility timeouts may add up, but not to more than this."""
@@ -87,6 +89,8 @@ class Simulation:
             self.world.spawn(self._deliver_last)
             self.world.run()
             self.monitor.judge()
+            for message in self.messages:
+                reached.mark(f"{'message' if message.id == message.original else 'redriven'}: {message.end}")
         finally:
             self.world.end()
         if self.monitor.violations:

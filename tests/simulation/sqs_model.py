@@ -36,6 +36,10 @@ def audit_namespace(namespace: str | None) -> str:
     return "audit" if namespace is None else f"{namespace}.audit"
 
 
+ENDS = ("deleted", "dead", "deleted, dead-lettered", "dead, dead-lettered")
+"""Deleted by Lambda, because it was acknowledged, or moved by SQS; and whether a consumer has sent its dead letter."""
+
+
 @dataclass
 class QueuedMessage:
     """A message in the queue."""
@@ -84,6 +88,12 @@ class QueuedMessage:
     def dead_lettered(self) -> bool:
         """Whether a consumer has sent its dead letter."""
         return self.id in self.queue.dead_letters
+
+    @property
+    def end(self) -> str:
+        """How it has ended: one of `ENDS`."""
+        gone = ("dead" if self.dead_because is not None else "deleted", *["dead-lettered"] * self.dead_lettered)
+        return ", ".join(gone)
 
     @property
     def handle(self) -> str:

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from idempotent_receiver.protocol.exchange import SettleAnswer
 
 
-def test_two_thousand_worlds_keep_the_invariants_and_settle(capsys: pytest.CaptureFixture[str]) -> None:
-    """Four workers, eight messages, a queue that delivers again, and the faults of each seed."""
-    assert main(["--seeds", "2000"]) == 0
+def test_several_hundred_worlds_keep_the_invariants_and_settle(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of all kinds, each with the faults of its seed."""
+    assert main(["--seeds", "600"]) == 0
 
-    assert "2,000 seeds" in capsys.readouterr().out
+    assert "600 seeds" in capsys.readouterr().out
 
 
 def test_worlds_in_which_claims_are_released_settle_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,8 +28,8 @@ PLATFORM = $(RUNTIME)-$(ARCHITECTURE)
 MACHINE := $(patsubst aarch64,arm64,$(shell uname -m))
 ENV ?= default
 EVENT ?= events/fresh.json
-# Test processes; tests/conftest.py says which tests must share one.
-WORKERS ?= 4
+# Test processes: one a processor. tests/conftest.py says which tests must share one.
+WORKERS ?= auto
 
 # A target's stamp is touched once the target is complete, so that nothing is downloaded twice or used half-finished.
 PACKAGER := .tools/uv/.complete
@@ -71,9 +71,23 @@ sam-local: $(SAM) ## build the functions for this machine, for `sam local invoke
 	sed 's/^    Default: arm64$$/    Default: $(MACHINE)/' "$(SAM_BUILD)/template.yaml" > "$(SAM_BUILD)/template.here"
 	mv "$(SAM_BUILD)/template.here" "$(SAM_BUILD)/template.yaml"
 
+# Tests that are named are run whatever their tier.
+named = $(filter -k -m tests/%,$(ARGS))
+pytest = .venv/bin/pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder
+
+.PHONY: quick
+quick: $(DEVELOPMENT) ## run the tests that take milliseconds and start no process, 30 seconds in all
+	$(pytest) -m quick tests/unit tests/simulation tests/contract tests/test_costs.py tests/test_promises.py $(ARGS)
+
+tested := setup $(if $(shell command -v node),.tools/cdk/.complete) \
+	$(if $(and $(shell command -v java),$(shell command -v mvn)),$(TLA)) .build/host.complete .build/$(PLATFORM).complete
 .PHONY: test
-test: setup $(if $(shell command -v node),.tools/cdk/.complete) $(if $(and $(shell command -v java),$(shell command -v mvn)),$(TLA)) .build/host.complete .build/$(PLATFORM).complete ## run all tests (ARGS="-k name": only some)
-	.venv/bin/pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder $(ARGS)
+test: $(tested) ## run all tests but the nightly ones, three minutes on two processors (ARGS="-k name": only some, of all)
+	$(pytest) $(if $(named),,-m "not nightly") $(ARGS)
+
+.PHONY: nightly
+nightly: $(tested) ## run all that takes longer: slow tests, planted bugs, seeds, schedules, inputs (MINUTES=30: as far as that; FIRST=12: from this part on)
+	@.venv/bin/python -m tests.nightly $(MINUTES:%=--minutes %) $(FIRST:%=--first %)
 
 .PHONY: build
 build: .build/$(PLATFORM).complete .build/host.complete ## build the function for Lambda (.build/python3.13-arm64; RUNTIME=python3.14 ARCHITECTURE=x86_64) and for this machine (.build/host)

@@ -1,17 +1,24 @@
-"""Settings for all tests: how many examples hypothesis tries, how a scenario's tests are selected, and which tests
-share a process under `--dist loadgroup`, because they share a server.
+"""Settings for all tests: the tier of each, how many examples hypothesis tries, how a scenario's tests are selected,
+and which tests share a process, because they share a server.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 TESTS = Path(__file__).parent
+
+# A client without credentials must not look for them on the network.
+os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 # The same examples each time, so that a test fails for everybody; without shrinking, which takes minutes that only
@@ -49,10 +56,78 @@ GROUPS = {
 """By file or folder, the first that fits; other tests run in any process that is free."""
 
 
+TIERS = {
+    "chaos/test_chaos.py": "nightly",
+    "e2e/": "nightly",
+    "model/": "nightly",
+    "simulation/test_scenarios_": "quick",
+    "test_costs.py": "quick",
+    "test_promises.py": "quick",
+    "unit/app/test_api.py": "quick",
+    "unit/batch/": "quick",
+    "unit/dynamodb/test_s": "quick",
+    "unit/handler/test_process_end.py": "slow",
+    "unit/handler/": "quick",
+    "unit/http/": "quick",
+    "unit/protocol/": "quick",
+    "unit/sqs/": "quick",
+    "unit/workflow/": "quick",
+}
+"""By file or folder, the first that fits: `quick` tests run in `make quick` and `make test`, `nightly` ones in
+`make nightly`, and all others, `slow`, in `make test`. A mark on a test or its module says otherwise.
+"""
+
+QUICK = "quick"
+PROCESS_OR_NETWORK = {
+    "os.exec",
+    "os.fork",
+    "os.forkpty",
+    "os.posix_spawn",
+    "os.system",
+    "socket.connect",
+    "subprocess.Popen",
+}
+
+
+class _Watch:
+    """What runs at present: a test of `make quick`, or another."""
+
+    quick = False
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.quick and event in PROCESS_OR_NETWORK:
+            pytest.fail(f"a quick test starts no process and calls no server, and this one did ({event}): mark it slow")
+
+
+_watch = _Watch()
+sys.addaudithook(_watch)
+
+
+def tier_of(item: pytest.Item) -> str:
+    """The nearest mark's, else its folder's."""
+    if "[memory" in item.nodeid:
+        return QUICK
+    marked = (mark.name for mark in item.iter_markers() if mark.name in ("slow", "nightly", QUICK))
+    within = item.nodeid.removeprefix(f"{TESTS.name}/")
+    by_folder = (tier for prefix, tier in TIERS.items() if within.startswith(prefix))
+    return next(marked, next(by_folder, "slow"))
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Let `-k S17` select the tests of a scenario."""
+    """Let `-m` select a test by its tier, and `-k S17` the tests of a scenario."""
+    item.add_marker(tier_of(item))
     for mark in item.iter_markers("scenario"):
         item.extra_keyword_matches.update(mark.args)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Hold a quick test to what makes it quick."""
+    _watch.quick = tier_of(item) == QUICK
+    try:
+        return (yield)
+    finally:
+        _watch.quick = False
 
 
 def group_of(nodeid: str) -> str:

@@ -50,6 +50,7 @@ def record_of(id: str, transfer: dict[str, Any], queue_arn: str, *, receives: in
     }
 
 
+@pytest.mark.slow
 def test_a_transfer_goes_from_the_queue_to_the_ledger_once(bank: Deployed) -> None:
     payer, payee = bank.new_account(100), bank.new_account(0)
     transfer = bank.transfer(payer, payee, 30)
@@ -89,6 +90,7 @@ def test_a_transfer_is_found_in_its_envelope(given: Deployed, envelope: str) -> 
     assert given.entries(transfer) == {transfer["from_account"]: -amount, transfer["to_account"]: amount}
 
 
+@pytest.mark.slow
 def test_with_dead_letters_at_once_what_fails_for_good_lies_there_after_one_run_with_its_reason(
     at_once: Deployed,
 ) -> None:
@@ -123,6 +125,7 @@ def test_with_dead_letters_at_once_what_fails_for_good_lies_there_after_one_run_
     assert [bank.entries(each) for each in (overdrawn, unknown, fraction)] == [{}, {}, {}]
 
 
+@pytest.mark.slow
 def test_a_failure_that_may_pass_comes_again_after_its_backoff(stubborn: Deployed) -> None:
     payer, payee = stubborn.new_account(100), stubborn.new_account(0)
     transfer = stubborn.transfer(payer, payee, 30, kind="fails1")

@@ -23,6 +23,7 @@ def settled_at(record: dict[str, Any]) -> int:
     return int(record["expiration"])
 
 
+@pytest.mark.slow
 def test_a_failure_holds_up_its_group_in_order_and_no_other(bank: Deployed) -> None:
     # Money is handed on from account to account, so a transfer that went ahead of its turn could not be paid.
     accounts = [bank.new_account(100 if place == 0 else 0) for place in range(4)]

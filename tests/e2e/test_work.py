@@ -152,6 +152,7 @@ def place(aws: Aws, tmp_path: Path) -> Place:
     return Place(aws, tmp_path)
 
 
+@pytest.mark.slow
 def test_messages_are_handled_and_deleted_as_they_end(place: Place) -> None:
     """Four handlers at once in each of two processes."""
     for number in range(40):
@@ -167,6 +168,7 @@ def test_messages_are_handled_and_deleted_as_they_end(place: Place) -> None:
     assert len(place.runs) == 80
 
 
+@pytest.mark.slow
 def test_a_handler_longer_than_its_lease_and_its_visibility_runs_once(place: Place) -> None:
     """Its neighbours are acknowledged long before it ends."""
     place.send("long", seconds=4 * LEASE_SECONDS)

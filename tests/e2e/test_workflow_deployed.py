@@ -171,6 +171,7 @@ def _send_by(recorder: Recorder, aws: Aws, function: str) -> None:
     client.get_waiter("function_updated_v2").wait(FunctionName=function)
 
 
+@pytest.mark.slow
 def test_sixty_starts_at_once_under_one_key_make_one_execution(workflows: Workflows) -> None:
     """The shipped start on the real store and the real machine, each in a thread of its own."""
     starter, start = workflows.workflow, workflows.start_of("sixty")
@@ -209,6 +210,7 @@ def worked(workflows: Workflows) -> Workflows:
     return workflows
 
 
+@pytest.mark.slow
 def test_a_transfer_goes_from_the_api_to_the_consumer(worked: Workflows) -> None:
     """The story in one: what came of it is in the fixture."""
     started = worked.calls["Start"]

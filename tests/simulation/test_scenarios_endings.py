@@ -787,6 +787,7 @@ def test_what_was_received_before_and_never_claimed_costs_a_read_and_an_insert()
     assert requests(25, receives=2) == {"read": 1, "insert": 1, "replace": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.scenario("S53", mutant="a request takes five statements")
 def test_a_batch_of_ten_thousand_is_done_in_linear_requests_and_time() -> None:
     """With 5 ms a round trip, it takes the time of four hundred of them."""

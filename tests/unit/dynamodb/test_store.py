@@ -867,6 +867,7 @@ def test_a_client_is_built_once_on_first_use(monkeypatch: pytest.MonkeyPatch) ->
         assert config.retries == {"mode": "standard", "total_max_attempts": 2}
 
 
+@pytest.mark.slow
 def test_a_trail_shows_whose_requests_these_are() -> None:
     """The configured user agent is sent as it is; boto3 would build its own for each request."""
     sent: list[bytes] = []
@@ -884,6 +885,7 @@ def test_a_trail_shows_whose_requests_these_are() -> None:
     assert b"lang/" not in name, "it was built anew"
 
 
+@pytest.mark.slow
 def test_the_import_is_lean() -> None:
     """Importing the store loads neither boto3 nor a session's data; the first use does."""
     code = "import sys, idempotent_receiver.dynamodb.store; print({'boto3', 'botocore.session'} & sys.modules.keys())"

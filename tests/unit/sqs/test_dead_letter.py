@@ -140,6 +140,7 @@ def test_what_sqs_does_not_confirm_raises(sqs: Any) -> None:
         send(sqs, "https://sqs.us-east-1.amazonaws.com/123456789012/gone", message(), FAILURE, "f")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["\x00", "😀", '"', "\n", "\x7f"])
 def test_any_key_can_be_carried_and_read_again(sqs: Any, key: str) -> None:
     """As JSON."""

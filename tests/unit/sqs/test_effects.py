@@ -320,6 +320,7 @@ def test_nothing_more_starts_either_after_all_of_several_commits_were_refused_fo
     assert (len(started) < 400) is True if stops else started == ["m0", "last"]
 
 
+@pytest.mark.slow
 def test_messages_that_cannot_be_committed_stop_no_neighbour() -> None:
     """Two that write one item twice, which no transaction may, leave together: the store has not refused them."""
 
@@ -334,6 +335,7 @@ def test_messages_that_cannot_be_committed_stop_no_neighbour() -> None:
     assert deliver(CountingStore(namespace=None), handle, *[sqs_record(id) for id in ids]) == ["bad-1", "bad-2"]
 
 
+@pytest.mark.slow
 def test_a_message_whose_item_is_throttled_stops_no_neighbour() -> None:
     with faulty_dynamodb() as (engine, faults):
         faults.answer = lambda sent: sent.naming({"of-busy": "ThrottlingError"})

@@ -234,6 +234,7 @@ ANYTHING = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(ANYTHING)
 def test_no_body_whatsoever_makes_a_fingerprint_or_an_envelope_raise(body: str) -> None:
     """They run before any handler, where one message's error would fail the whole batch."""

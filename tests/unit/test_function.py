@@ -294,12 +294,17 @@ def test_inside_lambda_the_lease_ends_with_the_invocation(store: CountingStore, 
 
 
 @pytest.mark.scenario("S44", mutant="a nested claim stays the current one")
-def test_a_nested_call_has_the_outer_ones_deadline_and_a_key_of_its_own(
+def test_a_nested_call_has_the_outer_ones_deadline_and_lease_and_a_key_of_its_own(
     store: CountingStore, clock: ManualClock
 ) -> None:
+    ends = [START_MS + 33_000]
+
     @idempotent(store.named("inner"), key=str, clock=clock)
     def inner(name: str) -> str:
-        return f"{current_claim().key} of {store.items[f'tests.inner#{name}']['owner']}"
+        clock.seconds += 5
+        item = store.items[f"tests.inner#{name}"]
+        ends.append(item["in_progress_expiration"])
+        return f"{current_claim().key} of {item['owner']}"
 
     @idempotent(store, key=by_order, clock=clock)
     def outer(order: dict[str, Any], context: Invocation) -> list[str]:
@@ -309,6 +314,7 @@ def test_a_nested_call_has_the_outer_ones_deadline_and_a_key_of_its_own(
         return said
 
     assert outer({"id": "1"}, Invocation(clock)) == ["a of invocation-1", "b of invocation-1", "a of invocation-1"]
+    assert {*ends} == {START_MS + 33_000}
     assert {item["status"] for item in store.items.values()} == {"COMPLETED"}
 
 

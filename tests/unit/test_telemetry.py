@@ -28,6 +28,7 @@ from idempotent_receiver.handler.outcome import (
 )
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.telemetry import CALL_COUNTS, COUNTS, counted, line_of
+from tests.manual_clock import ManualClock
 from tests.simulation.world import sqs_record
 
 RECORD = Record(id="k", status="COMPLETED")
@@ -78,9 +79,11 @@ class Sink:
         self.stream = io.StringIO()
         self.logger = Logger(service=f"sink-{next(NUMBERS)}", level=level, stream=self.stream)
         self.metrics: dict[str, float] = {}
+        self.units: dict[str, object] = {}
 
     def add_metric(self, name: str, unit: object, value: float) -> None:
         self.metrics[name] = value
+        self.units[name] = unit
 
     def flush_metrics(self) -> None:
         self.flushed = True
@@ -144,6 +147,21 @@ def test_all_metrics_are_sent_for_every_batch() -> None:
 
     assert set(sink.metrics) == {*COUNTS, "BatchDuration"}
     assert (sink.metrics["Claimed"], sink.metrics["Completed"], sink.metrics["Failed"]) == (1, 1, 0)
+
+
+def test_a_duration_is_in_milliseconds() -> None:
+    """As its unit says, and the summary's field."""
+    sink, clock = Sink(), ManualClock()
+
+    def handle(body: dict) -> None:
+        clock.seconds += 1.5
+
+    sqs_consumer(MemoryStore(), logger=sink.logger, metrics=sink, clock=clock)(handle)(
+        {"Records": [sqs_record("1")]}, Context()
+    )  # type: ignore[arg-type]
+
+    assert (sink.metrics["BatchDuration"], sink.lines[-1]["milliseconds"]) == (1_500, 1_500)
+    assert sink.units == dict.fromkeys(COUNTS, "Count") | {"BatchDuration": "Milliseconds"}
 
 
 @pytest.mark.parametrize(

@@ -304,3 +304,26 @@ def test_thousands_of_messages_behind_a_failure_are_answered_without_delay() -> 
     assert len(worker.answers[0]) == 3000
     assert scenario.world.now < 0.2
     assert scenario.live_claims() == []
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_group_that_is_stopped_stops_no_other_through_a_key_that_both_have(done: bool) -> None:
+    """The first has no usable key. Behind it waits a message whose key another group has as well."""
+    scenario = Scenario(namespace="n")
+    scenario.keys_of = {"first": (), "behind": ("n#a",), "elsewhere": ("n#a",)}
+    if done:
+        scenario.worker(failing(scenario), key=body_field("k"), queue_client=True).deliver(
+            record("elsewhere", '{"k": "a"}', group="h")
+        )
+    worker = scenario.worker(failing(scenario), key=body_field("k"), queue_client=True)
+    worker.deliver(
+        record("first", group="g"),
+        record("behind", '{"k": "a"}', group="g"),
+        record("elsewhere", '{"k": "a"}', group="h"),
+        after=1.0,
+    )
+
+    scenario.run()
+
+    assert worker.answers == [["first", "behind"]]
+    assert scenario.keys_run == ["a"]

@@ -98,8 +98,9 @@ class Order:
             yield Consequence(line[0], Event.TURN)
 
     def _shared(self, ended: Item) -> Iterator[Consequence]:
-        """A follower with the same payload shares the outcome. One with another payload asks the store itself, and
-        those that are left then wait for both.
+        """A follower with the same payload shares the outcome. One with another payload asks the store itself, and so
+        does one of another group, which nothing has stopped, where the first was not started. Those that are left then
+        wait for both.
         """
         assert ended.outcome is not None, "it has ended"
         outcomes = ended.outcomes or {}
@@ -110,7 +111,7 @@ class Order:
             if follower.outcome is not None:
                 continue
             same = outcomes.get(follower.claim.fingerprint)
-            if same is None:
+            if same is None or (isinstance(same, NotStarted) and follower.work.group != ended.work.group):
                 follower.followers, follower.outcomes = followers, outcomes
                 yield Consequence(follower, Event.DIFFERS)
                 return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.change import always, instead_of, replace
+from tests.mutants.change import inside, instead_of, replace
 from tests.mutants.mutant import Mutant
 
 MUTANTS = {
@@ -23,27 +23,27 @@ MUTANTS = {
     ),
     "what the bucket refused is taken to be there": Mutant(
         "handler.results:kept",
-        instead_of(
-            "return dropped(f'{too_large}, and it could not be put elsewhere: {$TYPE}')",
-            "return marker({'result': 's3', 'bucket': 'results', 'key': 'results/lost'})",
-        ),
+        inside("Exception", instead_of("dropped", "return marker({'result': 's3', 'bucket': 'b', 'key': 'lost'})")),
         where=(),
     ),
     "a redriven message counts under its new id": Mutant(
-        "sqs.keys:message_id", always("stamp is None"), promise=3, where=()
+        "sqs.keys:message_id", replace("$STAMP is None", "True"), promise=3, where=()
     ),
     "a claim inside a claim has a lease of its own": Mutant(
-        "function:_Wrapped._call", replace("outer.deadline", "Deadline.after(calls.clock, 100)"), promise=2, where=()
+        "function:_Wrapped._call",
+        replace("$OUTER.deadline", "Deadline.after(self.calls.clock, 100)"),
+        promise=2,
+        where=(),
     ),
     "the monotonic clock alone says what may start": Mutant(
-        "clock:Deadline.moment", replace("min(left, $BY_WALL)", "left"), promise=2, where=()
+        "clock:Deadline.moment", replace("min($LEFT, $BY_WALL)", "$LEFT"), promise=2, where=()
     ),
     "the wall clock alone says what may start": Mutant(
-        "clock:Deadline.moment", replace("min(left, $BY_WALL)", "$BY_WALL"), promise=2, where=()
+        "clock:Deadline.moment", replace("min($LEFT, $BY_WALL)", "$BY_WALL"), promise=2, where=()
     ),
     "an unusable key does not stop its group": Mutant(
         "sqs.keys:ClaimTerms.work",
-        instead_of("_no_key", "return Work(key='', claim=_no_key(error), handle=_never)"),
+        instead_of("_no_key($WHY)", "return Work(key='', claim=_no_key($WHY), handle=_never)"),
         where=(),
     ),
 }

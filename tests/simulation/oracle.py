@@ -145,7 +145,8 @@ def answered(state: State, worker: WorkerState, response: list[str] | BaseExcept
         # A workflow's replies are checked one by one, in `replied`.
         if id not in response and state.setup.adapter == "queue" and _is_refused(state, worker, id):
             raise Violation("I4", f"{worker.name} acknowledged {id}, which is another payload's")
-        refused = state.setup.adapter == "http" and _is_refused(state, worker, id)
+        reply = worker.history.replies.get(id) if worker.history is not None else None
+        refused = isinstance(reply, HttpReply) and reply.status == adapters.MISMATCH
         # A reply of what has expired since is checked in `replied`, too.
         expires = state.setup.retention_seconds is not None
         if id not in response and state.setup.adapter != "workflow" and not (refused or expires):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.change import before, drop, instead_of, never, replace
-from tests.mutants.mutant import CALLED, Mutant, simulated, unit
+from tests.mutants.mutant import Mutant, simulated, unit
 
 ATTEMPT = unit("handler/attempt")
 ENDINGS = simulated("endings")
@@ -28,15 +28,6 @@ MUTANTS = {
     ),
     "a bucket's trouble undoes the effect": Mutant(
         "handler.results:kept", replace("Exception", "KeyError"), promise=3, where=RESULTS
-    ),
-    "a bucket that refused a result is said to have it": Mutant(
-        "handler.results:kept",
-        instead_of(
-            "type(error).__name__",
-            "return marker({'result': 's3', 'bucket': 'results', 'key': str(held.record.version)})",
-        ),
-        promise=3,
-        where=CALLED,
     ),
     "a result is read from wherever a record says": Mutant(
         "handler.results:S3Results.get", never("self.bucket"), where=RESULTS

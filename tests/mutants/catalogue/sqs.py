@@ -11,10 +11,9 @@ from tests.mutants.change import (
     leave_out,
     never,
     replace,
-    returns,
     without_case,
 )
-from tests.mutants.mutant import EXPLORED, Mutant, simulated, unit
+from tests.mutants.mutant import Mutant, simulated, unit
 
 DEADLINE = simulated("deadline")
 KEYS = simulated("keys")
@@ -92,9 +91,6 @@ MUTANTS = {
     ),
     "a handler is lent the event's own attributes": Mutant(
         "sqs.binding:_lent", replace("deepcopy($ATTRIBUTES)", "$ATTRIBUTES"), where=()
-    ),
-    "a redriven message counts under its new id": Mutant(
-        "sqs.keys:message_id", returns("message.id"), promise=3, where=EXPLORED
     ),
     "a number's key depends on how it is written": Mutant(
         "sqs.keys:_digits", replace("int($NUMBER)", "$NUMBER"), promise=3, where=unit("sqs/keys")

@@ -14,6 +14,7 @@ from idempotent_receiver import (
     LostClaim,
     Message,
     PermanentError,
+    S3Results,
     StoreUnavailable,
     Transaction,
     body_field,
@@ -32,7 +33,17 @@ from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.testing.worker import SILENT, failed_ids
 from idempotent_receiver.workflow import Closed, Unavailable, Workflow, accept, recover_orphan
 from tests.simulation import handlers
-from tests.simulation.explored_clients import BUDGET_SECONDS, ME, Executor, Queue, StepFunctions, Store, context
+from tests.simulation.explored_clients import (
+    BUDGET_SECONDS,
+    FILLING,
+    ME,
+    Bucket,
+    Executor,
+    Queue,
+    StepFunctions,
+    Store,
+    context,
+)
 from tests.simulation.handlers import Failed, done
 from tests.simulation.outside_lambda import LEASE_MS, new_host
 from tests.simulation.setups import CONSUMERS, FIRST, REDRIVEN
@@ -132,10 +143,10 @@ class HttpReply:
     @property
     def final(self) -> bool:
         """Whether the client has its answer and does not retry."""
-        return self.status in (CREATED, MISMATCH, FAILED_FOR_GOOD)
+        return self.status in (CREATED, GONE, MISMATCH, FAILED_FOR_GOOD)
 
 
-RAISED, CREATED, CONFLICT, MISMATCH, FAILED_FOR_GOOD, AGAIN = 0, 201, 409, 422, 500, 503
+RAISED, CREATED, CONFLICT, GONE, MISMATCH, FAILED_FOR_GOOD, AGAIN = 0, 201, 409, 410, 422, 500, 503
 ATTEMPT = "X-Attempt"
 
 
@@ -156,6 +167,7 @@ def _http(worker: "ControlledWorker") -> list[str]:
         is_final=lambda status: status != AGAIN,
         logger=SILENT,
         clock=worker,
+        results=S3Results("results", Bucket(worker)) if worker.setup.large else None,  # type: ignore[arg-type]
         retention_seconds=worker.setup.retention_seconds or DEFAULT_RETENTION_SECONDS,
     )
     endpoint = wrap(post if worker.setup.transactional else handle)
@@ -176,11 +188,8 @@ def _respond(worker: "ControlledWorker", event: Any) -> dict[str, Any]:
         status = CREATED
     except PermanentError:
         status = AGAIN
-    return {
-        "statusCode": status,
-        "headers": {ATTEMPT: str(attempt)},
-        "body": f"attempt {attempt} {done(worker.variant)}",
-    }
+    body = f"attempt {attempt}: {done(worker.variant)}{FILLING if worker.setup.large else ''}"
+    return {"statusCode": status, "headers": {ATTEMPT: str(attempt)}, "body": body}
 
 
 def _id(event: Any) -> str:
@@ -192,7 +201,7 @@ def reply_of(answer: dict[str, Any]) -> HttpReply:
     headers = dict(answer["headers"])
     replayed = headers.pop(REPLAYED, None) == "true"
     attempt = int(headers[ATTEMPT]) if ATTEMPT in headers else None
-    content = json.dumps({**answer, "headers": headers}, sort_keys=True)
+    content = json.dumps({**answer, "headers": headers}, sort_keys=True).replace(FILLING, "")
     return HttpReply(answer["statusCode"], replayed, attempt, content)
 
 

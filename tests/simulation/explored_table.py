@@ -26,6 +26,11 @@ class ExploredTable:
         """Apply a statement, and check the change against the invariants."""
         if kind == "send":
             return CONFIRMED
+        if kind == "put":
+            state.bucket = {**state.bucket, part[0]: part[1]}
+            return CONFIRMED
+        if kind == "get":
+            return state.bucket.get(part, "")
         if kind == "start":
             return self._start_execution(state, *part)
         if kind == "describe":
@@ -65,6 +70,8 @@ class ExploredTable:
             invariants.check_write(
                 before, after, writer, state.latest_ms, state.succeeded, failures=self.setup.failures
             )
+        if self.setup.large:
+            oracle.leads_to_a_result(state, after)
         if not self.setup.unclaimed:
             invariants.check_settled(before, after, writer)
         if self.setup.payloads > 1:

@@ -200,7 +200,9 @@ class Explorer:
         worker = state.faulted(name)
         call, answers = worker.call(number), dict(worker.answers)[number]
         self._leave_on_wire(state, worker, call, answers)
-        lost = LOST if call.kind == "send" else NOBODY_KNOWS
+        # Nothing retries the reading of a result: the client gets the error and asks again.
+        worker.contended |= call.kind == "get"
+        lost = LOST if call.kind in scheduler.TOLD else NOBODY_KNOWS
         self._resume(state, worker, "answer", number, (lost,) * len(answers))
 
     def _cut_off(self, state: State, name: str, number: int) -> None:
@@ -223,7 +225,7 @@ class Explorer:
         worker = state.faulted(name)
         call = worker.call(number)
         self.table.apply(state, call.kind, worker.sent(call, place), name)
-        self._put(state, worker, number, place, LOST if call.kind == "send" else NOBODY_KNOWS)
+        self._put(state, worker, number, place, LOST if call.kind in scheduler.TOLD else NOBODY_KNOWS)
 
     def _unapplied_unknown(self, state: State, name: str, number: int, place: int) -> None:
         worker = state.faulted(name)

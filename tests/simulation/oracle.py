@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from idempotent_receiver.handler.attempt import marked
 from tests.simulation import adapters, invariants
 from tests.simulation.adapters import BUDGET_SECONDS, HttpReply, WorkflowReply
 from tests.simulation.handlers import Failed
@@ -64,7 +65,7 @@ def note_result(state: State, after: Item | None) -> None:
     """A record that will expire was completed."""
     if after is not None and after["status"] == "COMPLETED":
         id = after["id"]
-        state.results |= {(id, after["owner"], _stored(after), after["expiration"])}
+        state.results |= {(id, after["owner"], _stored(state, after), after["expiration"])}
         state.completions = {**state.completions, id: state.completions.get(id, 0) + 1}
 
 
@@ -251,9 +252,13 @@ def _true_over_http(state: State, worker: WorkerState, id: str, reply: HttpReply
             return own or (reply.replayed and bool(owners - {worker.name}))
         case HttpReply(status=adapters.CREATED):
             # A worker that does not know whether the commit was its own marks it as a replay too.
-            marked = reply.replayed is not mine or (reply.replayed and worker.had_fault)
+            right = reply.replayed is not mine or (reply.replayed and worker.had_fault)
             own = not _is_refused(state, worker, id)
-            return status == "COMPLETED" and reply.content == _stored(item) and marked and own
+            # What its record could not keep is known to whoever made it.
+            kept = reply.content == _stored(state, item) or (mine and _place(item).get("result") == "dropped")
+            return status == "COMPLETED" and kept and right and own
+        case HttpReply(status=adapters.GONE, replayed=False, attempt=None):
+            return _place(item).get("result") == "dropped"
         case HttpReply(status=adapters.MISMATCH, replayed=False):
             return _is_refused(state, worker, id) or not sure
         case HttpReply(status=adapters.CONFLICT, replayed=False):
@@ -270,8 +275,24 @@ def _true_over_http(state: State, worker: WorkerState, id: str, reply: HttpReply
     return False
 
 
-def _stored(item: Item | None) -> str:
-    return adapters.reply_of(json.loads((item or {}).get("data", "null") or "null")).content
+def _stored(state: State, item: Item | None) -> str:
+    data = (item or {}).get("data", "null") or "null"
+    place = _place(item)
+    if place:
+        data = state.bucket.get(place.get("key", ""), "")
+    return adapters.reply_of(json.loads(data)).content if data else ""
+
+
+def _place(item: Item | None) -> dict[str, str]:
+    """Where the result of a record is, or why it is gone, if it is not in the record."""
+    return marked((item or {}).get("data") or "") or {}
+
+
+def leads_to_a_result(state: State, after: Item) -> None:
+    """RESULT: a record that says where its result is says so truly."""
+    place = _place(after)
+    if place.get("result") == "s3" and place["key"] not in state.bucket:
+        raise Violation("RESULT", f"{after['id']} says that its result is in {place}, where nothing is")
 
 
 def _raised(item: Item | None) -> bool:

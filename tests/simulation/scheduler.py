@@ -61,6 +61,8 @@ FAULT_KINDS = frozenset(
     }
 )
 WRITES = ("insert", "replace", "commit")
+TOLD = ("send", "put", "get")
+"""Calls whose client raises if it gets no answer."""
 TOO_LATE = 9.8
 STOPS = (9.1, TOO_LATE, 10.3)
 """Moments of an invocation: within the stop margin, too late to settle, and past the deadline."""
@@ -180,8 +182,8 @@ def _faults_of(worker: WorkerState, now: float, setup: Setup) -> Iterator[Move]:
 def _faults_of_statement(kind: str, *, alone: bool) -> tuple[str, ...]:
     if kind in ("read", "describe"):
         return () if alone else ("unapplied_unknown",)
-    if kind == "send":
-        return ("applied_unknown",)
+    if kind in TOLD:
+        return ("applied_unknown",) if kind != "get" else ()
     cancel = ("cancel",) if kind == "commit" else ()
     return ("throttle", "applied_unknown", "copy", "resend", *cancel, *(() if alone else ("unapplied_unknown",)))
 

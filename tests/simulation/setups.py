@@ -56,6 +56,8 @@ class Setup:
     """Whether the handler is a coroutine function."""
     retention_seconds: int | None = None
     """How long records last, if not beyond every worker's life. TTL may delete what has expired at any time."""
+    large: bool = False
+    """HTTP only: whether responses are too large for their records, and go to a bucket."""
     redriven: bool = False
     """Whether the last worker receives what was redriven, once there is a dead letter."""
     firsts: int = 1
@@ -142,6 +144,7 @@ SETUPS = {
         Setup("2x1-coroutine", workers=2, messages=1, asynchronous=True),
         Setup("2x1-coroutine-transaction", workers=2, messages=1, asynchronous=True, transactional=True),
         Setup("2x1-http-expires", workers=2, messages=1, adapter="http", transactional=True, retention_seconds=5),
+        Setup("2x1-http-large", workers=2, messages=1, adapter="http", large=True),
         Setup("3x1-redriven", workers=3, messages=1, dead_letters=True, redriven=True),
         Setup("2x1-workflow", workers=2, messages=1, adapter="workflow"),
         Setup("2x1-workflow-sweep", workers=2, messages=1, adapter="workflow", sweeps=1),

@@ -19,7 +19,7 @@ from idempotent_receiver.protocol.record import ATTRIBUTES, Change, Record
 from idempotent_receiver.protocol.store import Conflict
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation.invariants import CLOCKS_DIFFER_SECONDS
-from tests.simulation.worker_state import ANOTHER, FAR, OVER_MS, WorkerState, far
+from tests.simulation.worker_state import ANOTHER, FAR, OBJECT, OVER_MS, WorkerState, far
 
 if TYPE_CHECKING:
     from tests.simulation.setups import Setup
@@ -31,7 +31,7 @@ ON_THE_WAY = "on the way"
 """Stands for the answer of a statement that has not been applied."""
 NAMED = ("version", "owner", "in_progress_expiration", "expiration")
 """The attributes of a record that are names or times; the others are compared as they are."""
-UNNAMED = tuple(name for name in ATTRIBUTES if name not in NAMED)
+UNNAMED = tuple(name for name in ATTRIBUTES if name not in (*NAMED, "data"))
 _named_of, _unnamed_of = attrgetter(*NAMED), attrgetter(*UNNAMED)
 
 
@@ -81,6 +81,8 @@ class State:
     """With short retentions only: the completions by id, owner, result, and when they expire."""
     completions: dict[str, int] = field(default_factory=dict)
     """With short retentions only: how often each record was completed."""
+    bucket: dict[str, str] = field(default_factory=dict)
+    """With large results only: the objects."""
     clock_stepped: str | None = None
     """The worker whose wall clock has stepped and that has not read it since."""
 
@@ -105,6 +107,7 @@ class State:
             self.overruled,
             self.results,
             self.completions,
+            self.bucket,
             self.clock_stepped,
         )
 
@@ -193,6 +196,7 @@ class State:
                 for id, owner, result, at in self.results
             ),
             sorted(self.completions.items()),
+            sorted((names.data(name), text) for name, text in self.bucket.items()),
             sorted((names.of(name), id) for name, id in self.runs if name in writing),
             sorted(
                 (names.of(name), id, names.of(other))
@@ -240,13 +244,17 @@ class _Names:
         """The time until a record expires, where somebody lives to see it."""
         return far(at) if at is None or at >= FAR else max(at * 1000 - self._now_ms, -OVER_MS)
 
+    def data(self, data: str | None) -> str | None:
+        """A result, or the place where it is."""
+        return data and OBJECT.sub(lambda found: f"/{self.of(found[1])}.json", data)
+
     def stored(self, item: Item) -> tuple[Any, ...]:
         """A record as the table holds it."""
-        return (*self._shown(*map(item.get, NAMED)), *map(item.get, UNNAMED))
+        return (*self._shown(*map(item.get, NAMED)), self.data(item.get("data")), *map(item.get, UNNAMED))
 
     def written(self, record: Record) -> tuple[Any, ...]:
         """A record that a request writes."""
-        return (*self._shown(*_named_of(record)), *_unnamed_of(record))
+        return (*self._shown(*_named_of(record)), self.data(record.data), *_unnamed_of(record))
 
     def _shown(
         self, version: str | None, owner: str | None, lease: int | None, expiration: int | None

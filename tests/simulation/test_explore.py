@@ -94,6 +94,8 @@ def test_every_schedule_keeps_the_invariants(setup: str, faults: int) -> None:
         ("the fingerprint is not compared", "2x1-payloads", 0, "I4"),
         ("the fingerprint is not compared", "2x1-http-payloads", 0, "HTTP"),
         ("an expired record is honoured", "2x1-http-expires", 0, "HTTP"),
+        ("a bucket that does not answer has lost the answer", "2x1-http-large", 1, "HTTP"),
+        ("a large result is written over another claim's", "2x1-http-large", 1, "HTTP"),
         ("a redriven message counts under its new id", "3x1-redriven", 1, "I1"),
         ("a coroutine that hangs is not cancelled", "2x1-coroutine", 0, "ANSWER"),
     ],

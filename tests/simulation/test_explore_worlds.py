@@ -1,7 +1,7 @@
 """Explores the small worlds of what lies beyond one consumer: shared dicts, other consumers and payloads, and time.
 
 A handler shares one dict among its actions and messages, or is a coroutine; two consumers receive the same messageIds;
-two payloads come under one key; records expire and are deleted; a dead letter is redriven beside a late duplicate.
+two payloads come under one key; a bucket for large results is away; records expire and are deleted; a dead letter is redriven beside a late duplicate.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tests.simulation.test_explore_unclaimed import replaces_what_it_finds
         ("3x1-payloads", 0),
         ("2x1-http-payloads", 1),
         ("2x1-http-expires", 1),
+        ("2x1-http-large", 1),
         ("2x1-coroutine", 1),
         ("2x1-coroutine-transaction", 1),
         ("3x1-redriven", 1),

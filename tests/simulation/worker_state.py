@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ FAR = int(START_EPOCH_SECONDS) + 1_000_000
 """Stands for every `expiration` that no worker lives to see."""
 OVER_MS = 4000
 """A lease that ended this long ago has ended by every clock, and causes no contention."""
+OBJECT = re.compile(r"/(\w+-?\d+)\.json")
+"""The version in the name of an object for a large result."""
 ANOTHER = "another"
 """Stands for every owner but the worker itself: the owner is informational."""
 
@@ -114,6 +117,8 @@ class WorkerState:
             return part._replace(change=self.world_wide(part.change))
         if type(part) is tuple:
             return (self.world_wide(part[0]), *part[1:])
+        if isinstance(part, str):
+            return OBJECT.sub(lambda found: f"/{self._known(found[1])}.json", part)
         if not isinstance(part, Record):
             return part
         owner, lease = self.name if part.owner == ME else part.owner, part.in_progress_expiration
@@ -122,7 +127,11 @@ class WorkerState:
         if self.started and expiration is not None and expiration < FAR:
             expiration += ceil(self.started)
         return part._replace(
-            version=self._known(part.version), owner=owner, in_progress_expiration=lease, expiration=expiration
+            data=part.data and self.world_wide(part.data),
+            version=self._known(part.version),
+            owner=owner,
+            in_progress_expiration=lease,
+            expiration=expiration,
         )
 
     def _known(self, version: str | None) -> str | None:
@@ -150,7 +159,9 @@ class WorkerState:
         if expiration is not None and expiration < FAR:
             expiration = ceil(expiration - self.started)
             expiration = expiration if expiration * 1000 > clock else int(START_EPOCH_SECONDS) - OVER_MS // 1000
+        data = answer.data and OBJECT.sub(lambda found: f"/{self._called(found[1])}.json", answer.data)
         return answer._replace(
+            data=data,
             version=self._called(answer.version),
             owner=None if answer.owner is None else ME if answer.owner == self.name else ANOTHER,
             in_progress_expiration=lease,

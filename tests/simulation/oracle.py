@@ -262,7 +262,9 @@ def _true_over_http(state: State, worker: WorkerState, id: str, reply: HttpReply
         case HttpReply(status=adapters.MISMATCH, replayed=False):
             return _is_refused(state, worker, id) or not sure
         case HttpReply(status=adapters.CONFLICT, replayed=False):
-            return not sure or (status == "INPROGRESS" and not mine)
+            # Beyond its deadline a worker may meet a late claim of its own, once TTL has deleted the one that it had.
+            late_claim = worker.overran and state.setup.retention_seconds is not None
+            return not sure or (status == "INPROGRESS" and (not mine or late_claim))
         case HttpReply(status=adapters.FAILED_FOR_GOOD, attempt=None):
             return state.setup.replay and _raised(item) and reply.replayed is not mine
         case HttpReply(status=adapters.RAISED):

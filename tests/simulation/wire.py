@@ -110,13 +110,19 @@ class Wire(Surroundings):
         request = json.loads(body)
         ids = [write.key for write in writes_of(operation, request, RECORDS)]
         sent = Sent(operation, body, process, sender, ids, self._pauses(request))
-        fault = self.simulation.fault((operation,))
+        what = wire_faults.SEVERAL if operation == "TransactWriteItems" and len(ids) > 1 else operation
+        fault = self.simulation.fault((what,)) or self._cancelled(what)
         if fault is None:
             return self.deliver(sent)
-        mark(f"{operation}: {fault}")
+        mark(f"{what}: {fault}")
         sender.fault_count += 1
         self.simulation.log(f"{sender.name}: {operation} of {', '.join(sent.ids) or 'reads'} meets: {fault}")
         return wire_faults.FAULTS[fault](self, sent)
+
+    def _cancelled(self, what: str) -> str | None:
+        """The fault of a transaction of several, which is rare and meets others' on their items."""
+        often = what == wire_faults.SEVERAL and not self.simulation.quiet and self.random.random() < 0.3
+        return self.random.choice(wire_faults.CANCELLING) if often and self.simulation.plan.faults else None
 
     def deliver(self, sent: Sent) -> Answer:
         """Deliver a request, and wait for its answer."""
@@ -217,6 +223,13 @@ class WireSimulation(Simulation):
         super().__init__(seed, *options, **more)
         self.wire = Wire(self, seed)
         kinds = self.plan.source("wire")
+        if kinds.random() < 0.5:
+            # Messages that come together, and whose handlers end together, share requests.
+            self.plan.concurrency, self.plan.takes_seconds = 8, [0.0]
+            for message in self.messages:
+                message.visible_at = 0.0
+            history = self.queues[0].history
+            history[:] = [replace(sent, at=0.0) for sent in history]
         self.plan.kinds = kinds.sample(list(wire_faults.FAULTS), kinds.randint(1, len(wire_faults.FAULTS)))
 
     def run(self) -> None:

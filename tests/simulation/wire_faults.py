@@ -161,5 +161,7 @@ FAULTS: dict[str, Callable[[Wire, Sent], Answer]] = {
     "crash": crash,
 }
 
-OPERATIONS = ("PutItem", "UpdateItem", "BatchGetItem", "BatchExecuteStatement", "TransactWriteItems")
+SEVERAL = "TransactWriteItems of several"
+CANCELLING = ("conflict", "reasons missing", "throttled in part")
+OPERATIONS = ("PutItem", "UpdateItem", "BatchGetItem", "BatchExecuteStatement", "TransactWriteItems", SEVERAL)
 declare("wire", [f"{operation}: {fault}" for operation in OPERATIONS for fault in FAULTS])

@@ -60,6 +60,8 @@ class Sent:
     sender: Invocation
     ids: list[str]
     """The records that it writes."""
+    keys: list[str]
+    """Those that it reads."""
     pauses: list[float]
     """How long others are served between its items."""
     refuse: Callable[[], str | None] = lambda: None
@@ -95,6 +97,8 @@ class Wire(Surroundings):
         self.client = client_of(self._send, client_config())
         _wait_in(self.world, self.random, self.client)
         self._stores: dict[Process, DynamoDBStore] = {}
+        self.hot: dict[str, float] = {}
+        """Records whose partition is over its capacity, and until when."""
 
     def ask(self, process: Process, kind: str, parts: Sequence[Any]) -> list[Any]:
         """A call of the process's store."""
@@ -109,7 +113,8 @@ class Wire(Surroundings):
         process, sender = _sender.get()
         request = json.loads(body)
         ids = [write.key for write in writes_of(operation, request, RECORDS)]
-        sent = Sent(operation, body, process, sender, ids, self._pauses(request))
+        keys = [key["id"]["S"] for key in _keys(request)]
+        sent = Sent(operation, body, process, sender, ids, keys, self._pauses(request))
         what = wire_faults.SEVERAL if operation == "TransactWriteItems" and len(ids) > 1 else operation
         fault = self.simulation.fault((what,)) or self._cancelled(what)
         if fault is None:
@@ -164,8 +169,7 @@ class Wire(Surroundings):
     def _pauses(self, request: dict[str, Any]) -> list[float]:
         if "TransactItems" in request:
             return [self.random.choice([0.0, 0.004, 0.02])]
-        keys = request.get("RequestItems", {}).get(RECORDS, {}).get("Keys", ())
-        items = len(request.get("Statements", keys))
+        items = len(request.get("Statements", _keys(request)))
         return [self.random.choice([0.0, 0.001, 0.02]) if self.random.random() < 0.1 else 0.0 for _ in range(items)]
 
     def _serve(self, sent: Sent) -> None:
@@ -193,7 +197,11 @@ class Wire(Surroundings):
             self.world.sleep(seconds)
 
     def refusal(self, table: str, place: tuple[str, ...]) -> str | None:
-        return _served.get().refuse()
+        sent = _served.get()
+        if table == RECORDS and self.world.now < self.hot.get(place[0], 0.0):
+            sent.sender.fault_count += 1
+            return "ProvisionedThroughputExceeded"
+        return sent.refuse()
 
     def written(self, writes: Sequence[Write]) -> None:
         monitor, sent = self.simulation.monitor, _served.get()
@@ -244,6 +252,12 @@ class WireSimulation(Simulation):
     def _answer(self, process: Process, mine: Invocation, answers: list[list[str]], poller: greenlet) -> None:
         _sender.set((process, mine))
         super()._answer(process, mine, answers, poller)
+
+
+def _keys(request: dict[str, Any]) -> Sequence[Any]:
+    """The keys that a request reads."""
+    keys: Sequence[Any] = request.get("RequestItems", {}).get(RECORDS, {}).get("Keys", ())
+    return keys
 
 
 def _wait_in(world: World, random: Random, client: DynamoDBClient) -> None:

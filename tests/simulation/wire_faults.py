@@ -81,6 +81,13 @@ def throttled_in_part(wire: Wire, sent: Sent) -> Answer:
     return _refused_in_part(wire, sent, wire.random.choice(IN_PART))
 
 
+def hot_item(wire: Wire, sent: Sent) -> Answer:
+    """For a while one of its records is not served, whoever asks."""
+    if (ids := sent.ids or sent.keys) and not wire.simulation.quiet:
+        wire.hot[wire.random.choice(ids)] = wire.world.now + wire.random.choice([0.05, 0.5, 3.0])
+    return wire.deliver(sent)
+
+
 def conflict(wire: Wire, sent: Sent) -> Answer:
     """Another transaction is on some of its items."""
     return _refused_in_part(wire, sent, "TransactionConflict")
@@ -152,6 +159,7 @@ FAULTS: dict[str, Callable[[Wire, Sent], Answer]] = {
     "slow": slow,
     "throttled": throttled,
     "throttled in part": throttled_in_part,
+    "hot item": hot_item,
     "conflict": conflict,
     "reasons missing": reasons_missing,
     "server error": server_error,

@@ -348,7 +348,7 @@ simulate: $(DEVELOPMENT) ## simulate random worlds by seed (SEEDS=20000 FIRST=0;
 	@.venv/bin/python -m tests.simulation.simulate $(SEEDS:%=--seeds %) $(FIRST:%=--first %) $(SEED:%=--seed %) $(if $(SMALL),--small) $(KIND:%=--kind %) $(PROCESSES:%=--processes %)
 
 .PHONY: chaos
-chaos: $(DEVELOPMENT) $(MINISTACK) ## kill and freeze workers behind a faulty network, and reconcile the ledger (N=20000 SEED=1 SEATS=4 PROTECTION=on EFFECTS=any; WORKERS=containers: of `receiver work`)
+chaos: $(DEVELOPMENT) $(MINISTACK) ## kill and freeze workers behind a faulty network, and reconcile the ledger (N=20000 SEED=1 SEATS=4 PROTECTION=on EFFECTS=any CAST=standard; WORKERS=containers: of `receiver work`)
 	@$(if $(filter containers,$(WORKERS)),N=$(or $(N),20000) .venv/bin/pytest -s tests/e2e/test_work_chaos.py $(ARGS),.venv/bin/python -m tests.chaos)
 
 .PHONY: aws

@@ -61,7 +61,7 @@ def _sent(found: Reconciliation) -> Iterator[Sent]:
         key = found.sent.get(message.name)
         if key is not None:
             moves = moves_of(message) if found.posts(message.name) else ()
-            yield Sent(at=0, message=key, key=key, moves=moves)
+            yield Sent(at=0, message=key, key=key, moves=moves, group=message.group)
 
 
 def moves_of(message: TransferMessage) -> Moves:

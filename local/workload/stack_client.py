@@ -117,9 +117,9 @@ class StackClient:
     def send(self, messages: Sequence[TransferMessage]) -> dict[str, str]:
         """Send up to ten messages; return their ids by their names."""
         entries: list[Any] = [{"Id": str(place), "MessageBody": each.body} for place, each in enumerate(messages)]
-        if self.queue.endswith(".fifo"):  # each message is a group of its own
+        if self.queue.endswith(".fifo"):
             for entry, each in zip(entries, messages, strict=True):
-                entry.update(MessageGroupId=each.name, MessageDeduplicationId=each.name)
+                entry.update(MessageGroupId=each.group or each.name, MessageDeduplicationId=each.name)
         ids: dict[str, str] = {}
         for _ in range(MOST_RESENDS):
             answer = self.sqs.send_message_batch(QueueUrl=self.queue, Entries=entries)

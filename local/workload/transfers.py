@@ -86,12 +86,14 @@ class Mix:
     """What a workload is made of: one message in so many is of this kind, and at least one; all others are good.
 
     It moves money between so many accounts. `hot`: the first so many of them pay for one message in so many.
+    `group`: how many messages share a FIFO queue's group, about; with 0 each has its own.
     """
 
     shares: Mapping[Kind, int]
     fewest: int = 1
     accounts: int = FUNDED_ACCOUNTS
     hot: Mapping[int, int] = field(default_factory=dict)
+    group: int = 0
 
 
 RUN = Mix(
@@ -106,6 +108,7 @@ CHAOS = Mix(
     accounts=400,
     hot={1: 10, 10: 5},
 )
+FIFO = replace(CHAOS, group=20)
 WORKFLOW = Mix(
     {Kind.REPEATED: 10, Kind.ABORTED: 13, Kind.OVERDRAWN: 17, Kind.UNKNOWN: 17}
     | {kind: 17 for kind in DEATHS if kind not in RUN.shares}
@@ -127,6 +130,7 @@ class TransferMessage:
     payee: str
     amount: int
     garbage: str | None = None
+    group: str | None = None
 
     @property
     def transfer(self) -> dict[str, Any]:
@@ -177,6 +181,14 @@ def generate(seed: int, number: int, mix: Mix = RUN, *, prefix: str = "", withou
     funded = _funded(names, mix.accounts)
     parties = partial(_parties, funded, mix.hot, chance)
     messages = tuple(_message(kind, place, names, parties, chance) for place, kind in enumerate(kinds))
+    if mix.group:
+        groups = random.Random(f"groups {seed}")
+        most = max(1, number // mix.group)
+        # What always fails takes those down with it that are received behind it so often: it is alone in its group.
+        messages = tuple(
+            each if each.kind is Kind.HOPELESS else replace(each, group=f"{names}group-{groups.randrange(most)}")
+            for each in messages
+        )
     asked: Counter[str] = Counter()
     for message in messages:
         asked[message.payer] += message.amount

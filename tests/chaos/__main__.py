@@ -1,7 +1,7 @@
 """`make chaos`: 20,000 messages through worker processes on an awful day, and reconciliation.
 
-What it takes comes from the environment: N, SEED, SEATS, PROTECTION and EFFECTS: "any", "transaction" for workers that
-claim nothing, or "mixed" for some of each. Its last line is one JSON object, and its
+What it takes comes from the environment: N, SEED, SEATS, PROTECTION, CAST (standard or fifo), and EFFECTS: "any",
+"transaction" for workers that claim nothing, or "mixed" for some of each. Its last line is one JSON object, and its
 status 0 only if everything in it is as promised, and the faults did happen.
 """
 
@@ -14,7 +14,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from local.cloud import ROOT, embedded_cloud
 from local.deploy import Stack
@@ -24,20 +24,22 @@ from local.workload import report as tables
 from local.workload.driver import Pace, collect, drive
 from local.workload.evidence import Log, lines_of
 from local.workload.stack_client import StackClient
-from local.workload.transfers import CHAOS, CURRENCY, generate
+from local.workload.transfers import CHAOS, CURRENCY, FIFO, generate
 from tests.chaos.event_source_mapping import EventSourceMapping
 from tests.chaos.network_faults import LONGEST_DELAY_SECONDS
 from tests.chaos.proxy import Proxy
 from tests.chaos.reconciliation import ChaosReconciliation
-from tests.chaos.settings import ACCOUNTS, ENTRIES, MOST_RECEIVES, RECORDS, VISIBILITY_SECONDS, Effects, Settings
+from tests.chaos.settings import ACCOUNTS, ENTRIES, RECORDS, VISIBILITY_SECONDS, Cast, Effects, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from enum import StrEnum
 
     from local.cloud import Cloud
     from local.program import Options
     from local.workload.report import Report, Row
 
+Chosen = TypeVar("Chosen", bound="StrEnum")
 EVIDENCE = ROOT / ".build" / "chaos"
 """Where the log is kept, for whoever looks into it; the next run empties it."""
 MOST_QUEUED = 400
@@ -50,13 +52,15 @@ CONTROL = "a plain partial-batch handler, the control"
 PACE = Pace(poll_seconds=0.25, stall_seconds=60.0, limit_seconds=120.0, limit_seconds_a_message=0.2)
 
 
-def run(options: Options, effects: Effects, slots: int, evidence: Path, report: Report) -> ChaosReconciliation:
-    workload = generate(options.seed, options.number, CHAOS)
+def run(
+    options: Options, report: Report, *, effects: Effects, cast: Cast, slots: int, evidence: Path
+) -> ChaosReconciliation:
+    workload = generate(options.seed, options.number, FIFO if cast is Cast.FIFO else CHAOS)
     shutil.rmtree(evidence, ignore_errors=True)
     evidence.mkdir(parents=True)
     pace = replace(PACE, most_queued=min(MOST_QUEUED, max(20, options.number // 3)))
     with embedded_cloud() as cloud:
-        client = client_of(cloud)
+        client = client_of(cloud, cast)
         client.open_accounts(workload.opening, CURRENCY)
         port = int(cloud.endpoint_url.rpartition(":")[2])
         network = Proxy(port, options.seed, Log(evidence / "proxy.jsonl"))
@@ -67,6 +71,7 @@ def run(options: Options, effects: Effects, slots: int, evidence: Path, report: 
                 dead_letter_queue_url=client.dead_letter_queue.replace(f":{port}/", f":{proxy_port}/"),
                 protected=options.protected,
                 effects=effects,
+                cast=cast,
             )
             # Of so many invocations of a slot one is killed, and one frozen: a short run needs some as well.
             fault_in = min(16, max(6, options.number // 40))
@@ -85,21 +90,22 @@ def run(options: Options, effects: Effects, slots: int, evidence: Path, report: 
             log=lines_of(evidence),
             gave_up=gave_up,
             without_claims=effects is not Effects.ANY,
+            cast=cast,
             requests=network.requests,
             shared=network.shared,
         )
 
 
-def effects_of(environment: Mapping[str, str]) -> Effects:
-    """Read EFFECTS. Raises ValueError."""
-    text = environment.get("EFFECTS") or Effects.ANY
+def chosen(environment: Mapping[str, str], name: str, among: type[Chosen]) -> Chosen:
+    """Read EFFECTS or CAST; nothing is the first. Raises ValueError."""
+    text = environment.get(name) or str(next(iter(among)))
     try:
-        return Effects(text)
+        return among(text)
     except ValueError:
-        raise ValueError(f"EFFECTS is {', '.join(Effects)}; it is {text!r}") from None
+        raise ValueError(f"{name} is {', '.join(among)}; it is {text!r}") from None
 
 
-def client_of(cloud: Cloud) -> StackClient:
+def client_of(cloud: Cloud, cast: Cast) -> StackClient:
     """Make the tables and the queues; return their client. It goes straight to the cloud: no fault is on its way."""
     dynamodb, sqs = cloud.client("dynamodb"), cloud.client("sqs")
     for table, key in ((RECORDS, "id"), (ACCOUNTS, "account_id"), (ENTRIES, "entry_id")):
@@ -110,12 +116,12 @@ def client_of(cloud: Cloud) -> StackClient:
             BillingMode="PAY_PER_REQUEST",
         )
     urls, arns = {}, {}
-    attributes = {"VisibilityTimeout": str(VISIBILITY_SECONDS)}
+    attributes = {"VisibilityTimeout": str(VISIBILITY_SECONDS)} | ({"FifoQueue": "true"} if cast.suffix else {})
     for queue in ("dead-letters", "transfers"):
-        urls[queue] = sqs.create_queue(QueueName=queue, Attributes=attributes)["QueueUrl"]
+        urls[queue] = sqs.create_queue(QueueName=queue + cast.suffix, Attributes=attributes)["QueueUrl"]
         found = sqs.get_queue_attributes(QueueUrl=urls[queue], AttributeNames=["QueueArn"])
         arns[queue] = found["Attributes"]["QueueArn"]
-        redrive = {"deadLetterTargetArn": arns[queue], "maxReceiveCount": MOST_RECEIVES}
+        redrive = {"deadLetterTargetArn": arns[queue], "maxReceiveCount": cast.most_receives}
         attributes["RedrivePolicy"] = json.dumps(redrive)
     outputs = {"QueueUrl": urls["transfers"], "QueueArn": arns["transfers"], "DeadLetterQueueUrl": urls["dead-letters"]}
     resources = {"Records": RECORDS, "Accounts": ACCOUNTS, "Entries": ENTRIES}
@@ -138,13 +144,15 @@ def _workers(found: ChaosReconciliation) -> list[Row]:
 
 def perform(report: Report) -> int:
     options, slots = options_of(os.environ, number=20_000), whole(os.environ, "SEATS", 4, least=1)
-    effects = effects_of(os.environ)
+    effects, cast = chosen(os.environ, "EFFECTS", Effects), chosen(os.environ, "CAST", Cast)
     evidence, begun = Path(os.environ.get("EVIDENCE") or EVIDENCE), time.monotonic()
     handler = f"the shipped consumer, {HOW[effects]}" if options.protected else CONTROL
-    report.begin(f"{options.number:,} messages, seed {options.seed}", f"{slots} workers run {handler}")
+    report.begin(
+        f"{options.number:,} messages, seed {options.seed}", f"{slots} workers run {handler}, on a {cast} queue"
+    )
     report.note("Workers are killed and frozen; their requests and answers are delayed, refused and dropped.")
     report.note("The seed says which and how often; when, is up to this machine.")
-    found = run(options, effects, slots, evidence, report)
+    found = run(options, report, effects=effects, cast=cast, slots=slots, evidence=evidence)
     report.note(f"all logs are kept in {os.path.relpath(evidence)}")
     shown: dict[str, list[Row]] = {
         "Messages": tables.messages(found),

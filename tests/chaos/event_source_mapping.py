@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from local.workload.evidence import Delivery, Log, Thaw, now_ms
 from tests.chaos.nursery import Nursery
-from tests.chaos.settings import MESSAGES_A_BATCH, Settings
+from tests.chaos.settings import MESSAGES_A_BATCH, Cast, Settings, Style
 from tests.chaos.worker_process import WorkerProcess
 from tests.chaos.worker_slot import WorkerSlot
 
@@ -124,6 +124,10 @@ class EventSourceMapping:
             worker.close()
         self._nursery.close()
 
+    @property
+    def gives_out_twice(self) -> bool:
+        return self._settings.cast is Cast.STANDARD
+
     def send(self, messages: Sequence[TransferMessage]) -> dict[str, str]:
         return self._client.send(messages)
 
@@ -152,7 +156,8 @@ class EventSourceMapping:
             number = self._started
         name, effects = f"w{number:04}", self._settings.effects.of_worker(number)
         log = f"{self._settings.log}/worker-{name}.jsonl"
-        worker = WorkerProcess(self._nursery, replace(self._settings, worker=name, log=log, effects=effects))
+        own = replace(self._settings, worker=name, log=log, effects=effects, style=Style.of_worker(number))
+        worker = WorkerProcess(self._nursery, own)
         with self._lock:
             self._workers.add(worker)
         return worker

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
-from local.workload.evidence import Acknowledged, Broken, End, Fault, Freeze, Kill, Refusal, Start
+from local.workload.evidence import Acknowledged, Broken, Delivery, End, Fault, Freeze, Kill, Refusal, Start
 from local.workload.reconciliation import Reconciliation
+from local.workload.runs import grouped
+from tests.chaos.settings import Cast
 
 ENOUGH_FOR_RARITIES = 1_000
 """Messages from which on everything must have happened that is up to the machine. A shorter run may miss some."""
@@ -21,6 +23,7 @@ class ChaosReconciliation(Reconciliation):
     slack_ms: ClassVar[int] = 5
     """The handler's log and the consumer read the clock one after the other, and each drops fractions."""
 
+    cast: Cast = Cast.STANDARD
     requests: Counter[str] = field(default_factory=Counter)
     """How many requests workers have sent, by their operations."""
     shared: Counter[int] = field(default_factory=Counter)
@@ -62,6 +65,21 @@ class ChaosReconciliation(Reconciliation):
         )
 
     @cached_property
+    def held_back(self) -> int:
+        """Messages that did not start in a worker in which an earlier one of their group, given to it too, failed."""
+        groups = {self.sent[each.name]: each.group for each in self.workload.messages if each.name in self.sent}
+        given = grouped((line.worker, line) for line in self.runs.all(Delivery))
+        started = {(start.worker, self.names.get(start.name, start.name)) for start in self.runs.all(Start)}
+        return sum(
+            groups.get(line.name or "") == groups[end.name]
+            and line.at_ms <= end.at_ms
+            and (end.worker, self.runs.name_of(line.name or "")) not in started
+            for end in self.runs.all(End)
+            if not end.ok and groups.get(end.name) is not None
+            for line in given.get(end.worker, ())
+        )
+
+    @cached_property
     def kills(self) -> Counter[bool]:
         """Workers that were killed: whether because their time was over."""
         return Counter(line.overdue for line in self.runs.all(Kill))
@@ -93,8 +111,10 @@ class ChaosReconciliation(Reconciliation):
         }
         # Without claims few requests are batches of statements.
         usual = {} if self.without_claims else {"statement errors": statements}
+        kept = {"held back behind a failure": self.held_back} if self.cast is Cast.FIFO else {}
         return (
             usual
+            | kept
             | (rare if len(self.sent) >= ENOUGH_FOR_RARITIES else {})
             | {
                 "killed": self.kills[False],
@@ -121,6 +141,7 @@ class ChaosReconciliation(Reconciliation):
             "frozen": len(self.frozen),
             "fenced_frozen": self.fenced["frozen"],
             "fenced_other": self.fenced["other"],
+            "held_back": self.held_back,
             "late_starts": len(self.runs.late_starts),
             "run_again": self.repeated,
             "requests": self.requests.total(),

@@ -13,8 +13,6 @@ STOP_MARGIN_SECONDS = 1.0
 LEASE_MARGIN_SECONDS = 1.5
 VISIBILITY_SECONDS = 6
 """Longer than a lease, which ends at the time-out and its margin: what a killed worker had is then free."""
-MOST_RECEIVES = 8
-"""Then the queue moves a message to the dead-letter queue by itself."""
 MESSAGES_A_BATCH = 10
 CONCURRENCY = 4
 """Handlers that a worker runs at once."""
@@ -33,6 +31,36 @@ class Effects(StrEnum):
         return Effects.ANY if number % 2 else Effects.TRANSACTION
 
 
+class Cast(StrEnum):
+    """Which queue messages come by."""
+
+    STANDARD = "standard"
+    FIFO = "fifo"
+    """Messages have groups, whose order must be kept. Nothing is given out twice at once, as SQS does not there."""
+
+    @property
+    def most_receives(self) -> int:
+        """Then the queue moves a message by itself. Behind a failure of its group it is received in vain."""
+        return 12 if self is Cast.FIFO else 8
+
+    @property
+    def suffix(self) -> str:
+        return ".fifo" if self is Cast.FIFO else ""
+
+
+class Style(StrEnum):
+    """How a worker's handler is written."""
+
+    PLAIN = "plain"
+    COROUTINE = "coroutine"
+    REUSED = "reused"
+    """It fills the same dicts anew for what it writes in each of its runs."""
+
+    @classmethod
+    def of_worker(cls, number: int) -> Style:
+        return list(cls)[number % len(cls)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     port: int
@@ -41,4 +69,6 @@ class Settings:
     dead_letter_queue_url: str
     protected: bool
     effects: Effects = Effects.ANY
+    cast: Cast = Cast.STANDARD
+    style: Style = Style.PLAIN
     worker: str = ""

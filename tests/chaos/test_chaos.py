@@ -28,15 +28,13 @@ MOST_SEEDS = 6
 UNFENCED = "a settlement names no version"
 
 
-def begin(
-    folder: Path, library: Path | None = None, seed: int = 1, effects: Effects = Effects.ANY
-) -> subprocess.Popen[str]:
+def begin(folder: Path, library: Path | None = None, seed: int = 1, **chosen: str) -> subprocess.Popen[str]:
     """Start a run, of the library in the checkout or of a copy, whose temporary files go to a folder of their own."""
     (folder / "temporary").mkdir(parents=True)
     environment = {
         "N": str(MESSAGES),
         "SEED": str(seed),
-        "EFFECTS": effects,
+        **chosen,
         "TMPDIR": str(folder / "temporary"),
         "EVIDENCE": str(folder / "log"),
     }
@@ -62,7 +60,8 @@ def runs(folder: Path) -> dict[str, Ended]:
     """Runs with claims, without, and with both, and a control with a bug in it, at the same time: they mostly wait."""
     (bug,) = (mutant for mutant in MUTANTS if mutant.name == UNFENCED)
     library = plant(bug, folder)
-    programs = {effects.value: begin(folder / effects, effects=effects) for effects in Effects}
+    programs = {effects.value: begin(folder / effects, EFFECTS=effects) for effects in Effects}
+    programs["fifo"] = begin(folder / "fifo", CAST="fifo")
     programs["unfenced"] = begin(folder / "unfenced", library)
     try:
         runs = {name: ended(program) for name, program in programs.items()}
@@ -77,16 +76,16 @@ def runs(folder: Path) -> dict[str, Ended]:
     return runs
 
 
-@pytest.mark.parametrize("effects", Effects)
-def test_nothing_is_lost_or_doubled_and_no_two_run_at_once(runs: dict[str, Ended], effects: Effects) -> None:
+@pytest.mark.parametrize("name", [*Effects, "fifo"])
+def test_nothing_is_lost_or_doubled_and_no_two_run_at_once(runs: dict[str, Ended], name: str) -> None:
     """Whatever is done to the workers and to their requests; and it was done. Without claims two may run at once."""
-    run = runs[effects]
+    run = runs[name]
     assert run.status == 0, run.output
     assert run.line["sent"] == MESSAGES
     assert run.line["completed"] == run.line["expected_completed"] == 193
     assert run.line["dead_lettered"] == run.line["expected_dead_lettered"] == 7
     promised = ["lost", "acknowledged_early", "doubled", "unaccounted"]
-    promised += ["overlaps", "run_again"] if effects is Effects.ANY else []
+    promised += ["overlaps", "run_again"] if name in ("any", "fifo") else []
     assert [run.line[name] for name in promised] == [0] * len(promised)
     assert run.line["balanced"] is True
     assert all(run.line[name] > 0 for name in ("killed", "frozen", "taken_over", "duplicates"))

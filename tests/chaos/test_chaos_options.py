@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.chaos.__main__ import effects_of
-from tests.chaos.settings import Effects
+from tests.chaos.__main__ import chosen
+from tests.chaos.settings import Cast, Effects
 
 
 @pytest.mark.parametrize(
@@ -18,13 +20,16 @@ from tests.chaos.settings import Effects
     ],
 )
 def test_all_workers_claim_or_none_or_every_other_one(said: dict[str, str], of_workers: list[str]) -> None:
-    effects = effects_of(said)
+    effects = chosen(said, "EFFECTS", Effects)
     assert [effects.of_worker(number).value for number in (1, 2)] == of_workers
 
 
-def test_other_effects_are_refused_with_those_there_are() -> None:
-    with pytest.raises(ValueError, match="EFFECTS is any, transaction, mixed; it is 'none'"):
-        effects_of({"EFFECTS": "none"})
+@pytest.mark.parametrize(
+    ("name", "among", "choices"), [("EFFECTS", Effects, "any, transaction, mixed"), ("CAST", Cast, "standard, fifo")]
+)
+def test_another_choice_is_refused_with_those_there_are(name: str, among: type[Any], choices: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is {choices}; it is 'none'"):
+        chosen({name: "none"}, name, among)
 
 
 def test_a_worker_has_none_that_a_consumer_would_not_take() -> None:

@@ -6,8 +6,12 @@ of each message demands.
 
 from __future__ import annotations
 
+import asyncio
 import random
+import threading
 import time
+from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,10 +37,11 @@ from tests.chaos.settings import (
     STOP_MARGIN_SECONDS,
     TIMEOUT_SECONDS,
     Settings,
+    Style,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterator, Mapping
 
 LONGEST_RUN_SECONDS = 0.06
 AT_ONCE = 0.5
@@ -60,7 +65,8 @@ class Context:
 class Business:
     """The handler: it posts a transfer, or does whatever else its kind demands."""
 
-    def __init__(self, worker: str, log: Log) -> None:
+    def __init__(self, worker: str, log: Log, style: Style) -> None:
+        self.style = style
         self._worker = worker
         self._log = log
         self.lease_until_ms = 0
@@ -69,50 +75,92 @@ class Business:
 
     def handle(self, transfer: Transfer, message: Message, tx: Transaction) -> str:
         """One run, logged where it starts and where it ends."""
-        who, ok = {"worker": self._worker, "name": message.key}, False
+        with self._logged(message.key):
+            time.sleep(self._seconds(transfer, message))
+            self._perform(transfer, message, tx)
+        return transfer.transfer_id
+
+    async def handle_async(self, transfer: Transfer, message: Message, tx: Transaction) -> str:
+        """The same as a coroutine; others of its batch run while it waits."""
+        with self._logged(message.key):
+            await asyncio.sleep(self._seconds(transfer, message))
+            self._perform(transfer, message, tx)
+        return transfer.transfer_id
+
+    @contextmanager
+    def _logged(self, key: str) -> Iterator[None]:
+        who, ok = {"worker": self._worker, "name": key}, False
         self._log.write(Start(at_ms=now_ms(), lease_until_ms=self.lease_until_ms, **who))
         try:
-            self._perform(transfer, message, tx)
+            yield
             ok = True
         finally:
             self._log.write(End(at_ms=now_ms(), ok=ok, **who))
-        return transfer.transfer_id
+
+    def _seconds(self, transfer: Transfer, message: Message) -> float:
+        chance = random.Random(f"{transfer.transfer_id} {message.attempt}")
+        return 0.0 if self.at_once else chance.uniform(0, LONGEST_RUN_SECONDS)
 
     def _perform(self, transfer: Transfer, message: Message, tx: Transaction) -> None:
-        attempt = message.attempt
-        if not self.at_once:
-            time.sleep(random.Random(f"{transfer.transfer_id} {attempt}").uniform(0, LONGEST_RUN_SECONDS))
         match kind_of(transfer.transfer_id):
             case Kind.REFUSED:
                 raise PermanentError("this account is closed")
             case Kind.HOPELESS:
                 raise ConnectionError("the bank is away, and stays away")
-            case Kind.FLAKY if attempt == 1:
+            case Kind.FLAKY if message.attempt == 1:
                 raise ConnectionError("the bank is away")
             # Without claims nobody counts the attempts of a worker that was killed.
             case Kind.HANGING if message.receive_count == 1:
                 time.sleep(HANG_SECONDS)
             case Kind.NOTED:
-                return
-        post(transfer, tx)
+                return None
+        if self.style is Style.REUSED:
+            with _filling:
+                return post(transfer, tx, _filled)
+        return post(transfer, tx)
 
 
-def post(transfer: Transfer, tx: Transaction) -> None:
+Made = Callable[..., dict[str, Any]]
+"""Makes the arguments of a write, by the write's name."""
+
+
+def post(transfer: Transfer, tx: Transaction, made: Made = lambda name, **arguments: arguments) -> None:
     """Both sides of a transfer. Nothing here prevents a second posting: an entry counts how often it was written."""
-    for account, amount in ((transfer.from_account, -transfer.amount), (transfer.to_account, transfer.amount)):
-        tx.update(
+    sides = ("debit", transfer.from_account, -transfer.amount), ("credit", transfer.to_account, transfer.amount)
+    for side, account, amount in sides:
+        balance = made(
+            f"{side} balance",
             TableName=ACCOUNTS,
             Key={"account_id": account},
             UpdateExpression="ADD balance :amount",
             ExpressionAttributeValues={":amount": amount},
         )
+        tx.update(**balance)
         names = {":transfer": transfer.transfer_id, ":account": account}
-        tx.update(
+        entry = made(
+            f"{side} entry",
             TableName=ENTRIES,
             Key={"entry_id": f"{transfer.transfer_id}#{account}"},
             UpdateExpression="SET transfer_id = :transfer, account_id = :account ADD times :once, amount :amount",
             ExpressionAttributeValues={":once": 1, ":amount": amount, **names},
         )
+        tx.update(**entry)
+
+
+_reused: dict[str, dict[str, Any]] = {}
+_filling = threading.Lock()
+
+
+def _filled(name: str, **arguments: Any) -> dict[str, Any]:
+    """The one dict of its process for a write of this name, and the dicts in it, filled anew."""
+    one = _reused.setdefault(name, {"Key": {}, "ExpressionAttributeValues": {}})
+    for argument, value in arguments.items():
+        if isinstance(value, dict):
+            one[argument].clear()
+            one[argument].update(value)
+        else:
+            one[argument] = value
+    return one
 
 
 def consumer_of(settings: Settings, business: Business) -> Callable[[Any, Any], Any]:
@@ -137,11 +185,7 @@ def consumer_of(settings: Settings, business: Business) -> Callable[[Any, Any], 
         backoff=Backoff(first_seconds=0.5, longest_seconds=1.0),
     )
 
-    @shipped
-    def handle(transfer: Transfer, message: Message, tx: Transaction) -> str:
-        return business.handle(transfer, message, tx)
-
-    return handle
+    return shipped(business.handle_async if settings.style is Style.COROUTINE else business.handle)
 
 
 def _handle_plainly(dynamodb: Any, business: Business, record: Mapping[str, Any]) -> None:
@@ -156,7 +200,7 @@ def _handle_plainly(dynamodb: Any, business: Business, record: Mapping[str, Any]
 class Worker:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._business = Business(settings.worker, Log(Path(settings.log), durable=True))
+        self._business = Business(settings.worker, Log(Path(settings.log), durable=True), settings.style)
         self._consumer = consumer_of(settings, self._business)
         self._invocations = 0
 

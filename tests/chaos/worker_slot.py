@@ -67,7 +67,7 @@ class WorkerSlot:
 
     def _invoke(self, worker: WorkerProcess, batch: Batch) -> None:
         calm = self._mapping.calm.is_set()
-        if not batch.again and not calm and self._twice.draw():
+        if self._mapping.gives_out_twice and not batch.again and not calm and self._twice.draw():
             twin = replace(batch, again=True, taken=threading.Event())
             self._batches.twins.put(twin)
             twin.taken.wait(MEET_SECONDS)

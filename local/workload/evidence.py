@@ -138,6 +138,23 @@ class Posted(SeenOfWorker):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Asked(SeenOfWorker):
+    """A worker has got a request."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply(SeenOfWorker):
+    """What a request was answered that was made first at `since_ms`."""
+
+    since_ms: int
+    name: str
+    status: int
+    result: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal(SeenOfWorker):
     """DynamoDB refused a worker's write of a record because of another record, which `owner` had claimed."""
 
@@ -154,7 +171,23 @@ class Fault(SeenOfWorker):
     records: int = 0
 
 
-Line = Delivery | Start | End | Call | Kill | Freeze | Thaw | Acknowledged | Broken | Write | Posted | Refusal | Fault
+Line = (
+    Delivery
+    | Start
+    | End
+    | Call
+    | Kill
+    | Freeze
+    | Thaw
+    | Acknowledged
+    | Broken
+    | Write
+    | Posted
+    | Asked
+    | Reply
+    | Refusal
+    | Fault
+)
 
 _LINES = {kind.__name__: kind for kind in get_args(Line)}
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from local.history import (
     Acknowledged,
+    Answered,
     Balance,
     DeadLettered,
     Delivered,
@@ -85,6 +87,8 @@ def _seen(found: Reconciliation, line: evidence.Line, *, claims: bool) -> Iterat
             yield Settled(at=at, key=_key(found, name), worker=worker)
         case evidence.Acknowledged(name=name, worker=worker):
             yield Acknowledged(at=at, message=_key(found, name), worker=worker)
+        case evidence.Reply(name=name, status=HTTPStatus.OK, result=result):
+            yield Answered(at=at, since=line.since_ms, key=_key(found, name), result=result, replayed=True)
         case evidence.Freeze(worker=worker):
             yield Paused(at=at, worker=worker)
 

@@ -57,6 +57,8 @@ class StackClient:
     """How long to wait for a dead letter: SQS answers at once only from some of its servers."""
     api: Caller | None = None
     """The way to the stack's API, if it has one."""
+    groups_hide: bool = False
+    """Whether dead letters share FIFO groups."""
 
     def check(self) -> None:
         needed = {"QueueUrl", "QueueArn", "DeadLetterQueueUrl", "ConsumerLogGroup"} - set(self.stack.outputs)
@@ -189,7 +191,9 @@ class StackClient:
         return {item["id"]["S"]: {name: next(iter(value.values())) for name, value in item.items()} for item in found}
 
     def dead_letters(self) -> list[DeadLetter]:
-        """Everything that the dead-letter queue has. It is left there, invisible for a while."""
+        """Everything that the dead-letter queue has. It is left there, invisible for a while; where `groups_hide` it is
+        deleted, because SQS gives nothing more out of a FIFO group while some of it is in flight.
+        """
         found: dict[str, DeadLetter] = {}
         empty = 0
         for _ in range(MOST_RECEIVES):
@@ -202,6 +206,8 @@ class StackClient:
                 AttributeNames=["SentTimestamp"],
             ).get("Messages", [])
             found |= {message["MessageId"]: dead_letter(message) for message in messages}
+            if self.groups_hide:
+                self.delete_dead_letters([dead_letter(message) for message in messages])
             empty = 0 if messages else empty + 1
             if empty == EMPTY_RECEIVES:
                 break

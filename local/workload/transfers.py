@@ -109,6 +109,7 @@ CHAOS = Mix(
     hot={1: 10, 10: 5},
 )
 FIFO = replace(CHAOS, group=20)
+ASKED_FOR = Mix({Kind.REFUSED: 50}, accounts=400, hot={1: 10, 10: 5})
 WORKFLOW = Mix(
     {Kind.REPEATED: 10, Kind.ABORTED: 13, Kind.OVERDRAWN: 17, Kind.UNKNOWN: 17}
     | {kind: 17 for kind in DEATHS if kind not in RUN.shares}

@@ -1,6 +1,7 @@
 """`make chaos`: 20,000 messages through worker processes on an awful day, and reconciliation.
 
-What it takes comes from the environment: N, SEED, SEATS, PROTECTION, CAST (standard or fifo), and EFFECTS: "any",
+What it takes comes from the environment: N, SEED, SEATS, PROTECTION, CAST (standard, fifo or
+workflow), and EFFECTS: "any",
 "transaction" for workers that claim nothing, or "mixed" for some of each. Its last line is one JSON object, and its
 status 0 only if everything in it is as promised, and the faults did happen.
 """
@@ -12,6 +13,7 @@ import os
 import shutil
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -24,8 +26,10 @@ from local.workload import report as tables
 from local.workload.driver import Pace, collect, drive
 from local.workload.evidence import Log, lines_of
 from local.workload.stack_client import StackClient
-from local.workload.transfers import CHAOS, CURRENCY, FIFO, generate
-from tests.chaos.event_source_mapping import EventSourceMapping
+from local.workload.transfers import ASKED_FOR, CHAOS, CURRENCY, FIFO, generate
+from tests.chaos.clients import Clients, Requests, WorkflowClient
+from tests.chaos.event_source_mapping import Batches, EventSourceMapping
+from tests.chaos.machine import create
 from tests.chaos.network_faults import LONGEST_DELAY_SECONDS
 from tests.chaos.proxy import Proxy
 from tests.chaos.reconciliation import ChaosReconciliation
@@ -48,6 +52,7 @@ HOW = {
     Effects.TRANSACTION: "without claims",
     Effects.MIXED: "every other one without claims",
 }
+MIXES = {Cast.STANDARD: CHAOS, Cast.FIFO: FIFO, Cast.WORKFLOW: ASKED_FOR}
 CONTROL = "a plain partial-batch handler, the control"
 PACE = Pace(poll_seconds=0.25, stall_seconds=60.0, limit_seconds=120.0, limit_seconds_a_message=0.2)
 
@@ -55,7 +60,7 @@ PACE = Pace(poll_seconds=0.25, stall_seconds=60.0, limit_seconds=120.0, limit_se
 def run(
     options: Options, report: Report, *, effects: Effects, cast: Cast, slots: int, evidence: Path
 ) -> ChaosReconciliation:
-    workload = generate(options.seed, options.number, FIFO if cast is Cast.FIFO else CHAOS)
+    workload = generate(options.seed, options.number, MIXES[cast])
     shutil.rmtree(evidence, ignore_errors=True)
     evidence.mkdir(parents=True)
     pace = replace(PACE, most_queued=min(MOST_QUEUED, max(20, options.number // 3)))
@@ -72,28 +77,36 @@ def run(
                 protected=options.protected,
                 effects=effects,
                 cast=cast,
+                machine=client.machine if isinstance(client, WorkflowClient) else "",
             )
-            # Of so many invocations of a slot one is killed, and one frozen: a short run needs some as well.
-            fault_in = min(16, max(6, options.number // 40))
-            log = Log(evidence / "mapping.jsonl")
-            with (
-                EventSourceMapping(client, settings, log, slots=slots, seed=options.seed, fault_in=fault_in) as mapping,
-                report.progress(options.number) as say,
-            ):
+            mapping = _mapping(client, settings, Log(evidence / "mapping.jsonl"), options, slots)
+            with mapping, report.progress(options.number) as say:
                 sent, gave_up = drive(client, workload, mapping, pace, say)
             # What is still on its way may arrive, and must do no harm.
             network.await_quiet(LONGEST_DELAY_SECONDS * 2)
         found = collect(client, workload, sent)
+        postings = client.postings(found["entries"], sent) if isinstance(client, WorkflowClient) else []
         return ChaosReconciliation(
             **found,
             protected=options.protected,
-            log=lines_of(evidence),
+            log=sorted([*lines_of(evidence), *postings], key=lambda line: line.at_ms),
+            swept=mapping.swept if isinstance(mapping, Clients) else Counter(),
             gave_up=gave_up,
             without_claims=effects is not Effects.ANY,
             cast=cast,
             requests=network.requests,
             shared=network.shared,
         )
+
+
+def _mapping(client: StackClient, settings: Settings, log: Log, options: Options, slots: int) -> EventSourceMapping:
+    """Of so many invocations of a slot one is killed, and one frozen: a short run needs some as well."""
+    if isinstance(client, WorkflowClient):
+        client.requests.append(requests := Requests(client))
+        fault_in = min(160, max(16, options.number // 10))  # each invocation has one message
+        return Clients(requests, settings, log, slots=slots, seed=options.seed, fault_in=fault_in)
+    fault_in = min(16, max(6, options.number // 40))
+    return EventSourceMapping(client, Batches(client), settings, log, slots=slots, seed=options.seed, fault_in=fault_in)
 
 
 def chosen(environment: Mapping[str, str], name: str, among: type[Chosen]) -> Chosen:
@@ -108,7 +121,8 @@ def chosen(environment: Mapping[str, str], name: str, among: type[Chosen]) -> Ch
 def client_of(cloud: Cloud, cast: Cast) -> StackClient:
     """Make the tables and the queues; return their client. It goes straight to the cloud: no fault is on its way."""
     dynamodb, sqs = cloud.client("dynamodb"), cloud.client("sqs")
-    for table, key in ((RECORDS, "id"), (ACCOUNTS, "account_id"), (ENTRIES, "entry_id")):
+    records = ((RECORDS, "id"),) if cast is not Cast.WORKFLOW else ()
+    for table, key in (*records, (ACCOUNTS, "account_id"), (ENTRIES, "entry_id")):
         dynamodb.create_table(
             TableName=table,
             KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
@@ -126,7 +140,9 @@ def client_of(cloud: Cloud, cast: Cast) -> StackClient:
     outputs = {"QueueUrl": urls["transfers"], "QueueArn": arns["transfers"], "DeadLetterQueueUrl": urls["dead-letters"]}
     resources = {"Records": RECORDS, "Accounts": ACCOUNTS, "Entries": ENTRIES}
     stack = Stack(name="chaos", outputs=outputs, resources=resources)
-    return StackClient(stack=stack, clients=cloud)
+    if cast is Cast.WORKFLOW:
+        return WorkflowClient(stack=stack, clients=cloud, machine=create(cloud))
+    return StackClient(stack=stack, clients=cloud, groups_hide=cast is Cast.FIFO)
 
 
 def _workers(found: ChaosReconciliation) -> list[Row]:
@@ -145,6 +161,8 @@ def _workers(found: ChaosReconciliation) -> list[Row]:
 def perform(report: Report) -> int:
     options, slots = options_of(os.environ, number=20_000), whole(os.environ, "SEATS", 4, least=1)
     effects, cast = chosen(os.environ, "EFFECTS", Effects), chosen(os.environ, "CAST", Cast)
+    if cast is Cast.WORKFLOW and (effects is not Effects.ANY or not options.protected):
+        raise ValueError("CAST=workflow runs the shipped endpoint: leave out EFFECTS and PROTECTION")
     evidence, begun = Path(os.environ.get("EVIDENCE") or EVIDENCE), time.monotonic()
     handler = f"the shipped consumer, {HOW[effects]}" if options.protected else CONTROL
     report.begin(

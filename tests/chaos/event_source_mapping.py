@@ -7,6 +7,7 @@ their messages come again later.
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import threading
 import time
@@ -16,13 +17,14 @@ from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
-from local.workload.evidence import Delivery, Log, Thaw, now_ms
+from local.workload.evidence import Acknowledged, Broken, Delivery, Log, Thaw, now_ms
 from tests.chaos.nursery import Nursery
 from tests.chaos.settings import MESSAGES_A_BATCH, Cast, Settings, Style
 from tests.chaos.worker_process import WorkerProcess
 from tests.chaos.worker_slot import WorkerSlot
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Mapping, Sequence
 
     from local.workload.evidence import Line
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 MOST_FROZEN = 6
 AWAKE_SECONDS = 3.0
 """How long a worker that was frozen may go on: far longer than it needs to find out that it has lost its claims."""
+FORGOTTEN_IN = 20
+"""Of so many acknowledgements one is not told to SQS."""
 SHOWN = {"Invocation": "invocations", "Kill": "killed", "Freeze": "frozen", "Thaw": "back"}
 
 
@@ -88,10 +92,18 @@ class EventSourceMapping:
     """The mapping with all its worker slots, and the cast of chaos: `with` starts it, and ends all that it started."""
 
     def __init__(
-        self, client: StackClient, settings: Settings, log: Log, *, slots: int, seed: int, fault_in: int
+        self,
+        client: StackClient,
+        batches: Batches,
+        settings: Settings,
+        log: Log,
+        *,
+        slots: int,
+        seed: int,
+        fault_in: int,
     ) -> None:
         self._client = client
-        self.batches = Batches(client)
+        self.batches = batches
         self._settings = settings
         self._log = log
         self._lock = threading.Lock()
@@ -126,7 +138,7 @@ class EventSourceMapping:
 
     @property
     def gives_out_twice(self) -> bool:
-        return self._settings.cast is Cast.STANDARD
+        return self._settings.cast is not Cast.FIFO
 
     def send(self, messages: Sequence[TransferMessage]) -> dict[str, str]:
         return self._client.send(messages)
@@ -177,6 +189,21 @@ class EventSourceMapping:
         with self._lock:
             self._counts["Invocation"] += 1
 
+    def answered(self, worker: WorkerProcess, batch: Batch, answer: Any, chance: random.Random) -> None:
+        """Delete what an answer leaves out of its failures, and forget to at times."""
+        failed = _failures(answer)
+        if failed is None or not failed <= set(batch.keys):
+            self.note(Broken(at_ms=now_ms(), worker=worker.name, why=json.dumps(answer)[:500]))
+            return
+        kept = []
+        for record in batch.event["Records"]:
+            if (key := record["messageId"]) not in failed:
+                deleted = chance.randrange(FORGOTTEN_IN) != 0
+                # From here on the worker's answer has had its consequence.
+                self.note(Acknowledged(at_ms=now_ms(), worker=worker.name, name=key, deleted=deleted))
+                kept += [record] if deleted else []
+        self.batches.delete(kept)
+
     def note(self, line: Line) -> None:
         self._log.write(line)
         with self._lock:
@@ -194,3 +221,11 @@ class EventSourceMapping:
         worker.signal(signal.SIGCONT)
         worker.answer(time.monotonic() + AWAKE_SECONDS)  # nobody acts on it: to Lambda it timed out long ago
         self.end(worker)
+
+
+def _failures(answer: Any) -> set[str] | None:
+    """The ids that an answer lists; None for what Lambda would not take for an answer."""
+    try:
+        return {failure["itemIdentifier"] for failure in answer["batchItemFailures"]}
+    except (KeyError, TypeError):
+        return None

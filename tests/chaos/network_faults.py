@@ -208,6 +208,10 @@ OF_AN_OPERATION: dict[str, tuple[Make, ...]] = {
     ),
     "PutItem": (_throttled,),
     "UpdateItem": (_throttled,),
+    "StartExecution": (
+        lambda chance, request: answer_dropped("start's answer dropped"),
+        lambda chance, request: NetworkFault("start delayed", chance.uniform(*PAST_THE_NEXT_DELIVERY_SECONDS)),
+    ),
 }
 """What only requests of that operation may meet; each once in OF_AN_OPERATION_IN of them, or in TRANSACTIONS_IN."""
 OF_AN_OPERATION_IN = 20

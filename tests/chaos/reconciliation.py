@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
+from http import HTTPStatus
 from typing import Any, ClassVar
 
-from local.workload.evidence import Acknowledged, Broken, Delivery, End, Fault, Freeze, Kill, Refusal, Start
+from local.workload.evidence import Acknowledged, Broken, Delivery, End, Fault, Freeze, Kill, Refusal, Reply, Start
 from local.workload.reconciliation import Reconciliation
 from local.workload.runs import grouped
 from tests.chaos.settings import Cast
@@ -24,6 +25,8 @@ class ChaosReconciliation(Reconciliation):
     """The handler's log and the consumer read the clock one after the other, and each drops fractions."""
 
     cast: Cast = Cast.STANDARD
+    swept: Counter[str] = field(default_factory=Counter)
+    """What a workflow's sweeps have found, by their answers."""
     requests: Counter[str] = field(default_factory=Counter)
     """How many requests workers have sent, by their operations."""
     shared: Counter[int] = field(default_factory=Counter)
@@ -43,6 +46,8 @@ class ChaosReconciliation(Reconciliation):
     @cached_property
     def completed(self) -> frozenset[str]:
         """What is done, and for which a handler returned, and the ledger has what it must have."""
+        if self.cast is Cast.WORKFLOW:
+            return super().completed
         returned = {self.runs.name_of(line.name) for line in self.runs.all(End) if line.ok}
         return super().completed & returned
 
@@ -102,6 +107,8 @@ class ChaosReconciliation(Reconciliation):
     def must_happen(self) -> dict[str, int]:
         if not self.protected:
             return {}
+        if self.cast is Cast.WORKFLOW:
+            return self._asked_must_happen
         statements = self._each("statement in doubt, applied", "statement refused, not applied")
         rare = {
             "zombies' writes refused": self.fenced["frozen"],
@@ -128,6 +135,22 @@ class ChaosReconciliation(Reconciliation):
             }
         )
 
+    @property
+    def _asked_must_happen(self) -> dict[str, int]:
+        """What must have happened to a workflow."""
+        replies = Counter(line.status for line in self.runs.all(Reply))
+        rare = {"starts delayed": self.injected["start delayed"], "zombies' writes refused": self.fenced["frozen"]}
+        return (rare if len(self.sent) >= ENOUGH_FOR_RARITIES else {}) | {
+            "killed": self.kills[False],
+            "frozen": len(self.frozen),
+            "answered as running": replies[HTTPStatus.ACCEPTED],
+            "answered from the record": replies[HTTPStatus.OK],
+            "not answered for sure": replies[HTTPStatus.SERVICE_UNAVAILABLE],
+            "started or found by sweeps": self.swept["Started"] + self.swept["Running"],
+            "5xx": self._each("5xx, applied", "5xx, not applied"),
+            "starts' answers dropped": self.injected["start's answer dropped"],
+        }
+
     def _each(self, *faults: str) -> int:
         """How often the rarest of these was met with."""
         return min(self.injected[fault] for fault in faults)
@@ -142,6 +165,7 @@ class ChaosReconciliation(Reconciliation):
             "fenced_frozen": self.fenced["frozen"],
             "fenced_other": self.fenced["other"],
             "held_back": self.held_back,
+            "swept": dict(sorted(self.swept.items())),
             "late_starts": len(self.runs.late_starts),
             "run_again": self.repeated,
             "requests": self.requests.total(),

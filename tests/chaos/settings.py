@@ -32,11 +32,14 @@ class Effects(StrEnum):
 
 
 class Cast(StrEnum):
-    """Which queue messages come by."""
+    """Which way messages come."""
 
     STANDARD = "standard"
     FIFO = "fifo"
     """Messages have groups, whose order must be kept. Nothing is given out twice at once, as SQS does not there."""
+
+    WORKFLOW = "workflow"
+    """Messages are requests, each of which starts an execution. There is no queue."""
 
     @property
     def most_receives(self) -> int:
@@ -71,4 +74,6 @@ class Settings:
     effects: Effects = Effects.ANY
     cast: Cast = Cast.STANDARD
     style: Style = Style.PLAIN
+    machine: str = ""
+    """The ARN of the workflow's state machine."""
     worker: str = ""

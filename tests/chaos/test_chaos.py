@@ -61,7 +61,7 @@ def runs(folder: Path) -> dict[str, Ended]:
     (bug,) = (mutant for mutant in MUTANTS if mutant.name == UNFENCED)
     library = plant(bug, folder)
     programs = {effects.value: begin(folder / effects, EFFECTS=effects) for effects in Effects}
-    programs["fifo"] = begin(folder / "fifo", CAST="fifo")
+    programs |= {cast: begin(folder / cast, CAST=cast) for cast in ("fifo", "workflow")}
     programs["unfenced"] = begin(folder / "unfenced", library)
     try:
         runs = {name: ended(program) for name, program in programs.items()}
@@ -90,6 +90,16 @@ def test_nothing_is_lost_or_doubled_and_no_two_run_at_once(runs: dict[str, Ended
     assert run.line["balanced"] is True
     assert all(run.line[name] > 0 for name in ("killed", "frozen", "taken_over", "duplicates"))
     assert run.line["injected"]["answer dropped"] > 0
+
+
+def test_each_request_to_a_workflow_has_one_execution_and_one_effect(runs: dict[str, Ended]) -> None:
+    """Whatever happens to those who start them, who hand over, and who sweep."""
+    run = runs["workflow"]
+    assert run.status == 0, run.output
+    assert (run.line["sent"], run.line["completed"], run.line["dead_lettered"]) == (MESSAGES, 196, 4)
+    assert [run.line[name] for name in ("lost", "acknowledged_early", "doubled", "unaccounted")] == [0] * 4
+    assert run.line["balanced"] is True
+    assert run.line["swept"]["Started"] > 0
 
 
 def test_zombies_that_nothing_fences_are_found_out(runs: dict[str, Ended]) -> None:

@@ -25,7 +25,8 @@ def test_all_workers_claim_or_none_or_every_other_one(said: dict[str, str], of_w
 
 
 @pytest.mark.parametrize(
-    ("name", "among", "choices"), [("EFFECTS", Effects, "any, transaction, mixed"), ("CAST", Cast, "standard, fifo")]
+    ("name", "among", "choices"),
+    [("EFFECTS", Effects, "any, transaction, mixed"), ("CAST", Cast, "standard, fifo, workflow")],
 )
 def test_another_choice_is_refused_with_those_there_are(name: str, among: type[Any], choices: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is {choices}; it is 'none'"):

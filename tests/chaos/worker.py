@@ -36,9 +36,11 @@ from tests.chaos.settings import (
     RECORDS,
     STOP_MARGIN_SECONDS,
     TIMEOUT_SECONDS,
+    Cast,
     Settings,
     Style,
 )
+from tests.chaos.starter import Starter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -163,7 +165,7 @@ def _filled(name: str, **arguments: Any) -> dict[str, Any]:
     return one
 
 
-def consumer_of(settings: Settings, business: Business) -> Callable[[Any, Any], Any]:
+def consumer_of(settings: Settings, business: Business, log: Log) -> Callable[[Any, Any], Any]:
     """The Lambda handler: the shipped one, or a plain one that knows nothing of claims."""
     session = boto3.Session(aws_access_key_id=ACCOUNT, aws_secret_access_key="test", region_name=REGION)
     # Time-outs that fit the short invocation; the proxy knows a worker by its user agent.
@@ -172,6 +174,8 @@ def consumer_of(settings: Settings, business: Business) -> Callable[[Any, Any], 
     made = partial(
         session.client, endpoint_url=f"http://{LOOPBACK}:{settings.port}", config=client_config().merge(quick)
     )
+    if settings.cast is Cast.WORKFLOW:
+        return Starter(settings, made, log)
     if not settings.protected:
         return plain_consumer(partial(_handle_plainly, made("dynamodb"), business))
     shipped = sqs_consumer(
@@ -200,8 +204,9 @@ def _handle_plainly(dynamodb: Any, business: Business, record: Mapping[str, Any]
 class Worker:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._business = Business(settings.worker, Log(Path(settings.log), durable=True), settings.style)
-        self._consumer = consumer_of(settings, self._business)
+        log = Log(Path(settings.log), durable=True)
+        self._business = Business(settings.worker, log, settings.style)
+        self._consumer = consumer_of(settings, self._business, log)
         self._invocations = 0
 
     def answer(self, event: Mapping[str, Any]) -> object:

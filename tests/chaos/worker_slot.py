@@ -7,7 +7,6 @@ nothing had happened.
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import threading
@@ -16,7 +15,7 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
-from local.workload.evidence import Acknowledged, Broken, Freeze, Kill, now_ms
+from local.workload.evidence import Broken, Freeze, Kill, now_ms
 from tests.chaos.settings import TIMEOUT_SECONDS, VISIBILITY_SECONDS
 from tests.chaos.shuffle_bag import ShuffleBag
 
@@ -35,8 +34,6 @@ FROZEN_LONGER_SECONDS = (0.8, 2.4)
 MEET_SECONDS = 1.0
 TWICE_IN = 12
 """Of so many batches one is given out twice at once."""
-FORGOTTEN_IN = 20
-"""Of so many acknowledgements one is not told to SQS."""
 
 
 class WorkerFault(Enum):
@@ -81,7 +78,7 @@ class WorkerSlot:
         if answer is not None:
             if fault is not None:
                 self._faults.put_back(fault)  # it came too late
-            self._acknowledge(worker, batch, answer)
+            self._mapping.answered(worker, batch, answer, self._chance)
         elif worker.gone:
             self._mapping.note(Broken(at_ms=now_ms(), worker=worker.name, why="the worker died by itself"))
             self._kill(worker, overdue=False)
@@ -114,25 +111,3 @@ class WorkerSlot:
         worker.signal(signal.SIGSTOP)
         self._mapping.thaw_later(worker, begun + VISIBILITY_SECONDS + self._chance.uniform(*FROZEN_LONGER_SECONDS))
         self._worker = None
-
-    def _acknowledge(self, worker: WorkerProcess, batch: Batch, answer: Any) -> None:
-        failed = _failures(answer)
-        if failed is None or not failed <= set(batch.keys):
-            self._mapping.note(Broken(at_ms=now_ms(), worker=worker.name, why=json.dumps(answer)[:500]))
-            return
-        kept = []
-        for record in batch.event["Records"]:
-            if (key := record["messageId"]) not in failed:
-                deleted = self._chance.randrange(FORGOTTEN_IN) != 0
-                # From here on the worker's answer has had its consequence.
-                self._mapping.note(Acknowledged(at_ms=now_ms(), worker=worker.name, name=key, deleted=deleted))
-                kept += [record] if deleted else []
-        self._batches.delete(kept)
-
-
-def _failures(answer: Any) -> set[str] | None:
-    """The ids that an answer lists; None for what Lambda would not take for an answer."""
-    try:
-        return {failure["itemIdentifier"] for failure in answer["batchItemFailures"]}
-    except (KeyError, TypeError):
-        return None

@@ -1,0 +1,185 @@
+"""Those who ask for transfers in CAST=workflow, over HTTP, and the schedule of the sweep.
+
+A client that has no answer, or one that says nothing for sure, asks again under its key. Of those that are told that
+their execution is running, every other one asks until it has ended; the others leave it to the workflow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import json
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from queue import Empty
+from typing import TYPE_CHECKING, Any
+
+from idempotent_receiver.workflow import name_of
+from local.workload.evidence import DeadLetter, Posted, Reply, now_ms
+from local.workload.stack_client import Backlog, StackClient
+from local.workload.transfers import Kind
+from tests.chaos.event_source_mapping import Batch, Batches, EventSourceMapping
+from tests.chaos.machine import NAMESPACE, ORPHANS
+from tests.chaos.settings import RECORDS
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Mapping, Sequence
+
+    from local.workload.evidence import Entry, Line
+    from local.workload.transfers import TransferMessage
+    from tests.chaos.worker_process import WorkerProcess
+
+PATIENCE_SECONDS = 5.0
+"""How long a client waits for an answer: longer than a function may run."""
+PAUSE_SECONDS = 0.7
+SWEEP_SECONDS = 1.5
+
+
+def key_of(message: TransferMessage) -> str:
+    """The id of its record."""
+    return f"{NAMESPACE}#{name_of(message.name)}"
+
+
+def request_of(message: TransferMessage) -> dict[str, Any]:
+    payload = {
+        "transfer_id": message.name,
+        "payer": message.payer,
+        "payee": message.payee,
+        "debit": str(-message.amount),
+        "credit": str(message.amount),
+        "refused": message.kind is Kind.REFUSED,
+    }
+    headers = {"Idempotency-Key": message.name}
+    path, body = "/workflows/transfers", json.dumps(payload)
+    return {"httpMethod": "POST", "path": path, "headers": headers, "body": body, "requestContext": {}}
+
+
+class Requests(Batches):
+    """What is to be asked, and when; threads may share it. `pending` are the keys of those that have no last answer."""
+
+    def __init__(self, client: StackClient) -> None:
+        super().__init__(client)
+        self.client = client
+        self._lock = threading.Lock()
+        self._due: list[tuple[float, str]] = []
+        self._events: dict[str, dict[str, Any]] = {}
+        self._sweep_at = 0.0
+        self.pending: dict[str, int] = {}
+        """When each was asked for first, in milliseconds."""
+
+    def add(self, message: TransferMessage) -> str:
+        key = key_of(message)
+        with self._lock:
+            self._events[key] = {"Records": [{"messageId": key}], "request": request_of(message)}
+            self.pending[key] = now_ms()
+            heapq.heappush(self._due, (0.0, key))
+        return key
+
+    def next(self) -> Batch | None:
+        with contextlib.suppress(Empty):
+            twin = self.twins.get_nowait()
+            twin.taken.set()
+            return twin
+        now = time.monotonic()
+        with self._lock:
+            if now >= self._sweep_at:
+                self._sweep_at = now + SWEEP_SECONDS
+                return Batch({"Records": [], "sweep": True}, again=True)
+            while self._due and self._due[0][0] <= now:
+                _, key = heapq.heappop(self._due)
+                if key in self.pending:
+                    heapq.heappush(self._due, (now + PATIENCE_SECONDS, key))
+                    return Batch(self._events[key])
+        return None
+
+    def again(self, key: str) -> None:
+        """Ask again soon."""
+        with self._lock:
+            heapq.heappush(self._due, (time.monotonic() + PAUSE_SECONDS, key))
+
+    def over(self, key: str) -> None:
+        with self._lock:
+            self.pending.pop(key, None)
+
+
+class Clients(EventSourceMapping):
+    """All of them, with the workers that answer them, which are killed and frozen like others."""
+
+    def __init__(self, requests: Requests, *arguments: Any, **options: Any) -> None:
+        self._requests = requests
+        self.swept: Counter[str] = Counter()
+        super().__init__(requests.client, requests, *arguments, **options)
+
+    def send(self, messages: Sequence[TransferMessage]) -> dict[str, str]:
+        return {message.name: self._requests.add(message) for message in messages}
+
+    def answered(self, worker: WorkerProcess, batch: Batch, answer: Any, chance: random.Random) -> None:
+        if not batch.keys:
+            with self._lock:
+                self.swept.update(answer.get("swept", ()))
+            return
+        (key,) = batch.keys
+        status, since = answer.get("statusCode", 0), self._requests.pending.get(key, 0)
+        known = {"worker": worker.name, "name": key, "status": status, "result": str(answer.get("body", answer))}
+        self.note(Reply(at_ms=now_ms(), since_ms=since, **known))
+        left_alone = status == HTTPStatus.ACCEPTED and int(name_of(key)[0], 16) % 2
+        if status in (HTTPStatus.OK, HTTPStatus.UNPROCESSABLE_ENTITY) or left_alone:
+            self._requests.over(key)
+        else:
+            self._requests.again(key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowClient(StackClient):
+    """The cloud from outside: what is pending counts as queued, and what has failed as a dead letter."""
+
+    requests: list[Requests] = field(default_factory=list)
+    machine: str
+
+    def backlog(self, queue: str) -> Backlog:
+        if queue != self.queue:
+            return Backlog(waiting=0, in_flight=0)
+        pending = sum(len(requests.pending) for requests in self.requests)
+        return Backlog(waiting=pending, in_flight=0 if pending else self._in_progress())
+
+    def _in_progress(self) -> int:
+        found = self.dynamodb.query(
+            TableName=RECORDS,
+            IndexName=ORPHANS,
+            KeyConditionExpression="#status = :inprogress",
+            ExpressionAttributeNames={"#status": "status"},
+            ExpressionAttributeValues={":inprogress": {"S": "INPROGRESS"}},
+            Select="COUNT",
+        )
+        return int(found["Count"])
+
+    def dead_letters(self) -> list[DeadLetter]:
+        """Records that say that their execution has failed."""
+        pages = self.dynamodb.get_paginator("scan").paginate(TableName=RECORDS, ConsistentRead=True)
+        items = [item for page in pages for item in page["Items"] if item["status"]["S"] == "FAILED"]
+        return [DeadLetter(message_id=each["id"]["S"], reason=json.loads(each["error"]["S"])["text"]) for each in items]
+
+    def postings(self, entries: Sequence[Entry], sent: Mapping[str, str]) -> list[Line]:
+        """What the ledger has, at the time at which its execution ran."""
+        pages = self.clients.client("stepfunctions").get_paginator("list_executions")
+        ran = {
+            f"{NAMESPACE}#{each['name']}": (each["startDate"], each["stopDate"])
+            for page in pages.paginate(stateMachineArn=self.machine)
+            for each in page["executions"]
+            if "stopDate" in each
+        }
+        legs: dict[str, list[Entry]] = {}
+        for entry in entries:
+            legs.setdefault(entry.transfer, []).append(entry)
+        lines: list[Line] = []
+        for name, each in legs.items():
+            began, ended = ran[sent[name]]
+            since, until = int(began.timestamp() * 1000), int(ended.timestamp() * 1000) + 1
+            for time_ in range(max(leg.times for leg in each)):
+                moves = tuple((leg.account, leg.amount // leg.times) for leg in each if leg.times > time_)
+                lines.append(Posted(at_ms=since, done_ms=until, worker="", name=name, moves=moves))
+        return lines

@@ -55,6 +55,7 @@ def test_every_planted_bug_fits_the_code(mutant: Mutant) -> None:
     assert [where for where in mutant.where if not (ROOT / where).is_file()] == []
 
 
+@pytest.mark.nightly
 @every_mutant
 def test_renamed_variables_and_other_layout_comments_and_docstrings_leave_every_planted_bug_as_it_is(
     mutant: Mutant,
@@ -63,6 +64,7 @@ def test_renamed_variables_and_other_layout_comments_and_docstrings_leave_every_
     assert rewritten(mutated(mutant, rewritten(source_of(mutant)))) == rewritten(planted(mutant))
 
 
+@pytest.mark.nightly
 @every_mutant
 def test_a_planted_bug_whose_function_is_gone_is_an_error(mutant: Mutant) -> None:
     """It names the bug and the address."""
@@ -78,6 +80,7 @@ def test_each_promise_has_bugs_that_would_break_it_and_names_are_unique() -> Non
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SHORT)
 def test_a_planted_bug_makes_an_assertion_fail(name: str) -> None:
     """Three of them, as a sample."""
@@ -86,6 +89,7 @@ def test_a_planted_bug_makes_an_assertion_fail(name: str) -> None:
     assert isinstance(run_mutant(mutant), Killed)
 
 
+@pytest.mark.nightly
 def test_a_change_that_harms_nothing_survives_and_one_that_only_breaks_the_code_does_too() -> None:
     """An error of another kind than an assertion does not count."""
     where = ("tests/unit/test_clock.py",)
@@ -100,6 +104,7 @@ def test_a_bug_for_which_no_test_is_named_survives() -> None:
     assert isinstance(run_mutant(Mutant("clock:Deadline.left_seconds", returns("0.0"), where=())), Survived)
 
 
+@pytest.mark.nightly
 def test_a_scenarios_test_that_does_not_see_the_bug_that_it_names_is_reported() -> None:
     """Each of them must: one that sees it does not speak for the others."""
     seeing = "tests/unit/test_clock.py::test_versions_differ_even_between_twins_that_share_their_generators_state"

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.e2e.conftest import Deploy
     from tests.e2e.deployed import Aws, Deployed
 
+pytestmark = pytest.mark.slow
+
 POLLER = "Lambda's poller, in the role's name (Lambda Developer Guide, configuring an SQS event source mapping)"
 LAMBDA = "Lambda itself, in the role's name (Lambda Developer Guide, the managed policy AWSLambdaBasicExecutionRole)"
 NOT_ASKED_BY_A_FUNCTION = {

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.e2e.deployed import eventually
 
 if TYPE_CHECKING:
     from tests.e2e.deployed import Aws, Deployed
+
+pytestmark = pytest.mark.slow
 
 SECRET = "correct-horse-battery-staple"
 

@@ -19,7 +19,7 @@ import pytest
 from local.cloud import ROOT, running_cloud
 from local.deploy import deploy
 from tests.e2e.deployed import Aws, Deployed
-from tests.e2e.recorder import Recorder
+from tests.e2e.recorder import Recorder, send_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -108,7 +108,7 @@ def deployed(aws: Aws, build: Path, architecture: str) -> Iterator[Deploy]:
             if aws.functions_are_processes:
                 for function in calls.keys() & stack.resources.keys():
                     recorder = cleanup.enter_context(Recorder(aws.endpoint_url, calls[function]))
-                    _send_by(recorder, aws, stack.resources[function])
+                    send_by(recorder, aws, stack.resources[function])
             stacks.append(Deployed(aws, stack, calls["Consumer"], calls["Api"]))
             return stacks[-1]
 
@@ -132,13 +132,3 @@ def at_once(deployed: Deploy) -> Deployed:
 def _overlaid(build: Path, module: str, source: str) -> Mapping[str, bytes]:
     shipped = (build / "app" / f"{module}.py").read_bytes()
     return {f"app/shipped_{module}.py": shipped, f"app/{module}.py": source.encode()}
-
-
-def _send_by(recorder: Recorder, aws: Aws, function: str) -> None:
-    """Send the function's requests by the recorder: one variable of its environment more, and nothing else changed."""
-    client = aws.client("lambda")
-    variables = client.get_function_configuration(FunctionName=function)["Environment"]["Variables"]
-    client.update_function_configuration(
-        FunctionName=function, Environment={"Variables": {**variables, "AWS_ENDPOINT_URL": recorder.endpoint_url}}
-    )
-    client.get_waiter("function_updated_v2").wait(FunctionName=function)

@@ -14,8 +14,11 @@ from collections import Counter
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from tests.e2e.deployed import Aws
 
 UPSTREAM_SECONDS = 60
 NOT_HANDED_ON = {"connection", "content-length", "transfer-encoding"}  # they belong to one connection, not to an answer
@@ -104,3 +107,13 @@ def _handler(upstream: str, calls: list[Call], lost: Counter[str]) -> type[BaseH
             """Say nothing: what is kept is the calls."""
 
     return Handler
+
+
+def send_by(recorder: Recorder, aws: Aws, function: str) -> None:
+    """Send the function's requests by the recorder: one variable of its environment more, and nothing else changed."""
+    client = aws.client("lambda")
+    variables = client.get_function_configuration(FunctionName=function)["Environment"]["Variables"]
+    client.update_function_configuration(
+        FunctionName=function, Environment={"Variables": {**variables, "AWS_ENDPOINT_URL": recorder.endpoint_url}}
+    )
+    client.get_waiter("function_updated_v2").wait(FunctionName=function)

@@ -156,35 +156,12 @@ def test_links_in_pypis_copy_of_the_readme_are_absolute(metadata: Message) -> No
     ]
 
 
-def test_no_address_is_made_up(tmp_path: Path) -> None:
-    """Where nobody says what the repository's address is, the package names none, and make says so."""
-    made = run("make", "--silent", "dist", f"DIST={tmp_path}")
-    assert "Not for publishing" in made.stdout
-    (wheel,) = tmp_path.glob("*.whl")
-    (about,) = [content for name, content in contents(wheel).items() if name.endswith("METADATA")]
-    assert "Project-URL" not in message_from_bytes(about)
-
-
 def test_the_public_checks_run_on_every_python_that_the_package_names() -> None:
     workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
     (job,) = workflow["jobs"].values()
     assert job["strategy"]["matrix"]["python"] == VERSIONS
     assert job["steps"][-1] == {"run": ".ci/run", "env": {"PYTHON": "python${{ matrix.python }}"}}
     assert PROJECT["requires-python"] == f">={VERSIONS[0]}"
-
-
-def test_the_python_of_the_environment_is_the_one_that_make_uses() -> None:
-    asked = "include Makefile\nasked: ; @echo $(PYTHON)\n"
-    told = subprocess.run(
-        ["make", "--silent", "--file", "-", "asked"],
-        cwd=ROOT,
-        env={**UNAFFECTED, "PYTHON": "python3.14"},
-        input=asked,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert told.stdout == "python3.14\n"
 
 
 @pytest.fixture(scope="session")

@@ -11,13 +11,14 @@ from uuid import uuid4
 import pytest
 
 from idempotent_receiver.local.deployment import create
-from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.doctor.checks import Finding, Unchecked, examine
-from idempotent_receiver.operations.doctor.facts import Consumer, consumer_of, gather
+from idempotent_receiver.operations.doctor.facts import consumer_of, gather
 from local.cloud import ROOT
 from local.deploy import deploy
 from tests.e2e.test_doctor_deployed import (
     alarm_is_gone,
+    allowed_by,
+    asked_of,
     denied,
     mapping,
     queue_attribute,
@@ -140,61 +141,8 @@ def test_the_command_takes_the_containers_stack(aws: Aws, stack: Stack) -> None:
     assert ran.out.strip().endswith("16 checks: 16 in order, 0 findings, 0 not checked.")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--queue", "nothing", "--table", "records"], "there is no queue nothing"),
-        (["--queue", "QUEUE"], "give --stack or --table"),
-        (["--queue", "QUEUE", "--table", "nothing"], "there is no table nothing"),
-        (["--queue", ""], "--queue is empty"),
-    ],
-)
-def test_what_is_not_there_is_named(aws: Aws, consumer: Stack, arguments: list[str], says: str) -> None:
-    queue = consumer.outputs["QueueArn"].rpartition(":")[2]
-    ran = receiver(aws, "doctor", *[queue if each == "QUEUE" else each for each in arguments])
-    assert (ran.status, ran.out) == (2, "")
-    assert says in ran.err
-    assert "Traceback" not in ran.err
-
-
-def test_a_service_that_is_gone_could_not_be_checked(aws: Aws, consumer: Stack) -> None:
-    where = {"queue": consumer.outputs["QueueArn"], "table": consumer.outputs["RecordsTable"], "retention_days": 30}
-    found = examine(gather(aws.client, Consumer(**where, cluster="nothing", service="nothing")))  # type: ignore[arg-type]
-    assert [(type(each), each.check) for each in found] == [
-        (Unchecked, name) for name in ("permissions", "stop-timeout", "health-check")
-    ]
-
-
-def test_a_stack_of_neither_template_is_refused(aws: Aws) -> None:
-    name = f"other-{uuid4().hex[:8]}"
-    create(aws, name, '{"Resources": {"Log": {"Type": "AWS::Logs::LogGroup"}}}', {})
-    with pytest.raises(UsageError, match="is not of this template"):
-        consumer_of(aws.client, name)
-
-
 def test_all_that_it_asks_for_is_documented(aws: Aws, stack: Stack, consumer: Stack) -> None:
-    asked, iam = set(), aws.client("iam")
-    clients: dict[str, Any] = {}
-
-    def client(service: str) -> Any:
-        if service not in clients:
-            clients[service] = aws.client(service)
-            clients[service].meta.events.register("before-call", note)
-        return clients[service]
-
-    def note(model: Any, **_: Any) -> None:
-        asked.add(f"{model.service_model.signing_name}:{model.name}".replace("monitoring:", "cloudwatch:"))
-
-    gather(client, consumer_of(client, stack.name))
-    for each in clients.values():
-        each.meta.events.unregister("before-call", note)
-    arn = consumer.outputs["OperatorPolicyArn"]
-    document = iam.get_policy_version(PolicyArn=arn, VersionId="v1")["PolicyVersion"]["Document"]
-    allowed = {
-        action
-        for each in document["Statement"]
-        for action in ([each["Action"]], each["Action"])[isinstance(each["Action"], list)]
-    }
+    asked, allowed = asked_of(aws, stack), allowed_by(aws, consumer.outputs["OperatorPolicyArn"])
     doctor = (ROOT / "docs" / "operating.md").read_text().partition("\n## Doctor\n")[2].partition("\n## ")[0]
-    assert {action for action in asked if action not in allowed and f"`{action}`" not in doctor} == set()
+    assert {action for action in asked - allowed if f"`{action}`" not in doctor} == set()
     assert "ecs:DescribeServices" in asked

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -16,11 +15,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from idempotent_receiver.local.server import ServerError, free_port
-from local import run, sandbox
 from local.cloud import ROOT, embedded_cloud, running_cloud
-from local.deploy import HOST_BUILD, deploy
-from local.workload import deployment
-from local.workload.report import Report
+from local.deploy import deploy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,29 +90,6 @@ def test_the_run_is_played_there_and_its_stack_is_gone_afterwards(cloud: Cloud, 
     assert found_on(cloud) == before
 
 
-def test_the_sandbox_stays_there_until_ctrl_c_and_then_leaves_it(cloud: Cloud, before: dict[str, Any]) -> None:
-    with subprocess.Popen(
-        program("sandbox"),
-        cwd=ROOT,
-        env=naming(cloud, N="20"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as staying:
-        assert staying.stdout is not None
-        said = ""
-        while not said.startswith("It stays until"):
-            said = staying.stdout.readline()
-            assert said, "it has ended"
-        lines = sandbox.ENVIRONMENT.read_text()
-        staying.send_signal(signal.SIGINT)
-        output, _ = staying.communicate(timeout=PATIENCE_SECONDS)
-    assert staying.returncode == 0, output
-    assert f"AWS_ENDPOINT_URL={cloud.endpoint_url}" in lines
-    assert cloud.alive
-    assert found_on(cloud) == before
-
-
 def test_a_bucket_that_its_template_keeps_is_deleted_with_every_version_in_it(
     cloud: Cloud, before: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,51 +105,6 @@ def test_a_bucket_that_its_template_keeps_is_deleted_with_every_version_in_it(
         for body in (b"before", b"after"):
             s3.put_object(Bucket="kept", Key="dead-letter", Body=body)
         s3.delete_object(Bucket="kept", Key="dead-letter")
-    assert found_on(cloud) == before
-
-
-def test_where_functions_are_in_containers_it_is_played_without_the_kills(
-    cloud: Cloud, before: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As on LocalStack, whose place is taken here by a cloud that does not say what it is."""
-    for name, value in naming(cloud, N="20").items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("local.cloud.is_ministack", lambda _endpoint_url: False)
-    monkeypatch.setattr(deployment, "LAMBDA_BUILD", HOST_BUILD)  # that cloud has this machine's Python all the same
-    monkeypatch.setattr(run, "REMOTE", run.LOCAL)
-
-    status = run.perform(Report())
-
-    out = capsys.readouterr().out
-    books = json.loads(out.splitlines()[-1])
-    assert status == 0, out
-    assert books["completed"] == books["expected_completed"] > 0
-    assert books["taken_over"] == 0
-    assert "none is killed" in out
-    assert found_on(cloud) == before
-
-    monkeypatch.setenv("PROTECTION", "off")
-    with pytest.raises(ValueError, match="PROTECTION=off needs functions that are processes"):
-        run.perform(Report())
-
-    monkeypatch.setenv("WORKFLOW", "1")
-    with pytest.raises(ValueError, match="WORKFLOW=1 kills functions that are processes"):
-        sandbox.perform(Report())
-    assert found_on(cloud) == before
-
-
-def test_a_stack_is_not_left_by_who_fails_either(
-    cloud: Cloud, before: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOCALSTACK_HOST", naming(cloud)["LOCALSTACK_HOST"])
-
-    def fail() -> None:
-        with running_cloud() as named:
-            deploy(named)
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
     assert found_on(cloud) == before
 
 
@@ -212,15 +140,3 @@ def test_a_cloud_that_does_not_answer_is_named(given: str, monkeypatch: pytest.M
                 pytest.fail("nothing is there")
         finally:
             stranger.shutdown()
-
-
-def test_a_port_is_for_a_cloud_of_our_own(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCALSTACK_HOST", naming(cloud)["LOCALSTACK_HOST"])
-    with pytest.raises(ServerError, match="PORT is for a cloud that is started here"), running_cloud(port=4566):
-        pass
-
-
-def test_an_empty_variable_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCALSTACK_HOST", "")
-    with running_cloud() as ours:
-        assert ours.whose == "in a process of its own"

@@ -265,27 +265,6 @@ def test_what_another_session_holds_is_waited_for_and_what_was_moved_is_followed
     assert (bank.balance(payer), dead_now(bank)) == (70, 0)
 
 
-def test_the_page_of_dead_letters_tells_what_became_of_what_was_moved(bank: Deployed, tmp_path: Path) -> None:
-    payer, payee = bank.new_account(100), bank.new_account(0)
-    bank.pause()
-    moved = send(bank, [json.dumps(bank.transfer(payer, payee, 1)) for _ in range(3)])
-    let_die(bank)
-    bank.resume()
-    assert receiver(bank, "dlq", "redrive", "--yes", "--wait-seconds", "120")[0] == 0
-    bank.pause()
-    (dead,) = send(bank, [json.dumps(bank.transfer(payer, payee, 1))])
-    let_die(bank)
-
-    code, told = receiver(bank, "dlq", "report", str(tmp_path / "page.html"))
-
-    assert (code, told["letters"], told["held_elsewhere"]) == (0, 1, 0)
-    data = json.loads((tmp_path / "page.html").read_text().partition('id="data">')[2].partition("</script>")[0])
-    became = {each["key"]: each["became"] for each in data["acts"]}
-    assert [became[id] for id in moved] == ["completed"] * 3
-    assert [(each["key"], each["group"]) for each in data["letters"]] == [(dead, "never-claimed")]
-    bank.resume()
-
-
 def test_a_saved_plan_brings_back_what_was_reviewed_and_nothing_else(bank: Deployed, tmp_path: Path) -> None:
     payer, payee = bank.new_account(100), bank.new_account(0)
     file = str(tmp_path / "plan.json")

@@ -90,15 +90,7 @@ def runs(begun: dict[str, subprocess.Popen[str]]) -> dict[str, Ended]:
 @on_linux
 @pytest.mark.parametrize(
     ("last_seen", "then_seconds"),
-    [
-        (None, 0.1),
-        (None, 0.4),
-        ("transfers, seed", 0.05),
-        ("local cloud", 0.3),
-        ("local cloud", 1.0),
-        ("expected", 0.2),
-        ("expected", 2),
-    ],
+    [(None, 0.1), ("local cloud", 0.3), ("expected", 2)],
 )
 def test_a_ctrl_c_leaves_nothing(tmp_path: Path, last_seen: str | None, then_seconds: float) -> None:
     with begin(tmp_path, {"N": "40"}) as program:
@@ -180,12 +172,6 @@ def test_the_control_reports_in_cents_what_protection_prevents(runs: dict[str, E
     assert list(protected) == ["cents before", "cents after"]
 
 
-@pytest.mark.parametrize("which", ["on", "without claims", "off"])
-def test_80_columns_are_enough(runs: dict[str, Ended], which: str) -> None:
-    *shown, _ = runs[which].output.splitlines()
-    assert max(map(len, shown)) <= 80
-
-
 def test_the_timeline_shows_who_died_and_who_took_over(runs: dict[str, Ended]) -> None:
     """Every message is a row, and all that the summary counts can be found there."""
     rows = timeline(runs["on"])
@@ -199,23 +185,12 @@ def test_the_timeline_shows_who_died_and_who_took_over(runs: dict[str, Ended]) -
     assert all(row["marks"][0][1] == "sent" for row in rows)
 
 
-def test_the_controls_timeline_shows_what_was_posted_again(runs: dict[str, Ended]) -> None:
-    rows = timeline(runs["off"])
-    assert {"posted again", "completed"} <= {row["outcome"] for row in rows}
-    posted = [[kind for _, kind, _, _ in row["marks"]].count("posted") for row in rows]
-    assert max(posted) > 1
-
-
 def timeline(run: Ended) -> list[Any]:
     (path,) = re.findall(r"^  timeline +(\S+)$", run.output, re.MULTILINE)
     found = re.search(r'<script type="application/json" id="data">(.*)</script>', (ROOT / path).read_text())
     assert found is not None
     rows: list[Any] = json.loads(found[1])["rows"]
     return rows
-
-
-def test_what_was_changed_after_deployment_is_said_aloud(runs: dict[str, Ended]) -> None:
-    assert "visibility timeout was set from 120 to 15 s" in runs["on"].output
 
 
 @on_linux

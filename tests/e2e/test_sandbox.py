@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -221,14 +220,6 @@ def test_an_orphan_is_found_and_goes_on_when_its_client_asks_again(workflow: lis
     assert ran(workflow[3], "--yes")[1]["unsettled"] == []
 
 
-@pytest.mark.skipif(shutil.which("aws") is None, reason="needs the AWS CLI")
-def test_the_sweeps_can_be_turned_on_again(workflow: list[str]) -> None:
-    described = f"{workflow[5].replace('enable', 'describe')} --output json"
-    script = f". {ENVIRONMENT.relative_to(ROOT)}; {described} && {workflow[5]} && {described}"
-    done = subprocess.run(["sh", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
-    assert re.findall(r'"State": "(\w+)"', done.stdout) == ["DISABLED", "ENABLED"]
-
-
 # What `sam local` needs.
 
 SAM = ROOT / ".tools" / "sam" / "bin"
@@ -269,17 +260,6 @@ def test_sam_local_as_typed_is_told_where_the_cloud_is(typed: dict[str, str], co
     assert typed
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-def test_sam_local_as_typed_lacks_nothing_but_a_container_engine(
-    typed: dict[str, str], command: tuple[str, ...]
-) -> None:
-    script = [str(SAM / "sam"), "local", *command]
-    done = subprocess.run(script, cwd=ROOT, env=NO_ENGINE, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 1, done.stderr
-    assert "requires a container runtime" in done.stderr
-    assert typed
-
-
 def variables_of(name: str, port: int) -> dict[str, str]:
     """What `sam local` gives a function, the container's name for this machine replaced by our own."""
     told = json.loads(SAM_ENVIRONMENT.read_text())[name]
@@ -294,38 +274,6 @@ def test_with_those_variables_the_consumer_answers_an_event(typed: dict[str, str
     with running_function(code=HOST_BUILD, environment=variables_of("Consumer", port)) as function:
         fresh = function.invoke(json.loads((EVENTS / "fresh.json").read_text()))
         assert fresh == {"batchItemFailures": []}, function.log()
-    assert typed
-
-
-@on_linux
-def test_with_those_variables_the_api_takes_in_an_unsigned_request(typed: dict[str, str], port: int) -> None:
-    event = json.loads((EVENTS / "http-first.json").read_text().replace("order-1", "unsigned-1"))
-    event["requestContext"]["identity"] = {"sourceIp": "127.0.0.1", "userArn": None}  # as `sam local start-api` has it
-    environment = variables_of("Api", port)
-    with running_function("Api", code=HOST_BUILD, handler="app.api.lambda_handler", environment=environment) as api:
-        first, again = api.invoke(event), api.invoke(event)
-        assert (first["statusCode"], first["body"]) == (202, again["body"]), api.log()
-        assert again["headers"]["Idempotency-Replayed"] == "true"
-    deployed = {**environment, "AWS_SAM_LOCAL": ""}
-    with running_function("Api", code=HOST_BUILD, handler="app.api.lambda_handler", environment=deployed) as api:
-        assert api.invoke(event)["statusCode"] == 400
-    assert typed
-
-
-def test_a_port_that_is_taken_is_named(typed: dict[str, str], port: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "local.sandbox"],
-        cwd=ROOT,
-        env={**os.environ, "PORT": str(port), "LOCALSTACK_HOST": ""},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert f"PORT={port} cannot be used at 127.0.0.1: Address already in use" in done.stdout
-    assert ENVIRONMENT.exists()
-    assert SAM_ENVIRONMENT.exists()
     assert typed
 
 

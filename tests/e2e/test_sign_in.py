@@ -102,16 +102,6 @@ def test_a_profile_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert "Traceback" not in told.stderr
 
 
-@pytest.mark.parametrize("program", ["/nonexistent/program", "echo nonsense"])
-def test_a_program_that_hands_out_nothing_is_told_of(tmp_path: Path, program: str) -> None:
-    (tmp_path / ".aws").mkdir()
-    (tmp_path / ".aws" / "config").write_text(f"[default]\nregion = us-east-1\ncredential_process = {program}\n")
-    told = asked(tmp_path)
-    assert told.returncode == 1
-    assert told.stderr.startswith("No credentials: the profile's credential_process could not be run or understood: ")
-    assert told.stderr.count("\n") == 1
-
-
 def test_the_region_that_other_sdks_read_is_meant_for_sam_too(tmp_path: Path) -> None:
     """boto3 reads AWS_DEFAULT_REGION alone."""
     told = deployed(tmp_path, AWS_REGION="eu-west-1")

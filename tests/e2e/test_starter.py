@@ -246,20 +246,6 @@ def test_make_local_tries_it(plain: Project) -> None:
     assert "workers killed: before it was recorded; before it had answered" in told
 
 
-def test_without_the_extra_the_command_says_what_to_install(tmp_path: Path, wheel: Path) -> None:
-    run(UV, "venv", "--quiet", "--python", sys.executable, tmp_path / "venv")
-    run(UV, "pip", "install", "--quiet", "--python", tmp_path / "venv/bin/python", wheel)
-    told = run(tmp_path / "venv/bin/receiver", "init", "orders", cwd=tmp_path, status=2)
-    assert "needs the extra [cli]" in told
-    assert not (tmp_path / "orders").exists()
-
-
-def test_uvx_makes_one_too(tmp_path: Path, wheel: Path) -> None:
-    python = ("--python", sys.executable)
-    run(UV, "tool", "run", "--quiet", *python, "--from", f"{wheel}[cli]", "receiver", "init", "orders", cwd=tmp_path)
-    assert (tmp_path / "orders/vendor" / wheel.name).read_bytes() == wheel.read_bytes()
-
-
 def test_a_checkout_is_carried_as_its_wheel(tmp_path: Path) -> None:
     run(Path(sys.executable).with_name("receiver"), "init", "orders", cwd=tmp_path)
     (carried,) = (tmp_path / "orders" / "vendor").iterdir()

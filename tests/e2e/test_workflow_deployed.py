@@ -21,7 +21,7 @@ from local.cloud import ACCOUNT, REGION
 from local.workflow_stack import deploy_workflow
 from tests.e2e.deployed import Aws, Deployed, eventually
 from tests.e2e.permissions import Permission, allowed, covers, granted, needed
-from tests.e2e.recorder import Call, Recorder
+from tests.e2e.recorder import Call, Recorder, send_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -158,17 +158,8 @@ def workflows(aws: Aws, build: Path, bank: Deployed) -> Iterator[Workflows]:
         cleanup.callback(aws.client("cloudformation").delete_stack, StackName=stack.name)
         for name, calls in made.calls.items():
             made.recorders[name] = cleanup.enter_context(Recorder(aws.endpoint_url, calls))
-            _send_by(made.recorders[name], aws, stack.resources[name])
+            send_by(made.recorders[name], aws, stack.resources[name])
         yield made
-
-
-def _send_by(recorder: Recorder, aws: Aws, function: str) -> None:
-    client = aws.client("lambda")
-    variables = client.get_function_configuration(FunctionName=function)["Environment"]["Variables"]
-    client.update_function_configuration(
-        FunctionName=function, Environment={"Variables": {**variables, "AWS_ENDPOINT_URL": recorder.endpoint_url}}
-    )
-    client.get_waiter("function_updated_v2").wait(FunctionName=function)
 
 
 @pytest.mark.slow

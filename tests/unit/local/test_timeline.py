@@ -74,10 +74,6 @@ FOUND = Reconciliation(
 )
 
 
-def kinds(name: str, found: Reconciliation = FOUND) -> list[str]:
-    return [mark.kind for mark in marks_of(found)[name]]
-
-
 def test_a_message_whose_worker_was_killed_and_that_was_taken_over_shows_just_that() -> None:
     assert [(mark.at_ms, mark.kind, mark.worker) for mark in marks_of(FOUND)[KILLED]] == [
         (1000, "sent", ""),
@@ -95,57 +91,10 @@ def test_a_message_whose_worker_was_killed_and_that_was_taken_over_shows_just_th
     assert "delivered to worker w2 (receive 2)" in texts
 
 
-def test_a_kill_is_shown_at_what_the_worker_had_and_not_at_what_it_had_finished() -> None:
-    log = [line for line in LOG if not (isinstance(line, Write) and line.move == "complete") and type(line) is not End]
-    assert "killed" not in kinds(BESIDE)
-    assert "killed" in kinds(BESIDE, replace(FOUND, log=log))
-
-
-def test_what_a_worker_had_completed_and_died_before_saying_so_is_found_done() -> None:
-    """DynamoDB had applied its write; another of the worker's threads died before the answer was reported."""
-    again = replace(delivered(9000, BESIDE, "w2", receives=2), done=True)
-    silent = [line for line in LOG if line.at_ms not in (1125, 1126)]
-    found = replace(FOUND, log=[*silent, again, replace(again, at_ms=9999)])
-    assert kinds(BESIDE, found)[-4:] == ["killed", "delivered", "completed", "delivered"]
-    assert kinds(BESIDE, replace(FOUND, log=[*LOG, again])).count("completed") == 1
-
-
-def test_a_body_that_cannot_be_read_has_a_story_all_the_same() -> None:
-    assert kinds(DEAD) == ["sent", "delivered", "claimed", "dead letter", "failed"]
-
-
-def test_a_dead_letter_that_sqs_moved_comes_last() -> None:
-    """It has the time at which the message was first sent, and no reason."""
-    moved = replace(FOUND, dead_letters=[DeadLetter(message_id="m-dead", reason=None, sent_ms=1000)])
-    assert marks_of(moved)[DEAD][-1].text == "in the dead-letter queue: moved there by SQS"
-
-
-def test_the_control_has_no_claims_and_says_what_was_posted() -> None:
-    log = [line for line in LOG if not isinstance(line, Write)]
-    control = replace(FOUND, log=log, protected=False)
-    assert kinds(KILLED, control) == ["sent", "delivered", "started", "killed", "delivered", "started", "posted"]
-
-
-def test_a_workflows_steps_are_named() -> None:
-    (debited,) = marks_of(replace(FOUND, log=[wrote(1, KILLED, "17", "complete", step="debit")]))[KILLED]
-    assert debited.text.startswith("worker 17 completed debit:")
-
-
 def rows_of(found: Reconciliation, title: str = "a run") -> Any:
     run = json.loads(page_of(found, title).partition('id="data">')[2].partition("</script>")[0])
     assert run["title"] == title
     return run["rows"]
-
-
-def test_every_message_is_a_row_and_tells_how_it_ended() -> None:
-    quiet = replace(FOUND, log=LOG[:1], dead_letters=FOUND.dead_letters)
-    rows = rows_of(quiet)
-    assert [(row["name"], row["outcome"]) for row in rows] == [
-        (KILLED, "unaccounted"),
-        (BESIDE, "unaccounted"),
-        (DEAD, "dead-lettered"),
-    ]
-    assert [len(row["marks"]) for row in rows] == [0, 2, 1]
 
 
 def test_a_text_cannot_end_the_data_or_call_for_anything_from_elsewhere() -> None:

@@ -163,7 +163,6 @@ def test_keyed_by_payload_the_same_seven_need_no_header(deployed: Deploy) -> Non
     assert posted(by_payload) == 1 + 2 + 3 + 4 + 5
 
 
-@pytest.mark.slow
 def test_in_parallel_there_is_one_transfer_and_the_others_are_told_to_wait(moody: Deployed) -> None:
     before = posted(moody)
     lines = typed(moody, AT_ONCE)

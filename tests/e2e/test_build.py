@@ -203,7 +203,6 @@ def test_a_traceback_on_lambda_names_lambdas_folder() -> None:
     assert marshal.loads(path.read_bytes()[16:]).co_filename == "/var/task/app/consumer.py"
 
 
-@pytest.mark.slow
 def test_the_host_build_imports_with_nothing_but_itself() -> None:
     """No site-packages of ours, no path of the caller's: all that it needs is in the folder, and comes from there."""
     script = """
@@ -227,7 +226,6 @@ print(app.consumer.lambda_handler.__name__)
     assert ran.stdout == "lambda_handler\n"
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Lambda's emulator is a program for Linux")
 @pytest.mark.parametrize("path", EVENT_FILES, ids=lambda path: path.stem)
 def test_the_host_build_answers_as_expected(functions: dict[str, Function], path: Path) -> None:

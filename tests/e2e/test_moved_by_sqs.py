@@ -34,7 +34,6 @@ def test_it_is_among_the_failures_of_its_batch_and_its_neighbours_are_not(plain:
     assert plain.invoke(plain.recorded(name)).payload == json.loads((EVENTS / "expected" / f"{name}.json").read_text())
 
 
-@pytest.mark.slow
 def test_sqs_moves_it_after_its_receives_and_its_record_tells_the_operator_why(aws: Aws, plain: Deployed) -> None:
     payer, payee = plain.new_account(10), plain.new_account(0)
     overdrawn = plain.transfer(payer, payee, 11)

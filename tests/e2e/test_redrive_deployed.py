@@ -230,7 +230,6 @@ def test_the_leftovers_of_a_run_come_back_as_far_as_they_can_and_the_books_balan
         assert balance == opened[account] + moved[account], account
 
 
-@pytest.mark.slow
 def test_a_message_comes_back_twice_within_five_minutes_and_is_handled_once(bank: Deployed) -> None:
     payer, payee = bank.new_account(100), bank.new_account(0)
     transfer = bank.transfer(payer, payee, 7)

@@ -201,7 +201,6 @@ def worked(workflows: Workflows) -> Workflows:
     return workflows
 
 
-@pytest.mark.slow
 def test_a_transfer_goes_from_the_api_to_the_consumer(worked: Workflows) -> None:
     """The story in one: what came of it is in the fixture."""
     started = worked.calls["Start"]

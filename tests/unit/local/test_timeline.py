@@ -154,6 +154,7 @@ def told(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return {**seen(page, DRIVER, tmp_path, scheme=scheme, width=width), "scheme": scheme}
 
 
+@pytest.mark.nightly
 def test_a_browser_shows_filters_and_opens_rows(told: Any) -> None:
     assert (told["title"], told["rows"], told["count"]) == ("500 <messages>", 500, "500 of 500 messages")
     assert told["foreign"] == 0

@@ -77,6 +77,7 @@ def test_a_transaction_survives_everything() -> None:
     assert at(result, schedule.SLOW) >= calls
 
 
+@pytest.mark.nightly
 def test_two_faults_reach_the_take_over_and_the_record_of_a_failure() -> None:
     """Which come only after a first fault."""
     result = explore(handlers.transactional, ORDER, tables=accounts(), workers=1, faults=2)
@@ -110,6 +111,7 @@ def test_a_handler_may_swallow_an_error(calls: Calls) -> None:
     assert ("call charge", "lost") in result.played
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("notify")
 @pytest.mark.parametrize("fifo", [False, True])
 def test_a_coroutine_may_await_what_asyncio_offers(fifo: bool) -> None:
@@ -120,6 +122,7 @@ def test_a_coroutine_may_await_what_asyncio_offers(fifo: bool) -> None:
     assert ("delivery", schedule.DEALT) in result.played or fifo
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("charge")
 def test_a_running_loop_is_left_alone() -> None:
     """`explore` may be called where asyncio runs, and its loops know nothing of each other's generators."""
@@ -149,6 +152,7 @@ def test_a_handler_may_catch_whatever_is_raised_until_its_call_succeeds(handler:
     assert 1 < max(handlers.turns) < handlers.MOST_TURNS - 1
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("notify")
 def test_a_handler_may_run_a_loop_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which takes no real time, and the other worker goes first where a call in it is slow."""
@@ -182,6 +186,7 @@ def test_a_function_that_is_called_once_for_each_key_may_be_nested() -> None:
     assert handlers.inner.items == {}
 
 
+@pytest.mark.nightly
 def test_what_a_transaction_refuses_for_good_is_a_dead_letter_every_time() -> None:
     """It is redriven in between, and sent by whoever comes to that."""
     sqs = boto3.client("sqs", region_name="us-east-1")
@@ -196,6 +201,7 @@ def _overdrawn(order: dict, tx: Transaction) -> None:
     handlers.debit(order, tx, handlers.PermanentError("overdrawn"))
 
 
+@pytest.mark.nightly
 def test_what_fails_for_good_may_be_left_to_sqs() -> None:
     """There it has its end, without effect."""
     assert explore(handlers.refusing, ORDER).acknowledged == {"message-1": "failed for good"}
@@ -294,6 +300,7 @@ def test_two_messages_at_once_race_for_what_is_outside_the_transaction() -> None
     assert 'replay=""' in str(failed.value)
 
 
+@pytest.mark.nightly
 def test_messages_that_depend_on_their_order_are_found() -> None:
     """On a standard queue either may come first; on a FIFO queue they may not."""
     both = [{**ORDER, "cents": 70}, {**ORDER, "cents": 60}]
@@ -359,6 +366,7 @@ ONE_KEY = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("charge")
 @pytest.mark.parametrize(("handler", "messages", "told"), ONE_KEY)
 def test_one_key_is_for_one_call(handler: Any, messages: Any, told: str) -> None:
@@ -367,6 +375,7 @@ def test_one_key_is_for_one_call(handler: Any, messages: Any, told: str) -> None
         explore(handler, messages)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("charge")
 def test_the_same_call_may_have_the_same_key() -> None:
     """Made for a message that was sent twice, or with what the handler changes only afterwards."""
@@ -483,6 +492,7 @@ print(result, sorted(result.played.items()))
 """
 
 
+@pytest.mark.nightly
 def test_the_same_input_has_the_same_result_in_every_process() -> None:
     """To the last line, although sets of strings have another order in each."""
     results = [

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests import ctrl_c
 from tests.conftest import group_of
 from tests.mutants.catalogue import MUTANTS
 from tests.simulation.setups import SETUPS
@@ -35,10 +36,15 @@ BUGS, SEEDS, EXAMPLES = 25, 20_000, 1500
 LONGEST = ("2x2", "2x2-parallel")
 """The setups that take more than ten minutes."""
 
-NO_TESTS_FOUND = 5
+PYTHON = (sys.executable, "-m")
 
-Part = tuple[str, ...]
-"""A command."""
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is run, and the command."""
+
+    name: str
+    command: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,90 +62,82 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--minutes", type=float, default=24 * 60, help="the most minutes (%(default)s)")
     parser.add_argument("--first", type=int, default=0, help="the part to begin with; others follow in a circle")
     chosen = parser.parse_args(arguments)
-    ends = time.monotonic() + chosen.minutes * 60
-    parts = all_parts()
-    first = chosen.first % len(parts)
-    results = run([*parts[first:], *parts[:first]], ends)
-    failed = [part for part, result in results.items() if result.code not in (None, 0)]
-    missed = [part for part in parts if results[part].code is None]
-    print(f"{len(parts) - len(failed) - len(missed)} of {len(parts)} parts passed, {len(failed)} failed.")
-    for part in failed:
-        print(f"FAILED: {shlex.join(part)}")
-    for part in missed:
-        print(f"not reached: {shlex.join(part)}")
-    if missed:
-        following = next(index for index in range(first, first + len(parts)) if parts[index % len(parts)] in missed)
-        print(f"Go on with: make nightly FIRST={following % len(parts)}")
-    return 1 if failed else 0
+    return run_all(all_parts(), time.monotonic() + chosen.minutes * 60, chosen.first)
 
 
 def all_parts() -> list[Part]:
-    """The end-to-end tests, the planted bugs, then more seeds, inputs and schedules."""
-    python = (sys.executable, "-m")
+    """The tests, the planted bugs, then more seeds, inputs and schedules."""
     bugs = [mutant.name for mutant in MUTANTS]
-    setups = sorted(SETUPS, key=lambda name: name in LONGEST)
     today = int(time.time()) // 86_400
+    seeds = ("--seeds", str(SEEDS), "--first", str(today * SEEDS), "--processes", "1")
+    fuzzed = sorted((ROOT / "tests" / "fuzz").glob("test_fuzz_*.py"))
     return [
-        *((*python, "pytest", "-q", "-m", "nightly", *files) for files in files_of_nightly_tests()),
-        *((*python, "tests.mutants", *bugs[at : at + BUGS]) for at in range(0, len(bugs), BUGS)),
-        (
-            *python,
-            "tests.simulation.simulate",
-            "--seeds",
-            str(SEEDS),
-            "--first",
-            str(today * SEEDS),
-            "--processes",
-            "1",
-        ),
+        *(Part(name, (*PYTHON, "pytest", "-q", "-m", "nightly", *files)) for name, files in nightly_tests().items()),
         *(
-            ("make", "--silent", "fuzz", "WORKERS=0", f"EXAMPLES={EXAMPLES}", f"ARGS=-k {file.stem}")
-            for file in fuzzing()
+            Part(f"planted bugs from {first + 1}", (*PYTHON, "tests.mutants", *bugs[first : first + BUGS]))
+            for first in range(0, len(bugs), BUGS)
         ),
-        ("make", "--silent", "model"),
-        *((*python, "tests.simulation.explore", setup, "--processes", "1") for setup in setups),
+        Part("seeds of the day", (*PYTHON, "tests.simulation.simulate", *seeds)),
+        *(
+            Part(file.stem, ("make", "--silent", "fuzz", "WORKERS=0", f"EXAMPLES={EXAMPLES}", f"ARGS=-k {file.stem}"))
+            for file in fuzzed
+        ),
+        Part("model", ("make", "--silent", "model")),
+        *(
+            Part(f"schedules of {setup}", (*PYTHON, "tests.simulation.explore", setup, "--processes", "1"))
+            for setup in sorted(SETUPS, key=lambda name: name in LONGEST)
+        ),
     ]
 
 
-def fuzzing() -> list[Path]:
-    return sorted((ROOT / "tests" / "fuzz").glob("test_*.py"))
-
-
-def files_of_nightly_tests() -> list[list[str]]:
-    """Those that share a server, together."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-m", "nightly", "--no-header"]
+def nightly_tests() -> dict[str, list[str]]:
+    """The files with nightly tests: those that share a server together, and of other folders all."""
+    command = [*PYTHON, "pytest", "--collect-only", "-qq", "-m", "nightly", "--no-header"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     groups: dict[str, list[str]] = defaultdict(list)
     for line in listed.splitlines():
         if line.startswith("tests/"):
             file = line.partition(":")[0]
-            groups[group_of(file)].append(file)
-    return list(groups.values())
+            group = group_of(file) if file.startswith("tests/e2e/") else "/".join(file.split("/")[:2])
+            groups[group].append(file)
+    return groups
 
 
-def run(parts: Sequence[Part], ends: float) -> dict[Part, Result]:
-    """Each part's result, reported as soon as it is known."""
+def run_all(parts: Sequence[Part], ends: float, first: int = 0) -> int:
+    """Run the parts in a circle, report each, and then what failed and what was not reached."""
+    first %= len(parts)
+    order = [*range(first, len(parts)), *range(first)]
     results = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        running = {pool.submit(result_of, part, ends): part for part in parts}
+        running = {pool.submit(run, parts[number], ends): number for number in order}
         for done in as_completed(running):
-            part, result = running[done], done.result()
-            results[part] = result
+            number, result = running[done], done.result()
+            results[number] = result
             if result.code is not None:
                 word = "FAILED" if result.code else "passed"
-                print(f"{word} in {result.seconds:.0f} s: {shlex.join(part)}", flush=True)
+                print(f"{word} in {result.seconds:.0f} s: {number}, {parts[number].name}", flush=True)
             if result.code:
                 print(result.output, flush=True)
-    return results
+    failed = [number for number in order if results[number].code not in (None, 0)]
+    missed = [number for number in order if results[number].code is None]
+    print(f"{len(parts) - len(failed) - len(missed)} of {len(parts)} parts passed, {len(failed)} failed.")
+    for number in failed:
+        print(f"FAILED: {parts[number].name}: {shlex.join(parts[number].command)}")
+    if missed:
+        print(f"Not reached: {', '.join(parts[number].name for number in missed)}.")
+        print(f"To go on: make nightly FIRST={missed[0]}")
+    return 1 if failed else 0
 
 
-def result_of(part: Part, ends: float) -> Result:
+def run(part: Part, ends: float) -> Result:
     """Run a part to its end, or until the time is over: then it is interrupted, so that it leaves nothing behind."""
     began = time.monotonic()
     if began >= ends:
         return Result(None)
     with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen(part, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            part.command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
         try:
             code: int | None = process.wait(ends - began)
         except subprocess.TimeoutExpired:
@@ -160,4 +158,5 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    with ctrl_c.heeded():
+        sys.exit(main(sys.argv[1:]))

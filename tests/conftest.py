@@ -71,6 +71,8 @@ TIERS = {
     "simulation/test_explore.py::test_every_schedule_keeps_the_invariants[2x1-unclaimed": "nightly",
     "simulation/test_explore.py::test_every_schedule_keeps_the_invariants[2x2-unclaimed": "nightly",
     "simulation/test_scenarios_": "quick",
+    "simulation/test_simulate.py::test_a_planted_bug": "nightly",
+    "simulation/test_simulate.py::test_worlds_in_which_claims_are_released": "nightly",
     "test_costs.py": "quick",
     "test_promises.py": "quick",
     "unit/app/test_api.py": "quick",

@@ -9,12 +9,21 @@ import time
 
 import pytest
 
-from tests.nightly import Part, run_all
+from tests.nightly import ROOT, Part, run_all
+from tests.tiers import TIERS
 
 NOT_QUICK = "a quick test starts no process and calls no server"
 PASSES = Part("passes", (sys.executable, "-c", ""))
 FAILS = Part("fails", (sys.executable, "-c", "print('a reason'); raise SystemExit(3)"))
 LASTS = Part("lasts", (sys.executable, "-c", "import time; time.sleep(60)"))
+
+
+@pytest.mark.parametrize("prefix", TIERS)
+def test_what_the_table_names_is_there(prefix: str) -> None:
+    path, _, test = prefix.partition("::")
+    files = sorted((ROOT / "tests").glob(f"{path}*"))
+    assert files, "no such file"
+    assert f"def {test.partition('[')[0]}" in files[0].read_text() if test else True
 
 
 @pytest.mark.quick

@@ -1,0 +1,100 @@
+"""Which tests run in `make quick`, in `make test` and in `make nightly`, and what makes a quick test quick."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+QUICK, SLOW, NIGHTLY = "quick", "slow", "nightly"
+
+TIERS = {
+    "chaos/test_chaos.py": NIGHTLY,
+    "contract/test_differential.py::test_memory_and_an_engine_are_twins[dynamodb_local]": NIGHTLY,
+    "contract/test_differential.py::test_memory_and_an_engine_are_twins[ministack]": NIGHTLY,
+    "e2e/test_redrive_deployed.py::test_a_message_comes_back_twice": SLOW,
+    "e2e/": NIGHTLY,
+    "fuzz/test_fuzz_consumer.py::test_a_store_that_does_not_return_the_record": NIGHTLY,
+    "fuzz/test_fuzz_consumer.py::test_a_flaky_store": NIGHTLY,
+    "model/": NIGHTLY,
+    "simulation/test_explore.py::test_a_planted_bug_is_found": NIGHTLY,
+    "simulation/test_explore.py::test_every_schedule_keeps_the_invariants[2x1-2]": NIGHTLY,
+    "simulation/test_explore.py::test_every_schedule_keeps_the_invariants[2x1-renewed": NIGHTLY,
+    "simulation/test_explore.py::test_every_schedule_keeps_the_invariants[2x1-unclaimed": NIGHTLY,
+    "simulation/test_explore.py::test_every_schedule_keeps_the_invariants[2x2-unclaimed": NIGHTLY,
+    "simulation/test_scenarios_": QUICK,
+    "simulation/test_simulate.py::test_a_planted_bug": NIGHTLY,
+    "simulation/test_simulate.py::test_worlds_in_which_claims_are_released": NIGHTLY,
+    "test_costs.py": QUICK,
+    "test_promises.py": QUICK,
+    "unit/app/test_api.py": QUICK,
+    "unit/operations/cli/test_dlq_page.py::test_a_browser": NIGHTLY,
+    "unit/operations/cli/test_dlq_page.py::test_five_thousand": NIGHTLY,
+    "unit/operations/starter/test_project.py::test_its_template_is_clean": NIGHTLY,
+    "unit/operations/starter/test_source.py::test_a_checkout_that_does_not_build": NIGHTLY,
+    "unit/templates/test_operations.py::test_every_variant_is_clean": NIGHTLY,
+    "unit/templates/test_template.py::test_a_deployments_parameters": NIGHTLY,
+    "unit/templates/test_template.py::test_an_environment_that": NIGHTLY,
+    "unit/templates/test_template.py::test_every_variant_is_clean": NIGHTLY,
+    "unit/templates/test_template.py::test_what_samconfig_says": NIGHTLY,
+    "unit/templates/test_template_switches.py::test_a_switch": NIGHTLY,
+    "unit/batch/": QUICK,
+    "unit/dynamodb/test_s": QUICK,
+    "unit/handler/test_process_end.py": SLOW,
+    "unit/handler/": QUICK,
+    "unit/http/": QUICK,
+    "unit/protocol/": QUICK,
+    "unit/sqs/": QUICK,
+    "unit/workflow/": QUICK,
+}
+"""By folder, file or test, the first that fits: `quick` tests run in `make quick` and `make test`, `nightly` ones in
+`make nightly`, and all others, `slow`, in `make test`. A mark on a test or its module
+counts for more.
+"""
+
+PROCESS_OR_NETWORK = {
+    "os.exec",
+    "os.fork",
+    "os.forkpty",
+    "os.posix_spawn",
+    "os.system",
+    "socket.connect",
+    "subprocess.Popen",
+}
+"""The events that Python tells its audit hooks before it does these."""
+
+
+def tier_of(item: pytest.Item) -> str:
+    """The nearest mark's, else the table's; what is tested in memory is quick."""
+    marked = (mark.name for mark in item.iter_markers() if mark.name in (QUICK, SLOW, NIGHTLY))
+    within = item.nodeid.removeprefix("tests/")
+    in_table = (tier for prefix, tier in TIERS.items() if within.startswith(prefix))
+    in_memory = within.startswith("contract/") and "[memory" in within
+    return next(marked, QUICK if in_memory else next(in_table, SLOW))
+
+
+_staying = False
+
+
+def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
+    if _staying and event in PROCESS_OR_NETWORK:
+        pytest.fail(f"a quick test starts no process and calls no server, and this one did ({event}): mark it slow")
+
+
+sys.addaudithook(_refuse)
+
+
+@contextlib.contextmanager
+def staying_in_its_process(*, quick: bool) -> Iterator[None]:
+    """Fail what starts a process or calls a server within the block, if it is a quick test."""
+    global _staying  # noqa: PLW0603  # an audit hook is for the whole process, and for ever
+    _staying = quick
+    try:
+        yield
+    finally:
+        _staying = False

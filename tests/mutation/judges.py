@@ -7,10 +7,9 @@ import hashlib
 import json
 import os
 import signal
-import time
 from collections import defaultdict
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +29,10 @@ LEFT_OUT = [  # they test what is not mutated, or processes, which are not
 ENGINES = ["[moto", "[ministack", "[dynamodb_local", "[named"]
 """Left out, too: the store in memory and the benchmark's endpoint run in this process."""
 PROCESSES = 2
-BROKEN = 70
+BROKEN, LATE = 70, -signal.SIGALRM
 
-Job = tuple[str, "Callable[[], int]", float]
-"""Its name, what its process does, and the seconds after which it is killed."""
+Job = tuple[str, "Callable[[], int]"]
+"""Its name, and what its process does."""
 
 
 def files(patterns: list[str]) -> list[str]:
@@ -87,7 +86,7 @@ class Judges:
         digests = {file: hashlib.sha256(base.encode() + Path(file).read_bytes()).hexdigest() for file in by_file}
         reports = {file: observed / digest for file, digest in digests.items()}
         new = [file for file in by_file if not reports[file].exists()]
-        for _ in forked((file, partial(self._observe, by_file[file], reports[file]), 900.0) for file in new):
+        for _ in forked((file, partial(self._observe, by_file[file], reports[file])) for file in new):
             pass
         for report in reports.values():
             calls, seconds, failed = json.loads(report.read_text())
@@ -97,44 +96,47 @@ class Judges:
                 self._calls[function] += [test for test in tests if test not in failed]
 
     def _observe(self, tests: list[str], report: Path) -> int:
-        self._run("stats", tests, stop=False)
+        self._run("stats", tests, 0)
         report.write_text(json.dumps([self._calls, self._seconds, self.unfit]))
         return 0
 
-    def _run(self, mutant: str, tests: list[str], *, stop: bool = True) -> int:
-        """Run the tests, until one fails, in a process that ends then."""
+    def _run(self, mutant: str, tests: list[str], patience: float) -> int:
+        """Run the tests in a process that ends then: without patience all, else until one fails or takes too long."""
         nowhere = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(nowhere, standard)
         set_mutant_under_test(mutant)
         for item, following in pairwise([*(self._tests[test] for test in tests), None]):
             try:
+                # Its default action ends the process, whatever holds it up.
+                signal.setitimer(signal.ITIMER_REAL, patience * (10 + 5 * self._seconds[item.nodeid]))
                 item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
             except (KeyboardInterrupt, SystemExit):
                 return 1
-            if stop and self._session.testsfailed:
+            if patience and self._session.testsfailed:
                 return 1
         return 0
 
     def verdicts(self, mutants: list[str]) -> Iterator[tuple[str, str]]:
-        """Judge these mutants, the quickest tests of each first."""
+        """Judge these mutants."""
         late = []
-        for mutant, code in forked(map(self._job, mutants)):
-            if code is None:
+        for mutant, code in forked((mutant, partial(self._judge, mutant, 1)) for mutant in mutants):
+            if code == LATE:
                 late.append(mutant)
             else:
                 yield mutant, "survived" if code == 0 else "killed"
-        for mutant, code in forked((self._job(mutant, 2) for mutant in late), processes=1):
-            yield mutant, "killed late" if code is None else "survived" if code == 0 else "killed"
+        for mutant, code in forked(((mutant, partial(self._judge, mutant, 2)) for mutant in late), processes=1):
+            yield mutant, "killed late" if code == LATE else "survived" if code == 0 else "killed"
 
-    def _job(self, mutant: str, patience: float = 1) -> Job:
+    def _judge(self, mutant: str, patience: float) -> int:
+        """By the quickest tests that call its function, two minutes' worth: some functions are called by thousands."""
         tests = sorted(self._calls[mutant.partition("__mutmut_")[0]], key=lambda test: self._seconds[test])
-        limit = 20 + 4 * sum(self._seconds[test] for test in tests)
-        return mutant, partial(self._run, mutant, tests), patience * limit
+        worth = accumulate(self._seconds[test] for test in tests)
+        return self._run(mutant, [test for test, seconds in zip(tests, worth, strict=True) if seconds <= 120], patience)
 
 
-def forked(jobs: Iterable[Job], processes: int = PROCESSES) -> Iterator[tuple[str, int | None]]:
-    """Do each job in a process group of its own. Yields its exit code, or None if it was killed for being late."""
+def forked(jobs: Iterable[Job], processes: int = PROCESSES) -> Iterator[tuple[str, int]]:
+    """Do each job in a process group of its own. Yields its exit code."""
     waiting, running = iter(jobs), {}
     while True:
         while len(running) < processes and (job := next(waiting, None)) is not None:
@@ -145,22 +147,12 @@ def forked(jobs: Iterable[Job], processes: int = PROCESSES) -> Iterator[tuple[st
                     code = job[1]()
                 finally:
                     os._exit(code)
-            running[pid] = (job[0], time.monotonic() + job[2])
+            running[pid] = job[0]
         if not running:
             return
-        time.sleep(0.005)
-        for pid, (name, end) in list(running.items()):
-            if late := time.monotonic() > end:
-                _kill(pid)
-            ended, status = os.waitpid(pid, 0 if late else os.WNOHANG)
-            if ended:
-                _kill(pid)  # what its tests have left behind
-                del running[pid]
-                code = None if late else os.waitstatus_to_exitcode(status)
-                assert code != BROKEN, f"{name} could not be judged"
-                yield name, code
-
-
-def _kill(group: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
+        pid, status = os.wait()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)  # what its tests have left behind
+        name, code = running.pop(pid), os.waitstatus_to_exitcode(status)
+        assert code != BROKEN, f"{name} could not be judged"
+        yield name, code

@@ -20,7 +20,7 @@ from mutmut.state import state
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-SELECTION = ["tests/unit", "tests/contract", "tests/simulation/test_scenarios_*.py"]
+SELECTION = ["tests/unit", "tests/contract", "tests/workflow", "tests/simulation/test_scenarios_*.py"]
 LEFT_OUT = [  # they test what is not mutated, or processes, which are not
     *(f"tests/unit/{folder}/*" for folder in ("benchmarks", "local", "templates", "testing", "worker")),
     *(f"tests/unit/test_{name}.py" for name in ("imports", "layers")),

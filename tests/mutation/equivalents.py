@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -24,10 +23,9 @@ def entries() -> set[Change]:
 
 def function(mutant: str) -> str:
     """The function that a mutant changes, such as `protocol.record.Record.expired`."""
-    module, _, mangled = mutant.partition("__mutmut_")[0].rpartition(".")
-    return f"{module}{re.sub('^x_|ǁ', '.', mangled.removeprefix('x') if 'ǁ' in mangled else mangled)}".removeprefix(
-        "idempotent_receiver."
-    )
+    module, _, mangled = mutant.rpartition("__mutmut_")[0].rpartition(".")
+    name = mangled.removeprefix("x_") if "ǁ" not in mangled else mangled.removeprefix("xǁ").replace("ǁ", ".")
+    return f"{module}.{name}".removeprefix("idempotent_receiver.")
 
 
 @cache

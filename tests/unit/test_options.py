@@ -78,7 +78,7 @@ def unarmed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 A, B = request(headers={"Key": "b"}), request("k-2", headers={"Key": "b"})
-CHANGED = request(body={"amount": 6})
+CHANGED = request(body={"amount": 6}, query="a=2")
 
 ENDPOINT: dict[str, tuple[Any, Observe, Any, Any]] = {
     "key": (header("Key"), answered(lambda store, answers: len(store.items), A, B), 2, 1),

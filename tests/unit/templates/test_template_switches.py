@@ -10,7 +10,7 @@ import pytest
 
 from local.cloud import ROOT
 from tests.template import COMPONENT, load, rendering
-from tests.unit.templates.test_template import TABLES, problems
+from tests.unit.templates.variants import TABLES, problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

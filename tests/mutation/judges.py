@@ -24,6 +24,7 @@ SELECTION = ["tests/unit", "tests/contract", "tests/workflow", "tests/simulation
 LEFT_OUT = [  # they test what is not mutated, or processes, which are not
     *(f"tests/unit/{folder}/*" for folder in ("benchmarks", "local", "templates", "testing", "worker")),
     *(f"tests/unit/test_{name}.py" for name in ("imports", "layers")),
+    "tests/unit/operations/cli/test_terminal.py",
     *(f"tests/contract/test_{name}.py" for name in ("packs_isolation", "store_processes")),
 ]
 ENGINES = ["[moto", "[ministack", "[dynamodb_local", "[named"]

@@ -114,7 +114,7 @@ MUTANTS = {
         "protocol.record:Change.expected", replace("{'id': None}", "{}"), promise=3, where=()
     ),
     "a record expires before its lease": Mutant(
-        "protocol.transitions:expiration_of", replace("max($A, $B)", "$A"), promise=2, where=RECORD + unit("function")
+        "protocol.transitions:expiration_of", replace("max($A, $B)", "$A"), promise=2, where=RECORD + unit("function/calls")
     ),
     "an expiration in milliseconds where seconds are meant": Mutant(
         "protocol.transitions:expiration_of", replace("-(-$MS // 1000)", "$MS"), promise=3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.change import always, argument, drop, replace
 from tests.mutants.mutant import Mutant, unit
 
-FUNCTION = unit("function")
+FUNCTION = unit("function/calls", "function/transactions", "function/deadlines")
 HTTP = unit("http/endpoint")
 CALLS = FUNCTION + HTTP
 

@@ -6,7 +6,7 @@ from tests.mutants.change import becomes, drop, inside, instead_of, leave_out, n
 from tests.mutants.mutant import Mutant, simulated, unit
 
 DEADLINE = simulated("deadline")
-FUNCTION = unit("function")
+FUNCTION = unit("function/calls", "function/transactions", "function/deadlines")
 PAYLOAD = unit("payload")
 
 MUTANTS = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -254,90 +253,57 @@ def test_its_kept_http_answer_is_replayed(store: DynamoDBStore, theirs: DynamoDB
     assert again == {**answer, "headers": {"a": "b", "Idempotency-Replayed": "true"}}
 
 
-@pytest.mark.parametrize("expression", ["messageId", "body", "powertools_json(body).order", None])
-def test_its_record_of_a_message_acknowledges_the_message(
-    store: DynamoDBStore, theirs: DynamoDBPersistenceLayer, expression: str | None
-) -> None:
-    record = {
-        "messageId": "m-1",
-        "receiptHandle": "r-1",
-        "body": '{"order": 7}',
-        "attributes": {"ApproximateReceiveCount": "1"},
-        "messageAttributes": {},
-        "eventSource": "aws:sqs",
-        "eventSourceARN": "arn:aws:sqs:us-east-1:123456789012:orders",
-    }
-
-    @idempotent_function(
-        data_keyword_argument="record",
-        persistence_store=theirs,
-        config=config(event_key_jmespath=expression or ""),
-        key_prefix=PREFIX,
-    )
-    def handle(*, record: dict[str, Any]) -> None: ...
-
-    handle(record=record)
-
-    @sqs_consumer(store, key=powertools_key(expression))
-    def consumer(body: dict) -> None:  # type: ignore[type-arg]
-        raise AssertionError("it has been handled")
-
-    assert consumer({"Records": [record]}, Context(ManualClock())) == {"batchItemFailures": []}
+RECORD = {
+    "messageId": "m-1",
+    "receiptHandle": "r-1",
+    "body": '{"order": 7}',
+    "attributes": {
+        "ApproximateReceiveCount": "1",
+        "SentTimestamp": "1795221600000",
+        "SenderId": "AROAEXAMPLEEXAMPLEEXA:producer",
+        "ApproximateFirstReceiveTimestamp": "1795221600012",
+    },
+    "messageAttributes": {
+        "tenant": {"stringValue": "t-1", "stringListValues": [], "binaryListValues": [], "dataType": "String"}
+    },
+    "md5OfBody": "8ee4ba8f1d5ad1f7c5f4ff8a7c8a5f3a",
+    "md5OfMessageAttributes": "c3b2a1d4e5f60718293a4b5c6d7e8f90",
+    "eventSource": "aws:sqs",
+    "eventSourceARN": "arn:aws:sqs:us-east-1:123456789012:orders",
+    "awsRegion": "us-east-1",
+}
+"""Every field of a message in Lambda's event."""
 
 
 @pytest.mark.parametrize(
     "expression",
     [
-        "md5OfBody",
-        "awsRegion",
-        "md5OfMessageAttributes",
-        "eventSource",
-        "[messageId, awsRegion, md5OfBody]",
+        *("messageId", "body", "powertools_json(body).order", "md5OfBody", "awsRegion", "eventSource"),
+        *("md5OfMessageAttributes", "[messageId, awsRegion, md5OfBody]", None),
         "{a: md5OfMessageAttributes, b: messageAttributes.tenant.stringValue, c: attributes.SenderId}",
-        None,
     ],
 )
-def test_every_field_of_its_sqs_record_makes_its_key(
-    store: DynamoDBStore, theirs: DynamoDBPersistenceLayer, expression: str | None
+@pytest.mark.parametrize("batched", [True, False])
+def test_its_record_of_a_message_acknowledges_the_message(
+    store: DynamoDBStore, theirs: DynamoDBPersistenceLayer, expression: str | None, batched: bool
 ) -> None:
-    """Every field of a message in Lambda's event, as its batch utility passes it to a function."""
-    record = {
-        "messageId": "m-1",
-        "receiptHandle": "r-1",
-        "body": '{"order": 7}',
-        "attributes": {
-            "ApproximateReceiveCount": "1",
-            "SentTimestamp": "1795221600000",
-            "SenderId": "AROAEXAMPLEEXAMPLEEXA:producer",
-            "ApproximateFirstReceiveTimestamp": "1795221600012",
-        },
-        "messageAttributes": {
-            "tenant": {"stringValue": "t-1", "stringListValues": [], "binaryListValues": [], "dataType": "String"}
-        },
-        "md5OfBody": "8ee4ba8f1d5ad1f7c5f4ff8a7c8a5f3a",
-        "md5OfMessageAttributes": "c3b2a1d4e5f60718293a4b5c6d7e8f90",
-        "eventSource": "aws:sqs",
-        "eventSourceARN": "arn:aws:sqs:us-east-1:123456789012:orders",
-        "awsRegion": "us-east-1",
-    }
-    its = config(event_key_jmespath=expression or "")
+    """As a dict, or as its batch utility passes it to a function."""
+    its, event = config(event_key_jmespath=expression or ""), {"Records": [RECORD]}
 
     @idempotent_function(data_keyword_argument="record", persistence_store=theirs, config=its, key_prefix=PREFIX)
-    def handle(record: SQSRecord) -> None: ...
+    def handle(record: SQSRecord | dict[str, Any]) -> None: ...
 
-    processor = BatchProcessor(event_type=EventType.SQS)
-    event = {"Records": [record]}
-    process_partial_response(event, partial(_by_keyword, handle), processor, Context(ManualClock()))  # type: ignore[arg-type]
+    if batched:
+        processor = BatchProcessor(event_type=EventType.SQS)
+        process_partial_response(event, lambda record: handle(record=record), processor, Context(ManualClock()))
+    else:
+        handle(record=RECORD)
 
     @sqs_consumer(store, key=powertools_key(expression))
     def consumer(body: dict) -> None:  # type: ignore[type-arg]
         raise AssertionError("it has been handled")
 
     assert consumer(event, Context(ManualClock())) == {"batchItemFailures": []}
-
-
-def _by_keyword(function: Any, record: SQSRecord) -> Any:
-    return function(record=record)
 
 
 def test_a_step_makes_the_key_of_its_message_too_whatever_its_handler_did_to_it(store: DynamoDBStore) -> None:

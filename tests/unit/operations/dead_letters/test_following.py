@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from idempotent_receiver.operations.dead_letters.following import Fate, Following
 from tests.unit.operations.dead_letters.bank import Bank, both_kinds, throttled
 
@@ -42,19 +44,15 @@ def test_what_fails_again_until_sqs_moves_it_is_dead_again(fifo: bool) -> None:
         assert list(looks) == [{Fate.DEAD: 1}]
 
 
-def test_following_ends_with_its_time_and_tells_what_still_waits() -> None:
+@pytest.mark.parametrize(("seconds", "stopped"), [(30, False), (600, True)])
+def test_following_ends_with_its_time_or_when_it_is_stopped_and_tells_what_still_waits(
+    seconds: int, stopped: bool
+) -> None:
     bank = throttled(3)
     with bank.session() as session:
         run = bank.run(session)
         run.carry_out(run.plan())
         begun = bank.clock.seconds
-        counts = list(Following(session, run.returned.values()).looks(30))
-    assert (counts[-1], bank.clock.seconds - begun) == ({Fate.WAITING: 3}, 30)
-
-
-def test_following_is_stopped_at_once() -> None:
-    bank = throttled(3)
-    with bank.session() as session:
-        run = bank.run(session)
-        run.carry_out(run.plan())
-        assert list(Following(session, run.returned.values()).looks(600, lambda: True)) == [{Fate.WAITING: 3}]
+        counts = list(Following(session, run.returned.values()).looks(seconds, lambda: stopped))
+    assert (counts[-1], bank.clock.seconds - begun) == ({Fate.WAITING: 3}, 0 if stopped else 30)
+    assert len(counts) == 1 or not stopped

@@ -14,7 +14,7 @@ import pytest
 from idempotent_receiver import body_field, message_attribute, message_id
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations.dead_letters.dead_letter import DeadLetter, Reader
-from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, Verdict, triage
+from idempotent_receiver.operations.dead_letters.triage import Rules, Verdict, triage
 from idempotent_receiver.payload import EVERYTHING, Document
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import Unknown
@@ -87,6 +87,11 @@ RETURNED = Stamp(key="m-0", original_id="m-0", queue=QUEUE)
         (PERMANENT, Verdict.PERMANENT, "--include-permanent"),
         (STRANGE, Verdict.UNREADABLE, "unknown status 'PAUSED'"),
         (UNREAD, Verdict.UNREADABLE, "could not be read: throttled"),
+        # An error that cannot be read is not permanent.
+        *(
+            (record("FAILED", error=error), Verdict.MOVE, "failed at attempt 5")
+            for error in (None, "", "no JSON", "[]", '"x"', '{"permanent": "yes"}', "{" * 100_000)
+        ),
     ],
 )
 def test_each_record_has_its_verdict(found: Record | Unknown | None, verdict: Verdict, says: str) -> None:
@@ -96,25 +101,25 @@ def test_each_record_has_its_verdict(found: Record | Unknown | None, verdict: Ve
 
 
 @pytest.mark.parametrize(
-    ("source", "stamp", "verdict"),
+    ("source", "stamp", "ours"),
     [
-        (QUEUE, None, Verdict.DONE),
-        (None, RETURNED, Verdict.DONE),
-        (None, None, Verdict.FOREIGN),
-        (None, replace(RETURNED, queue=None), Verdict.FOREIGN),
-        (OTHER, None, Verdict.FOREIGN),
-        (None, replace(RETURNED, queue=OTHER), Verdict.FOREIGN),
-        (OTHER, RETURNED, Verdict.FOREIGN),
-        (QUEUE, replace(RETURNED, queue=OTHER), Verdict.DONE),
+        (QUEUE, None, True),
+        (None, RETURNED, True),
+        (None, None, False),
+        (None, replace(RETURNED, queue=None), False),
+        (OTHER, None, False),
+        (None, replace(RETURNED, queue=OTHER), False),
+        (OTHER, RETURNED, False),
+        (QUEUE, replace(RETURNED, queue=OTHER), True),
     ],
 )
 def test_only_what_is_known_to_have_come_from_this_queue_is_acted_on(
-    source: str | None, stamp: Stamp | None, verdict: Verdict
+    source: str | None, stamp: Stamp | None, ours: bool
 ) -> None:
     """SQS's word about the source goes before our stamp's. What says nothing may be a live message of anybody."""
-    assert triage(dead_letter(source=source, stamp=stamp), COMPLETED, NOW_MS, ALL).verdict is verdict
-    moved = triage(dead_letter(source=source, stamp=stamp), None, NOW_MS, ALL).verdict is Verdict.MOVE
-    assert moved is (verdict is Verdict.DONE)
+    letter = dead_letter(source=source, stamp=stamp)
+    verdicts = [triage(letter, found, NOW_MS, ALL).verdict for found in (COMPLETED, None)]
+    assert verdicts == ([Verdict.DONE, Verdict.MOVE] if ours else [Verdict.FOREIGN] * 2)
 
 
 def test_what_failed_for_good_by_its_stamp_stays_whatever_its_record_says() -> None:
@@ -122,47 +127,42 @@ def test_what_failed_for_good_by_its_stamp_stays_whatever_its_record_says() -> N
         assert triage(dead_letter(stamp=DIED), found, NOW_MS, RULES).verdict is Verdict.PERMANENT
         assert triage(dead_letter(stamp=DIED), found, NOW_MS, ALL).verdict is Verdict.MOVE
     assert triage(dead_letter(stamp=DIED), COMPLETED, NOW_MS, RULES).verdict is Verdict.DONE
-
-
-def test_a_stamp_without_a_reason_is_a_way_back_and_says_nothing_of_permanence() -> None:
-    assert triage(dead_letter(stamp=RETURNED), TRANSIENT, NOW_MS, RULES).verdict is Verdict.MOVE
-
-
-@pytest.mark.parametrize("error", [None, "", "no JSON", "[]", '"x"', '{"permanent": "yes"}', "{" * 100_000])
-def test_an_error_that_cannot_be_read_is_not_permanent(error: str | None) -> None:
-    assert triage(dead_letter(), record("FAILED", error=error), NOW_MS, RULES).verdict is Verdict.MOVE
+    assert triage(dead_letter(stamp=RETURNED), TRANSIENT, NOW_MS, RULES).verdict is Verdict.MOVE, "it gives no reason"
 
 
 @pytest.mark.parametrize(
-    ("age_days", "verdict"), [(29.99, Verdict.MOVE), (30, Verdict.TOO_OLD), (400, Verdict.TOO_OLD)]
+    ("age_days", "first_received", "verdict"),
+    [
+        (29.99, None, Verdict.MOVE),
+        (30, None, Verdict.TOO_OLD),
+        (400, None, Verdict.TOO_OLD),
+        # The age counts from before the message was sent again.
+        (1, "2026-11-01T00:00:00+00:00", Verdict.TOO_OLD),
+        (1, "2026-11-01T00:00:00", Verdict.TOO_OLD),
+        (1, "yesterday", Verdict.MOVE),
+        (1, "2026-13-01", Verdict.MOVE),
+    ],
 )
-def test_what_is_older_than_records_last_is_refused_without_force(age_days: float, verdict: Verdict) -> None:
+def test_what_is_older_than_records_last_is_refused_without_force(
+    age_days: float, first_received: str | None, verdict: Verdict
+) -> None:
+    letter = dead_letter(age_days=age_days, stamp=replace(RETURNED, first_received=first_received))
     for found in (None, EXPIRED, TRANSIENT, HELD):
-        decision = triage(dead_letter(age_days=age_days), found, NOW_MS, RULES)
-        assert decision.verdict is verdict
-        assert triage(dead_letter(age_days=age_days), found, NOW_MS, ALL).verdict is Verdict.MOVE
-    assert triage(dead_letter(age_days=age_days), COMPLETED, NOW_MS, RULES).verdict is Verdict.DONE
-
-
-@pytest.mark.parametrize("first_received", ["2026-11-01T00:00:00+00:00", "2026-11-01T00:00:00"])
-def test_the_age_counts_from_before_the_message_was_sent_again(first_received: str) -> None:
-    again = dead_letter(stamp=replace(RETURNED, first_received=first_received), age_days=1)
-    assert triage(again, None, NOW_MS, RULES).verdict is Verdict.TOO_OLD
-
-
-@pytest.mark.parametrize("first_received", ["yesterday", "2026-13-01"])
-def test_a_time_that_cannot_be_read_leaves_the_time_of_sending(first_received: str) -> None:
-    again = dead_letter(stamp=replace(RETURNED, first_received=first_received), age_days=1)
-    assert again.since_ms == NOW_MS - DAY_MS
+        assert triage(letter, found, NOW_MS, RULES).verdict is verdict
+        assert triage(letter, found, NOW_MS, ALL).verdict is Verdict.MOVE
+    assert triage(letter, COMPLETED, NOW_MS, RULES).verdict is Verdict.DONE
+    assert verdict is Verdict.TOO_OLD or letter.since_ms == NOW_MS - int(age_days * DAY_MS)
 
 
 def test_a_dead_letter_without_room_for_its_key_stays() -> None:
     full = {f"a{n}": {"DataType": "String", "StringValue": "v"} for n in range(10)}
-    decision = triage(dead_letter(attributes=full), None, NOW_MS, ALL)
-    assert (decision.verdict, "10 attributes" in decision.why) == (Verdict.NO_ROOM, True)
-    large = triage(dead_letter(body="x" * (1024 * 1024)), None, NOW_MS, ALL)
-    assert (large.verdict, "1 MiB" in large.why) == (Verdict.NO_ROOM, True)
-    stamped = {**dict(list(full.items())[:9])}
+    for letter, says in (
+        (dead_letter(attributes=full), "10 attributes"),
+        (dead_letter(body="x" * (1024 * 1024)), "1 MiB"),
+    ):
+        decision = triage(letter, None, NOW_MS, ALL)
+        assert (decision.verdict, says in decision.why) == (Verdict.NO_ROOM, True)
+    stamped = dict(list(full.items())[:9])
     assert triage(dead_letter(attributes=stamped, stamp=RETURNED), None, NOW_MS, ALL).verdict is Verdict.MOVE
 
 
@@ -179,18 +179,19 @@ def test_a_dead_letter_without_room_for_its_key_stays() -> None:
 )
 def test_a_dead_letter_without_a_usable_key_stays(key: Any, body: str, says: str) -> None:
     decision = triage(dead_letter(key=key, body=body), None, NOW_MS, ALL)
-    assert decision.verdict is Verdict.UNKEYED
+    assert (decision.verdict, decision.group) == (Verdict.UNKEYED, "UnusableKey")
     assert says in decision.why
     assert says in decision.reason
 
 
 def test_keys_and_fingerprints_are_the_consumers_own() -> None:
-    by_id = dead_letter()
-    assert (by_id.message.key, by_id.fingerprint) == ("m-1", RAW_FINGERPRINT)
-    stamped = dead_letter(stamp=DIED)
-    assert (stamped.message.key, stamped.fingerprint) == ("m-0", RAW_FINGERPRINT)
-    by_order = dead_letter(key=body_field("order"), stamp=DIED)
-    assert (by_order.message.key, by_order.fingerprint) == ("o-1", EVERYTHING.fingerprint(Document.of_text(BODY)))
+    by_order = EVERYTHING.fingerprint(Document.of_text(BODY))
+    for letter, key, fingerprint in (
+        (dead_letter(), "m-1", RAW_FINGERPRINT),
+        (dead_letter(stamp=DIED), "m-0", RAW_FINGERPRINT),
+        (dead_letter(key=body_field("order"), stamp=DIED), "o-1", by_order),
+    ):
+        assert (letter.message.key, letter.fingerprint) == (key, fingerprint)
 
 
 # Every combination.
@@ -209,111 +210,80 @@ CHOICES = [
 ]
 
 
-def decision() -> list[tuple[Record | Unknown | None, Rules, Decision]]:
-    every = itertools.product(LETTERS, RECORDS, CHOICES)
-    return [(found, rules, triage(each, found, NOW_MS, rules)) for each, found, rules in every]
-
-
-def test_nothing_is_dropped_but_what_is_completed_here_with_the_same_payload() -> None:
-    dropped = [(found, each) for found, _, each in decision() if each.verdict is Verdict.DONE]
-    assert dropped
-    assert {found.status for found, _ in dropped if isinstance(found, Record)} == {"COMPLETED"}
-    for found, each in dropped:
-        assert isinstance(found, Record)
-        assert found.validation == each.dead_letter.fingerprint
-        assert not found.expired(NOW_MS)
-        assert each.dead_letter.source == QUEUE
-
-
-def test_nothing_is_moved_that_is_foreign_in_conflict_unread_or_without_a_key() -> None:
-    moved = [(found, each) for found, _, each in decision() if each.verdict is Verdict.MOVE]
-    assert moved
-    for found, each in moved:
-        assert each.dead_letter.source == QUEUE
-        assert each.dead_letter.unkeyed is None
-        assert found not in (UNREAD, STRANGE, OTHER_PAYLOAD)
-
-
-def test_no_option_turns_a_conflict_or_a_foreign_dead_letter_into_a_move() -> None:
-    for found, _, each in decision():
-        if each.dead_letter.source != QUEUE:
-            assert each.verdict is Verdict.FOREIGN
-        elif each.dead_letter.unkeyed is None and found is OTHER_PAYLOAD:
-            assert each.verdict is Verdict.CONFLICT
-
-
-def test_every_verdict_says_why_and_what_the_dead_letter_failed_of() -> None:
-    for _, _, each in decision():
+def test_no_option_moves_or_drops_what_is_not_safe_to_move_or_drop() -> None:
+    """Dropped is only what is completed here with the same payload. What is foreign, in conflict, unread or without a
+    key stays.
+    """
+    seen = set()
+    for letter, found, rules in itertools.product(LETTERS, RECORDS, CHOICES):
+        each = triage(letter, found, NOW_MS, rules)
+        seen.add(each.verdict)
         assert each.why
         assert each.reason
+        if each.verdict is Verdict.DONE:
+            assert isinstance(found, Record)
+            assert (found.status, found.expired(NOW_MS)) == ("COMPLETED", False)
+            assert (found.validation, letter.source) == (letter.fingerprint, QUEUE)
+        elif each.verdict is Verdict.MOVE:
+            assert (letter.source, letter.unkeyed) == (QUEUE, None)
+            assert found not in (UNREAD, STRANGE, OTHER_PAYLOAD)
+        if letter.source != QUEUE:
+            assert each.verdict is Verdict.FOREIGN
+        elif letter.unkeyed is None and found is OTHER_PAYLOAD:
+            assert each.verdict is Verdict.CONFLICT
+    assert seen == set(Verdict) - {Verdict.NO_ROOM}
 
 
-@pytest.mark.parametrize(
-    ("found", "stamp", "reason", "error_type"),
-    [
-        (TRANSIENT, None, "ConnectionError at app.pay:1", "ConnectionError"),
-        (PERMANENT, None, "closed", "PermanentError"),
-        (TRANSIENT, DIED, "closed", "PermanentError"),
-        (TRANSIENT, RETURNED, "ConnectionError at app.pay:1", "ConnectionError"),
-        (COMPLETED, None, "done: its acknowledgement was lost, or it was delivered once more", None),
-        (ORPHAN, None, "received too often while claimed: its worker crashed, timed out or is still at work", None),
-        (
-            RELEASED,
-            None,
-            "received too often and never started: no time was left, or it stood behind a failure of its FIFO group",
-            None,
-        ),
-        (record("FAILED", error='{"type": "E"}'), None, "E", "E"),
-        (record("FAILED", error="{}"), None, "failed, with no reason recorded", None),
-    ],
-)
-def test_the_reason_is_the_stamps_or_else_the_records(
-    found: Record, stamp: Stamp | None, reason: str, error_type: str | None
-) -> None:
-    each = triage(dead_letter(stamp=stamp), found, NOW_MS, RULES)
-    assert (each.reason, each.error_type) == (reason, error_type)
-
+# Reasons and groups.
 
 GONE_WRONG = "app.ledger.charge:17"
+DUPLICATE = "done: its acknowledgement was lost, or it was delivered once more"
+CLAIMED = "received too often while claimed: its worker crashed, timed out or is still at work"
+WAITED = "received too often and never started: no time was left, or it stood behind a failure of its FIFO group"
+NO_REASON = "failed, with no reason recorded"
+
+
+def failed(**error: Any) -> Record:
+    return record("FAILED", error=json.dumps(error))
 
 
 @pytest.mark.parametrize(
-    ("found", "stamp", "group"),
+    ("found", "stamp", "reason", "error_type", "group"),
     [
-        (
-            record("FAILED", error=Failure(type="HTTPError", at=GONE_WRONG).to_json()),
-            None,
-            "HTTPError@app.ledger.charge",
-        ),
-        (record("FAILED", error='{"type": "E"}'), None, "E"),
-        (record("FAILED", error='{"text": "no type"}'), None, "error"),
-        (record("FAILED", error='{"type": ["E"], "text": "no type"}'), None, "error"),
-        (record("FAILED", error="{}"), None, "error"),
-        (TRANSIENT, DIED, "PermanentError"),
-        (None, replace(DIED, at=GONE_WRONG), "PermanentError@app.ledger.charge"),
-        (None, replace(DIED, error_type=None), "error"),
-        (None, None, "never-claimed"),
-        (EXPIRED, None, "never-claimed"),
-        (RELEASED, None, "never-started"),
-        (ORPHAN, None, "never-settled"),
-        (COMPLETED, None, "done"),
-        (OTHER_PAYLOAD, None, "FingerprintMismatch"),
-        (UNREAD, None, "record-unreadable"),
-        (STRANGE, None, "record-unreadable"),
+        (TRANSIENT, None, "ConnectionError at app.pay:1", "ConnectionError", "ConnectionError@app.pay"),
+        (TRANSIENT, RETURNED, "ConnectionError at app.pay:1", "ConnectionError", "ConnectionError@app.pay"),
+        (TRANSIENT, DIED, "closed", "PermanentError", "PermanentError"),
+        (PERMANENT, None, "closed", "PermanentError", "PermanentError"),
+        (COMPLETED, None, DUPLICATE, None, "done"),
+        (ORPHAN, None, CLAIMED, None, "never-settled"),
+        (RELEASED, None, WAITED, None, "never-started"),
+        (failed(type="E"), None, "E", "E", "E"),
+        (failed(type="E", at=GONE_WRONG), None, f"E at {GONE_WRONG}", "E", "E@app.ledger.charge"),
+        (failed(text="no type"), None, "no type", None, "error"),
+        (failed(type=["E"], text="no type"), None, "no type", None, "error"),
+        (failed(), None, NO_REASON, None, "error"),
+        (None, replace(DIED, at=GONE_WRONG), "closed", "PermanentError", "PermanentError@app.ledger.charge"),
+        (None, replace(DIED, error_type=None), "closed", None, "error"),
+        (None, None, ..., None, "never-claimed"),
+        (EXPIRED, None, ..., None, "never-claimed"),
+        (OTHER_PAYLOAD, None, ..., None, "FingerprintMismatch"),
+        (UNREAD, None, ..., None, "record-unreadable"),
+        (STRANGE, None, ..., None, "record-unreadable"),
     ],
 )
-def test_a_group_is_an_errors_type_and_the_function_that_raised_it(
-    found: Record | Unknown | None, stamp: Stamp | None, group: str
+def test_the_reason_is_the_stamps_or_else_the_records_and_the_group_its_type_and_function(
+    found: Record | Unknown | None, stamp: Stamp | None, reason: Any, error_type: str | None, group: str
 ) -> None:
-    assert triage(dead_letter(stamp=stamp), found, NOW_MS, RULES).group == group
+    each = triage(dead_letter(stamp=stamp), found, NOW_MS, RULES)
+    assert each.group == group
+    assert reason is ... or (each.reason, each.error_type) == (reason, error_type)
 
 
 def test_neither_a_line_nor_a_text_makes_another_group() -> None:
     """A deployment moves lines; a text may name an account. Another type or function does."""
 
     def group(type: str, at: str, text: str) -> str:
-        found = record("FAILED", error=Failure(type=type, at=at, text=text).to_json())
-        return triage(dead_letter(), found, NOW_MS, RULES).group
+        return triage(dead_letter(), failed(type=type, at=at, text=text), NOW_MS, RULES).group
 
     assert group("E", "app.pay:1", "503") == group("E", "app.pay:92", "account alice is closed")
     assert len({group("E", "app.pay:1", ""), group("F", "app.pay:1", ""), group("E", "app.refund:1", "")}) == 3
@@ -326,10 +296,6 @@ def test_a_shell_takes_a_groups_name_as_it_is(name: str) -> None:
     group = triage(forged, None, NOW_MS, RULES).group
     assert group == shlex.quote(group)
     assert not group.startswith("-")
-
-
-def test_a_dead_letter_without_a_key_is_in_the_group_of_such() -> None:
-    assert triage(dead_letter(key=message_attribute("order")), None, NOW_MS, RULES).group == "UnusableKey"
 
 
 def test_on_its_way_back_a_dead_letter_carries_nothing_of_its_error() -> None:

@@ -78,6 +78,14 @@ class Bucket:
         return [json.loads(body) for body in self.objects.values()]
 
 
+def archived_leftovers(*, fifo: bool = False) -> tuple[Bank, Bucket]:
+    """Everything that was dead, in the archive."""
+    bank = leftovers(fifo=fifo)
+    bucket = Bucket(bank)
+    archived(bank, bucket)
+    return bank, bucket
+
+
 def archived(bank: Bank, bucket: Bucket) -> Run:
     return gone_through(bank, archive_ends(bucket.archive(), **BY))
 
@@ -175,9 +183,8 @@ def test_no_crash_of_an_archiving_loses_anything(fifo: bool) -> None:
 @both_kinds
 def test_no_crash_of_a_restoration_loses_or_repeats_anything(fifo: bool) -> None:
     def make() -> tuple[Bank, Callable[[], object]]:
-        bank = leftovers(fifo=fifo)
-        buckets.append(Bucket(bank))
-        archived(bank, buckets[-1])
+        bank, bucket = archived_leftovers(fifo=fifo)
+        buckets.append(bucket)
         return bank, lambda: restored(bank, buckets[-1])
 
     buckets: list[Bucket] = []
@@ -207,18 +214,9 @@ def test_what_was_redriven_after_a_crash_of_its_archiving_and_is_restored_later_
 NOTES = {"messageId": "notes", "receiptHandle": "", "attributes": {}, "messageAttributes": {}, "md5OfBody": ""}
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        b"[]",
-        b"\xff",
-        json.dumps({"message": {**NOTES, "body": 1}}).encode(),
-    ],
-)
+@pytest.mark.parametrize("broken", [b"[]", b"\xff", json.dumps({"message": {**NOTES, "body": 1}}).encode()])
 def test_what_is_not_ours_in_the_archive_is_named_and_nothing_is_restored(broken: bytes) -> None:
-    bank = leftovers()
-    bucket = Bucket(bank)
-    archived(bank, bucket)
+    bank, bucket = archived_leftovers()
     bucket.objects["dead/notes.json"] = broken
 
     with pytest.raises(NotArchived, match=r"s3://archive/dead/notes\.json is no archived dead letter"):
@@ -242,9 +240,7 @@ def test_what_has_no_room_for_its_stamp_stays_in_the_archive() -> None:
 
 
 def test_what_another_restoration_has_taken_meanwhile_is_none_of_this_ones() -> None:
-    bank = leftovers()
-    bucket = Bucket(bank)
-    archived(bank, bucket)
+    _, bucket = archived_leftovers()
     archive = bucket.archive()
     paginate = bucket.paginate
 
@@ -261,9 +257,7 @@ def test_what_another_restoration_has_taken_meanwhile_is_none_of_this_ones() -> 
 
 def test_to_count_what_was_not_taken_yet_takes_nothing_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MAX_BYTES_A_ROUND", 1)
-    bank = leftovers()
-    bucket = Bucket(bank)
-    archived(bank, bucket)
+    _, bucket = archived_leftovers()
     archive = bucket.archive()
     assert len(archive.take()) == 4
     assert archive.unseen() == 4

@@ -1,0 +1,362 @@
+"""The facts that doctor judges: what is asked of AWS, word for word, and what becomes of each refusal."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from types import SimpleNamespace
+from typing import Any
+
+import jmespath
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+
+from idempotent_receiver.operations.account import UsageError
+from idempotent_receiver.operations.doctor.asking import Unavailable
+from idempotent_receiver.operations.doctor.facts import Consumer, Facts, Function, consumer_of, gather
+
+ACCOUNT = "123456789012"
+DAY_SECONDS = 86_400
+
+
+def arn(service: str, name: str) -> str:
+    return f"arn:aws:{service}:us-east-1:{ACCOUNT}:{name}"
+
+
+QUEUE, DEAD, TABLE = arn("sqs", "orders"), arn("sqs", "orders-dead"), arn("dynamodb", "table/records")
+LIVE, OTHER, KEY = arn("lambda", "function:orders:live"), arn("lambda", "function:audit"), arn("kms", "key/1")
+ROLE, TASK_ROLE = (f"arn:aws:iam::{ACCOUNT}:role/{name}" for name in ("orders", "task"))
+STREAM = arn("logs", "log-group:/aws/lambda/orders:log-stream:any")
+INSTANCES = {"CapacityProviderArn": "own"}
+VARIABLES = {"RECORDS_TABLE": "records", "DEAD_LETTER_QUEUE_URL": "https://dead", "RECORD_RETENTION_DAYS": "45"}
+CONFIGURATION = {
+    "FunctionName": "orders",
+    "FunctionArn": LIVE,
+    "Role": ROLE,
+    "Environment": {"Variables": VARIABLES},
+    "CapacityProviderConfig": {"LambdaManagedInstancesCapacityProviderConfig": INSTANCES},
+}
+MAPPING = {"EventSourceArn": QUEUE, "FunctionArn": LIVE, "State": "Enabled"}
+READS = {"EventSourceArn": QUEUE, "FunctionArn": OTHER, "State": "Enabled"}
+ATTRIBUTES = {"QueueArn": QUEUE, "RedrivePolicy": json.dumps({"deadLetterTargetArn": DEAD}), "KmsMasterKeyId": KEY}
+WORKER = {"name": "worker", "environment": [{"name": name, "value": value} for name, value in VARIABLES.items()]}
+TASK = {
+    "taskDefinitionArn": arn("ecs", "task-definition/orders:7"),
+    "taskRoleArn": TASK_ROLE,
+    "containerDefinitions": [{"name": "sidecar"}, WORKER],
+}
+VIA_SQS = {"ContextKeyName": "kms:ViaService", "ContextKeyType": "string"}
+VIA_SQS_HERE = {**VIA_SQS, "ContextKeyValues": ["sqs.us-east-1.amazonaws.com"]}
+RECORDS = [f"dynamodb:{each}" for each in ("PartiQLInsert", "PartiQLUpdate", "BatchGetItem", "PutItem", "UpdateItem")]
+FROM_SQS = [f"sqs:{each}" for each in ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")]
+NEEDS: dict[str, list[str]] = {
+    QUEUE: [*FROM_SQS, "sqs:ChangeMessageVisibility"],
+    TABLE: RECORDS,
+    DEAD: ["sqs:SendMessage"],
+    STREAM: ["logs:CreateLogStream", "logs:PutLogEvents"],
+    arn("ecs", "task/cluster/any"): ["ecs:UpdateTaskProtection"],
+    KEY: ["kms:Decrypt", "kms:GenerateDataKey"],
+}
+
+
+class Aws:
+    """Answers exactly what it is asked here, refuses what is in `refused`, and knows nothing else."""
+
+    def __init__(self, *refused: str, region_of_iam: str = "https://iam.amazonaws.com", **changed: Any) -> None:
+        self.refused, self.endpoint_url, self.denies = refused, region_of_iam, changed.pop("denies", ())
+        self.members = changed.pop("members", ["CapacityProviderConfig"])
+        with_metadata = {"ResponseMetadata": {}}
+        self.answers: dict[str, dict[str, Any]] = {
+            "list_event_source_mappings FunctionName=orders": {
+                "EventSourceMappings": [MAPPING, {**MAPPING, "EventSourceArn": "arn:aws:kinesis:s"}]
+            },
+            f"list_event_source_mappings EventSourceArn={QUEUE}": {
+                "EventSourceMappings": [READS, {**READS, "State": "Disabled"}]
+            },
+            "get_event_source_mapping UUID=m-1": MAPPING | with_metadata,
+            f"get_function_configuration FunctionName={LIVE}": CONFIGURATION | with_metadata,
+            f"get_function_configuration FunctionName={OTHER}": {"FunctionName": "audit", **with_metadata},
+            "get_function_concurrency FunctionName=orders": {"ReservedConcurrentExecutions": 10},
+            "get_function_concurrency FunctionName=audit": {},
+            f"get_queue_url QueueName=orders QueueOwnerAWSAccountId={ACCOUNT}": {"QueueUrl": "o"},
+            f"get_queue_url QueueName=orders-dead QueueOwnerAWSAccountId={ACCOUNT}": {"QueueUrl": "d"},
+            "get_queue_attributes QueueUrl=o AttributeNames=['All']": {"Attributes": ATTRIBUTES},
+            "get_queue_attributes QueueUrl=d AttributeNames=['All']": {"Attributes": {"QueueArn": DEAD}},
+            "describe_table TableName=records": {"Table": {"TableName": "records", "TableArn": TABLE}},
+            "describe_time_to_live TableName=records": {"TimeToLiveDescription": {"AttributeName": "expiration"}},
+            "describe_alarms AlarmTypes=['MetricAlarm']": {"MetricAlarms": [{"MetricName": "Errors"}]},
+            "describe_services cluster=cluster services=['service']": {"services": [{"taskDefinition": "orders:7"}]},
+            "describe_task_definition taskDefinition=orders:7": {"taskDefinition": TASK},
+            **{operation.replace("_of_", " ", 1): answer for operation, answer in changed.items()},
+        }
+
+    def client(self, service: str) -> Any:
+        shape = SimpleNamespace(output_shape=SimpleNamespace(members=self.members))
+        model = SimpleNamespace(operation_model=lambda name: {"GetFunctionConfiguration": shape}[name])
+        meta = SimpleNamespace(endpoint_url=self.endpoint_url, service_model=model)
+
+        def pages(operation: str) -> Any:
+            return SimpleNamespace(
+                paginate=lambda **asked: SimpleNamespace(
+                    search=lambda path: jmespath.search(path, self.answer(operation, asked))
+                )
+            )
+
+        class Client:
+            def __getattr__(client, operation: str) -> Any:  # noqa: N805  # `self` is the cloud
+                return lambda **asked: self.answer(operation, asked)
+
+        made = Client()
+        made.meta, made.get_paginator = meta, pages  # type: ignore[attr-defined]
+        return made
+
+    def answer(self, operation: str, asked: dict[str, Any]) -> Any:
+        if operation in self.refused:
+            raise ClientError({"Error": {"Code": "AccessDenied"}}, operation)
+        if operation == "simulate_principal_policy":
+            return self.judged(**asked)
+        key = " ".join([operation, *(f"{name}={value}" for name, value in asked.items())])
+        if self.answers.get(key) is None:
+            raise EndpointConnectionError(endpoint_url=key)
+        return self.answers[key]
+
+    def judged(self, PolicySourceArn: str, ActionNames: Any, ResourceArns: Any, ContextEntries: Any) -> Any:  # noqa: N803
+        (resource,) = ResourceArns
+        assert ActionNames == NEEDS[resource]
+        assert PolicySourceArn == (TASK_ROLE if resource.startswith("arn:aws:ecs") else PolicySourceArn)
+        assert ContextEntries == ([VIA_SQS_HERE] if resource == KEY else [])
+        self.role = PolicySourceArn
+        decisions = [(each, "implicitDeny" if each in self.denies else "allowed") for each in ActionNames]
+        return {"EvaluationResults": [{"EvalActionName": name, "EvalDecision": each} for name, each in decisions]}
+
+
+BY_NAME = Consumer(function="orders")
+BY_STACK = Consumer(function="orders", mapping="m-1")
+WORKERS = Consumer(queue=QUEUE, cluster="cluster", service="service", table="records")
+EXPECTED = Facts(
+    functions=[Function(configuration=CONFIGURATION, instances=INSTANCES, reserved=10, mapping=MAPPING)],
+    container=None,
+    settings=VARIABLES,
+    queue=ATTRIBUTES,
+    dead_letter_queue={"QueueArn": DEAD},
+    table={"TableName": "records", "TableArn": TABLE},
+    time_to_live={"AttributeName": "expiration"},
+    denied=[],
+    alarms=[{"MetricName": "Errors"}],
+    retention_seconds=45 * DAY_SECONDS,
+)
+OF_WORKERS = replace(
+    EXPECTED,
+    container=WORKER,
+    functions=[Function(configuration={"FunctionName": "audit"}, instances=None, reserved=None, mapping=READS)],
+)
+
+
+@pytest.mark.parametrize(
+    ("consumer", "expected", "role"),
+    [(BY_NAME, EXPECTED, ROLE), (BY_STACK, EXPECTED, ROLE), (WORKERS, OF_WORKERS, TASK_ROLE)],
+    ids=["a function by its name", "by its stack", "workers"],
+)
+def test_what_aws_says_is_what_is_judged(consumer: Consumer, expected: Facts, role: str) -> None:
+    aws = Aws()
+    assert gather(aws.client, consumer) == expected
+    assert aws.role == role
+
+
+def unavailable(found: Facts) -> dict[str, str]:
+    """What is not known, and why."""
+    facts = {each.name: getattr(found, each.name) for each in fields(Facts)}
+    if not isinstance(found.functions, Unavailable):
+        (function,) = found.functions
+        facts |= {each.name: getattr(function, each.name) for each in fields(Function)}
+    return {name: str(value) for name, value in facts.items() if isinstance(value, Unavailable)}
+
+
+@pytest.mark.parametrize(
+    ("consumer", "operation", "missing"),
+    [
+        (BY_NAME, "list_event_source_mappings", "mapping queue dead_letter_queue denied"),
+        (BY_NAME, "get_function_concurrency", "reserved"),
+        (BY_NAME, "get_queue_attributes", "queue dead_letter_queue denied"),
+        (BY_NAME, "describe_table", "table time_to_live denied"),
+        (BY_NAME, "describe_time_to_live", "time_to_live"),
+        (BY_NAME, "simulate_principal_policy", "denied"),
+        (BY_NAME, "describe_alarms", "alarms"),
+        (WORKERS, "list_event_source_mappings", "functions"),
+        (WORKERS, "get_function_configuration", "configuration instances reserved"),
+        (WORKERS, "describe_services", "container settings denied retention_seconds"),
+        (WORKERS, "describe_task_definition", "container settings denied retention_seconds"),
+    ],
+)
+def test_what_aws_refuses_leaves_what_rests_on_it_unknown_and_nothing_else(
+    consumer: Consumer, operation: str, missing: str
+) -> None:
+    aws = Aws(operation)
+    if operation == "list_event_source_mappings" and consumer is BY_NAME:
+        aws.answers["get_function_configuration FunctionName=orders"] = CONFIGURATION
+    found = unavailable(gather(aws.client, consumer))
+    assert set(found) == set(missing.split())
+    assert {why for name, why in found.items() if name != "retention_seconds"} == {
+        f"{operation} was answered with AccessDenied"
+    }
+
+
+def without(document: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    ("consumer", "aws", "fact", "says"),
+    [
+        (replace(WORKERS, service=None), Aws(), "container", "give --stack"),
+        (
+            WORKERS,
+            Aws(**{"describe_services_of_cluster=cluster services=['service']": {"services": []}}),
+            "container",
+            "cluster cluster has no service service",
+        ),
+        (
+            WORKERS,
+            Aws(
+                **{
+                    "describe_task_definition_of_taskDefinition=orders:7": {
+                        "taskDefinition": {**TASK, "containerDefinitions": [{"name": "x"}]}
+                    }
+                }
+            ),
+            "container",
+            "no container worker",
+        ),
+        (
+            WORKERS,
+            Aws(
+                **{
+                    "describe_task_definition_of_taskDefinition=orders:7": {
+                        "taskDefinition": without(TASK, "taskRoleArn")
+                    }
+                }
+            ),
+            "denied",
+            "the task has no role of its own",
+        ),
+        (
+            BY_NAME,
+            Aws(
+                **{
+                    "list_event_source_mappings_of_FunctionName=orders": {"EventSourceMappings": [MAPPING] * 2},
+                    "get_function_configuration_of_FunctionName=orders": CONFIGURATION,
+                }
+            ),
+            "mapping",
+            "orders consumes 2 queues, and doctor checks one: use --stack, or --function NAME:ALIAS",
+        ),
+        (BY_NAME, Aws(members=[]), "instances", "upgrade boto3"),
+        (
+            BY_NAME,
+            Aws(**{f"get_function_configuration_of_FunctionName={LIVE}": without(CONFIGURATION, "Environment")}),
+            "table",
+            "name the table with --table",
+        ),
+        (
+            BY_NAME,
+            Aws(**{f"get_function_configuration_of_FunctionName={LIVE}": without(CONFIGURATION, "Environment")}),
+            "retention_seconds",
+            "give --retention-days",
+        ),
+        (BY_NAME, Aws(denies=["kms:Decrypt"], region_of_iam="http://127.0.0.1"), "denied", "only AWS knows"),
+        (BY_NAME, Aws(**{"describe_table_of_TableName=records": None}), "table", "EndpointConnectionError"),
+    ],
+)
+def test_what_cannot_be_known_is_named_with_its_remedy(consumer: Consumer, aws: Aws, fact: str, says: str) -> None:
+    assert says in unavailable(gather(aws.client, consumer))[fact]
+
+
+@pytest.mark.parametrize(
+    ("changed", "denies", "denied"),
+    [
+        ({}, ["sqs:SendMessage", "kms:Decrypt"], ["sqs:SendMessage"]),  # the key is asked about last
+        ({}, ["kms:Decrypt"], ["kms:Decrypt"]),
+        ({"KmsMasterKeyId": "alias/aws/sqs"}, ["kms:Decrypt"], []),
+        ({"RedrivePolicy": "{}"}, ["sqs:SendMessage"], []),
+    ],
+)
+def test_what_the_role_is_denied_is_told_of_what_it_needs(changed: Any, denies: Any, denied: list[str]) -> None:
+    attributes = {"Attributes": ATTRIBUTES | changed}
+    aws = Aws(denies=denies, **{"get_queue_attributes_of_QueueUrl=o AttributeNames=['All']": attributes})
+    assert gather(aws.client, BY_NAME).denied == denied
+
+
+def test_the_log_is_where_the_function_says() -> None:
+    aws = Aws(
+        **{
+            f"get_function_configuration_of_FunctionName={LIVE}": {
+                **CONFIGURATION,
+                "LoggingConfig": {"LogGroup": "own"},
+            },
+        }
+    )
+    with pytest.raises(KeyError, match="log-group:own:log-stream:any"):
+        gather(aws.client, BY_NAME)
+
+
+@pytest.mark.parametrize(
+    ("given", "stated", "variable", "days"),
+    [(7.5, "3", "45", 7.5), (None, "3", "45", 45), (None, "3", None, 3)],
+)
+def test_the_retention_is_as_given_or_as_the_environment_or_the_stack_says(
+    given: float | None, stated: str, variable: str | None, days: float
+) -> None:
+    variables = without(VARIABLES, *(() if variable else ("RECORD_RETENTION_DAYS",)))
+    configured = {**CONFIGURATION, "Environment": {"Variables": variables}}
+    aws = Aws(**{f"get_function_configuration_of_FunctionName={LIVE}": configured})
+    consumer = replace(BY_NAME, retention_days=given, stated_retention_days=stated)
+    assert gather(aws.client, consumer).retention_seconds == days * DAY_SECONDS
+
+
+def test_a_function_that_does_not_exist_is_refused() -> None:
+    class Gone(Aws):
+        def answer(self, operation: str, asked: dict[str, Any]) -> Any:
+            if operation == "get_function_configuration":
+                raise ClientError({"Error": {"Code": "ResourceNotFoundException"}}, operation)
+            return super().answer(operation, asked)
+
+    with pytest.raises(UsageError, match=r"there is no function orders .*correct --function"):
+        gather(Gone().client, BY_NAME)
+
+
+# Which consumer a stack has.
+
+OUTPUTS = {"ConsumerName": "orders", "RecordsTable": "records", "RecordRetentionDays": "30"}
+SERVICE = {"ServiceName": "service", "ClusterName": "cluster", "QueueArn": QUEUE, "RecordsTable": "records"}
+
+
+def stacked(outputs: dict[str, str], *mappings: str) -> Aws:
+    listed = [{"OutputKey": name, "OutputValue": value} for name, value in outputs.items()]
+    kinds = [*((each, "AWS::Lambda::EventSourceMapping") for each in mappings), ("q", "AWS::SQS::Queue")]
+    resources = [{"PhysicalResourceId": id, "ResourceType": kind, "LogicalResourceId": id} for id, kind in kinds]
+    aws = Aws()
+    aws.answers |= {
+        "describe_stacks StackName=shop": {"Stacks": [{"Outputs": listed}]},
+        "describe_stack_resources StackName=shop": {"StackResources": resources},
+        "get_event_source_mapping UUID=other": {"FunctionArn": OTHER},
+    }
+    return aws
+
+
+@pytest.mark.parametrize("mappings", [["m-1"], ["other", "m-1"]])
+def test_a_stacks_function_is_found_with_its_own_mapping(mappings: list[str]) -> None:
+    found = consumer_of(stacked(OUTPUTS, *mappings).client, "shop")
+    assert found == Consumer(function="orders", mapping="m-1", table="records", stated_retention_days="30")
+
+
+def test_a_stacks_workers_are_found_by_their_service() -> None:
+    assert consumer_of(stacked(SERVICE).client, "shop") == WORKERS
+
+
+@pytest.mark.parametrize(
+    ("outputs", "mappings"),
+    [({}, ["m-1"]), (OUTPUTS, []), (OUTPUTS, ["m-1", "m-1"]), (without(SERVICE, "QueueArn"), [])],
+)
+def test_a_stack_without_one_consumer_is_refused(outputs: dict[str, str], mappings: list[str]) -> None:
+    with pytest.raises(UsageError, match="stack shop"):
+        consumer_of(stacked(outputs, *mappings).client, "shop")

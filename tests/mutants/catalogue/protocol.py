@@ -9,6 +9,8 @@ RECORD = unit("protocol/transitions")
 TRANSACTION = unit("protocol/transaction")
 STORE = simulated("store")
 
+FUNCTION = unit("function/calls")
+
 MUTANTS = {
     "the fingerprint is not compared": Mutant(
         "protocol.transitions:decide", never(".differs"), promise=1, where=simulated("keys")
@@ -114,7 +116,7 @@ MUTANTS = {
         "protocol.record:Change.expected", replace("{'id': None}", "{}"), promise=3, where=()
     ),
     "a record expires before its lease": Mutant(
-        "protocol.transitions:expiration_of", replace("max($A, $B)", "$A"), promise=2, where=RECORD + unit("function/calls")
+        "protocol.transitions:expiration_of", replace("max($A, $B)", "$A"), promise=2, where=RECORD + FUNCTION
     ),
     "an expiration in milliseconds where seconds are meant": Mutant(
         "protocol.transitions:expiration_of", replace("-(-$MS // 1000)", "$MS"), promise=3

@@ -1,0 +1,60 @@
+"""Mutants that change only how something is said or looks on the operator's screen: they are not counted.
+
+A test that killed one would pin a sentence or a colour. What is decided, sent, deleted, refused or counted, the names
+of options, keys and JSON fields, and the exit codes are no such words, and count.
+"""
+
+from __future__ import annotations
+
+import io
+import token
+import tokenize
+from itertools import takewhile
+
+SPOKEN = "operations."
+"""Where people are spoken to. A log line, an error of the library and a stored reason may be read by programs."""
+LOOKS = {"style", "overflow", "justify", "padding", "indent", "help", "epilog", "rich_help_panel"}
+"""Arguments that say how something looks, or what the help says."""
+LAYOUT = (token.NEWLINE, tokenize.NL, token.INDENT, token.DEDENT, token.ENDMARKER, tokenize.COMMENT)
+
+Change = tuple[str, str, str]
+
+
+def only_words(change: Change) -> bool:
+    """Whether a mutant changes only a sentence, or an argument that says how something looks."""
+    function, *sides = change
+    if not function.startswith(SPOKEN):
+        return False
+    was, now = map(_tokens, sides)
+    same = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(was, now, strict=False))))
+    rest = min(len(was), len(now)) - same
+    end = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(was[::-1][:rest], now[::-1][:rest], strict=False))))
+    before, changed, instead = was[:same], was[same : len(was) - end], now[same : len(now) - end]
+    return _sentence(changed, instead) or _look(before, changed)
+
+
+def _sentence(changed: list[str], instead: list[str]) -> bool:
+    """Whether one text of several words, or none but signs, was written otherwise."""
+    return (
+        len(changed) == len(instead) == 1
+        and all(each.lstrip("rfbRFB")[:1] in ("'", '"') for each in (*changed, *instead))
+        and (" " in changed[0].strip() or not any(sign.isalnum() for sign in changed[0].lstrip("rfbRFB")))
+    )
+
+
+def _look(before: list[str], changed: list[str]) -> bool:
+    """Whether the value of such an argument was changed, or the argument left out."""
+    named = changed[0] if len(changed) > 1 and changed[1] == "=" else before[-2] if before[-1:] == ["="] else ""
+    return named in LOOKS
+
+
+def _tokens(text: str) -> list[str]:
+    """The tokens of some lines, which may be a part of a statement."""
+    found = []
+    try:
+        for each in tokenize.generate_tokens(io.StringIO(text).readline):
+            if each.type not in LAYOUT:
+                found.append(each.string)  # noqa: PERF401  # what came before an error counts
+    except (tokenize.TokenError, IndentationError):
+        pass
+    return found

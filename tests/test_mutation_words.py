@@ -1,0 +1,32 @@
+"""What counts as words alone, so that no decision hides behind them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.mutation.words import only_words
+
+F = "operations.cli.dlq.move"
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "words"),
+    [
+        ('say("it was moved")', 'say("XXit was movedXX")', True),
+        ('say(f"{count} were moved")', 'say(f"{count} WERE MOVED")', True),
+        ('return Text(line, style="bold")', "return Text(line, style=None)", True),
+        ('return Text(line, overflow="fold")', "return Text(line, )", True),
+        ("Text(line, style=style, end=end)", "Text(line, end=end)", True),
+        ('", ".join(names)', '"XX, XX".join(names)', True),
+        ('values["why"]', 'values["XXwhyXX"]', False),
+        ('if "--yes" in given:', 'if "XX--yesXX" in given:', False),
+        ('say("it was moved")', "say(None)", False),
+        ("return Exit.LEFT", "return None", False),
+        ("if left and moved:", "if left or moved:", False),
+        ("say(text, markup=False)", "say(text, )", False),
+        ("count + 1", "count - 1", False),
+    ],
+)
+def test_only_a_sentence_or_a_look_is_words(was: str, now: str, words: bool) -> None:
+    assert only_words((F, was, now)) is words
+    assert not only_words(("protocol.record.decide", was, now)), "only where people are spoken to"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.change import argument, instead_of, leave_out, never, replace, returns
-from tests.mutants.mutant import CALLED, Mutant, unit
+from tests.mutants.mutant import Mutant, unit
 
 EXECUTIONS = unit("workflow/executions")
 WORKFLOW = unit("workflow/endpoint")
@@ -19,12 +19,6 @@ MUTANTS = {
     ),
     "an execution that runs is refused because its hand-over was not confirmed": Mutant(
         "workflow.starts:ClaimedStart._hand_over", never("Unavailable"), where=EXECUTIONS
-    ),
-    "an execution that exists is handed over unread": Mutant(
-        "workflow.starts:ClaimedStart.begin",
-        instead_of("self.adopt() or $UNAVAILABLE", "pass"),
-        promise=3,
-        where=CALLED,
     ),
     "a starter that lives is swept up after": Mutant(
         "workflow.starts:recover_orphan", never("deadline.now_ms"), promise=2, where=EXECUTIONS

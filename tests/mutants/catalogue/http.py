@@ -58,7 +58,7 @@ MUTANTS = {
     "a replay is not marked as one": Mutant("http.response:marked_as_replayed", leave_out("REPLAYED"), where=HTTP),
     "an answer that was not kept is an empty one": Mutant(
         "http.endpoint:_Endpoint._replayed",
-        replace("in_form_of(request, responses.gone())", "in_form_of(request, responses.json_response(200, '', {}))"),
+        replace("responses.gone()", "responses.json_response(200, '', {})"),
         where=HTTP,
     ),
     "a bucket that does not answer has lost the answer": Mutant(

@@ -344,7 +344,7 @@ model: $(DEVELOPMENT) $(TLA) ## check the protocol's model with TLC, and that ea
 	@.venv/bin/python -m tests.model.check $(SETUPS)
 
 .PHONY: simulate
-simulate: $(DEVELOPMENT) ## simulate random worlds by seed (SEEDS=20000 FIRST=0; SEED=7: trace one; SMALL=1: many chunks; KIND=queue, calls or workflow)
+simulate: $(DEVELOPMENT) ## simulate random worlds by seed (SEEDS=20000 FIRST=0; SEED=7: trace one; SMALL=1: many chunks; KIND=queue, calls, workflow or wire)
 	@.venv/bin/python -m tests.simulation.simulate $(SEEDS:%=--seeds %) $(FIRST:%=--first %) $(SEED:%=--seed %) $(if $(SMALL),--small) $(KIND:%=--kind %) $(PROCESSES:%=--processes %)
 
 .PHONY: chaos

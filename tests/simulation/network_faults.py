@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol.store import ActionFailed, Conflict, NotApplied, Unknown
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from tests.simulation.process import Process
+    from tests.simulation.process import Invocation, Process
     from tests.simulation.simulation import Simulation
 
     Parts = Sequence[Any]
@@ -24,6 +25,15 @@ TRANSACTION_SECONDS = 0.004
 """How long a transaction is in the way of others on its items."""
 SLOW_SECONDS = 3.0
 """The library's clients wait no longer for an answer."""
+
+
+RUNNING: ContextVar[Any] = ContextVar("RUNNING", default=None)
+"""The invocation whose code this is."""
+
+
+def sender_of(process: Process) -> Invocation:
+    """The invocation that sends a request: of a process that was frozen, an earlier one may still be at work."""
+    return RUNNING.get() or process.invocation
 
 
 class NetworkStore:
@@ -46,7 +56,7 @@ class NetworkStore:
 
     def commit(self, commits: Parts) -> list[Any]:
         """One request after the other for an item, of one invocation; those of others may be in the way."""
-        sender = self.process.invocation
+        sender = sender_of(self.process)
         items = [item for commit in commits for item in items_of(commit)]
         self.simulation.monitor.committing(sender, items)
         sender.committing.append(set(items))
@@ -59,7 +69,7 @@ class NetworkStore:
         return answers
 
     def _send(self, kind: str, parts: Parts) -> list[Any]:
-        simulation, sender = self.simulation, self.process.invocation
+        simulation, sender = self.simulation, sender_of(self.process)
         simulation.calls += 1
         simulation.groups += kind == "replace" and sum(change.new.status == "COMPLETED" for change in parts) > 1
         points = points_of(kind, parts, sender.sent)
@@ -108,7 +118,7 @@ class NetworkStore:
         """Let requests arrive late, whatever has happened in the meantime."""
         if kind == "read":
             return
-        self.process.invocation.delayed = True
+        sender_of(self.process).delayed = True
         seconds = self.random.choice([0.02, 0.5, 5.0, LONGEST_ON_THE_WIRE_SECONDS]) * self.random.random()
         for part in parts:
             self.simulation.monitor.delay(seconds, kind, part)
@@ -145,7 +155,7 @@ class NetworkStore:
 
     def raises(self, kind: str, parts: Parts) -> list[Any]:
         """A defect is not retried: the request fails at once."""
-        self.process.invocation.failed = True
+        sender_of(self.process).failed = True
         if self.random.random() < 0.5:
             self._apply(kind, parts)
         raise RuntimeError("absurd")
@@ -202,7 +212,7 @@ class NetworkQueueClient:
             queue.change_visibility(entry["ReceiptHandle"], self.simulation.world.now + entry["VisibilityTimeout"])
 
     def send_message(self, **arguments: Any) -> None:
-        invocation, monitor = self.process.invocation, self.simulation.monitor
+        invocation, monitor = sender_of(self.process), self.simulation.monitor
         message = monitor.dead_letter_sent(invocation, arguments)
         confirmed = self._send(DEAD_LETTER, raises=False)
         arrived = confirmed or self.simulation.random.random() < 0.5
@@ -214,8 +224,9 @@ class NetworkQueueClient:
             raise ConnectionError("the answer was lost")
 
     def _send(self, point: str, *, raises: bool = True) -> bool:
-        with self.process.invocation.waiting_at({point}):
-            self.simulation.disturbances.provoke(self.process.invocation, {point})
+        sender = sender_of(self.process)
+        with sender.waiting_at({point}):
+            self.simulation.disturbances.provoke(sender, {point})
             self.simulation.world.sleep(self.simulation.random.uniform(0.001, 0.02))
             fault = self.simulation.fault({point})
             if fault == "slow":

@@ -101,9 +101,10 @@ class Clock(WorldClock):
         return super().monotonic_seconds() - self._stood("monotonic")
 
     def set(self, skew_seconds: float) -> None:
-        """Set the wall clock."""
-        self.skew_seconds = skew_seconds
+        """Set the wall clock, and let both clocks go on."""
+        self.skew_seconds, now = skew_seconds, self.world.now
         self.stops["wall"].clear()
+        self.stops["monotonic"] = [(since, min(until, now)) for since, until in self.stops["monotonic"]]
 
     def _stood(self, which: str) -> float:
         now = self.world.now

@@ -16,7 +16,7 @@ from tests.simulation import reached
 from tests.simulation.adapters import BUDGET_SECONDS
 from tests.simulation.disturbances import Disturbances
 from tests.simulation.invariants import Violation
-from tests.simulation.network_faults import NetworkStore
+from tests.simulation.network_faults import RUNNING, NetworkStore, sender_of
 from tests.simulation.plan import Plan
 from tests.simulation.points import DISTURBANCES, provoked
 
@@ -110,7 +110,7 @@ class OneStore(NetworkStore):
         self.random = process.within.random
 
     def _effect(self, kind: str, part: Any, *, alone: bool) -> Any:
-        self.process.invocation.asked = self.simulation.world.now
+        sender_of(self.process).asked = self.simulation.world.now
         return super()._effect(kind, part, alone=alone)
 
 
@@ -257,6 +257,7 @@ class RandomWorld:
         return answers[0]
 
     def _run(self, process: Any, job: Callable[[Any], Answer], answers: list[Answer], service: greenlet) -> None:
+        RUNNING.set(process.invocation)
         answers.append(job(process))
         self.world.wake(service)
 

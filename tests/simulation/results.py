@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from idempotent_receiver.handler.attempt import MARKER
+from tests.simulation.network_faults import sender_of
 from tests.simulation.points import BUCKET_FAULTS, RESULT
 from tests.simulation.reached import mark
 
@@ -74,7 +75,7 @@ class BucketClient:
         self.random = simulation.bucket_random
 
     def put_object(self, *, Key: str, Body: bytes, **_: Any) -> None:  # noqa: N803  # boto3's names
-        simulation, sender = self.simulation, self.process.invocation
+        simulation, sender = self.simulation, sender_of(self.process)
         with sender.waiting_at({RESULT}):
             simulation.disturbances.provoke(sender, {RESULT})
             simulation.world.sleep(self.random.uniform(0.005, 0.02))

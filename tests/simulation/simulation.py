@@ -24,6 +24,7 @@ from tests.simulation.disturbances import Disturbances
 from tests.simulation.invariants import Violation
 from tests.simulation.monitor import Monitor
 from tests.simulation.moves import Moves
+from tests.simulation.network_faults import RUNNING
 from tests.simulation.plan import CLOCKS_OFF_SECONDS, DAY_SECONDS, Plan
 from tests.simulation.points import DISTURBANCES, provoked
 from tests.simulation.process import Invocation, Process
@@ -204,6 +205,7 @@ class Simulation:
         return answers[0]
 
     def _answer(self, process: Process, mine: Invocation, answers: list[list[str]], poller: greenlet) -> None:
+        RUNNING.set(mine)
         context = LambdaContext(BUDGET_SECONDS, WorldClock(self.world), aws_request_id=mine.name)
         records = [message.queue.record(message) for message in mine.messages]
         try:

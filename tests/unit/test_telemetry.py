@@ -149,6 +149,24 @@ def test_all_metrics_are_sent_for_every_batch() -> None:
     assert (sink.metrics["Claimed"], sink.metrics["Completed"], sink.metrics["Failed"]) == (1, 1, 0)
 
 
+def test_a_dead_letter_that_sqs_refuses_is_told_with_its_queue_and_the_remedy() -> None:
+    class Refusing:
+        def send_message(self, **arguments: Any) -> None:
+            raise ConnectionError("secret")
+
+    def handle(body: dict) -> None:
+        raise PermanentError("closed")
+
+    sink, url = Sink(), "https://sqs.us-east-1.amazonaws.com/123456789012/dead"
+    options: Any = {"sqs": Refusing(), "dead_letter_queue": url, "logger": sink.logger, "metrics": sink}
+    sqs_consumer(MemoryStore(), **options)(handle)({"Records": [sqs_record("1")]}, Context())
+
+    (line,) = [line for line in sink.lines if url in line["message"]]
+    assert "sqs:SendMessage" in line["message"]
+    assert (line["level"], line["message_id"], line["error_type"]) == ("ERROR", "1", "ConnectionError")
+    assert "secret" not in sink.stream.getvalue()
+
+
 def test_a_duration_is_in_milliseconds() -> None:
     """As its unit says, and the summary's field."""
     sink, clock = Sink(), ManualClock()

@@ -389,6 +389,24 @@ def test_async_generators_are_closed_before_the_invocation_ends() -> None:
     assert ends == ["closed"]
 
 
+def test_a_thread_ends_with_its_pool_also_in_the_middle_of_a_job() -> None:
+    """An environment may make many consumers, as tests do."""
+    pool, gate, began = ThreadPool(), threading.Event(), SimpleQueue[threading.Thread]()
+
+    def job() -> None:
+        began.put(threading.current_thread())
+        gate.wait(PATIENCE)
+
+    pool.run(job)
+    thread = began.get(timeout=PATIENCE)
+    del pool
+    gc.collect()
+    gate.set()
+
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
 def test_an_invocation_without_coroutines_needs_no_loop() -> None:
     """Closing it waits for nothing."""
     collecting = Collecting()

@@ -317,17 +317,17 @@ def test_nothing_to_do_is_no_request() -> None:
 
 
 UNSENDABLE = {
-    "key with a lone surrogate": record("a\ud800b"),
-    "value with a lone surrogate": record(data='"\udfff"'),
-    "empty key": record(""),
-    "key of 2049 bytes": record("ß" * 1024 + "k"),
-    "number of 39 digits": record(expiration=10**38),
+    "key with a lone surrogate": (record("a\ud800b"), "lone surrogate"),
+    "value with a lone surrogate": (record(data='"\udfff"'), "lone surrogate"),
+    "empty key": (record(""), "bytes"),
+    "key of 2049 bytes": (record("ß" * 1024 + "k"), "2049 bytes"),
+    "number of 39 digits": (record(expiration=10**38), "38 digits"),
 }
 
 
 @pytest.mark.scenario("S19", mutant="a key of any length is sent")
-@pytest.mark.parametrize("poison", UNSENDABLE.values(), ids=UNSENDABLE)
-def test_what_dynamodb_cannot_store_sinks_nothing_else(poison: Record) -> None:
+@pytest.mark.parametrize(("poison", "why"), UNSENDABLE.values(), ids=UNSENDABLE)
+def test_what_dynamodb_cannot_store_sinks_nothing_else(poison: Record, why: str) -> None:
     """A record that would sink its whole batch, or be confused with another, is left out and answered by itself."""
     inserting, replacing = Wire(statements(None, None)), Wire(statements(None, None))
 
@@ -338,6 +338,7 @@ def test_what_dynamodb_cannot_store_sinks_nothing_else(poison: Record) -> None:
         assert [len(body["Statements"]) for _, body in wire.sent] == [2]
         assert [written[0], written[2]] == [Applied(), Applied()]
         assert is_final(written[1])
+        assert why in written[1].why
 
 
 def test_what_dynamodb_cannot_store_is_not_there() -> None:

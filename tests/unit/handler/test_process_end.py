@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import runpy
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -223,6 +225,27 @@ def test_by_default_lambda_ends_the_process() -> None:
     sqs_consumer(MemoryStore())(consume)(EVENTS["queue"], context())
 
     assert seen == [0]
+
+
+def test_a_timer_is_set_anew_disarmed_and_given_back() -> None:
+    def left() -> tuple[int, ...]:
+        """The interval and the time left, each as seconds and nanoseconds."""
+        kernels = ctypes.create_string_buffer(32)
+        assert process_end._library().timer_gettime(timer._timer, kernels) == 0
+        return struct.unpack("@qqqq", kernels.raw)
+
+    timer = process_end.Timer()
+    try:
+        for seconds in (3600.5, 1800.0):
+            timer.arm(seconds)
+            assert left()[:2] == (0, 0)
+            assert seconds - 1 < left()[2] + left()[3] / 1e9 <= seconds
+        timer.disarm()
+        assert left()[2:] == (0, 0)
+    finally:
+        timer.delete()
+    with pytest.raises(OSError, match="Invalid argument"):
+        timer.disarm()
 
 
 @pytest.mark.parametrize("seconds", [0, -5])

@@ -158,6 +158,11 @@ def test_only_what_the_records_own_claims_have_written_is_read(store: CountingSt
         work("1")
 
 
+def test_a_client_of_another_service_is_refused_at_set_up() -> None:
+    with pytest.raises(TypeError, match=r"^client must be a boto3 client of s3"):
+        S3Results("results", boto3.client("sqs", region_name="us-east-1"))  # type: ignore[arg-type]
+
+
 def test_a_result_that_looks_like_a_marker_is_a_result(store: CountingStore, s3: Any) -> None:
     forged = {"idempotent-receiver": {"result": "s3", "bucket": "results", "key": "anything"}}
 

@@ -965,6 +965,16 @@ async def coroutine(event: Any, context: Any) -> None: ...
         (lambda: http_endpoint(MemoryStore("a"), scope="tenant"), TypeError, "scope must be a callable"),
         (lambda: http_endpoint(MemoryStore("a"), is_final=None), TypeError, "is_final must be a callable"),
         (lambda: http_endpoint(MemoryStore("a"), required=None), TypeError, "required must be True or False"),
+        (
+            lambda: http_endpoint(MemoryStore("a"), logger=3),
+            TypeError,
+            "logger must be a Powertools Logger or a logging",
+        ),
+        (
+            lambda: http_endpoint(MemoryStore("a"), metrics=3),
+            TypeError,
+            "metrics must be Powertools Metrics or the like",
+        ),
         (lambda: http_endpoint(MemoryStore("a"), wait_seconds=-1), ValueError, "wait_seconds"),
         (lambda: http_endpoint(MemoryStore("a"), retry_after_seconds=0), ValueError, "retry_after_seconds must be"),
         (lambda: http_endpoint(MemoryStore("a"), retry_after_seconds=0.5), ValueError, "retry_after_seconds must be"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import boto3
 import pytest
+from pydantic import Field
 
 from idempotent_receiver import (
     DynamoDBStore,
@@ -117,6 +118,31 @@ def test_a_transaction_needs_a_store_that_has_them() -> None:
     with pytest.raises(TypeError, match="asks for a Transaction, and Plain has none"):
         sqs_consumer(Plain())(transfer)
     sqs_consumer(Plain())(handle)
+
+
+def test_a_handler_names_one_body() -> None:
+    def two(first: dict, second: str) -> None: ...
+
+    def none(message: Message) -> None: ...
+
+    for function, found in ((two, "2: first, second"), (none, "none")):
+        with pytest.raises(TypeError, match=f"exactly one body, it names {found}"):
+            sqs_consumer(MemoryStore())(function)
+
+
+def test_what_an_annotation_demands_beyond_its_type_is_demanded() -> None:
+    def picky(body: Annotated[list[int], Field(min_length=1)]) -> None: ...
+
+    answer = sqs_consumer(MemoryStore())(picky)(event(sqs_record("1", "[1]"), sqs_record("2", "[]")), Context())
+
+    assert failed_ids(answer) == ["2"]
+
+
+@pytest.mark.parametrize(("name", "told"), [("eventSource", "aws:x"), ("EventSource", "aws:x"), ("from", "unknown")])
+def test_an_event_of_another_service_is_told_where_it_comes_from(name: str, told: str) -> None:
+    """The trigger is usually the wrong one."""
+    with pytest.raises(InvalidEvent, match=f"comes from '{told}'"):
+        sqs_consumer(MemoryStore())(handle)(event({name: "aws:x"}), Context())
 
 
 def test_the_handler_keeps_its_functions_name_and_docstring() -> None:

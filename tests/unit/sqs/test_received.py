@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idempotent_receiver.sqs.message import messages_of
-from idempotent_receiver.sqs.received import lambda_record, raw_message
+from idempotent_receiver.sqs.received import lambda_record, raw_attribute, raw_message
 
 ARN = "arn:aws:sqs:us-east-1:123456789012:orders"
 RAW = {
@@ -35,6 +35,11 @@ def test_a_received_message_is_what_lambda_would_hand_over() -> None:
         "eventSourceARN": ARN,
         "awsRegion": "us-east-1",
     }
+
+
+def test_an_attribute_without_a_type_is_a_string() -> None:
+    """As in an event that was written by hand."""
+    assert raw_attribute({"stringValue": "a"}) == {"DataType": "String", "StringValue": "a"}
 
 
 def test_the_consumer_reads_it() -> None:

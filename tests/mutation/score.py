@@ -17,6 +17,7 @@ from mutmut.__main__ import collect_source_file_mutation_data
 
 from tests.mutation import equivalents, judges
 from tests.mutation.judges import Judges
+from tests.mutation.words import only_words
 
 LEAST = 0.95
 VERDICTS, OBSERVED = Path("../verdicts.txt").absolute(), Path("../observed").absolute()
@@ -62,7 +63,8 @@ def _report(chosen: list[str], everything: list[str], verdicts: dict[str, str], 
     counts = Counter(verdicts[name] for name in chosen)
     listed = equivalents.entries()
     alive = [name for name in chosen if verdicts[name] == "survived"]
-    survivors = [name for name in alive if equivalents.change(name) not in listed]
+    words = [name for name in chosen if only_words(equivalents.change(name))]
+    survivors = [name for name in alive if equivalents.change(name) not in listed and name not in words]
     for name in survivors:
         _, was, now = equivalents.change(name)
         print(
@@ -73,12 +75,14 @@ def _report(chosen: list[str], everything: list[str], verdicts: dict[str, str], 
         )
     mistakes = equivalents.mistakes(everything, verdicts)
     print("", *(f"equivalents.toml: {each}" for each in mistakes), sep="\n")
-    equivalent = len(alive) - len(survivors)
-    killed = len(chosen) - len(alive)
-    score = killed / max(len(chosen) - equivalent, 1)
+    counted = [name for name in chosen if name not in words]
+    killed = sum(verdicts[name] != "survived" for name in counted)
+    equivalent = len(counted) - killed - len(survivors)
+    score = killed / max(killed + len(survivors), 1)
     print(
-        f"{score:.1%}: {killed} of {len(chosen) - equivalent} mutants killed, {counts['killed late']} of them because "
-        f"their tests did not end; {equivalent} equivalent ones not counted; {len(everything)} in all; {seconds:.0f} s"
+        f"{score:.1%}: {killed} of {killed + len(survivors)} mutants killed, {counts['killed late']} of them because "
+        f"their tests did not end; not counted: {equivalent} equivalent ones, and {len(words)} that change only words or "
+        f"looks; {len(everything)} in all; {seconds:.0f} s"
     )
     return 0 if score >= least(len(chosen)) and not mistakes else 1
 

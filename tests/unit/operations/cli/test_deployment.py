@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from idempotent_receiver.operations.cli.deployment import Options, of_a_deployment
 from idempotent_receiver.payload import EVERYTHING, Document
 from tests.template import rendering
 from tests.unit.operations.cli.stack import DONE, Receiver, Stack
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filters:
+    """Options that several commands share."""
+
+    key: str
+    group: str = "g"
+
+
+def test_a_command_has_its_own_options_and_those_of_every_command() -> None:
+    ran: dict[str, Any] = {}
+
+    def command(limit: int, filters: Filters, *, deployment: Any, terminal: Any) -> None:
+        """Do it."""
+        ran.update(limit=limit, filters=filters, options=deployment.options, as_json=terminal.as_json)
+
+    command.__annotations__ |= {"limit": int, "filters": Filters}
+    run: Any = of_a_deployment(command)
+    names = ["limit", "key", "group", *(each.name for each in fields(Options))]
+    assert list(signature(run).parameters) == list(run.__annotations__) == names
+    assert {each.kind.name for each in signature(run).parameters.values()} == {"KEYWORD_ONLY"}
+    assert (run.__doc__, run.__annotations__["limit"]) == ("Do it.", int)
+    everybodys = {**dict.fromkeys(names[3:]), "table": "records", "json": True}
+    run(limit=3, key="k", group="h", **everybodys)
+    assert ran == {
+        "limit": 3,
+        "filters": Filters(key="k", group="h"),
+        "options": Options(table="records", json=True),
+        "as_json": True,
+    }
 
 
 @pytest.fixture

@@ -68,8 +68,8 @@ def test_a_native_redrive_does_not_warn_where_the_key_is_of_the_business(
     receiver: Receiver, stack: Stack, sqs: Stubber
 ) -> None:
     stub_a_task(sqs, stack, {"Status": "COMPLETED"})
-    ran = receiver.on(f"{NATIVE} --key-strategy body_field:transfer_id --yes")
-    assert (ran.code, ran.err) == (0, "")
+    ran = receiver.on(f"{NATIVE} --key-strategy body_field:transfer_id --yes --json")
+    assert (ran.code, ran.err, ran.json["moved"]) == (0, "", 0)
 
 
 def test_what_ends_a_native_redrive_is_for_the_same_account(

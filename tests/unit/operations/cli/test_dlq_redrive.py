@@ -226,3 +226,4 @@ def test_wait_names_the_command_that_says_why_or_ends_well(
     ran = receiver.on(f"dlq redrive --yes --key {FLAKY}", *(("--wait-seconds", "1") if dies else ("--wait",)))
     assert ran.code == (terminal.Exit.LEFT if dies else terminal.Exit.OK)
     assert ("`dlq list` says why" if dies else "1  completed  handled") in ran.out
+    assert (FLAKY in ran.out) is dies, "what is not completed is named"

@@ -51,6 +51,7 @@ def test_every_command_has_help_in_eighty_columns_and_examples_that_run(
         assert summaries
         assert all(line.endswith(".") and "..." not in line for line in summaries), "a sentence each, in one line"
     assert "Documentation:" not in told.out, "a checkout has the pages beside it"
+    assert re.search(r"(?m)^ *Examples?:$", told.out)
     lines = examples(told.out)
     assert lines
     for line in lines:

@@ -149,6 +149,7 @@ def test_a_folder_that_cannot_be_made_is_named(
 
 def test_a_fifo_queue_of_ones_own_is_recognised_by_its_name(receiver: Callable[..., Ran], tmp_path: Path) -> None:
     assert receiver(f"init orders --queue-arn {QUEUE}.fifo").code == 0
+    assert receiver(f"init others --fifo --queue-arn {QUEUE}.fifo").code == 0
     assert "Fifo: 'true'" in (tmp_path / "orders/template.yaml").read_text()
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.client import BaseClient
 
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.errors import Failure
@@ -117,12 +120,30 @@ def test_what_is_advised_is_for_the_same_account_too() -> None:
     assert command[-8:] == [*asked, "--key", "KEY"]
 
 
+@contextmanager
+def answered_scan(units: float) -> Iterator[None]:
+    """Each page of a scan costs so many units."""
+    call = BaseClient._make_api_call
+
+    def costly(self: Any, operation: str, arguments: Any) -> Any:
+        answer = call(self, operation, arguments)
+        if operation == "Scan":
+            assert arguments["ReturnConsumedCapacity"] == "TOTAL"
+            answer["ConsumedCapacity"] = {"CapacityUnits": units}
+        return answer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BaseClient, "_make_api_call", costly)
+        yield
+
+
 def test_stuck_goes_page_by_page_at_its_rate(receiver: Receiver, stack: Stack) -> None:
     for number in range(30):
         stack.record(f"more-{number}", "INPROGRESS", in_progress_expiration=LONG_AGO_MS + number, owner="w")
     clock = ManualClock()
-    scanned = list(pages(stack.dynamodb, "records", clock, units_a_second=2, page_items=7))
-    assert ([len(page) for page in scanned], len(clock.sleeps)) == ([7, 7, 7, 7, 7], 4)
+    with answered_scan(3.0):
+        scanned = list(pages(stack.dynamodb, "records", clock, units_a_second=2, page_items=7))
+    assert ([len(page) for page in scanned], clock.sleeps) == ([7, 7, 7, 7, 7], [1.5] * 4)
     told = receiver(f"{SCAN} --json --top 3").json
     assert (told["unsettled_count"], len(told["unsettled"])) == (31, 3)
 

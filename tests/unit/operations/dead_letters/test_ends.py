@@ -32,6 +32,7 @@ from tests.unit.operations.dead_letters.bank import (
     in_balance,
     leftovers,
     settle,
+    throttled,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ class Bucket:
         self.bank = bank
         self.objects: dict[str, bytes] = {}
 
-    def put_object(self, *, Key: str, Body: bytes, **_: Any) -> Any:  # noqa: N803
+    def put_object(self, *, Key: str, Body: bytes, **more: Any) -> Any:  # noqa: N803
+        assert more == {"Bucket": "archive", "ContentType": "application/json"}
         return self.bank.sqs.request("put_object", {}, lambda: self.objects.update({Key: Body}))
 
     def get_object(self, *, Key: str, **_: Any) -> Any:  # noqa: N803
@@ -201,7 +203,7 @@ def test_what_was_redriven_after_a_crash_of_its_archiving_and_is_restored_later_
     bank = leftovers()
     bucket = Bucket(bank)
     bank.sqs.undeletable.add(bank.dead.url)
-    archived(bank, bucket)
+    assert {"archiving it again replaces it" in each.why for each in archived(bank, bucket).summary.undeleted} == {True}
     bank.sqs.undeletable.clear()
     settle(bank)
 
@@ -263,6 +265,16 @@ def test_to_count_what_was_not_taken_yet_takes_nothing_away(monkeypatch: pytest.
     assert archive.unseen() == 4
     assert len(archive.take()) == 4
     assert (archive.unseen(), archive.take()) == (0, [])
+
+
+def test_what_is_restored_stays_within_a_mebibyte_a_request() -> None:
+    bank = throttled(6, attributes={"a": {"DataType": "String", "StringValue": "x" * 400_000}})
+    bucket = Bucket(bank)
+    archived(bank, bucket)
+    with replace(bank.session(), queue=bucket.archive()) as session:  # type: ignore[arg-type]
+        run = Run(session, restore_ends(bank.sqs, bank.dead.url))  # type: ignore[arg-type]
+        run.carry_out(run.plan())
+    assert (run.summary.done, len(bank.dead.messages)) == ({"restored": 6}, 6)
 
 
 def test_a_restored_group_keeps_its_order() -> None:

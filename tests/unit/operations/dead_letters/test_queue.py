@@ -84,6 +84,15 @@ def test_what_a_killed_run_holds_is_counted_and_comes_up_when_its_hold_ends() ->
         assert len(session.take()) == 100
 
 
+def test_no_more_is_received_than_was_asked_for() -> None:
+    bank = throttled(100)
+    bank.workers = 4
+    before = len(bank.sqs.calls)
+    with bank.session() as session:
+        assert len(session.take(25)) == 30, "by tens"
+    assert [name for name, _ in bank.sqs.calls[before:]].count("receive_message") == 3
+
+
 def test_a_wait_for_others_ends_although_one_of_them_goes_on_holding() -> None:
     bank = throttled(10)
     bank.sqs.receive_message(QueueUrl=bank.dead.url, MaxNumberOfMessages=10, VisibilityTimeout=3600)

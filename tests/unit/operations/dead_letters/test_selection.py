@@ -114,17 +114,23 @@ def test_a_request_carries_ten_dead_letters_and_a_read_a_hundred(monkeypatch: py
 def test_several_requests_are_under_way_at_a_time(request_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bank = throttled(200)
     bank.workers = 2
-    together = threading.Barrier(2)
+    together, running, most = threading.Barrier(2), [], []
     request, numbers = getattr(bank.sqs, request_name), itertools.count(1)
 
     def meets_another(**asked: Any) -> Any:
         # The first receive is alone: whether there is more is known only then.
         if request_name != "receive_message" or 1 < next(numbers) < 10:
             together.wait(timeout=10)
-        return request(**asked)
+        running.append(request_name)
+        most.append(len(running))
+        try:
+            return request(**asked)
+        finally:
+            running.pop()
 
     monkeypatch.setattr(bank.sqs, request_name, meets_another)
     assert bank.redrive(rate=80).done["moved"] == 200
+    assert max(most) <= bank.workers
 
 
 @pytest.mark.parametrize(("count", "rate", "seconds"), [(1000, 400, (1000 - 100) / 400), (50, 5, 9.5)])

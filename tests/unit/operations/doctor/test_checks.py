@@ -77,6 +77,9 @@ FAULTS: dict[str, list[Callable[[], Facts]]] = {
     "receives": [
         lambda: given_up_after(4),
         lambda: replace(amended("queue", RedrivePolicy=""), dead_letter_queue=None),
+        lambda: replace(  # and messages last four days
+            amended("queue", RedrivePolicy=""), dead_letter_queue=None, retention_seconds=4 * DAY_SECONDS + 1
+        ),
     ],
     "ttl": [
         lambda: amended("time_to_live", TimeToLiveStatus="DISABLED"),
@@ -213,6 +216,10 @@ def test_of_workers_whose_task_is_unknown_it_checks_what_the_queue_and_the_table
 def test_a_command_that_cannot_be_read_could_not_be_checked(command: list[str] | None) -> None:
     found = {each.check: type(each) for each in examine(amended("container", OUTSIDE, command=command))}
     assert found["stop-timeout"] is Unchecked
+
+
+def test_a_flag_that_doctor_does_not_know_is_not_its_own() -> None:
+    assert examine(run_as("-h", "--health-file=/tmp/healthy")) == examine(run_as("--health-file=/tmp/healthy"))
 
 
 @pytest.mark.parametrize(("check", "place"), ALONE)

@@ -17,7 +17,14 @@ F = "operations.cli.dlq.move"
         ('return Text(line, style="bold")', "return Text(line, style=None)", True),
         ('return Text(line, overflow="fold")', "return Text(line, )", True),
         ("Text(line, style=style, end=end)", "Text(line, end=end)", True),
-        ('", ".join(names)', '"XX, XX".join(names)', True),
+        ('", ".join(names)', '"XX, XX".join(names)', False),
+        ('say(f"{counted(moved)} moved")', 'say(f"{counted(None)} moved")', False),
+        ('say(f"{moved} of {all}")', 'say(f"XX{moved} of {all}XX")', True),
+        ('say(f"{give[0]} or {give[1]}")', 'say(f"{give[0]} or {give[2]}")', False),
+        ('say(f"give --key {key}")', 'say(f"XXgive --key {key}XX")', False),
+        ('text.split(" ")', 'text.split("XX XX")', False),
+        ('fingerprint=""', 'fingerprint="XXXX"', False),
+        ('name.replace("_", " ")', 'name.replace("XX_XX", " ")', False),
         ('values["why"]', 'values["XXwhyXX"]', False),
         ('if "--yes" in given:', 'if "XX--yesXX" in given:', False),
         ('say("it was moved")', "say(None)", False),
@@ -29,4 +36,5 @@ F = "operations.cli.dlq.move"
 )
 def test_only_a_sentence_or_a_look_is_words(was: str, now: str, words: bool) -> None:
     assert only_words((F, was, now)) is words
-    assert not only_words(("protocol.record.decide", was, now)), "only where people are spoken to"
+    for elsewhere in ("protocol.record.decide", "operations.starter.project.contents"):
+        assert not only_words((elsewhere, was, now)), "only where people are spoken to"

@@ -16,8 +16,9 @@ import pytest
 from mutmut.__main__ import collect_source_file_mutation_data
 
 from tests.mutation import equivalents, judges
+from tests.mutation.equivalents import change
 from tests.mutation.judges import Judges
-from tests.mutation.words import only_words
+from tests.mutation.words import SPOKEN, only_words
 
 LEAST = 0.95
 VERDICTS, OBSERVED = Path("../verdicts.txt").absolute(), Path("../observed").absolute()
@@ -63,10 +64,10 @@ def _report(chosen: list[str], everything: list[str], verdicts: dict[str, str], 
     counts = Counter(verdicts[name] for name in chosen)
     listed = equivalents.entries()
     alive = [name for name in chosen if verdicts[name] == "survived"]
-    words = [name for name in chosen if only_words(equivalents.change(name))]
-    survivors = [name for name in alive if equivalents.change(name) not in listed and name not in words]
+    words = {name for name in chosen if equivalents.function(name).startswith(SPOKEN) and only_words(change(name))}
+    survivors = [name for name in alive if change(name) not in listed and name not in words]
     for name in survivors:
-        _, was, now = equivalents.change(name)
+        _, was, now = change(name)
         print(
             f"\nsurvived: {name}",
             *(f"- {line}" for line in was.splitlines()),
@@ -81,8 +82,8 @@ def _report(chosen: list[str], everything: list[str], verdicts: dict[str, str], 
     score = killed / max(killed + len(survivors), 1)
     print(
         f"{score:.1%}: {killed} of {killed + len(survivors)} mutants killed, {counts['killed late']} of them because "
-        f"their tests did not end; not counted: {equivalent} equivalent ones, and {len(words)} that change only words or "
-        f"looks; {len(everything)} in all; {seconds:.0f} s"
+        f"their tests did not end; not counted: {equivalent} equivalent ones, and {len(words)} that change only words "
+        f"or looks; {len(everything)} in all; {seconds:.0f} s"
     )
     return 0 if score >= least(len(chosen)) and not mistakes else 1
 

@@ -7,14 +7,23 @@ of options, keys and JSON fields, and the exit codes are no such words, and coun
 from __future__ import annotations
 
 import io
+import re
 import token
 import tokenize
 from itertools import takewhile
 
-SPOKEN = "operations."
-"""Where people are spoken to. A log line, an error of the library and a stored reason may be read by programs."""
+SPOKEN = (
+    "operations.cli.",
+    "operations.dead_letters.",
+    "operations.doctor.",
+    "operations.records.",
+    "operations.trace.",
+)
+"""Where people are spoken to. Elsewhere a text is a log line, a stored reason or a file that programs read."""
 LOOKS = {"style", "overflow", "justify", "padding", "indent", "help", "epilog", "rich_help_panel"}
 """Arguments that say how something looks, or what the help says."""
+TYPED = r"--|\b(aws|receiver) \w"
+"""A text that says what to type counts."""
 LAYOUT = (token.NEWLINE, tokenize.NL, token.INDENT, token.DEDENT, token.ENDMARKER, tokenize.COMMENT)
 
 Change = tuple[str, str, str]
@@ -34,12 +43,21 @@ def only_words(change: Change) -> bool:
 
 
 def _sentence(changed: list[str], instead: list[str]) -> bool:
-    """Whether one text of several words, or none but signs, was written otherwise."""
-    return (
-        len(changed) == len(instead) == 1
-        and all(each.lstrip("rfbRFB")[:1] in ("'", '"') for each in (*changed, *instead))
-        and (" " in changed[0].strip() or not any(sign.isalnum() for sign in changed[0].lstrip("rfbRFB")))
-    )
+    """Whether one text of several words was written otherwise; not what it puts in."""
+    if not len(changed) == len(instead) == 1:
+        return False
+    was, now = changed[0], instead[0]
+    spoken = re.search(r"[^\s'\"] [^\s'\"]", re.sub(r"{.*?}", "it", was)) and not re.search(TYPED, was)
+    return all(map(_is_text, (was, now))) and _put_in(was) == _put_in(now) and bool(spoken)
+
+
+def _is_text(part: str) -> bool:
+    return part.lstrip("rfbRFB")[:1] in ("'", '"')
+
+
+def _put_in(text: str) -> list[str]:
+    """What stands in braces."""
+    return re.findall(r"{(.*?)}", text)
 
 
 def _look(before: list[str], changed: list[str]) -> bool:

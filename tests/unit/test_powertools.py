@@ -159,15 +159,11 @@ def test_its_hash_may_be_another(store: DynamoDBStore, theirs: DynamoDBPersisten
 
 
 class Model(BaseModel):
-    """A pydantic body."""
-
     id: str
 
 
 @dataclass
 class Data:
-    """A dataclass body."""
-
     id: str
 
 

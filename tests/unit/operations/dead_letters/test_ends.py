@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from idempotent_receiver import body_field
 from idempotent_receiver.operations.dead_letters import archive as archives
-from idempotent_receiver.operations.dead_letters.archive import Archive, NotArchived
-from idempotent_receiver.operations.dead_letters.ends import (
-    archive_ends,
-    delete_ends,
-    resend_ends,
-    restore_ends,
-)
+from idempotent_receiver.operations.dead_letters.archive import NotArchived
+from idempotent_receiver.operations.dead_letters.ends import archive_ends, delete_ends, resend_ends, restore_ends
 from idempotent_receiver.operations.dead_letters.run import Run
 from idempotent_receiver.operations.dead_letters.triage import Verdict
-from idempotent_receiver.operations.dead_letters.workers import Workers
 from tests.queues import Crash
 from tests.unit.operations.dead_letters.bank import (
     ALL_DEAD,
@@ -34,6 +26,7 @@ from tests.unit.operations.dead_letters.bank import (
     settle,
     throttled,
 )
+from tests.unit.operations.dead_letters.bucket import Bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,42 +35,6 @@ if TYPE_CHECKING:
 
 BY = {"operator": "arn:aws:iam::123456789012:user/operator", "reason": "why", "at": "2027-01-15T09:00:00Z"}
 EDITED = json.dumps({"name": "edited"})
-
-
-class Bucket:
-    """An S3 client with one bucket. Its requests are counted and crash like those to the bank's queues."""
-
-    def __init__(self, bank: Bank) -> None:
-        self.bank = bank
-        self.objects: dict[str, bytes] = {}
-
-    def put_object(self, *, Key: str, Body: bytes, **more: Any) -> Any:  # noqa: N803
-        assert more == {"Bucket": "archive", "ContentType": "application/json"}
-        return self.bank.sqs.request("put_object", {}, lambda: self.objects.update({Key: Body}))
-
-    def get_object(self, *, Key: str, **_: Any) -> Any:  # noqa: N803
-        if Key not in self.objects:
-            raise ClientError({"Error": {"Code": "NoSuchKey", "Message": "it does not exist"}}, "GetObject")
-        self.bank.sqs.request("get_object", {}, dict)
-        return {"Body": io.BytesIO(self.objects[Key])}
-
-    def delete_object(self, *, Key: str, **_: Any) -> Any:  # noqa: N803
-        return self.bank.sqs.request("delete_object", {}, lambda: self.objects.pop(Key, None))
-
-    def get_paginator(self, _: str) -> Bucket:
-        return self
-
-    def paginate(self, *, Prefix: str, **_: Any) -> Iterator[dict[str, Any]]:  # noqa: N803
-        # In the order of their names, which in life are random.
-        names = sorted((name for name in self.objects if name.startswith(Prefix)), reverse=True)
-        for start in range(0, len(names), 3):
-            yield {"Contents": [{"Key": name} for name in names[start : start + 3]]}
-
-    def archive(self) -> Archive:
-        return Archive(self, "archive", self.bank.dead.arn, self.bank.clock, Workers(1))  # type: ignore[arg-type]
-
-    def documents(self) -> list[dict[str, Any]]:
-        return [json.loads(body) for body in self.objects.values()]
 
 
 def archived_leftovers(*, fifo: bool = False) -> tuple[Bank, Bucket]:

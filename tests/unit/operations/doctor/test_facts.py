@@ -205,70 +205,38 @@ def without(document: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name not in names}
 
 
+CONFIGURED = f"get_function_configuration_of_FunctionName={LIVE}"
+BARE = {CONFIGURED: without(CONFIGURATION, "Environment")}
+TASKS = "describe_task_definition_of_taskDefinition=orders:7"
+TWO = {
+    "list_event_source_mappings_of_FunctionName=orders": {"EventSourceMappings": [MAPPING] * 2},
+    "get_function_configuration_of_FunctionName=orders": CONFIGURATION,
+}
+ELSEWHERE = "http://127.0.0.1"
+
+
 @pytest.mark.parametrize(
     ("consumer", "aws", "fact", "says"),
     [
-        (replace(WORKERS, service=None), Aws(), "container", "give --stack"),
+        (replace(WORKERS, service=None), {}, "container", "give --stack"),
         (
             WORKERS,
-            Aws(**{"describe_services_of_cluster=cluster services=['service']": {"services": []}}),
+            {"describe_services_of_cluster=cluster services=['service']": {"services": []}},
             "container",
             "cluster cluster has no service service",
         ),
-        (
-            WORKERS,
-            Aws(
-                **{
-                    "describe_task_definition_of_taskDefinition=orders:7": {
-                        "taskDefinition": {**TASK, "containerDefinitions": [{"name": "x"}]}
-                    }
-                }
-            ),
-            "container",
-            "no container worker",
-        ),
-        (
-            WORKERS,
-            Aws(
-                **{
-                    "describe_task_definition_of_taskDefinition=orders:7": {
-                        "taskDefinition": without(TASK, "taskRoleArn")
-                    }
-                }
-            ),
-            "denied",
-            "the task has no role of its own",
-        ),
-        (
-            BY_NAME,
-            Aws(
-                **{
-                    "list_event_source_mappings_of_FunctionName=orders": {"EventSourceMappings": [MAPPING] * 2},
-                    "get_function_configuration_of_FunctionName=orders": CONFIGURATION,
-                }
-            ),
-            "mapping",
-            "orders consumes 2 queues, and doctor checks one: use --stack, or --function NAME:ALIAS",
-        ),
-        (BY_NAME, Aws(members=[]), "instances", "upgrade boto3"),
-        (
-            BY_NAME,
-            Aws(**{f"get_function_configuration_of_FunctionName={LIVE}": without(CONFIGURATION, "Environment")}),
-            "table",
-            "name the table with --table",
-        ),
-        (
-            BY_NAME,
-            Aws(**{f"get_function_configuration_of_FunctionName={LIVE}": without(CONFIGURATION, "Environment")}),
-            "retention_seconds",
-            "give --retention-days",
-        ),
-        (BY_NAME, Aws(denies=["kms:Decrypt"], region_of_iam="http://127.0.0.1"), "denied", "only AWS knows"),
-        (BY_NAME, Aws(**{"describe_table_of_TableName=records": None}), "table", "EndpointConnectionError"),
+        (WORKERS, {TASKS: {"taskDefinition": TASK | {"containerDefinitions": []}}}, "container", "no container worker"),
+        (WORKERS, {TASKS: {"taskDefinition": without(TASK, "taskRoleArn")}}, "denied", "the task has no role"),
+        (BY_NAME, TWO, "mapping", "orders consumes 2 queues, and doctor checks one: use --stack, or --function NAME:"),
+        (BY_NAME, {"members": []}, "instances", "upgrade boto3"),
+        (BY_NAME, BARE, "table", "name the table with --table"),
+        (BY_NAME, BARE, "retention_seconds", "give --retention-days"),
+        (BY_NAME, {"denies": ["kms:Decrypt"], "region_of_iam": ELSEWHERE}, "denied", "only AWS knows"),
+        (BY_NAME, {"describe_table_of_TableName=records": None}, "table", "EndpointConnectionError"),
     ],
 )
-def test_what_cannot_be_known_is_named_with_its_remedy(consumer: Consumer, aws: Aws, fact: str, says: str) -> None:
-    assert says in unavailable(gather(aws.client, consumer))[fact]
+def test_what_cannot_be_known_is_named_with_its_remedy(consumer: Consumer, aws: Any, fact: str, says: str) -> None:
+    assert says in unavailable(gather(Aws(**aws).client, consumer))[fact]
 
 
 @pytest.mark.parametrize(
@@ -308,7 +276,7 @@ def test_the_retention_is_as_given_or_as_the_environment_or_the_stack_says(
 ) -> None:
     variables = without(VARIABLES, *(() if variable else ("RECORD_RETENTION_DAYS",)))
     configured = {**CONFIGURATION, "Environment": {"Variables": variables}}
-    aws = Aws(**{f"get_function_configuration_of_FunctionName={LIVE}": configured})
+    aws = Aws(**{CONFIGURED: configured})
     consumer = replace(BY_NAME, retention_days=given, stated_retention_days=stated)
     assert gather(aws.client, consumer).retention_seconds == days * DAY_SECONDS
 

@@ -1,0 +1,53 @@
+"""The archive's bucket, in memory."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+from idempotent_receiver.operations.dead_letters.archive import Archive
+from idempotent_receiver.operations.dead_letters.workers import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.unit.operations.dead_letters.bank import Bank
+
+
+class Bucket:
+    """An S3 client with one bucket. Its requests are counted and crash like those to the bank's queues."""
+
+    def __init__(self, bank: Bank) -> None:
+        self.bank = bank
+        self.objects: dict[str, bytes] = {}
+
+    def put_object(self, *, Key: str, Body: bytes, **more: Any) -> Any:  # noqa: N803
+        assert more == {"Bucket": "archive", "ContentType": "application/json"}
+        return self.bank.sqs.request("put_object", {}, lambda: self.objects.update({Key: Body}))
+
+    def get_object(self, *, Key: str, **_: Any) -> Any:  # noqa: N803
+        if Key not in self.objects:
+            raise ClientError({"Error": {"Code": "NoSuchKey", "Message": "it does not exist"}}, "GetObject")
+        self.bank.sqs.request("get_object", {}, dict)
+        return {"Body": io.BytesIO(self.objects[Key])}
+
+    def delete_object(self, *, Key: str, **_: Any) -> Any:  # noqa: N803
+        return self.bank.sqs.request("delete_object", {}, lambda: self.objects.pop(Key, None))
+
+    def get_paginator(self, _: str) -> Bucket:
+        return self
+
+    def paginate(self, *, Prefix: str, **_: Any) -> Iterator[dict[str, Any]]:  # noqa: N803
+        # In the order of their names, which in life are random.
+        names = sorted((name for name in self.objects if name.startswith(Prefix)), reverse=True)
+        for start in range(0, len(names), 3):
+            yield {"Contents": [{"Key": name} for name in names[start : start + 3]]}
+
+    def archive(self) -> Archive:
+        return Archive(self, "archive", self.bank.dead.arn, self.bank.clock, Workers(1))  # type: ignore[arg-type]
+
+    def documents(self) -> list[dict[str, Any]]:
+        return [json.loads(body) for body in self.objects.values()]

@@ -29,6 +29,7 @@ TIERS = {
     "simulation/test_explore.py::test_every_schedule_keeps_the_invariants[2x1-unclaimed": NIGHTLY,
     "simulation/test_explore.py::test_every_schedule_keeps_the_invariants[2x2-unclaimed": NIGHTLY,
     "simulation/test_scenarios_": QUICK,
+    "simulation/test_reached.py::test_seeds_are_steered": NIGHTLY,
     "simulation/test_simulate.py::test_a_planted_bug": NIGHTLY,
     "simulation/test_simulate.py::test_worlds_in_which_claims_are_released": NIGHTLY,
     "simulation/test_wire.py::test_a_bug_planted": NIGHTLY,

@@ -18,7 +18,7 @@ from idempotent_receiver.batch import items, progress
 from idempotent_receiver.handler import outcome
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.exchange import Operation
-from tests.simulation.reached import declare, mark
+from tests.simulation.reached import HINTS, declare, mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -103,6 +103,11 @@ EXCLUDED = {
     "ends: Unreadable": FOREIGN,
 }
 """What the worlds cannot reach, and why. A world that can takes its rows out of here, or the run fails."""
+HINTS |= {
+    "of_loss: transitions.AlreadyFailed() as failed": ("handler: frozen", "pay: 500 again"),
+    "sending: time_over": ("dead letter: slow", "dead-lettered: PermanentError"),
+    "asked: time_over": ("take over: slow", "asked: claimed_late"),
+}
 _CODES: dict[str, CodeType] = {}
 for _table, _function in CODE_TABLES.items():
     _CODES[_table], _places = _marked(_table, _function)

@@ -23,6 +23,8 @@ GROUPS: dict[str, list[str]] = {}
 """The places of each group, in the order of their declaration."""
 EXCLUDED: dict[str, str] = {}
 """The places that cannot be reached, and why."""
+HINTS: dict[str, tuple[str, str]] = {}
+"""What brings about places that are no points, and what worlds have reached in which that may happen."""
 _here: set[str] = set()
 """The places that this world has reached."""
 
@@ -124,7 +126,8 @@ class Reached:
             return FREE
         places.sort(key=lambda place: (self.worlds[place], place))
         place = Random(f"steered {seed}").choice(places[: 1 + len(places) // 4])
-        return Steer(place, self.last.get(place, self._near(place)))
+        towards, like = HINTS.get(place, (place, place))
+        return Steer(towards, self.last.get(place, self.last.get(like, self._near(place))))
 
     def _near(self, place: str) -> int | None:
         """A world that was at the same point, and met something else there."""

@@ -240,6 +240,9 @@ class RandomWorld:
         process = self.random.choice(idle) if idle else self.new_process(f"p{self.invocations}")
         process.clock.set(self.random.uniform(-1, 1) * self.clocks_off_seconds)
         mine = process.invocation = Invocation(f"{process.name}/{self.invocations}", (), self.world.now, ids=ids)
+        if any(until > self.world.now for _, until in process.clock.stops["monotonic"]):
+            # Its clock has stood still since an earlier invocation.
+            mine.suspended, mine.fault_count = True, 2
         others = [other for one in self.live for other in one.under_way if other is not mine]
         self.live = [one for one in self.live if one is not process] + [process]
         self.log(f"{mine.name} starts: {', '.join(ids)}, clock {process.clock.skew_seconds:+.1f} s")

@@ -164,3 +164,36 @@ def test_a_string_that_reads_like_nan_is_a_string(text: str) -> None:
     """Only the number is invalid JSON."""
     assert json.loads(serialised({"a": text}) or "") == {"a": text}
     assert "dropped" in (serialised({"a": text, "b": float("nan")}) or "")
+
+
+async def unawaited() -> None: ...
+async def asynchronous_steps() -> Any:
+    yield 1
+
+
+def steps() -> Any:
+    yield 1
+
+
+@pytest.mark.parametrize("make", [unawaited, steps, asynchronous_steps, asyncio.Future], ids=lambda make: make.__name__)
+def test_what_nobody_has_run_is_no_result_and_is_closed(make: Any) -> None:
+    """An open coroutine would warn when it is collected."""
+    loop = asyncio.new_event_loop()
+    result = make(loop=loop) if make is asyncio.Future else make()
+    handled = run(lambda attempt: result, attempt())
+    loop.close()
+
+    assert isinstance(handled, Raised)
+    assert (handled.failure.type, "which nobody has run" in str(handled.error)) == ("TypeError", True)
+    frames = [getattr(result, name) for name in ("cr_frame", "gi_frame") if hasattr(result, name)]
+    assert frames == [None] or make is asynchronous_steps or result.cancelled()
+
+
+def test_a_marker_tells_what_kept_a_result_from_being_json() -> None:
+    """And nothing of its text."""
+
+    class Secret:
+        def __repr__(self) -> str:
+            return "secret"
+
+    assert serialised(Secret()) == dropped("not JSON: PydanticSerializationError")

@@ -12,6 +12,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from moto import mock_aws
 
 from idempotent_receiver import ResultUnavailable, S3Results, Transaction, http_endpoint, idempotent, sqs_consumer
+from idempotent_receiver.handler.results import ResultGone
 from tests.contexts import Context
 from tests.counting_store import CountingStore
 from tests.manual_clock import ManualClock
@@ -156,6 +157,12 @@ def test_only_what_the_records_own_claims_have_written_is_read(store: CountingSt
 
     with pytest.raises(ResultUnavailable, match="not where this function keeps"):
         work("1")
+
+
+@pytest.mark.parametrize("place", [{}, {"bucket": "results"}, {"bucket": "results", "key": ""}])
+def test_a_place_without_a_name_is_none_of_its_results(s3: Any, place: dict[str, str]) -> None:
+    with pytest.raises(ResultGone, match="not where this function keeps"):
+        S3Results("results", s3).get(place, "owned/")
 
 
 def test_a_client_of_another_service_is_refused_at_set_up() -> None:

@@ -159,7 +159,7 @@ def problem(response: dict[str, Any], status: int) -> dict[str, Any]:
     """The problem details of a response, checked for their form."""
     assert response["statusCode"] == status
     headers = response.get("headers") or {name: value for name, [value] in response["multiValueHeaders"].items()}
-    assert headers["Content-Type"] == "application/problem+json"
+    assert (headers["Content-Type"], headers["Cache-Control"]) == ("application/problem+json", "no-store")
     told = json.loads(response["body"])
     assert told["status"] == status
     assert told["title"]
@@ -244,6 +244,7 @@ def test_no_key_is_a_bad_request(api: Api, key: str | None) -> None:
     told = problem(api(request(key)), 400)
 
     assert "Idempotency-Key" in told["detail"]
+    assert told["title"] == "No idempotency key"
     assert api.runs == []
 
 
@@ -492,6 +493,12 @@ def test_a_payload_that_says_something_twice_is_no_other(api: Api, form: str) ->
     assert len(api.runs) == 1
 
 
+def test_a_body_that_is_no_valid_text_has_a_fingerprint(api: Api) -> None:
+    """A client may send a lone surrogate."""
+    assert api({**request(), "body": "\ud800"})["statusCode"] == 201
+    problem(api({**request(), "body": "\ud801"}), 422)
+
+
 def test_what_counts_of_a_payload_is_for_the_user_to_say(clock: ManualClock, store: CountingStore) -> None:
     api = Api(clock, store, payload=Payload(without=["sent_at"]))
     api(request(body={"amount": 5, "sent_at": 1}))
@@ -634,7 +641,7 @@ def test_a_lost_claim_is_answered_with_the_winners_answer(api: Api, clock: Manua
     assert response == {"statusCode": 200, "body": "the winner's", "headers": {"Idempotency-Replayed": "true"}}
 
 
-@pytest.mark.parametrize(("left_ms", "retry_after"), [(60_000, "5"), (1_500, "2"), (0, "1")])
+@pytest.mark.parametrize(("left_ms", "retry_after"), [(60_000, "5"), (2_001, "3"), (1_500, "2"), (0, "1")])
 def test_a_lost_claim_whose_winner_still_runs_is_a_conflict(
     clock: ManualClock, store: CountingStore, left_ms: int, retry_after: str
 ) -> None:
@@ -746,7 +753,7 @@ def test_one_tenant_never_sees_anothers_answer(clock: ManualClock, store: Counti
         assert "Idempotency-Replayed" not in api(request(key, headers={"X-Tenant": tenant}))["headers"]
     assert len(api.runs) == 5
 
-    assert "belongs to nobody" in problem(api(request("k")), 400)["detail"]
+    assert problem(api(request("k")), 400)["detail"] == "the request belongs to nobody: its scope is empty"
 
 
 @pytest.mark.parametrize("required", [True, False])

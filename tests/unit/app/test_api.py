@@ -37,7 +37,8 @@ def dying(call: Callable[..., Any], *, after: bool) -> Callable[..., Any]:
 def test_a_transfer_is_accepted_posted_and_told_of(bank: Bank) -> None:
     status, headers, told = bank.post()
     assert (status, told) == (202, {**ASKED, "transfer_id": told["transfer_id"], "state": "accepted"})
-    assert headers["Location"] == f"transfers/{told['transfer_id']}"
+    plain = {"Content-Type": "application/json", "Cache-Control": "no-store"}
+    assert headers == {**plain, "Location": f"transfers/{told['transfer_id']}"}
     assert bank.get(told["transfer_id"])[::2] == (200, told)
 
     assert bank.deliver() == []

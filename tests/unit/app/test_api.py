@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from app.routes import callers
+from app.transfer_service import TransferService
 from tests.bank import ALICE, ASKED, QUEUE, Bank
 
 if TYPE_CHECKING:
@@ -207,3 +208,19 @@ def test_on_a_fifo_queue_a_payers_transfers_stay_in_order() -> None:
     _, _, told = bank.post()
     (message,) = bank.queue
     assert (message["MessageGroupId"], message["MessageDeduplicationId"]) == ("alice", told["transfer_id"])
+
+
+def test_while_the_store_is_down_a_client_is_asked_to_come_again(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    def down(*_: object) -> None:
+        raise ConnectionError
+
+    monkeypatch.setattr(TransferService, "find", down)
+    status, headers, told = bank.get("0" * 64)
+    assert (status, told["status"], told["title"], told["type"]) == (503, 503, "Service Unavailable", "about:blank")
+    problem = {"Content-Type": "application/problem+json", "Cache-Control": "no-store"}
+    assert headers == {**problem, "Retry-After": "1"}
+
+
+def test_a_route_that_the_template_does_not_have_is_named(bank: Bank) -> None:
+    with pytest.raises(LookupError, match="PUT /nowhere"):
+        bank._ask("PUT", "/nowhere", ALICE)

@@ -38,8 +38,8 @@ KINDS: dict[str, NewWorld] = {
     "workflow": WorkflowSimulation,
     "wire": WireSimulation,
 }
-SHARES = (*4 * ["queue"], "calls", *2 * ["queue"], "workflow", "queue", "wire")
-"""Seeds take these kinds in turns."""
+SHARES = (*4 * ["queue"], "calls", *3 * ["queue"], "workflow", "queue", "wire")
+"""Seeds take these kinds in turns. They are odd in number, since every second seed is steered."""
 
 
 def world_of(seed: int, clocks: float, log: Callable[[str], None] | None = None, kind: str | None = None) -> Played:

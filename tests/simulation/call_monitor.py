@@ -15,6 +15,7 @@ from tests.simulation.call_process import CHARGE, ORDERS, PAY, SHIP, Reply, Requ
 from tests.simulation.invariants import Violation
 from tests.simulation.monitor import NO_TIME_SECONDS
 from tests.simulation.reached import declare, mark
+from tests.simulation.recorder import CallRecorder
 from tests.simulation.table_monitor import HALF_MS, TableMonitor
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 
 A_WHILE_SECONDS = 1.0
+LONG_SECONDS = 24 * 60 * 60
+"""With such a retention nothing expires, so each key is written once."""
 ANSWERS = {
     PAY: ("0", "201", "201 again", "409", "410", "422", "500", "500 again", "503"),
     SHIP: ("0", "201", "409", "410", "422", "503"),
@@ -58,6 +61,8 @@ class CallMonitor(TableMonitor):
         self._done: dict[str, list[Done]] = {}
         self._payloads: dict[tuple[str, str], int] = {}
         self._completions: Counter[str] = Counter()
+        self._noted: Counter[str] = Counter()
+        self.history = CallRecorder(simulation.world)
 
     def written(self, before: Item | None, after: Item, writer: str) -> None:
         """Check a write that took effect."""
@@ -71,7 +76,7 @@ class CallMonitor(TableMonitor):
             self._completions[id] += 1
             self._done.setdefault(id, []).append(Done(writer, self._kept(after), after["expiration"] * 1000))
         if self.simulation.plan.transactional and not id.startswith(f"{ORDERS}#"):
-            self._check_effect(id)
+            self._check_effect(id, writer)
 
     def _final(self, id: str) -> bool:
         return self.simulation.plan.replay and id.startswith(f"{PAY}#")
@@ -89,14 +94,18 @@ class CallMonitor(TableMonitor):
         found = json.loads(data)
         return json.loads(found["body"]) if item["id"].startswith(f"{PAY}#") else found
 
-    def _check_effect(self, id: str) -> None:
+    def _check_effect(self, id: str, writer: str) -> None:
         """EFFECT: what its handlers have written is there once for each completion, of which one may be at a time."""
         times = int(self.memory.tables["Entries"].items.get((id,), {}).get("times", 0))
+        for _ in range(self._noted[id], times):
+            self.history.applied(id, self.amounts[writer], writer)
+        self._noted[id] = times
         if times != self._completions[id]:
             raise Violation("EFFECT", f"{id} was completed {self._completions[id]} times, its effect is there {times}")
 
     def handler_started(self, invocation: Invocation, request: Request) -> None:
         """Check the start of a handler."""
+        self.history.asked(request)
         id = request.id
         running = [
             other.name
@@ -128,6 +137,8 @@ class CallMonitor(TableMonitor):
 
     def replied(self, invocation: Invocation, request: Request, reply: Reply) -> None:
         """HTTP and CALL: check what a caller is told."""
+        self.history.asked(request)
+        self.history.answered(request, reply, invocation.asked)
         mark(f"{request.function}: {reply.status}{' again' if reply.replayed else ''}")
         if not self._true(invocation, request, reply):
             rule = "HTTP" if request.function == PAY else "CALL"
@@ -177,3 +188,11 @@ class CallMonitor(TableMonitor):
         for id in {id for request in requests for id in request.ids}:
             if invariants.live(self.item(id), self.now_ms):
                 self.violated(Violation("I6", f"{id} is still claimed: {invariants.shown(self.item(id))}"))
+        for violation in self.history.judge() if self.judged else ():
+            self.violated(violation)
+
+    @property
+    def judged(self) -> bool:
+        """Whether its history is one to judge: effects are seen, and none may come again because a record expired."""
+        plan = self.simulation.plan
+        return plan.transactional and plan.retention_seconds >= LONG_SECONDS

@@ -1,7 +1,7 @@
 """Writes the history of a random simulation, which `local/checker.py` judges: what its clients saw, an event each.
 
-It leaves out the functions that handlers call, and it is not judged where records expire: for the checker a key is
-written once.
+Of calls it has what callers are told and what was written through transactions. It leaves out the functions that
+handlers of messages call, and it is not judged where records expire: for the checker a key is written once.
 """
 
 from __future__ import annotations
@@ -9,8 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from local.checker import check
-from local.history import Acknowledged, Balance, DeadLettered, Delivered, Effect, Ended, Left, Started
-from tests.simulation.adapters import BUDGET_SECONDS
+from local.history import (
+    Acknowledged,
+    Answered,
+    Balance,
+    DeadLettered,
+    Delivered,
+    Effect,
+    Ended,
+    Left,
+    Sent,
+    Started,
+)
+from tests.simulation.adapters import BUDGET_SECONDS, CREATED
 from tests.simulation.invariants import Violation
 from tests.simulation.sqs_model import is_audit
 
@@ -19,6 +30,7 @@ if TYPE_CHECKING:
 
     from idempotent_receiver.testing.world import World
     from local.history import Event
+    from tests.simulation.call_process import Reply, Request
     from tests.simulation.process import Invocation
     from tests.simulation.sqs_model import QueuedMessage, QueueModel
 
@@ -79,3 +91,36 @@ class Recorder:
 
     def _note(self, kind: type[Event], **what: Any) -> None:
         self.events.append(kind(at=self._world.now, **what))
+
+
+class CallRecorder:
+    """The history of a world of calls: who asked for what, what was written for it, and what callers were told."""
+
+    def __init__(self, world: World) -> None:
+        self.events: list[Event] = []
+        self._world = world
+        self._asked: set[str] = set()
+
+    def asked(self, request: Request) -> None:
+        """A request may end without an effect; it counts as left then, and must not be told that it is done."""
+        if (message := str(request)) not in self._asked:
+            self._asked.add(message)
+            at, key = self._world.now, request.id
+            self.events += [
+                Sent(at=at, message=message, key=key, payload=str(request.amount)),
+                Left(at=at, message=message),
+            ]
+
+    def applied(self, id: str, amount: int, writer: str) -> None:
+        self.events.append(Effect(at=self._world.now, key=id, payload=str(amount), worker=writer, result=writer))
+
+    def answered(self, request: Request, reply: Reply, since: float) -> None:
+        if reply.status == CREATED and reply.content is not None:
+            told = {"payload": str(request.amount), "result": reply.content["run"]}
+            # Functions mark nothing.
+            again = reply.replayed is not False
+            self.events.append(Answered(at=self._world.now, key=request.id, since=since, replayed=again, **told))
+
+    def judge(self) -> list[Violation]:
+        """What the checker finds."""
+        return [Violation(finding.rule, finding.told) for finding in check(self.events)]

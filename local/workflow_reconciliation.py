@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from local.workload.reconciliation import Reconciliation
+from local.history import Effect, Left, Sent
+from local.workload.history import balances_of
+from local.workload.reconciliation import MOST_SHOWN, Reconciliation
 from local.workload.transfers import DEATHS, FAILING, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from local.history import Event
     from local.workload.transfers import TransferMessage
 
 
@@ -65,10 +67,20 @@ class WorkflowReconciliation(Reconciliation):
         failing = frozenset(name for name, message in self.workload.by_name.items() if message.kind in FAILING)
         return (self.done - failing) | (self.failed & (failing | aborted))
 
-    @cached_property
-    def doubled(self) -> int:
-        """Executions beyond one for each transfer."""
-        return sum(count - 1 for count in Counter(each.transfer for each in self.executions).values())
+    def history(self, *, claims: bool) -> list[Event]:
+        """A request's effect is its execution, and all that this has moved. What has none is told as unfinished."""
+        end = max((line.at_ms for line in self.log), default=0)
+        moved = {name: tuple((each.account, each.amount) for each in entries) for name, entries in self.posted.items()}
+        started = {each.transfer for each in self.executions}
+        return [
+            *(Sent(at=0, message=name, key=name) for name in self.sent),
+            *(Left(at=end, message=name) for name in self.sent if name not in started),
+            *(
+                Effect(at=end, since=0, key=each.transfer, moves=moved.pop(each.transfer, ()))
+                for each in self.executions
+            ),
+            *balances_of(self, end),
+        ]
 
     @cached_property
     def receipts(self) -> int:
@@ -92,7 +104,7 @@ class WorkflowReconciliation(Reconciliation):
     @cached_property
     def balanced(self) -> bool:
         """Whether no money came or went or is on its way, and every account is where its entries say."""
-        return self.agreed and not self.half_way and set(self.closing) == set(self.workload.opening)
+        return not (self._found("MONEY") or self.half_way) and set(self.closing) == set(self.workload.opening)
 
     @property
     def must_be_zero(self) -> dict[str, int]:
@@ -113,6 +125,7 @@ class WorkflowReconciliation(Reconciliation):
         wrong = sorted(frozenset(self.sent) - self.as_expected)
         found = [f"{name} is {count}, not 0" for name, count in self.must_be_zero.items() if count]
         found += [f"not as expected: {', '.join(wrong[:5])}"] if wrong else []
+        found += [f"{each.rule}: {each.told}" for each in self.findings[:MOST_SHOWN]]
         found += [] if self.balanced else [f"the books do not balance {self.half_way[:5]}"]
         return found if self.gave_up is None else [*found, f"gave up waiting: {self.gave_up}"]
 

@@ -21,6 +21,7 @@ from local.history import (
     Started,
 )
 from local.workload import evidence
+from local.workload.runs import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,11 +47,13 @@ def history_of(found: Reconciliation, *, claims: bool) -> list[Event]:
         *applied,
         *dead,
         *(Left(at=end, message=key) for key in left),
-        *(
-            Balance(at=end, account=account, opening=opening, closing=found.closing.get(account))
-            for account, opening in found.workload.opening.items()
-        ),
+        *balances_of(found, end),
     ]
+
+
+def balances_of(found: Reconciliation, end: float) -> Iterator[Balance]:
+    for account, opening in found.workload.opening.items():
+        yield Balance(at=end, account=account, opening=opening, closing=found.closing.get(account))
 
 
 def _key(found: Reconciliation, name: str) -> str:
@@ -102,12 +105,13 @@ def _applied(found: Reconciliation) -> Iterator[Effect]:
         yield Effect(at=line.done_ms, since=line.at_ms, key=key, worker=line.worker, moves=_moves(line.moves))
     if posted:
         return
+    known = grouped((name, line.at_ms) for line in found.log if (name := _done_by(line)) is not None)
+    end = max((line.at_ms for line in found.log), default=0)
     for name, entries in found.posted.items():
-        known = [line.at_ms for line in found.log if _says_done(line, name)]
         since = min((start.at_ms for start in found.runs.starts.get(name, ())), default=0)
         for time in range(max(entry.times for entry in entries)):
             moves = tuple((each.account, each.amount // each.times) for each in entries if each.times > time)
-            at = min(known) if known and time == 0 else max([since, *(line.at_ms for line in found.log)])
+            at = min(known.get(name, [end])) if time == 0 else end
             yield Effect(at=max(at, since), since=since, key=_key(found, name), moves=moves)
 
 
@@ -128,11 +132,12 @@ def _noted(found: Reconciliation) -> Iterator[Effect]:
                 yield Effect(at=line.done_ms, since=line.at_ms, key=_key(found, name), worker=line.worker)
 
 
-def _says_done(line: evidence.Line, name: str) -> bool:
+def _done_by(line: evidence.Line) -> str | None:
+    """The transfer that somebody saw done."""
     match line:
-        case evidence.End(ok=done) | evidence.Delivery(done=done) | evidence.Call(done=done):
-            return done and line.name == name
-    return False
+        case evidence.End(ok=True) | evidence.Delivery(done=True) | evidence.Call(done=True):
+            return line.name
+    return None
 
 
 def _moves(found: object) -> Moves:

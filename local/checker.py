@@ -237,6 +237,7 @@ def _balanced(seen: ByKey) -> Iterator[Finding]:
     for account in sorted({*balances, *moved}):
         balance = balances.get(account)
         if balance is None:
-            yield Finding("MONEY", account, f"{moved[account]} went to no account that there is")
+            if moved[account]:
+                yield Finding("MONEY", account, f"{moved[account]} went to no account that there is")
         elif balance.closing != balance.opening + moved[account]:
             yield Finding("MONEY", account, f"the effects have moved {moved[account]}", (balance,))

@@ -300,6 +300,8 @@ BY_MAKEFILE = TEMPLATE.replace(
         (BROKEN, TEMPLATE, "handler.lambda_handler does not start: No module named 'no_such_module'"),
         (PLAIN, WITHOUT_QUEUE, "no function of the template consumes a queue"),
         (PLAIN, TEMPLATE.replace("src/", "source/"), "there is no such folder: correct CodeUri"),
+        (PLAIN, TEMPLATE.replace("./tables.yaml", "./table.yaml"), "table.yaml, and there is none"),
+        (PLAIN, TEMPLATE.replace("Resources:", "Resources: ["), "template.yaml cannot be deployed"),
         (
             PLAIN,
             TEMPLATE.replace("AWS::SQS::Queue", "AWS::SQS::Queues"),

@@ -14,7 +14,7 @@ import pytest
 
 from idempotent_receiver.operations.doctor.roles import ON_RECORDS
 from tests.e2e.deployed import EVENTS, at, eventually
-from tests.e2e.permissions import Permission, allowed, covers, granted, needed
+from tests.e2e.permissions import Permission, allowed, covers, granted
 from tests.e2e.recorder import Call
 
 if TYPE_CHECKING:
@@ -199,36 +199,3 @@ def test_a_denial_outweighs_what_is_allowed() -> None:
     everything = {"Action": "*", "Resource": "*"}
     assert not allowed(TABLE, [{"Effect": "Allow", **everything}, {"Effect": "Deny", **everything}])
     assert not allowed(TABLE, [])
-
-
-def test_what_the_verdict_does_not_know_it_refuses_to_judge() -> None:
-    statement = {
-        "Effect": "Allow",
-        "Action": "*",
-        "Resource": "*",
-        "Condition": {"Bool": {"aws:SecureTransport": "true"}},
-    }
-    with pytest.raises(KeyError, match="Condition"):
-        allowed(TABLE, [statement])
-    with pytest.raises(KeyError, match="kms:Decrypt"):
-        needed(Call("kms", "Decrypt", "us-east-1", {}), "123456789012")
-
-
-def test_a_transaction_takes_the_permission_of_each_of_its_parts() -> None:
-    parts = [{"Put": {"TableName": "a"}}, {"ConditionCheck": {"TableName": "b"}}]
-    call = Call("dynamodb", "TransactWriteItems", "us-east-1", {"TransactItems": parts})
-    assert needed(call, "123456789012") == {
-        Permission("dynamodb:PutItem", "arn:aws:dynamodb:us-east-1:123456789012:table/a"),
-        Permission("dynamodb:ConditionCheckItem", "arn:aws:dynamodb:us-east-1:123456789012:table/b"),
-    }
-
-
-def test_a_statement_of_a_batch_takes_the_permission_of_its_verb_on_its_table() -> None:
-    statements = ["INSERT INTO \"a\" VALUE {'id': ?}", 'UPDATE "b" SET "c" = ? WHERE "id" = ?', 'SELECT * FROM "d"']
-    arguments = {"Statements": [{"Statement": statement} for statement in statements]}
-    call = Call("dynamodb", "BatchExecuteStatement", "us-east-1", arguments)
-    assert {(each.action, each.resource[-1]) for each in needed(call, "123456789012")} == {
-        ("dynamodb:PartiQLInsert", "a"),
-        ("dynamodb:PartiQLUpdate", "b"),
-        ("dynamodb:PartiQLSelect", "d"),
-    }

@@ -23,8 +23,6 @@ from tests.unit.test_public import PUBLIC
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / ".build" / "site"
 PAGES = ROOT / ".build" / "docs"
-LOADED_ON_DEMAND = {'class="mermaid"', "glightbox", "pyodide", 'data-md-component="source"'}
-"""What makes the theme's script load another from elsewhere. It does not load mermaid where mermaid is there."""
 
 
 class Page(HTMLParser):
@@ -88,16 +86,6 @@ def test_the_site_loads_nothing_from_elsewhere(site: dict[str, Page]) -> None:
     loaded += re.findall(r"url\(['\"]?([^)'\"]+)", styles) + re.findall(r"@import\s+['\"]([^'\"]+)", styles)
     assert loaded
     assert [each for each in loaded if urlsplit(each).netloc or urlsplit(each).scheme not in ("", "data")] == []
-
-
-def test_no_page_makes_the_themes_script_load_another_from_elsewhere(site: dict[str, Page]) -> None:
-    """Diagrams are drawn by a script of the site's own, or not at all."""
-    drawn = 'globalThis["mermaid"] =' in (SITE / "diagrams.js").read_text()
-    on_demand = LOADED_ON_DEMAND - ({'class="mermaid"'} if drawn else set())
-    pages = [re.sub(r"<code>.*?</code>", "", page.text, flags=re.DOTALL) for page in site.values()]
-    assert [trigger for trigger in on_demand if any(trigger in text for text in pages)] == []
-    assert all('src="./diagrams.js"' in page.text for name, page in site.items() if name != "404.html")
-    assert drawn or shutil.which("npm") is None
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed here: nobody looks at the site")

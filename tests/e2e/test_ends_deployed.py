@@ -243,6 +243,29 @@ def test_what_is_deleted_is_gone_and_the_history_tells_who_and_why(bank: Deploye
     assert verbs(bank, second) == [("deleted", "done")]
 
 
+@pytest.mark.parametrize("name", ["archive", "restore", "delete"])
+def test_ctrl_c_stops_it_between_two_requests_and_it_can_be_started_again(
+    bank: Deployed, told: Path, name: str
+) -> None:
+    unhandled(bank, bank.new_account(100), bank.new_account(0), 8)
+    if name == "restore":
+        assert run(bank, told, "archive").code == 0
+    rest = ("--all", "--reason", "a test") if name == "delete" else ()
+    paced = ("--rate", "8") if name == "restore" else ()
+
+    ended = run(bank, told, name, *rest, *paced, stop=(2, "after", signal.SIGINT))
+
+    done = json.loads(ended.out)[f"{name.rstrip('e')}ed"]
+    assert (ended.code, "Traceback" in ended.err) == (130, False)
+    assert 0 < done < 8
+    left = dead_now(bank), len(archived(bank))
+    assert left == {"archive": (8 - done, done), "restore": (done, 8 - done), "delete": (8 - done, 0)}[name]
+    assert run(bank, told, name, *rest).code == 0
+    if name == "archive":
+        assert run(bank, told, "restore").code == 0
+    run(bank, told, "delete", "--all", "--reason", "a test")
+
+
 DENIED = {
     "archive": ("ReceiveMessage", "BatchWriteItem", "PutObject", "DeleteMessageBatch"),
     "restore": ("ListObjectsV2", "GetObject", "BatchWriteItem", "SendMessageBatch", "DeleteObject"),

@@ -279,10 +279,11 @@ def test_nothing_is_left(runs: dict[str, Ran], folder: Path) -> None:
 
 
 @on_linux
-def test_a_trial_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_trial_that_is_stopped_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     program = begin(project(tmp_path, PROTECTED))
     assert eventually(lambda: any(tmp_path.glob("temporary/receiver-local-*/log.jsonl")))
-    os.killpg(program.pid, signal.SIGINT)
+    os.killpg(program.pid, number)
     assert ended(program).code == 130
     assert nothing_left(tmp_path / "temporary")
 

@@ -35,6 +35,8 @@ TIERS = {
     "simulation/test_reached.py": NIGHTLY,
     "simulation/test_scenarios_": QUICK,
     "simulation/test_simulate.py::test_a_planted_bug": NIGHTLY,
+    "simulation/test_simulate.py::test_clocks_further_apart": NIGHTLY,
+    "simulation/test_simulate.py::test_several_hundred_worlds": NIGHTLY,
     "simulation/test_simulate.py::test_worlds_in_which_claims_are_released": NIGHTLY,
     "test_costs.py": QUICK,
     "test_promises.py": QUICK,

@@ -38,6 +38,7 @@ TIERS = {
     "simulation/test_simulate.py::test_clocks_further_apart": NIGHTLY,
     "simulation/test_simulate.py::test_several_hundred_worlds": NIGHTLY,
     "simulation/test_simulate.py::test_worlds_in_which_claims_are_released": NIGHTLY,
+    "simulation/test_wire.py::test_a_bug_planted": NIGHTLY,
     "test_costs.py": QUICK,
     "test_promises.py": QUICK,
     "unit/app/test_api.py": QUICK,

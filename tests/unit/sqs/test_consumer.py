@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import boto3
@@ -328,6 +329,7 @@ def test_logging_and_metrics_never_change_the_answer(broken: str) -> None:
 
 
 URL = "https://sqs.us-east-1.amazonaws.com/123456789012/dead"
+METRICS = (("add", ""), ("flush", "s"))
 DYNAMODB = boto3.client("dynamodb", region_name="us-east-1")
 
 
@@ -341,6 +343,9 @@ DYNAMODB = boto3.client("dynamodb", region_name="us-east-1")
         ("a queue's URL, not its name or ARN", {"sqs": object(), "dead_letter_queue": URL.replace("https://", "arn:")}),
         (r"sqs=boto3.client\('sqs'\)", {"dead_letter_queue": URL}),
         ("backoff must be a Backoff", {"backoff": {"first_seconds": 1}}),
+        *[("logger must be a Powertools", {"logger": SimpleNamespace(**{name: print})}) for name in ("info", "error")],
+        *[("metrics must be", {"metrics": SimpleNamespace(**{f"{name}_metric{s}": 1})}) for name, s in METRICS],
+        *[("results must be a S3Results", {"results": SimpleNamespace(**{name: print})}) for name in ("put", "get")],
         ("logger must be a Powertools Logger", {"logger": 3}),
         ("metrics must be Powertools Metrics", {"metrics": 3}),
         *[("concurrency must be a whole number of at least 1", {"concurrency": wrong}) for wrong in (2.5, 0, -1)],

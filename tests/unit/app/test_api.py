@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.routes import callers
+from app.routes import callers, tenant
 from app.transfer_service import TransferService
 from tests.bank import ALICE, ASKED, QUEUE, Bank
 
@@ -224,3 +224,30 @@ def test_while_the_store_is_down_a_client_is_asked_to_come_again(bank: Bank, mon
 def test_a_route_that_the_template_does_not_have_is_named(bank: Bank) -> None:
     with pytest.raises(LookupError, match="PUT /nowhere"):
         bank._ask("PUT", "/nowhere", ALICE)
+
+
+@pytest.mark.parametrize(
+    ("arn", "owner"),
+    [
+        ("arn:aws:iam::1:user/team/alice", "arn:aws:iam::1:user/team/alice"),
+        ("arn:aws:sts::1:assumed-role/shop/session-1", "arn:aws:sts::1:assumed-role/shop"),
+        (None, ""),
+    ],
+)
+def test_all_sessions_of_a_role_are_one_caller(arn: str | None, owner: str) -> None:
+    assert tenant({"requestContext": {"identity": {"userArn": arn}}}) == owner
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        ({"type": "ConnectionError"}, {"state": "accepted"}),
+        ({"type": "PermanentError", "text": "closed", "permanent": True}, {"state": "failed", "reason": "closed"}),
+    ],
+)
+def test_a_failure_that_is_tried_again_leaves_a_transfer_accepted(bank: Bank, error: Any, state: Any) -> None:
+    _, _, told = bank.post()
+    assert bank.queue[0]["QueueUrl"] == QUEUE
+    item = {"id": told["transfer_id"], "status": "FAILED", "version": "v", "error": json.dumps(error)}
+    bank.records.items[told["transfer_id"]] = item | {"expiration": 4_000_000_000}
+    assert bank.get(told["transfer_id"])[::2] == (200, {**told, **state})

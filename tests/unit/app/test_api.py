@@ -146,13 +146,6 @@ def test_a_tenants_keys_and_transfers_are_its_own(bank: Bank) -> None:
     assert bank.get(alices["transfer_id"], "arn:aws:iam::123456789012:user/mallory")[0] == 404
 
 
-def test_the_sessions_of_a_role_are_one_tenant(bank: Bank) -> None:
-    role = "arn:aws:sts::123456789012:assumed-role/Shop"
-    first, again = (bank.post(caller=f"{role}/{session}") for session in ("i-0a", "i-0b"))
-    assert first[2] == again[2]
-    assert len(bank.queue) == 1
-
-
 def test_who_is_nobody_is_refused(bank: Bank) -> None:
     assert bank.post(caller=None)[0] == 400
     assert bank.queue == []

@@ -518,6 +518,25 @@ def test_an_unconfirmed_dead_letter_is_a_failure_and_the_next_delivery_sends_it(
     assert list(scenario.dead_letters()) == ["1"]
 
 
+def test_done_or_a_dead_letter_but_for_a_late_duplicate_of_a_dead_letter_which_may_be_done() -> None:
+    """Its failure was recorded and sent before the duplicate ran. Once that is done, no duplicate is a dead letter."""
+    scenario = Scenario()
+    fails, succeeds = (
+        scenario.worker(function, dead_letter_queue=DEAD_LETTERS)
+        for function in (raising(PermanentError("account closed")), returning("opened again"))
+    )
+    fails.deliver(sqs_record("1"))
+    succeeds.deliver(sqs_record("1", receives=2), after=1)
+    fails.deliver(sqs_record("1", receives=3), after=2)
+
+    scenario.run()
+
+    assert (fails.answers, succeeds.answers) == ([[], []], [[]])
+    assert scenario.keys_run == ["1", "1"]
+    assert scenario.status("1") == "COMPLETED"
+    assert len(scenario.sqs.sent) == 1
+
+
 @pytest.mark.parametrize(("body", "reason", "runs"), [("{}", "account closed", 5), ("{not JSON", "not a dict", 0)])
 def test_without_a_dead_letter_queue_what_fails_for_good_is_a_failure_at_each_receive_until_sqs_has_moved_it(
     body: str, reason: str, runs: int

@@ -1,0 +1,60 @@
+"""The worlds that nobody had chosen: each occurs, beside each other one, and all keep the invariants.
+
+The bugs of `tests/mutants/catalogue/worlds.py` are planted against this file: each of them breaks one of these worlds.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from random import Random
+
+from tests.simulation.casts import HABITS
+from tests.simulation.invariants import Violation
+from tests.simulation.plan import Plan
+from tests.simulation.simulation import Simulation
+
+SEEDS = (*range(150), 1041)
+"""In the last one a wall clock stands still, and by it alone a handler would start under a completed record."""
+WORLDS = {
+    **{f"its function has the habit {habit!r}": lambda plan, habit=habit: habit in plan.habits for habit in HABITS},
+    "on a FIFO queue": lambda plan: plan.fifo,
+    "some processes claim nothing": lambda plan: plan.unclaimed > 0,
+    "two functions have one table": lambda plan: plan.functions == 2,
+    "one function has two queues": lambda plan: plan.functions < plan.queues,
+    "some functions are coroutines": lambda plan: plan.asynchronous > 0,
+    "two payloads come under one key": lambda plan: plan.keyed,
+    "some keys cannot be used": lambda plan: plan.unusable > 0,
+    "results are large, and the bucket fails": lambda plan: "large" in plan.forms and plan.bucket_faults > 0,
+    "records expire": lambda plan: plan.expires,
+    "TTL deletes": lambda plan: plan.deletions > 0,
+    "a clock stands still": lambda plan: plan.still > 0,
+    "duplicates come late": lambda plan: plan.late > 0,
+    "dead letters are redriven": lambda plan: plan.redrives > 0,
+    "a new version is deployed": lambda plan: plan.deploy_at is not None,
+}
+
+
+def test_each_world_occurs_beside_each_other() -> None:
+    """Each draws from a source of its own."""
+    plans = [Plan(Random(seed), seed) for seed in range(1_500)]
+    never = [
+        (one, other)
+        for one, other in combinations(WORLDS, 2)
+        if not any(WORLDS[one](plan) and WORLDS[other](plan) for plan in plans)
+    ]
+
+    assert never == [
+        ("two functions have one table", "one function has two queues"),
+    ]
+
+
+def test_the_first_worlds_keep_the_invariants() -> None:
+    """Of the kind that has queues."""
+    for seed in SEEDS:
+        found = None
+        try:
+            Simulation(seed).run()
+        except Violation as violation:
+            found = f"seed {seed}: {violation}"
+
+        assert found is None

@@ -14,9 +14,8 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
-from tests.mutants.address import DoesNotApply
 from tests.mutants.catalogue import MUTANTS
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import DoesNotApply, Mutant
 from tests.mutants.planting import Killed, Survived, run_mutant
 from tests.mutants.scenarios import ScenarioMark, scenario_marks, scenario_tests
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.mutants.address import ROOT, file_of, mutated
+from tests.mutants.mutant import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,11 +39,10 @@ class Survived:
 
 def plant(mutant: Mutant, folder: Path) -> Path:
     """A copy of the code in `folder`, with the bug in it. Raises DoesNotApply."""
-    file = file_of(mutant)
-    text = mutated(mutant, (ROOT / file).read_text(encoding="utf-8"))
+    text = mutant.planted((ROOT / mutant.file).read_text(encoding="utf-8"))
     copy = folder / "src"
     shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / file).write_text(text, encoding="utf-8")
+    (folder / mutant.file).write_text(text, encoding="utf-8")
     return copy
 
 

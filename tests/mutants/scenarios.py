@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.mutants.address import ROOT
+from tests.mutants.mutant import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

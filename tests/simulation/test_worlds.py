@@ -1,6 +1,6 @@
 """The worlds that nobody had chosen: each occurs, beside each other one, and all keep the invariants.
 
-The bugs of `tests/mutants/catalogue/worlds.py` are planted against this file: each of them breaks one of these worlds.
+The bugs of `tests/mutants/catalogue/worlds.txt` are planted against this file: each of them breaks one of these worlds.
 """
 
 from __future__ import annotations

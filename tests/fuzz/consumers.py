@@ -8,6 +8,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import wraps
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -362,20 +363,18 @@ def _function(setup: Setup, seen: Received) -> Callable[..., Any]:
     def transactional(body: Any, message: Message, tx: Transaction) -> object:
         return run(message, tx)
 
-    async def plain_coroutine(body: Any, message: Message) -> object:
-        return run(message)
-
-    async def transactional_coroutine(body: Any, message: Message, tx: Transaction) -> object:
-        return run(message, tx)
-
-    functions: dict[tuple[bool, bool], Callable[..., Any]] = {
-        (False, False): plain,
-        (False, True): transactional,
-        (True, False): plain_coroutine,
-        (True, True): transactional_coroutine,
-    }
-    function = functions[setup.asynchronous, setup.writes is not None]
-    function.__annotations__ = {"body": setup.body, "message": Message}
+    function = plain if setup.writes is None else transactional
+    function.__annotations__ = {**function.__annotations__, "body": setup.body, "message": Message}
     if setup.writes is not None:
         function.__annotations__["tx"] = Transaction
-    return function
+    return coroutine(function) if setup.asynchronous else function
+
+
+def coroutine(function: Callable[..., object]) -> Callable[..., Any]:
+    """The same as a coroutine."""
+
+    @wraps(function)
+    async def run(*args: Any, **given: Any) -> object:
+        return function(*args, **given)
+
+    return run

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 
 NO_FAULT, NO_RECORD = "none", "no record"
 FAULTS = ["lost after", "lost before", "later", "never", NO_RECORD, "raises after", "raises before"]
+BEFORE = {"lost before", "later", "never", "raises before"}
+"""Those that nothing is written at."""
+INSTEAD = {
+    "lost before": Unknown("unknown result"),
+    "lost after": Unknown("unknown result"),
+    "later": NotApplied("not now", retry=True),
+    "never": NotApplied("not you", retry=False),
+}
 fault_sequences = st.lists(st.sampled_from([NO_FAULT, NO_FAULT, *FAULTS]), min_size=1, max_size=8)
 """The faults of its calls, one for each record; they repeat from the start."""
 
@@ -62,23 +70,10 @@ class FlakyStore:
                 return self._store.read([id])[0]
 
     def _written(self, write: Callable[[], Written | ActionFailed]) -> Any:
-        match next(self._faults):
-            case "raises before":
-                raise StoreError
-            case "raises after":
-                write()
-                raise StoreError
-            case "lost before":
-                return Unknown("unknown result")
-            case "lost after":
-                write()
-                return Unknown("unknown result")
-            case "later":
-                return NotApplied("not now", retry=True)
-            case "never":
-                return NotApplied("not you", retry=False)
-            case "no record":
-                answer = write()
-                return Conflict(None) if isinstance(answer, Conflict) else answer
-            case _:
-                return write()
+        fault = next(self._faults)
+        answer = None if fault in BEFORE else write()
+        if fault.startswith("raises"):
+            raise StoreError
+        if fault == NO_RECORD and isinstance(answer, Conflict):
+            return Conflict(None)
+        return INSTEAD.get(fault, answer)

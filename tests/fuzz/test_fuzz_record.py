@@ -10,23 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idempotent_receiver.dynamodb.statements import record_in
+from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Change, Status, attributes, from_attributes
-from idempotent_receiver.protocol.transitions import (
-    AlreadyCompleted,
-    AlreadyFailed,
-    Claim,
-    Claimable,
-    Claimed,
-    ClaimLost,
-    HeldElsewhere,
-    OtherPayload,
-    Settled,
-    Unreadable,
-    complete,
-    decide,
-    fail,
-    release,
-)
 from tests.fuzz import hostile
 from tests.fuzz.hostile import NOW_MS, OURS
 from tests.fuzz.oracle import DONE, FREE, HELD, UNUSABLE, met
@@ -39,62 +24,63 @@ items = st.one_of(
     st.dictionaries(st.sampled_from(["status", "expiration", "attempts", "version", "data"]), no_numbers),
 ).map(lambda item: {"id": "k", **item})
 claims = st.builds(
-    Claim,
+    transitions.Claim,
     id=st.just("k"),
     fingerprint=st.sampled_from([OURS, "another's"]),
     owner=st.just("w"),
     lease_until_ms=st.integers(1, 900_000).map(lambda ahead: NOW_MS + ahead),
     retention_seconds=st.integers(1, 1000) | st.just(DEFAULT_RETENTION_SECONDS),
     failures_are_answers=st.booleans(),
+    lease_ms=st.none() | st.integers(1, 900_000),
 )
 versions = st.lists(hostile.characters.filter(bool), max_size=2)
 
 ANSWERS = {
-    FREE: (Claimable, AlreadyFailed, Claimed),
-    DONE: AlreadyCompleted,
-    HELD: (HeldElsewhere, Claimed),
-    UNUSABLE: (Unreadable, OtherPayload),
+    FREE: (transitions.Claimable, transitions.AlreadyFailed, transitions.Claimed),
+    DONE: transitions.AlreadyCompleted,
+    HELD: (transitions.HeldElsewhere, transitions.Claimed),
+    UNUSABLE: (transitions.Unreadable, transitions.OtherPayload),
 }
 
 
 @given(items, claims, versions)
-def test_every_item_has_its_answer(item: dict[str, Any], claim: Claim, wrote: list[str]) -> None:
+def test_every_item_has_its_answer(item: dict[str, Any], claim: transitions.Claim, wrote: list[str]) -> None:
     """The decision is the oracle's, and it never raises."""
     seen = from_attributes(item)
 
-    answer = decide(seen, claim, wrote, NOW_MS)
+    answer = transitions.decide(seen, claim, wrote, NOW_MS)
 
     assert isinstance(answer, ANSWERS[met(item, str(claim.fingerprint))])  # type: ignore[arg-type]
-    if isinstance(answer, Claimed):
+    if isinstance(answer, transitions.Claimed):
         assert seen.version in wrote
-    if isinstance(answer, HeldElsewhere):
+    if isinstance(answer, transitions.HeldElsewhere):
         assert answer.until_ms > NOW_MS
-    if isinstance(answer, AlreadyFailed):
+    if isinstance(answer, transitions.AlreadyFailed):
         assert claim.failures_are_answers
 
 
 @given(items, claims, versions, st.integers(-(10**12), 10**15))
 def test_no_live_claim_or_completed_record_is_claimed(
-    item: dict[str, Any], claim: Claim, wrote: list[str], now_ms: int
+    item: dict[str, Any], claim: transitions.Claim, wrote: list[str], now_ms: int
 ) -> None:
     """A live claim is not taken over, and a completed record stays completed until it expires, at any time."""
     seen = from_attributes(item)
     lasts = seen.unreadable is None and not seen.expired(now_ms)
 
-    answer = decide(seen, claim, wrote, now_ms)
+    answer = transitions.decide(seen, claim, wrote, now_ms)
 
     if lasts and seen.status == Status.COMPLETED:
-        assert isinstance(answer, AlreadyCompleted | OtherPayload)
+        assert isinstance(answer, transitions.AlreadyCompleted | transitions.OtherPayload)
     live = seen.lease_until_ms is not None and now_ms < seen.lease_until_ms
     if lasts and seen.status == Status.INPROGRESS and live and seen.version not in wrote:
-        assert not isinstance(answer, Claimable | Claimed)
+        assert not isinstance(answer, transitions.Claimable | transitions.Claimed)
     if seen.unreadable is not None:
-        assert answer == Unreadable(seen.unreadable)
+        assert answer == transitions.Unreadable(seen.unreadable)
 
 
 @given(items, claims, st.sampled_from(["complete", "fail", "release"]), hostile.items)
 def test_a_claim_can_be_settled_only_by_its_owner(
-    item: dict[str, Any], claim: Claim, ending: str, meanwhile: dict[str, Any] | None
+    item: dict[str, Any], claim: transitions.Claim, ending: str, meanwhile: dict[str, Any] | None
 ) -> None:
     """A claim names what it replaces, and a settlement names the claim; if that is gone, the answer is a lost claim."""
     seen = from_attributes(item)
@@ -102,21 +88,21 @@ def test_a_claim_can_be_settled_only_by_its_owner(
     if not isinstance(change, Change):
         return
     held = claim.applied(change)
-    endings = {"complete": complete(held, "{}"), "fail": fail(held, "{}"), "release": release(held, NOW_MS)}
-    settlement = endings[ending]
+    settlement = getattr(transitions, ending)(held, NOW_MS if ending == "release" else "{}")
 
     settled = settlement.step(held.record, (), NOW_MS, "later")
 
     assert change.seen is seen
     assert change.new.version == "fresh"
     assert change.new.expiration is not None
-    assert change.new.expiration * 1000 >= claim.lease_until_ms
+    ends_ms = claim.lease_until_ms if claim.lease_ms is None else NOW_MS + claim.lease_ms
+    assert change.new.expiration * 1000 >= change.new.in_progress_expiration == ends_ms
     assert isinstance(settled, Change)
     assert settled.expected == {"version": "fresh"}
-    assert settlement.step(settled.new, ["later"], NOW_MS, "third") == Settled(settled.new)
+    assert settlement.step(settled.new, ["later"], NOW_MS, "third") == transitions.Settled(settled.new)
     there = None if meanwhile is None else from_attributes({"id": "k", **meanwhile})
     if there is None or there.version != "fresh":
-        assert settlement.step(there, ["later" * 9], NOW_MS, "third") == ClaimLost(there)
+        assert settlement.step(there, ["later" * 9], NOW_MS, "third") == transitions.ClaimLost(there)
 
 
 @given(items)

@@ -8,16 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.handler.outcome import (
-    ClaimFailed,
-    ClaimLost,
-    Failed,
-    HeldElsewhere,
-    NotStarted,
-    Outcome,
-    SettleFailed,
-    Unreadable,
-)
+from idempotent_receiver.handler import outcome as ended
 from idempotent_receiver.sqs.message import Message
 from idempotent_receiver.sqs.visibility import LONGEST_SECONDS, Backoff, in_groups, visibility_seconds
 from tests.fuzz.hostile import NOW_MS
@@ -27,11 +18,11 @@ from tests.simulation.world import FIFO, QUEUE
 SQS_LONGEST_SECONDS = 12 * 60 * 60
 
 ends = st.integers() | st.integers(-(10**129), 10**129) | st.integers(-(10**8), 10**8).map(lambda off: NOW_MS + off)
-outcomes: st.SearchStrategy[Outcome] = st.one_of(
-    ends.map(HeldElsewhere),
-    st.just(NotStarted()),
-    st.just(Failed(Failure(type="E"))),
-    st.sampled_from([ClaimFailed("w"), SettleFailed("w"), Unreadable("w"), ClaimLost(None)]),
+outcomes: st.SearchStrategy[ended.Outcome] = st.one_of(
+    ends.map(ended.HeldElsewhere),
+    st.just(ended.NotStarted()),
+    st.just(ended.Failed(Failure(type="E"))),
+    st.sampled_from([ended.ClaimFailed("w"), ended.SettleFailed("w"), ended.Unreadable("w"), ended.ClaimLost(None)]),
 )
 positive = st.floats(min_value=1e-3, max_value=1e300)
 backoffs = st.builds(Backoff, first_seconds=positive, longest_seconds=positive)
@@ -43,7 +34,9 @@ def message(id: str = "1", **given: Any) -> Message:
 
 
 @given(outcomes, backoffs, st.integers(0, 10**18).map(str), fractions)
-def test_a_visibility_is_within_sqss_limits(outcome: Outcome, backoff: Backoff, receives: str, fraction: float) -> None:
+def test_a_visibility_is_within_sqss_limits(
+    outcome: ended.Outcome, backoff: Backoff, receives: str, fraction: float
+) -> None:
     """It is a whole number of seconds within twelve hours, less the time since the receive."""
     failed = message(attributes={"ApproximateReceiveCount": receives})
 
@@ -56,7 +49,9 @@ def test_a_visibility_is_within_sqss_limits(outcome: Outcome, backoff: Backoff, 
 @given(st.integers(-(10**6), 4 * 10**7), fractions)
 def test_no_message_is_visible_before_the_lease_has_ended(left_ms: int, fraction: float) -> None:
     """Unless SQS cannot wait that long: an earlier delivery would only use up a receive."""
-    seconds = visibility_seconds(message(), HeldElsewhere(NOW_MS + left_ms), Backoff(), NOW_MS, ManualClock(fraction))
+    seconds = visibility_seconds(
+        message(), ended.HeldElsewhere(NOW_MS + left_ms), Backoff(), NOW_MS, ManualClock(fraction)
+    )
 
     assert seconds * 1000 >= min(left_ms, LONGEST_SECONDS * 1000)
 

@@ -13,7 +13,7 @@ from typer.main import get_command
 from idempotent_receiver.operations.cli import receiver
 from local.cloud import ROOT
 from tests.template import COMPONENT, load, rendering, text_of
-from tests.unit.templates.test_workflow_template import variables_read
+from tests.unit.templates.variants import listed, statements_in, variables_read, wide
 
 TEMPLATE = ROOT / "deploy" / "container.yaml"
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -30,6 +30,8 @@ GIVEN = {
     "SecurityGroups": ["sg-1"],
 }
 DEAD = "arn:aws:sqs:us-east-1:123456789012:orders-dead"
+KMS_KEY = "arn:aws:kms:us-east-1:123456789012:key/1"
+LEDGER = ("PostEntries", "MoveBalances")
 
 
 def rendered(**parameters: Any) -> dict[str, Any]:
@@ -43,61 +45,31 @@ def container(**parameters: Any) -> dict[str, Any]:
 
 
 def statements(role: str, **parameters: Any) -> dict[str, dict[str, Any]]:
-    (policy,) = rendered(**parameters)[role]["Properties"]["Policies"]
-    return {each["Sid"]: each for each in policy["PolicyDocument"]["Statement"]}
-
-
-def actions(statement: dict[str, Any]) -> set[str]:
-    found = statement["Action"]
-    return {found} if isinstance(found, str) else set(found)
-
-
-def of_the_component(sid: str) -> dict[str, Any]:
-    (policy,) = load(COMPONENT)["Resources"]["ConsumerRole"]["Properties"]["Policies"]
-    plain = [each.get("Fn::If", [None, each])[1] for each in policy["PolicyDocument"]["Statement"]]
-    (found,) = [each for each in plain if each["Sid"] == sid]
-    return dict(found)
+    return statements_in(rendered(**parameters)[role]["Properties"])
 
 
 def command(**parameters: Any) -> list[str]:
     return [text_of(each) for each in container(**parameters)["Command"]]
 
 
-# Its role.
+def test_the_task_may_do_what_the_function_and_its_handler_may() -> None:
+    own = statements("TaskRole", DeadLetterQueueArn=DEAD, KmsKeyArn=KMS_KEY)
+    options = {"StackId": "a:b:c:d:e:stack/orders/1", "FunctionName": "orders", "DeadLetterAtOnce": "true"}
+    component = rendering(load(COMPONENT), **options, KmsKeyArn=KMS_KEY)
+    functions = statements_in(component.rendered()["Resources"]["ConsumerRole"]["Properties"])
+    functions |= statements_in(load()["Resources"]["LedgerPolicy"]["Properties"])
+    for sid in ("ReceiveAndAcknowledge", "ClaimAndSettle", "DeadLetter", "UseKey", *LEDGER):
+        assert set(listed(own[sid]["Action"])) == set(listed(functions[sid]["Action"])), sid
+    assert [text_of(own[sid]["Resource"]).rpartition(":")[2] for sid in LEDGER] == ["table/entries", "table/accounts"]
+    unasked = {*own} - {"DeadLetter", "UseKey"}
+    assert {*own} == {"ReceiveAndAcknowledge", "ClaimAndSettle", "DeadLetter", "UseKey", *LEDGER, "ProtectItself"}
+    assert {*statements("TaskRole")} == unasked
 
 
-@pytest.mark.parametrize("sid", ["ReceiveAndAcknowledge", "ClaimAndSettle", "DeadLetter", "UseKey"])
-def test_the_task_may_do_what_the_function_may(sid: str) -> None:
-    own = statements("TaskRole", DeadLetterQueueArn=DEAD, KmsKeyArn="arn:aws:kms:us-east-1:123456789012:key/1")
-    assert actions(own[sid]) == actions(of_the_component(sid))
-
-
-def test_the_handler_may_do_what_it_may_on_lambda() -> None:
-    policy = load()["Resources"]["LedgerPolicy"]["Properties"]["PolicyDocument"]["Statement"]
-    own = statements("TaskRole")
-    assert {each["Sid"]: each["Action"] for each in policy} == {
-        sid: own[sid]["Action"] for sid in ("PostEntries", "MoveBalances")
-    }
-    assert text_of(own["PostEntries"]["Resource"]).endswith(":table/entries")
-    assert text_of(own["MoveBalances"]["Resource"]).endswith(":table/accounts")
-
-
-def test_what_nobody_asked_for_is_not_allowed() -> None:
-    expected = {"ReceiveAndAcknowledge", "ClaimAndSettle", "PostEntries", "MoveBalances", "ProtectItself"}
-    assert set(statements("TaskRole")) == expected
-    assert set(statements("TaskRole", DeadLetterQueueArn=DEAD)) == expected | {"DeadLetter"}
-
-
-@pytest.mark.parametrize("role", ["TaskRole", "ExecutionRole"])
-def test_no_permission_reaches_further_than_it_must(role: str) -> None:
+@pytest.mark.parametrize(("role", "reaching"), [("TaskRole", {"ProtectItself"}), ("ExecutionRole", {"LogIn"})])
+def test_no_permission_reaches_further_than_it_must(role: str, reaching: set[str]) -> None:
     """ECR's log-in has no resource, and a task's id is ECS's choice."""
-    found = statements(role, DeadLetterQueueArn=DEAD)
-    assert not [sid for sid, each in found.items() if any("*" in action for action in actions(each))]
-    wide = {sid for sid, each in found.items() if "*" in json.dumps(each["Resource"])}
-    assert wide == {"TaskRole": {"ProtectItself"}, "ExecutionRole": {"LogIn"}}[role]
-
-
-# Its container.
+    assert wide(statements(role, DeadLetterQueueArn=DEAD)) == reaching
 
 
 def test_the_command_is_one_that_receiver_understands() -> None:
@@ -122,7 +94,7 @@ def test_a_task_may_drain_before_it_is_killed() -> None:
 
 def test_the_worker_is_given_the_variables_that_it_reads() -> None:
     given = {each["Name"] for each in container()["Environment"]}
-    assert variables_read("app.consumer") <= given
+    assert variables_read("app.consumer")[0] <= given
     assert "DEAD_LETTER_QUEUE_URL" not in given
     dead = {each["Name"]: each["Value"] for each in container(DeadLetterQueueArn=DEAD)["Environment"]}
     assert text_of(dead["DEAD_LETTER_QUEUE_URL"]).endswith("/123456789012/orders-dead")
@@ -132,14 +104,10 @@ def test_the_health_check_looks_at_the_file_that_the_worker_touches_where_it_may
     found = container()
     (path,) = [word.partition("=")[2] for word in command() if word.startswith("--health-file=")]
     assert path in shlex.split(found["HealthCheck"]["Command"][1])[2]
-    assert found["ReadonlyRootFilesystem"]
     (mounted,) = found["MountPoints"]
+    assert (found["ReadonlyRootFilesystem"], mounted["ReadOnly"]) == (True, False)
     assert path.startswith(mounted["ContainerPath"] + "/")
-    assert not mounted["ReadOnly"]
     assert mounted["ContainerPath"] in json.loads(instructions("VOLUME")[-1])
-
-
-# Its scaling.
 
 
 def test_the_scaling_follows_visible_messages_for_each_running_task() -> None:
@@ -153,24 +121,14 @@ def test_the_scaling_follows_visible_messages_for_each_running_task() -> None:
     assert "DesiredCount" not in rendered()["Service"]["Properties"]
 
 
-def test_every_parameter_is_described_or_speaks_for_itself_and_is_in_a_group() -> None:
-    template = load(TEMPLATE)
-    groups = template["Metadata"]["AWS::CloudFormation::Interface"]["ParameterGroups"]
-    assert [name for group in groups for name in group["Parameters"]] == list(template["Parameters"])
-    plain = {name for name, each in template["Parameters"].items() if "Description" not in each}
-    assert plain == {"MaxTasks", "LogRetentionDays", "MetricsNamespace"}
-
-
-# Its image.
-
-
 def instructions(name: str) -> list[str]:
     return re.findall(rf"(?m)^{name} (.+)$", DOCKERFILE)
 
 
-def test_the_image_runs_the_worker_as_a_user_without_rights() -> None:
+def test_the_image_runs_the_worker_as_a_user_without_rights_where_it_finds_the_handler() -> None:
     assert json.loads(instructions("ENTRYPOINT")[-1]) == ["receiver", "work"]
     assert int(instructions("USER")[-1].partition(":")[0]) > 0
+    assert f"COPY src/app {instructions('WORKDIR')[-1]}/app" in DOCKERFILE
 
 
 def test_all_that_the_image_copies_is_there_and_not_ignored() -> None:
@@ -179,9 +137,3 @@ def test_all_that_the_image_copies_is_there_and_not_ignored() -> None:
     for path in (each for words in copied for each in words[:-1]):
         assert (ROOT / path).exists(), path
         assert any(path == each or path.startswith(f"{each}/") for each in allowed), path
-
-
-def test_the_handler_is_where_the_worker_looks_for_it() -> None:
-    """In the current folder."""
-    workdir = instructions("WORKDIR")[-1]
-    assert f"COPY src/app {workdir}/app" in DOCKERFILE

@@ -5,35 +5,50 @@ from __future__ import annotations
 import os
 import subprocess
 import tomllib
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from local.cloud import ROOT
 from tests.template import TEMPLATE, load
 
-ON = ("Runtime=python3.13", "Architecture=arm64")
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ON = ["Runtime=python3.13", "Architecture=arm64"]
 """What functions run on by default, as a deployment is told."""
+ON_X86 = ["Runtime=python3.13", "Architecture=x86_64"]
+
+
+def dry_run(said: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    chosen = ("MAKEFLAGS", "RUNTIME", "ARCHITECTURE", "WORKFLOW")
+    environment = {name: value for name, value in os.environ.items() if name not in chosen}
+    asked = ["make", "--dry-run", "deploy", *said.split()]
+    return subprocess.run(asked, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def told(said: str = "", folder: Path = ROOT) -> tuple[list[str], list[str]]:
+    """The parameters that `make deploy` would hand to `sam build` and to `sam deploy`."""
+    lines = dry_run(said, folder).stdout.splitlines()
+    (build,), (deploy,) = ([line for line in lines if command in line] for command in ("sam build", "sam deploy"))
+    built, deployed = (
+        line.partition("--parameter-overrides ")[2].removesuffix(" && \\").split() for line in (build, deploy)
+    )
+    return built, deployed
 
 
 @pytest.mark.parametrize(
     ("said", "passed"),
     [
         ("", ["LogRetentionDays=7", *ON]),
-        ("ARCHITECTURE=x86_64", ["LogRetentionDays=7", "Runtime=python3.13", "Architecture=x86_64"]),
         ("RUNTIME=python3.14", ["LogRetentionDays=7", "Runtime=python3.14", "Architecture=arm64"]),
         ("ARCHITECTURE=arm64 ENV=prod", ["LogRetentionDays=90", "MaximumConcurrency=50", *ON]),
-        ("WORKFLOW=1", ["LogRetentionDays=7", *ON, "$consumers"]),
-        (
-            "WORKFLOW=1 ARCHITECTURE=x86_64",
-            ["LogRetentionDays=7", "Runtime=python3.13", "Architecture=x86_64", "$consumers"],
-        ),
+        ("WORKFLOW=1 ARCHITECTURE=x86_64", ["LogRetentionDays=7", *ON_X86, "$consumers"]),
     ],
 )
 def test_a_deployments_parameters_are_added_to_samconfigs(said: str, passed: list[str]) -> None:
-    """On their own they would replace them."""
-    assert told_to("sam deploy", said) == passed
-    assert told_to("sam build", said) == [each for each in passed if each != "$consumers"], "it is built as deployed"
+    """On their own they would replace them. It is built as it is deployed."""
+    assert told(said) == ([each for each in passed if each != "$consumers"], passed)
 
 
 @pytest.mark.parametrize("before_it", ["", "[default.deploy.parameters]\n"], ids=["for all", "for deploy alone"])
@@ -43,18 +58,7 @@ def test_what_samconfig_says_a_function_runs_on_is_built_and_deployed(tmp_path: 
     (tmp_path / "samconfig.toml").write_text(
         f'[default.global.parameters]\n{before_it}parameter_overrides = "Architecture=x86_64 Fifo=true"\n'
     )
-    for command in ("sam build", "sam deploy"):
-        assert told_to(command, folder=tmp_path) == ["Fifo=true", "Runtime=python3.13", "Architecture=x86_64"]
-
-
-def told_to(command: str, said: str = "", folder: Path = ROOT) -> list[str]:
-    """The parameters that `make deploy` would hand to this command."""
-    chosen = ("MAKEFLAGS", "RUNTIME", "ARCHITECTURE", "WORKFLOW")
-    environment = {name: value for name, value in os.environ.items() if name not in chosen}
-    asked = ["make", "--dry-run", "deploy", *said.split()]
-    told = subprocess.run(asked, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
-    (line,) = [line for line in told.splitlines() if command in line]
-    return line.partition("--parameter-overrides ")[2].removesuffix(" && \\").split()
+    assert told(folder=tmp_path) == (["Fifo=true", *ON_X86], ["Fifo=true", *ON_X86])
 
 
 @pytest.mark.parametrize("environment", ["default", "staging", "prod"])
@@ -81,12 +85,11 @@ def test_every_runtime_and_architecture_has_its_makefile(path: Path) -> None:
         for runtime in parameters["Runtime"]["AllowedValues"]
         for architecture in parameters["Architecture"]["AllowedValues"]
     }
-    assert [parameters[each.partition("=")[0]]["Default"] for each in ON] == [each.partition("=")[2] for each in ON]
+    assert [f"{name}={parameters[name]['Default']}" for name in ("Runtime", "Architecture")] == ON
 
 
 @pytest.mark.parametrize("workflow", ["", "WORKFLOW=1"])
 def test_an_environment_that_samconfig_does_not_have_is_refused_before_anything_is_built(workflow: str) -> None:
-    asked = ["make", "--dry-run", "deploy", "ENV=nowhere", *workflow.split()]
-    told = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (told.returncode != 0, "sam build" in told.stdout) == (True, False)
-    assert "has no table nowhere: ENV is one of default staging prod" in told.stderr
+    done = dry_run(f"ENV=nowhere {workflow}")
+    assert (done.returncode != 0, "sam build" in done.stdout) == (True, False)
+    assert "has no table nowhere: ENV is one of default staging prod" in done.stderr

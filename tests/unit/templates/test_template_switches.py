@@ -10,7 +10,7 @@ import pytest
 
 from local.cloud import ROOT
 from tests.template import COMPONENT, load, rendering
-from tests.unit.templates.variants import TABLES, problems
+from tests.unit.templates.variants import OWN, OWN_QUEUE, TABLES, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
 TOPICS = ["arn:aws:sns:us-east-1:123456789012:orders", "arn:aws:sns:eu-west-1:210987654321:refunds"]
 RULE = "arn:aws:events:us-east-1:123456789012:rule/orders"
-QUEUE = "arn:aws:sqs:us-east-1:123456789012:orders"
 VPC = {"SubnetIds": ["subnet-0a1b2c3d", "subnet-4e5f6a7b"], "SecurityGroupIds": ["sg-0a1b2c3d"]}
 IN_VPC = {"Subnets": "subnet-0a1b2c3d,subnet-4e5f6a7b", "SecurityGroups": "sg-0a1b2c3d"}
 CONNECT = {
@@ -54,7 +53,7 @@ KEY = "arn:aws:kms:us-east-1:123456789012:key/0f1e2d3c"
 WORKFLOW = load(ROOT / "deploy/workflow.yaml")
 BESIDE = {
     "QueueUrl": "https://sqs.example.com/orders",
-    "QueueArn": QUEUE,
+    "QueueArn": OWN_QUEUE,
     "AccountsTable": "accounts",
     "EntriesTable": "entries",
 }
@@ -174,17 +173,16 @@ def changes(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any]
 
 
 @pytest.mark.parametrize("switch", SWITCHES)
-def test_a_switch_changes_what_is_meant_and_nothing_else(switch: str) -> None:
+def test_a_switch_is_off_by_default_and_changes_what_is_meant_and_nothing_else(switch: str) -> None:
     parameters, expected = SWITCHES[switch]
-    on = rendered(**parameters)
-    assert dict(changes(rendered()["Resources"], on["Resources"])) == expected
-    assert problems(json.dumps(on)) == []
+    assert dict(changes(rendered()["Resources"], rendered(**parameters)["Resources"])) == expected
+    assert {load()["Parameters"][name]["Default"] for name in parameters} <= {"", "false"}
 
 
 def assert_narrow(made: dict[str, Any]) -> None:
     """Of logs, AWS takes no resource; of keys, it is this one, for this service or state machine alone."""
     for each in made.get("Properties", {"PolicyDocument": {"Statement": [made]}})["PolicyDocument"]["Statement"]:
-        asked = [each["Action"]] if isinstance(each["Action"], str) else each["Action"]
+        asked = listed(each["Action"])
         assert not [action for action in asked if "*" in action]
         if each["Resource"] == "*":
             assert {action.partition(":")[0] for action in asked} == {"logs"}
@@ -196,12 +194,10 @@ def assert_narrow(made: dict[str, Any]) -> None:
 @pytest.mark.parametrize("switch", OF_THE_WORKFLOW)
 def test_a_switch_of_the_workflow_changes_what_is_meant_and_nothing_else(switch: str) -> None:
     parameters, expected = OF_THE_WORKFLOW[switch]
-    on = workflow(**parameters)
-    found = dict(changes(workflow(), on))
+    found = dict(changes(workflow(), workflow(**parameters)))
     assert {path: found.get(path) if value is ... else value for path, value in expected.items()} == found
     for path in (path for path, value in expected.items() if value is ...):
         assert_narrow(found[path])
-    assert problems(json.dumps(on)) == []
     assert {WORKFLOW["Parameters"][name]["Default"] for name in parameters} <= {"", "false", "OFF"}
 
 
@@ -222,15 +218,8 @@ def test_every_function_of_the_workflow_has_its_policies_before_it_is_made() -> 
         assert "UseKeyPolicy" in attached
 
 
-@pytest.mark.parametrize("switch", SWITCHES)
-def test_every_switch_is_off_unless_somebody_turns_it_on(switch: str) -> None:
-    for name in SWITCHES[switch][0]:
-        assert load()["Parameters"][name]["Default"] in ("", "false")
-
-
 def test_the_access_log_of_the_api_is_a_switch_and_holds_no_bodies_and_no_keys() -> None:
-    on = rendered(ApiAccessLog="true")
-    found = dict(changes(rendered()["Resources"], on["Resources"]))
+    found = dict(changes(rendered()["Resources"], rendered(ApiAccessLog="true")["Resources"]))
     assert set(found) == {
         "ApiAccessLogGroup",
         "RestApi.Properties.AccessLogSetting",
@@ -242,18 +231,13 @@ def test_the_access_log_of_the_api_is_a_switch_and_holds_no_bodies_and_no_keys()
     assert "request_id" in json.loads(setting["Format"]), "and it must name the request"
     logged = set(re.findall(r"\$context\.[\w.]+", setting["Format"]))
     assert not [name for name in logged if re.search("body|header|querystring|\\.path$", name, re.IGNORECASE)]
-    assert problems(json.dumps(on)) == []
+    of_the_workflow = dict(changes(workflow(), workflow(ApiAccessLog="true")))
+    its = {"DestinationArn": LOG_ARN, "Format": setting["Format"]}
+    assert of_the_workflow == {"Resources.RestApi.Properties.AccessLogSetting": its}
+    assert "ApiAccessLogGroup" not in rendering(ApiAccessLog="true").rendered()["Resources"], "there is no API"
 
 
-def test_the_workflows_api_logs_the_same_in_the_workflows_log() -> None:
-    ((path, setting),) = changes(workflow(), workflow(ApiAccessLog="true"))
-    assert path == "Resources.RestApi.Properties.AccessLogSetting"
-    consumers = rendered(ApiAccessLog="true")["Resources"]["RestApi"]["Properties"]["AccessLogSetting"]
-    assert setting == {"DestinationArn": LOG_ARN, "Format": consumers["Format"]}
-
-
-def test_without_an_api_there_is_no_access_log() -> None:
-    assert "ApiAccessLogGroup" not in rendering(ApiAccessLog="true").rendered()["Resources"]
+OF_ITS_STACK = {"StackId", "FunctionName"}
 
 
 @pytest.mark.parametrize(
@@ -266,19 +250,19 @@ def test_without_an_api_there_is_no_access_log() -> None:
         (WORKFLOW, IN_VPC | BESIDE, False),
         (WORKFLOW, {"Subnets": IN_VPC["Subnets"]} | BESIDE, True),
         (load(COMPONENT), {"SenderTopicArns": TOPICS[0]}, False),
-        (load(COMPONENT), {"SenderTopicArns": TOPICS[0], "QueueArn": QUEUE}, True),
-        (load(COMPONENT), {"SenderRuleArns": RULE, "QueueArn": QUEUE}, True),
-        (load(COMPONENT), {"QueueArn": QUEUE}, False),
+        (load(COMPONENT), {"SenderTopicArns": TOPICS[0], "QueueArn": OWN_QUEUE}, True),
+        (load(COMPONENT), {"SenderRuleArns": RULE, "QueueArn": OWN_QUEUE}, True),
+        (load(COMPONENT), {"QueueArn": OWN_QUEUE}, False),
+        (load(COMPONENT), {"DeadLetterAtOnce": "true"}, False),
+        (load(COMPONENT), {"DeadLetterAtOnce": "true", **OWN}, False),
+        (load(COMPONENT), {"DeadLetterAtOnce": "true", "QueueArn": OWN_QUEUE}, True),
     ],
 )
 def test_what_cannot_take_effect_is_refused(
     template: dict[str, Any], parameters: dict[str, str], refused: bool
 ) -> None:
     """Else the switch would be on, and do nothing or half of it."""
-    own = {"StackId": "arn:aws:cloudformation:us-east-1:123456789012:stack/orders/1", "FunctionName": "orders"}
-    chosen = rendering(
-        template, **{name: own[name] for name in own.keys() & template["Parameters"].keys()}, **parameters
-    )
+    chosen = rendering(template, **dict.fromkeys(template["Parameters"].keys() & OF_ITS_STACK, "x"), **parameters)
     assert refused == any(
         chosen.holds(rule.get("RuleCondition")) and not chosen.holds(each["Assert"])
         for rule in template["Rules"].values()
@@ -320,11 +304,6 @@ def test_the_templates_take_the_same_values() -> None:
 def test_the_mapping_waits_for_every_policy_of_the_role() -> None:
     """Its first messages would be denied otherwise. The role's own policies come with the role."""
     resources = rendered()["Resources"]
-    role = {"Ref": "ConsumerRole"}
-    attached = [
-        name
-        for name, each in resources.items()
-        if each["Type"] == "AWS::IAM::Policy" and role in each["Properties"]["Roles"]
-    ]
-    assert attached == ["LedgerPolicy"]
+    policies = {name: each["Properties"] for name, each in resources.items() if each["Type"] == "AWS::IAM::Policy"}
+    assert [name for name, each in policies.items() if {"Ref": "ConsumerRole"} in each["Roles"]] == ["LedgerPolicy"]
     assert resources["Consumer"]["DependsOn"] == "LedgerPolicy", "and the mapping refers to the function"

@@ -1,17 +1,20 @@
-"""What template.yaml becomes: every variant that its parameters make of it."""
+"""What the templates become: every variant that their parameters make of them, and how to look into one."""
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from cfnlint.config import ConfigMixIn
-from cfnlint.decode import decode_str
-from cfnlint.runner import Runner
 
+from local.cloud import ROOT
 from tests.template import load, rendering, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 OWN_QUEUE = "arn:aws:sqs:us-east-1:123456789012:orders"
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
@@ -31,8 +34,6 @@ VARIANTS: dict[str, dict[str, str]] = {
 }
 MADE_HERE = [variant for variant, parameters in VARIANTS.items() if "QueueArn" not in parameters]
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
-variants_with_api = pytest.mark.parametrize("variant", [variant for variant in VARIANTS if variant != "no api"])
-variants_with_queues = pytest.mark.parametrize("variant", MADE_HERE)
 
 TABLES = ("Records", "Accounts", "Entries", "Transfers")
 QUEUES = ("Queue", "DeadLetterQueue")
@@ -73,19 +74,23 @@ def mapping(variant: str) -> dict[str, Any]:
     return dict(properties(variant, "Consumer")["Events"]["Messages"]["Properties"])
 
 
-def statements(variant: str, resource: str) -> dict[str, dict[str, Any]]:
-    """The statements of a role or a policy, by their names."""
-    held = properties(variant, resource)
+def statements_in(held: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The statements of a role's or a policy's properties, by their names."""
     documents = [each["PolicyDocument"] for each in held.get("Policies", [held])]
-    return {each["Sid"]: each for document in documents for each in document["Statement"]}
+    return {each["Sid"]: each for document in documents for each in document["Statement"] if "Sid" in each}
+
+
+def statements(variant: str, *resources: str) -> dict[str, dict[str, Any]]:
+    there = [name for name in resources if name in rendered(variant)["Resources"]]
+    return {sid: each for name in there for sid, each in statements_in(properties(variant, name)).items()}
 
 
 def consumers(variant: str) -> dict[str, dict[str, Any]]:
-    return statements(variant, "ConsumerRole") | statements(variant, "LedgerPolicy")
+    return statements(variant, "ConsumerRole", "LedgerPolicy")
 
 
 def apis(variant: str) -> dict[str, dict[str, Any]]:
-    return {} if variant == "no api" else statements(variant, "ApiRole")
+    return statements(variant, "ApiRole")
 
 
 def operators(variant: str) -> dict[str, dict[str, Any]]:
@@ -104,17 +109,40 @@ def actions(statements: dict[str, dict[str, Any]]) -> set[str]:
     return {action for each in statements.values() for action in listed(each["Action"])}
 
 
+def wide(statements: dict[str, dict[str, Any]]) -> set[str]:
+    """Whose resource has a wildcard. No action may have one."""
+    assert not [action for action in actions(statements) if "*" in action or "?" in action]
+    return {sid for sid, each in statements.items() if "*" in json.dumps(each["Resource"])}
+
+
 def resources_of(statements: dict[str, dict[str, Any]], action: str) -> dict[str, Any]:
     """The resource of each statement that allows this, by its name."""
     return {sid: each["Resource"] for sid, each in statements.items() if action in listed(each["Action"])}
 
 
 @cache
-def linter() -> Runner:
-    return Runner(ConfigMixIn(regions=["us-east-1"], include_checks=["I"]))
+def variables_read(module: str) -> tuple[set[str], set[str]]:
+    """The variables that a module and its own imports read: the required ones and the optional ones."""
+    tree = ast.parse((ROOT / "src" / f"{module.replace('.', '/')}.py").read_text())
+    text = ast.unparse(tree)
+    needed = set(re.findall(r"os\.environ\['(\w+)'\]", text))
+    wanted = set(re.findall(r"os\.environ\.get\('(\w+)'", text))
+    for imported in _own_imports(tree):
+        more, perhaps = variables_read(imported)
+        needed, wanted = needed | more, wanted | perhaps
+    return needed, wanted
 
 
-def problems(text: str) -> list[str]:
-    decoded, unreadable = decode_str(text)
-    matches = unreadable or linter().validate_template(decoded or {})
-    return [f"{match.rule.id} {match.message} at {match.path}" for match in matches]
+def _own_imports(tree: ast.Module) -> Iterable[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("app."):
+            parts = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from [part for part in parts if (ROOT / "src" / f"{part.replace('.', '/')}.py").exists()] or [
+                str(node.module)
+            ]
+
+
+def assert_says_what_to_do(section: str) -> None:
+    """As each section that an alarm names does, first of all what to type."""
+    assert re.match(r"\n\*\*What to type\.\*\*[^\n]*\n\n```sh\n", section), section[:80]
+    assert [each for each in ("**What it means.**", "**What to do.**") if each not in section] == []

@@ -23,7 +23,7 @@ from idempotent_receiver.testing.worker import SILENT
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS, World
 from tests.simulation.faults import FaultyStore
 from tests.simulation.sqs_client import SqsClient
-from tests.simulation.world import Worker
+from tests.simulation.world import Worker, sqs_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +31,26 @@ if TYPE_CHECKING:
     from idempotent_receiver.handler.attempt import Attempt
 
 _quiet = Logger(service="scenario", level="CRITICAL")
+
+
+def ids(count: int) -> list[str]:
+    """The ids of a batch."""
+    return [str(number) for number in range(count)]
+
+
+def batch(count: int, **options: Any) -> list[dict[str, Any]]:
+    """Messages with the ids 0, 1, 2, and so on."""
+    return [sqs_record(id, f'{{"id":{id}}}', **options) for id in ids(count)]
+
+
+def under(key: str, place: int, *, receives: int = 1, **body: Any) -> dict[str, Any]:
+    """A message of a business key, which `by_key` takes from its body."""
+    return sqs_record(f"m{place}", json.dumps({"k": key} | body), receives=receives)
+
+
+def instant(body: dict[str, Any]) -> int:
+    """A handler."""
+    return 1
 
 
 @dataclass
@@ -65,7 +85,9 @@ class Immutable(MemoryStore):
 class Scenario:
     """One world, one table, one SQS client; any number of workers."""
 
-    def __init__(self, *, namespace: str | None = None, seed: int = 0) -> None:
+    def __init__(self, *, namespace: str | None = None, seed: int = 0, **options: Any) -> None:
+        self.options = options
+        """The options of every worker that is not given its own."""
         self.world = World(Random(seed).random)
         self.memory = Immutable(self, namespace)
         self.store = FaultyStore(self.memory, self.world)
@@ -87,6 +109,7 @@ class Scenario:
 
     def worker(self, function: Callable[..., Any], *, queue_client: bool = False, **options: Any) -> Worker:
         """Add a process; its name is the owner of its claims."""
+        options = self.options | options
         options.setdefault("name", f"w{len(self.workers)}")
         options.setdefault("logger", _quiet)
         options.setdefault("metrics", SILENT)
@@ -99,6 +122,41 @@ class Scenario:
         worker.handler = self._checked(worker.handler)
         self.workers.append(worker)
         return worker
+
+    def deliver(
+        self,
+        function: Callable[..., Any],
+        *records: dict[str, Any],
+        seconds: float = 30.0,
+        after: float = 0.0,
+        **options: Any,
+    ) -> Worker:
+        """Add a process that is invoked with these messages."""
+        worker = self.worker(function, **options)
+        worker.deliver(*records, seconds=seconds, after=after)
+        return worker
+
+    def answers_of(self, worker: Worker) -> list[Any]:
+        """Run until nothing is left to happen, and return a worker's answers: the ids that failed, per invocation."""
+        self.run()
+        return worker.answers
+
+    def answer(self, function: Callable[..., Any], *records: dict[str, Any], **options: Any) -> list[str]:
+        """Deliver, run until nothing is left to happen, and return the answer: the ids that failed."""
+        (answer,) = self.answers_of(self.deliver(function, *records, **options))
+        assert not isinstance(answer, Exception)
+        return answer
+
+    def taking(self, seconds: float, error: BaseException | None = None) -> Callable[[dict[str, Any]], str]:
+        """A handler that takes its time, and then fails if it is to."""
+
+        def handle(body: dict[str, Any]) -> str:
+            self.world.sleep(seconds)
+            if error is not None:
+                raise error
+            return "done"
+
+        return handle
 
     def run(self) -> None:
         """Run until nothing is left to happen."""
@@ -126,10 +184,19 @@ class Scenario:
         items = self.memory.items.items()
         return [id for id, item in items if item["status"] == "INPROGRESS" and item["in_progress_expiration"] > now_ms]
 
+    def error(self, id: str) -> dict[str, Any]:
+        """The error that a failed record keeps."""
+        error: dict[str, Any] = json.loads(self.memory.items[id]["error"])
+        return error
+
     def requests(self) -> list[tuple[str, int]]:
         """The store's calls since the last time, and the number of records of each."""
         calls, self.store.calls = self.store.calls, []
         return calls
+
+    def request_names(self) -> list[str]:
+        """The store's calls since the last time."""
+        return [name for name, _ in self.requests()]
 
     def dead_letters(self) -> dict[str, dict[str, Any]]:
         """The stamps of the dead letters, by their messages' original ids."""
@@ -184,8 +251,14 @@ class Scenario:
             self.require(len(set(failed)) == len(failed), f"an id is named twice: {failed}")
             self.require(set(failed) <= set(ids), f"an id is not of this event: {failed}")
             for id in set(ids) - set(failed) - set(self.dead_letters()):
-                done = [key for key in self.keys_of.get(id, (id,)) if self.status(key) == "COMPLETED"]
+                done = [key for key in self._keys_of(event, id) if self.status(key) == "COMPLETED"]
                 self.require(bool(done), f"{id} was acknowledged, and no record of it is completed")
             return response
 
         return checked
+
+    def _keys_of(self, event: dict[str, Any], id: str) -> tuple[str, ...]:
+        if "key" not in self.options:
+            return self.keys_of.get(id, (id,))
+        (body,) = {record["body"] for record in event["Records"] if record["messageId"] == id}
+        return self.keys_of.get(id, (f"{self.memory.namespace}#{json.loads(body)['k']}",))

@@ -8,81 +8,49 @@ import pytest
 
 from idempotent_receiver import Message
 from tests.simulation.faults import Call, throttled
-from tests.simulation.scenario import Scenario
+from tests.simulation.scenario import Scenario, batch, instant
 from tests.simulation.world import sqs_record
 
 ANSWER_BY = 0.25
 """At the latest this long before the deadline, an answer leaves."""
 
 
-def handler(scenario: Scenario, seconds: float):
-    def handle(body: dict) -> str:
-        scenario.world.sleep(seconds)
-        return "done"
-
-    return handle
-
-
-def batch(count: int, **options: object) -> list[dict[str, object]]:
-    return [sqs_record(str(number), **options) for number in range(count)]
-
-
 @pytest.mark.scenario("S37", mutant="the longest run is ignored")
-def test_a_batch_that_would_overrun_returns_in_time_with_the_rest_released() -> None:
+def test_a_batch_that_would_overrun_returns_in_time_with_the_rest_released(scenario: Scenario) -> None:
     """Five two-second handlers in seven seconds: what finished is acknowledged; anybody may claim the rest."""
-    scenario = Scenario()
-    worker = scenario.worker(handler(scenario, 2))
-    worker.deliver(*batch(5), seconds=7)
-
-    scenario.run()
-
-    assert worker.answers == [["2", "3", "4"]]
+    assert scenario.answer(scenario.taking(2), *batch(5), seconds=7) == ["2", "3", "4"]
     assert scenario.keys_run == ["0", "1"]
     assert scenario.world.now < 7 - 1
     assert scenario.live_claims() == []
     assert [scenario.status(str(n)) for n in range(5)] == ["COMPLETED"] * 2 + ["INPROGRESS"] * 3
 
 
-def test_no_handler_starts_that_the_longest_run_so_far_says_would_overrun() -> None:
+def test_no_handler_starts_that_the_longest_run_so_far_says_would_overrun(scenario: Scenario) -> None:
     """The time left must exceed the margin plus the longest run so far in this batch."""
-    scenario = Scenario()
     durations = iter([3.0, 0.1, 0.1, 0.1])
 
     def handle(body: dict) -> None:
         scenario.world.sleep(next(durations))
 
-    worker = scenario.worker(handle)
-    worker.deliver(*batch(4), seconds=7.15)
-
-    scenario.run()
-
+    assert scenario.answer(handle, *batch(4), seconds=7.15) == ["3"]
     assert [run.started for run in scenario.runs] == pytest.approx([0.005, 3.005, 3.105], abs=0.01)
-    assert worker.answers == [["3"]]
 
 
-def test_released_messages_run_at_their_next_delivery_at_once_and_as_a_first_attempt() -> None:
+def test_released_messages_run_at_their_next_delivery_at_once_and_as_a_first_attempt(scenario: Scenario) -> None:
     """A release costs neither an attempt nor any waiting."""
-    scenario = Scenario()
-    first = scenario.worker(handler(scenario, 2))
-    first.deliver(*batch(3), seconds=4)
+    scenario.deliver(scenario.taking(2), *batch(3), seconds=4)
     scenario.run()
     assert scenario.keys_run == ["0"]
 
-    second = scenario.worker(handler(scenario, 0))
-    second.deliver(*batch(3, receives=2))
-    scenario.run()
-
-    assert second.answers == [[]]
+    assert scenario.answer(instant, *batch(3, receives=2)) == []
     assert [(run.key, run.attempt) for run in scenario.runs[1:]] == [("1", 1), ("2", 1)]
 
 
 @pytest.mark.scenario("S11", mutant="the stop margin is ignored")
 @pytest.mark.parametrize("seconds", [0, -3, 0.5, 1.0])
-def test_without_time_nothing_is_claimed_and_everything_comes_again(seconds: float) -> None:
+def test_without_time_nothing_is_claimed_and_everything_comes_again(scenario: Scenario, seconds: float) -> None:
     """With no more time than the margin, there is no request and no run, and every id fails."""
-    scenario = Scenario()
-    worker = scenario.worker(handler(scenario, 0))
-    worker.deliver(*batch(3))
+    worker = scenario.deliver(instant, *batch(3))
     worker.answers.clear()
     scenario.world.kill(worker.greenlets.pop())
 
@@ -102,9 +70,8 @@ def test_without_time_nothing_is_claimed_and_everything_comes_again(seconds: flo
 
 
 @pytest.mark.scenario("S38", mutant="a coroutine that hangs is not cancelled")
-def test_an_async_handler_that_hangs_is_cancelled_and_awaited_and_its_message_fails() -> None:
+def test_an_async_handler_that_hangs_is_cancelled_and_awaited_and_its_message_fails(scenario: Scenario) -> None:
     """It is cancelled at the stop margin, and its cleanup is awaited."""
-    scenario = Scenario()
     cleaned = []
 
     async def handle(body: dict) -> None:
@@ -113,11 +80,7 @@ def test_an_async_handler_that_hangs_is_cancelled_and_awaited_and_its_message_fa
         finally:
             cleaned.append(scenario.world.now)
 
-    worker = scenario.worker(handle)
-    worker.deliver(*batch(2), seconds=5)
-    scenario.run()
-
-    assert worker.answers == [["0", "1"]]
+    assert scenario.answer(handle, *batch(2), seconds=5) == ["0", "1"]
     assert scenario.keys_run == ["0"]
     assert cleaned == [pytest.approx(4.0, abs=0.01)]
     assert scenario.status("0") == "FAILED"
@@ -126,24 +89,18 @@ def test_an_async_handler_that_hangs_is_cancelled_and_awaited_and_its_message_fa
     assert scenario.world.now < 5 - ANSWER_BY
 
 
-def test_all_async_handlers_that_hang_are_cancelled() -> None:
+def test_all_async_handlers_that_hang_are_cancelled(scenario: Scenario) -> None:
     """All of them, not only the first."""
-    scenario = Scenario()
 
     async def handle(body: dict) -> None:
         await asyncio.sleep(60)
 
-    worker = scenario.worker(handle, concurrency=3)
-    worker.deliver(*batch(3), seconds=5)
-    scenario.run()
-
-    assert worker.answers == [["0", "1", "2"]]
+    assert scenario.answer(handle, *batch(3), seconds=5, concurrency=3) == ["0", "1", "2"]
     assert [scenario.status(id) for id in "012"] == ["FAILED"] * 3
 
 
-def test_an_async_handler_that_finishes_in_spite_of_its_cancellation_is_completed() -> None:
+def test_an_async_handler_that_finishes_in_spite_of_its_cancellation_is_completed(scenario: Scenario) -> None:
     """Its effect is done, so it is recorded."""
-    scenario = Scenario()
 
     async def handle(body: dict) -> str:
         try:
@@ -152,53 +109,37 @@ def test_an_async_handler_that_finishes_in_spite_of_its_cancellation_is_complete
             await asyncio.sleep(0.2)
         return "done"
 
-    worker = scenario.worker(handle)
-    worker.deliver(*batch(1), seconds=5)
-    scenario.run()
-
-    assert worker.answers == [[]]
+    assert scenario.answer(handle, *batch(1), seconds=5) == []
     assert scenario.status("0") == "COMPLETED"
 
 
 @pytest.mark.scenario("S38", mutant="an answer leaves beside a handler that runs")
-def test_beside_a_plain_handler_that_hangs_nothing_is_answered() -> None:
+def test_beside_a_plain_handler_that_hangs_nothing_is_answered(scenario: Scenario) -> None:
     """It could wake up in a later invocation, so Lambda's time-out must kill the process. What finished is recorded."""
-    scenario = Scenario()
 
     def handle(body: dict, message: Message) -> None:
         scenario.world.sleep(1000 if message.id == "1" else 0.1)
 
-    worker = scenario.worker(handle)
-    worker.deliver(*batch(4), seconds=5)
-    scenario.run()
+    worker = scenario.deliver(handle, *batch(4), seconds=5)
 
-    assert worker.answers == []
+    assert scenario.answers_of(worker) == []
     assert scenario.status("0") == "COMPLETED"
     assert scenario.live_claims() == ["1"]
 
     scenario.dead.add("w0")
-    again = scenario.worker(handler(scenario, 0))
-    again.deliver(*batch(4, receives=2), after=4)
-    scenario.run()
 
-    assert again.answers == [[]]
+    assert scenario.answer(instant, *batch(4, receives=2), after=4) == []
     assert scenario.keys_run == ["0", "1", "1", "2", "3"]
 
 
-def test_a_claim_lasts_until_the_process_must_be_dead_and_not_a_second_less() -> None:
+def test_a_claim_lasts_until_the_process_must_be_dead_and_not_a_second_less(scenario: Scenario) -> None:
     """The lease ends at the deadline plus the margin. A duplicate is in progress just before, and runs after it."""
-    scenario = Scenario()
-    hanging = scenario.worker(handler(scenario, 1000))
-    hanging.deliver(*batch(1), seconds=10)
-    early = scenario.worker(handler(scenario, 0))
-    early.deliver(*batch(1, receives=2), after=12.9)
-    late = scenario.worker(handler(scenario, 0))
-    late.deliver(*batch(1, receives=3), after=13.1)
+    scenario.deliver(scenario.taking(1000), *batch(1), seconds=10)
+    early = scenario.deliver(instant, *batch(1, receives=2), after=12.9)
+    late = scenario.deliver(instant, *batch(1, receives=3), after=13.1)
     scenario.world.spawn(lambda: scenario.dead.add("w0"), after=10)
 
-    scenario.run()
-
-    assert early.answers == [["0"]]
+    assert scenario.answers_of(early) == [["0"]]
     assert late.answers == [[]]
     assert [run.worker for run in scenario.runs] == ["w0", "w2"]
 
@@ -208,10 +149,9 @@ def test_a_claim_lasts_until_the_process_must_be_dead_and_not_a_second_less() ->
 def test_clocks_that_are_off_by_less_than_the_lease_margin_let_no_two_run_at_once(skew: float) -> None:
     """Whether the second worker's clock is ahead or behind, the first is dead before its lease ends by either clock."""
     scenario = Scenario()
-    hanging = scenario.worker(handler(scenario, 1000))
-    hanging.deliver(*batch(1), seconds=10)
+    scenario.deliver(scenario.taking(1000), *batch(1), seconds=10)
     scenario.world.spawn(lambda: scenario.dead.add("w0"), after=10)
-    taker = scenario.worker(handler(scenario, 0), skew_seconds=skew)
+    taker = scenario.worker(instant, skew_seconds=skew)
     for after in range(1, 20):
         taker.deliver(*batch(1, receives=2), after=after)
 
@@ -226,13 +166,10 @@ def test_clocks_that_are_off_by_less_than_the_lease_margin_let_no_two_run_at_onc
 def test_a_step_of_the_wall_clock_during_an_invocation_changes_neither_lease_nor_deadline(step: float) -> None:
     """The wall clock is read once and advanced by the monotonic one. After a step forward nothing starts."""
     scenario = Scenario()
-    worker = scenario.worker(handler(scenario, 2))
-    worker.deliver(*batch(4), seconds=7)
+    worker = scenario.deliver(scenario.taking(2), *batch(4), seconds=7)
     scenario.world.spawn(lambda: setattr(worker.clock, "skew_seconds", step), after=1)
 
-    scenario.run()
-
-    assert worker.answers == [["1", "2", "3"] if step > 0 else ["2", "3"]]
+    assert scenario.answers_of(worker) == [["1", "2", "3"] if step > 0 else ["2", "3"]]
     assert (
         scenario.memory.items["0"]["expiration"]
         == int(scenario.epoch_seconds - scenario.world.now) + 30 * 24 * 3600 + 3
@@ -256,20 +193,15 @@ def test_a_machine_suspended_in_one_handler_starts_none_that_another_worker_has_
 
     suspended = scenario.worker(coroutine if asynchronous else plain)
     suspended.deliver(*batch(20), seconds=30)
-    other = scenario.worker(handler(scenario, 0))
-    other.deliver(*batch(20, receives=2), after=60)
 
-    scenario.run()
-
-    assert other.answers == [[]]
+    assert scenario.answer(instant, *batch(20, receives=2), after=60) == []
     assert [run.key for run in scenario.runs if run.worker == "w0"] == ["0"]
     assert suspended.answers == [[]]
     assert {item["owner"] for item in scenario.memory.items.values()} == {"w1"}
 
 
-def test_a_machine_suspended_between_two_claims_sends_no_more_of_them() -> None:
+def test_a_machine_suspended_between_two_claims_sends_no_more_of_them(scenario: Scenario) -> None:
     """It releases its claims, and does not claim any more messages."""
-    scenario = Scenario()
 
     def handle(body: dict, message: Message) -> str:
         if message.id == "0":
@@ -287,15 +219,14 @@ def test_a_machine_suspended_between_two_claims_sends_no_more_of_them() -> None:
     assert scenario.live_claims() == []
 
 
-def test_a_claim_is_not_sent_again_by_a_machine_that_was_suspended_meanwhile() -> None:
+def test_a_claim_is_not_sent_again_by_a_machine_that_was_suspended_meanwhile(scenario: Scenario) -> None:
     """The store was unavailable, and by the wall clock there is no time left for a retry."""
-    scenario = Scenario()
 
     def suspends(call: Call) -> object:
         suspended.suspend(3600)
         return throttled(call)
 
-    suspended = scenario.worker(handler(scenario, 0))
+    suspended = scenario.worker(instant)
     scenario.store.next("insert", suspends)
     suspended.deliver(*batch(2), seconds=30)
 
@@ -307,60 +238,49 @@ def test_a_claim_is_not_sent_again_by_a_machine_that_was_suspended_meanwhile() -
 
 
 @pytest.mark.parametrize("step", [-3600, 3600])
-def test_a_step_of_the_wall_clock_drops_nothing_that_has_run(step: float) -> None:
+def test_a_step_of_the_wall_clock_drops_nothing_that_has_run(scenario: Scenario, step: float) -> None:
     """Forward, nothing starts any more, and what runs is recorded; backward changes nothing at all."""
-    scenario = Scenario()
-    worker = scenario.worker(handler(scenario, 2), concurrency=2)
-    worker.deliver(*batch(6), seconds=30)
+    worker = scenario.deliver(scenario.taking(2), *batch(6), seconds=30, concurrency=2)
     scenario.world.spawn(lambda: setattr(worker.clock, "skew_seconds", step), after=1)
 
-    scenario.run()
-
-    assert worker.answers == [["2", "3", "4", "5"] if step > 0 else []]
+    assert scenario.answers_of(worker) == [["2", "3", "4", "5"] if step > 0 else []]
     assert [scenario.status(id) for id in "01"] == ["COMPLETED"] * 2
     assert scenario.live_claims() == []
 
 
 @pytest.mark.parametrize("step", [-3600, 3600])
-def test_a_step_of_the_wall_clock_ends_no_other_workers_lease(step: float) -> None:
+def test_a_step_of_the_wall_clock_ends_no_other_workers_lease(scenario: Scenario, step: float) -> None:
     """A duplicate that meets a live lease just after the step leaves it alone."""
-    scenario = Scenario()
-    scenario.worker(handler(scenario, 20)).deliver(*batch(1), seconds=30)
-    other = scenario.worker(handler(scenario, 0))
-    other.deliver(*batch(1, receives=2), after=1)
+    scenario.worker(scenario.taking(20)).deliver(*batch(1), seconds=30)
+    other = scenario.deliver(instant, *batch(1, receives=2), after=1)
     scenario.world.spawn(lambda: setattr(other.clock, "skew_seconds", step), after=1.002)
 
-    scenario.run()
-
-    assert other.answers == [["0"]]
+    assert scenario.answers_of(other) == [["0"]]
     assert [run.worker for run in scenario.runs] == ["w0"]
 
 
 @pytest.mark.scenario("S70", mutant="the most received go last")
-def test_the_most_received_messages_of_a_standard_queue_go_first() -> None:
+def test_the_most_received_messages_of_a_standard_queue_go_first(scenario: Scenario) -> None:
     """So no healthy message is left over five times in a row and becomes a dead letter."""
-    scenario = Scenario()
-    worker = scenario.worker(handler(scenario, 1))
     records = [sqs_record(f"new-{n}") for n in range(4)] + [
         sqs_record("old", receives=4),
         sqs_record("older", receives=5),
     ]
-    worker.deliver(*records, seconds=20)
+    scenario.deliver(scenario.taking(1), *records, seconds=20)
 
     scenario.run()
 
     assert scenario.keys_run[:2] == ["older", "old"]
 
 
-def test_messages_that_are_left_over_time_and_again_are_all_done_within_five_receives() -> None:
+def test_messages_that_are_left_over_time_and_again_are_all_done_within_five_receives(scenario: Scenario) -> None:
     """Each invocation completes two of ten messages; after the fifth none is left."""
-    scenario = Scenario()
     receives = {str(number): 0 for number in range(10)}
     left = list(receives)
     for _ in range(5):
         for id in left:
             receives[id] += 1
-        worker = scenario.worker(handler(scenario, 2))
+        worker = scenario.worker(scenario.taking(2))
         worker.deliver(*[sqs_record(id, receives=receives[id]) for id in left], seconds=7.5)
         scenario.run()
         left = worker.answers[0]
@@ -368,57 +288,39 @@ def test_messages_that_are_left_over_time_and_again_are_all_done_within_five_rec
     assert left == []
 
 
-def test_a_peek_that_is_answered_after_the_time_to_start_is_over_leaves_nothing_behind() -> None:
+def test_a_peek_that_is_answered_after_the_time_to_start_is_over_leaves_nothing_behind(scenario: Scenario) -> None:
     """The batch is answered at once: nothing is started or claimed."""
-    scenario = Scenario()
     scenario.store.half = 2.0
-    worker = scenario.worker(handler(scenario, 0))
-    worker.deliver(*batch(2, receives=2), seconds=4.5)
 
-    scenario.run()
-
-    assert worker.answers == [["0", "1"]]
+    assert scenario.answer(instant, *batch(2, receives=2), seconds=4.5) == ["0", "1"]
     assert scenario.world.now == pytest.approx(4.0, abs=0.1)
     assert scenario.memory.items == {}
 
 
 @pytest.mark.scenario("S07", mutant="the stop margin is ignored")
-def test_a_claim_that_is_answered_after_the_time_to_start_is_over_is_released() -> None:
+def test_a_claim_that_is_answered_after_the_time_to_start_is_over_is_released(scenario: Scenario) -> None:
     """If the store still answers quickly enough."""
-    scenario = Scenario()
-    worker = scenario.worker(handler(scenario, 0))
     scenario.store.half = 1.5
-    worker.deliver(*batch(2), seconds=3.9)
+    worker = scenario.deliver(instant, *batch(2), seconds=3.9)
     scenario.world.spawn(lambda: setattr(scenario.store, "half", 0.005), after=2.9)
 
-    scenario.run()
-
-    assert worker.answers == [["0", "1"]]
+    assert scenario.answers_of(worker) == [["0", "1"]]
     assert scenario.runs == []
     assert scenario.live_claims() == []
 
 
-def test_a_store_that_hangs_does_not_keep_the_answer_past_the_deadline() -> None:
+def test_a_store_that_hangs_does_not_keep_the_answer_past_the_deadline(scenario: Scenario) -> None:
     """A message whose request is still under way is not acknowledged."""
-    scenario = Scenario()
     scenario.store.half = 100
-    worker = scenario.worker(handler(scenario, 0))
-    worker.deliver(*batch(3), seconds=5)
 
-    scenario.run()
-
-    assert worker.answers == [["0", "1", "2"]]
+    assert scenario.answer(instant, *batch(3), seconds=5) == ["0", "1", "2"]
 
 
 @pytest.mark.scenario("S45", mutant="an invocation is kept for the next")
-def test_a_second_invocation_of_a_warm_process_knows_nothing_of_the_first() -> None:
+def test_a_second_invocation_of_a_warm_process_knows_nothing_of_the_first(scenario: Scenario) -> None:
     """Not its deadline, its owner or its pending settlements."""
-    scenario = Scenario()
-    worker = scenario.worker(handler(scenario, 2))
-    worker.deliver(*batch(3), seconds=4)
+    worker = scenario.deliver(scenario.taking(2), *batch(3), seconds=4)
     worker.deliver(*batch(3, receives=2), seconds=30, after=10)
 
-    scenario.run()
-
-    assert worker.answers == [["1", "2"], []]
+    assert scenario.answers_of(worker) == [["1", "2"], []]
     assert scenario.keys_run == ["0", "1", "2"]

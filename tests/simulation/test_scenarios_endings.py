@@ -16,12 +16,8 @@ from pydantic import BaseModel, field_validator, model_serializer
 from idempotent_receiver import Message, PermanentError, Transaction
 from idempotent_receiver.sqs.visibility import Backoff
 from tests.simulation.faults import throttled
-from tests.simulation.scenario import Scenario
+from tests.simulation.scenario import Scenario, batch, ids, instant
 from tests.simulation.world import DEAD_LETTERS, QUEUE, sqs_record
-
-
-def batch(count: int, **options: Any) -> list[dict[str, Any]]:
-    return [sqs_record(str(number), **options) for number in range(count)]
 
 
 def returning(result: Any) -> Callable[..., Any]:
@@ -84,54 +80,35 @@ ERRORS: list[BaseException] = [
 
 @pytest.mark.scenario("S35", mutant="a failure that is recorded is acknowledged")
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_whatever_a_handler_raises_is_that_messages_failure_alone(error: BaseException) -> None:
+def test_whatever_a_handler_raises_is_that_messages_failure_alone(scenario: Scenario, error: BaseException) -> None:
     """It is recorded; its neighbours are acknowledged."""
-    scenario = Scenario()
-    worker = scenario.worker(raising(error, "1"))
-    worker.deliver(*batch(3))
-
-    scenario.run()
-
-    assert worker.answers == [["1"]]
+    assert scenario.answer(raising(error, "1"), *batch(3)) == ["1"]
     assert scenario.status("1") == "FAILED"
-    assert json.loads(scenario.memory.items["1"]["error"])["type"] == type(error).__qualname__
+    assert scenario.error("1")["type"] == type(error).__qualname__
     assert len(scenario.runs) == 3
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_whatever_a_coroutine_raises_is_that_messages_failure_alone(error: BaseException) -> None:
+def test_whatever_a_coroutine_raises_is_that_messages_failure_alone(scenario: Scenario, error: BaseException) -> None:
     """As for a plain function."""
-    scenario = Scenario()
 
     async def handle(body: dict, message: Message) -> None:
         await asyncio.sleep(0.1)
         if message.id == "1":
             raise error
 
-    worker = scenario.worker(handle, concurrency=3)
-    worker.deliver(*batch(3))
-
-    scenario.run()
-
-    assert worker.answers == [["1"]]
+    assert scenario.answer(handle, *batch(3), concurrency=3) == ["1"]
     assert scenario.status("1") == "FAILED"
 
 
 @pytest.mark.scenario("S58", mutant="where everything failed nothing is named")
-def test_when_all_fail_all_are_named() -> None:
+def test_when_all_fail_all_are_named(scenario: Scenario) -> None:
     """And nothing is raised."""
-    scenario = Scenario()
-    worker = scenario.worker(raising(RuntimeError()))
-    worker.deliver(*batch(30))
-
-    scenario.run()
-
-    assert sorted(worker.answers[0]) == sorted(str(number) for number in range(30))
+    assert sorted(scenario.answer(raising(RuntimeError()), *batch(30))) == sorted(ids(30))
 
 
-def test_a_failed_message_runs_again_at_its_next_delivery_at_once() -> None:
+def test_a_failed_message_runs_again_at_its_next_delivery_at_once(scenario: Scenario) -> None:
     """Each attempt is counted."""
-    scenario = Scenario()
     worker = scenario.worker(raising(RuntimeError()))
     for receives in (1, 2, 3):
         worker.deliver(sqs_record("1", receives=receives), after=receives)
@@ -141,9 +118,8 @@ def test_a_failed_message_runs_again_at_its_next_delivery_at_once() -> None:
     assert [run.attempt for run in scenario.runs] == [1, 2, 3]
 
 
-def test_the_text_of_an_error_is_kept_only_where_its_author_chose_it() -> None:
+def test_the_text_of_an_error_is_kept_only_where_its_author_chose_it(scenario: Scenario) -> None:
     """Its type and place are kept."""
-    scenario = Scenario()
     worker = scenario.worker(raising(ValueError("card 4111"), "0"))
     chosen = scenario.worker(raising(PermanentError("overdrawn"), "1"))
     texts = scenario.worker(raising(ValueError("harmless"), "2"), error_texts=True)
@@ -152,7 +128,7 @@ def test_the_text_of_an_error_is_kept_only_where_its_author_chose_it() -> None:
 
     scenario.run()
 
-    kept = [json.loads(scenario.memory.items[str(place)]["error"]) for place in range(3)]
+    kept = [scenario.error(str(place)) for place in range(3)]
     assert "text" not in kept[0]
     assert kept[0]["type"] == "ValueError"
     assert kept[0]["at"].startswith("tests.simulation.test_scenarios_endings.handle:")
@@ -180,27 +156,20 @@ def test_a_body_of_another_type_than_the_handlers_fails_alone_and_its_values_are
     def handle(body: Amount) -> None:
         pass
 
-    worker = scenario.worker(handle)
-    worker.deliver(sqs_record("0", '{"amount":1}'), sqs_record("1", body), sqs_record("2", '{"amount":1}'))
-
-    scenario.run()
-
-    assert worker.answers == [["1"]]
+    assert scenario.answer(
+        handle, sqs_record("0", '{"amount":1}'), sqs_record("1", body), sqs_record("2", '{"amount":1}')
+    ) == ["1"]
     assert scenario.status("1") == "FAILED"
     assert "secret" not in scenario.memory.items["1"]["error"]
 
 
-def test_a_body_of_a_mebibyte_is_a_body() -> None:
+def test_a_body_of_a_mebibyte_is_a_body(scenario: Scenario) -> None:
     """That is SQS's limit; its duplicate is recognised."""
-    scenario = Scenario()
-    worker = scenario.worker(returning(1))
     largest = json.dumps({"x": "é" * (512 * 1024 - 100)}, ensure_ascii=False)
-    worker.deliver(sqs_record("1", largest))
+    worker = scenario.deliver(instant, sqs_record("1", largest))
     worker.deliver(sqs_record("1", largest, receives=2), after=1)
 
-    scenario.run()
-
-    assert worker.answers == [[], []]
+    assert scenario.answers_of(worker) == [[], []]
     assert scenario.keys_run == ["1"]
 
 
@@ -252,15 +221,9 @@ def deep() -> Any:
     ],
     ids=str,
 )
-def test_a_result_is_kept_as_json(result: Any, data: str | None) -> None:
+def test_a_result_is_kept_as_json(scenario: Scenario, result: Any, data: str | None) -> None:
     """As pydantic serialises it."""
-    scenario = Scenario()
-    worker = scenario.worker(returning(result))
-    worker.deliver(*batch(1))
-
-    scenario.run()
-
-    assert worker.answers == [[]]
+    assert scenario.answer(returning(result), *batch(1)) == []
     assert scenario.memory.items["0"].get("data") == data
 
 
@@ -300,18 +263,14 @@ def test_a_result_is_kept_as_json(result: Any, data: str | None) -> None:
         "class",
     ],
 )
-def test_a_result_that_cannot_be_kept_still_completes_with_a_marker(result: Any) -> None:
+def test_a_result_that_cannot_be_kept_still_completes_with_a_marker(scenario: Scenario, result: Any) -> None:
     """The effect is done and must not be repeated."""
-    scenario = Scenario()
-    worker = scenario.worker(
-        returning(result) if not callable(result) or result in (circular, deep) else lambda_of(result)
+    worker = scenario.deliver(
+        returning(result) if not callable(result) or result in (circular, deep) else lambda_of(result), *batch(1)
     )
-    worker.deliver(*batch(1))
     worker.deliver(*batch(1, receives=2), after=1)
 
-    scenario.run()
-
-    assert worker.answers == [[], []]
+    assert scenario.answers_of(worker) == [[], []]
     assert len(scenario.runs) == 1
     assert json.loads(scenario.memory.items["0"]["data"])["idempotent-receiver"]["result"] == "dropped"
 
@@ -344,10 +303,9 @@ class Awaitable:
 @pytest.mark.parametrize("make", [unawaited, generator, async_generator, Awaitable])
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_result_whose_body_nobody_has_run_is_a_failure_and_never_completed(
-    make: Callable[[], Any], asynchronous: bool
+    scenario: Scenario, make: Callable[[], Any], asynchronous: bool
 ) -> None:
     """An `await` was forgotten: the effect has not happened."""
-    scenario = Scenario()
 
     def plain(body: dict) -> Any:
         return make()
@@ -355,12 +313,7 @@ def test_a_result_whose_body_nobody_has_run_is_a_failure_and_never_completed(
     async def coroutine(body: dict) -> Any:
         return make()
 
-    worker = scenario.worker(coroutine if asynchronous else plain)
-    worker.deliver(*batch(1))
-
-    scenario.run()
-
-    assert worker.answers == [["0"]]
+    assert scenario.answer(coroutine if asynchronous else plain, *batch(1)) == ["0"]
     assert scenario.status("0") == "FAILED"
 
 
@@ -368,48 +321,35 @@ def test_a_result_whose_body_nobody_has_run_is_a_failure_and_never_completed(
 
 
 @pytest.mark.scenario("S32", mutant="a failed condition is a success")
-def test_a_failed_condition_means_what_the_handler_said_it_means() -> None:
+def test_a_failed_condition_means_what_the_handler_said_it_means(scenario: Scenario) -> None:
     """A permanent error goes to the dead-letter queue with its reason; by default the message is retried."""
-    scenario = Scenario()
 
     def handle(body: dict, message: Message, tx: Transaction) -> None:
         otherwise = {"otherwise": PermanentError("overdrawn")} if message.id == "0" else {}
         tx.put(TableName="T", Item={"id": message.id})
         tx.check(TableName="T", Key={"id": "x"}, ConditionExpression="attribute_exists(id)", **otherwise)
 
-    worker = scenario.worker(handle, dead_letter_queue=DEAD_LETTERS)
-    worker.deliver(*batch(2))
-
-    scenario.run()
-
-    assert worker.answers == [["1"]]
+    assert scenario.answer(handle, *batch(2), dead_letter_queue=DEAD_LETTERS) == ["1"]
     assert scenario.dead_letters()["0"]["reason"] == "overdrawn"
-    assert json.loads(scenario.memory.items["1"]["error"])["type"] == "ConditionFailed"
+    assert scenario.error("1")["type"] == "ConditionFailed"
     assert scenario.memory.tables["T"].items == {}
 
 
-def test_a_handler_that_raises_after_filling_its_transaction_writes_nothing() -> None:
+def test_a_handler_that_raises_after_filling_its_transaction_writes_nothing(scenario: Scenario) -> None:
     """All or nothing."""
-    scenario = Scenario()
 
     def handle(body: dict, tx: Transaction) -> None:
         tx.put(TableName="T", Item={"id": "1"})
         raise RuntimeError
 
-    worker = scenario.worker(handle)
-    worker.deliver(*batch(1))
-
-    scenario.run()
-
-    assert worker.answers == [["0"]]
+    assert scenario.answer(handle, *batch(1)) == ["0"]
     assert scenario.memory.tables == {}
 
 
 @pytest.mark.scenario("S33", mutant="a hundred actions beside the record's own")
 @pytest.mark.parametrize("wrong", ["too many", "one item twice", "the key"])
-def test_a_transaction_that_cannot_be_sent_fails_its_message_alone(wrong: str) -> None:
+def test_a_transaction_that_cannot_be_sent_fails_its_message_alone(scenario: Scenario, wrong: str) -> None:
     """Before any of it is written."""
-    scenario = Scenario()
 
     def handle(body: dict, message: Message, tx: Transaction) -> None:
         if message.id == "0":
@@ -425,12 +365,7 @@ def test_a_transaction_that_cannot_be_sent_fails_its_message_alone(wrong: str) -
         else:
             tx.put(TableName="T", Item={"id": "good"})
 
-    worker = scenario.worker(handle)
-    worker.deliver(*batch(2))
-
-    scenario.run()
-
-    assert worker.answers == [["0"]]
+    assert scenario.answer(handle, *batch(2)) == ["0"]
     assert scenario.status("0") == "FAILED"
     assert list(scenario.memory.tables["T"].items) == [("good",)]
 
@@ -460,28 +395,25 @@ def test_a_wrong_argument_of_a_transaction_fails_its_message_alone_and_at_once(w
         }
         tx.update(**right | (wrong if message.id == "0" else {}))
 
-    worker = scenario.worker(handle)
-    worker.deliver(*batch(2), seconds=8)
-
-    scenario.run()
-
-    assert worker.answers == [["0"]]
+    assert scenario.answer(handle, *batch(2), seconds=8) == ["0"]
     assert (scenario.status("0"), scenario.status("1")) == ("FAILED", "COMPLETED")
-    error = json.loads(scenario.memory.items["0"]["error"])
+    error = scenario.error("0")
     assert error["type"] in ("TypeError", "ValueError")
     assert error["at"].startswith(f"{__name__}.handle:"), "the line that gave it says which argument it was"
-    assert sorted(name for name, _ in scenario.requests()) == ["commit", "insert", "replace"]
+    assert sorted(scenario.request_names()) == ["commit", "insert", "replace"]
     assert scenario.world.now < 0.1
 
 
 # Dead letters.
 
 
-def test_what_fails_for_good_is_dead_lettered_with_its_reason_and_then_acknowledged() -> None:
+def test_what_fails_for_good_is_dead_lettered_with_its_reason_and_then_acknowledged(scenario: Scenario) -> None:
     """The dead letter is a copy with its attributes and one more."""
-    scenario = Scenario()
-    worker = scenario.worker(raising(PermanentError("account closed")), dead_letter_queue=DEAD_LETTERS)
-    worker.deliver(sqs_record("1", '{"a":1}', attributes={"tenant": {"stringValue": "t", "dataType": "String"}}))
+    worker = scenario.deliver(
+        raising(PermanentError("account closed")),
+        sqs_record("1", '{"a":1}', attributes={"tenant": {"stringValue": "t", "dataType": "String"}}),
+        dead_letter_queue=DEAD_LETTERS,
+    )
 
     scenario.run()
 
@@ -502,14 +434,12 @@ def test_what_fails_for_good_is_dead_lettered_with_its_reason_and_then_acknowled
     }
 
 
-def test_an_unconfirmed_dead_letter_is_a_failure_and_the_next_delivery_sends_it() -> None:
+def test_an_unconfirmed_dead_letter_is_a_failure_and_the_next_delivery_sends_it(scenario: Scenario) -> None:
     """Nothing is lost while SQS refuses."""
-    scenario = Scenario()
-    worker = scenario.worker(raising(PermanentError("no")), dead_letter_queue=DEAD_LETTERS)
     scenario.sqs.deny.add("send_message")
-    worker.deliver(sqs_record("1"))
-    scenario.run()
-    assert worker.answers == [["1"]]
+    worker = scenario.deliver(raising(PermanentError("no")), sqs_record("1"), dead_letter_queue=DEAD_LETTERS)
+
+    assert scenario.answers_of(worker) == [["1"]]
 
     scenario.sqs.deny.clear()
     worker.deliver(sqs_record("1", receives=2))
@@ -539,37 +469,31 @@ def test_done_or_a_dead_letter_but_for_a_late_duplicate_of_a_dead_letter_which_m
 
 @pytest.mark.parametrize(("body", "reason", "runs"), [("{}", "account closed", 5), ("{not JSON", "not a dict", 0)])
 def test_without_a_dead_letter_queue_what_fails_for_good_is_a_failure_at_each_receive_until_sqs_has_moved_it(
-    body: str, reason: str, runs: int
+    scenario: Scenario, body: str, reason: str, runs: int
 ) -> None:
     """Nothing is sent or acknowledged. Its record gives the reason, and it becomes visible at once."""
-    scenario = Scenario()
     worker = scenario.worker(raising(PermanentError("account closed")), queue_client=True)
     for receives in range(1, 6):
         worker.deliver(sqs_record("1", body, receives=receives), after=3 * receives)
 
-    scenario.run()
-
-    assert worker.answers == [["1"]] * 5
+    assert scenario.answers_of(worker) == [["1"]] * 5
     assert len(scenario.runs) == runs
     assert scenario.sqs.calls == ["change_message_visibility_batch"] * 5
     assert scenario.sqs.visibilities["1"] <= 2
-    error = json.loads(scenario.memory.items["1"]["error"])
+    error = scenario.error("1")
     assert (scenario.status("1"), error["permanent"], reason in error["text"]) == ("FAILED", True, True)
 
 
-def test_nothing_is_dead_lettered_before_the_failure_is_recorded_nor_after_a_lost_claim() -> None:
+def test_nothing_is_dead_lettered_before_the_failure_is_recorded_nor_after_a_lost_claim(scenario: Scenario) -> None:
     """The worker that took over the claim decides what happens to the message."""
-    scenario = Scenario()
 
     def slow(body: dict) -> None:
         scenario.world.sleep(8)
         raise PermanentError("no")
 
-    zombie = scenario.worker(slow, dead_letter_queue=DEAD_LETTERS)
-    zombie.deliver(*batch(1), seconds=20)
+    zombie = scenario.deliver(slow, *batch(1), seconds=20, dead_letter_queue=DEAD_LETTERS)
     scenario.dead.add("w0")
-    taker = scenario.worker(returning(1), skew_seconds=60)
-    taker.deliver(*batch(1, receives=2), after=5)
+    taker = scenario.deliver(instant, *batch(1, receives=2), after=5, skew_seconds=60)
 
     scenario.run()
 
@@ -578,46 +502,38 @@ def test_nothing_is_dead_lettered_before_the_failure_is_recorded_nor_after_a_los
     assert scenario.status("0") == "COMPLETED"
 
 
-def test_a_failure_that_could_not_be_recorded_is_not_dead_lettered() -> None:
+def test_a_failure_that_could_not_be_recorded_is_not_dead_lettered(scenario: Scenario) -> None:
     """Otherwise its record would stay a claim while the message is gone."""
-    scenario = Scenario()
-    worker = scenario.worker(raising(PermanentError("no")), dead_letter_queue=DEAD_LETTERS)
-    worker.deliver(*batch(1), seconds=5)
+    worker = scenario.deliver(raising(PermanentError("no")), *batch(1), seconds=5, dead_letter_queue=DEAD_LETTERS)
     scenario.world.spawn(partial(scenario.store.down, "replace", "read"), after=0.003)
 
-    scenario.run()
-
-    assert worker.answers == [["0"]]
+    assert scenario.answers_of(worker) == [["0"]]
     assert scenario.sqs.sent == []
 
 
 @pytest.mark.parametrize("full", ["attributes", "bytes"])
-def test_a_message_without_room_for_a_reason_stays_where_it_is(full: str) -> None:
+def test_a_message_without_room_for_a_reason_stays_where_it_is(scenario: Scenario, full: str) -> None:
     """SQS allows ten attributes and 1 MiB."""
-    scenario = Scenario()
     attributes = {f"a{n}": {"stringValue": "v", "dataType": "String"} for n in range(10 if full == "attributes" else 0)}
     body = json.dumps("x" * (1024 * 1024 - 2)) if full == "bytes" else '"x"'
 
     def handle(body: str) -> None:
         raise PermanentError("no")
 
-    worker = scenario.worker(handle, dead_letter_queue=DEAD_LETTERS)
-    worker.deliver(sqs_record("1", body, attributes=attributes))
-
-    scenario.run()
-
-    assert worker.answers == [["1"]]
+    assert scenario.answer(handle, sqs_record("1", body, attributes=attributes), dead_letter_queue=DEAD_LETTERS) == [
+        "1"
+    ]
     assert scenario.sqs.sent == []
 
 
-def test_thousands_of_dead_letters_and_visibilities_never_take_thousands_of_threads() -> None:
+def test_thousands_of_dead_letters_and_visibilities_never_take_thousands_of_threads(scenario: Scenario) -> None:
     """Each is a blocking call, and Lambda allows about a thousand threads."""
-    scenario = Scenario()
-    worker = scenario.worker(raising(PermanentError("no")), dead_letter_queue=DEAD_LETTERS, concurrency=50)
     peak = Peak(scenario)
-    worker.deliver(*batch(1000), seconds=60)
-    scenario.run()
-    assert worker.answers == [[]]
+    worker = scenario.deliver(
+        raising(PermanentError("no")), *batch(1000), seconds=60, dead_letter_queue=DEAD_LETTERS, concurrency=50
+    )
+
+    assert scenario.answers_of(worker) == [[]]
     assert peak.most < 100
 
     scenario.store.down()
@@ -665,43 +581,30 @@ def test_a_failed_message_comes_again_after_an_exponential_backoff_with_full_jit
 def test_a_backoff_never_asks_for_more_than_the_twelve_hours_that_sqs_counts_from_the_receive() -> None:
     """However large its maximum: a batching window and an invocation may already have passed."""
     scenario = Scenario()
-    worker = scenario.worker(
-        raising(RuntimeError()), queue_client=True, backoff=Backoff(first_seconds=1e6, longest_seconds=1e9)
+    scenario.deliver(
+        raising(RuntimeError()),
+        *batch(300, receives=40),
+        queue_client=True,
+        backoff=Backoff(first_seconds=1e6, longest_seconds=1e9),
     )
-    worker.deliver(*batch(300, receives=40))
 
     scenario.run()
 
     assert 40_000 < max(scenario.sqs.visibilities.values()) <= 12 * 3600 - 20 * 60
 
 
-def test_a_message_in_progress_elsewhere_is_not_visible_before_the_lease_has_ended() -> None:
+def test_a_message_in_progress_elsewhere_is_not_visible_before_the_lease_has_ended(scenario: Scenario) -> None:
     """Waiting must not use up receives."""
-    scenario = Scenario()
+    scenario.worker(scenario.taking(25)).deliver(*batch(1))
 
-    def slow(body: dict) -> None:
-        scenario.world.sleep(25)
-
-    scenario.worker(slow).deliver(*batch(1))
-    worker = scenario.worker(slow, queue_client=True)
-    worker.deliver(*batch(1, receives=2), after=10)
-
-    scenario.run()
-
-    assert worker.answers == [["0"]]
+    assert scenario.answer(scenario.taking(25), *batch(1, receives=2), after=10, queue_client=True) == ["0"]
     assert 30 + 3 - 10 <= scenario.sqs.visibilities["0"] <= 30 + 3 - 10 + 2
 
 
 @pytest.mark.scenario("S70", mutant="what was not started backs off")
-def test_what_was_not_started_is_visible_again_almost_at_once() -> None:
+def test_what_was_not_started_is_visible_again_almost_at_once(scenario: Scenario) -> None:
     """With jitter."""
-    scenario = Scenario()
-
-    def slow(body: dict) -> None:
-        scenario.world.sleep(2)
-
-    worker = scenario.worker(slow, queue_client=True)
-    worker.deliver(*batch(100, receives=4), seconds=4)
+    scenario.deliver(scenario.taking(2), *batch(100, receives=4), seconds=4, queue_client=True)
 
     scenario.run()
 
@@ -710,21 +613,16 @@ def test_what_was_not_started_is_visible_again_almost_at_once() -> None:
 
 
 @pytest.mark.parametrize("trouble", ["denied", "slow", "absurd"])
-def test_visibilities_never_alter_the_answer(trouble: str) -> None:
+def test_visibilities_never_alter_the_answer(scenario: Scenario, trouble: str) -> None:
     """They are best effort, and bounded to a second."""
-    scenario = Scenario()
-    worker = scenario.worker(raising(RuntimeError()), queue_client=True)
     if trouble == "denied":
         scenario.sqs.deny.add("change_message_visibility_batch")
     elif trouble == "slow":
         scenario.sqs.round_trip_seconds = 100
     else:
         scenario.sqs.change_message_visibility_batch = None  # type: ignore[assignment,method-assign]
-    worker.deliver(*batch(200))
 
-    scenario.run()
-
-    assert len(worker.answers[0]) == 200
+    assert len(scenario.answer(raising(RuntimeError()), *batch(200), queue_client=True)) == 200
 
 
 def test_slow_visibilities_hold_the_answer_up_for_a_second_at_most() -> None:
@@ -744,29 +642,18 @@ def test_slow_visibilities_hold_the_answer_up_for_a_second_at_most() -> None:
         assert answered[0] < most
 
 
-def test_without_a_queue_client_visibilities_are_left_alone() -> None:
+def test_without_a_queue_client_visibilities_are_left_alone(scenario: Scenario) -> None:
     """The queue's own visibility timeout applies."""
-    scenario = Scenario()
-    worker = scenario.worker(raising(RuntimeError()))
-    worker.deliver(*batch(1))
-
-    scenario.run()
-
-    assert worker.answers == [["0"]]
+    assert scenario.answer(raising(RuntimeError()), *batch(1)) == ["0"]
     assert scenario.sqs.calls == []
 
 
-def test_a_record_without_a_receipt_handle_gets_no_visibility() -> None:
+def test_a_record_without_a_receipt_handle_gets_no_visibility(scenario: Scenario) -> None:
     """A recorded event may lack it."""
-    scenario = Scenario()
-    worker = scenario.worker(raising(RuntimeError()), queue_client=True)
     bare = sqs_record("1")
     del bare["receiptHandle"]
-    worker.deliver(bare)
 
-    scenario.run()
-
-    assert worker.answers == [["1"]]
+    assert scenario.answer(raising(RuntimeError()), bare, queue_client=True) == ["1"]
     assert scenario.sqs.calls == []
 
 
@@ -775,7 +662,7 @@ def test_a_record_without_a_receipt_handle_gets_no_visibility() -> None:
 
 def requests(count: int, receives: int = 1, before: int = 0) -> dict[str, int]:
     scenario = Scenario()
-    worker = scenario.worker(returning(1))
+    worker = scenario.worker(instant)
     if before:
         worker.deliver(*batch(before))
         scenario.run()
@@ -783,7 +670,7 @@ def requests(count: int, receives: int = 1, before: int = 0) -> dict[str, int]:
     worker.deliver(*batch(count, receives=receives), after=1)
     scenario.run()
     assert worker.answers[-1] == []
-    names = [name for name, _ in scenario.requests()]
+    names = scenario.request_names()
     return {name: names.count(name) for name in names}
 
 
@@ -808,28 +695,16 @@ def test_what_was_received_before_and_never_claimed_costs_a_read_and_an_insert()
 
 @pytest.mark.slow
 @pytest.mark.scenario("S53", mutant="a request takes five statements")
-def test_a_batch_of_ten_thousand_is_done_in_linear_requests_and_time() -> None:
+def test_a_batch_of_ten_thousand_is_done_in_linear_requests_and_time(scenario: Scenario) -> None:
     """With 5 ms a round trip, it takes the time of four hundred of them."""
-    scenario = Scenario()
-    worker = scenario.worker(returning(1))
-    worker.deliver(*batch(10_000), seconds=60)
-
-    scenario.run()
-
-    assert worker.answers == [[]]
+    assert scenario.answer(instant, *batch(10_000), seconds=60) == []
     assert len(scenario.requests()) == 800
     assert scenario.world.now < 400 * 0.005 + 0.1
 
 
-def test_handlers_overlap_up_to_the_concurrency_and_never_more() -> None:
+def test_handlers_overlap_up_to_the_concurrency_and_never_more(scenario: Scenario) -> None:
     """Claims and settlements overlap with them."""
-    scenario = Scenario()
-
-    def slow(body: dict) -> None:
-        scenario.world.sleep(1)
-
-    worker = scenario.worker(slow, concurrency=8)
-    worker.deliver(*batch(40))
+    scenario.deliver(scenario.taking(1), *batch(40), concurrency=8)
 
     scenario.run()
 
@@ -838,16 +713,10 @@ def test_handlers_overlap_up_to_the_concurrency_and_never_more() -> None:
     assert scenario.world.now == pytest.approx(5, abs=0.1)
 
 
-def test_what_becomes_ready_later_gets_lanes_of_its_own() -> None:
+def test_what_becomes_ready_later_gets_lanes_of_its_own(scenario: Scenario) -> None:
     """The first chunk of claims is throttled once; its handlers still run beside those of the second."""
-    scenario = Scenario()
-
-    def slow(body: dict) -> None:
-        scenario.world.sleep(1)
-
     scenario.store.next("insert", throttled)
-    worker = scenario.worker(slow, concurrency=50)
-    worker.deliver(*batch(50))
+    scenario.deliver(scenario.taking(1), *batch(50), concurrency=50)
 
     scenario.run()
 
@@ -855,15 +724,9 @@ def test_what_becomes_ready_later_gets_lanes_of_its_own() -> None:
 
 
 @pytest.mark.scenario("S25", mutant="a settlement waits until its request is full")
-def test_a_finished_handler_is_recorded_within_two_milliseconds_and_a_round_trip() -> None:
+def test_a_finished_handler_is_recorded_within_two_milliseconds_and_a_round_trip(scenario: Scenario) -> None:
     """It does not wait for the end of the batch."""
-    scenario = Scenario()
-
-    def slow(body: dict) -> None:
-        scenario.world.sleep(1)
-
-    worker = scenario.worker(slow)
-    worker.deliver(*batch(3))
+    scenario.deliver(scenario.taking(1), *batch(3))
     seen: list[str | None] = []
     scenario.world.spawn(lambda: seen.append(scenario.status("0")), after=0.005 + 1 + 0.002 + 0.0026)
 

@@ -20,9 +20,8 @@ def accept(body: dict) -> None: ...
 
 
 @pytest.mark.parametrize("attempts", [1, 2])
-def test_a_dead_letter_keeps_its_envelope_and_what_it_came_with(attempts: int) -> None:
+def test_a_dead_letter_keeps_its_envelope_and_what_it_came_with(scenario: Scenario, attempts: int) -> None:
     """Whatever the handler did to its copy, and however often it was redriven."""
-    scenario = Scenario()
 
     def spoil(body: dict, message: Message) -> None:
         body.clear()
@@ -40,10 +39,7 @@ def test_a_dead_letter_keeps_its_envelope_and_what_it_came_with(attempts: int) -
         sent = scenario.sqs.sent[attempt]
         stamp = json.loads(sent["MessageAttributes"][STAMP]["StringValue"])
         again = {"stringValue": json.dumps({"key": stamp["key"], "original_id": "m"}), "dataType": "String"}
-        record = {
-            **sqs_record("m", WRAPPED, attributes={**own, STAMP: again}),
-            "attributes": record["attributes"],
-        }
+        record = {**sqs_record("m", WRAPPED, attributes={**own, STAMP: again}), "attributes": record["attributes"]}
 
         assert sent["MessageBody"] == WRAPPED
         assert {name: sent["MessageAttributes"][name]["StringValue"] for name in own} == {
@@ -62,8 +58,9 @@ def test_a_business_key_is_the_stamps_and_a_stamp_is_no_business_key() -> None:
         if not mended:
             raise PermanentError("no")
 
-    worker = scenario.worker(refuse_at_first, key=body_field("id"), dead_letter_queue=DEAD_LETTERS)
-    worker.deliver(sqs_record("m", '{"id": "7"}'))
+    worker = scenario.deliver(
+        refuse_at_first, sqs_record("m", '{"id": "7"}'), key=body_field("id"), dead_letter_queue=DEAD_LETTERS
+    )
     scenario.run()
     assert {id: stamp["key"] for id, stamp in scenario.dead_letters().items()} == {"m": "7"}
 
@@ -80,13 +77,15 @@ def test_a_business_key_is_the_stamps_and_a_stamp_is_no_business_key() -> None:
 def test_an_unusable_key_stops_its_group_until_its_dead_letter_is_confirmed(dead_letter_queue: str | None) -> None:
     scenario = Scenario(namespace="orders")
     options: dict[str, Any] = {} if dead_letter_queue is None else {"dead_letter_queue": dead_letter_queue}
-    worker = scenario.worker(accept, key=body_field("id"), **options)
     scenario.keys_of = {id: (f"orders#{id}",) for id in "134"}
-    worker.deliver(
+    worker = scenario.deliver(
+        accept,
         *[
             sqs_record(n, f'{{"id": "{n}"}}' if n != "2" else "{}", queue=FIFO, group="h" if n == "4" else "g")
             for n in "1234"
-        ]
+        ],
+        key=body_field("id"),
+        **options,
     )
     scenario.run()
 
@@ -96,19 +95,21 @@ def test_an_unusable_key_stops_its_group_until_its_dead_letter_is_confirmed(dead
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])
-def test_no_coroutine_starts_that_the_longest_so_far_says_would_overrun(concurrency: int) -> None:
+def test_no_coroutine_starts_that_the_longest_so_far_says_would_overrun(scenario: Scenario, concurrency: int) -> None:
     """As no plain handler does: each round takes four seconds, and after two there are three left."""
-    scenario = Scenario()
 
     async def handle(body: dict) -> None:
         await asyncio.sleep(4)
 
-    worker = scenario.worker(handle, concurrency=concurrency)
-    worker.deliver(*[sqs_record(str(n)) for n in range(3 * concurrency)], seconds=11)
-    scenario.run()
-
+    assert (
+        len(
+            scenario.answer(
+                handle, *[sqs_record(str(n)) for n in range(3 * concurrency)], seconds=11, concurrency=concurrency
+            )
+        )
+        == concurrency
+    )
     assert len(scenario.runs) == 2 * concurrency
-    assert len(worker.answers[0]) == concurrency
     assert scenario.live_claims() == []
 
 
@@ -121,10 +122,8 @@ def test_a_dead_letter_that_comes_too_late_is_not_sent_and_not_acknowledged(seco
         scenario.world.sleep(seconds)
         raise PermanentError("no")
 
-    worker = scenario.worker(refuse_late, dead_letter_queue=DEAD_LETTERS)
-    worker.deliver(sqs_record("m"), seconds=10)
-    scenario.run()
-
+    assert scenario.answer(refuse_late, sqs_record("m"), seconds=10, dead_letter_queue=DEAD_LETTERS) == (
+        [] if sent else ["m"]
+    )
     assert len(scenario.sqs.sent) == sent
-    assert worker.answers == [[] if sent else ["m"]]
     assert scenario.status("m") == "FAILED"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -26,16 +25,12 @@ from tests.simulation.faults import (
     throttled,
     works,
 )
-from tests.simulation.scenario import Scenario
+from tests.simulation.scenario import Scenario, batch, ids, instant
 from tests.simulation.world import Worker, sqs_record
 
 Handler = Callable[..., object]
 
 TRANSIENT = [lost_answer, lost_request, throttled, sent_twice]
-
-
-def instant(body: dict) -> int:
-    return 1
 
 
 def posting(body: dict, tx: Transaction) -> int:
@@ -46,10 +41,6 @@ def posting(body: dict, tx: Transaction) -> int:
 def posted(scenario: Scenario) -> int:
     table = scenario.memory.tables.get("Entries")
     return 0 if table is None else len(table.items)
-
-
-def batch(count: int, **options: object) -> list[dict[str, object]]:
-    return [sqs_record(str(number), f'{{"id":{number}}}', **options) for number in range(count)]  # type: ignore[arg-type]
 
 
 class Reported:
@@ -86,26 +77,17 @@ def test_one_transient_fault_is_overcome_within_the_invocation(call: str, fault:
     """Everything is acknowledged, and every handler ran once."""
     scenario = Scenario()
     scenario.store.next(call, fault)
-    worker = scenario.worker(instant)
-    worker.deliver(*batch(count))
 
-    scenario.run()
-
-    assert worker.answers == [[]]
-    assert sorted(scenario.keys_run) == sorted(str(number) for number in range(count))
+    assert scenario.answer(instant, *batch(count)) == []
+    assert sorted(scenario.keys_run) == sorted(ids(count))
 
 
 @pytest.mark.parametrize("fault", [lost_answer, lost_request, throttled])
-def test_one_transient_fault_of_the_first_read_is_overcome(fault: faults.Fault) -> None:
+def test_one_transient_fault_of_the_first_read_is_overcome(scenario: Scenario, fault: faults.Fault) -> None:
     """The read of a message that was received before is retried until it is answered."""
-    scenario = Scenario()
     scenario.store.next("read", fault)
-    worker = scenario.worker(instant)
-    worker.deliver(*batch(5, receives=2))
 
-    scenario.run()
-
-    assert worker.answers == [[]]
+    assert scenario.answer(instant, *batch(5, receives=2)) == []
 
 
 @pytest.mark.scenario("S30", mutant="what is in doubt is given up")
@@ -115,57 +97,38 @@ def test_one_transient_fault_of_a_commit_is_overcome_and_its_items_are_written_o
     """The same transaction is sent again, or recognised as done."""
     scenario = Scenario()
     scenario.store.next("commit", fault)
-    worker = scenario.worker(posting)
-    worker.deliver(*batch(2))
 
-    scenario.run()
-
-    assert worker.answers == [[]]
+    assert scenario.answer(posting, *batch(2)) == []
     assert posted(scenario) == 2
     assert len(scenario.runs) == 2
 
 
-def test_a_lost_claim_answer_and_a_lost_read_after_it_are_overcome_too() -> None:
+def test_a_lost_claim_answer_and_a_lost_read_after_it_are_overcome_too(scenario: Scenario) -> None:
     """The read is retried, and finds the worker's own version."""
-    scenario = Scenario()
     scenario.store.next("insert", lost_answer)
     scenario.store.next("read", lost_request, throttled)
-    worker = scenario.worker(instant)
-    worker.deliver(*batch(1))
 
-    scenario.run()
-
-    assert worker.answers == [[]]
+    assert scenario.answer(instant, *batch(1)) == []
     assert scenario.keys_run == ["0"]
 
 
 @pytest.mark.scenario("S16", mutant="what may be tried again is given up")
-def test_a_throttled_completion_is_sent_again_and_the_handler_is_not() -> None:
+def test_a_throttled_completion_is_sent_again_and_the_handler_is_not(scenario: Scenario) -> None:
     """Three times, within the deadline."""
-    scenario = Scenario()
     scenario.store.next("replace", throttled, throttled, throttled)
-    worker = scenario.worker(instant)
-    worker.deliver(*batch(1))
 
-    scenario.run()
-
-    assert worker.answers == [[]]
+    assert scenario.answer(instant, *batch(1)) == []
     assert scenario.keys_run == ["0"]
 
 
 @pytest.mark.scenario("S15", mutant="one's own settlement is not recognised")
 @pytest.mark.parametrize("fault", [lost_answer, sent_twice])
-def test_a_completion_whose_answer_was_lost_is_recognised_as_ones_own(fault: faults.Fault) -> None:
+def test_a_completion_whose_answer_was_lost_is_recognised_as_ones_own(scenario: Scenario, fault: faults.Fault) -> None:
     """It is a completion, not a claim that another worker has taken over."""
-    scenario = Scenario()
     scenario.store.next("replace", fault)
     reported = Reported()
-    worker = scenario.worker(instant, metrics=reported)
-    worker.deliver(*batch(1))
 
-    scenario.run()
-
-    assert worker.answers == [[]]
+    assert scenario.answer(instant, *batch(1), metrics=reported) == []
     assert (reported.counts["Completed"], reported.counts["LostClaims"]) == (1, 0)
 
 
@@ -176,16 +139,11 @@ def test_a_completion_whose_answer_was_lost_is_recognised_as_ones_own(fault: fau
     [NotApplied("throttled", retry=True), Unknown("internal error"), Conflict(None)],
     ids=lambda one: one.why if hasattr(one, "why") else "conflict",
 )
-def test_of_a_batch_only_the_statement_that_failed_is_sent_again(otherwise: object) -> None:
+def test_of_a_batch_only_the_statement_that_failed_is_sent_again(scenario: Scenario, otherwise: object) -> None:
     """The 24 others are claimed. If the failed one was applied after all, it is recognised by its version."""
-    scenario = Scenario()
     scenario.store.next("insert", partly(*[True] * 24, False, otherwise=otherwise))
-    worker = scenario.worker(instant)
-    worker.deliver(*batch(25))
 
-    scenario.run()
-
-    assert worker.answers == [[]]
+    assert scenario.answer(instant, *batch(25)) == []
     assert len(scenario.runs) == 25
     sizes = [size for name, size in scenario.requests() if name in ("insert", "read")]
     assert sizes[0] == 25
@@ -193,21 +151,16 @@ def test_of_a_batch_only_the_statement_that_failed_is_sent_again(otherwise: obje
 
 
 @pytest.mark.scenario("S19", mutant="one ok is all ok")
-def test_a_statement_that_can_never_be_applied_fails_its_message_alone() -> None:
+def test_a_statement_that_can_never_be_applied_fails_its_message_alone(scenario: Scenario) -> None:
     """The 24 others go on."""
-    scenario = Scenario()
 
     def invalid(call: faults.Call) -> list[object]:
         return [*call.act()[:24], NotApplied("validation", retry=False)]
 
     scenario.store.next("insert", invalid)
     scenario.memory.items["24"] = {"id": "24", "status": "SOMETHING_NEWER"}
-    worker = scenario.worker(instant)
-    worker.deliver(*batch(25))
 
-    scenario.run()
-
-    assert worker.answers == [["24"]]
+    assert scenario.answer(instant, *batch(25)) == ["24"]
     assert len(scenario.runs) == 24
 
 
@@ -217,19 +170,17 @@ def test_a_statement_that_can_never_be_applied_fails_its_message_alone() -> None
 @pytest.mark.parametrize("fault", [raises, raises_late])
 @pytest.mark.parametrize("count", [1, 60])
 def test_a_claim_at_which_the_store_raises_fails_its_message_at_once_and_runs_nothing(
-    fault: faults.Fault, count: int
+    scenario: Scenario, fault: faults.Fault, count: int
 ) -> None:
     """The claim may have been written; after its lease the next delivery takes it over."""
-    scenario = Scenario()
     scenario.store.next("insert", *[fault] * 3)
     reported = Reported()
-    worker = scenario.worker(instant, logger=reported)
-    worker.deliver(*batch(count), seconds=900)
+    worker = scenario.deliver(instant, *batch(count), seconds=900, logger=reported)
     scenario.run()
 
-    assert sorted(worker.answers[0]) == sorted(str(number) for number in range(count))
+    assert sorted(worker.answers[0]) == sorted(ids(count))
     assert scenario.runs == []
-    assert {name for name, _ in scenario.requests()} == {"insert"}
+    assert set(scenario.request_names()) == {"insert"}
     assert scenario.world.now < 0.1
     assert {text for text, _ in reported.errors} == {"not run: the record could not be claimed"}
     assert all(
@@ -244,62 +195,46 @@ def test_a_claim_at_which_the_store_raises_fails_its_message_at_once_and_runs_no
     assert worker.answers[1:] == [[]]
 
 
-def test_a_read_at_which_the_store_raises_fails_its_messages_at_once() -> None:
+def test_a_read_at_which_the_store_raises_fails_its_messages_at_once(scenario: Scenario) -> None:
     """The read is not retried."""
-    scenario = Scenario()
     scenario.store.next("read", raises)
-    worker = scenario.worker(instant)
-    worker.deliver(*batch(3, receives=2), seconds=900)
+    worker = scenario.deliver(instant, *batch(3, receives=2), seconds=900)
 
     scenario.run()
 
     assert [sorted(answer) for answer in worker.answers] == [["0", "1", "2"]]
-    assert [name for name, _ in scenario.requests()] == ["read"]
+    assert scenario.request_names() == ["read"]
 
 
-def test_a_commit_at_which_the_store_raises_fails_its_message_at_once_and_leaves_no_claim() -> None:
+def test_a_commit_at_which_the_store_raises_fails_its_message_at_once_and_leaves_no_claim(scenario: Scenario) -> None:
     """Three requests, without a read or a pause; consistent reads once used up the whole invocation."""
-    scenario = Scenario()
     scenario.store.next("commit", *[raises] * 100)
-    worker = scenario.worker(posting)
-    worker.deliver(*batch(1), seconds=8)
-    scenario.run()
 
-    assert worker.answers == [["0"]]
-    assert [name for name, _ in scenario.requests()] == ["insert", "commit", "replace"]
+    assert scenario.answer(posting, *batch(1), seconds=8) == ["0"]
+    assert scenario.request_names() == ["insert", "commit", "replace"]
     assert scenario.world.now < 0.1
     assert posted(scenario) == 0
-    error = json.loads(scenario.memory.items["0"]["error"])
+    error = scenario.error("0")
     assert error["type"] == "TransactionNotCommitted"
     assert error["text"].startswith("the store raised AttributeError at tests.simulation.faults.raises:")
 
 
-def test_a_commit_at_which_the_store_raises_once_it_is_done_is_found_done() -> None:
+def test_a_commit_at_which_the_store_raises_once_it_is_done_is_found_done(scenario: Scenario) -> None:
     """Recording the failure finds the claim's version gone and the record COMPLETED: the message is a success."""
-    scenario = Scenario()
     scenario.store.next("commit", raises_late)
-    worker = scenario.worker(posting)
-    worker.deliver(*batch(1), seconds=8)
 
-    scenario.run()
-
-    assert worker.answers == [[]]
+    assert scenario.answer(posting, *batch(1), seconds=8) == []
     assert (scenario.status("0"), posted(scenario)) == ("COMPLETED", 1)
-    assert [name for name, _ in scenario.requests()] == ["insert", "commit", "replace"]
+    assert scenario.request_names() == ["insert", "commit", "replace"]
 
 
 @pytest.mark.parametrize("fault", [raises, raises_late])
-def test_a_completion_at_which_the_store_raises_is_no_success(fault: faults.Fault) -> None:
+def test_a_completion_at_which_the_store_raises_is_no_success(scenario: Scenario, fault: faults.Fault) -> None:
     """Only a message whose completion is known to be recorded is acknowledged."""
-    scenario = Scenario()
     scenario.store.next("replace", fault)
-    worker = scenario.worker(instant)
-    worker.deliver(*batch(1), seconds=8)
 
-    scenario.run()
-
-    assert worker.answers == [["0"]]
-    assert [name for name, _ in scenario.requests()] == ["insert", "replace"]
+    assert scenario.answer(instant, *batch(1), seconds=8) == ["0"]
+    assert scenario.request_names() == ["insert", "replace"]
     assert scenario.world.now < 0.1
 
 
@@ -313,37 +248,29 @@ def test_while_the_store_is_down_nothing_runs_and_every_id_fails_fast(count: int
     """Not at the deadline, but at once."""
     scenario = Scenario()
     scenario.store.down()
-    worker = scenario.worker(instant)
-    worker.deliver(*batch(count, receives=receives), seconds=900)
 
-    scenario.run()
-
-    assert sorted(worker.answers[0]) == sorted(str(number) for number in range(count))
+    assert sorted(scenario.answer(instant, *batch(count, receives=receives), seconds=900)) == sorted(
+        str(number) for number in range(count)
+    )
     assert scenario.runs == []
     assert scenario.world.now < 3
 
 
 @pytest.mark.scenario("S27", mutant="what could not be claimed is told to nobody")
-def test_denied_access_is_reported_at_once_without_a_retry() -> None:
+def test_denied_access_is_reported_at_once_without_a_retry(scenario: Scenario) -> None:
     """One request for each chunk that was under way, without a pause."""
-    scenario = Scenario()
     scenario.store.next("insert", *[denied] * 50)
     reported = Reported()
-    worker = scenario.worker(instant, logger=reported)
-    worker.deliver(*batch(1000), seconds=900)
 
-    scenario.run()
-
-    assert len(worker.answers[0]) == 1000
+    assert len(scenario.answer(instant, *batch(1000), seconds=900, logger=reported)) == 1000
     assert reported.errors == [("not run: the record could not be claimed", "access denied")] * 1000
     assert scenario.world.now < 0.1
     assert len(scenario.requests()) <= 8
 
 
 @pytest.mark.scenario("S70", mutant="a store's trouble backs off like a handler's")
-def test_a_quarter_of_an_hour_without_a_table_uses_up_nobodys_five_receives() -> None:
+def test_a_quarter_of_an_hour_without_a_table_uses_up_nobodys_five_receives(scenario: Scenario) -> None:
     """Each message is delivered again when its visibility ends; by the fifth receive the table is back."""
-    scenario = Scenario()
     worker = scenario.worker(instant, queue_client=True)
     visible = {str(number): 0.0 for number in range(40)}
     receives = Counter[str]()
@@ -364,71 +291,52 @@ def test_a_quarter_of_an_hour_without_a_table_uses_up_nobodys_five_receives() ->
 
 
 @pytest.mark.scenario("S28", mutant="settling gives up as early as claiming")
-def test_a_completion_is_retried_until_a_store_that_went_down_is_back() -> None:
+def test_a_completion_is_retried_until_a_store_that_went_down_is_back(scenario: Scenario) -> None:
     """An effect is done and must be recorded, so settling is retried until the deadline."""
-    scenario = Scenario()
-    worker = scenario.worker(instant)
-    worker.deliver(*batch(3), seconds=30)
+    worker = scenario.deliver(instant, *batch(3), seconds=30)
     scenario.world.spawn(scenario.store.down, after=0.006)
     scenario.world.spawn(scenario.store.up, after=20)
 
-    scenario.run()
-
-    assert worker.answers == [[]]
+    assert scenario.answers_of(worker) == [[]]
     assert len(scenario.runs) == 3
 
 
 @pytest.mark.scenario("S28", mutant="acknowledged although it could not be recorded")
-def test_a_store_that_stays_down_after_the_claims_leaves_failures_and_an_orphan_for_later() -> None:
+def test_a_store_that_stays_down_after_the_claims_leaves_failures_and_an_orphan_for_later(scenario: Scenario) -> None:
     """The answer leaves in time; after the lease the next delivery takes it over and acknowledges it."""
-    scenario = Scenario()
-    worker = scenario.worker(instant)
-    worker.deliver(*batch(3), seconds=10)
+    worker = scenario.deliver(instant, *batch(3), seconds=10)
     scenario.world.spawn(scenario.store.down, after=0.006)
-    scenario.run()
-    assert worker.answers == [["0", "1", "2"]]
+
+    assert scenario.answers_of(worker) == [["0", "1", "2"]]
     assert scenario.world.now < 10
 
     scenario.store.up()
-    again = scenario.worker(instant)
-    again.deliver(*batch(3, receives=2), after=13 - scenario.world.now + 0.1)
-    scenario.run()
 
-    assert again.answers == [[]]
+    assert scenario.answer(instant, *batch(3, receives=2), after=13 - scenario.world.now + 0.1) == []
     assert [run.attempt for run in scenario.runs] == [1, 1, 1, 2, 2, 2]
 
 
 @pytest.mark.scenario("S29", mutant="what is refused for good is tried again")
-def test_a_completion_that_is_denied_fails_its_message_and_is_not_retried() -> None:
+def test_a_completion_that_is_denied_fails_its_message_and_is_not_retried(scenario: Scenario) -> None:
     """A missing permission does not come back by itself."""
-    scenario = Scenario()
     scenario.store.next("replace", denied)
     reported = Reported()
-    worker = scenario.worker(instant, metrics=reported)
-    worker.deliver(*batch(1), seconds=900)
 
-    scenario.run()
-
-    assert worker.answers == [["0"]]
+    assert scenario.answer(instant, *batch(1), seconds=900, metrics=reported) == ["0"]
     assert scenario.world.now < 0.1
     assert reported.counts["Unsettled"] == 1
 
 
 @pytest.mark.scenario("S26", mutant="what is in doubt is given up")
-def test_a_release_that_meets_an_internal_error_is_sent_again() -> None:
+def test_a_release_that_meets_an_internal_error_is_sent_again(scenario: Scenario) -> None:
     """One bad answer does not keep a message claimed for a whole lease."""
-    scenario = Scenario()
     scenario.store.next("replace", works, lost_request, lost_request)
 
     def slow(body: dict, message: Message) -> None:
         scenario.world.sleep(0.5 if message.id == "0" else 2)
 
-    worker = scenario.worker(slow)
-    worker.deliver(*batch(3), seconds=5)
-    scenario.run()
-
-    assert worker.answers == [["2"]]
-    assert [name for name, _ in scenario.requests()].count("replace") == 4
+    assert scenario.answer(slow, *batch(3), seconds=5) == ["2"]
+    assert scenario.request_names().count("replace") == 4
     assert scenario.live_claims() == []
 
 
@@ -436,70 +344,47 @@ def test_a_release_that_meets_an_internal_error_is_sent_again() -> None:
 
 
 @pytest.mark.scenario("S05", mutant="an insert over what is there")
-def test_a_claim_delayed_on_the_wire_changes_nothing_that_came_after_it() -> None:
+def test_a_claim_delayed_on_the_wire_changes_nothing_that_came_after_it(scenario: Scenario) -> None:
     """The retry was applied and completed; the old request arrives and is refused."""
-    scenario = Scenario()
     scenario.store.next("insert", delivered_later(60))
-    worker = scenario.worker(instant)
-    worker.deliver(*batch(1))
 
-    scenario.run()
-
-    assert worker.answers == [[]]
+    assert scenario.answer(instant, *batch(1)) == []
     assert scenario.status("0") == "COMPLETED"
 
 
 @pytest.mark.scenario("S05", mutant="an insert over what is there")
-def test_a_claim_delayed_on_the_wire_claims_nothing_after_a_release() -> None:
+def test_a_claim_delayed_on_the_wire_claims_nothing_after_a_release(scenario: Scenario) -> None:
     """A release does not delete the record, so the old request finds the key taken."""
-    scenario = Scenario()
-
-    def slow(body: dict) -> None:
-        scenario.world.sleep(2)
-
     scenario.store.next("insert", delivered_later(60))
-    worker = scenario.worker(slow)
-    worker.deliver(*batch(2), seconds=4)
-    scenario.run()
-    again = scenario.worker(instant)
-    again.deliver(*batch(2, receives=2))
+    worker = scenario.deliver(scenario.taking(2), *batch(2), seconds=4)
     scenario.run()
 
+    assert scenario.answer(instant, *batch(2, receives=2)) == []
     assert worker.answers == [["1"]]
     assert scenario.live_claims() == []
-    assert again.answers == [[]]
 
 
 @pytest.mark.scenario("S05", mutant="a take-over without compare-and-swap")
-def test_a_take_over_delayed_on_the_wire_does_not_claim_a_failed_record_again() -> None:
+def test_a_take_over_delayed_on_the_wire_does_not_claim_a_failed_record_again(scenario: Scenario) -> None:
     """Every write names the version that it replaces, so no dead worker holds the key afterwards."""
-    scenario = Scenario()
 
     def fails(body: dict) -> None:
         raise RuntimeError
 
-    first = scenario.worker(fails)
-    first.deliver(*batch(1))
+    scenario.deliver(fails, *batch(1))
     scenario.run()
     scenario.store.next("replace", delivered_later(60))
-    second = scenario.worker(fails)
-    second.deliver(*batch(1, receives=2))
 
-    scenario.run()
-
-    assert second.answers == [["0"]]
+    assert scenario.answer(fails, *batch(1, receives=2)) == ["0"]
     assert scenario.status("0") == "FAILED"
     assert scenario.live_claims() == []
 
 
-def test_a_completion_whose_copy_arrives_after_a_redelivery_changes_nothing() -> None:
+def test_a_completion_whose_copy_arrives_after_a_redelivery_changes_nothing(scenario: Scenario) -> None:
     """It changes neither the record nor any answer."""
-    scenario = Scenario()
     scenario.store.next("replace", delivered_again(5))
-    first = scenario.worker(instant)
-    first.deliver(*batch(1))
-    second = scenario.worker(instant)
-    second.deliver(*batch(1, receives=2), after=1)
+    first = scenario.deliver(instant, *batch(1))
+    second = scenario.deliver(instant, *batch(1, receives=2), after=1)
 
     scenario.run()
 
@@ -508,9 +393,8 @@ def test_a_completion_whose_copy_arrives_after_a_redelivery_changes_nothing() ->
 
 
 @pytest.mark.scenario("S04", mutant="a settlement names no version")
-def test_a_completion_of_a_dead_worker_that_arrives_after_a_take_over_is_refused() -> None:
+def test_a_completion_of_a_dead_worker_that_arrives_after_a_take_over_is_refused(scenario: Scenario) -> None:
     """The worker was killed with its completion on the wire. The record belongs to the new owner."""
-    scenario = Scenario()
     victim = scenario.worker(instant)
 
     def on_the_wire(call: faults.Call) -> object:
@@ -519,20 +403,15 @@ def test_a_completion_of_a_dead_worker_that_arrives_after_a_take_over_is_refused
 
     scenario.store.next("replace", on_the_wire)
     victim.deliver(*batch(1), seconds=10)
-    survivor = scenario.worker(instant)
-    survivor.deliver(*batch(1, receives=2), after=20)
 
-    scenario.run()
-
-    assert survivor.answers == [[]]
+    assert scenario.answer(instant, *batch(1, receives=2), after=20) == []
     assert scenario.memory.items["0"]["owner"] == "w1"
     assert [run.worker for run in scenario.runs] == ["w0", "w1"]
 
 
 @pytest.mark.scenario("S12", mutant="a claim's version is its owner")
-def test_a_late_write_of_a_warm_processs_first_invocation_does_not_disturb_its_second() -> None:
+def test_a_late_write_of_a_warm_processs_first_invocation_does_not_disturb_its_second(scenario: Scenario) -> None:
     """The process was frozen with its completion on the wire. The owner is the same, but the versions differ."""
-    scenario = Scenario()
 
     def hanging(call: faults.Call) -> None:
         call.world.spawn(call.act, after=20)
@@ -542,14 +421,11 @@ def test_a_late_write_of_a_warm_processs_first_invocation_does_not_disturb_its_s
         scenario.world.sleep(12 if message.receive_count == 2 else 0)
         return message.receive_count
 
-    worker = scenario.worker(slow_at_last)
     scenario.store.next("replace", hanging)
-    worker.deliver(*batch(1), seconds=10)
+    worker = scenario.deliver(slow_at_last, *batch(1), seconds=10)
     worker.deliver(*batch(1, receives=2), after=14)
 
-    scenario.run()
-
-    assert worker.answers == [["0"], []]
+    assert scenario.answers_of(worker) == [["0"], []]
     assert [run.attempt for run in scenario.runs] == [1, 2]
     assert (scenario.memory.items["0"]["attempts"], scenario.memory.items["0"]["data"]) == (2, "2")
 
@@ -567,9 +443,7 @@ def test_a_worker_that_dies_at_any_store_call_is_recovered_after_its_lease(call:
     early.deliver(*batch(3, receives=2), after=5)
     late.deliver(*batch(3, receives=3), after=14)
 
-    scenario.run()
-
-    assert victim.answers == []
+    assert scenario.answers_of(victim) == []
     done_already = call == "replace" and applied
     nothing_claimed = call == "insert" and not applied
     assert early.answers == ([[]] if done_already or nothing_claimed else [["0", "1", "2"]])
@@ -579,26 +453,20 @@ def test_a_worker_that_dies_at_any_store_call_is_recovered_after_its_lease(call:
 
 @pytest.mark.scenario("S36", mutant="an orphan waits for its record's expiration")
 @pytest.mark.parametrize("applied", [False, True])
-def test_a_worker_that_dies_at_its_commit_leaves_all_of_it_or_nothing(applied: bool) -> None:
+def test_a_worker_that_dies_at_its_commit_leaves_all_of_it_or_nothing(scenario: Scenario, applied: bool) -> None:
     """The items are written once."""
-    scenario = Scenario()
     victim = scenario.worker(posting)
     scenario.store.next("commit", crash(partial(scenario.kill, victim), applied=applied))
     victim.deliver(*batch(1), seconds=10)
-    late = scenario.worker(posting)
-    late.deliver(*batch(1, receives=2), after=14)
 
-    scenario.run()
-
-    assert late.answers == [[]]
+    assert scenario.answer(posting, *batch(1, receives=2), after=14) == []
     assert posted(scenario) == 1
     assert len(scenario.runs) == (1 if applied else 2)
 
 
 @pytest.mark.scenario("S24", mutant="a completed record may be claimed")
-def test_a_crash_in_the_middle_of_a_group_commit_keeps_what_was_written() -> None:
+def test_a_crash_in_the_middle_of_a_group_commit_keeps_what_was_written(scenario: Scenario) -> None:
     """Twelve of 25 statements were applied: twelve messages are duplicates, and thirteen run again."""
-    scenario = Scenario()
     victim = scenario.worker(instant)
 
     def half(call: faults.Call) -> object:
@@ -636,44 +504,27 @@ def zombie_and_taker(
 
 
 @pytest.mark.scenario("S01", mutant="a settlement names no version")
-def test_a_zombie_that_completes_while_another_holds_its_key_is_refused() -> None:
+def test_a_zombie_that_completes_while_another_holds_its_key_is_refused(scenario: Scenario) -> None:
     """It does not acknowledge, and the other worker's claim stands."""
-    scenario = Scenario()
-
-    def slow(body: dict) -> None:
-        scenario.world.sleep(7)
 
     def slower(body: dict) -> str:
         scenario.world.sleep(2)
         return "mine"
 
-    zombie, taker = zombie_and_taker(scenario, slow, slower)
-    scenario.run()
+    zombie, taker = zombie_and_taker(scenario, scenario.taking(7), slower)
 
-    assert zombie.answers == [["0"]]
+    assert scenario.answers_of(zombie) == [["0"]]
     assert taker.answers == [[]]
     assert scenario.memory.items["0"]["data"] == '"mine"'
 
 
 @pytest.mark.scenario("S02", mutant="a settlement names no version")
-def test_a_zombie_that_fails_while_another_holds_its_key_changes_nothing() -> None:
+def test_a_zombie_that_fails_while_another_holds_its_key_changes_nothing(scenario: Scenario) -> None:
     """It does not free the key for a third worker, and the other one completes undisturbed."""
-    scenario = Scenario()
+    zombie, taker = zombie_and_taker(scenario, scenario.taking(7, RuntimeError()), scenario.taking(2))
 
-    def slow(body: dict) -> None:
-        scenario.world.sleep(7)
-        raise RuntimeError
-
-    def slower(body: dict) -> None:
-        scenario.world.sleep(2)
-
-    zombie, taker = zombie_and_taker(scenario, slow, slower)
-    third = scenario.worker(instant)
-    third.deliver(*batch(1, receives=3), after=7.5)
-    scenario.run()
-
+    assert scenario.answer(instant, *batch(1, receives=3), after=7.5) == ["0"]
     assert zombie.answers == [["0"]]
-    assert third.answers == [["0"]]
     assert taker.answers == [[]]
     assert scenario.memory.items["0"]["owner"] == "w1"
 
@@ -690,17 +541,15 @@ def test_a_zombie_that_ends_after_another_has_completed_acknowledges_and_changes
             raise RuntimeError
 
     zombie, taker = zombie_and_taker(scenario, slow)
-    scenario.run()
 
-    assert zombie.answers == [[]]
+    assert scenario.answers_of(zombie) == [[]]
     assert taker.answers == [[]]
     assert scenario.memory.items["0"]["owner"] == "w1"
 
 
 @pytest.mark.scenario("S31", mutant="a transaction does not ask whether its claim stands")
-def test_a_zombies_transaction_leaves_nothing_visible() -> None:
+def test_a_zombies_transaction_leaves_nothing_visible(scenario: Scenario) -> None:
     """Its claim is gone, so none of its writes is applied."""
-    scenario = Scenario()
 
     def slow(body: dict, tx: Transaction) -> None:
         tx.put(TableName="Entries", Item={"id": "zombie"})
@@ -714,48 +563,36 @@ def test_a_zombies_transaction_leaves_nothing_visible() -> None:
 
 
 @pytest.mark.scenario("S06", mutant="a take-over without compare-and-swap")
-def test_of_three_workers_two_see_one_stale_claim_and_one_takes_it_over() -> None:
+def test_of_three_workers_two_see_one_stale_claim_and_one_takes_it_over(scenario: Scenario) -> None:
     """The other's take-over names a version that is no longer there."""
-    scenario = Scenario()
     dead = scenario.worker(instant)
     scenario.store.next("replace", crash(partial(scenario.kill, dead), applied=False))
     dead.deliver(*batch(1), seconds=2)
 
-    def slow(body: dict) -> None:
-        scenario.world.sleep(1)
-
-    takers = [scenario.worker(slow) for _ in range(2)]
+    takers = [scenario.worker(scenario.taking(1)) for _ in range(2)]
     for taker in takers:
         taker.deliver(*batch(1, receives=2), after=10)
 
-    scenario.run()
-
-    assert dead.answers == []
+    assert scenario.answers_of(dead) == []
     assert sorted(taker.answers for taker in takers) == [[[]], [["0"]]]
     assert len(scenario.runs) == 2
 
 
 @pytest.mark.scenario("S63", mutant="a settlement names no version")
-def test_a_late_completion_beats_a_take_over_that_has_already_read() -> None:
+def test_a_late_completion_beats_a_take_over_that_has_already_read(scenario: Scenario) -> None:
     """The version that the take-over names is gone. The worker finds the record completed and acknowledges it."""
-    scenario = Scenario()
     worker = scenario.worker(instant, lease_margin_seconds=0)
     scenario.store.next("replace", delivered_later(5.0085, crash(lambda: scenario.kill(worker), applied=False)))
     worker.deliver(*batch(1), seconds=3)
-    taker = scenario.worker(instant)
-    taker.deliver(*batch(1, receives=2), after=5.01)
 
-    scenario.run()
-
-    assert taker.answers == [[]]
+    assert scenario.answer(instant, *batch(1, receives=2), after=5.01) == []
     assert [run.worker for run in scenario.runs] == ["w0"]
     assert scenario.requests()[-2:] == [("read", 1), ("replace", 1)]
 
 
 @pytest.mark.scenario("S64", mutant="a settlement names no version")
-def test_a_transaction_delayed_on_the_wire_is_refused_once_its_record_has_failed() -> None:
+def test_a_transaction_delayed_on_the_wire_is_refused_once_its_record_has_failed(scenario: Scenario) -> None:
     """The first attempt's request arrives after the second was refused as overdrawn: none of it becomes visible."""
-    scenario = Scenario()
     scenario.memory.tables.clear()
 
     def overdrawing(body: dict, tx: Transaction) -> None:
@@ -763,39 +600,31 @@ def test_a_transaction_delayed_on_the_wire_is_refused_once_its_record_has_failed
         tx.check(TableName="Entries", Key={"id": "payer"}, ConditionExpression="attribute_exists(id)")
 
     scenario.store.next("commit", delivered_later(60))
-    worker = scenario.worker(overdrawing)
-    worker.deliver(*batch(1))
+    worker = scenario.deliver(overdrawing, *batch(1))
     scenario.world.spawn(
         lambda: scenario.memory.tables["Entries"].items.update({("payer",): {"id": "payer"}}), after=30
     )
 
-    scenario.run()
-
-    assert worker.answers == [["0"]]
+    assert scenario.answers_of(worker) == [["0"]]
     assert scenario.status("0") == "FAILED"
     assert list(scenario.memory.tables["Entries"].items) == [("payer",)]
 
 
 @pytest.mark.scenario("S61", mutant="an expired record is honoured")
-def test_an_expired_record_counts_as_absent_while_it_is_still_there() -> None:
+def test_an_expired_record_counts_as_absent_while_it_is_still_there(scenario: Scenario) -> None:
     """TTL deletes records up to days late, so the attribute decides."""
-    scenario = Scenario()
-    worker = scenario.worker(instant, retention_seconds=86_400)
-    worker.deliver(*batch(1))
+    worker = scenario.deliver(instant, *batch(1), retention_seconds=86_400)
     worker.deliver(*batch(1, receives=2), after=86_300)
     worker.deliver(*batch(1, receives=3), after=86_402)
 
-    scenario.run()
-
-    assert worker.answers == [[], [], []]
+    assert scenario.answers_of(worker) == [[], [], []]
     assert [run.started < 1 for run in scenario.runs] == [True, False]
     assert [run.attempt for run in scenario.runs] == [1, 1]
 
 
 @pytest.mark.scenario("S21", mutant="what is in the way is taken for nothing")
-def test_a_record_that_ttl_deletes_between_a_refused_insert_and_the_read_is_inserted_anew() -> None:
+def test_a_record_that_ttl_deletes_between_a_refused_insert_and_the_read_is_inserted_anew(scenario: Scenario) -> None:
     """It was there, and then it was gone: the message is claimed and run in the same invocation."""
-    scenario = Scenario()
     scenario.memory.items["0"] = {"id": "0", "status": "COMPLETED", "version": "old", "expiration": 1}
 
     def deleted(call: faults.Call) -> object:
@@ -804,14 +633,10 @@ def test_a_record_that_ttl_deletes_between_a_refused_insert_and_the_read_is_inse
 
     scenario.store.next("insert", lambda call: [Conflict(None) for _ in call.act()])
     scenario.store.next("read", deleted)
-    worker = scenario.worker(instant)
-    worker.deliver(*batch(1))
 
-    scenario.run()
-
-    assert worker.answers == [[]]
+    assert scenario.answer(instant, *batch(1)) == []
     assert [(run.key, run.attempt) for run in scenario.runs] == [("0", 1)]
-    assert [name for name, _ in scenario.requests()] == ["insert", "read", "insert", "replace"]
+    assert scenario.request_names() == ["insert", "read", "insert", "replace"]
 
 
 @pytest.mark.scenario("S21", mutant="a wish may lose for ever")
@@ -819,39 +644,28 @@ def test_a_record_that_is_always_in_the_way_and_never_there_fails_its_message_in
     """The message is not acknowledged and does not run unclaimed; it fails long before the deadline."""
     scenario = Scenario()
     scenario.store.next("insert", *[lambda call: [Conflict(None)]] * 10_000)
-    worker = scenario.worker(instant)
-    worker.deliver(*batch(1), seconds=60)
 
-    scenario.run()
-
-    assert worker.answers == [["0"]]
+    assert scenario.answer(instant, *batch(1), seconds=60) == ["0"]
     assert scenario.runs == []
     assert len(scenario.requests()) <= 2 * (12 + 4)
 
 
 @pytest.mark.scenario("S22", mutant="a settlement names no version")
-def test_a_take_over_that_is_built_on_a_stale_read_is_refused() -> None:
+def test_a_take_over_that_is_built_on_a_stale_read_is_refused(scenario: Scenario) -> None:
     """The stale read shows a lease that has ended. The record has been completed since, and is found so."""
-    scenario = Scenario()
-    worker = scenario.worker(instant, lease_margin_seconds=0)
     old: list[object] = []
     scenario.store.next("replace", lambda call: [old.extend(scenario.memory.read(["0"])), call.act()][1])
-    worker.deliver(*batch(1), seconds=3)
-    taker = scenario.worker(instant)
+    scenario.deliver(instant, *batch(1), seconds=3, lease_margin_seconds=0)
     scenario.world.spawn(lambda: scenario.store.next("read", lambda call: [call.act(), list(old)][1]), after=3.9)
-    taker.deliver(*batch(1, receives=2), after=4)
 
-    scenario.run()
-
-    assert taker.answers == [[]]
+    assert scenario.answer(instant, *batch(1, receives=2), after=4) == []
     assert scenario.keys_run == ["0"]
     assert scenario.requests()[-2:] == [("read", 1), ("replace", 1)]
 
 
 @pytest.mark.scenario("S23", mutant="unread is free")
-def test_what_a_read_left_out_fails_or_is_read_again_and_is_never_assumed() -> None:
+def test_what_a_read_left_out_fails_or_is_read_again_and_is_never_assumed(scenario: Scenario) -> None:
     """The read of one of three messages is never answered: it alone fails, and nothing is written for it."""
-    scenario = Scenario()
     scenario.worker(instant).deliver(*batch(3))
     scenario.run()
     before = dict(scenario.memory.items["1"])
@@ -861,28 +675,22 @@ def test_what_a_read_left_out_fails_or_is_read_again_and_is_never_assumed() -> N
         return [Unknown("unprocessed") if record.id == "1" else record for record in call.act()]  # type: ignore[union-attr]
 
     scenario.store.next("read", *[without_the_second] * 100)
-    worker = scenario.worker(instant)
-    worker.deliver(*batch(3, receives=2))
 
-    scenario.run()
-
-    assert worker.answers == [["1"]]
+    assert scenario.answer(instant, *batch(3, receives=2)) == ["1"]
     assert scenario.memory.items["1"] == before
-    assert {name for name, _ in scenario.requests()} == {"read"}
+    assert set(scenario.request_names()) == {"read"}
 
 
-def test_a_record_that_is_deleted_while_its_handler_runs_is_not_resurrected() -> None:
+def test_a_record_that_is_deleted_while_its_handler_runs_is_not_resurrected(scenario: Scenario) -> None:
     """The message is delivered again, and runs under a claim of its own."""
-    scenario = Scenario()
 
     def forgetting(body: dict, message: Message) -> None:
         if message.receive_count == 1:
             scenario.memory.items.clear()
 
-    worker = scenario.worker(forgetting)
-    worker.deliver(*batch(1))
-    scenario.run()
-    assert worker.answers == [["0"]]
+    worker = scenario.deliver(forgetting, *batch(1))
+
+    assert scenario.answers_of(worker) == [["0"]]
     assert scenario.memory.items == {}
 
     worker.deliver(*batch(1, receives=2))
@@ -891,22 +699,19 @@ def test_a_record_that_is_deleted_while_its_handler_runs_is_not_resurrected() ->
 
 
 @pytest.mark.scenario("S46", mutant="what is done is remembered by the process")
-def test_a_process_reads_even_what_it_has_completed_from_the_table() -> None:
+def test_a_process_reads_even_what_it_has_completed_from_the_table(scenario: Scenario) -> None:
     """A process remembers nothing: once an operator has deleted the record, the message counts as new."""
-    scenario = Scenario()
 
     def failing_once_more(body: dict, message: Message) -> None:
         if message.receive_count == 2:
             raise RuntimeError
 
-    worker = scenario.worker(failing_once_more)
-    worker.deliver(*batch(1))
+    worker = scenario.deliver(failing_once_more, *batch(1))
     scenario.run()
     scenario.memory.items.clear()
     worker.deliver(*batch(1, receives=2))
-    scenario.run()
 
-    assert worker.answers == [[], ["0"]]
+    assert scenario.answers_of(worker) == [[], ["0"]]
     assert [run.attempt for run in scenario.runs] == [1, 1]
 
 
@@ -926,19 +731,14 @@ def test_a_record_of_an_unknown_format_fails_its_message_and_is_left_untouched(i
     """The message is neither run nor acknowledged, and the record is not overwritten."""
     scenario = Scenario()
     scenario.memory.items["0"] = {"id": "0", **item}
-    worker = scenario.worker(instant)
-    worker.deliver(*batch(2, receives=receives))
 
-    scenario.run()
-
-    assert worker.answers == [["0"]]
+    assert scenario.answer(instant, *batch(2, receives=receives)) == ["0"]
     assert scenario.memory.items["0"] == {"id": "0", **item}
     assert scenario.keys_run == ["1"]
 
 
-def test_a_record_that_powertools_completed_is_acknowledged_without_a_run() -> None:
+def test_a_record_that_powertools_completed_is_acknowledged_without_a_run(scenario: Scenario) -> None:
     """A migration runs nothing twice; a record in progress is taken over when its lease ends."""
-    scenario = Scenario()
     soon = int(scenario.epoch_seconds) + 3600
     scenario.memory.items["0"] = {"id": "0", "status": "COMPLETED", "expiration": soon, "data": "1"}
     lease = int(scenario.epoch_seconds * 1000) + 5000
@@ -948,29 +748,22 @@ def test_a_record_that_powertools_completed_is_acknowledged_without_a_run() -> N
         "expiration": soon,
         "in_progress_expiration": lease,
     }
-    worker = scenario.worker(instant)
-    worker.deliver(*batch(2, receives=2))
+    worker = scenario.deliver(instant, *batch(2, receives=2))
     worker.deliver(*batch(2, receives=3), after=5.1)
 
-    scenario.run()
-
-    assert worker.answers == [["1"], []]
+    assert scenario.answers_of(worker) == [["1"], []]
     assert scenario.keys_run == ["1"]
 
 
-def test_powertools_finishing_first_prevents_a_take_over() -> None:
+def test_powertools_finishing_first_prevents_a_take_over(scenario: Scenario) -> None:
     """It writes no version, so a take-over names its status, lease and expiration."""
-    scenario = Scenario()
     soon = int(scenario.epoch_seconds) + 3600
     item = {"id": "0", "status": "INPROGRESS", "expiration": soon, "in_progress_expiration": 1}
     scenario.memory.items["0"] = item
-    worker = scenario.worker(instant)
-    worker.deliver(*batch(1, receives=2))
+    worker = scenario.deliver(instant, *batch(1, receives=2))
     scenario.world.spawn(
         lambda: scenario.memory.items.update({"0": item | {"status": "COMPLETED", "data": "1"}}), after=0.006
     )
 
-    scenario.run()
-
-    assert worker.answers == [[]]
+    assert scenario.answers_of(worker) == [[]]
     assert scenario.runs == []

@@ -1,0 +1,20 @@
+"""What the scenarios share."""
+
+from __future__ import annotations
+
+import pytest
+
+from idempotent_receiver import body_field
+from tests.simulation.scenario import Scenario
+
+
+@pytest.fixture
+def scenario() -> Scenario:
+    """A world with a table and an SQS client."""
+    return Scenario()
+
+
+@pytest.fixture
+def by_key() -> Scenario:
+    """The same, for messages whose key is their body's `k`."""
+    return Scenario(namespace="n", key=body_field("k"))

@@ -70,66 +70,35 @@ class Reported:
 
 @pytest.mark.scenario("S13", mutant="one's own version is not recognised")
 @pytest.mark.scenario("S14", mutant="a time-out is a claim")
-@pytest.mark.parametrize("fault", TRANSIENT)
-@pytest.mark.parametrize("call", ["insert", "replace"])
-@pytest.mark.parametrize("count", [1, 5, 60])
-def test_one_transient_fault_is_overcome_within_the_invocation(call: str, fault: faults.Fault, count: int) -> None:
-    """Everything is acknowledged, and every handler ran once."""
-    scenario = Scenario()
-    scenario.store.next(call, fault)
-
-    assert scenario.answer(instant, *batch(count)) == []
-    assert sorted(scenario.keys_run) == sorted(ids(count))
-
-
-@pytest.mark.parametrize("fault", [lost_answer, lost_request, throttled])
-def test_one_transient_fault_of_the_first_read_is_overcome(scenario: Scenario, fault: faults.Fault) -> None:
-    """The read of a message that was received before is retried until it is answered."""
-    scenario.store.next("read", fault)
-
-    assert scenario.answer(instant, *batch(5, receives=2)) == []
-
-
-@pytest.mark.scenario("S30", mutant="what is in doubt is given up")
-@pytest.mark.scenario("S32", mutant="what may be tried again is given up")
-@pytest.mark.parametrize("fault", [lost_answer, lost_request, throttled])
-def test_one_transient_fault_of_a_commit_is_overcome_and_its_items_are_written_once(fault: faults.Fault) -> None:
-    """The same transaction is sent again, or recognised as done."""
-    scenario = Scenario()
-    scenario.store.next("commit", fault)
-
-    assert scenario.answer(posting, *batch(2)) == []
-    assert posted(scenario) == 2
-    assert len(scenario.runs) == 2
-
-
-def test_a_lost_claim_answer_and_a_lost_read_after_it_are_overcome_too(scenario: Scenario) -> None:
-    """The read is retried, and finds the worker's own version."""
-    scenario.store.next("insert", lost_answer)
-    scenario.store.next("read", lost_request, throttled)
-
-    assert scenario.answer(instant, *batch(1)) == []
-    assert scenario.keys_run == ["0"]
-
-
-@pytest.mark.scenario("S16", mutant="what may be tried again is given up")
-def test_a_throttled_completion_is_sent_again_and_the_handler_is_not(scenario: Scenario) -> None:
-    """Three times, within the deadline."""
-    scenario.store.next("replace", throttled, throttled, throttled)
-
-    assert scenario.answer(instant, *batch(1)) == []
-    assert scenario.keys_run == ["0"]
-
-
 @pytest.mark.scenario("S15", mutant="one's own settlement is not recognised")
-@pytest.mark.parametrize("fault", [lost_answer, sent_twice])
-def test_a_completion_whose_answer_was_lost_is_recognised_as_ones_own(scenario: Scenario, fault: faults.Fault) -> None:
-    """It is a completion, not a claim that another worker has taken over."""
-    scenario.store.next("replace", fault)
-    reported = Reported()
+@pytest.mark.scenario("S16", "S32", mutant="what may be tried again is given up")
+@pytest.mark.scenario("S30", mutant="what is in doubt is given up")
+@pytest.mark.parametrize("count", [1, 5, 60])
+@pytest.mark.parametrize(
+    "met",
+    [
+        *({call: [fault]} for call in ("insert", "replace", "commit") for fault in TRANSIENT),
+        *({"read": [fault]} for fault in TRANSIENT[:3]),
+        {"insert": [lost_answer], "read": [lost_request, throttled]},
+        {"replace": [throttled] * 3},
+    ],
+    ids=lambda met: "-".join(f"{call}-{fault.__name__}" for call, met in met.items() for fault in met),
+)
+def test_transient_faults_are_overcome_within_the_invocation(
+    scenario: Scenario, met: dict[str, list[faults.Fault]], count: int
+) -> None:
+    """Everything is acknowledged, every handler ran once, and what it posted is there once.
 
-    assert scenario.answer(instant, *batch(1), metrics=reported) == []
-    assert (reported.counts["Completed"], reported.counts["LostClaims"]) == (1, 0)
+    A completion whose answer was lost is recognised as one's own: no other worker has taken over the claim.
+    """
+    for call, fault in met.items():
+        scenario.store.next(call, *fault)
+    function, reported = posting if "commit" in met else instant, Reported()
+
+    assert scenario.answer(function, *batch(count, receives=1 + ("read" in met)), metrics=reported) == []
+    assert sorted(scenario.keys_run) == sorted(ids(count))
+    assert posted(scenario) == (count if "commit" in met else 0)
+    assert (reported.counts["Completed"], reported.counts["LostClaims"]) == (count, 0)
 
 
 @pytest.mark.scenario("S17", mutant="one ok is all ok")
@@ -175,67 +144,47 @@ def test_a_claim_at_which_the_store_raises_fails_its_message_at_once_and_runs_no
     """The claim may have been written; after its lease the next delivery takes it over."""
     scenario.store.next("insert", *[fault] * 3)
     reported = Reported()
-    worker = scenario.deliver(instant, *batch(count), seconds=900, logger=reported)
-    scenario.run()
 
-    assert sorted(worker.answers[0]) == sorted(ids(count))
+    assert sorted(scenario.answer(instant, *batch(count), seconds=900, logger=reported)) == sorted(ids(count))
     assert scenario.runs == []
     assert set(scenario.request_names()) == {"insert"}
     assert scenario.world.now < 0.1
-    assert {text for text, _ in reported.errors} == {"not run: the record could not be claimed"}
-    assert all(
-        why.startswith("the store raised AttributeError at tests.simulation.faults.") for _, why in reported.errors
-    )
-    assert "secret" not in str(reported.errors)
+    for text, why in reported.errors:
+        assert text == "not run: the record could not be claimed"
+        assert why.startswith("the store raised AttributeError at tests.simulation.faults.")
+        assert "secret" not in why
 
     scenario.store.mended()
-    worker.deliver(*batch(count, receives=2), seconds=900, after=904)
-    scenario.run()
-
-    assert worker.answers[1:] == [[]]
+    assert scenario.answer(instant, *batch(count, receives=2), seconds=900, after=904) == []
 
 
-def test_a_read_at_which_the_store_raises_fails_its_messages_at_once(scenario: Scenario) -> None:
-    """The read is not retried."""
-    scenario.store.next("read", raises)
-    worker = scenario.deliver(instant, *batch(3, receives=2), seconds=900)
+@pytest.mark.parametrize(
+    ("call", "fault", "answer", "requests"),
+    [
+        ("read", raises, ["0"], ["read"]),
+        ("commit", raises, ["0"], ["insert", "commit", "replace"]),
+        ("commit", raises_late, [], ["insert", "commit", "replace"]),
+        ("replace", raises, ["0"], ["insert", "replace"]),
+        ("replace", raises_late, ["0"], ["insert", "replace"]),
+    ],
+)
+def test_a_call_at_which_the_store_raises_is_not_sent_again(
+    scenario: Scenario, call: str, fault: faults.Fault, answer: list[str], requests: list[str]
+) -> None:
+    """Only what is known to be recorded is acknowledged. Recording the failure of a commit that was done after all
+    finds the record COMPLETED.
+    """
+    scenario.store.next(call, fault)
+    function = posting if call == "commit" else instant
 
-    scenario.run()
-
-    assert [sorted(answer) for answer in worker.answers] == [["0", "1", "2"]]
-    assert scenario.request_names() == ["read"]
-
-
-def test_a_commit_at_which_the_store_raises_fails_its_message_at_once_and_leaves_no_claim(scenario: Scenario) -> None:
-    """Three requests, without a read or a pause; consistent reads once used up the whole invocation."""
-    scenario.store.next("commit", *[raises] * 100)
-
-    assert scenario.answer(posting, *batch(1), seconds=8) == ["0"]
-    assert scenario.request_names() == ["insert", "commit", "replace"]
+    assert scenario.answer(function, *batch(1, receives=1 + (call == "read")), seconds=8) == answer
+    assert scenario.request_names() == requests
     assert scenario.world.now < 0.1
-    assert posted(scenario) == 0
-    error = scenario.error("0")
-    assert error["type"] == "TransactionNotCommitted"
-    assert error["text"].startswith("the store raised AttributeError at tests.simulation.faults.raises:")
-
-
-def test_a_commit_at_which_the_store_raises_once_it_is_done_is_found_done(scenario: Scenario) -> None:
-    """Recording the failure finds the claim's version gone and the record COMPLETED: the message is a success."""
-    scenario.store.next("commit", raises_late)
-
-    assert scenario.answer(posting, *batch(1), seconds=8) == []
-    assert (scenario.status("0"), posted(scenario)) == ("COMPLETED", 1)
-    assert scenario.request_names() == ["insert", "commit", "replace"]
-
-
-@pytest.mark.parametrize("fault", [raises, raises_late])
-def test_a_completion_at_which_the_store_raises_is_no_success(scenario: Scenario, fault: faults.Fault) -> None:
-    """Only a message whose completion is known to be recorded is acknowledged."""
-    scenario.store.next("replace", fault)
-
-    assert scenario.answer(instant, *batch(1), seconds=8) == ["0"]
-    assert scenario.request_names() == ["insert", "replace"]
-    assert scenario.world.now < 0.1
+    assert posted(scenario) == (answer == [])
+    if (call, fault) == ("commit", raises):
+        error = scenario.error("0")
+        assert error["type"] == "TransactionNotCommitted"
+        assert error["text"].startswith("the store raised AttributeError at tests.simulation.faults.raises:")
 
 
 # The store is down.
@@ -244,14 +193,13 @@ def test_a_completion_at_which_the_store_raises_is_no_success(scenario: Scenario
 @pytest.mark.scenario("S27", mutant="claiming is as patient as settling")
 @pytest.mark.parametrize("receives", [1, 2])
 @pytest.mark.parametrize("count", [1, 30, 1000])
-def test_while_the_store_is_down_nothing_runs_and_every_id_fails_fast(count: int, receives: int) -> None:
+def test_while_the_store_is_down_nothing_runs_and_every_id_fails_fast(
+    scenario: Scenario, count: int, receives: int
+) -> None:
     """Not at the deadline, but at once."""
-    scenario = Scenario()
     scenario.store.down()
 
-    assert sorted(scenario.answer(instant, *batch(count, receives=receives), seconds=900)) == sorted(
-        str(number) for number in range(count)
-    )
+    assert sorted(scenario.answer(instant, *batch(count, receives=receives), seconds=900)) == sorted(ids(count))
     assert scenario.runs == []
     assert scenario.world.now < 3
 
@@ -356,23 +304,17 @@ def test_a_claim_delayed_on_the_wire_changes_nothing_that_came_after_it(scenario
 def test_a_claim_delayed_on_the_wire_claims_nothing_after_a_release(scenario: Scenario) -> None:
     """A release does not delete the record, so the old request finds the key taken."""
     scenario.store.next("insert", delivered_later(60))
-    worker = scenario.deliver(scenario.taking(2), *batch(2), seconds=4)
-    scenario.run()
 
+    assert scenario.answer(scenario.taking(2), *batch(2), seconds=4) == ["1"]
     assert scenario.answer(instant, *batch(2, receives=2)) == []
-    assert worker.answers == [["1"]]
     assert scenario.live_claims() == []
 
 
 @pytest.mark.scenario("S05", mutant="a take-over without compare-and-swap")
 def test_a_take_over_delayed_on_the_wire_does_not_claim_a_failed_record_again(scenario: Scenario) -> None:
     """Every write names the version that it replaces, so no dead worker holds the key afterwards."""
-
-    def fails(body: dict) -> None:
-        raise RuntimeError
-
-    scenario.deliver(fails, *batch(1))
-    scenario.run()
+    fails = scenario.taking(0, RuntimeError())
+    scenario.answer(fails, *batch(1))
     scenario.store.next("replace", delivered_later(60))
 
     assert scenario.answer(fails, *batch(1, receives=2)) == ["0"]
@@ -396,12 +338,8 @@ def test_a_completion_whose_copy_arrives_after_a_redelivery_changes_nothing(scen
 def test_a_completion_of_a_dead_worker_that_arrives_after_a_take_over_is_refused(scenario: Scenario) -> None:
     """The worker was killed with its completion on the wire. The record belongs to the new owner."""
     victim = scenario.worker(instant)
-
-    def on_the_wire(call: faults.Call) -> object:
-        call.world.spawn(call.act, after=50)
-        return crash(partial(scenario.kill, victim), applied=False)(call)
-
-    scenario.store.next("replace", on_the_wire)
+    dies = crash(partial(scenario.kill, victim), applied=False)
+    scenario.store.next("replace", delivered_later(50, dies))
     victim.deliver(*batch(1), seconds=10)
 
     assert scenario.answer(instant, *batch(1, receives=2), after=20) == []
@@ -447,7 +385,6 @@ def test_a_worker_that_dies_at_any_store_call_is_recovered_after_its_lease(call:
     done_already = call == "replace" and applied
     nothing_claimed = call == "insert" and not applied
     assert early.answers == ([[]] if done_already or nothing_claimed else [["0", "1", "2"]])
-    assert late.answers == [[]]
     assert len(scenario.runs) == (6 if (call, applied) == ("replace", False) else 3)
 
 
@@ -478,15 +415,11 @@ def test_a_crash_in_the_middle_of_a_group_commit_keeps_what_was_written(scenario
 
     scenario.store.next("replace", half)
     victim.deliver(*batch(25), seconds=10)
-    early, late = scenario.worker(instant), scenario.worker(instant)
-    early.deliver(*batch(25, receives=2), after=12)
-    late.deliver(*batch(25, receives=3), after=14)
+    early = scenario.deliver(instant, *batch(25, receives=2), after=12)
 
-    scenario.run()
-
+    assert scenario.answer(instant, *batch(25, receives=3), after=14) == []
     assert [len(failed) for failed in early.answers] == [13]
-    assert late.answers == [[]]
-    assert [run.worker for run in scenario.runs[25:]] == [late.name] * 13
+    assert [run.worker for run in scenario.runs[25:]] == ["w2"] * 13
 
 
 # Fencing.
@@ -503,48 +436,19 @@ def zombie_and_taker(
     return zombie, taker
 
 
-@pytest.mark.scenario("S01", mutant="a settlement names no version")
-def test_a_zombie_that_completes_while_another_holds_its_key_is_refused(scenario: Scenario) -> None:
-    """It does not acknowledge, and the other worker's claim stands."""
-
-    def slower(body: dict) -> str:
-        scenario.world.sleep(2)
-        return "mine"
-
-    zombie, taker = zombie_and_taker(scenario, scenario.taking(7), slower)
-
-    assert scenario.answers_of(zombie) == [["0"]]
-    assert taker.answers == [[]]
-    assert scenario.memory.items["0"]["data"] == '"mine"'
-
-
-@pytest.mark.scenario("S02", mutant="a settlement names no version")
-def test_a_zombie_that_fails_while_another_holds_its_key_changes_nothing(scenario: Scenario) -> None:
-    """It does not free the key for a third worker, and the other one completes undisturbed."""
-    zombie, taker = zombie_and_taker(scenario, scenario.taking(7, RuntimeError()), scenario.taking(2))
-
-    assert scenario.answer(instant, *batch(1, receives=3), after=7.5) == ["0"]
-    assert zombie.answers == [["0"]]
-    assert taker.answers == [[]]
-    assert scenario.memory.items["0"]["owner"] == "w1"
-
-
+@pytest.mark.scenario("S01", "S02", mutant="a settlement names no version")
 @pytest.mark.scenario("S03", mutant="a settlement replaces whatever is there")
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_zombie_that_ends_after_another_has_completed_acknowledges_and_changes_nothing(fails: bool) -> None:
-    """The effect is done, and the record keeps its owner."""
-    scenario = Scenario()
+@pytest.mark.parametrize("error", [None, RuntimeError()])
+@pytest.mark.parametrize(("seconds", "answer"), [(2, ["0"]), (0, [])])
+def test_a_zombie_changes_nothing_and_acknowledges_only_what_another_has_completed(
+    scenario: Scenario, error: Exception | None, seconds: float, answer: list[str]
+) -> None:
+    """Whether it completes or fails. Nor does it free the key for a third worker while the taker still runs."""
+    zombie, taker = zombie_and_taker(scenario, scenario.taking(7, error), scenario.taking(seconds))
 
-    def slow(body: dict) -> None:
-        scenario.world.sleep(7)
-        if fails:
-            raise RuntimeError
-
-    zombie, taker = zombie_and_taker(scenario, slow)
-
-    assert scenario.answers_of(zombie) == [[]]
-    assert taker.answers == [[]]
-    assert scenario.memory.items["0"]["owner"] == "w1"
+    assert scenario.answer(instant, *batch(1, receives=3), after=7.5) == answer
+    assert (zombie.answers, taker.answers) == ([answer], [[]])
+    assert (scenario.status("0"), scenario.memory.items["0"]["owner"]) == ("COMPLETED", "w1")
 
 
 @pytest.mark.scenario("S31", mutant="a transaction does not ask whether its claim stands")
@@ -666,8 +570,7 @@ def test_a_take_over_that_is_built_on_a_stale_read_is_refused(scenario: Scenario
 @pytest.mark.scenario("S23", mutant="unread is free")
 def test_what_a_read_left_out_fails_or_is_read_again_and_is_never_assumed(scenario: Scenario) -> None:
     """The read of one of three messages is never answered: it alone fails, and nothing is written for it."""
-    scenario.worker(instant).deliver(*batch(3))
-    scenario.run()
+    scenario.answer(instant, *batch(3))
     before = dict(scenario.memory.items["1"])
     scenario.requests()
 
@@ -741,13 +644,8 @@ def test_a_record_that_powertools_completed_is_acknowledged_without_a_run(scenar
     """A migration runs nothing twice; a record in progress is taken over when its lease ends."""
     soon = int(scenario.epoch_seconds) + 3600
     scenario.memory.items["0"] = {"id": "0", "status": "COMPLETED", "expiration": soon, "data": "1"}
-    lease = int(scenario.epoch_seconds * 1000) + 5000
-    scenario.memory.items["1"] = {
-        "id": "1",
-        "status": "INPROGRESS",
-        "expiration": soon,
-        "in_progress_expiration": lease,
-    }
+    lease = {"in_progress_expiration": int(scenario.epoch_seconds * 1000) + 5000}
+    scenario.memory.items["1"] = {"id": "1", "status": "INPROGRESS", "expiration": soon, **lease}
     worker = scenario.deliver(instant, *batch(2, receives=2))
     worker.deliver(*batch(2, receives=3), after=5.1)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from functools import partial
 
 import pytest
 
-from idempotent_receiver import Message, PermanentError, body_field
+from idempotent_receiver import Message, PermanentError
 from tests.simulation.faults import works
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import DEAD_LETTERS, FIFO, sqs_record
@@ -29,9 +30,20 @@ def failing(
     return handle
 
 
-def groups(**sizes: int) -> list[dict[str, object]]:
+def groups(receives: int = 1, **sizes: int) -> list[dict[str, object]]:
     """`groups(g=3, h=1)`: g1 g2 g3 h1."""
-    return [record(f"{name}{place}", group=name) for name, size in sizes.items() for place in range(1, size + 1)]
+    places = [(name, place) for name, size in sizes.items() for place in range(1, size + 1)]
+    return [record(f"{name}{place}", group=name, receives=receives) for name, place in places]
+
+
+def keyed(*messages: str) -> list[dict[str, object]]:
+    """`keyed("g:a", "h:")`: in group g a message 1 of key a, in group h a message 2 without a key."""
+    parts = [message.split(":") for message in messages]
+    bodies = [json.dumps({"k": key} if key else {}) for _, key in parts]
+    return [
+        record(str(place), body, group=group)
+        for place, (body, (group, _)) in enumerate(zip(bodies, parts, strict=True), 1)
+    ]
 
 
 @pytest.mark.scenario("S56", mutant="a claimed message runs although its group has stopped")
@@ -56,10 +68,8 @@ def test_within_a_group_nothing_ever_overlaps_and_the_order_holds(scenario: Scen
 def test_the_next_of_a_group_starts_only_when_the_one_before_is_recorded(scenario: Scenario) -> None:
     """A message whose handler has returned is not done yet: its completion could still fail."""
     scenario.store.half = 0.5
-    scenario.deliver(failing(scenario), *groups(g=2))
 
-    scenario.run()
-
+    assert scenario.answer(failing(scenario), *groups(g=2)) == []
     assert scenario.runs[1].started >= scenario.runs[0].ended + 1.0
 
 
@@ -76,15 +86,12 @@ def test_a_group_whose_completion_was_refused_stops(scenario: Scenario) -> None:
 @pytest.mark.parametrize("known", ["before", "after"])
 def test_a_duplicate_of_a_completed_message_behind_a_failure_is_acknowledged(scenario: Scenario, known: str) -> None:
     """It is already done, so it overtakes nothing, whether this is known before the failure or only afterwards."""
-    scenario.worker(failing(scenario)).deliver(*groups(g=1))
-    scenario.run()
-    between = [] if known == "before" else groups(h=24)
-    duplicate = record("g1", group="g", receives=2 if known == "before" else 1)
+    scenario.answer(failing(scenario), *groups(g=1))
+    fresh, between = partial(record, group="g"), [] if known == "before" else groups(h=24)
+    records = [fresh("g2"), *between, fresh("g1", receives=2 if known == "before" else 1), fresh("g3")]
     scenario.store.next("insert", works, lambda call: [scenario.world.sleep(1), call.act()][1])
 
-    assert scenario.answer(
-        failing(scenario, "g2"), record("g2", group="g"), *between, duplicate, record("g3", group="g")
-    ) == ["g2", "g3"]
+    assert scenario.answer(failing(scenario, "g2"), *records) == ["g2", "g3"]
     assert [key for key in scenario.keys_run if key.startswith("g")] == ["g1", "g2"]
 
 
@@ -101,141 +108,82 @@ def test_what_was_claimed_ahead_behind_a_failure_is_released_at_once(scenario: S
     assert scenario.answer(failing(scenario, "g1"), *groups(g=3)) == ["g1", "g2", "g3"]
     assert scenario.live_claims() == []
 
-    assert scenario.answer(failing(scenario), *[record(f"g{n}", group="g", receives=2) for n in (1, 2, 3)]) == []
+    assert scenario.answer(failing(scenario), *groups(2, g=3)) == []
     assert [(run.key, run.attempt) for run in scenario.runs] == [("g1", 1), ("g1", 2), ("g2", 1), ("g3", 1)]
 
 
 def test_a_failed_group_has_one_visibility_so_that_it_is_delivered_again_in_order(scenario: Scenario) -> None:
     """It is that of its first failure; other groups have their own."""
-    scenario.deliver(
-        failing(scenario, "g2", "h1"),
-        *[record(f"{g}{n}", group=g, receives=3) for g in "gh" for n in (1, 2, 3)],
-        queue_client=True,
-    )
+    behind = ["g2", "g3", "h1", "h2", "h3"]
 
-    scenario.run()
-
-    assert set(scenario.sqs.visibilities) == {"g2", "g3", "h1", "h2", "h3"}
+    assert scenario.answer(failing(scenario, "g2", "h1"), *groups(3, g=3, h=3), queue_client=True) == behind
+    assert sorted(scenario.sqs.visibilities) == behind
     assert len({scenario.sqs.visibilities[id] for id in ("g2", "g3")}) == 1
     assert len({scenario.sqs.visibilities[id] for id in ("h1", "h2", "h3")}) == 1
 
 
-def test_a_confirmed_dead_letter_does_not_block_its_group(scenario: Scenario) -> None:
-    """The message that failed for good has left the queue."""
-    assert (
-        scenario.answer(
-            failing(scenario, "g2", error=PermanentError), *groups(g=3), dead_letter_queue=DEAD_LETTERS_FIFO
-        )
-        == []
-    )
-    assert scenario.keys_run == ["g1", "g2", "g3"]
-    assert list(scenario.dead_letters()) == ["g2"]
+@pytest.mark.parametrize(("confirmed", "answer"), [(True, []), (False, ["g2", "g3"])])
+def test_a_dead_letter_blocks_its_group_unless_it_is_confirmed(
+    scenario: Scenario, confirmed: bool, answer: list[str]
+) -> None:
+    """The message that failed for good has left the queue; or it is still there, and is delivered again."""
+    if not confirmed:
+        scenario.sqs.deny.add("send_message")
+    refusing = failing(scenario, "g2", error=PermanentError)
 
-
-def test_an_unconfirmed_dead_letter_blocks_its_group(scenario: Scenario) -> None:
-    """It is still in the queue, and is delivered again."""
-    scenario.sqs.deny.add("send_message")
-
-    assert scenario.answer(
-        failing(scenario, "g2", error=PermanentError), *groups(g=3), dead_letter_queue=DEAD_LETTERS_FIFO
-    ) == ["g2", "g3"]
-    assert scenario.keys_run == ["g1", "g2"]
+    assert scenario.answer(refusing, *groups(g=3), dead_letter_queue=DEAD_LETTERS_FIFO) == answer
+    assert scenario.keys_run == ["g1", "g2", *(["g3"] if confirmed else [])]
+    assert list(scenario.dead_letters()) == (["g2"] if confirmed else [])
 
 
 @pytest.mark.scenario("S68", mutant="a deduplication id that a second send shares")
-def test_a_dead_letter_on_a_fifo_queue_is_not_dropped_when_it_is_sent_again_within_five_minutes() -> None:
+def test_a_dead_letter_on_a_fifo_queue_is_not_dropped_when_it_is_sent_again_within_five_minutes(
+    scenario: Scenario,
+) -> None:
     """Each send has its own deduplication id, made of message and receive."""
-    scenario = Scenario()
-    worker = scenario.deliver(
-        failing(scenario, "g1", error=PermanentError), record("g1", group="g"), dead_letter_queue=DEAD_LETTERS_FIFO
-    )
-    worker.deliver(record("g1", group="g", receives=2), after=60)
+    refusing = failing(scenario, "g1", error=PermanentError)
+    for receives in (1, 2):
+        assert scenario.answer(refusing, *groups(receives, g=1), dead_letter_queue=DEAD_LETTERS_FIFO) == []
 
-    scenario.run()
-
+    assert scenario.world.now < 300
     assert [sent["MessageDeduplicationId"] for sent in scenario.sqs.sent] == ["g1-1", "g1-2"]
     assert [sent["MessageGroupId"] for sent in scenario.sqs.sent] == ["g", "g"]
 
 
 @pytest.mark.scenario("S67", mutant="whoever waits for another of its key is never told")
-def test_a_message_that_waits_for_another_of_its_key_occupies_no_thread() -> None:
-    """With one thread, the second message of a key waits behind another group's message: no deadlock."""
-    scenario = Scenario(namespace="n")
-    scenario.keys_of = dict.fromkeys(("1", "3"), ("n#a",)) | {"2": ("n#b",)}
-
-    assert (
-        scenario.answer(
-            failing(scenario, seconds=0.1),
-            record("1", '{"k":"a"}', group="g1"),
-            record("2", '{"k":"b"}', group="g2"),
-            record("3", '{"k":"a"}', group="g1"),
-            key=body_field("k"),
-            concurrency=1,
-        )
-        == []
-    )
-    assert scenario.keys_run == ["a", "b"]
-    assert scenario.world.now < 1
+@pytest.mark.parametrize(
+    ("messages", "concurrency"), [(["g:a", "h:b", "g:a"], 1), (["g:a", "h:b", "g:b", "h:a"], 4)], ids=["waits", "cross"]
+)
+def test_a_message_that_waits_for_another_of_its_key_occupies_no_thread(
+    by_key: Scenario, messages: list[str], concurrency: int
+) -> None:
+    """It waits only for earlier ones: no deadlock with one thread, nor of keys that cross between groups."""
+    assert by_key.answer(failing(by_key, seconds=0.1), *keyed(*messages), concurrency=concurrency) == []
+    assert sorted(by_key.keys_run) == ["a", "b"]
+    assert by_key.world.now < 1
 
 
-def test_keys_that_cross_between_groups_do_not_lock_each_other() -> None:
-    """Each message waits only for earlier ones."""
-    scenario = Scenario(namespace="n")
-    scenario.keys_of = dict.fromkeys("1234", ("n#a", "n#b"))
-
-    assert (
-        scenario.answer(
-            failing(scenario, seconds=0.1),
-            record("1", '{"k":"a"}', group="g"),
-            record("2", '{"k":"b"}', group="h"),
-            record("3", '{"k":"b"}', group="g"),
-            record("4", '{"k":"a"}', group="h"),
-            key=body_field("k"),
-            concurrency=4,
-        )
-        == []
-    )
-    assert sorted(scenario.keys_run) == ["a", "b"]
-    assert scenario.world.now < 1
-
-
-def test_messages_without_a_usable_key_fail_one_after_another_without_waiting_for_anything() -> None:
+def test_messages_without_a_usable_key_fail_one_after_another_without_waiting_for_anything(by_key: Scenario) -> None:
     """No request is under way to wake the receiver, but it does not sleep until the deadline."""
-    scenario = Scenario(namespace="n")
-
-    assert scenario.answer(failing(scenario), *groups(g=3), seconds=30, key=body_field("k")) == ["g1", "g2", "g3"]
-    assert scenario.world.now < 0.1
+    assert by_key.answer(failing(by_key), *groups(g=3), seconds=30) == ["g1", "g2", "g3"]
+    assert by_key.world.now < 0.1
 
 
-def test_a_message_without_a_usable_key_waits_for_those_before_it_before_it_is_dead_lettered() -> None:
+def test_a_message_without_a_usable_key_waits_for_those_before_it_before_it_is_dead_lettered(
+    by_key: Scenario,
+) -> None:
     """Then it is dead-lettered, so it blocks nobody."""
-    scenario = Scenario(namespace="n")
-    scenario.keys_of = {"1": ("n#a",), "3": ("n#c",)}
+    records = keyed("g:a", "g:", "g:c")
 
-    assert (
-        scenario.answer(
-            failing(scenario, seconds=1),
-            record("1", '{"k":"a"}', group="g"),
-            record("2", "{}", group="g"),
-            record("3", '{"k":"c"}', group="g"),
-            key=body_field("k"),
-            dead_letter_queue=DEAD_LETTERS_FIFO,
-        )
-        == []
-    )
-    assert scenario.keys_run == ["a", "c"]
-    assert list(scenario.dead_letters()) == ["2"]
+    assert by_key.answer(failing(by_key, seconds=1), *records, dead_letter_queue=DEAD_LETTERS_FIFO) == []
+    assert by_key.keys_run == ["a", "c"]
+    assert list(by_key.dead_letters()) == ["2"]
 
 
 def test_redelivered_messages_keep_their_place_among_fresh_ones(scenario: Scenario) -> None:
     """They are read first, but claimed in the batch's order, however far claims run ahead."""
-    assert (
-        scenario.answer(
-            failing(scenario), record("g0", group="g", receives=2), *[record(f"g{n}", group="g") for n in range(1, 80)]
-        )
-        == []
-    )
-    assert scenario.keys_run == [f"g{n}" for n in range(80)]
+    assert scenario.answer(failing(scenario), *groups(2, g=1), *groups(g=80)[1:]) == []
+    assert scenario.keys_run == [f"g{n}" for n in range(1, 81)]
 
 
 def test_a_group_that_the_deadline_cuts_comes_again_from_there(scenario: Scenario) -> None:
@@ -246,9 +194,9 @@ def test_a_group_that_the_deadline_cuts_comes_again_from_there(scenario: Scenari
 
 def test_a_group_id_on_a_standard_queue_orders_nothing(scenario: Scenario) -> None:
     """There it only serves SQS's fair queues: a failure concerns that message alone."""
-    assert scenario.answer(
-        failing(scenario, "1"), *[sqs_record(str(n), group="tenant") for n in range(4)], queue_client=True
-    ) == ["1"]
+    records = [sqs_record(id, group="tenant") for id in "0123"]
+
+    assert scenario.answer(failing(scenario, "1"), *records, queue_client=True) == ["1"]
     assert len(scenario.keys_run) == 4
 
 
@@ -260,22 +208,11 @@ def test_thousands_of_messages_behind_a_failure_are_answered_without_delay(scena
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_a_group_that_is_stopped_stops_no_other_through_a_key_that_both_have(done: bool) -> None:
+def test_a_group_that_is_stopped_stops_no_other_through_a_key_that_both_have(by_key: Scenario, done: bool) -> None:
     """The first has no usable key. Behind it waits a message whose key another group has as well."""
-    scenario = Scenario(namespace="n")
-    scenario.keys_of = {"first": (), "behind": ("n#a",), "elsewhere": ("n#a",)}
+    first, behind, elsewhere = keyed("g:", "g:a", "h:a")
     if done:
-        scenario.worker(failing(scenario), key=body_field("k"), queue_client=True).deliver(
-            record("elsewhere", '{"k": "a"}', group="h")
-        )
+        by_key.answer(failing(by_key), elsewhere, queue_client=True)
 
-    assert scenario.answer(
-        failing(scenario),
-        record("first", group="g"),
-        record("behind", '{"k": "a"}', group="g"),
-        record("elsewhere", '{"k": "a"}', group="h"),
-        after=1.0,
-        key=body_field("k"),
-        queue_client=True,
-    ) == ["first", "behind"]
-    assert scenario.keys_run == ["a"]
+    assert by_key.answer(failing(by_key), first, behind, elsewhere, after=1.0, queue_client=True) == ["1", "2"]
+    assert by_key.keys_run == ["a"]

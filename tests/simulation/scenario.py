@@ -143,9 +143,10 @@ class Scenario:
 
     def answer(self, function: Callable[..., Any], *records: dict[str, Any], **options: Any) -> list[str]:
         """Deliver, run until nothing is left to happen, and return the answer: the ids that failed."""
-        (answer,) = self.answers_of(self.deliver(function, *records, **options))
-        assert not isinstance(answer, Exception)
-        return answer
+        answers = self.answers_of(self.deliver(function, *records, **options))
+        assert len(answers) == 1, "the process was killed before it answered"
+        assert isinstance(answers[0], list)
+        return answers[0]
 
     def taking(self, seconds: float, error: BaseException | None = None) -> Callable[[dict[str, Any]], str]:
         """A handler that takes its time, and then fails if it is to."""

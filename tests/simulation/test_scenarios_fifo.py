@@ -169,15 +169,18 @@ def test_messages_without_a_usable_key_fail_one_after_another_without_waiting_fo
     assert by_key.world.now < 0.1
 
 
-def test_a_message_without_a_usable_key_waits_for_those_before_it_before_it_is_dead_lettered(
-    by_key: Scenario,
+@pytest.mark.parametrize(
+    ("options", "answer", "keys"),
+    [({"dead_letter_queue": DEAD_LETTERS_FIFO}, [], "abc"), ({}, ["2", "3"], "ab")],
+    ids=["confirmed", "no dead letter"],
+)
+def test_an_unusable_key_stops_its_group_until_its_dead_letter_is_confirmed(
+    by_key: Scenario, options: dict, answer: list[str], keys: str
 ) -> None:
-    """Then it is dead-lettered, so it blocks nobody."""
-    records = keyed("g:a", "g:", "g:c")
-
-    assert by_key.answer(failing(by_key, seconds=1), *records, dead_letter_queue=DEAD_LETTERS_FIFO) == []
-    assert by_key.keys_run == ["a", "c"]
-    assert list(by_key.dead_letters()) == ["2"]
+    """It waits for those before it, and once it is dead-lettered it blocks nobody."""
+    assert by_key.answer(failing(by_key, seconds=1), *keyed("g:a", "g:", "g:c", "h:b"), **options) == answer
+    assert by_key.keys_run == list(keys)
+    assert list(by_key.dead_letters()) == (["2"] if options else [])
 
 
 def test_redelivered_messages_keep_their_place_among_fresh_ones(scenario: Scenario) -> None:

@@ -97,7 +97,6 @@ def test_what_has_not_started_at_the_deadline_is_released_in_eight_requests_at_m
 
 
 def test_a_hundred_messages_take_two_round_trips(scenario: Scenario) -> None:
-    """Even in a worker's first batch."""
     handlers = Handlers(scenario, lambda number: 0.0)
     handlers.deliver("a", 100)
 

@@ -95,7 +95,6 @@ def hot(number: int) -> str:
 
 @pytest.mark.parametrize("effects", EFFECTS)
 def test_a_request_leaves_at_a_hundred_writes_and_the_rest_when_nothing_is_left_to_run(effects: str) -> None:
-    """Fifty records and their fifty effects."""
     commits = Commits(effects, own)
 
     commits.run(120)
@@ -106,7 +105,6 @@ def test_a_request_leaves_at_a_hundred_writes_and_the_rest_when_nothing_is_left_
 
 @pytest.mark.parametrize("effects", EFFECTS)
 def test_a_commit_leaves_at_once_if_nothing_else_can_run(effects: str) -> None:
-    """There is no company to wait for."""
     commits = Commits(effects, own, lambda number: 0.5)
 
     commits.run(1)
@@ -130,7 +128,6 @@ def test_a_commit_waits_two_milliseconds_for_one_that_still_runs(effects: str) -
 @pytest.mark.parametrize("effects", EFFECTS)
 @pytest.mark.parametrize("fault", [None, lost_answer, throttled])
 def test_transactions_on_one_item_take_turns_and_do_not_hold_up_others(effects: str, fault: Any) -> None:
-    """Never are two of them under way, also while one is sent again."""
     commits = Commits(effects, lambda number: "hot" if number % 2 else str(number), concurrency=4)
     if fault is not None:
         commits.store.next("commit", fault)
@@ -147,7 +144,6 @@ def test_transactions_on_one_item_take_turns_and_do_not_hold_up_others(effects: 
 
 @pytest.mark.parametrize("effects", EFFECTS)
 def test_one_hot_item_costs_a_request_each_and_makes_progress(effects: str) -> None:
-    """One after the other, in as many requests as there are messages."""
     commits = Commits(effects, hot)
 
     commits.run(40)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -59,18 +60,10 @@ def test_released_messages_run_at_their_next_delivery_at_once_and_as_a_first_att
 @pytest.mark.parametrize("seconds", [0, -3, 0.5, 1.0])
 def test_without_time_nothing_is_claimed_and_everything_comes_again(scenario: Scenario, seconds: float) -> None:
     """With no more time than the margin, there is no request and no run, and every id fails."""
-    worker = scenario.deliver(instant, *batch(3))
-    worker.answers.clear()
-    scenario.world.kill(worker.greenlets.pop())
+    worker, response = scenario.worker(instant), []
+    context = SimpleNamespace(aws_request_id="w0", get_remaining_time_in_millis=lambda: int(seconds * 1000))
+    scenario.world.spawn(lambda: response.append(worker.handler({"Records": batch(3)}, context)))
 
-    class Context:
-        aws_request_id = "w0"
-
-        def get_remaining_time_in_millis(self) -> int:
-            return int(seconds * 1000)
-
-    response: list[object] = []
-    scenario.world.spawn(lambda: response.append(worker.handler({"Records": batch(3)}, Context())))
     scenario.run()
 
     assert response == [{"batchItemFailures": [{"itemIdentifier": id} for id in "012"]}]
@@ -103,8 +96,6 @@ def test_async_handlers_that_hang_are_cancelled_and_awaited_and_their_messages_f
 
 
 def test_an_async_handler_that_finishes_in_spite_of_its_cancellation_is_completed(scenario: Scenario) -> None:
-    """Its effect is done, so it is recorded."""
-
     async def handle(body: dict) -> str:
         try:
             await asyncio.sleep(60)
@@ -202,8 +193,6 @@ def test_a_machine_suspended_in_one_handler_starts_none_that_another_worker_has_
 
 
 def test_a_machine_suspended_between_two_claims_sends_no_more_of_them(scenario: Scenario) -> None:
-    """It releases its claims, and does not claim any more messages."""
-
     def handle(body: dict, message: Message) -> str:
         if message.id == "0":
             suspended.suspend(3600)
@@ -279,7 +268,6 @@ def test_messages_that_are_left_over_time_and_again_are_all_done_within_five_rec
 
 
 def test_a_peek_that_is_answered_after_the_time_to_start_is_over_leaves_nothing_behind(scenario: Scenario) -> None:
-    """The batch is answered at once: nothing is started or claimed."""
     scenario.store.half = 2.0
 
     assert scenario.answer(instant, *batch(2, receives=2), seconds=4.5) == ["0", "1"]
@@ -289,7 +277,6 @@ def test_a_peek_that_is_answered_after_the_time_to_start_is_over_leaves_nothing_
 
 @pytest.mark.scenario("S07", mutant="the stop margin is ignored")
 def test_a_claim_that_is_answered_after_the_time_to_start_is_over_is_released(scenario: Scenario) -> None:
-    """If the store still answers quickly enough."""
     scenario.store.half = 1.5
     worker = scenario.deliver(instant, *batch(2), seconds=3.9)
     scenario.world.spawn(lambda: setattr(scenario.store, "half", 0.005), after=2.9)
@@ -300,7 +287,6 @@ def test_a_claim_that_is_answered_after_the_time_to_start_is_over_is_released(sc
 
 
 def test_a_store_that_hangs_does_not_keep_the_answer_past_the_deadline(scenario: Scenario) -> None:
-    """A message whose request is still under way is not acknowledged."""
     scenario.store.half = 100
 
     assert scenario.answer(instant, *batch(3), seconds=5) == ["0", "1", "2"]

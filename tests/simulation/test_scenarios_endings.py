@@ -89,7 +89,6 @@ ERRORS: list[BaseException] = [
 def test_whatever_a_handler_raises_is_that_messages_failure_alone(
     scenario: Scenario, error: BaseException, asynchronous: bool
 ) -> None:
-    """It is recorded; its neighbours are acknowledged."""
     plain = raising(error, "1")
 
     async def coroutine(body: dict, message: Message) -> None:
@@ -105,12 +104,10 @@ def test_whatever_a_handler_raises_is_that_messages_failure_alone(
 
 @pytest.mark.scenario("S58", mutant="where everything failed nothing is named")
 def test_when_all_fail_all_are_named(scenario: Scenario) -> None:
-    """And nothing is raised."""
     assert sorted(scenario.answer(fails, *batch(30))) == sorted(ids(30))
 
 
 def test_a_failed_message_runs_again_at_its_next_delivery_at_once(scenario: Scenario) -> None:
-    """Each attempt is counted."""
     worker = scenario.worker(fails)
     for receives in (1, 2, 3):
         worker.deliver(sqs_record("1", receives=receives), after=receives)
@@ -121,7 +118,6 @@ def test_a_failed_message_runs_again_at_its_next_delivery_at_once(scenario: Scen
 
 
 def test_the_text_of_an_error_is_kept_only_where_its_author_chose_it(scenario: Scenario) -> None:
-    """Its type and place are kept."""
     leaking, chosen, harmless = (
         raising(one) for one in (ValueError("card 4111"), PermanentError("no"), ValueError("x"))
     )
@@ -233,7 +229,6 @@ UNKEPT: dict[str, Any] = {
     ids=str,
 )
 def test_a_result_is_kept_as_json(scenario: Scenario, result: Any, data: str | None) -> None:
-    """As pydantic serialises it."""
     assert scenario.answer(returning(result), *batch(1)) == []
     assert scenario.memory.items["0"].get("data") == data
 
@@ -241,7 +236,6 @@ def test_a_result_is_kept_as_json(scenario: Scenario, result: Any, data: str | N
 @pytest.mark.scenario("S40", "S41", mutant="a result that cannot be kept is a failure")
 @pytest.mark.parametrize("result", UNKEPT.values(), ids=UNKEPT)
 def test_a_result_that_cannot_be_kept_still_completes_with_a_marker(scenario: Scenario, result: Any) -> None:
-    """The effect is done and must not be repeated."""
     worker = scenario.deliver(returning(result), *batch(1))
     worker.deliver(*batch(1, receives=2), after=1)
 
@@ -304,8 +298,6 @@ def test_a_failed_condition_means_what_the_handler_said_it_means(scenario: Scena
 
 
 def test_a_handler_that_raises_after_filling_its_transaction_writes_nothing(scenario: Scenario) -> None:
-    """All or nothing."""
-
     def handle(body: dict, tx: Transaction) -> None:
         tx.put(TableName="T", Item={"id": "1"})
         raise RuntimeError
@@ -317,8 +309,6 @@ def test_a_handler_that_raises_after_filling_its_transaction_writes_nothing(scen
 @pytest.mark.scenario("S33", mutant="a hundred actions beside the record's own")
 @pytest.mark.parametrize("wrong", ["too many", "one item twice", "the key"])
 def test_a_transaction_that_cannot_be_sent_fails_its_message_alone(scenario: Scenario, wrong: str) -> None:
-    """Before any of it is written."""
-
     def handle(body: dict, message: Message, tx: Transaction) -> None:
         if message.id == "1":
             tx.put(TableName="T", Item={"id": "good"})
@@ -389,7 +379,6 @@ def test_what_fails_for_good_is_dead_lettered_with_its_reason_and_then_acknowled
 
 
 def test_an_unconfirmed_dead_letter_is_a_failure_and_the_next_delivery_sends_it(scenario: Scenario) -> None:
-    """Nothing is lost while SQS refuses."""
     scenario.sqs.deny.add("send_message")
     worker = scenario.deliver(refuses, sqs_record("1"), dead_letter_queue=DEAD_LETTERS)
 
@@ -525,7 +514,6 @@ def test_a_message_in_progress_elsewhere_is_not_visible_before_the_lease_has_end
 
 @pytest.mark.scenario("S70", mutant="what was not started backs off")
 def test_what_was_not_started_is_visible_again_almost_at_once(scenario: Scenario) -> None:
-    """With jitter."""
     assert len(scenario.answer(scenario.taking(2), *batch(100, receives=4), seconds=4, queue_client=True)) == 99
     assert len(scenario.sqs.visibilities) == 99
     assert set(scenario.sqs.visibilities.values()) == {0, 1, 2}
@@ -566,7 +554,6 @@ def test_without_a_queue_client_visibilities_are_left_alone(scenario: Scenario) 
 
 
 def test_a_record_without_a_receipt_handle_gets_no_visibility(scenario: Scenario) -> None:
-    """A recorded event may lack it."""
     bare = sqs_record("1")
     del bare["receiptHandle"]
 
@@ -586,7 +573,6 @@ def requests(scenario: Scenario, count: int, receives: int = 1) -> Counter[str]:
 
 @pytest.mark.parametrize("count", [1, 2, 10, 24, 25, 26, 50, 75, 100, 250, 1000])
 def test_fresh_messages_cost_one_claim_and_one_completion_a_chunk(scenario: Scenario, count: int) -> None:
-    """25 records a request, and no other requests."""
     chunks = -(-count // 25)
 
     assert requests(scenario, count) == {"insert": chunks, "replace": chunks}
@@ -632,7 +618,6 @@ def test_what_becomes_ready_later_gets_lanes_of_its_own(scenario: Scenario) -> N
 
 @pytest.mark.scenario("S25", mutant="a settlement waits until its request is full")
 def test_a_finished_handler_is_recorded_within_two_milliseconds_and_a_round_trip(scenario: Scenario) -> None:
-    """It does not wait for the end of the batch."""
     seen: list[str | None] = []
     scenario.world.spawn(lambda: seen.append(scenario.status("0")), after=0.005 + 1 + 0.002 + 0.0026)
 

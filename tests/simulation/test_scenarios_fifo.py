@@ -104,7 +104,6 @@ def test_a_message_in_progress_elsewhere_stops_its_group(scenario: Scenario) -> 
 
 
 def test_what_was_claimed_ahead_behind_a_failure_is_released_at_once(scenario: Scenario) -> None:
-    """Not only at the deadline: the group is delivered again soon."""
     assert scenario.answer(failing(scenario, "g1"), *groups(g=3)) == ["g1", "g2", "g3"]
     assert scenario.live_claims() == []
 
@@ -113,7 +112,6 @@ def test_what_was_claimed_ahead_behind_a_failure_is_released_at_once(scenario: S
 
 
 def test_a_failed_group_has_one_visibility_so_that_it_is_delivered_again_in_order(scenario: Scenario) -> None:
-    """It is that of its first failure; other groups have their own."""
     behind = ["g2", "g3", "h1", "h2", "h3"]
 
     assert scenario.answer(failing(scenario, "g2", "h1"), *groups(3, g=3, h=3), queue_client=True) == behind
@@ -190,7 +188,6 @@ def test_redelivered_messages_keep_their_place_among_fresh_ones(scenario: Scenar
 
 
 def test_a_group_that_the_deadline_cuts_comes_again_from_there(scenario: Scenario) -> None:
-    """The rest is delivered again in order, and nothing is overtaken."""
     assert scenario.answer(failing(scenario, seconds=2), *groups(g=4), seconds=7, concurrency=2) == ["g3", "g4"]
     assert scenario.keys_run == ["g1", "g2"]
 

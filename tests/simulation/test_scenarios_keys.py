@@ -19,21 +19,18 @@ from tests.simulation.world import DEAD_LETTERS, sqs_record
 def test_one_message_twice_in_a_batch_runs_once_and_is_named_once(
     scenario: Scenario, error: Exception | None, failed: list[str]
 ) -> None:
-    """Both share the outcome."""
     assert scenario.answer(scenario.taking(0, error), *map(sqs_record, "010")) == failed
     assert sorted(scenario.keys_run) == ["0", "1"]
 
 
 @pytest.mark.scenario("S47", mutant="the longest run is ignored")
 def test_one_message_twice_of_which_the_first_was_cut_short_is_reported_once(scenario: Scenario) -> None:
-    """Neither is acknowledged."""
     assert scenario.answer(scenario.taking(3), sqs_record("0"), sqs_record("1"), sqs_record("1"), seconds=6) == ["1"]
     assert scenario.keys_run == ["0"]
 
 
 @pytest.mark.scenario("S53", why_none="either suffices: copies are dropped, and all of a key wait for its first")
 def test_ten_thousand_copies_of_one_message_run_once_with_one_claim(scenario: Scenario) -> None:
-    """And one completion."""
     assert scenario.answer(instant, *[sqs_record("1")] * 10_000) == []
     assert scenario.keys_run == ["1"]
     assert scenario.requests() == [("insert", 1), ("replace", 1)]
@@ -80,7 +77,6 @@ def test_a_body_with_a_name_twice_is_not_the_body_that_a_parser_makes_of_it(by_k
 
 @pytest.mark.parametrize("error", [RuntimeError("boom"), SystemExit(1)])
 def test_the_second_of_a_key_shares_the_failure_of_the_first(by_key: Scenario, error: BaseException) -> None:
-    """Both are delivered again."""
     assert by_key.answer(by_key.taking(0, error), under("a", 1), under("a", 2)) == ["m1", "m2"]
     assert by_key.keys_run == ["a"]
 
@@ -94,7 +90,6 @@ def test_the_second_of_a_key_is_not_acknowledged_by_the_dead_letter_of_the_first
 
 
 def test_the_second_of_a_key_that_is_held_elsewhere_waits_for_the_lease_too(by_key: Scenario) -> None:
-    """It is a failure like the first."""
     by_key.deliver(by_key.taking(5), under("a", 0))
 
     assert by_key.answer(by_key.taking(0), under("a", 1), under("a", 2), after=1, queue_client=True) == ["m1", "m2"]
@@ -119,7 +114,6 @@ def test_a_chain_of_bodies_under_one_key_is_settled_one_by_one(by_key: Scenario)
 @pytest.mark.scenario("S49", "S65", mutant="the fingerprint is not compared")
 @pytest.mark.parametrize("ends", ["completed", "failed", "crashed", "running"])
 def test_another_body_under_a_key_is_a_mismatch_in_any_state_and_is_never_run(by_key: Scenario, ends: str) -> None:
-    """The record stays as it is."""
     seconds, error = 20 if ends in ("crashed", "running") else 0, RuntimeError() if ends == "failed" else None
     first = by_key.deliver(by_key.taking(seconds, error), under("a", 1, amount=1))
     if ends == "crashed":
@@ -183,7 +177,6 @@ def test_a_duplicate_of_a_completed_message_is_acknowledged_although_its_body_no
 
 @pytest.mark.scenario("S44", mutant="a namespace is left out of the id")
 def test_two_consumers_of_one_table_do_not_silence_each_other() -> None:
-    """Their namespaces keep their keys apart."""
     payments, mails = (Scenario(namespace=name, key=body_field("k")) for name in ("payments", "mails"))
     mails.memory.items = payments.memory.items
     for scenario in (payments, mails):
@@ -218,7 +211,6 @@ BAD_KEYS = {
 @pytest.mark.scenario("S50", mutant="an unusable key runs under its messageId")
 @pytest.mark.parametrize("body", BAD_KEYS.values(), ids=BAD_KEYS)
 def test_a_message_without_a_usable_key_is_never_run_and_fails_alone(by_key: Scenario, body: str) -> None:
-    """Its neighbours go on."""
     assert by_key.answer(instant, under("a", 1), sqs_record("bad", body), under("b", 2)) == ["bad"]
     assert sorted(by_key.keys_run) == ["a", "b"]
     assert sorted(by_key.memory.items) == ["n#a", "n#b"]
@@ -274,7 +266,6 @@ def test_an_exit_in_a_key_strategy_fails_its_message_alone_and_not_for_good(exit
 
 
 def test_a_key_may_come_from_a_message_attribute(by_key: Scenario) -> None:
-    """A message without the attribute never runs."""
     attributes: list[dict] = [{"stringValue": "a", "dataType": "String"}, {"binaryValue": "YQ==", "dataType": "Binary"}]
     text, binary = (
         sqs_record(id, '{"k":"a"}', attributes={"order": one}) for id, one in zip("13", attributes, strict=True)
@@ -353,7 +344,6 @@ def test_a_forged_key_is_a_mismatch_and_never_an_acknowledgement(scenario: Scena
 
 
 def test_only_the_message_id_strategy_honours_a_key_that_is_carried(by_key: Scenario) -> None:
-    """The other strategies compute the key anew."""
     assert by_key.answer(instant, under("a", 1), stamped("m2", "a", '{"k":"b"}')) == []
     assert sorted(by_key.keys_run) == ["a", "b"]
 
@@ -363,7 +353,6 @@ def test_only_the_message_id_strategy_honours_a_key_that_is_carried(by_key: Scen
     ["", "{", "[]", "null", '{"key":7,"original_id":"x"}', '{"key":"","original_id":"x"}', '{"key":"a"}', "[" * 10**5],
 )
 def test_a_stamp_that_cannot_be_read_is_ignored(scenario: Scenario, stamp: str) -> None:
-    """The messageId is the key, as usual."""
     assert (
         scenario.answer(instant, sqs_record("1", attributes={STAMP: {"stringValue": stamp, "dataType": "String"}}))
         == []

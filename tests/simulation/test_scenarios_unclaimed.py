@@ -27,14 +27,9 @@ if TYPE_CHECKING:
 DAY = 24 * 60 * 60
 
 
-def add_one(tx: Transaction, id: str, table: str = "Entries", **options: Any) -> None:
-    tx.update(
-        TableName=table,
-        Key={"id": id},
-        UpdateExpression="ADD times :one",
-        ExpressionAttributeValues={":one": 1},
-        **options,
-    )
+def add_one(tx: Transaction, id: str) -> None:
+    add = {"UpdateExpression": "ADD times :one", "ExpressionAttributeValues": {":one": 1}}
+    tx.update(TableName="Entries", Key={"id": id}, **add)
 
 
 def post(body: dict, message: Message, tx: Transaction) -> str:
@@ -83,7 +78,7 @@ def times(scenario: Scenario) -> dict[str, int]:
 
 
 def once(count: int) -> dict[str, int]:
-    return {str(number): 1 for number in range(count)}
+    return dict.fromkeys(ids(count), 1)
 
 
 class Amount(TypedDict):
@@ -105,7 +100,6 @@ class Always(Backoff):
 
 
 def test_a_first_delivery_runs_without_a_request_before_it(scenario: Scenario) -> None:
-    """And its commit is the only one."""
     before: list[Any] = []
 
     def handle(body: dict, message: Message, tx: Transaction) -> None:
@@ -150,8 +144,7 @@ def test_of_several_commits_in_a_call_each_has_its_own_answer(scenario: Scenario
     in_the_way = NotApplied("another transaction is in the way", retry=True, contended=True)
 
     def some(call: Call) -> Any:
-        applied = partly(*[number % 3 == 0 for number in range(call.size)], otherwise=in_the_way)
-        return applied(call)
+        return partly(*[number % 3 == 0 for number in range(call.size)], otherwise=in_the_way)(call)
 
     def none(call: Call) -> Any:
         return [in_the_way] * call.size
@@ -205,14 +198,11 @@ def test_what_was_not_answered_is_done_once_when_the_store_is_back(scenario: Sce
     scenario.store.next("commit", delivered_later(30.0), *[lost_request] * 3)
     scenario.store.next("read", *[lost_request] * 9)
     scenario.store.next("insert", *[lost_request] * 9)
-    scenario.worker(post).deliver(*batch(3))
-    again = scenario.deliver(post, *batch(3, receives=2), after=10)
+    first = scenario.deliver(post, *batch(3))
     scenario.world.spawn(scenario.store.mended, after=9)
 
-    scenario.run()
-
-    assert scenario.workers[0].answers == [["0", "1", "2"]]
-    assert again.answers == [[]]
+    assert scenario.answer(post, *batch(3, receives=2), after=10) == []
+    assert first.answers == [["0", "1", "2"]]
     assert times(scenario) == once(3)
 
 
@@ -222,14 +212,11 @@ def test_a_quarter_of_an_hour_without_a_table_uses_up_nobodys_five_receives(
 ) -> None:
     """S70: whether nothing answers, or only no writes. Each wait is as long as the consumer asks SQS for."""
     scenario.store.down(*down)
-    worker = scenario.worker(post, queue_client=True)
     waited = 0.0
     for receive in range(1, 5):
-        worker.deliver(*batch(1, receives=receive))
-        scenario.run()
+        assert scenario.answer(post, *batch(1, receives=receive), queue_client=True) == ["0"]
         waited += scenario.sqs.visibilities["0"]
 
-    assert worker.answers == [["0"]] * 4
     assert waited > 15 * 60
 
 
@@ -270,9 +257,8 @@ def test_of_many_that_run_a_message_at_once_one_commits_and_all_acknowledge(
     scenario: Scenario, workers: int, receives: int
 ) -> None:
     """S31: nothing that the others have written is visible."""
-    others = [scenario.worker(taking(scenario, 1 + place / 10)) for place in range(workers)]
-    for other in others:
-        other.deliver(*batch(2, receives=receives))
+    handlers = [taking(scenario, 1 + place / 10) for place in range(workers)]
+    others = [scenario.deliver(handler, *batch(2, receives=receives)) for handler in handlers]
 
     scenario.run()
 
@@ -298,27 +284,20 @@ def test_the_option_may_be_turned_on_or_off_under_traffic(scenario: Scenario, fi
     assert (claiming.answers[0], other.answers[0]) == ([], ["0", "1"])
 
 
-def test_a_run_that_another_one_has_failed_beside_commits_nothing(scenario: Scenario) -> None:
-    """A dead letter is not done after all: the failure was recorded while the other handler ran."""
-    slow = scenario.deliver(taking(scenario, 5), *batch(1))
+@pytest.mark.parametrize(("seconds", "refusing_seconds"), [(5, 1), (1, 5)])
+def test_of_a_commit_and_a_dead_letter_of_one_message_only_the_first_counts(
+    scenario: Scenario, seconds: float, refusing_seconds: float
+) -> None:
+    """A dead letter is not done after all, and what another worker has done is no dead letter."""
+    other = scenario.deliver(taking(scenario, seconds), *batch(1))
+    refusing = taking(scenario, refusing_seconds, PermanentError("closed"))
 
-    assert (
-        scenario.answer(taking(scenario, 1, PermanentError("closed")), *batch(1), dead_letter_queue=DEAD_LETTERS) == []
-    )
-    assert slow.answers == [["0"]]
-    assert scenario.status("0") == "FAILED"
-    assert times(scenario) == {}
-
-
-def test_a_failure_of_what_another_one_has_done_is_no_dead_letter(scenario: Scenario) -> None:
-    """It is a duplicate, and is acknowledged."""
-    scenario.worker(taking(scenario, 1)).deliver(*batch(1))
-
-    assert (
-        scenario.answer(taking(scenario, 5, PermanentError("closed")), *batch(1), dead_letter_queue=DEAD_LETTERS) == []
-    )
-    assert scenario.dead_letters() == {}
-    assert times(scenario) == once(1)
+    assert scenario.answer(refusing, *batch(1), dead_letter_queue=DEAD_LETTERS) == []
+    refused = ["0"] if refusing_seconds < seconds else []
+    assert other.answers == [refused]
+    assert list(scenario.dead_letters()) == refused
+    assert scenario.status("0") == ("FAILED" if refused else "COMPLETED")
+    assert times(scenario) == ({} if refused else once(1))
 
 
 # Conditions.

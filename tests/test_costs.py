@@ -121,18 +121,14 @@ def test_done_messages_cost_one_read_for_a_hundred_of_them_and_no_write() -> Non
     assert store.requests == {"insert": 0, "read": 2, "replace": 0, "commit": 0}
 
 
+@pytest.mark.parametrize("effects", ["any", "transaction"])
 @pytest.mark.parametrize(("size", "commits"), [(1, 1), (33, 1), (34, 2), (100, 4)])
-def test_transactions_of_two_writes_share_a_request_by_thirty_three(size: int, commits: int) -> None:
+def test_transactions_of_two_writes_share_a_request_by_thirty_three(size: int, commits: int, effects: str) -> None:
+    """And without claims there is nothing else."""
     store = Counting()
-    consume(store, writing_two, size)
-    assert store.requests == {"insert": math.ceil(size / 25), "read": 0, "replace": 0, "commit": commits}
-
-
-@pytest.mark.parametrize(("size", "commits"), [(1, 1), (33, 1), (34, 2), (100, 4)])
-def test_without_claims_there_is_nothing_but_transactions(size: int, commits: int) -> None:
-    store = Counting()
-    consume(store, writing_two, size, effects="transaction")
-    assert store.requests == {"insert": 0, "read": 0, "replace": 0, "commit": commits}
+    consume(store, writing_two, size, effects=effects)
+    claims = math.ceil(size / 25) if effects == "any" else 0
+    assert store.requests == {"insert": claims, "read": 0, "replace": 0, "commit": commits}
 
 
 def test_messages_cost_the_units_that_are_documented() -> None:

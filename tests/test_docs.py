@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-import yaml
 from moto import mock_aws
 from typer.core import TyperGroup as Group
 from typer.main import get_command
@@ -21,14 +20,9 @@ from typer.main import get_command
 import idempotent_receiver
 from benchmarks import outside
 from benchmarks.document import comparison, marks
-from idempotent_receiver import (
-    MemoryStore,
-    Message,
-    http_endpoint,
-    idempotent,
-    sqs_consumer,
-)
+from idempotent_receiver import MemoryStore, Message, http_endpoint, idempotent, sqs_consumer
 from idempotent_receiver.operations.cli import receiver
+from tests.template import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,16 +87,6 @@ def examples(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
         del sys.modules[document.stem]
 
 
-def example_tests(names: dict[str, Any]) -> list[Callable[..., None]]:
-    return [value for name, value in names.items() if name.startswith("test_")]
-
-
-@pytest.mark.parametrize("examples", [ROOT / "README.md"], indirect=True)
-def test_the_readmes_examples_run(examples: dict[str, Any]) -> None:
-    (test,) = example_tests(examples)
-    test()
-
-
 @pytest.mark.parametrize("examples", [ROOT / "docs/consumer.md"], indirect=True)
 def test_the_documented_withdrawal_is_refused_for_the_reason_it_names(examples: dict[str, Any]) -> None:
     """An example with `otherwise` is only right if its expression is."""
@@ -115,12 +99,12 @@ def test_the_documented_withdrawal_is_refused_for_the_reason_it_names(examples: 
     assert "account alice cannot pay" in store.items["m-2"]["error"]
 
 
-WITH_EXAMPLES = [document for document in sorted(ROOT.glob("docs/*.md")) if code_of(document, "python").strip()]
+WITH_EXAMPLES = [document for document in DOCUMENTS if code_of(document, "python").strip()]
 
 
 @pytest.mark.parametrize("examples", WITH_EXAMPLES, ids=name_of, indirect=True)
-def test_the_other_documents_examples_run(examples: dict[str, Any], request: pytest.FixtureRequest) -> None:
-    for test in example_tests(examples):
+def test_the_examples_run(examples: dict[str, Any], request: pytest.FixtureRequest) -> None:
+    for test in [value for name, value in examples.items() if name.startswith("test_")]:
         test(**{name: request.getfixturevalue(name) for name in inspect.signature(test).parameters})
 
 
@@ -142,26 +126,6 @@ def test_late_and_repeated_messages_change_nothing(examples: dict[str, Any], mon
         ]
         assert news == [True, True, False, False]
         assert table.get_item(Key={"customer": "alice"})["Item"]["address"] == "C"
-
-
-def test_the_wait_on_a_quiet_queue_is_told_wherever_the_window_is() -> None:
-    """Lambda may wait 20 seconds for a batch, however short its window is."""
-    told = {
-        "docs/deploying.md": r"(?m)^\| `BatchWindow` \|.*$",
-        "template.yaml": r"(?m)^  BatchWindow:\n    Description: .*$",
-        "docs/scale.md": r"(?s)Where a batch window is set.*?\.",
-    }
-    for name, pattern in told.items():
-        found = re.search(pattern, (ROOT / name).read_text())
-        assert found, name
-        assert "quiet" in found[0]
-        assert "20" in found[0]
-
-
-def test_the_pollers_of_a_mapping_are_as_many_as_lambdas_reference_says() -> None:
-    """AWS Lambda API Reference, ProvisionedPollerConfig: between 2 and 10,000 for SQS, and 200 by default."""
-    told = (ROOT / "docs/scale.md").read_text()
-    assert "200 pollers unless you set `MaximumPollers`, which\ntakes up to 10,000" in told
 
 
 def slug(heading: str) -> str:
@@ -188,7 +152,7 @@ def test_the_runbook_says_where_it_sets_the_names_that_its_commands_take() -> No
     sections = re.split(r"(?m)^(?=##+ )", (ROOT / "docs/operating.md").read_text())
     (naming,) = (each for each in sections if each.startswith("### Names\n"))
     set_there = dict(re.findall(r"(?m)^(\w+)=\$\(output (\w+)\)$", naming))
-    outputs = yaml.load((ROOT / "template.yaml").read_text(), Loader=Template)["Outputs"]
+    outputs = load()["Outputs"]
     assert set(set_there.values()) <= outputs.keys()
     taken = {section: set(re.findall(r'"\$(\w+_(?:GROUP|URL))"', section)) for section in sections}
     takers = {section: names for section, names in taken.items() if names}
@@ -308,15 +272,8 @@ def test_defaults_of_options_are_as_documented(way_in: Callable[..., Any], docum
             assert default == f"`{shown}`", name
 
 
-class Template(yaml.SafeLoader):
-    """Reads CloudFormation's short forms as plain values."""
-
-
-Template.add_multi_constructor("!", lambda loader, suffix, node: suffix)
-
-
 def test_every_parameter_of_the_template_is_documented_with_its_default() -> None:
-    parameters = yaml.load((ROOT / "template.yaml").read_text(), Loader=Template)["Parameters"]
+    parameters = load()["Parameters"]
     documented = rows("### `template.yaml`", DEPLOYING)
     assert list(documented) == list(parameters)
     for name, parameter in parameters.items():
@@ -350,20 +307,16 @@ def test_the_speed_that_is_claimed_is_what_was_measured() -> None:
     assert measured("100 fresh, each with a write of its own") > transactional
 
 
-def test_the_readmes_comparison_is_that_of_the_benchmarks_last_run() -> None:
-    begin, end = marks("comparison")
-    assert README.partition(begin)[2].partition(end)[0].strip() == comparison(json.loads(RESULTS.read_text()))
-
-
-def test_the_figures_of_workers_are_those_of_the_benchmarks_last_run() -> None:
-    begin, end = marks("results outside Lambda")
-    told = (ROOT / "docs/scale.md").read_text().partition(begin)[2].partition(end)[0].strip()
-    assert told == outside.report(json.loads((ROOT / "benchmarks/outside.json").read_text()))
-
-
-def test_the_readme_is_read_in_a_few_minutes() -> None:
-    assert len(README.splitlines()) <= 150
-
-
-def test_the_changelog_has_a_place_for_what_is_next() -> None:
-    assert "\n## [Unreleased]\n" in (ROOT / "CHANGELOG.md").read_text()
+@pytest.mark.parametrize(
+    ("document", "name", "report", "results"),
+    [
+        ("README.md", "comparison", comparison, RESULTS),
+        ("docs/scale.md", "results outside Lambda", outside.report, ROOT / "benchmarks/outside.json"),
+    ],
+)
+def test_the_figures_are_those_of_the_benchmarks_last_run(
+    document: str, name: str, report: Callable[[Any], str], results: Path
+) -> None:
+    begin, end = marks(name)
+    told = (ROOT / document).read_text().partition(begin)[2].partition(end)[0].strip()
+    assert told == report(json.loads(results.read_text()))

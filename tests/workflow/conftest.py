@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -18,7 +16,7 @@ from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguagePa
 from idempotent_receiver.clock import SystemClock
 from local.cloud import ROOT
 from tests.template import load
-from tests.workflow.machine import ROLE, Execution, Functions, LambdaServer, definition
+from tests.workflow.machine import ROLE, Execution, Functions, definition, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +25,8 @@ REGION = "us-east-1"
 TABLES = {"steps": "id", "accounts": "account_id", "entries": "entry_id"}
 STEPS = ("debit", "credit", "receipt", "refund")
 FINGERPRINT = "f" * 64
+UNMOVED = {"alice": 100, "bob": 0}
+MOVED = {"alice": 70, "bob": 30}
 _turn = threading.Event()
 TRANSFER = {"transfer_id": "t1", "from_account": "alice", "to_account": "bob", "amount": 30, "currency": "USD"}
 
@@ -67,23 +67,13 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@dataclass
-class Sleeps:
-    """The engine's pauses before it tries again: they move the clock, and nobody waits."""
-
-    seconds: list[float] = field(default_factory=list)
-
-    def __call__(self, seconds: float) -> None:
-        self.seconds.append(seconds)
-
-
 @pytest.fixture
-def sleeps(monkeypatch: pytest.MonkeyPatch) -> Sleeps:
-    """Pauses between tries that are known and not waited for. The functions' clock goes by them."""
-    slept = Sleeps()
-    monkeypatch.setattr("moto.stepfunctions.parser.asl.component.common.retry.retrier_decl.time.sleep", slept)
+def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds of the engine's pauses before it tries again. The functions' clock goes by them; nobody waits."""
+    slept: list[float] = []
+    monkeypatch.setattr("moto.stepfunctions.parser.asl.component.common.retry.retrier_decl.time.sleep", slept.append)
     epoch_ms = SystemClock.epoch_ms
-    monkeypatch.setattr(SystemClock, "epoch_ms", lambda self: epoch_ms(self) + int(1000 * sum(slept.seconds)))
+    monkeypatch.setattr(SystemClock, "epoch_ms", lambda self: epoch_ms(self) + int(1000 * sum(slept)))
     return slept
 
 
@@ -130,8 +120,14 @@ class Bank:
         merged = {name: value for name, value in (item | attributes).items() if value is not None}
         self.table("workflows").put_item(Item=merged)
 
-    def record(self) -> dict[str, Any]:
-        return dict(self.table("workflows").get_item(Key={"id": "workflow#1"}, ConsistentRead=True)["Item"])
+    def record(self, id: str = "workflow#1") -> dict[str, Any]:
+        return dict(self.table("workflows").get_item(Key={"id": id}, ConsistentRead=True)["Item"])
+
+    def failure(self, id: str = "workflow#1") -> dict[str, Any]:
+        """What the record says of the failure."""
+        record = self.record(id)
+        assert record["status"] == "FAILED"
+        return dict(json.loads(record["error"]))
 
     # The machine.
 
@@ -169,7 +165,7 @@ class Bank:
 
 
 @pytest.fixture
-def bank(aws: None, sleeps: Sleeps, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bank]:
+def bank(aws: None, sleeps: list[float], monkeypatch: pytest.MonkeyPatch) -> Iterator[Bank]:
     """A bank in which alice has 100, and bob nothing. `bank.handlers[step]` may be replaced by a test."""
     dynamodb = boto3.client("dynamodb")
     for name, key in TABLES.items():
@@ -187,8 +183,7 @@ def bank(aws: None, sleeps: Sleeps, monkeypatch: pytest.MonkeyPatch) -> Iterator
         step: import_module(f"app.steps.{step}").lambda_handler for step in STEPS
     }
     functions = Functions(handlers)
-    with ExitStack() as cleanup:
-        endpoint_url = cleanup.enter_context(LambdaServer(functions))
+    with serving(functions) as endpoint_url:
         monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", endpoint_url)
         made = Bank(handlers, functions)
         made.open_account("alice", 100)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
@@ -17,13 +18,11 @@ from typing import TYPE_CHECKING, Any, Self
 from local.cloud import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 DEFINITION = ROOT / "src" / "app" / "transfer.asl.json"
 ROLE = "arn:aws:iam::123456789012:role/machine"
 FUNCTION_SECONDS = 10
-
-Handler = "Callable[[Any, Any], Any]"
 
 
 class Killed(BaseException):
@@ -62,24 +61,10 @@ class Functions:
             return told, True
 
 
-class LambdaServer:
-    """`with LambdaServer(functions) as endpoint_url:`."""
+@contextmanager
+def serving(functions: Functions) -> Iterator[str]:
+    """Lambda's endpoint, for the length of the block."""
 
-    def __init__(self, functions: Functions) -> None:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(functions))
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
-
-    def __enter__(self) -> str:
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def __exit__(self, *exc: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def _handler_of(functions: Functions) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             event = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -95,7 +80,14 @@ def _handler_of(functions: Functions) -> type[BaseHTTPRequestHandler]:
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing."""
 
-    return Handler
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads, server.block_on_close = True, False
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from idempotent_receiver import errors
 from local.cloud import ROOT
 from tests.fake_step_functions import FakeStepFunctions
 from tests.template import load
-from tests.workflow.conftest import FINGERPRINT, TRANSFER
+from tests.workflow.conftest import FINGERPRINT, MOVED, TRANSFER, UNMOVED
 
 if TYPE_CHECKING:
     from tests.workflow.conftest import Bank
@@ -31,8 +31,6 @@ CONTEXT = SimpleNamespace(
     memory_limit_in_mb=512,
     invoked_function_arn="arn:aws:lambda:us-east-1:123456789012:function:reconcile",
 )
-UNMOVED = {"alice": 100, "bob": 0}
-MOVED = {"alice": 70, "bob": 30}
 
 
 def event(status: str) -> dict[str, Any]:
@@ -40,8 +38,10 @@ def event(status: str) -> dict[str, Any]:
     return found
 
 
-def reconcile(status: str) -> str:
-    return str(import_module("app.workflow.reconcile").lambda_handler(event(status), CONTEXT))
+def reconcile(told: str | dict[str, Any]) -> str:
+    """What comes of this event, or of that of an execution with this status."""
+    told = event(told) if isinstance(told, str) else told
+    return str(import_module("app.workflow.reconcile").lambda_handler(told, CONTEXT))
 
 
 @pytest.fixture
@@ -49,10 +49,6 @@ def handed_over(bank: Bank) -> Bank:
     """A bank in which the execution of the events has the key."""
     bank.hand_over(ARN, id=ID)
     return bank
-
-
-def record(bank: Bank) -> dict[str, Any]:
-    return dict(bank.table("workflows").get_item(Key={"id": ID}, ConsistentRead=True)["Item"])
 
 
 def played(bank: Bank, *steps: str) -> None:
@@ -69,7 +65,7 @@ def test_what_was_not_debited_will_not_be(handed_over: Bank, status: str) -> Non
     with pytest.raises(errors.PermanentError):
         played(handed_over, "debit")
     assert handed_over.balances() == UNMOVED
-    assert json.loads(record(handed_over)["error"])["type"] == status
+    assert handed_over.failure(ID)["type"] == status
 
 
 @pytest.mark.parametrize("status", DIED)
@@ -77,7 +73,7 @@ def test_what_was_debited_is_given_back(handed_over: Bank, status: str) -> None:
     played(handed_over, "debit")
     assert reconcile(status) == "returned"
     assert handed_over.balances() == UNMOVED
-    assert record(handed_over)["status"] == "FAILED"
+    assert handed_over.record(ID)["status"] == "FAILED"
     with pytest.raises(errors.PermanentError):
         played(handed_over, "credit")
     assert handed_over.balances() == UNMOVED
@@ -90,7 +86,7 @@ def test_what_has_arrived_is_completed(handed_over: Bank, status: str, came_to: 
     assert reconcile(status) == "completed"
     assert handed_over.balances() == MOVED
     (message,) = handed_over.messages()
-    found = record(handed_over)
+    found = handed_over.record(ID)
     assert (found["status"], json.loads(found["data"])["message_id"]) == ("COMPLETED", message["MessageId"])
 
 
@@ -105,15 +101,15 @@ def test_what_has_arrived_is_completed(handed_over: Bank, status: str, came_to: 
 )
 def test_a_machine_that_said_everything_is_left_alone(handed_over: Bank, status: str, said: dict[str, str]) -> None:
     handed_over.hand_over(ARN, id=ID, **said)
-    before = record(handed_over)
+    before = handed_over.record(ID)
     assert reconcile(status) == "settled"
-    assert (record(handed_over), handed_over.entries()) == (before, {})
+    assert (handed_over.record(ID), handed_over.entries()) == (before, {})
 
 
 @pytest.mark.parametrize("status", ["RUNNING", "SUCCEEDED"])
 def test_an_execution_that_lives_or_succeeded_is_left_alone(handed_over: Bank, status: str) -> None:
     assert reconcile(status) == "settled"
-    assert (record(handed_over)["status"], handed_over.entries()) == ("INPROGRESS", {})
+    assert (handed_over.record(ID)["status"], handed_over.entries()) == ("INPROGRESS", {})
 
 
 def test_the_rule_sends_every_status_that_is_a_death_and_no_other() -> None:
@@ -128,24 +124,24 @@ def test_the_rule_sends_every_status_that_is_a_death_and_no_other() -> None:
 def test_a_record_that_nobody_was_handed_is_the_executions_too(bank: Bank) -> None:
     bank.hand_over(None, id=ID)
     assert reconcile("ABORTED") == "returned"
-    assert record(bank)["execution"] == ARN
+    assert bank.record(ID)["execution"] == ARN
 
 
 def test_the_same_event_twice_comes_to_the_same(handed_over: Bank) -> None:
     played(handed_over, "debit")
     reconcile("ABORTED")
-    before = record(handed_over)
+    before = handed_over.record(ID)
     assert reconcile("ABORTED") == "settled"
-    assert (record(handed_over), handed_over.balances()) == (before, UNMOVED)
+    assert (handed_over.record(ID), handed_over.balances()) == (before, UNMOVED)
 
 
 def test_a_receipt_that_the_machine_could_not_send_is_sent(handed_over: Bank) -> None:
     played(handed_over, "debit", "credit")
     handed_over.hand_over(ARN, id=ID, status="COMPLETED", data='{"transfer_id": "t1", "message_id": ""}')
-    before = record(handed_over)
+    before = handed_over.record(ID)
     assert reconcile("FAILED") == "completed"
     assert len(handed_over.messages()) == 1
-    assert record(handed_over) == before
+    assert handed_over.record(ID) == before
 
 
 def test_a_refund_that_is_possible_by_now_ends_the_need_for_a_person(handed_over: Bank) -> None:
@@ -153,14 +149,14 @@ def test_a_refund_that_is_possible_by_now_ends_the_need_for_a_person(handed_over
     handed_over.hand_over(ARN, id=ID, status="FAILED", error='{"type": "NeedsAPerson"}')
     assert reconcile("FAILED") == "returned"
     assert handed_over.balances() == UNMOVED
-    assert json.loads(record(handed_over)["error"])["type"] == "FAILED"
+    assert handed_over.failure(ID)["type"] == "FAILED"
 
 
 def test_a_refund_that_still_fails_is_counted_for_the_alarm_and_tried_again(
     handed_over: Bank, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     handed_over.hand_over(ARN, id=ID, status="FAILED", error='{"type": "NeedsAPerson"}')
-    before = record(handed_over)
+    before = handed_over.record(ID)
 
     def away(event: Any, context: Any) -> Any:
         raise errors.StoreUnavailable("t1", "throttled", ran=False)
@@ -171,7 +167,7 @@ def test_a_refund_that_still_fails_is_counted_for_the_alarm_and_tried_again(
     printed = capsys.readouterr().out
     assert '"NeedsAPerson":[1.0]' in printed
     assert '"Dimensions":[["service"]]' in printed, "as the alarm has it"
-    assert record(handed_over) == before
+    assert handed_over.record(ID) == before
 
 
 def test_a_refund_that_is_refused_for_good_needs_a_person(
@@ -181,7 +177,7 @@ def test_a_refund_that_is_refused_for_good_needs_a_person(
     handed_over.table("accounts").delete_item(Key={"account_id": "alice"})
     assert reconcile("TIMED_OUT") == "person"
     assert '"NeedsAPerson":[1.0]' in capsys.readouterr().out
-    assert json.loads(record(handed_over)["error"])["type"] == "NeedsAPerson"
+    assert handed_over.failure(ID)["type"] == "NeedsAPerson"
 
 
 def test_books_are_put_right_even_where_the_record_is_gone(bank: Bank) -> None:
@@ -216,7 +212,7 @@ def test_an_input_too_long_for_an_event_is_asked_for(handed_over: Bank, monkeypa
     machines.executions[NAME] = {"status": "ABORTED", "input": told["detail"]["input"]}
     monkeypatch.setattr(wiring.workflow, "client", machines)
     told["detail"] |= {"input": None, "inputDetails": {"included": False}}
-    assert import_module("app.workflow.reconcile").lambda_handler(told, CONTEXT) == "returned"
+    assert reconcile(told) == "returned"
 
 
 # The sweep.
@@ -244,7 +240,7 @@ def test_a_sweep_starts_what_was_never_started_and_reconciles_what_died(
     bank.hand_over(ARN, id="transfers#done", status="COMPLETED", in_progress_expiration=None)
     assert sweep(bank, machines, monkeypatch) == {"started": 1, "returned": 1}
     assert machines.executions["never-started"] == {"status": "RUNNING", "input": '{"payload": 1}'}
-    assert record(bank)["status"] == "FAILED"
+    assert bank.record(ID)["status"] == "FAILED"
     assert sweep(bank, machines, monkeypatch) == {}
 
 
@@ -276,7 +272,10 @@ def test_a_sweep_begins_with_the_longest_forsaken_and_ends_with_its_time(
     assert list(machines.executions) == ["orphan-2", "orphan-1"]
 
 
-def test_orphans_that_cannot_be_tended_do_not_keep_others_waiting(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_orphans_that_cannot_be_tended_do_not_keep_others_waiting(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are counted for the alarm, and found again by the next sweep."""
     monkeypatch.setattr(import_module("app.workflow.sweep"), "_PAGE", 2)
     forsaken(bank, "sound")
     forsaken(bank, "broken-1", "broken-2", "broken-3", arn=ARN)
@@ -285,22 +284,18 @@ def test_orphans_that_cannot_be_tended_do_not_keep_others_waiting(bank: Bank, mo
         machines.executions[name] = {"status": "ABORTED", "input": "not JSON"}
     assert sweep(bank, machines, monkeypatch) == {"failed": 3, "started": 1}
     assert "sound" in machines.executions
-
-
-def of_another(bank: Bank) -> dict[str, Any]:
-    """The event of a stopped execution that was asked for t1 too, but for another transfer."""
-    told = event("ABORTED")
-    input = json.loads(told["detail"]["input"])
-    told["detail"]["input"] = json.dumps({**input, "payload": {**TRANSFER, "amount": 7}})
-    return told
+    assert '"SweepFailures":[3.0]' in capsys.readouterr().out
 
 
 def test_a_stopped_execution_whose_id_was_anothers_is_settled(handed_over: Bank) -> None:
     """That transfer's refund has the step's key: a person is called, and the record says so."""
+    told = event("ABORTED")
+    asked = json.loads(told["detail"]["input"])
+    told["detail"]["input"] = json.dumps({**asked, "payload": {**TRANSFER, "amount": 7}})
     played(handed_over, "debit", "refund")
     before = handed_over.balances()
-    assert import_module("app.workflow.reconcile").lambda_handler(of_another(handed_over), CONTEXT) == "person"
-    assert json.loads(record(handed_over)["error"])["type"] == "NeedsAPerson"
+    assert reconcile(told) == "person"
+    assert handed_over.failure(ID)["type"] == "NeedsAPerson"
     assert handed_over.balances() == before
 
 
@@ -310,7 +305,7 @@ def test_a_start_that_takes_effect_after_the_giving_up_is_told_as_it_ended(hande
     handed_over.hand_over(None, id=ID, status="FAILED", in_progress_expiration=None, error=never)
     played(handed_over, "debit", "credit", "receipt")
     assert reconcile("FAILED") == "completed"
-    assert (record(handed_over)["status"], handed_over.balances()) == ("COMPLETED", MOVED)
+    assert (handed_over.record(ID)["status"], handed_over.balances()) == ("COMPLETED", MOVED)
 
 
 def test_a_stranger_is_told_to_a_person(handed_over: Bank, capsys: pytest.CaptureFixture[str]) -> None:
@@ -321,18 +316,7 @@ def test_a_stranger_is_told_to_a_person(handed_over: Bank, capsys: pytest.Captur
     assert '"NeedsAPerson":[1.0]' in capsys.readouterr().out
 
 
-def test_one_orphans_trouble_is_not_anothers(
-    bank: Bank, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    machines = FakeStepFunctions()
-    orphan(bank, "broken", ARN.replace(NAME, "broken"))
-    machines.executions["broken"] = {"status": "ABORTED", "input": "not JSON"}
-    orphan(bank, "sound", None, input='{"payload": 1}')
-    assert sweep(bank, machines, monkeypatch) == {"failed": 1, "started": 1}
-    assert '"SweepFailures":[1.0]' in capsys.readouterr().out
-
-
 def test_a_fingerprint_stays_the_keys_own(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     orphan(bank, NAME, None, input='{"payload": 1}')
     sweep(bank, FakeStepFunctions(), monkeypatch)
-    assert record(bank)["validation"] == FINGERPRINT
+    assert bank.record(ID)["validation"] == FINGERPRINT

@@ -15,6 +15,7 @@ from tests.engines.sample_records import (
     claimed,
     committing,
     credit,
+    failing,
     insert_all,
     refused,
     refused_permanently,
@@ -48,18 +49,6 @@ def insert_each(engine: Engine, records: Sequence[Record]) -> None:
         insert_all(engine, record)
 
 
-def failing(engine: Engine, number: int, position: int) -> Commit:
-    """A commit of three actions, whose condition at this position does not hold."""
-    tx = Transaction()
-    for place in range(3):
-        if place == position:
-            key = {"account": f"nobody-{number}"}
-            tx.check(TableName=engine.accounts, Key=key, ConditionExpression="attribute_exists(account)")
-        else:
-            tx.put(TableName=engine.accounts, Item={"account": f"account-{number}/{place}"})
-    return committing(engine, number, tx)
-
-
 @pytest.mark.parametrize("count", [0, 1, 2, 50, 51, 60])
 def test_any_number_of_commits(engine: Engine, count: int) -> None:
     """All take effect, with their actions: sixty with a write each have 120 writes."""
@@ -88,10 +77,15 @@ def test_claims_are_completed_together(engine: Engine) -> None:
 def test_each_failed_condition_names_its_own_action(engine: Engine) -> None:
     """Among those that take effect; of those that fail, nothing does."""
     positions = {3: 0, 11: 1, 12: 2, 29: 0}
-    wanted = [
-        failing(engine, number, positions[number]) if number in positions else committing(engine, number)
-        for number in range(30)
-    ]
+    wanted = commits(engine, 30)
+    for number, position in positions.items():
+        tx = Transaction()
+        for place in range(3):
+            if place == position:
+                failing(engine, tx, f"nobody-{number}")
+            else:
+                tx.put(TableName=engine.accounts, Item={"account": f"account-{number}/{place}"})
+        wanted[number] = committing(engine, number, tx)
 
     answers = engine.store.commit(wanted)
 
@@ -102,33 +96,25 @@ def test_each_failed_condition_names_its_own_action(engine: Engine) -> None:
     assert all(engine.account(f"account-{number}/{place}") is None for number in positions for place in range(3))
 
 
-def test_a_first_record_is_put_only_where_there_is_none(engine: Engine) -> None:
-    """Not over a completed one, nor over one that has expired: each is told with what is there."""
-    there = [settled(claimed("key-1")), claimed("key-2", expiration=1)]
+def test_each_that_meets_another_record_is_told_with_what_is_there(engine: Engine) -> None:
+    """A first record is put neither over a completed one nor over one that has expired; an expired one that was read is
+    replaced, and not if it has changed since.
+    """
+    there = [settled(claimed("key-1")), *(claimed(f"key-{number}", expiration=1) for number in (2, 4, 5))]
     insert_each(engine, there)
-    wanted = commits(engine, 4)
+    changed = settled(there[2])
+    engine.store.replace([Change(changed, there[2])])
+    wanted = commits(engine, 6)
+    for number, read in ((4, there[2]), (5, there[3])):
+        wanted[number] = Commit(settling(read), wanted[number].actions)
+    met = {1: there[0], 2: there[1], 4: changed}
 
     answers = engine.store.commit(wanted)
 
-    assert answers[0] == answers[3] == Applied()
-    assert all(refused(answer, record) for answer, record in zip(answers[1:3], there, strict=True))
-    assert balances(engine, 4) == [5, None, None, 5]
-    assert records(engine, wanted[1:3]) == there
-
-
-def test_a_record_that_was_read_is_replaced_with_its_effects(engine: Engine) -> None:
-    """An expired one, say; and not if it has changed since."""
-    there = [claimed(f"key-{number}", expiration=1) for number in range(3)]
-    insert_each(engine, there)
-    changed = settled(there[1])
-    engine.store.replace([Change(changed, there[1])])
-    wanted = [Commit(settling(one), credit(engine, f"account-{number}").actions) for number, one in enumerate(there)]
-
-    answers = engine.store.commit(wanted)
-
-    assert answers[0] == answers[2] == Applied()
-    assert refused(answers[1], changed)
-    assert balances(engine, 3) == [5, None, 5]
+    assert all(refused(answers[number], record) for number, record in met.items())
+    assert [answers[number] for number in (0, 3, 5)] == [Applied()] * 3
+    assert balances(engine, 6) == [5, None, None, 5, None, 5]
+    assert records(engine, [wanted[number] for number in met]) == [*met.values()]
 
 
 def test_commits_on_one_item_take_effect_in_their_order(engine: Engine) -> None:

@@ -6,26 +6,17 @@ answer for another record, or answer wrongly.
 
 from __future__ import annotations
 
-import json
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver import Transaction, sqs_consumer
 from idempotent_receiver.protocol.record import Change, Record, from_attributes
-from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied, TransactionalStore
-from tests.contexts import Context
-from tests.engines.sample_records import claimed, credit, insert_all, refused, settled, settling, single_winner
-from tests.manual_clock import ManualClock
-from tests.many_operations import commit_one
-from tests.simulation.world import sqs_record
+from idempotent_receiver.protocol.store import Applied, Conflict
+from tests.engines.sample_records import at_once, claimed, insert_all, refused, settled, settling, single_winner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
-    from idempotent_receiver.protocol.store import Written
     from tests.engines.engine import Engine, Item
 
 AWKWARD_KEYS = {
@@ -70,104 +61,53 @@ def changes_to_powertools_records() -> Iterator[Any]:
 # One record
 
 
-def test_a_record_is_inserted_where_there_is_none(engine: Engine) -> None:
-    """An insert into an empty table is applied, and a read returns every attribute as it was."""
-    record = claimed(data='{"a": "\\u0000"}', error="{}")
+@pytest.mark.parametrize("expiration", [1, 10**30])
+def test_a_record_is_inserted_only_where_there_is_none(engine: Engine, expiration: int) -> None:
+    """A read returns every attribute as it was, large numbers too. A second insert under the id is refused, returns the
+    first's record, and changes nothing, although the first has expired: TTL is not the clock.
+    """
+    record = claimed(data='{"a": "\\u0000"}', error="{}", in_progress_expiration=2**53 + 1, expiration=expiration)
+    assert engine.store.read([record.id]) == [None]
 
-    written = engine.store.insert([record])
+    assert engine.store.insert([record]) == [Applied()]
+    assert engine.store.insert([claimed()]) == [Conflict(record)]
 
-    assert written == [Applied()]
     assert engine.store.read([record.id]) == [record]
 
 
-def test_an_insert_leaves_what_is_there(engine: Engine) -> None:
-    """The second of two inserts under one id is refused, returns the first's record, and changes nothing."""
-    first = claimed()
-    insert_all(engine, first)
-
-    written = engine.store.insert([claimed()])
-
-    assert written == [Conflict(first)]
-    assert engine.store.read([first.id]) == [first]
-
-
-def test_an_expired_record_is_still_there(engine: Engine) -> None:
-    """TTL is not the clock: an insert does not overwrite a record whose expiration is past."""
-    old = claimed(expiration=1)
-    insert_all(engine, old)
-
-    assert engine.store.insert([claimed()]) == [Conflict(old)]
-
-
-def test_what_is_absent_is_read_as_none(engine: Engine) -> None:
-    """A read of an id without a record is None."""
-    assert engine.store.read(["nobody"]) == [None]
-
-
 def test_a_record_is_replaced_whole(engine: Engine) -> None:
-    """A replace sets what the new record has, and removes what it has not."""
-    old = claimed(error="{}")
+    """A replace sets what the new record has, removes what it has not, and leaves the item's other attributes."""
+    old, foreign = claimed(error="{}"), {"tenant": "blue", "tags": ["a", {"b": None}]}
     insert_all(engine, old)
+    engine.put(engine.item(old.id) | foreign)  # type: ignore[operator]  # it is there
     new = settled(old, error=None, owner=None, expiration=0, attempts=0)
 
-    written = engine.store.replace([Change(new, old)])
+    assert engine.store.replace([Change(new, old)]) == [Applied()]
 
-    assert written == [Applied()]
     assert engine.store.read([old.id]) == [new]
-    item = engine.item(old.id)
-    assert item is not None
+    item: Any = engine.item(old.id)
+    assert item | foreign == item
     assert not {"error", "owner", "in_progress_expiration"} & item.keys()
 
 
 def test_a_replaced_version_fences(engine: Engine) -> None:
-    """A replace that names a version which is gone is refused, returns what is there, and changes nothing."""
+    """A replace that names a version which is gone is refused, returns what is there, and changes nothing. One that is
+    sent again finds its own version, which distinguishes a lost answer from a lost claim.
+    """
     old = claimed()
     insert_all(engine, old)
-    taken_over = claimed(attempts=2)
-    engine.store.replace([Change(taken_over, old)])
+    taking_over = Change(claimed(attempts=2), old)
 
-    late = engine.store.replace([settling(old)])
-
-    assert late == [Conflict(taken_over)]
-    assert engine.store.read([old.id]) == [taken_over]
-
-
-def test_the_same_replace_twice_is_recognisable(engine: Engine) -> None:
-    """A replace that is sent again finds its own version, which distinguishes a lost answer from a lost claim."""
-    old = claimed()
-    insert_all(engine, old)
-    change = settling(old)
-
-    assert engine.store.replace([change]) == [Applied()]
-    assert engine.store.replace([change]) == [Conflict(change.new)]
+    assert engine.store.replace([taking_over]) == [Applied()]
+    for late in (settling(old), taking_over):
+        assert engine.store.replace([late]) == [Conflict(taking_over.new)]
+    assert engine.store.read([old.id]) == [taking_over.new]
 
 
 def test_a_vanished_record_is_not_resurrected(engine: Engine) -> None:
     """A replace of a record that is gone is refused, and creates nothing."""
-    old = claimed()
-    insert_all(engine, old)
-    engine.vanish(old.id)
-
-    written = engine.store.replace([settling(old)])
-
-    assert written == [Conflict(None)]
-    assert engine.item(old.id) is None
-
-
-def test_foreign_attributes_are_kept(engine: Engine) -> None:
-    """Other attributes of an item survive a replace."""
-    old = claimed()
-    insert_all(engine, old)
-    item = engine.item(old.id)
-    assert item is not None
-    engine.put(item | {"tenant": "blue", "tags": ["a", {"b": None}]})
-
-    assert engine.store.replace([settling(old)]) == [Applied()]
-
-    kept = engine.item(old.id)
-    assert kept is not None
-    assert (kept["tenant"], kept["tags"]) == ("blue", ["a", {"b": None}])
-    assert kept["status"] == "COMPLETED"
+    assert engine.store.replace([settling(claimed())]) == [Conflict(None)]
+    assert engine.item("key") is None
 
 
 @pytest.mark.parametrize("attributes", POWERTOOLS.values(), ids=POWERTOOLS)
@@ -218,14 +158,6 @@ def test_a_key_is_taken_as_it_is(engine: Engine, key: str) -> None:
     assert engine.store.replace([change]) == [Applied()]
     assert engine.store.read([key]) == [change.new]
     assert engine.store.insert([claimed(key)]) == [Conflict(change.new)]
-
-
-def test_large_numbers_are_exact(engine: Engine) -> None:
-    """Times in milliseconds come back as the same integers."""
-    record = claimed(in_progress_expiration=2**53 + 1, expiration=10**30)
-    insert_all(engine, record)
-
-    assert engine.store.read([record.id]) == [record]
 
 
 # Many records
@@ -341,243 +273,7 @@ def test_a_read_of_large_records_is_complete(batching_engine: Engine) -> None:
     assert list(batching_engine.store.read([record.id for record in records])) == records
 
 
-# Transactions
-
-
-@pytest.fixture
-def claimed_record(engine: Engine) -> Record:
-    """A record that is claimed, for a transaction to complete."""
-    record = claimed()
-    insert_all(engine, record)
-    return record
-
-
-def failing(engine: Engine, tx: Transaction, account: str) -> None:
-    """Add a condition that fails."""
-    tx.check(TableName=engine.accounts, Key={"account": account}, ConditionExpression="attribute_exists(account)")
-
-
-def test_a_commit_writes_the_record_and_the_actions(engine: Engine, claimed_record: Record) -> None:
-    """Put, update, delete and check take effect together with the record."""
-    commit_one(engine.store, settling_one(engine, "before"), credit(engine, "old").actions)
-    change = settling(claimed_record)
-    tx = credit(engine)
-    tx.put(TableName=engine.accounts, Item={"account": "bob", "tags": {"a"}, "raw": b"\x00", "nested": [{"x": None}]})
-    tx.delete(TableName=engine.accounts, Key={"account": "old"})
-    tx.check(TableName=engine.accounts, Key={"account": "x"}, ConditionExpression="attribute_not_exists(account)")
-
-    assert commit_one(engine.store, change, tx.actions) == Applied()
-
-    assert engine.store.read([claimed_record.id]) == [change.new]
-    assert engine.account("alice") == {"account": "alice", "balance": 5}
-    bob = engine.account("bob")
-    assert bob is not None
-    assert (bob["tags"], bob["nested"]) == ({"a"}, [{"x": None}])
-    assert engine.account("old") is None
-
-
-def settling_one(engine: Engine, id: str) -> Change:
-    """A change that completes a record just claimed."""
-    record = claimed(id)
-    insert_all(engine, record)
-    return settling(record)
-
-
-def test_a_commit_without_actions(engine: Engine, claimed_record: Record) -> None:
-    """A transaction in which the handler wrote nothing still completes the record."""
-    change = settling(claimed_record)
-
-    assert commit_one(engine.store, change, ()) == Applied()
-    assert engine.store.read([claimed_record.id]) == [change.new]
-
-
-@pytest.mark.parametrize("position", [0, 1, 2])
-def test_a_failed_condition_names_its_action(engine: Engine, claimed_record: Record, position: int) -> None:
-    """If action number i of a transaction is refused, the answer is i, and neither record nor actions are written."""
-    tx = Transaction()
-    for number in range(3):
-        if number == position:
-            failing(engine, tx, "nobody")
-        else:
-            tx.put(TableName=engine.accounts, Item={"account": f"account-{number}"})
-
-    assert commit_one(engine.store, settling(claimed_record), tx.actions) == ActionFailed(position)
-
-    assert engine.store.read([claimed_record.id]) == [claimed_record]
-    assert all(engine.account(f"account-{number}") is None for number in range(3))
-
-
-def test_the_first_of_two_failed_conditions_is_reported(engine: Engine, claimed_record: Record) -> None:
-    """If several conditions fail, the first in the handler's order is the answer."""
-    tx = credit(engine)
-    failing(engine, tx, "nobody")
-    failing(engine, tx, "nobody else")
-
-    assert commit_one(engine.store, settling(claimed_record), tx.actions) == ActionFailed(1)
-
-
-def test_the_same_commit_twice_takes_effect_once(engine: Engine, claimed_record: Record) -> None:
-    """A commit that is sent again has its effects once, and is recognised as its sender's own."""
-    change, tx = settling(claimed_record), credit(engine)
-
-    first = commit_one(engine.store, change, tx.actions)
-    second = commit_one(engine.store, change, tx.actions)
-
-    assert first == Applied()
-    assert second in (Applied(), Conflict(change.new))
-    assert engine.account("alice") == {"account": "alice", "balance": 5}
-
-
-def test_a_commit_may_succeed_after_it_was_refused(engine: Engine, claimed_record: Record) -> None:
-    """A refused transaction leaves no trace: once its condition holds, the same commit goes through."""
-    change, tx = settling(claimed_record), credit(engine)
-    failing(engine, tx, "bob")
-    assert commit_one(engine.store, change, tx.actions) == ActionFailed(1)
-    commit_one(engine.store, settling_one(engine, "another"), credit(engine, "bob").actions)
-
-    assert commit_one(engine.store, change, tx.actions) == Applied()
-    assert engine.account("alice") == {"account": "alice", "balance": 5}
-
-
-def test_a_commit_after_a_take_over_is_refused(engine: Engine, claimed_record: Record) -> None:
-    """A worker that has lost its claim writes nothing, and learns the new owner."""
-    taken_over = claimed(attempts=2)
-    engine.store.replace([Change(taken_over, claimed_record)])
-
-    written = commit_one(engine.store, settling(claimed_record), credit(engine).actions)
-
-    assert refused(written, taken_over)
-    assert engine.store.read([claimed_record.id]) == [taken_over]
-    assert engine.account("alice") is None
-
-
-def test_a_lost_claim_goes_before_a_failed_condition(engine: Engine, claimed_record: Record) -> None:
-    """If both the record and an action are refused, the answer is the record's, not the handler's failure."""
-    taken_over = claimed(attempts=2)
-    engine.store.replace([Change(taken_over, claimed_record)])
-    tx = credit(engine)
-    failing(engine, tx, "nobody")
-
-    assert refused(commit_one(engine.store, settling(claimed_record), tx.actions), taken_over)
-
-
-def test_a_commit_does_not_resurrect(engine: Engine, claimed_record: Record) -> None:
-    """A commit whose record was deleted writes nothing."""
-    engine.vanish(claimed_record.id)
-
-    written = commit_one(engine.store, settling(claimed_record), credit(engine).actions)
-
-    assert written == Conflict(None)
-    assert engine.item(claimed_record.id) is None
-    assert engine.account("alice") is None
-
-
-def test_a_commit_keeps_foreign_attributes(engine: Engine, claimed_record: Record) -> None:
-    """Other attributes of the record's item survive a commit."""
-    item = engine.item(claimed_record.id)
-    assert item is not None
-    engine.put(item | {"tenant": "blue"})
-
-    assert commit_one(engine.store, settling(claimed_record), credit(engine).actions) == Applied()
-
-    kept = engine.item(claimed_record.id)
-    assert kept is not None
-    assert kept["tenant"] == "blue"
-    assert "in_progress_expiration" not in kept
-
-
-def test_two_actions_on_one_item_are_refused(engine: Engine, claimed_record: Record) -> None:
-    """DynamoDB allows one action for an item: two are refused for good, and nothing is written."""
-    tx = credit(engine)
-    tx.put(TableName=engine.accounts, Item={"account": "alice", "balance": 0})
-
-    written = commit_one(engine.store, settling(claimed_record), tx.actions)
-
-    assert isinstance(written, NotApplied)
-    assert not written.retry
-    assert engine.store.read([claimed_record.id]) == [claimed_record]
-    assert engine.account("alice") is None
-
-
-def test_one_dict_filled_anew_for_debit_and_credit_is_a_debit_and_a_credit(
-    engine: Engine, claimed_record: Record
-) -> None:
-    """The arguments are committed as they were at the call, although their dicts have changed since."""
-    tx = Transaction()
-    key: Item = {}
-    values: Item = {}
-    for account, amount in (("alice", -100), ("bob", 100)):
-        key["account"], values[":amount"] = account, amount
-        tx.update(
-            TableName=engine.accounts,
-            Key=key,
-            UpdateExpression="ADD balance :amount",
-            ExpressionAttributeValues=values,
-        )
-    key["account"], values[":amount"] = "eve", 1_000_000
-
-    assert commit_one(engine.store, settling(claimed_record), tx.actions) == Applied()
-
-    assert engine.account("alice") == {"account": "alice", "balance": -100}
-    assert engine.account("bob") == {"account": "bob", "balance": 100}
-    assert engine.account("eve") is None
-
-
-BOOKING: Item = {"account": "", "balance": 0, "notes": [{"to": ""}]}
-"""A template at module level, which every message's handler fills anew."""
-
-
-def test_one_template_filled_anew_for_ten_messages_of_a_batch_books_each(batching_engine: Engine) -> None:
-    """Each message commits its own values, while other handlers run."""
-
-    def book(body: dict, tx: Transaction) -> None:  # type: ignore[type-arg]  # what users write
-        BOOKING["account"], BOOKING["balance"] = body["account"], body["amount"]
-        BOOKING["notes"][0]["to"] = body["account"]
-        tx.put(TableName=batching_engine.accounts, Item=BOOKING)
-
-    bodies = [{"account": f"account-{number}", "amount": number} for number in range(10)]
-    messages = [sqs_record(f"message-{number}", json.dumps(body)) for number, body in enumerate(bodies)]
-
-    answer = sqs_consumer(batching_engine.store)(book)({"Records": messages}, Context(ManualClock()))
-
-    assert answer == {"batchItemFailures": []}
-    for body in bodies:
-        account = body["account"]
-        booked = {"account": account, "balance": body["amount"], "notes": [{"to": account}]}
-        assert batching_engine.account(str(account)) == booked
-
-
-def test_what_a_table_holds_is_not_what_its_action_holds(engine: Engine, claimed_record: Record) -> None:
-    """Changing an item in the table does not change a transaction that is sent again."""
-    tx = Transaction()
-    tx.put(TableName=engine.accounts, Item={"account": "alice", "lines": [{"n": 1}]})
-    set_values: Item = {":lines": [{"n": 1}]}
-    update: Item = {"UpdateExpression": "SET #l = :lines", "ExpressionAttributeNames": {"#l": "lines"}}
-    tx.update(TableName=engine.accounts, Key={"account": "bob"}, **update, ExpressionAttributeValues=set_values)
-    assert commit_one(engine.store, settling(claimed_record), tx.actions) == Applied()
-
-    for account in ("alice", "bob"):
-        item = engine.account(account)
-        assert item is not None
-        item["lines"][0]["n"] = 2
-
-    put, updated = tx.actions
-    assert put.arguments["Item"]["lines"] == updated.arguments["ExpressionAttributeValues"][":lines"] == [{"n": 1}]
-
-
 # Several workers
-
-
-def at_once(work: Callable[[int], Sequence[Written]], workers: int = 8) -> list[Sequence[Written]]:
-    """The answers to several threads that start at the same moment."""
-    barrier = Barrier(workers)
-
-    def started(worker: int) -> Sequence[Written]:
-        barrier.wait()
-        return work(worker)
-
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(started, range(workers)))
 
 
 @pytest.mark.parametrize("count", [1, 25])
@@ -603,33 +299,3 @@ def test_of_many_replaces_one_wins(shared_engine: Engine, count: int) -> None:
 
     expected = [wanted[single_winner(answers, position)][position].new for position in range(count)]
     assert list(shared_engine.store.read([record.id for record in old])) == expected
-
-
-def test_a_commit_and_take_overs_exclude_each_other(shared_engine: Engine) -> None:
-    """A commit and 7 take-overs at once: one wins, and the handler's writes are there if and only if it was the commit.
-
-    A store may throttle a contending commit, but must not apply half of it.
-    """
-    old = claimed()
-    insert_all(shared_engine, old)
-    changes = [Change(settled(old, owner=str(worker)), old) for worker in range(8)]
-    actions = credit(shared_engine).actions
-
-    def write(worker: int) -> Sequence[Written]:
-        if worker:
-            return shared_engine.store.replace([changes[worker]])
-        written = commit_one(shared_engine.store, changes[0], actions)
-        assert not isinstance(written, ActionFailed)
-        return [written]
-
-    answers = at_once(write)
-
-    winners = [worker for worker, written in enumerate(answers) if written == [Applied()]]
-    assert len(winners) == 1
-    assert shared_engine.store.read([old.id]) == [changes[winners[0]].new]
-    assert (shared_engine.account("alice") is not None) == (winners == [0])
-
-
-def test_every_engine_can_commit(engine: Engine) -> None:
-    """The contract's engines all offer transactions, so none of the tests above passes by leaving them out."""
-    assert isinstance(engine.store, TransactionalStore)

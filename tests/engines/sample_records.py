@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import Transaction
@@ -11,7 +13,7 @@ from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.store import ActionFailed, Applied, Commit, Conflict, NotApplied
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from idempotent_receiver.protocol.store import Written
     from tests.engines.engine import Engine
@@ -100,3 +102,20 @@ def credit(engine: Engine, account: str = "alice", **arguments: Any) -> Transact
         **{"ExpressionAttributeValues": {":amount": 5}} | arguments,
     )
     return tx
+
+
+def at_once(work: Callable[[int], Sequence[Written]], workers: int = 8) -> list[Sequence[Written]]:
+    """The answers to several threads that start at the same moment."""
+    barrier = Barrier(workers)
+
+    def started(worker: int) -> Sequence[Written]:
+        barrier.wait()
+        return work(worker)
+
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(started, range(workers)))
+
+
+def failing(engine: Engine, tx: Transaction, account: str) -> None:
+    """Add a condition that fails."""
+    tx.check(TableName=engine.accounts, Key={"account": account}, ConditionExpression="attribute_exists(account)")

@@ -21,8 +21,6 @@ from tests.many_operations import commit_one
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from idempotent_receiver.protocol.record import Record
-    from idempotent_receiver.protocol.store import Written
     from tests.engines.engine import DynamoDB, Engine
 
 KB = 1024
@@ -30,48 +28,44 @@ TOO_LARGE = "x" * (400 * KB)
 """With its record, more than an item of DynamoDB's holds."""
 
 
-def refusal(ask: Callable[[], object]) -> str:
-    """The error code with which an engine refuses."""
-    with pytest.raises(ClientError) as caught:
-        ask()
-    return caught.value.response["Error"]["Code"]
-
-
 # The engines' limits
 
 
-def test_25_statements_are_a_request(limited_engine: DynamoDB) -> None:
-    """26 are refused, so the store's chunks have the largest size."""
-    text = f"INSERT INTO \"{limited_engine.records}\" VALUE {{'id': ?}}"
-
-    def execute(count: int) -> object:
-        statements: Any = [{"Statement": text, "Parameters": [{"S": f"{count}/{number}"}]} for number in range(count)]
-        return limited_engine.client.batch_execute_statement(Statements=statements)
-
-    execute(WRITES_A_CALL)
-    assert refusal(lambda: execute(WRITES_A_CALL + 1)) == "ValidationException"
+def insert(engine: DynamoDB, count: int) -> object:
+    text = f"INSERT INTO \"{engine.records}\" VALUE {{'id': ?}}"
+    statements: Any = [{"Statement": text, "Parameters": [{"S": f"{count}/{number}"}]} for number in range(count)]
+    return engine.client.batch_execute_statement(Statements=statements)
 
 
-def test_100_distinct_keys_are_a_request(limited_engine: DynamoDB) -> None:
-    """101 are refused, and so is one key twice."""
+def get(engine: DynamoDB, *ids: str) -> object:
+    keys: Any = [{"id": {"S": id}} for id in ids]
+    return engine.client.batch_get_item(RequestItems={engine.records: {"Keys": keys}})
 
-    def get(*ids: str) -> object:
-        keys: Any = [{"id": {"S": id}} for id in ids]
-        return limited_engine.client.batch_get_item(RequestItems={limited_engine.records: {"Keys": keys}})
 
-    get(*map(str, range(READS_A_CALL)))
-    assert refusal(lambda: get(*map(str, range(READS_A_CALL + 1)))) == "ValidationException"
-    assert refusal(lambda: get("twice", "twice")) == "ValidationException"
+def put(engine: DynamoDB, **item: Any) -> object:
+    return engine.client.put_item(TableName=engine.records, Item=item)
 
 
 @pytest.mark.parametrize(
-    "item", [{"id": {"S": "k" * 2049}}, {"id": {"S": ""}}, {"id": {"S": "k"}, "n": {"N": "1" * 39}}]
+    "ask",
+    [
+        lambda engine: insert(engine, WRITES_A_CALL + 1),
+        lambda engine: get(engine, *map(str, range(READS_A_CALL + 1))),
+        lambda engine: get(engine, "twice", "twice"),
+        lambda engine: put(engine, id={"S": "k" * 2049}),
+        lambda engine: put(engine, id={"S": ""}),
+        lambda engine: put(engine, id={"S": "k"}, n={"N": "1" * 39}),
+    ],
 )
-def test_what_the_store_does_not_send_is_refused(limited_engine: DynamoDB, item: Any) -> None:
-    """Keys of 2,049 bytes or of none, and numbers of 39 digits."""
-    assert refusal(lambda: limited_engine.client.put_item(TableName=limited_engine.records, Item=item)) == (
-        "ValidationException"
-    )
+def test_what_the_store_does_not_send_is_refused(limited_engine: DynamoDB, ask: Callable[[DynamoDB], object]) -> None:
+    """26 statements, 101 keys or one twice, keys of 2,049 bytes or of none, and numbers of 39 digits. The store's
+    chunks have the largest size.
+    """
+    insert(limited_engine, WRITES_A_CALL)
+    get(limited_engine, *map(str, range(READS_A_CALL)))
+    with pytest.raises(ClientError) as caught:
+        ask(limited_engine)
+    assert caught.value.response["Error"]["Code"] == "ValidationException"
 
 
 # The store's answers
@@ -86,8 +80,7 @@ def test_a_key_that_does_not_fit_is_refused_alone(limited_engine: DynamoDB, key:
 
     *applied, written = store.insert([*others, claimed(key)])
 
-    assert refused_permanently(written)
-    assert applied == [Applied()] * neighbours
+    assert (refused_permanently(written), applied) == (True, [Applied()] * neighbours)
     assert list(store.read([*(other.id for other in others), key])) == [*others, None]
     assert refused_permanently(store.replace([settling(claimed(key))])[0])
 
@@ -122,39 +115,34 @@ def test_a_record_may_be_as_large_as_an_item(limited_engine: DynamoDB) -> None:
     assert limited_engine.store.read([largest.id]) == [largest]
 
 
-def claimed_record(engine: Engine, id: str = "key") -> Record:
-    record = claimed(id)
+def puts(table: str, count: int, kilobytes: int = 0) -> Transaction:
+    tx = Transaction()
+    for number in range(count):
+        tx.put(TableName=table, Item={"account": str(number), "data": "x" * kilobytes * KB})
+    return tx
+
+
+def committed(engine: Engine, tx: Transaction) -> Any:
+    """The answer to a transaction, all of which is written if it is applied, and else nothing."""
+    record = claimed()
     insert_all(engine, record)
-    return record
+    change = settling(record)
+    answer = commit_one(engine.store, change, tx.actions)
+    applied = answer == Applied()
+    assert engine.store.read([record.id]) == [change.new if applied else record]
+    for account in {action.arguments.get("Item", action.arguments.get("Key"))["account"] for action in tx.actions}:  # type: ignore[index]
+        assert (engine.account(account) is not None) == applied
+    return answer
 
 
 def test_a_transaction_has_a_hundred_actions(engine: Engine) -> None:
     """99 actions of the handler, and the record's own."""
-    tx = Transaction()
-    for number in range(MOST_ACTIONS):
-        tx.put(TableName=engine.accounts, Item={"account": str(number)})
-    change = settling(claimed_record(engine))
-
-    assert commit_one(engine.store, change, tx.actions) == Applied()
-    assert engine.account(str(MOST_ACTIONS - 1)) is not None
-    assert engine.store.read([change.new.id]) == [change.new]
-
-
-def puts(engine: Engine, count: int, kilobytes: int) -> Transaction:
-    tx = Transaction()
-    for number in range(count):
-        tx.put(TableName=engine.accounts, Item={"account": str(number), "data": "x" * kilobytes * KB})
-    return tx
+    assert committed(engine, puts(engine.accounts, MOST_ACTIONS)) == Applied()
 
 
 def test_a_transaction_of_4_mb_is_committed(limited_engine: DynamoDB) -> None:
     """Ten items of 400 KB, less the names and the record."""
-    assert (
-        commit_one(
-            limited_engine.store, settling(claimed_record(limited_engine)), puts(limited_engine, 10, 399).actions
-        )
-        == Applied()
-    )
+    assert committed(limited_engine, puts(limited_engine.accounts, 10, 399)) == Applied()
 
 
 @pytest.mark.parametrize("checked", [True, False])
@@ -164,59 +152,33 @@ def test_a_transaction_over_4_mb_writes_nothing(
     """It is not sent; DynamoDB would refuse it."""
     if not checked:
         monkeypatch.setattr(transactions, "MOST_BYTES", 10**9)
-    record = claimed_record(limited_engine)
 
-    written = commit_one(limited_engine.store, settling(record), puts(limited_engine, 11, 390).actions)
+    written = committed(limited_engine, puts(limited_engine.accounts, 11, 390))
 
     assert refused_permanently(written)
     assert ("the transaction was not sent" in str(written)) == checked
-    assert limited_engine.account("0") is None
-    assert limited_engine.store.read([record.id]) == [record]
 
 
-def test_an_item_that_is_too_large_refuses_its_transaction(limited_engine: DynamoDB) -> None:
+@pytest.mark.parametrize(("table", "data"), [("{}", TOO_LARGE), ("{}-missing", "")], ids=["too large", "no table"])
+def test_an_item_that_cannot_be_put_refuses_its_transaction(limited_engine: DynamoDB, table: str, data: str) -> None:
     """As a whole, and for good."""
-    record, tx = claimed_record(limited_engine), credit(limited_engine)
-    tx.put(TableName=limited_engine.accounts, Item={"account": "bob", "data": TOO_LARGE})
+    tx = credit(limited_engine)
+    tx.put(TableName=table.format(limited_engine.accounts), Item={"account": "bob", "data": data})
 
-    assert refused_permanently(commit_one(limited_engine.store, settling(record), tx.actions))
-    assert limited_engine.account("alice") is None
-    assert limited_engine.store.read([record.id]) == [record]
-
-
-# A missing table
-
-
-@pytest.fixture
-def lost(wired_engine: DynamoDB) -> DynamoDBStore:
-    """A store whose table does not exist."""
-    return DynamoDBStore(f"{wired_engine.records}-missing", client=wired_engine.client)
+    assert refused_permanently(committed(limited_engine, tx))
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_without_a_table_every_write_is_refused_for_good(lost: DynamoDBStore, count: int) -> None:
-    """Each record has its own answer, with the table's name and the remedy."""
+def test_without_a_table_every_write_is_refused_for_good_and_nothing_is_known(
+    wired_engine: DynamoDB, count: int
+) -> None:
+    """Each record has its own answer, with the table's name and the remedy. What could not be read is not free."""
+    lost = DynamoDBStore(f"{wired_engine.records}-missing", client=wired_engine.client)
     records = [claimed(f"key-{number}") for number in range(count)]
-    answers: list[Written] = [*lost.insert(records), *lost.replace([settling(record) for record in records])]
 
-    assert len(answers) == 2 * count
-    for answer in answers:
-        assert refused_permanently(answer)
-        assert f"table {lost.table_name} does not exist" in str(answer)
+    written = [*lost.insert(records), *lost.replace([settling(record) for record in records])]
+    read = lost.read([record.id for record in records])
 
-
-def test_without_a_table_nothing_is_known(lost: DynamoDBStore) -> None:
-    """A key that could not be read is not free, and a retry would not help."""
-    for answer in lost.read(["a", "b"]):
-        assert isinstance(answer, Unknown)
-        assert not answer.retry
-
-
-def test_a_transaction_with_a_missing_table_writes_nothing(wired_engine: DynamoDB) -> None:
-    """Neither the record nor the items of other tables."""
-    record, tx = claimed_record(wired_engine), credit(wired_engine)
-    tx.put(TableName=f"{wired_engine.accounts}-missing", Item={"account": "bob"})
-
-    assert refused_permanently(commit_one(wired_engine.store, settling(record), tx.actions))
-    assert wired_engine.account("alice") is None
-    assert wired_engine.store.read([record.id]) == [record]
+    assert [refused_permanently(answer) for answer in written] == [True] * 2 * count
+    assert all(f"table {lost.table_name} does not exist" in str(answer) for answer in written)
+    assert [isinstance(answer, Unknown) and not answer.retry for answer in read] == [True] * count

@@ -5,7 +5,9 @@ The request takes effect, or is not sent at all, and its answer never arrives or
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import json
+from contextlib import closing, contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,7 +26,7 @@ from tests.manual_clock import ManualClock
 from tests.many_operations import run_to_completion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from botocore.awsrequest import AWSPreparedRequest
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -34,54 +36,49 @@ if TYPE_CHECKING:
 LOSSES = ["unsent", "unanswered", "broken"]
 
 
-class Way:
-    """The network to the engine, on which the next answers are lost: how many, and how."""
-
-    def __init__(self, loss: str, times: int) -> None:
-        self.loss = loss
-        self.left = times
-
-    def __call__(self, request: AWSPreparedRequest, **_: object) -> AWSResponse | None:
-        if self.left == 0:
-            return None
-        self.left -= 1
-        if self.loss != "unsent":
-            session = URLLib3Session()
-            session.send(request)
-            session.close()
-        if self.loss == "broken":
-            return AWSResponse(request.url, 500, {}, Nothing())  # type: ignore[arg-type]  # as botocore makes its own
-        raise ReadTimeoutError(endpoint_url=request.url)
-
-
-class Nothing:
-    """A response without a body."""
-
-    def stream(self, **_: object) -> Iterator[bytes]:
-        yield b"{}"
+NO_BODY: Any = SimpleNamespace(stream=lambda **_: iter([b"{}"]))
 
 
 @contextmanager
-def losing(client: DynamoDBClient, loss: str, times: int = 1) -> Iterator[Way]:
-    """Lose the next answers to writes."""
-    way = Way(loss, times)
-    names = ["PutItem", "UpdateItem", "BatchExecuteStatement", "TransactWriteItems"]
+def hearing(client: DynamoDBClient, **heard: Callable[..., Any]) -> Iterator[None]:
+    """Let functions hear, or answer, the client's events: `before_call_BatchGetItem=…`."""
     events: Any = client.meta.events
-    for name in names:
-        events.register_first(f"before-send.dynamodb.{name}", way)
+    named = {"{}-{}.dynamodb.{}".format(*name.split("_")): function for name, function in heard.items()}
+    for name, function in named.items():
+        events.register_first(name, function)
     try:
-        yield way
+        yield
     finally:
-        for name in names:
-            events.unregister(f"before-send.dynamodb.{name}", way)
-    assert way.left == 0, "nothing was lost, and nothing tested"
+        for name, function in named.items():
+            events.unregister(name, function)
+
+
+@contextmanager
+def losing(client: DynamoDBClient, loss: str, times: int = 1) -> Iterator[None]:
+    """Lose the next answers to writes."""
+    left = times
+
+    def lose(request: AWSPreparedRequest, **_: object) -> AWSResponse | None:
+        nonlocal left
+        if left == 0:
+            return None
+        left -= 1
+        if loss != "unsent":
+            with closing(URLLib3Session()) as session:
+                session.send(request)
+        if loss == "broken":
+            return AWSResponse(request.url, 500, {}, NO_BODY)
+        raise ReadTimeoutError(endpoint_url=request.url)
+
+    names = ("PutItem", "UpdateItem", "BatchExecuteStatement", "TransactWriteItems")
+    with hearing(client, **{f"before_send_{name}": lose for name in names}):
+        yield
+    assert left == 0, "nothing was lost, and nothing tested"
 
 
 def claims(count: int) -> list[Claim]:
-    return [
-        Claim(id=f"key-{number}", fingerprint="f", owner="w", lease_until_ms=2_000_000_000_000)
-        for number in range(count)
-    ]
+    until = 2_000_000_000_000
+    return [Claim(id=f"key-{at}", fingerprint="f", owner="w", lease_until_ms=until) for at in range(count)]
 
 
 @pytest.fixture
@@ -131,11 +128,9 @@ def test_a_transaction_whose_answer_is_lost_takes_effect_once(
 def test_what_the_store_itself_says_of_a_lost_answer(wired_engine: DynamoDB, loss: str, count: int) -> None:
     """The result of each of the request's writes is unknown: neither applied nor refused."""
     records = [claimed(f"key-{number}") for number in range(count)]
-    once = client_of(wired_engine.place, attempts=1)
 
-    with losing(once, loss):
+    with closing(client_of(wired_engine.place, attempts=1)) as once, losing(once, loss):
         written = DynamoDBStore(wired_engine.records, client=once).insert(records)
-    once.close()
 
     assert len(written) == count
     assert all(isinstance(answer, Unknown) and answer.retry for answer in written)
@@ -150,19 +145,17 @@ def test_the_second_copy_of_a_write_meets_the_first(
     wired_engine: DynamoDB, deadline: Deadline, loss: str, count: int
 ) -> None:
     """The SDK retries by itself and meets a conflict; the protocol recognises its own write."""
-    sdk = client_of(wired_engine.place, attempts=3)
-    store = DynamoDBStore(wired_engine.records, client=sdk)
     records = [claimed(f"other-{number}") for number in range(count)]
-
-    with losing(sdk, loss):
-        written = store.insert(records)
-    with losing(sdk, loss):
-        answers = run_to_completion([Operation(claim, None) for claim in claims(count)], store, deadline)
-    sdk.close()
+    with closing(client_of(wired_engine.place, attempts=3)) as sdk:
+        store = DynamoDBStore(wired_engine.records, client=sdk)
+        with losing(sdk, loss):
+            written = store.insert(records)
+        with losing(sdk, loss):
+            answers = run_to_completion([Operation(claim, None) for claim in claims(count)], store, deadline)
 
     assert all(isinstance(answer, Conflict) for answer in written)
     assert all(isinstance(answer, Claimed) for answer in answers)
-    assert list(store.read([record.id for record in records])) == records
+    assert list(wired_engine.store.read([record.id for record in records])) == records
 
 
 def test_a_statement_with_an_internal_error_after_it_was_applied(wired_engine: DynamoDB, deadline: Deadline) -> None:
@@ -171,13 +164,9 @@ def test_a_statement_with_an_internal_error_after_it_was_applied(wired_engine: D
     def spoil(parsed: dict[str, Any], **_: object) -> None:
         parsed["Responses"][1] = {"Error": {"Code": "InternalServerError", "Message": "x"}}
 
-    events: Any = wired_engine.client.meta.events
-    events.register("after-call.dynamodb.BatchExecuteStatement", spoil)
-    try:
+    with hearing(wired_engine.client, after_call_BatchExecuteStatement=spoil):
         written = wired_engine.store.insert([claimed(id) for id in "abc"])
         answers = run_to_completion([Operation(claim, None) for claim in claims(3)], wired_engine.store, deadline)
-    finally:
-        events.unregister("after-call.dynamodb.BatchExecuteStatement", spoil)
 
     assert written[0] == written[2] == Applied()
     assert isinstance(written[1], Unknown)
@@ -191,26 +180,18 @@ def test_every_read_is_consistent_and_unprocessed_keys_are_read_again(wired_engi
     asked: list[dict[str, Any]] = []
 
     def note(params: dict[str, Any], **_: object) -> None:
-        asked.append(params["RequestItems"][wired_engine.records])
+        asked.append(json.loads(params["body"])["RequestItems"][wired_engine.records])
 
     def keep_back(parsed: dict[str, Any], **_: object) -> None:
         """Withhold half of what was found."""
         found = parsed["Responses"][wired_engine.records]
-        back, parsed["Responses"][wired_engine.records] = found[::2], found[1::2]
         if len(found) > 20:
-            keys = [{"id": item["id"]} for item in back]
+            parsed["Responses"][wired_engine.records] = found[1::2]
+            keys = [{"id": item["id"]} for item in found[::2]]
             parsed["UnprocessedKeys"] = {wired_engine.records: {"Keys": keys, "ConsistentRead": True}}
-        else:
-            parsed["Responses"][wired_engine.records] = found
 
-    events: Any = wired_engine.client.meta.events
-    events.register("provide-client-params.dynamodb.BatchGetItem", note)
-    events.register("after-call.dynamodb.BatchGetItem", keep_back)
-    try:
+    with hearing(wired_engine.client, before_call_BatchGetItem=note, after_call_BatchGetItem=keep_back):
         read = wired_engine.store.read([*(record.id for record in records), "nobody"])
-    finally:
-        events.unregister("provide-client-params.dynamodb.BatchGetItem", note)
-        events.unregister("after-call.dynamodb.BatchGetItem", keep_back)
 
     assert list(read) == [*records, None]
     assert len(asked) > 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,29 +20,22 @@ ROUNDS = 5
 
 
 @pytest.mark.parametrize("count", [1, 25, 40])
-def test_of_many_processes_one_inserts(wired_engine: DynamoDB, processes: StoreProcesses, count: int) -> None:
-    """Each id has one winner, whose record stays; the others are refused."""
-    for turn in range(ROUNDS):
-        ids = [f"key-{turn}-{number}" for number in range(count)]
-        wanted = [[claimed(id, owner=str(worker)) for id in ids] for worker in range(PROCESSES)]
-
-        answers = processes.at_once(wired_engine.place, "insert", wanted)
-
-        expected = [wanted[single_winner(answers, position)][position] for position in range(count)]
-        assert list(wired_engine.store.read(ids)) == expected
-
-
-@pytest.mark.parametrize("count", [1, 25, 40])
-def test_of_many_processes_one_replaces(wired_engine: DynamoDB, processes: StoreProcesses, count: int) -> None:
-    """One of those that saw a record takes it over; the version that the others name is gone."""
+@pytest.mark.parametrize("method", ["insert", "replace"])
+def test_of_many_processes_one_writes(
+    wired_engine: DynamoDB, processes: StoreProcesses, method: str, count: int
+) -> None:
+    """Each id has one winner, who inserts it or takes over the record that all have seen; the others are refused."""
     for turn in range(ROUNDS):
         old = [claimed(f"key-{turn}-{number}") for number in range(count)]
-        insert_all(wired_engine, *old)
-        wanted = [[Change(settled(record, owner=str(worker)), record) for record in old] for worker in range(PROCESSES)]
+        wanted = [[settled(record, owner=str(worker)) for record in old] for worker in range(PROCESSES)]
+        writes: list[list[Any]] = [*wanted]
+        if method == "replace":
+            insert_all(wired_engine, *old)
+            writes = [[Change(*pair) for pair in zip(new, old, strict=True)] for new in wanted]
 
-        answers = processes.at_once(wired_engine.place, "replace", wanted)
+        answers = processes.at_once(wired_engine.place, method, writes)
 
-        expected = [wanted[single_winner(answers, position)][position].new for position in range(count)]
+        expected = [wanted[single_winner(answers, position)][position] for position in range(count)]
         assert list(wired_engine.store.read([record.id for record in old])) == expected
 
 

@@ -17,7 +17,7 @@ from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.protocol.transitions import Claim, Claimed, ClaimLost, Settled
 from idempotent_receiver.worker.leases import Leases, shortest_lease_seconds
 from tests.manual_clock import ManualClock
-from tests.unit.dynamodb.test_store import session
+from tests.unit.dynamodb.wire import session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

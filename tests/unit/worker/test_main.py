@@ -10,7 +10,7 @@ from botocore.config import Config
 from idempotent_receiver import MemoryStore, sqs_consumer
 from idempotent_receiver.protocol.store import Unknown
 from idempotent_receiver.worker.__main__ import limits_of, loaded, main, queue_of, require_records
-from tests.unit.dynamodb.test_store import session
+from tests.unit.dynamodb.wire import session
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,163 @@
+"""The transactions that `DynamoDBStore` sends, and whose fault it is when one is cancelled."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from idempotent_receiver.protocol.record import Change
+from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict
+from idempotent_receiver.protocol.transaction import Action
+from tests.many_operations import commit_one
+from tests.unit.dynamodb.wire import (
+    CONTENDED,
+    LATER,
+    NEVER,
+    SECRET,
+    TABLE,
+    UNKNOWN,
+    Refusal,
+    Wire,
+    adding,
+    cancelled,
+    change,
+    effect_of,
+    record,
+    why,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+@pytest.mark.scenario("S30", mutant="a transaction's token is drawn at each sending")
+def test_a_transaction_is_sent_the_same_each_time() -> None:
+    """The record's update comes first, and the token is the same, and at most 36 characters, for the same claim."""
+    wire, tx = Wire({}), adding()
+    tx.check(TableName="accounts", Key={"account": "b"}, ConditionExpression="attribute_exists(account)")
+
+    assert [commit_one(wire.store, change(), tx.actions) for _ in range(2)] == [Applied(), Applied()]
+
+    (operation, body), again = wire.sent
+    assert operation == "TransactWriteItems"
+    assert again == (operation, body)
+    assert [*(kind for item in body["TransactItems"] for kind in item)] == ["Update", "Put", "ConditionCheck"]
+    update = body["TransactItems"][0]["Update"]
+    assert update["ConditionExpression"] == "attribute_exists(#id) AND #version = :expected_version"
+    assert update["ReturnValuesOnConditionCheckFailure"] == "ALL_OLD"
+    assert body["TransactItems"][1]["Put"] == {"TableName": "accounts", "Item": {"account": {"S": SECRET}}}
+    assert 1 <= len(body["ClientRequestToken"]) <= 36
+
+
+@pytest.mark.scenario("S30", mutant="a transaction's token is used again by the next claim")
+def test_another_claim_has_another_token() -> None:
+    """The tokens of two claims differ, whether of one key or of two keys with the same version."""
+    wire = Wire({})
+    other = Change(record(version="v3"), record(version="v2"))
+
+    for each in (change("a"), change("b"), change(), other):
+        commit_one(wire.store, each, ())
+
+    assert len({body["ClientRequestToken"] for _, body in wire.sent}) == 4
+
+
+@pytest.mark.scenario("S31", mutant="a transaction's lost claim is a condition like any other")
+@pytest.mark.scenario("S32", mutant="contention is refused for good")
+@pytest.mark.parametrize(
+    ("reasons", "answer"),
+    [
+        ("TransactionConflict None", CONTENDED),
+        ("None TransactionConflict", CONTENDED),
+        ("ThrottlingError None", LATER),
+        ("None ProvisionedThroughputExceeded", LATER),
+        ("None ValidationError", NEVER),
+        ("ConditionalCheckFailed ConditionalCheckFailed None", Conflict(None)),
+        ("ConditionalCheckFailed TransactionConflict None", Conflict(None)),
+        ("None ConditionalCheckFailed None", ActionFailed(0)),
+        ("None TransactionConflict ConditionalCheckFailed", ActionFailed(1)),
+        # The claim's owner is unknown as yet, so the handler's condition must wait.
+        ("TransactionConflict ConditionalCheckFailed", CONTENDED),
+        # Nothing is proved.
+        ("", UNKNOWN),
+    ],
+)
+def test_the_reason_that_counts(reasons: str, answer: str | Conflict | ActionFailed) -> None:
+    """The record's own refusal comes first, then a failed condition of the handler, then what may be retried."""
+    codes = reasons.split()
+    told = commit_one(Wire(cancelled(*codes)).store, change(), adding().actions * max(1, len(codes) - 1))
+
+    assert (effect_of(told) if isinstance(answer, str) else told) == answer
+
+
+def test_an_invalid_expression_is_shown() -> None:
+    """AWS's message about an expression shows only the developer's own text, and is passed on."""
+    message = "Invalid UpdateExpression: Attribute name is a reserved keyword; reserved keyword: status"
+
+    written = commit_one(Wire(Refusal("ValidationException", message)).store, change(), adding().actions)
+
+    assert effect_of(written) == NEVER
+    assert message in why(written)
+
+
+def put(table: str, **item: Any) -> Action:
+    return Action("Put", {"TableName": table, "Item": item})
+
+
+def delete(table: str, **key: Any) -> Action:
+    return Action("Delete", {"TableName": table, "Key": key})
+
+
+ARN = f"arn:aws:dynamodb:us-east-1:123456789012:table/{TABLE}"
+REFUSED_ACTIONS = {
+    "the record put": (
+        [put("accounts", account="a"), put(TABLE, id="key")],
+        r"action 2 \(Put on records\) .* own record",
+    ),
+    "the record deleted": ([delete(TABLE, id="key")], "own record"),
+    "the record by ARN": ([delete(ARN, id="key")], "own record"),
+    "one item twice": ([delete("accounts", account="a"), put("accounts", account="a", n=1)], "1 and 2 are on one item"),
+    "one record twice": ([put(TABLE, id="other"), put(TABLE, id="other", n=1)], "one item"),
+    "two numbers that are one": ([delete("lines", line=1), delete("lines", line=Decimal("1.0"))], "one item"),
+    "39 digits": ([put("accounts", account="a", balance=10**38 + 1)], "38 digits"),
+    "a number too large": ([put("accounts", account="a", balance=Decimal("1E+127"))], r"1E\+126"),
+    "a lone surrogate": ([put("accounts", account=f"{SECRET}\ud800")], "lone surrogates"),
+    "a misspelt argument": (
+        [Action("Put", {"TableName": "accounts", "Item": {"account": "a"}, "ConditionExpresion": SECRET})],
+        "ParamValidationError",
+    ),
+    "4 MB": ([put("accounts", account=str(number), blob=b"x" * 390_000) for number in range(11)], "4 MB"),
+}
+
+
+@pytest.mark.scenario("S33", mutant="a handler may write its own record")
+@pytest.mark.parametrize(("actions", "reason"), REFUSED_ACTIONS.values(), ids=REFUSED_ACTIONS)
+def test_actions_that_no_transaction_may_hold(actions: list[Action], reason: str) -> None:
+    """What DynamoDB would refuse, or must not be sent, is refused for good before anything is sent."""
+    wire = Wire({})
+
+    written = commit_one(wire.store, change(), actions)
+
+    assert effect_of(written) == NEVER
+    assert re.search(reason, why(written))
+    assert wire.sent == []
+
+
+def test_actions_at_the_limits() -> None:
+    """99 actions, other records of the same table, and equal keys in two tables are all allowed."""
+    wire = Wire({})
+    others = [delete("accounts", id="key"), put("lines", id="key"), delete(TABLE, id="other")]
+    actions = [*others, *(put("entries", entry=str(number), blob=b"x" * 42_000) for number in range(96))]
+
+    assert commit_one(wire.store, change(), actions) == Applied()
+
+
+def test_a_record_that_cannot_be_stored_is_not_committed() -> None:
+    """A result that DynamoDB cannot store as a string is refused for good, with the handler's writes."""
+    wire = Wire({})
+    unsendable = Change(record(data="\ud800", version="v2"), record())
+
+    assert effect_of(commit_one(wire.store, unsendable, adding().actions)) == NEVER
+    assert wire.sent == []

@@ -94,13 +94,18 @@ def hot(number: int) -> str:
 
 
 @pytest.mark.parametrize("effects", EFFECTS)
-def test_a_request_leaves_at_a_hundred_writes_and_the_rest_when_nothing_is_left_to_run(effects: str) -> None:
-    commits = Commits(effects, own)
+@pytest.mark.parametrize(("item_of", "sizes"), [(own, [20, 50, 50]), (hot, [1] * 120)])
+def test_a_request_leaves_at_a_hundred_writes_or_with_one_of_a_hot_item(
+    effects: str, item_of: Callable[[int], str], sizes: list[int]
+) -> None:
+    """Fifty records and their fifty effects, and the rest when nothing is left to run. A hot item makes progress."""
+    commits = Commits(effects, item_of)
 
     commits.run(120)
 
     assert commits.worker.answers == [[]]
-    assert sorted(commits.sizes) == [20, 50, 50]
+    assert sorted(commits.sizes) == sizes
+    assert sum(commits.balances.values()) == 120
 
 
 @pytest.mark.parametrize("effects", EFFECTS)
@@ -140,17 +145,6 @@ def test_transactions_on_one_item_take_turns_and_do_not_hold_up_others(effects: 
     others = [number for number, (_, ids) in enumerate(commits.store.sent) if any(int(id) % 2 == 0 for id in ids)]
     assert max(others) <= 2
     assert all(sum(int(id) % 2 for id in ids) <= 1 for _, ids in commits.store.sent)
-
-
-@pytest.mark.parametrize("effects", EFFECTS)
-def test_one_hot_item_costs_a_request_each_and_makes_progress(effects: str) -> None:
-    commits = Commits(effects, hot)
-
-    commits.run(40)
-
-    assert commits.worker.answers == [[]]
-    assert commits.sizes == [1] * 40
-    assert commits.balances == {"hot": 40}
 
 
 @pytest.mark.parametrize("effects", EFFECTS)

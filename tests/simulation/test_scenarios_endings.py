@@ -108,12 +108,8 @@ def test_when_all_fail_all_are_named(scenario: Scenario) -> None:
 
 
 def test_a_failed_message_runs_again_at_its_next_delivery_at_once(scenario: Scenario) -> None:
-    worker = scenario.worker(fails)
     for receives in (1, 2, 3):
-        worker.deliver(sqs_record("1", receives=receives), after=receives)
-
-    scenario.run()
-
+        assert scenario.answer(fails, sqs_record("1", receives=receives)) == ["1"]
     assert [run.attempt for run in scenario.runs] == [1, 2, 3]
 
 
@@ -380,14 +376,10 @@ def test_what_fails_for_good_is_dead_lettered_with_its_reason_and_then_acknowled
 
 def test_an_unconfirmed_dead_letter_is_a_failure_and_the_next_delivery_sends_it(scenario: Scenario) -> None:
     scenario.sqs.deny.add("send_message")
-    worker = scenario.deliver(refuses, sqs_record("1"), dead_letter_queue=DEAD_LETTERS)
-
-    assert scenario.answers_of(worker) == [["1"]]
+    assert scenario.answer(refuses, sqs_record("1"), dead_letter_queue=DEAD_LETTERS) == ["1"]
 
     scenario.sqs.deny.clear()
-    worker.deliver(sqs_record("1", receives=2))
-    scenario.run()
-    assert worker.answers[1:] == [[]]
+    assert scenario.answer(refuses, sqs_record("1", receives=2), dead_letter_queue=DEAD_LETTERS) == []
     assert list(scenario.dead_letters()) == ["1"]
 
 
@@ -432,10 +424,9 @@ def test_nothing_is_dead_lettered_before_the_failure_is_recorded_nor_after_a_los
 
 def test_a_failure_that_could_not_be_recorded_is_not_dead_lettered(scenario: Scenario) -> None:
     """Otherwise its record would stay a claim while the message is gone."""
-    worker = scenario.deliver(refuses, *batch(1), seconds=5, dead_letter_queue=DEAD_LETTERS)
     scenario.world.spawn(partial(scenario.store.down, "replace", "read"), after=0.003)
 
-    assert scenario.answers_of(worker) == [["0"]]
+    assert scenario.answer(refuses, *batch(1), seconds=5, dead_letter_queue=DEAD_LETTERS) == ["0"]
     assert scenario.sqs.sent == []
 
 

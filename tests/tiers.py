@@ -50,7 +50,6 @@ TIERS = {
     "unit/operations/doctor/": QUICK,
     "unit/operations/starter/test_project.py::test_its_template_is_clean": NIGHTLY,
     "unit/operations/starter/test_source.py::test_a_checkout_that_does_not_build": NIGHTLY,
-    "unit/templates/test_template.py::test_every_variant_is_clean": NIGHTLY,
     "unit/templates/test_template_switches.py::test_a_switch": NIGHTLY,
     "unit/templates/test_deploy.py": NIGHTLY,
     "unit/test_options.py": QUICK,

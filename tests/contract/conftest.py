@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from moto import mock_aws
@@ -28,7 +28,7 @@ from tests.engines.engine import named_client as client_of_named_endpoint
 from tests.engines.processes import StoreProcesses, store_processes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from mypy_boto3_dynamodb import DynamoDBClient
 
@@ -66,46 +66,25 @@ ENGINES = {
 } | ({} if NAMED_ENDPOINT is None else {"named": Capabilities()})
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> Engine:
-    """Every engine."""
-    return brought_up(request)
+def on_each(able: Callable[[Capabilities], bool], what: str) -> Any:
+    """A fixture: every engine that can do this, with empty tables."""
+
+    @pytest.fixture(params=[name for name, can in ENGINES.items() if able(can)])
+    def brought_up(request: pytest.FixtureRequest) -> Engine:
+        if request.param == "memory":
+            return Memory()
+        place = request.getfixturevalue("named_place") if request.param == "named" else None
+        return DynamoDB(request.getfixturevalue(f"{request.param}_client"), place)
+
+    brought_up.__doc__ = what
+    return brought_up
 
 
-@pytest.fixture(params=[name for name, can in ENGINES.items() if can.batches])
-def batching_engine(request: pytest.FixtureRequest) -> Engine:
-    """Every engine that can write many records at once."""
-    return brought_up(request)
-
-
-@pytest.fixture(params=[name for name, can in ENGINES.items() if can.batches and can.threads])
-def shared_engine(request: pytest.FixtureRequest) -> Engine:
-    """Every engine that several workers can use together."""
-    return brought_up(request)
-
-
-@pytest.fixture(params=[name for name, can in ENGINES.items() if can.wire])
-def wired_engine(request: pytest.FixtureRequest) -> DynamoDB:
-    """Every engine that is a server."""
-    engine = brought_up(request)
-    assert isinstance(engine, DynamoDB)
-    return engine
-
-
-@pytest.fixture(params=[name for name, can in ENGINES.items() if can.limits])
-def limited_engine(request: pytest.FixtureRequest) -> DynamoDB:
-    """Every engine that refuses what AWS refuses."""
-    engine = brought_up(request)
-    assert isinstance(engine, DynamoDB)
-    return engine
-
-
-def brought_up(request: pytest.FixtureRequest) -> Engine:
-    """The engine that the fixture's parameter names, with empty tables."""
-    if request.param == "memory":
-        return Memory()
-    place = request.getfixturevalue("named_place") if request.param == "named" else None
-    return DynamoDB(request.getfixturevalue(f"{request.param}_client"), place)
+engine = on_each(lambda can: True, "Every engine.")
+batching_engine = on_each(lambda can: can.batches, "Every engine that can write many records at once.")
+shared_engine = on_each(lambda can: can.batches and can.threads, "Every engine that several workers can use together.")
+wired_engine = on_each(lambda can: can.wire, "Every engine that is a server.")
+limited_engine = on_each(lambda can: can.limits, "Every engine that refuses what AWS refuses.")
 
 
 @pytest.fixture(scope="session")

@@ -236,16 +236,8 @@ def test_memory_and_an_engine_are_twins(wired_engine: DynamoDB) -> None:
 def test_twins_that_differ_are_told_apart() -> None:
     """An answer of another kind, another record or another action is a difference."""
     record = Record(id="k", status="COMPLETED", version="v")
-    other = record._replace(version="w")
-    different: list[tuple[Written | ActionFailed, Written | ActionFailed]] = [
-        (Applied(), Conflict(None)),
-        (Conflict(record), Applied()),
-        (Conflict(record), Conflict(other)),
-        (Conflict(None), Conflict(record)),
-        (ActionFailed(0), ActionFailed(1)),
-        (NotApplied("x", retry=True), NotApplied("x", retry=False)),
-    ]
-    for one, two in different:
+    conflicts = [Conflict(record), Conflict(record._replace(version="w"))]
+    not_applied = [NotApplied("x", retry=retry) for retry in (False, True)]
+    for pair in itertools.permutations([Applied(), ActionFailed(0), ActionFailed(1), *conflicts, *not_applied], 2):
         with pytest.raises(AssertionError):
-            agree([one], [two])
-    agree([Conflict(record), NotApplied("x", retry=False)], [Conflict(None), NotApplied("y", retry=False)])
+            agree(pair[:1], pair[1:])

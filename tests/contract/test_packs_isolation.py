@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from random import Random
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -19,7 +19,7 @@ from tests.engines.engine import DynamoDB, client_of
 from tests.engines.sample_records import committing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from mypy_boto3_dynamodb import DynamoDBClient
 
@@ -64,10 +64,12 @@ def read(reader: DynamoDBClient, engine: DynamoDB) -> list[int]:
 
 
 @contextmanager
-def read_meanwhile(engine: DynamoDB) -> Iterator[list[list[int]]]:
-    """What several threads read during the block."""
+def read_meanwhile(engine: DynamoDB) -> Iterator[tuple[list[list[int]], list[str]]]:
+    """What several threads read during the block, and the requests that the store sends."""
     seen: list[list[int]] = []
-    ended = Event()
+    requests: list[str] = []
+    ended, events = Event(), cast("Any", engine.client.meta.events)
+    events.register("before-call.dynamodb", lambda model, **_: requests.append(model.name), unique_id="noting")
 
     def reading(_: int) -> None:
         with closing(client_of(engine.place)) as reader:
@@ -77,41 +79,22 @@ def read_meanwhile(engine: DynamoDB) -> Iterator[list[list[int]]]:
     with ThreadPoolExecutor(READERS) as pool:
         readers = pool.map(reading, range(READERS))
         try:
-            yield seen
+            yield seen, requests
         finally:
+            events.unregister("before-call.dynamodb", unique_id="noting")
             ended.set()
             list(readers)
     assert len(seen) > READERS
-
-
-@contextmanager
-def counted(engine: DynamoDB) -> Iterator[list[str]]:
-    """The requests that the store sends during the block."""
-    requests: list[str] = []
-    events: Any = engine.client.meta.events
-
-    def note(model: Any, **_: object) -> None:
-        requests.append(model.name)
-
-    events.register("before-call.dynamodb", note)
-    try:
-        yield requests
-    finally:
-        events.unregister("before-call.dynamodb", note)
-
-
-def commit(engine: DynamoDB, commits: Sequence[Commit]) -> list[Any]:
-    return list(engine.store.commit(commits))
 
 
 def test_a_pack_is_seen_whole_or_not_at_all(bank: DynamoDB) -> None:
     """Each pack moves one from every even account to its odd neighbour, in ten commits: at any moment all have moved
     the same.
     """
-    with counted(bank) as requests, read_meanwhile(bank) as seen:
+    with read_meanwhile(bank) as (seen, requests):
         for round in range(ROUNDS):
             pack = [moving(bank, round * ACCOUNTS + payer, payer, payer + 1, 1) for payer in range(0, ACCOUNTS, 2)]
-            assert commit(bank, pack) == [Applied()] * len(pack)
+            assert list(bank.store.commit(pack)) == [Applied()] * len(pack)
 
     moments = {tuple(balances) for balances in seen}
     assert moments <= {
@@ -124,14 +107,14 @@ def test_a_pack_is_seen_whole_or_not_at_all(bank: DynamoDB) -> None:
 def test_a_pack_with_failing_conditions_leaves_nothing_of_them(bank: DynamoDB) -> None:
     """Some payers have too little. Money is neither made nor lost at any moment, and each answer says what happened."""
     random, expected, failed = Random(7), [OPENING_BALANCE] * ACCOUNTS, 0
-    with counted(bank) as requests, read_meanwhile(bank) as seen:
+    with read_meanwhile(bank) as (seen, requests):
         for round in range(ROUNDS):
             order = random.sample(range(ACCOUNTS), ACCOUNTS)
             moves = [
                 (payer, payee, random.randint(1, 60)) for payer, payee in zip(order[::2], order[1::2], strict=True)
             ]
             pack = [moving(bank, round * ACCOUNTS + number, *move) for number, move in enumerate(moves)]
-            for (payer, payee, amount), answer in zip(moves, commit(bank, pack), strict=True):
+            for (payer, payee, amount), answer in zip(moves, bank.store.commit(pack), strict=True):
                 enough = expected[payer] >= amount
                 assert answer == (Applied() if enough else ActionFailed(0))
                 failed += not enough

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 from botocore.exceptions import ClientError
 from hypothesis import settings
@@ -17,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from idempotent_receiver.dynamodb.statements import Replacement, Shape, insert, put_item, update, update_item
 from local.dynamodb.in_process import answered, client_of
 from local.dynamodb.tables import Tables
-from tests.engines.engine import DynamoDB
+from tests.engines.engine import DynamoDB, create
 from tests.engines.sample_records import version
 
 if TYPE_CHECKING:
@@ -61,20 +62,25 @@ writes = st.lists(items | replacements(), min_size=1, max_size=4, unique_by=_id)
 )
 kinds = st.sampled_from(["put", "first", "credit", "debit", "delete", "check", "text"])
 acts = st.lists(st.tuples(kinds, ids), min_size=1, max_size=4, unique_by=lambda one: one[1])
-faulty = st.sampled_from(
-    [
-        "twice",
-        "grown by a",
-        "grown by b",
-        "rekeyed",
-        "key of another type",
-        "no key",
-        "empty key",
-        "no table",
-        "undefined",
-        "operand",
-    ]
-)
+
+
+LONG = {"ExpressionAttributeValues": {":a": {"S": "x" * 300_000}}}
+ONE = {"ExpressionAttributeValues": {":a": {"N": "1"}}}
+X = {"Key": {"account": {"S": "x"}}}
+WRONG: dict[str, tuple[str, dict[str, Any]]] = {
+    "twice": ("Delete", {}),
+    "grown by a": ("Update", X | LONG | {"UpdateExpression": "SET a = :a"}),
+    "grown by b": ("Update", X | LONG | {"UpdateExpression": "SET b = :a"}),
+    "rekeyed": ("Update", X | LONG | {"UpdateExpression": "SET account = :a"}),
+    "key of another type": ("Put", {"Item": {"account": {"N": "1"}}}),
+    "no key": ("Put", {"Item": {"b": {"N": "1"}}}),
+    "empty key": ("Delete", {"Key": {"account": {"S": ""}}}),
+    "no table": ("Put", {}),
+    "undefined": ("Put", {"ConditionExpression": "a = :undefined"}),
+    "operand": ("Update", X | ONE | {"UpdateExpression": "SET missing = missing + :a"}),
+}
+"""What a transaction must never hold: the action's kind, and what is wrong with it."""
+faulty = st.sampled_from(list(WRONG))
 
 
 class Twins(RuleBasedStateMachine):
@@ -84,7 +90,7 @@ class Twins(RuleBasedStateMachine):
         super().__init__()
         self.local = DynamoDB(real)
         self.model = client_of(partial(answered, Tables()))
-        _create(self.model, self.local)
+        create(self.model, self.local.place)
         self.records, self.accounts = self.local.records, self.local.accounts
         self.sent: list[tuple[str, list[Any]]] = []
 
@@ -167,38 +173,10 @@ class Twins(RuleBasedStateMachine):
         return {"Update": place | text | {"UpdateExpression": "SET label = :text"}}
 
     def _wrong(self, fault: str, taken: str) -> dict[str, Any]:
-        place = {"TableName": self.accounts, "Key": {"account": {"S": "x"}}}
-        put = {"TableName": self.accounts, "Item": {"account": {"S": "x"}}}
-        text = {"ExpressionAttributeValues": {":a": {"S": "x" * 300_000}}}
-        match fault:
-            case "twice":
-                return {"Delete": {"TableName": self.accounts, "Key": {"account": {"S": taken}}}}
-            case "grown by a" | "grown by b":
-                return {"Update": place | text | {"UpdateExpression": f"SET {fault[-1]} = :a"}}
-            case "rekeyed":
-                return {"Update": place | text | {"UpdateExpression": "SET account = :a"}}
-            case "key of another type":
-                return {"Put": put | {"Item": {"account": {"N": "1"}}}}
-            case "no key":
-                return {"Put": put | {"Item": {"b": {"N": "1"}}}}
-            case "empty key":
-                return {"Delete": {"TableName": self.accounts, "Key": {"account": {"S": ""}}}}
-            case "no table":
-                return {"Put": put | {"TableName": f"{self.accounts}-missing"}}
-            case "undefined":
-                return {"Put": put | {"ConditionExpression": "a = :undefined"}}
-        operand = {"ExpressionAttributeValues": {":a": {"N": "1"}}, "UpdateExpression": "SET missing = missing + :a"}
-        return {"Update": place | operand}
-
-
-def _create(client: DynamoDBClient, engine: DynamoDB) -> None:
-    for table, key in ((engine.records, "id"), (engine.accounts, "account")):
-        client.create_table(
-            TableName=table,
-            BillingMode="PAY_PER_REQUEST",
-            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
-            KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
-        )
+        kind, wrong = WRONG[fault]
+        usual = {"Put": {"Item": {"account": {"S": "x"}}}}.get(kind, {"Key": {"account": {"S": taken}}})
+        table = self.accounts + ("-missing" if fault == "no table" else "")
+        return {kind: {"TableName": table, **usual, **wrong}}
 
 
 def told(ask: Callable[[], Any]) -> Any:
@@ -231,15 +209,10 @@ def test_the_model_and_dynamodb_local_are_twins(dynamodb_local_client: DynamoDBC
 
 def test_twins_that_differ_are_told_apart() -> None:
     """Another code, another reason or another item is a difference."""
-
-    def failing(code: str, *reasons: dict[str, Any]) -> Any:
-        def ask() -> None:
-            raise ClientError({"Error": {"Code": code}, "CancellationReasons": [*reasons]}, "x")  # type: ignore[typeddict-unknown-key]
-
-        return told(ask)
-
-    none, failed = {"Code": "None"}, {"Code": "ConditionalCheckFailed", "Item": {"id": {"S": "k"}}}
-    answers = [failing("X"), failing("Y"), failing("X", none), failing("X", none, none), failing("X", none, failed)]
-    answers += [told(partial(dict, Responses=[{"Error": one}])) for one in (none, failed)]
-    answers += [told(dict), told(lambda: {"Responses": {"t": [{"id": {"S": "k"}}]}})]
-    assert all(one != other for at, one in enumerate(answers) for other in answers[:at])
+    failed = {"Code": "ConditionalCheckFailed", "Item": {"id": {"S": "k"}}}
+    answers: list[Any] = [{"Responses": [{"Error": one}]} for one in ({"Code": "None"}, failed)]
+    answers += [{}, {"Responses": {"t": [{"id": {"S": "k"}}]}}, ClientError({"Error": {"Code": "Y"}}, "x")]
+    reasons = ([], [{"Code": "None"}], [{"Code": "None"}] * 2, [failed])
+    answers += [ClientError({"Error": {"Code": "X"}, "CancellationReasons": some}, "x") for some in reasons]
+    seen = [told(Mock(side_effect=[answer])) for answer in answers]
+    assert all(one != other for at, one in enumerate(seen) for other in seen[:at])

@@ -1,16 +1,8 @@
 """AWS's own DynamoDB Local as a test engine: fetched with Maven, run on loopback, and always stopped.
 
 It is the closest substitute for what DynamoDB accepts and answers. It requires Java and Maven, so it may be
-missing on a developer's machine; `why_unavailable` then gives the reason for a skip::
-
-    if reason := dynamodb_local.why_unavailable(cache):
-        pytest.skip(reason)
-    with dynamodb_local.start(dynamodb_local.jars(cache)) as endpoint_url:
-        boto3.client("dynamodb", endpoint_url=endpoint_url, region_name="us-east-1",
-                     aws_access_key_id="alice", aws_secret_access_key="any")
-
-Two properties matter: every access key (letters and digits only) has tables of its own, so a test with a
-new one starts with an empty database; and the database is in memory, so nothing is kept.
+missing on a developer's machine; `why_unavailable` then gives the reason for a skip. Every access key (letters and
+digits only) has tables of its own, and the database is in memory, so nothing is kept.
 
 It has the DynamoDB Local License Agreement, which is in its jar: for personal use, with an AWS account, and not for
 redistribution. So everyone who runs the tests fetches it themselves, its folder is ignored by git, no build or release
@@ -23,6 +15,7 @@ removed in Java 24, hence the upper limit on the version.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -33,12 +26,10 @@ import socket
 import subprocess
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 HERE: Final = Path(__file__).parent
 POM: Final = HERE / "pom.xml"
@@ -93,16 +84,9 @@ def jars(cache: Path) -> Path:
             mvn, "--batch-mode", "--no-transfer-progress", "--quiet", f"--file={POM}",
             "dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={fetched}",
         ]  # fmt: skip
+        quiet: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=FETCH_SECONDS,
-                check=False,
-            )
+            done = subprocess.run(command, **quiet, text=True, timeout=FETCH_SECONDS, check=False)
         except subprocess.TimeoutExpired as error:
             raise DynamoDBLocalError(f"Maven did not finish within {FETCH_SECONDS} s") from error
         if done.returncode != 0:
@@ -115,7 +99,7 @@ def jars(cache: Path) -> Path:
     return folder
 
 
-@contextmanager
+@contextlib.contextmanager
 def start(jars: Path) -> Iterator[str]:
     """Run DynamoDB Local, in memory, for the length of the block; gives its endpoint's URL.
 
@@ -129,15 +113,10 @@ def start(jars: Path) -> Iterator[str]:
         port = _free_port()
         endpoint_url = f"http://127.0.0.1:{port}"
         command = [
-            java,
-            "-Djava.security.manager",
-            f"-Djava.security.policy=={POLICY}",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-            f"-Djava.library.path={jars}",
-            f"-Djava.io.tmpdir={temporary}",
-            "-classpath", f"{jars}/*", MAIN_CLASS,
-            "-inMemory", "-disableTelemetry", "-port", str(port),
+            java, "-Djava.security.manager", f"-Djava.security.policy=={POLICY}",
+            "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+            f"-Djava.library.path={jars}", f"-Djava.io.tmpdir={temporary}",
+            "-classpath", f"{jars}/*", MAIN_CLASS, "-inMemory", "-disableTelemetry", "-port", str(port),
         ]  # fmt: skip
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -177,34 +156,29 @@ def _free_port() -> int:
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], endpoint_url: str, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not _answers(endpoint_url):
-        if process.poll() is not None:
+    deadline, ready = time.monotonic() + START_SECONDS, False
+    while not ready:
+        ready = _answers(endpoint_url)
+        if process.poll() is not None:  # perhaps the port was taken, and another program answered
             raise DynamoDBLocalError(f"DynamoDB Local exited with {process.returncode}:\n{_tail(log)}")
         if time.monotonic() > deadline:
             raise DynamoDBLocalError(f"DynamoDB Local was not ready after {START_SECONDS} s:\n{_tail(log)}")
-        time.sleep(0.05)
-    if process.poll() is not None:  # the port was taken, and another program answered
-        raise DynamoDBLocalError(f"DynamoDB Local exited with {process.returncode}:\n{_tail(log)}")
+        time.sleep(0 if ready else 0.05)
 
 
 def _answers(endpoint_url: str) -> bool:
-    credential = "ready/20200101/us-east-1/dynamodb/aws4_request"
-    request = urllib.request.Request(
-        endpoint_url,
-        data=b"{}",
-        headers={
-            "Content-Type": "application/x-amz-json-1.0",
-            "X-Amz-Target": "DynamoDB_20120810.ListTables",
-            # Read for its access key and region, never verified.
-            "Authorization": f"AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders=host, Signature=0",
-        },
-    )
+    """Whether it lists tables. The credential is read for its access key and region, never verified."""
+    credential = "Credential=ready/20200101/us-east-1/dynamodb/aws4_request"
+    headers = {
+        "Content-Type": "application/x-amz-json-1.0",
+        "X-Amz-Target": "DynamoDB_20120810.ListTables",
+        "Authorization": f"AWS4-HMAC-SHA256 {credential}, SignedHeaders=host, Signature=0",
+    }
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with direct.open(request, timeout=5) as response:
+        with direct.open(urllib.request.Request(endpoint_url, b"{}", headers), timeout=5) as response:
             return bytes(response.read()).startswith(b'{"TableNames":')
-    except (urllib.error.URLError, OSError):
+    except OSError:
         return False
 
 
@@ -213,15 +187,11 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is not None:  # already reaped: its pid may belong to another process by now
         return
     for ending in (signal.SIGTERM, signal.SIGKILL):
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, ending)
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=STOP_SECONDS)
-        except ProcessLookupError:
-            process.wait()
             return
-        except subprocess.TimeoutExpired:
-            continue
-        return
 
 
 def _tail(log: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import boto3
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
@@ -16,31 +16,7 @@ from idempotent_receiver import DynamoDBStore, MemoryStore
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-    from idempotent_receiver.protocol.store import TransactionalStore
-
 Item = dict[str, Any]
-
-
-class Engine(Protocol):
-    """A store with an empty table of records, and an empty table with the key `account` for a handler's items."""
-
-    accounts: str
-
-    @property
-    def store(self) -> TransactionalStore:
-        """The store under test."""
-
-    def put(self, item: Item) -> None:
-        """Put an item into the records' table as another version of the library, or Powertools, would."""
-
-    def item(self, id: str) -> Item | None:
-        """The item of the records' table, with all its attributes."""
-
-    def vanish(self, id: str) -> None:
-        """Delete a record, as TTL does."""
-
-    def account(self, account: str) -> Item | None:
-        """The item that a handler's transaction wrote."""
 
 
 class Memory:
@@ -134,6 +110,13 @@ def drop(client: DynamoDBClient, place: Place) -> None:
     """Delete a place's tables."""
     for table in (place.records, place.accounts):
         client.delete_table(TableName=table)
+
+
+Engine = Memory | DynamoDB
+"""A store with an empty table of records, and an empty table with the key `account` for a handler's items.
+
+`put` is how another version of the library, or Powertools, writes a record's `item`; `vanish` deletes it, as TTL does.
+"""
 
 
 @cache

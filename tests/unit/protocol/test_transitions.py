@@ -19,7 +19,6 @@ from idempotent_receiver.protocol.transitions import (
     HeldElsewhere,
     OtherPayload,
     Peek,
-    Settled,
     Settlement,
     Unreadable,
     decide,
@@ -304,14 +303,6 @@ def test_a_record_is_kept_for_all_of_its_retention(after_ms: int) -> None:
 
     assert not done.expired(NOW_MS + after_ms + 999)
     assert done.expired(NOW_MS + after_ms + 2000)
-
-
-def test_a_settlement_whose_own_version_is_there_is_settled() -> None:
-    """The answer to its write was lost."""
-    mine = applied_claim()
-    written = change_of(transitions.complete(mine, "1"), mine.record, "written").new
-
-    assert transitions.complete(mine, "1").step(written, ("written",), NOW_MS, "next") == Settled(written)
 
 
 @pytest.mark.parametrize("found", [None, existing("INPROGRESS"), existing("COMPLETED"), by_powertools("COMPLETED")])

@@ -1,8 +1,10 @@
-"""Records that other workers, or Powertools, have written."""
+"""Records that other workers, or Powertools, have written, and transitions of this one."""
 
 from __future__ import annotations
 
-from idempotent_receiver.protocol.record import Record, Status
+from idempotent_receiver.protocol import long_runs, transitions
+from idempotent_receiver.protocol.record import Change, Record, Status
+from idempotent_receiver.protocol.transitions import Claim, Claimed, Settlement
 
 NOW_MS = 1_800_000_000_000
 NOW = NOW_MS // 1000
@@ -27,3 +29,25 @@ def existing(status: str, **changes: object) -> Record:
 def by_powertools(status: str, **changes: object) -> Record:
     """A record as AWS Lambda Powertools writes it: without version, attempts or fingerprint."""
     return existing(status, version=None, attempts=None, validation=None, owner=None, **changes)
+
+
+def claim(**changes: object) -> Claim:
+    made = Claim(id="k", fingerprint="ours", owner="me", lease_until_ms=NOW_MS + 30_000, retention_seconds=DAY)
+    return made._replace(**changes)  # type: ignore[arg-type]
+
+
+def change_of(transition: Claim | Settlement, seen: Record | None, version: str = "fresh") -> Change:
+    change = transition.step(seen, (), NOW_MS, version)
+    assert isinstance(change, Change)
+    return change
+
+
+def applied_claim(seen: Record | None = None, **changes: object) -> Claimed:
+    """A claim of this worker that the store has applied."""
+    wanted = claim(**changes)
+    return wanted.applied(change_of(wanted, seen, "claim-version"))
+
+
+def conclusion(**changes: object) -> long_runs.Conclusion:
+    given = {"id": "k", "execution": "arn:1", "outcome": transitions.completed("1"), **changes}
+    return long_runs.Conclusion(**given)  # type: ignore[arg-type]

@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 
 from idempotent_receiver.protocol import long_runs, transitions
-from idempotent_receiver.protocol.record import Change, Record, Status
+from idempotent_receiver.protocol.record import Change, Status
 from idempotent_receiver.protocol.transitions import ClaimLost, Settled
-from tests.unit.protocol.records import NOW_MS, existing
-from tests.unit.protocol.test_transitions import applied_claim, change_of, claim
+from tests.unit.protocol.records import (
+    NOW_MS,
+    applied_claim,
+    change_of,
+    claim,
+    conclusion,
+    existing,
+)
 
 
 def test_a_claim_for_a_workflow_keeps_what_to_start_until_it_is_handed_over() -> None:
@@ -32,11 +38,6 @@ def test_a_claim_over_an_orphan_belongs_to_no_execution() -> None:
     assert change_of(claim(), seen).new.execution is None
 
 
-def conclusion(**changes: object) -> long_runs.Conclusion:
-    given = {"id": "k", "execution": "arn:1", "outcome": transitions.completed("1"), **changes}
-    return long_runs.Conclusion(**given)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("execution", [None, "arn:1"])
 @pytest.mark.parametrize("lease", [NOW_MS - 1, NOW_MS + 1])
 def test_an_execution_concludes_a_record_in_progress_that_is_its_own_or_has_no_execution(
@@ -50,22 +51,6 @@ def test_an_execution_concludes_a_record_in_progress_that_is_its_own_or_has_no_e
     assert (change.new.status, change.new.data, change.new.execution) == (Status.COMPLETED, "1", "arn:1")
     assert (change.new.in_progress_expiration, change.new.input) == (None, None)
     assert conclusion().applied(change) == Settled(change.new)
-
-
-@pytest.mark.parametrize(
-    "seen",
-    [
-        None,
-        existing(Status.COMPLETED, execution="arn:1", data="0"),
-        existing(Status.FAILED, execution="arn:1", error="{}"),
-        existing(Status.INPROGRESS, in_progress_expiration=NOW_MS + 1, execution="arn:2"),
-        existing(Status.INPROGRESS, execution="arn:1")._replace(unreadable="foreign"),
-        existing("SOMETHING", execution="arn:1"),
-    ],
-    ids=["vanished", "completed", "failed", "another's", "unreadable", "unknown"],
-)
-def test_a_late_conclusion_changes_nothing(seen: Record | None) -> None:
-    assert conclusion().step(seen, (), NOW_MS, "fresh") == ClaimLost(seen)
 
 
 def test_a_conclusion_whose_answer_was_lost_is_recognised() -> None:

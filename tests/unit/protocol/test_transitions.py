@@ -12,7 +12,6 @@ from idempotent_receiver.protocol.record import Change, Record, Status, from_att
 from idempotent_receiver.protocol.transitions import (
     AlreadyCompleted,
     AlreadyFailed,
-    Claim,
     Claimable,
     Claimed,
     ClaimLost,
@@ -23,31 +22,24 @@ from idempotent_receiver.protocol.transitions import (
     Unreadable,
     decide,
 )
-from tests.unit.protocol.records import DAY, NOW, NOW_MS, by_powertools, existing
+from tests.unit.protocol.records import (
+    DAY,
+    NOW,
+    NOW_MS,
+    applied_claim,
+    by_powertools,
+    change_of,
+    claim,
+    conclusion,
+    existing,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def claim(**changes: object) -> Claim:
-    made = Claim(id="k", fingerprint="ours", owner="me", lease_until_ms=NOW_MS + 30_000, retention_seconds=DAY)
-    return made._replace(**changes)  # type: ignore[arg-type]
-
-
 def decided(seen: Record | None, wrote: tuple[str, ...] = (), **changes: object) -> object:
     return decide(seen, claim(**changes), wrote, NOW_MS)
-
-
-def change_of(transition: Claim | Settlement, seen: Record | None, version: str = "fresh") -> Change:
-    change = transition.step(seen, (), NOW_MS, version)
-    assert isinstance(change, Change)
-    return change
-
-
-def applied_claim(seen: Record | None = None, **changes: object) -> Claimed:
-    """A claim of this worker that the store has applied."""
-    wanted = claim(**changes)
-    return wanted.applied(change_of(wanted, seen, "claim-version"))
 
 
 # The decision table, row by row.
@@ -211,14 +203,12 @@ def test_attempts_count_how_often_the_handler_may_have_started(
 
 def test_a_peek_decides_and_never_writes() -> None:
     """It returns the record that a claim would replace."""
-    seen = existing(Status.FAILED)
     look = Peek(claim())
 
-    assert look.id == "k"
-    assert look.step(seen, (), NOW_MS, "unused") == Claimable(seen)
-    assert isinstance(look.step(existing(Status.COMPLETED), (), NOW_MS, "unused"), AlreadyCompleted)
+    assert look.step(GONE, (), NOW_MS, "unused") == Claimable(GONE)
+    assert look.step(DONE, (), NOW_MS, "unused") == AlreadyCompleted(DONE)
     with pytest.raises(AssertionError):
-        look.applied(Change(seen, None))
+        look.applied(Change(GONE, None))
 
 
 # Settlements.
@@ -311,6 +301,21 @@ def test_a_settlement_whose_version_is_gone_has_lost_its_claim(found: Record | N
     assert transitions.complete(applied_claim(), "1").step(found, ("never-written",), NOW_MS, "next") == ClaimLost(
         found
     )
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        None,
+        existing(Status.COMPLETED, execution="arn:1", data="0"),
+        existing(Status.FAILED, execution="arn:1", error="{}"),
+        existing(Status.INPROGRESS, in_progress_expiration=NOW_MS + 1, execution="arn:2"),
+        existing(Status.INPROGRESS, execution="arn:1")._replace(unreadable="foreign"),
+        existing("SOMETHING", execution="arn:1"),
+    ],
+)
+def test_a_late_conclusion_changes_nothing(seen: Record | None) -> None:
+    assert conclusion().step(seen, (), NOW_MS, "fresh") == ClaimLost(seen)
 
 
 def test_every_combination_has_exactly_the_answer_of_the_first_row_that_fits() -> None:

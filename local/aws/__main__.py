@@ -47,6 +47,7 @@ def perform(report: Report) -> int:
         now = datetime.now(UTC)
         about = {"date": f"{now:%Y-%m-%d %H:%M} UTC", "region": region, "soak": f"{minutes} minutes"}
         path = FOLDER / f"report-{now:%Y-%m-%d-%H%M}.md"
+        FOLDER.mkdir(parents=True, exist_ok=True)
         path.write_text(comparison.page(found, rehearsed, about), encoding="utf-8")
         report.note(f"what was seen, and what differed from the local cloud, is in {path.relative_to(ROOT)}")
     return _ended(report, found, "the trial on AWS")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from idempotent_receiver.local.deployment import DeployError
 from local.caller import Account
 from local.cloud import ROOT, embedded_cloud
 from local.deploy import deploy
@@ -55,7 +56,7 @@ def _deploy(name: str, bucket: str, parameters: Mapping[str, str]) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     (FOLDER / "samconfig.toml").write_text("version = 0.1\n")
     config, build = ["--config-file", str(FOLDER / "samconfig.toml")], FOLDER / "build"
-    subprocess.run([SAM, "build", *config, "--build-dir", build, *given], cwd=ROOT, check=True)
+    _sam("build", *config, "--build-dir", str(build), *given)
     where = ["--template-file", str(build / "template.yaml"), "--stack-name", name, "--s3-bucket", bucket]
     quietly = [
         "--no-confirm-changeset",
@@ -64,7 +65,12 @@ def _deploy(name: str, bucket: str, parameters: Mapping[str, str]) -> None:
         "CAPABILITY_IAM",
         "CAPABILITY_AUTO_EXPAND",
     ]
-    subprocess.run([SAM, "deploy", *config, *where, *quietly, *given], cwd=ROOT, check=True)
+    _sam("deploy", *config, *where, *quietly, *given)
+
+
+def _sam(*arguments: str) -> None:
+    if subprocess.run([SAM, *arguments], cwd=ROOT, check=False).returncode:
+        raise DeployError(f"`sam {arguments[0]}` failed; it says above why")
 
 
 @contextlib.contextmanager

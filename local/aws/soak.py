@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 NUMBER = 500
 HOLD_SECONDS = 45
-SETTLED = {*DEATHS, Kind.AGAIN, Kind.AT_ONCE, Kind.POSTED}
-"""What is asked of the function or the API directly, where a disturbance would be the answer."""
+LEFT_OUT = {*DEATHS, Kind.AGAIN, Kind.AT_ONCE, Kind.POSTED}
+"""Deaths need faults in the code; the others ask the function or the API directly, and would meet the disturbance."""
 
 SPREAD = replace(REMOTE, burst=MESSAGES_A_CALL - 1)
 """A pause after each call, so that some messages come before, some during and some after a disturbance."""
@@ -51,7 +51,7 @@ def perform(report: Report) -> int:
         name = [*DISTURBANCES][rounds % len(DISTURBANCES)]
         said = report.step(f"round {rounds + 1}")
         with disturbing(DISTURBANCES[name], client, hold):
-            found = run_on_stack(client, replace(options, seed=options.seed + rounds), SETTLED, report, SPREAD)
+            found = run_on_stack(client, replace(options, seed=options.seed + rounds), LEFT_OUT, report, SPREAD)
         found = replace(found, disturbed=True)
         said(f"{name}: {'; '.join(found.complaints) or 'every message took effect once, or says why it did not'}")
         complaints += [f"round {rounds + 1}, {name}: {each}" for each in found.complaints]

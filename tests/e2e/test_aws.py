@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from idempotent_receiver.local.deployment import DeployError
 from local.aws import comparison, cost, places
 from local.aws.disturbances import DENIED, DISTURBANCES, disturbing
 from local.aws.steps import Results
@@ -130,6 +131,14 @@ def test_it_is_deployed_by_sam_and_removed_and_what_is_left_is_named(
     assert len(kinds) == 9, f"the list of what may be left knows kinds that a stack has: {kinds}"
     assert results.checks == {"removal": f"failed: left dynamodb tables: {name}-more"}
     account.client("dynamodb").delete_table(TableName=f"{name}-more")
+
+
+def test_what_sam_refuses_is_said_and_leaves_nothing(account: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = Results()
+    monkeypatch.setattr(places, "SAM", "false")
+    with pytest.raises(DeployError, match="sam build"), places.on_aws("receiver-proof-none", "us-east-1", results):
+        pytest.fail("nothing was deployed")
+    assert results.checks == {"removal": "passed"}
 
 
 def test_the_estimate_grows_with_messages_and_time_and_has_every_price() -> None:

@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
 
 
 def all_parts() -> list[Part]:
-    """The tests, the planted bugs, then more seeds, inputs and schedules."""
+    """The tests, the planted bugs, more seeds, inputs and schedules, and the mutants, which go on where they were."""
     bugs = [mutant.name for mutant in MUTANTS]
     today = int(time.time()) // 86_400
     seeds = ("--seeds", str(SEEDS), "--first", str(today * SEEDS), "--processes", "1")
@@ -87,6 +87,7 @@ def all_parts() -> list[Part]:
             Part(f"schedules of {setup}", (*PYTHON, "tests.simulation.explore", setup, "--processes", "1"))
             for setup in sorted(SETUPS, key=lambda name: name in LONGEST)
         ),
+        Part("all mutants", ("make", "--silent", "mutation")),
     ]
 
 

@@ -37,6 +37,7 @@ def main(arguments: list[str]) -> int:
         stamp.write_text(everything)
     (FOLDER / "observed").mkdir(exist_ok=True)
     environment = os.environ | {"PYTHONPATH": str(FOLDER / "mutants" / "src"), "TMPDIR": str(FOLDER / "tmp")}
+    environment.pop("SEED", None)  # make exports it, and to a judge it would mean one world of a hundred
     shutil.rmtree(FOLDER / "tmp", ignore_errors=True)
     (FOLDER / "tmp").mkdir()
     command = [sys.executable, "-m", "tests.mutation.score", "--base", source, *arguments]

@@ -74,6 +74,7 @@ def facts_outside_lambda(**parameters: str) -> Facts:
 def _mapping(source: dict[str, Any]) -> dict[str, Any]:
     scaling = source["ScalingConfig"]
     return {
+        "FunctionArn": ARN.format(service="lambda", name="function:Consumer:live"),
         "FunctionResponseTypes": source["FunctionResponseTypes"],
         "MaximumBatchingWindowInSeconds": int(source.get("MaximumBatchingWindowInSeconds", 0)),
         "ScalingConfig": {"MaximumConcurrency": int(scaling["MaximumConcurrency"])},

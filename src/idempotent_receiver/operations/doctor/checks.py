@@ -119,7 +119,7 @@ def filter_criteria(facts: Facts) -> Iterator[Problem]:
 def global_table(facts: Facts) -> Iterator[Problem]:
     """A claim is decided in one place."""
     table = known(facts.table)
-    regions = [each.get("RegionName", "?") for each in table.get("Replicas") or []]
+    regions = [each["RegionName"] for each in table.get("Replicas") or []]
     if regions and table.get("MultiRegionConsistency") != "STRONG":
         yield (
             f"the table is replicated asynchronously ({', '.join(regions)}): two regions can both claim one key",
@@ -242,7 +242,7 @@ def notes(facts: Facts) -> Iterator[str]:
     """What somebody chose, which is no finding: a promise that a consumer gives up, an alarm that is off, a pause."""
     dead, alarms = facts.dead_letter_queue, facts.alarms
     if not (dead is None or isinstance(dead, Unavailable) or isinstance(alarms, Unavailable)):
-        counted = [each for alarm in alarms for each in alarm.get("Metrics") or [] if _counts(each, _name(dead))]
+        counted = [each for alarm in alarms for each in alarm.get("Metrics") or [] if _counts(each, dead)]
         if not counted:
             yield (
                 f"no alarm watches for arrivals in {_name(dead)}: dead letters that stay hide new ones. "
@@ -279,25 +279,29 @@ def _examined(check: Callable[[Facts], Iterator[Problem]], facts: Facts) -> Iter
         yield Unchecked(name_of(check), str(missing))
 
 
-def _needed_alarms(facts: Facts) -> dict[str, tuple[str | None, str, str, str | None]]:
-    """What must be watched: namespace, metric, dimension and value. What is not known is not compared."""
+Watched = tuple[str | None, str, str, str | None]
+"""Namespace, metric, dimension and value. What is not known is not compared."""
+
+
+def _needed_alarms(facts: Facts) -> dict[str, Watched]:
     queue, dead = known(facts.queue), known(facts.dead_letter_queue)
     service = ours = None
     if not isinstance(facts.settings, Unavailable):
         service = facts.settings.get("POWERTOOLS_SERVICE_NAME")
         ours = facts.settings.get("POWERTOOLS_METRICS_NAMESPACE", NAMESPACE)
-    alarms: dict[str, tuple[str | None, str, str, str | None]] = {
+    alarms: dict[str, Watched] = {
         "the age of the oldest message": ("AWS/SQS", "ApproximateAgeOfOldestMessage", "QueueName", _name(queue)),
         "lost claims": (ours, "LostClaims", "service", service),
         "unsettled messages": (ours, "Unsettled", "service", service),
         "failed claims": (ours, "ClaimFailures", "service", service),
     }
     if not outside_lambda(facts):
-        for name in (known(each.configuration)["FunctionName"] for each in known(facts.functions)):
-            alarms["throttles"] = ("AWS/Lambda", "Throttles", "FunctionName", name)
-            alarms["errors and time-outs"] = ("AWS/Lambda", "Errors", "FunctionName", name)
+        (function,) = known(facts.functions)
+        name = known(function.configuration)["FunctionName"]
+        alarms["throttles"] = ("AWS/Lambda", "Throttles", "FunctionName", name)
+        alarms["errors and time-outs"] = ("AWS/Lambda", "Errors", "FunctionName", name)
     if dead is not None:
-        alarms["dead letters"] = ("AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName", _name(dead))
+        alarms["dead letters"] = _messages_in(dead)
         alarms["dead letters that grow old"] = ("AWS/SQS", "ApproximateAgeOfOldestMessage", "QueueName", _name(dead))
     return alarms
 
@@ -309,13 +313,16 @@ def _watches(alarm: Answer, namespace: str | None, metric: str, dimension: str, 
 
 
 def _name_of(function: Function) -> str:
-    return str(known(function.mapping).get("FunctionArn", "the function")).rpartition(":function:")[2]
+    return str(known(function.mapping)["FunctionArn"].split(":")[6])
 
 
-def _counts(query: Answer, queue: str) -> bool:
+def _messages_in(queue: Answer) -> Watched:
+    return "AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName", _name(queue)
+
+
+def _counts(query: Answer, queue: Answer) -> bool:
     """Whether a metric of an alarm's expression is how many messages a queue holds."""
-    metric = (query.get("MetricStat") or {}).get("Metric") or {}
-    return _watches(metric, "AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName", queue)
+    return _watches((query.get("MetricStat") or {}).get("Metric") or {}, *_messages_in(queue))
 
 
 def _name(queue: Answer) -> str:

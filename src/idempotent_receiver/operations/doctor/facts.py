@@ -97,7 +97,7 @@ def _feeds(functions: Any, mapping: str, function: str | None) -> bool:
         arn: str = functions.get_event_source_mapping(UUID=mapping)["FunctionArn"]
     except ClientError:
         return False
-    return arn.partition(":function:")[2].partition(":")[0] == function
+    return arn.split(":")[6] == function
 
 
 def gather(client: Client, consumer: Consumer) -> Facts:
@@ -111,7 +111,7 @@ def _of_a_function(client: Client, consumer: Consumer) -> Facts:
     # What runs is the version behind the alias that the mapping invokes, if it invokes one.
     invoked = consumer.function if isinstance(mapping, Unavailable) else mapping["FunctionArn"]
     with named(f"function {consumer.function}", "correct --function", "ResourceNotFoundException"):
-        configuration = _without_metadata(functions.get_function_configuration(FunctionName=invoked))
+        configuration = _configuration(functions, invoked)
     function = _function(functions, configuration, mapping)
     queue = asked(lambda found: _queue(client("sqs"), found["EventSourceArn"]), mapping)
     settings, role = settings_of(configuration), of_a_function(configuration)
@@ -165,6 +165,10 @@ def _without_metadata(answer: Answer) -> Answer:
     return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
 
 
+def _configuration(functions: Any, name: str | None) -> Answer:
+    return _without_metadata(functions.get_function_configuration(FunctionName=name))
+
+
 def settings_of(function: Answer) -> Mapping[str, str]:
     """The environment variables of a function."""
     return (function.get("Environment") or {}).get("Variables") or {}
@@ -186,13 +190,7 @@ def _functions_on(functions: Any, queue: str) -> list[Function]:
     """Every function that a mapping lets read the queue."""
     pages = functions.get_paginator("list_event_source_mappings").paginate(EventSourceArn=queue)
     mappings = [dict(each) for each in pages.search("EventSourceMappings[?State!='Disabled']")]
-    configurations = [
-        asked(
-            lambda name: _without_metadata(functions.get_function_configuration(FunctionName=name)), each["FunctionArn"]
-        )
-        for each in mappings
-    ]
-    return [_function(functions, *each) for each in zip(configurations, mappings, strict=True)]
+    return [_function(functions, asked(_configuration, functions, each["FunctionArn"]), each) for each in mappings]
 
 
 def _task(ecs: Any, consumer: Consumer) -> Answer:

@@ -125,14 +125,12 @@ def _values(project: Project) -> dict[str, str]:
         "Namespace": project.name if own_key else None,
     }
     batches = "BatchSize: 10" if project.fifo else "BatchSize: 25\nMaximumBatchingWindowInSeconds: 1"
-    key = {"key_import": f"{strategy}, ", "key_argument": f'key={strategy}("{argument}"), '} if own_key else {}
     return {
         "name": project.name,
         "package": project.package,
         "stack": project.stack,
-        "key_import": "",
-        "key_argument": "",
-        **key,
+        "key_import": f"{strategy}, " if own_key else "",
+        "key_argument": f'key={strategy}("{argument}"), ' if own_key else "",
         "namespace_argument": f', "{project.name}"' if own_key else "",
         "template_parameters": OWN_QUEUE.format(arn=project.queue_arn) if project.queue_arn else "",
         "local_options": " --parameter QueueArn=" if project.queue_arn else "",

@@ -26,21 +26,26 @@ class Bucket:
 
     def put_object(self, *, Key: str, Body: bytes, **more: Any) -> Any:  # noqa: N803
         assert more == {"Bucket": "archive", "ContentType": "application/json"}
+        assert Body.isascii()
         return self.bank.sqs.request("put_object", {}, lambda: self.objects.update({Key: Body}))
 
-    def get_object(self, *, Key: str, **_: Any) -> Any:  # noqa: N803
+    def get_object(self, *, Bucket: str, Key: str) -> Any:  # noqa: N803
+        assert Bucket == "archive"
         if Key not in self.objects:
             raise ClientError({"Error": {"Code": "NoSuchKey", "Message": "it does not exist"}}, "GetObject")
         self.bank.sqs.request("get_object", {}, dict)
         return {"Body": io.BytesIO(self.objects[Key])}
 
-    def delete_object(self, *, Key: str, **_: Any) -> Any:  # noqa: N803
+    def delete_object(self, *, Bucket: str, Key: str) -> Any:  # noqa: N803
+        assert Bucket == "archive"
         return self.bank.sqs.request("delete_object", {}, lambda: self.objects.pop(Key, None))
 
-    def get_paginator(self, _: str) -> Bucket:
+    def get_paginator(self, operation: str) -> Bucket:
+        assert operation == "list_objects_v2"
         return self
 
-    def paginate(self, *, Prefix: str, **_: Any) -> Iterator[dict[str, Any]]:  # noqa: N803
+    def paginate(self, *, Bucket: str, Prefix: str) -> Iterator[dict[str, Any]]:  # noqa: N803
+        assert Bucket == "archive"
         # In the order of their names, which in life are random.
         names = sorted((name for name in self.objects if name.startswith(Prefix)), reverse=True)
         for start in range(0, len(names), 3):

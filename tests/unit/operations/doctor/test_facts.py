@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, replace
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 import jmespath
 import pytest
+from botocore import xform_name
 from botocore.exceptions import ClientError, EndpointConnectionError
+from botocore.session import get_session
 
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.doctor.asking import Unavailable
@@ -59,6 +62,12 @@ NEEDS: dict[str, list[str]] = {
 }
 
 
+@cache
+def operations_of(service: str) -> set[str]:
+    """What a service can be asked, by the names of boto3's methods."""
+    return {xform_name(each) for each in get_session().get_service_model(service).operation_names}
+
+
 class Aws:
     """Answers exactly what it is asked here, refuses what is in `refused`, and knows nothing else."""
 
@@ -66,7 +75,7 @@ class Aws:
         self.refused, self.endpoint_url, self.denies = refused, region_of_iam, changed.pop("denies", ())
         self.members = changed.pop("members", ["CapacityProviderConfig"])
         with_metadata = {"ResponseMetadata": {}}
-        self.answers: dict[str, dict[str, Any]] = {
+        self.answers: dict[str, Any] = {
             "list_event_source_mappings FunctionName=orders": {
                 "EventSourceMappings": [MAPPING, {**MAPPING, "EventSourceArn": "arn:aws:kinesis:s"}]
             },
@@ -96,6 +105,7 @@ class Aws:
         meta = SimpleNamespace(endpoint_url=self.endpoint_url, service_model=model)
 
         def pages(operation: str) -> Any:
+            assert operation in operations_of(service)
             return SimpleNamespace(
                 paginate=lambda **asked: SimpleNamespace(
                     search=lambda path: jmespath.search(path, self.answer(operation, asked))
@@ -104,6 +114,7 @@ class Aws:
 
         class Client:
             def __getattr__(client, operation: str) -> Any:  # noqa: N805  # `self` is the cloud
+                assert operation in operations_of(service)
                 return lambda **asked: self.answer(operation, asked)
 
         made = Client()
@@ -116,9 +127,10 @@ class Aws:
         if operation == "simulate_principal_policy":
             return self.judged(**asked)
         key = " ".join([operation, *(f"{name}={value}" for name, value in asked.items())])
-        if self.answers.get(key) is None:
-            raise EndpointConnectionError(endpoint_url=key)
-        return self.answers[key]
+        found = self.answers.get(key, EndpointConnectionError(endpoint_url=key))
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def judged(self, PolicySourceArn: str, ActionNames: Any, ResourceArns: Any, ContextEntries: Any) -> Any:  # noqa: N803
         (resource,) = ResourceArns
@@ -232,7 +244,7 @@ ELSEWHERE = "http://127.0.0.1"
         (BY_NAME, BARE, "table", "name the table with --table"),
         (BY_NAME, BARE, "retention_seconds", "give --retention-days"),
         (BY_NAME, {"denies": ["kms:Decrypt"], "region_of_iam": ELSEWHERE}, "denied", "only AWS knows"),
-        (BY_NAME, {"describe_table_of_TableName=records": None}, "table", "EndpointConnectionError"),
+        (replace(BY_NAME, table="none"), {}, "table", "EndpointConnectionError"),
     ],
 )
 def test_what_cannot_be_known_is_named_with_its_remedy(consumer: Consumer, aws: Any, fact: str, says: str) -> None:
@@ -245,7 +257,7 @@ def test_what_cannot_be_known_is_named_with_its_remedy(consumer: Consumer, aws: 
         ({}, ["sqs:SendMessage", "kms:Decrypt"], ["sqs:SendMessage"]),  # the key is asked about last
         ({}, ["kms:Decrypt"], ["kms:Decrypt"]),
         ({"KmsMasterKeyId": "alias/aws/sqs"}, ["kms:Decrypt"], []),
-        ({"RedrivePolicy": "{}"}, ["sqs:SendMessage"], []),
+        ({"RedrivePolicy": None}, ["sqs:SendMessage"], []),
     ],
 )
 def test_what_the_role_is_denied_is_told_of_what_it_needs(changed: Any, denies: Any, denied: list[str]) -> None:
@@ -282,14 +294,9 @@ def test_the_retention_is_as_given_or_as_the_environment_or_the_stack_says(
 
 
 def test_a_function_that_does_not_exist_is_refused() -> None:
-    class Gone(Aws):
-        def answer(self, operation: str, asked: dict[str, Any]) -> Any:
-            if operation == "get_function_configuration":
-                raise ClientError({"Error": {"Code": "ResourceNotFoundException"}}, operation)
-            return super().answer(operation, asked)
-
+    gone = ClientError({"Error": {"Code": "ResourceNotFoundException"}}, "GetFunctionConfiguration")
     with pytest.raises(UsageError, match=r"there is no function orders .*correct --function"):
-        gather(Gone().client, BY_NAME)
+        gather(Aws(**{CONFIGURED: gone}).client, BY_NAME)
 
 
 # Which consumer a stack has.
@@ -307,11 +314,12 @@ def stacked(outputs: dict[str, str], *mappings: str) -> Aws:
         "describe_stacks StackName=shop": {"Stacks": [{"Outputs": listed}]},
         "describe_stack_resources StackName=shop": {"StackResources": resources},
         "get_event_source_mapping UUID=other": {"FunctionArn": OTHER},
+        "get_event_source_mapping UUID=refused": ClientError({"Error": {"Code": "AccessDenied"}}, "Get"),
     }
     return aws
 
 
-@pytest.mark.parametrize("mappings", [["m-1"], ["other", "m-1"]])
+@pytest.mark.parametrize("mappings", [["m-1"], ["other", "m-1"], ["refused", "m-1"]])
 def test_a_stacks_function_is_found_with_its_own_mapping(mappings: list[str]) -> None:
     found = consumer_of(stacked(OUTPUTS, *mappings).client, "shop")
     assert found == Consumer(function="orders", mapping="m-1", table="records", stated_retention_days="30")

@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+import shlex
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from local.cloud import ROOT
 from tests.template import COMPONENT as SHIPPED
 
 QUEUE = "arn:aws:sqs:us-east-1:123456789012:orders"
+OWN_QUEUE = "arn:aws:sqs:us-east-1:123456789012:order-totals"
 CHOICES: dict[str, dict[str, Any]] = {
     "plain": {},
     "fifo": {"fifo": True},
@@ -55,8 +57,12 @@ def test_its_handler_has_twenty_lines_at_most_and_says_what_was_chosen(choice: s
     assert isinstance(handler, ast.AsyncFunctionDef) == bool(CHOICES[choice].get("asynchronous"))
     strategy, argument = CHOICES[choice].get("key", ("message_id", ""))
     own_key = strategy != "message_id"
-    assert (f'key={strategy}("{argument}")' in text) == own_key
+    (imported,) = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module != "pydantic"]
+    own = [strategy] if own_key else []
+    assert [each.name for each in imported.names] == ["DynamoDBStore", "Transaction", *own, "sqs_consumer"]
     assert ('os.environ["RECORDS_TABLE"], "order-totals")' in text) == own_key, "such a key needs a namespace"
+    key = f'key={strategy}("{argument}"), ' if own_key else ""
+    assert f'@sqs_consumer(store, {key}sqs=boto3.client("sqs"), effects=' in text
 
 
 @pytest.mark.parametrize(
@@ -151,28 +157,44 @@ def test_its_template_is_clean(choice: str) -> None:
     assert [f"{match.rule.id} {match.message}" for match in left] == []
 
 
+ORDERS = ({"customer": "alice", "cents": 1250}, {"customer": "alice", "cents": 750}, {"customer": "bob", "cents": 300})
+
+
+def expected_record(choice: str, number: int) -> dict[str, Any]:
+    """A message as Lambda hands it over, with a key where the handler looks for it."""
+    strategy, argument = CHOICES[choice].get("key", ("message_id", ""))
+    order, fifo, key = ORDERS[number - 1], "fifo" in CHOICES[choice], f"order-{number}"
+    group = {"MessageGroupId": order["customer"], "MessageDeduplicationId": key, "SequenceNumber": f"{number:020}"}
+    times = {"SentTimestamp": "1800000000000", "ApproximateFirstReceiveTimestamp": "1800000000001"}
+    attribute = {"order-id": {"stringValue": key, "dataType": "String"}}
+    return {
+        "messageId": f"5f2c1d64-0001-4000-8000-00000000000{number}",
+        "receiptHandle": f"handle-{number}",
+        "body": json.dumps({**({"order": {"id": key}} if argument == "order.id" else {"order_id": key}), **order}),
+        "attributes": {"ApproximateReceiveCount": "1", **times, **(group if fifo else {})},
+        "messageAttributes": attribute if strategy == "message_attribute" else {},
+        "eventSource": "aws:sqs",
+        "eventSourceARN": CHOICES[choice].get("queue_arn") or OWN_QUEUE + (".fifo" if fifo else ""),
+        "awsRegion": "us-east-1",
+    }
+
+
 @every_choice
-def test_its_events_carry_a_key_where_the_handler_looks_for_it(choice: str) -> None:
-    for name, count in (("order", 1), ("orders", 3)):
-        records = json.loads(made(choice)[f"events/{name}.json"])["Records"]
-        assert len(records) == count
-        keys = [key_of(record, *CHOICES[choice].get("key", ("message_id", ""))) for record in records]
-        assert len(set(keys)) == count
-        for record in records:
-            fifo = bool(CHOICES[choice].get("fifo"))
-            assert record["eventSourceARN"].endswith(".fifo") == fifo
-            assert ("MessageGroupId" in record["attributes"]) == fifo
+def test_its_events_are_such_as_lambda_hands_over(choice: str) -> None:
+    records = [expected_record(choice, number) for number in (1, 2, 3)]
+    events = {name: json.loads(made(choice)[f"events/{name}.json"]) for name in ("order", "orders")}
+    assert events == {"order": {"Records": records[:1]}, "orders": {"Records": records}}
 
 
-def key_of(record: dict[str, Any], strategy: str, argument: str) -> str:
-    if strategy == "message_attribute":
-        return str(record["messageAttributes"][argument]["stringValue"])
-    if strategy == "message_id":
-        return str(record["messageId"])
-    found = json.loads(record["body"])
-    for part in argument.split("."):
-        found = found[part]
-    return str(found)
+@every_choice
+def test_its_readme_sends_what_its_queue_and_its_handler_take(choice: str) -> None:
+    _, _, sent = made(choice)["README.md"].partition("aws sqs send-message --queue-url QUEUE_URL ")
+    *options, named, body = shlex.split(sent.partition("\n```")[0])
+    record = expected_record(choice, 1)
+    group = ["--message-group-id", "alice", "--message-deduplication-id", "1"]
+    attribute = ["--message-attributes", "order-id={DataType=String,StringValue=order-1}"]
+    needed = group if "MessageGroupId" in record["attributes"] else attribute if record["messageAttributes"] else []
+    assert (options, named, body) == (needed, "--message-body", record["body"])
 
 
 def test_its_tests_do_not_run_with_the_developers_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,8 +241,6 @@ def test_its_readme_is_one_screen_and_names_commands_that_there_are() -> None:
     assert len(readme.splitlines()) <= 50
     targets = set(re.findall(r"(?m)^([a-z]+):.*## ", made("plain")["Makefile"]))
     assert set(re.findall(r"\bmake ([a-z]+)", readme)) <= targets
-    (body,) = re.findall(r"--message-body '(.+)'", readme)
-    assert json.loads(body) == json.loads(json.loads(made("plain")["events/order.json"])["Records"][0]["body"])
 
 
 def test_a_second_consumer_at_parity_costs_forty_lines_at_most() -> None:

@@ -97,8 +97,7 @@ class Archive:
 
     def delete(self, ids: Sequence[str]) -> dict[str, str | Failed]:
         """Delete dead letters; a bucket that keeps versions keeps these. Returns what failed, by id."""
-        outcomes = zip(ids, self.workers.outcomes(self._delete, ids), strict=True)
-        return {id: outcome for id, outcome in outcomes if outcome is not None}
+        return {id: outcome for id, outcome in self.workers.outcomes(self._delete, ids) if outcome is not None}
 
     def release(self) -> None:
         """Nothing was held."""

@@ -6,9 +6,9 @@ from enum import StrEnum
 from math import ceil
 
 from idempotent_receiver.operations.dead_letters.history import Act, Outcome, Verb
-from idempotent_receiver.operations.dead_letters.queue import POLL_SECONDS, DeadLetterQueue, chunks
+from idempotent_receiver.operations.dead_letters.queue import POLL_SECONDS, DeadLetterQueue
 from idempotent_receiver.operations.dead_letters.run import Returned
-from idempotent_receiver.operations.dead_letters.session import READS_A_CALL, Session
+from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.records import written_ms
 from idempotent_receiver.protocol.record import Record, Status
 from idempotent_receiver.protocol.store import Unknown
@@ -104,13 +104,8 @@ class Following:
 
     def _read_records(self) -> None:
         now_ms = self._session.queue.clock.epoch_ms()
-        calls = list(chunks(self.open, READS_A_CALL))
-        reads = self._session.queue.workers.results(
-            lambda call: self._session.store.read([each.record_id for each in call]), calls
-        )
-        for call, records in zip(calls, reads, strict=True):
-            for each, record in zip(call, records, strict=True):
-                self.fates[each.record_id] = fate(each, record, now_ms)
+        for id, record in self._session.records(each.record_id for each in self.open).items():
+            self.fates[id] = fate(self.returned[id], record, now_ms)
 
     def _look_for_the_dead(self) -> None:
         """Those that are in the dead-letter queue under a new messageId. What is completed may have a copy there."""

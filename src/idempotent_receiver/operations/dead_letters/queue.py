@@ -157,9 +157,8 @@ class DeadLetterQueue:
 
     def delete(self, ids: Sequence[str]) -> dict[str, str | Failed]:
         """Delete messages. Returns for those that may be there still SQS's code, or the failure of the whole call."""
-        calls = list(chunks(ids))
         undeleted: dict[str, str | Failed] = {}
-        for chunk, outcome in zip(calls, self.workers.outcomes(self._delete, calls), strict=True):
+        for chunk, outcome in self.workers.outcomes(self._delete, chunks(ids)):
             undeleted |= outcome if isinstance(outcome, dict) else dict.fromkeys(chunk, outcome)
         for id in set(ids) - set(undeleted):
             self._deleted.add(id)

@@ -200,10 +200,8 @@ class Run:
         """Perform it, in several requests at a time; returns by id why it was not, or what left that unknown."""
         if end.perform is None:
             return {}
-        batches = list(end.split(held))
-        outcomes = self._queue.workers.outcomes(end.perform, batches)
         unperformed: dict[str, str | Failed] = {}
-        for batch, outcome in zip(batches, outcomes, strict=True):
+        for batch, outcome in self._queue.workers.outcomes(end.perform, end.split(held)):
             if isinstance(outcome, Mapping):
                 unperformed |= outcome
             else:

@@ -2,7 +2,7 @@
 ends.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
 
@@ -10,7 +10,8 @@ from idempotent_receiver.operations.dead_letters.archive import Archive
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.queue import MAX_A_ROUND, DeadLetterQueue, chunks
 from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, triage
-from idempotent_receiver.protocol.store import RecordStore
+from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.protocol.store import RecordStore, Unknown
 
 READS_A_CALL = 100
 """BatchGetItem's limit."""
@@ -38,7 +39,11 @@ class Session(Generic[Source]):
         received = self.queue.take(most, stopped)
         now_ms = self.queue.clock.epoch_ms()
         taken = [self.reader.read(raw, now_ms) for raw in received]
-        ids = list(dict.fromkeys(each.record_id for each in taken if each.unkeyed is None))
-        reads = self.queue.workers.results(self.store.read, chunks(ids, READS_A_CALL))
-        found = dict(zip(ids, (record for read in reads for record in read), strict=True))
+        found = self.records(dict.fromkeys(each.record_id for each in taken if each.unkeyed is None))
         return [triage(each, found.get(each.record_id), now_ms, self.rules) for each in taken]
+
+    def records(self, ids: Iterable[str]) -> Mapping[str, Record | Unknown | None]:
+        """The records with these ids, each of which is given once."""
+        asked = list(ids)
+        reads = self.queue.workers.results(self.store.read, chunks(asked, READS_A_CALL))
+        return dict(zip(asked, (record for read in reads for record in read), strict=True))

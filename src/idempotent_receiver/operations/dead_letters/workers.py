@@ -23,21 +23,23 @@ class Workers:
         self.count = count
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="request") if count > 1 else None
 
-    def outcomes(self, request: Callable[[T], R], of: Iterable[T]) -> list[R | Failed]:
-        """What each request returned, or how it failed, in order. All are made, even where one fails."""
+    def outcomes(self, request: Callable[[T], R], of: Iterable[T]) -> list[tuple[T, R | Failed]]:
+        """What each request was made of, in order, and what it returned or how it failed. All are made, even where one
+        fails.
+        """
 
-        def outcome(one: T) -> R | Failed:
+        def outcome(one: T) -> tuple[T, R | Failed]:
             try:
-                return request(one)
+                return one, request(one)
             except (ClientError, BotoCoreError) as error:
-                return error
+                return one, error
 
         return list(map(outcome, of) if self._threads is None else self._threads.map(outcome, of))
 
     def results(self, request: Callable[[T], R], of: Iterable[T]) -> list[R]:
         """What each request returned, in order. Raises the first failure once all were made."""
         found = []
-        for each in self.outcomes(request, of):
+        for _, each in self.outcomes(request, of):
             if isinstance(each, ClientError | BotoCoreError):
                 raise each
             found.append(each)

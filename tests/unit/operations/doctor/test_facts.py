@@ -295,7 +295,7 @@ def test_the_retention_is_as_given_or_as_the_environment_or_the_stack_says(
 
 def test_a_function_that_does_not_exist_is_refused() -> None:
     gone = ClientError({"Error": {"Code": "ResourceNotFoundException"}}, "GetFunctionConfiguration")
-    with pytest.raises(UsageError, match=r"there is no function orders .*correct --function"):
+    with pytest.raises(UsageError, match=r"there is no function orders .*: correct --function \("):
         gather(Aws(**{CONFIGURED: gone}).client, BY_NAME)
 
 

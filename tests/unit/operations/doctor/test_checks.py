@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SHIPPED, OUTSIDE = facts(), facts_outside_lambda()
+UNKNOWN = Facts(**{each.name: Unavailable("AccessDenied") for each in fields(Facts)})
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
 PROVIDER = "arn:aws:lambda:us-east-1:123456789012:capacity-provider:instances"
@@ -152,7 +153,7 @@ FAULTS: dict[str, list[Fault]] = {
         (lambda: run_as("--drain-seconds", "120", "--health-file=/tmp/healthy"), []),
     ],
     "health-check": [
-        (lambda: amended("container", OUTSIDE, healthCheck=None), []),
+        (lambda: amended("container", OUTSIDE, healthCheck=None), ["; give the worker a --health-file, and the "]),
         (lambda: amended("container", OUTSIDE, healthCheck={"command": ["CMD-SHELL", "true"]}), []),
         (lambda: run_as("--drain-seconds=100"), []),
     ],
@@ -170,6 +171,7 @@ IN_ORDER: list[Facts] = [
     amended("time_to_live", TimeToLiveStatus="ENABLING"),
     # Workers set the visibility of each message, and need none of the queue.
     replace(amended("queue", OUTSIDE, VisibilityTimeout="0"), functions=[]),
+    with_configuration(OUTSIDE, Environment=None),
     # Each at the very bound that the faults are beyond.
     amended("queue", VisibilityTimeout="181"),
     with_mapping(amended("queue", VisibilityTimeout="180"), MaximumBatchingWindowInSeconds=None),
@@ -216,21 +218,23 @@ def test_of_workers_whose_task_is_unknown_it_checks_what_the_queue_and_the_table
     other_names = [{**each, "Dimensions": []} for each in OUTSIDE.alarms if each.get("MetricName") == "LostClaims"]  # type: ignore[union-attr]
     others = [each for each in OUTSIDE.alarms if each.get("MetricName") != "LostClaims"]  # type: ignore[union-attr]
     assert examine(replace(by_queue, alarms=[*others, *other_names])) == examine(by_queue)
-    assert [each.check for each in examine(replace(by_queue, alarms=others))] == [
-        "permissions",
-        "alarms",
-        *unchecked[1:],
-    ]
+    found = [each.check for each in examine(replace(by_queue, alarms=others))]
+    assert found == ["permissions", "alarms", *unchecked[1:]]
 
 
-@pytest.mark.parametrize("command", [None, [], ["--drain-seconds"]])
-def test_a_command_that_cannot_be_read_could_not_be_checked(command: list[str] | None) -> None:
-    found = {each.check: type(each) for each in examine(amended("container", OUTSIDE, command=command))}
-    assert found["stop-timeout"] is Unchecked
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [(None, "no command"), ([], "no command"), (["--drain-seconds"], "argument --drain-seconds: expected one")],
+)
+def test_a_command_that_cannot_be_read_could_not_be_checked(command: list[str] | None, why: str) -> None:
+    found = {each.check: each for each in examine(amended("container", OUTSIDE, command=command))}
+    assert isinstance(unchecked := found["stop-timeout"], Unchecked)
+    assert why in unchecked.why
 
 
 def test_a_flag_that_doctor_does_not_know_is_not_its_own() -> None:
-    assert examine(run_as("-h", "--health-file=/tmp/healthy")) == examine(run_as("--health-file=/tmp/healthy"))
+    own = "--health-file=/tmp/healthy"
+    assert examine(run_as("-h", "--drain=200", own)) == examine(run_as(own))
 
 
 @pytest.mark.parametrize(("check", "place"), ALONE)
@@ -238,8 +242,7 @@ def test_a_fault_is_found_by_its_check_alone(check: str, place: int) -> None:
     fault, says = FAULTS[check][place]
     (found,) = examine(fault())
     assert isinstance(found, Finding)
-    assert found.check == check
-    assert [each for each in says if each not in f"{found.text}; {found.remedy}"] == []
+    assert (found.check, [each for each in says if each not in f"{found.text}; {found.remedy}"]) == (check, [])
 
 
 @pytest.mark.scenario("S34", mutant="a table in two regions is as good as one")
@@ -274,16 +277,12 @@ def test_every_check_is_documented_in_its_order_and_has_a_fault_that_it_finds() 
 
 
 def test_what_could_not_be_asked_is_said_and_is_no_finding() -> None:
-    unknown = Facts(**{each.name: Unavailable("AccessDenied") for each in fields(Facts)})
-    assert examine(unknown) == [Unchecked(name_of(check), "AccessDenied") for check in CHECKS]
+    assert examine(UNKNOWN) == [Unchecked(name_of(check), "AccessDenied") for check in CHECKS]
 
 
 def test_a_missing_fact_leaves_the_other_checks_alone() -> None:
     found = examine(replace(with_mapping(FunctionResponseTypes=[]), alarms=Unavailable("AccessDenied")))
-    assert [(type(each).__name__, each.check) for each in found] == [
-        ("Finding", "partial-responses"),
-        ("Unchecked", "alarms"),
-    ]
+    assert [(type(each), each.check) for each in found] == [(Finding, "partial-responses"), (Unchecked, "alarms")]
 
 
 def shown(found: Sequence[Finding | Unchecked], noted: Sequence[str] = ()) -> str:
@@ -313,9 +312,6 @@ def counting(namespace: str, queue: str) -> Facts:
     dimensions = [{"Name": "QueueName", "Value": queue}]
     metric = {"Namespace": namespace, "MetricName": "ApproximateNumberOfMessagesVisible", "Dimensions": dimensions}
     return replace(UNWATCHED, alarms=[*UNWATCHED.alarms, {"Metrics": [{"MetricStat": {"Metric": metric}}]}])  # type: ignore[misc]
-
-
-UNKNOWN = Facts(**{each.name: Unavailable("AccessDenied") for each in fields(Facts)})
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.operations.trace import Event, in_order, of_execution, of_record
+from idempotent_receiver.operations.dead_letters.history import Outcome
+from idempotent_receiver.operations.trace import (
+    Event,
+    in_order,
+    of_act,
+    of_dead_letter,
+    of_execution,
+    of_hook,
+    of_record,
+)
 from idempotent_receiver.protocol.record import Record
+from tests.unit.operations.dead_letters.acts import OPERATOR, act
+from tests.unit.operations.dead_letters.test_triage import DAY_MS, DIED, NOW_MS, dead_letter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SECRET = "4929-1234-5678-9012"
-NOW_MS = 1_800_000_000_000
-DAY_MS = 24 * 60 * 60 * 1000
 
 
 def texts(record: Record, now_ms: int = NOW_MS) -> list[tuple[int | None, str]]:
@@ -46,7 +61,11 @@ def test_an_end_is_told_with_its_attempt_and_its_reason() -> None:
     failure = Failure(type="PermanentError", text="account closed", permanent=True).to_json()
     assert texts(written("FAILED", error=failure, attempts=3))[0][1] == "FAILED at attempt 3, for good: account closed"
     assert texts(written("FAILED"))[0][1] == "FAILED at attempt 1, and may be tried again: no reason was recorded"
+    refused = written("FAILED", error=failure, attempts=0)
+    assert texts(refused)[0][1] == "FAILED before its handler started, for good: account closed"
     assert texts(written("COMPLETED"))[0] == (NOW_MS, "COMPLETED at attempt 1")
+    assert texts(written("INPROGRESS"))[0] == (NOW_MS, "INPROGRESS: claimed for attempt 1")
+    assert texts(written("COMPLETED")._replace(expiration=None)) == [(None, "COMPLETED at attempt 1")]
     unreadable = written("COMPLETED")._replace(unreadable="unexpected type of data")
     assert texts(unreadable)[0][1] == "this version cannot read it: unexpected type of data"
 
@@ -66,6 +85,44 @@ def test_an_execution_is_told_from_start_to_end_without_its_input() -> None:
     assert list(of_execution(described)) == [start, Event(None, "execution", "name-1 RUNNING")]
     ended = {**described, "status": "FAILED", "error": "States.Timeout", "cause": SECRET, "stopDate": at}
     assert list(of_execution(ended))[1] == replace(start, text="name-1 FAILED: States.Timeout")
+
+
+def test_a_dead_letter_is_told_with_its_first_id_and_its_first_time() -> None:
+    now = Event(None, "dead letter", "message m-1 is a dead letter: closed")
+    sent = Event(NOW_MS - DAY_MS, "message", "message m-1 was sent")
+    assert list(of_dead_letter(dead_letter(), "closed")) == [sent, now]
+    assert list(of_dead_letter(dead_letter(stamp=DIED), "closed")) == [replace(sent, text="message m-0 was sent"), now]
+
+
+def test_an_act_is_told_with_its_operator_its_reason_its_end_and_its_plan() -> None:
+    begun = act(id="2027-01-15T08:00:00.250Z-1", message_id="m-1", why="mended")
+    said = f"message m-1 moved by {OPERATOR}: mended; "
+    done, refused = begun.ended(Outcome.DONE), replace(begun.ended(Outcome.REFUSED, "NoRoom"), plan="")
+    assert of_act(done) == Event(NOW_MS + 250, "history", f"{said}done; plan p1")
+    assert of_act(refused).text == f"{said}refused (NoRoom)"
+    unconfirmed = f"{said}begun, not confirmed{{}}: it may have happened; plan p1"
+    assert of_act(begun).text == unconfirmed.format("")
+    assert of_act(begun.ended(Outcome.UNCONFIRMED, "Timeout")).text == unconfirmed.format(" (Timeout)")
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The operator's machine is nine hours ahead of UTC."""
+    monkeypatch.setenv("TZ", "XYZ-9")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_time_of_the_applications_is_utc_unless_it_says_otherwise() -> None:
+    zoneless, zoned = map(datetime.fromisoformat, ("2027-01-15T08:00:00", "2027-01-15T09:00:00+01:00"))
+    assert list(of_hook("ledger", [(zoneless, "a"), (zoned, 7), (None, "b")])) == [  # type: ignore[list-item]
+        Event(NOW_MS, "ledger", "a"),
+        Event(NOW_MS, "ledger", "7"),
+        Event(None, "ledger", "b"),
+    ]
 
 
 def test_what_is_so_now_stands_between_what_was_and_what_will_be() -> None:

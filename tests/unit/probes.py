@@ -23,7 +23,7 @@ from tests.counting_store import CountingStore
 from tests.manual_clock import START_MS, ManualClock
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import sqs_record
-from tests.unit.http.test_endpoint import request
+from tests.unit.http.api import request
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,7 +25,7 @@ from idempotent_receiver.handler import process_end
 from idempotent_receiver.sqs.visibility import Backoff
 from tests.manual_clock import ManualClock
 from tests.simulation.world import DEAD_LETTERS
-from tests.unit.http.test_endpoint import request
+from tests.unit.http.api import request
 from tests.unit.probes import (
     ARMED,
     LARGE,

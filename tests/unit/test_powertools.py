@@ -33,7 +33,7 @@ from idempotent_receiver import (
 )
 from tests.contexts import Context
 from tests.manual_clock import ManualClock
-from tests.unit.http.test_endpoint import request
+from tests.unit.http.api import request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

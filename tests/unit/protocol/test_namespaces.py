@@ -17,7 +17,7 @@ from idempotent_receiver.workflow import Workflow
 from tests.contexts import Context
 from tests.manual_clock import ManualClock
 from tests.simulation.world import sqs_record
-from tests.unit.http.test_endpoint import request
+from tests.unit.http.api import request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,214 @@
+"""HTTP: which key a request has, whose it is, and which requests have none that can be used."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from aws_lambda_powertools import Logger
+
+from idempotent_receiver import Payload, UnusableKey, header, payload_key
+from tests.unit.http.api import FORMATS, WITHOUT_A_QUERY, Api, problem, raising, replayed, request
+
+with_header_names = pytest.mark.parametrize("name", ["idempotency-key", "IDEMPOTENCY-KEY", "Idempotency-Key"])
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@with_header_names
+def test_the_headers_name_may_be_in_any_case(api: Api, form: str, name: str) -> None:
+    event = request(None, form=form, headers={name: "k-1"})
+    alone = event if form == "alb-multi" else {part: event[part] for part in event if part != "multiValueHeaders"}
+
+    assert [api(each)["statusCode"] for each in (event, event, alone)] == [201, 201, 201]
+    assert len(api.runs) == 1
+
+
+def test_a_key_may_be_quoted_as_the_draft_has_it(api: Api) -> None:
+    api(request('"k-\\"1"'))
+    api(request('k-"1'))
+
+    assert len(api.runs) == 1
+    assert list(api.store.items) == ['tests#k-"1']
+
+
+@pytest.mark.parametrize("key", [None, "", "  ", '""'])
+def test_no_key_is_a_bad_request(api: Api, key: str | None) -> None:
+    told = problem(api(request(key)), 400)
+
+    assert "Idempotency-Key" in told["detail"]
+    assert told["title"] == "No idempotency key"
+    assert api.untouched
+
+
+@pytest.mark.parametrize("key", ["x" * 256, "schlüssel", "a\x00b", "a\nb"])
+def test_a_key_that_cannot_be_used_is_a_bad_request(api: Api, key: str) -> None:
+    problem(api(request(key)), 400)
+    assert api.untouched
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {**request(), "multiValueHeaders": {"Idempotency-Key": ["k-1"], "idempotency-key": ["k-2"]}},
+        {**request(), "multiValueHeaders": None, "headers": {"Idempotency-Key": "k-1", "idempotency-key": "k-2"}},
+        {**request(form="alb-multi"), "multiValueHeaders": {"idempotency-key": ["k-1", "k-2"]}},
+    ],
+    ids=["two spellings", "two spellings of single values", "a load balancer"],
+)
+def test_two_keys_are_a_bad_request(api: Api, event: dict[str, Any]) -> None:
+    assert "more than once" in problem(api(event), 400)["detail"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@with_header_names
+def test_a_key_that_was_sent_twice_and_joined_is_a_bad_request(api: Api, form: str, name: str) -> None:
+    """Payload format 2.0, or a proxy, joins the two. That would be another key, and run again."""
+    for joined in ("k-1,k-1", "k-1, k-2", '"k-1","k-1"', '"k-1,k-1"', "k-1,", ","):
+        told = problem(api(request(None, form=form, headers={name: joined})), 400)["detail"]
+        assert "Idempotency-Key has a comma" in told
+        assert "send it once" in told
+
+    assert api.untouched
+
+
+@with_header_names
+def test_the_same_key_sent_twice_is_that_key_if_the_event_has_all_values(api: Api, name: str) -> None:
+    """Payload format 1.0."""
+    twice = request(None, headers={name: "k-1"})
+    twice["multiValueHeaders"][name] = ["k-1", "k-1"]
+
+    assert api(twice)["statusCode"] == 201
+    assert list(api.store.items) == ["tests#k-1"]
+
+
+def test_a_comma_in_another_header_says_nothing_of_the_key(api: Api) -> None:
+    assert api(request(form="http", headers={"Accept": "text/html, */*"}))["statusCode"] == 201
+
+
+def test_without_a_key_that_is_not_required_the_handler_runs_unprotected() -> None:
+    api = Api(required=False)
+    for _ in range(2):
+        assert api(request(None))["statusCode"] == 201
+    assert (len(api.runs), api.store.asked) == (2, [])
+
+    for unusable in (request("x" * 256), request("k-1,k-1", form="http")):
+        problem(api(unusable), 400)
+
+
+@pytest.mark.parametrize(
+    ("fields", "without_a_query"),
+    [
+        (None, WITHOUT_A_QUERY),
+        ("amount", "dbd60ba7cb9ff9818797bb78ac5cd6668fb93b6c2688da2d9bb7890a642546f4"),
+    ],
+)
+def test_with_the_payload_as_the_key_the_query_string_is_part_of_it(fields: str | None, without_a_query: str) -> None:
+    """The key of a request without one is byte for byte what it was before queries counted."""
+    api = Api(key=payload_key(fields))
+    queries = (None, "amount=5&to=bob", "amount=9000&to=eve", "to=bob&amount=5")
+    answers = [api(request(None, query=query)) for query in queries]
+
+    assert [answer["statusCode"] for answer in answers] == [201, 201, 201, 201]
+    assert [replayed(answer) for answer in answers] == [False, False, False, True]
+    assert next(iter(api.store.items)) == f"tests#{without_a_query}"
+
+
+def test_a_parameter_that_is_excluded_from_the_key_is_not_compared_either() -> None:
+    """Otherwise a retry with another trace id would be a mismatch. A custom payload defines what is compared."""
+    key = payload_key(without_query=["trace"])
+    api = Api(key=key)
+    queries = ("amount=5&trace=1", "amount=5&trace=2", "amount=6")
+    assert [api(request(None, query=query))["statusCode"] for query in queries] == [201, 201, 201]
+    assert len(api.runs) == 2
+
+    strict = Api(key=key, payload=Payload())
+    strict(request(None, query="trace=1"))
+    problem(strict(request(None, query="trace=2")), 422)
+
+
+def test_clients_without_keys_are_known_by_their_payload() -> None:
+    api = Api(key=payload_key("[order, amount]"))
+    bodies = [
+        {"order": 1, "amount": 5, "at": 1},
+        {"order": 2, "amount": 5, "at": 1},
+        {"order": 1, "amount": 5, "at": 1},
+    ]
+    for body in bodies:
+        api(request(None, body))
+    api(request(None, bodies[0], path="/refunds"))
+    assert len(api.runs) == 3
+
+    assert "'[order, amount]'" in problem(api(request(None, "text")), 400)["detail"]
+
+
+def test_a_key_may_be_a_callable_of_ones_own() -> None:
+    api = Api(key=lambda event: json.loads(event["body"])["id"])
+    api(request(None, {"id": "7"}))
+
+    assert list(api.store.items) == ["tests#7"]
+    assert "of type int" in problem(api(request(None, {"id": 7})), 400)["detail"]
+    assert "no key" in problem(api(request(None, {"id": None})), 400)["detail"]
+
+
+def test_a_key_may_say_itself_why_it_cannot_be_used() -> None:
+    api = Api(key=raising(UnusableKey("the order is not numbered")))
+
+    assert problem(api(request()), 400)["detail"] == "the order is not numbered"
+
+
+def test_one_tenant_never_sees_anothers_answer() -> None:
+    """Whatever their names and keys."""
+    api = Api(scope=lambda event: event["headers"].get("X-Tenant"))
+    for tenant, key in (("a", "k"), ("b", "k"), ("a#k", "k"), ("a", "k#k"), ("a%23k", "k")):
+        assert not replayed(api(request(key, headers={"X-Tenant": tenant})))
+    assert len(api.runs) == 5
+
+    assert problem(api(request("k")), 400)["detail"] == "the request belongs to nobody: its scope is empty"
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_a_request_without_a_scope_is_refused_even_if_no_key_is_required(required: bool) -> None:
+    """A scope may come from a header; only a request without a key runs unprotected."""
+    api = Api(scope=header("X-Tenant"), required=required)
+    told = problem(api(request()), 400)
+
+    assert api.untouched
+    assert told["title"] == "The idempotency key cannot be used"
+    assert told["detail"] == "the request belongs to nobody: the request has no header X-Tenant"
+
+
+def test_a_tenant_whose_name_is_not_valid_text_is_a_tenant() -> None:
+    """A client may write a lone surrogate in JSON; it must neither break the response nor merge two tenants."""
+    api = Api(scope=lambda event: json.loads(event["body"])["tenant"], payload=None)
+    for tenant in ("\ud800", "\ud801", "%ED%A0%80"):
+        assert api(request(body={"tenant": tenant}))["statusCode"] == 201
+    assert len(api.runs) == 3
+
+
+@pytest.mark.parametrize("option", ["scope", "key"])
+@pytest.mark.parametrize("required", [True, False])
+@pytest.mark.parametrize("texts", [True, False])
+def test_a_scope_or_a_key_that_raises_is_a_bad_request_and_only_logged(
+    option: str, required: bool, texts: bool
+) -> None:
+    """The client sent something unexpected; an exception would become Lambda's error, and be retried."""
+    stream = io.StringIO()
+    logger = Logger(service=f"raising-{option}-{required}-{texts}", stream=stream)
+    options = {option: raising(KeyError("secret"))}
+    api = Api(required=required, logger=logger, error_texts=texts, **options)
+    told = problem(api(request()), 400)
+
+    assert api.untouched
+    assert told["title"] == "The idempotency key cannot be used"
+    assert told["detail"] == f"no {option} could be made of the request"
+    (line,) = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert (line["level"], line["error_type"]) == ("WARNING", "KeyError")
+    assert line["at"].startswith(f"{raising.__module__}.raises:")
+    assert ("secret" in stream.getvalue()) is texts
+
+
+def test_an_exit_in_a_key_is_the_processs() -> None:
+    with pytest.raises(SystemExit):
+        Api(key=raising(SystemExit()))(request())

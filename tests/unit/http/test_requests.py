@@ -1,0 +1,172 @@
+"""HTTP: which requests are the same, in every format in which an event may tell of them."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from idempotent_receiver import Payload
+from idempotent_receiver.http.request import InvalidRequest, request_of
+from tests.unit.http.api import FORMATS, TELL_ALL, WITHOUT_A_QUERY, Api, problem, replayed, request
+
+in_each_form = pytest.mark.parametrize("form", FORMATS)
+
+
+@pytest.mark.parametrize("other", [{"body": {"amount": 6}}, {"method": "PUT"}, {"path": "/refunds"}])
+@in_each_form
+def test_another_request_under_the_same_key_is_refused(api: Api, other: dict[str, Any], form: str) -> None:
+    """Method, path and payload are compared."""
+    api(request(form=form))
+
+    problem(api(request(form=form, **other)), 422)
+    assert len(api.runs) == 1
+
+
+@in_each_form
+@pytest.mark.parametrize(
+    ("query", "other"),
+    [
+        ("amount=5&to=bob", "amount=9000&to=eve"),
+        ("amount=5&to=bob", "amount=5"),
+        ("a=1&a=2", "a=2&a=1"),
+        ("a=1", "A=1"),
+        ("a=", "a=&b="),
+        ("a=1&b=2", "a=1%26b=2"),
+        ("a=1", None),
+        (None, "a=1"),
+        (None, "a"),
+    ],
+)
+def test_another_query_string_under_the_same_key_is_refused(
+    api: Api, form: str, query: str | None, other: str | None
+) -> None:
+    """Names and values are compared, and the order of one name's values."""
+    api(request(form=form, query=query))
+
+    assert "query string" in problem(api(request(form=form, query=other)), 422)["detail"]
+    assert len(api.runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("form", "query", "other"),
+    [
+        # A load balancer that passes single values passes only the last one.
+        *[(form, "amount=5", "amount=5&amount=5") for form in TELL_ALL],
+        # A load balancer does not decode names, so it passes `to` and `t%6f` as two names.
+        *[(form, "to=bob&t%6f=eve", "to=bob&t%6f=alice") for form in ("alb", "alb-multi")],
+        # A REST API decodes bytes that are no text itself.
+        *[(form, "a=%ff", "a=%fe") for form in ("http", "url", "alb", "alb-multi")],
+    ],
+)
+def test_a_query_string_hides_nothing_where_its_form_tells_it(api: Api, form: str, query: str, other: str) -> None:
+    assert api(request(form=form, query=query))["statusCode"] == 201
+    problem(api(request(form=form, query=other)), 422)
+
+
+@in_each_form
+@pytest.mark.parametrize(
+    ("query", "same"),
+    [
+        ("amount=5&to=bob", "to=bob&amount=5"),
+        ("a=1&b=x&a=2", "b=x&a=1&a=2"),
+        ("a", "a="),
+        ("", "&"),
+        (None, ""),
+        ("a%20b=c+d", "a+b=c%20d"),
+        ("to=%62ob", "to=bob"),
+        ("to=%c3%bc", "to=%C3%BC"),
+    ],
+)
+def test_equal_query_strings_may_be_written_differently(api: Api, form: str, query: str | None, same: str) -> None:
+    """The order of names and the encoding do not matter; a name without a value has an empty one."""
+    first, again = api(request(form=form, query=query)), api(request(form=form, query=same))
+
+    assert first["statusCode"] == 201
+    assert replayed(again)
+
+
+@pytest.mark.parametrize("query", ["b=c+d&a=%C3%BC&a=&b", "a=1&a=2", "x[]=1&x[]=%5B"])
+def test_a_query_string_is_the_same_in_every_event_format(query: str) -> None:
+    """A function may be behind several services."""
+    assert len({request_of(request(form=form, query=query)).query for form in TELL_ALL}) == 1
+
+
+def test_an_event_that_was_written_by_hand_may_have_the_short_form_of_a_query_alone() -> None:
+    rest, http = request(), request(form="http")
+    parameters = {"queryStringParameters": {"b": "2", "a": "1"}}
+    short = {name: value for name, value in rest.items() if name != "multiValueQueryStringParameters"}
+
+    for event in ({**short, **parameters}, {**http, **parameters}):
+        assert request_of(event).query == (("a", "1"), ("b", "2"))
+
+
+def test_a_request_without_a_query_matches_a_record_from_before_queries_counted(api: Api) -> None:
+    """As test_payload.py pins it: an upgrade must neither refuse a client's retry nor run it again."""
+    first = api(request())
+    assert api.store.items["tests#k-1"]["validation"] == WITHOUT_A_QUERY
+    for form in FORMATS:
+        again = api(request(form=form))
+        assert replayed(again)
+        assert again["body"] == first["body"]
+
+
+@in_each_form
+def test_a_parameter_may_be_excluded(form: str) -> None:
+    """Such as one against caching; a request with only this parameter is like one without a query."""
+    api = Api(payload=Payload(without_query=["trace", "_"]))
+    for query in ("amount=5&trace=1", "trace=2&amount=5", "amount=5&_=7&trace", "amount=5"):
+        assert api(request(form=form, query=query))["statusCode"] == 201
+    problem(api(request(form=form, query="amount=5&Trace=1")), 422)
+    assert len(api.runs) == 1
+
+    api(request("k-2", form=form, query="trace=1"))
+    assert api.store.items["tests#k-2"]["validation"] == WITHOUT_A_QUERY
+
+
+def test_fields_of_the_payload_do_not_leave_out_the_query_string() -> None:
+    api = Api(payload=Payload("amount"))
+    api(request(query="a=1"))
+    problem(api(request(query="a=2")), 422)
+
+
+def test_what_counts_of_a_payload_is_for_the_user_to_say() -> None:
+    api = Api(payload=Payload(without=["sent_at"]))
+    api(request(body={"amount": 5, "sent_at": 1}))
+
+    assert api(request(body={"amount": 5, "sent_at": 2}))["statusCode"] == 201
+    problem(api(request(body={"amount": 6, "sent_at": 1})), 422)
+
+
+def test_equal_requests_may_be_written_differently(api: Api) -> None:
+    """White space, the order of names and other headers do not matter."""
+    api(request(body={"amount": 5, "to": "a"}))
+    event = request(headers={"User-Agent": "another"})
+    event["body"] = '{ "to":"a",  "amount": 5 }'
+
+    assert replayed(api(event))
+
+
+@in_each_form
+def test_a_payload_that_says_something_twice_is_no_other(api: Api, form: str) -> None:
+    def sent(body: str) -> dict[str, Any]:
+        text = base64.b64encode(body.encode()).decode() if form == "url" else body
+        return {**request(form=form), "body": text}
+
+    api(sent('{"amount": 9}'))
+    problem(api(sent('{"amount": 1, "amount": 9}')), 422)
+    assert len(api.runs) == 1
+
+
+def test_a_body_that_is_no_valid_text_has_a_fingerprint(api: Api) -> None:
+    """A client may send a lone surrogate."""
+    assert api({**request(), "body": "\ud800"})["statusCode"] == 201
+    problem(api({**request(), "body": "\ud801"}), 422)
+
+
+@pytest.mark.parametrize("event", [{}, None, [], {"Records": []}, {"httpMethod": "GET"}, {"requestContext": {}}])
+def test_what_is_no_http_request_runs_nothing(api: Api, event: Any) -> None:
+    with pytest.raises(InvalidRequest, match="API Gateway"):
+        api(event)
+    assert api.runs == []

@@ -44,8 +44,8 @@ def callers(environment: Mapping[str, str]) -> Callable[[Any], str]:
 
     A request cannot choose its caller: both variables are set for the process, and a deployed function has neither.
     """
-    unsigned = environment.get("LOCAL_CALLER", "") if environment.get("AWS_SAM_LOCAL") == "true" else ""
-    return lambda event: tenant(event) or unsigned
+    unsigned = environment.get("LOCAL_CALLER") if environment.get("AWS_SAM_LOCAL") == "true" else None
+    return lambda event: tenant(event) or unsigned or ""
 
 
 def claimed_id() -> str:

@@ -42,14 +42,15 @@ class TransferService:
         If this process dies between the two, the client's retry sends a second message. It has the same key, the
         transfer's id, and the same body, so the consumer recognises it as a duplicate.
         """
+        described = transfer.model_dump_json(exclude_defaults=True)
         self.sqs.send_message(
             QueueUrl=self.queue_url,
-            MessageBody=transfer.model_dump_json(exclude_defaults=True),
+            MessageBody=described,
             MessageAttributes=stamped(transfer.transfer_id),
             **self._in_order(transfer),
         )
-        stored = {"tenant": tenant, "transfer": transfer.model_dump_json(exclude_defaults=True)}
-        tx.put(TableName=self.transfers, Item={"transfer_id": transfer.transfer_id, **stored})
+        stored = {"transfer_id": transfer.transfer_id, "tenant": tenant, "transfer": described}
+        tx.put(TableName=self.transfers, Item=stored)
 
     def find(self, transfer_id: str, tenant: str) -> State | None:
         """The state of a tenant's transfer; None if the tenant has no such transfer.

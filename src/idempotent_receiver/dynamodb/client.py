@@ -5,7 +5,7 @@ request costs, and more than half of a transaction's.
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +45,13 @@ def client_config() -> "Config":
     )
 
 
-_thread = threading.local()
-"""Whether this thread's last call was one of raw lists."""
+class _Thread(threading.local):
+    """Whether this thread's last call was one of raw lists."""
+
+    asks_raw = False
+
+
+_thread = _Thread()
 
 
 class Raw(list[Any]):
@@ -77,8 +82,8 @@ class RawActions(Raw):
         return self._text
 
 
-def accept_raw(client: "DynamoDBClient") -> None:
-    """Let a client send raw lists as they are, and everything else as before. Doing so again changes nothing.
+def accept_raw(client: "DynamoDBClient") -> "DynamoDBClient":
+    """The client, which from now on sends raw lists as they are, and everything else as before.
 
     A client that speaks another protocol than JSON serialises them itself, and so does an object of a user's that only
     acts like a client and has no events: for both they are lists like any other.
@@ -92,20 +97,19 @@ def accept_raw(client: "DynamoDBClient") -> None:
 
     Source: https://docs.aws.amazon.com/boto3/latest/guide/events.html
     """
-    meta = getattr(client, "meta", None)
-    events = getattr(meta, "events", None)
-    if events is None or _protocol(getattr(meta, "service_model", None)) != "json":
-        return
-    for operation in ("dynamodb.BatchExecuteStatement", "dynamodb.TransactWriteItems"):
-        events.register(f"before-parameter-build.{operation}", _set_aside, unique_id=f"{_SET_ASIDE}-{operation}-aside")
-        events.register(f"before-call.{operation}", _put_back, unique_id=f"{_SET_ASIDE}-{operation}-back")
-    event = "before-parse.dynamodb.BatchExecuteStatement"
-    events.register(event, _take_answers, unique_id=f"{_SET_ASIDE}-answers")
+    try:
+        events, protocol = client.meta.events, _protocol(client.meta.service_model)
+    except AttributeError:
+        return client
+    if protocol == "json":
+        for event, handler in _HANDLERS.items():
+            events.register(event, handler, unique_id=f"{_SET_ASIDE}-{event}")
+    return client
 
 
-def _protocol(model: object) -> object:
+def _protocol(model: Any) -> object:
     """The protocol that botocore chose of those that both sides know or, in an older botocore, the only one."""
-    return getattr(model, "resolved_protocol", None) or getattr(model, "metadata", {}).get("protocol")
+    return getattr(model, "resolved_protocol", None) or model.metadata.get("protocol")
 
 
 def _set_aside(params: dict[str, Any], context: dict[str, Any], **event: object) -> None:
@@ -125,7 +129,7 @@ def _put_back(params: dict[str, Any], context: dict[str, Any], **event: object) 
 
 def _take_answers(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **event: object) -> None:
     # The event does not say which call it belongs to, but it comes on the thread of the call.
-    if not getattr(_thread, "asks_raw", False) or response_dict["status_code"] != HTTPStatus.OK:
+    if not _thread.asks_raw or response_dict["status_code"] != HTTPStatus.OK:
         return
     from pydantic_core import from_json  # noqa: PLC0415  # as in `_json`
 
@@ -136,6 +140,15 @@ def _take_answers(response_dict: dict[str, Any], customized_response_dict: dict[
     if isinstance(answer, dict) and isinstance(answer.get("Responses"), list):
         customized_response_dict["Responses"] = answer["Responses"]
         response_dict["body"] = b"{}"
+
+
+_HANDLERS: dict[str, Callable[..., None]] = {
+    "before-parameter-build.dynamodb.BatchExecuteStatement": _set_aside,
+    "before-parameter-build.dynamodb.TransactWriteItems": _set_aside,
+    "before-call.dynamodb.BatchExecuteStatement": _put_back,
+    "before-call.dynamodb.TransactWriteItems": _put_back,
+    "before-parse.dynamodb.BatchExecuteStatement": _take_answers,
+}
 
 
 def _of(value: Any) -> bytes:

@@ -32,7 +32,7 @@ class ApiCall:
 
     operation: str
     table: str
-    permission: str
+    permission: str = "none"
     partial: bool = False
 
 
@@ -94,13 +94,13 @@ def conflict(response: Mapping[str, Any]) -> Conflict:
 
 
 def write_failed(
-    code: str, call: ApiCall, message: str = "", *, where: str = "", own: bool = False
+    code: str, call: ApiCall, message: str | None = None, *, where: str = "", own: bool = False
 ) -> NotApplied | Unknown:
     """What became of a write that failed with `code`: a statement, a transaction's action, or a whole request. `own`
     says that it was one of a handler's own actions. That a transaction is invalid is also its own fault.
     """
     effect, remedy = _ERRORS.get(_short(code), _OTHERWISE)
-    why = explained(code, call, message, where=where)
+    why = explained(code, call, where=where) + _shown(message)
     if effect is Effect.UNKNOWN:
         return Unknown(why)
     own = own or (remedy is _INVALID and call.operation == "TransactWriteItems")
@@ -109,11 +109,11 @@ def write_failed(
 
 def request_failed(error: ClientError | BotoCoreError, call: ApiCall) -> NotApplied | Unknown:
     """What became of each write in a request that failed as a whole."""
-    code, message, resent = code_of(error), "", False
+    code, message, resent = code_of(error), None, None
     if isinstance(error, ClientError):
-        message = error.response["Error"].get("Message", "")
+        message = error.response["Error"].get("Message")
         # This answers botocore's second copy or a later one: nobody knows what became of the first.
-        resent = error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
+        resent = error.response.get("ResponseMetadata", {}).get("RetryAttempts")
     failed = write_failed(code, call, message)
     if isinstance(failed, NotApplied) and (resent or (call.partial and _short(code) == "Validation")):
         return Unknown(failed.why)
@@ -125,12 +125,14 @@ def code_of(error: ClientError | BotoCoreError) -> str:
     return error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
 
 
-def explained(code: str, call: ApiCall, message: str = "", *, where: str = "") -> str:
+def explained(code: str, call: ApiCall, *, where: str = "") -> str:
     """An error in words: where it happened, AWS's code, and the remedy."""
     _, remedy = _ERRORS.get(_short(code), _OTHERWISE)
-    shown = f" ({message})" if message.startswith(_NAMES_ONLY) else ""
-    text = remedy.format(permission=call.permission)
-    return f"{code} from {call.operation}{where}: table {call.table} {text}{shown}"
+    return f"{code} from {call.operation}{where}: table {call.table} {remedy.format(permission=call.permission)}"
+
+
+def _shown(message: str | None) -> str:
+    return f" ({message})" if message is not None and message.startswith(_NAMES_ONLY) else ""
 
 
 def _short(code: str) -> str:

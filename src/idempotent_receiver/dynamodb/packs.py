@@ -83,7 +83,7 @@ class Packs:
             told = self._told(pack)
             self._adapt(pack, told, writes, cut_short=cut_short)
             answers |= told or self._apart(pack, times, halved=halved)
-            answers |= self._bring([member for member in pack if member not in answers], times + 1, halved=halved)
+            answers |= self._bring([member for member in pack if member not in answers], times + 1)
         return answers
 
     def _apart(self, pack: list[Member], times: int, *, halved: bool) -> Answers:

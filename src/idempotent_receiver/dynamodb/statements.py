@@ -47,9 +47,9 @@ class Replacement(NamedTuple):
     standing: dict[str, str | int]
 
     @property
-    def sent(self) -> tuple[str, tuple[str | int, ...]]:
-        """Its id and its values, for `unsendable`."""
-        return self.id, (*self.put.values(), *self.standing.values())
+    def sent(self) -> tuple[str | int, ...]:
+        """Its values, the id first."""
+        return self.id, *self.put.values(), *self.standing.values()
 
 
 def replacement_of(change: Change) -> Replacement:
@@ -59,7 +59,7 @@ def replacement_of(change: Change) -> Replacement:
     A record without a version is written whole: what it expects to stand is not all that the record holds.
     """
     seen, new = change.seen, change.new
-    assert seen is not None, "a change that replaces nothing is an insert"
+    assert seen is not None  # a change that replaces nothing is an insert
     whole = seen.version is None
     put: dict[str, str | int] = {}
     removed: list[str] = []
@@ -170,23 +170,22 @@ def _plain(value: Mapping[str, Any]) -> object:
             return value
 
 
-def unsendable(writes: Iterable[tuple[str, Iterable[str | int]]]) -> list[str | None]:
-    """Why each record, given as its id and its values, must not be sent; None where it may be.
+def unsendable(writes: Iterable[Iterable[str | int]]) -> list[str | None]:
+    """Why each record, given as its values, the id first, must not be sent; None where it may be.
 
     DynamoDB would refuse its whole batch with it, or mix up keys: a lone surrogate has no UTF-8, and AWS's own engine
     takes each of them for a "?", so that two keys would be one.
     """
     reasons: list[str | None] = []
-    for id, values in writes:
-        reason, texts = None, [id]
+    for values in writes:
+        reason, texts = None, []
         for value in values:
             if isinstance(value, str):
                 texts.append(value)
             elif abs(value) > _LARGEST_NUMBER:
                 reason = f"a number of the record has more than {MOST_DIGITS} digits: DynamoDB cannot store it"
         try:
-            size = len(id.encode())
-            "".join(texts).encode()
+            size, *_ = [len(text.encode()) for text in texts]
         except UnicodeEncodeError:
             reason = "the record's key or one of its values holds a lone surrogate: DynamoDB cannot store such text"
         else:

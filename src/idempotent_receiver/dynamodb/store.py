@@ -100,8 +100,9 @@ class DynamoDBStore:
     def insert(self, records: Sequence[Record]) -> Sequence[Written]:
         """Put each record where its id has none."""
         items = [attributes(record) for record in records]
-        reasons = unsendable([(record.id, item.values()) for record, item in zip(records, items, strict=True)])
-        return _written(items, reasons, self._requests.put, self._requests.execute_inserts)
+        return _written(
+            items, unsendable([item.values() for item in items]), self._requests.put, self._requests.execute_inserts
+        )
 
     def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
         """Write each change whose expected attributes still stand."""
@@ -116,8 +117,7 @@ class DynamoDBStore:
     def read(self, ids: Sequence[str]) -> Sequence[Record | Unknown | None]:
         """What is there now, consistently."""
         # What could not be written is not there, and asking for it would fail the other keys of its request.
-        reasons = unsendable((id, ()) for id in ids)
-        askable = [id for id, reason in zip(ids, reasons, strict=True) if reason is None]
+        askable = [id for id in ids if unsendable([[id]]) == [None]]
         found: dict[str, Record | Unknown] = {}
         for start in range(0, len(askable), READS_A_CALL):
             found |= self._requests.get(askable[start : start + READS_A_CALL])
@@ -152,18 +152,15 @@ class Requests:
 
     def __init__(self, table: str, client: "DynamoDBClient | None") -> None:
         self.table = table
-        self._client = client
+        self._client = None if client is None else accept_raw(client)
         self._building = threading.Lock()
-        if client is not None:
-            accept_raw(client)
 
     @property
     def client(self) -> "DynamoDBClient":
         """The boto3 client."""
         with self._building:
             if self._client is None:
-                self._client = default_client()
-                accept_raw(self._client)
+                self._client = accept_raw(default_client())
             return self._client
 
     def put(self, item: Item) -> Written:
@@ -235,7 +232,7 @@ def _failed(response: Mapping[str, Any], call: ApiCall) -> Written:
     # An INSERT never shows what is there; an UPDATE shows it in the error or beside it.
     if error["Code"] in errors.CONFLICTS:
         return errors.conflict({**response, **error})
-    return errors.write_failed(error["Code"], call, error.get("Message", ""))
+    return errors.write_failed(error["Code"], call, error.get("Message"))
 
 
 class UnreadableAnswer(BotoCoreError):
@@ -259,10 +256,9 @@ def _receive(send: Callable[[], Response]) -> Response:
         if any(frame.f_globals.get("__name__") == "botocore.parsers" for frame, _ in walk_tb(error.__traceback__)):
             raise UnreadableAnswer from error
         raise
-    metadata = response.get("ResponseMetadata", {}) if isinstance(response, dict) else {}
-    # A stubbed client's responses may name no type.
-    if not metadata.get("HTTPHeaders", {}).get("content-type", _CONTENT_TYPES[0]).startswith(_CONTENT_TYPES):
-        raise UnreadableAnswer
+    match response:  # a stubbed client's may name no type
+        case {"ResponseMetadata": {"HTTPHeaders": {"content-type": str(kind)}}} if not kind.startswith(_CONTENT_TYPES):
+            raise UnreadableAnswer
     return response
 
 

@@ -79,7 +79,7 @@ def _member_of(commit: Commit, items: list[ActionItem], table: str) -> Member | 
     if reason is not None:
         return NotApplied(reason, retry=False)
     if unknown := [action for action in commit.actions if not action.arguments.keys() <= _ARGUMENTS]:
-        call = ApiCall("TransactWriteItems", _table(unknown[0]), permission="none")
+        call = ApiCall("TransactWriteItems", _table(unknown[0]))
         return NotApplied(explained("ParamValidationError", call), retry=False, own=True)
     try:
         actions = [record, *transact_items(commit.actions)]
@@ -182,7 +182,7 @@ def _record_action(change: Change, table: str) -> "tuple[TransactWriteItemTypeDe
     """What writes the record, and why it must not be sent."""
     if change.seen is None:
         item = attributes(change.new)
-        (reason,) = statements.unsendable([(change.new.id, item.values())])
+        (reason,) = statements.unsendable([item.values()])
         return {"Put": statements.put_item(table, item)}, reason
     replacement = statements.replacement_of(change)
     (reason,) = statements.unsendable([replacement.sent])
@@ -210,7 +210,7 @@ def _arguments(action: Action) -> dict[str, Any]:
 
 
 def _number(value: int | Decimal) -> str:
-    if isinstance(value, int) and -_TOO_LONG < value < _TOO_LONG:
+    if isinstance(value, int) and abs(value) < _TOO_LONG:
         return str(value)
     return str(_NUMBERS.create_decimal(value))
 

@@ -102,6 +102,17 @@ def test_packs_that_were_not_cut_short_prove_nothing(engine: DynamoDB, faults: F
     assert sizes(engine, faults) == [25, 25]
 
 
+def test_a_pack_is_cut_short_by_any_that_did_not_fit(engine: DynamoDB, faults: Faults) -> None:
+    """Although a later one did."""
+    bound = engine.store._packs.bound
+    bound.shrink(8)
+    small, large, last = fifty(engine)[:3]
+    large = large._replace(actions=[action for name in "abc" for action in credit(engine, name).actions])
+    engine.store.commit([small, large, last])
+
+    assert (faults.sizes, bound.writes) == ([2, 1], 5)
+
+
 def test_packs_that_were_under_way_together_halve_the_bound_once() -> None:
     bound = Bound()
     for _ in range(8):
@@ -116,8 +127,11 @@ def test_the_bound_is_kept_under_threads() -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: bound.grow(), range(14)))
     assert bound.writes == 15
-    for _ in range(100):
+    for _ in range(18):
+        assert bound.writes < 100
         bound.grow()
+    assert bound.writes == 100
+    bound.grow()
     assert bound.writes == 100
     bound.shrink(1)
     assert bound.writes == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.exceptions import NoCredentialsError
+from botocore.exceptions import ClientError, NoCredentialsError
 
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import Applied, Conflict, Unknown
@@ -46,6 +46,11 @@ REQUESTS: dict[str, Callable[[DynamoDBStore], Sequence[Any]]] = {
 }
 """Every kind of request, by what its permission is called."""
 
+OPERATIONS = dict.fromkeys(("PartiQLInsert", "PartiQLUpdate"), "BatchExecuteStatement") | {
+    "UpdateItem on the records": "TransactWriteItems"
+}
+"""Those whose permission is called otherwise."""
+
 
 # The answer to a statement
 
@@ -53,28 +58,32 @@ REQUESTS: dict[str, Callable[[DynamoDBStore], Sequence[Any]]] = {
 @pytest.mark.scenario("S17", mutant="contention is refused for good")
 @pytest.mark.scenario("S18", mutant="an internal error means that nothing was written")
 @pytest.mark.parametrize(
-    ("code", "effect", "told"),
+    ("code", "effect", "remedy"),
     [
-        ("ThrottlingError", LATER, "capacity"),
-        ("ProvisionedThroughputExceeded", LATER, "capacity"),
-        ("RequestLimitExceeded", LATER, "capacity"),
-        ("TransactionConflict", CONTENDED, "another transaction"),
-        ("ReplicatedWriteConflict", LATER, "another region"),
-        ("ResourceNotFound", NEVER, "create it"),
-        ("AccessDenied", NEVER, "allow dynamodb:PartiQLUpdate"),
-        ("ValidationError", NEVER, "400 KB"),
-        ("ItemCollectionSizeLimitExceeded", NEVER, "index"),
-        ("InternalServerError", UNKNOWN, "AWS Health"),
-        ("SomethingNew", UNKNOWN, "AWS Health"),
+        ("ThrottlingError", LATER, "account's limits"),
+        ("ProvisionedThroughputExceeded", LATER, "account's limits"),
+        ("RequestLimitExceeded", LATER, "account's limits"),
+        ("TransactionConflict", CONTENDED, "nothing to do unless it lasts"),
+        ("ReplicatedWriteConflict", LATER, "nothing to do unless it lasts"),
+        ("ResourceNotFound", NEVER, "create it, or correct the table's name"),
+        ("AccessDenied", NEVER, "allow dynamodb:PartiQLUpdate on it"),
+        ("ValidationError", NEVER, "(at most 400 KB)"),
+        ("ItemCollectionSizeLimitExceeded", NEVER, "drop its local secondary index"),
+        ("InternalServerError", UNKNOWN, "check AWS Health"),
+        ("SomethingNew", UNKNOWN, "check AWS Health"),
     ],
 )
-def test_what_an_error_says_of_its_statement(code: str, effect: str, told: str) -> None:
+def test_what_an_error_says_of_its_statement(code: str, effect: str, remedy: str) -> None:
     """And of no other. The reason names the code, the table and the remedy."""
     written = Wire(statements(None, code, None)).store.replace(changes(3))
 
     assert [written[0], written[2]] == [Applied(), Applied()]
     assert effect_of(written[1]) == effect
-    assert all(part in why(written[1]) for part in (code, TABLE, told))
+    assert why(written[1]).startswith(f"{code} from BatchExecuteStatement: table {TABLE} ")
+    assert why(written[1]).endswith(remedy)
+    named = statements(code, None)
+    named["Responses"][0]["Error"]["Message"] = "User: somebody"
+    assert why(Wire(named).store.replace(changes(2))[0]).endswith(f"{remedy} (User: somebody)")
 
 
 def test_a_statement_that_met_another_record() -> None:
@@ -118,6 +127,8 @@ FAULTS: list[tuple[Any, str, str]] = [
         for code in ("UnrecognizedClientException", "ExpiredTokenException", "InvalidSignatureException")
     ),
     (NoCredentialsError(), NEVER, "credentials"),
+    # As a user's own fake of a client may raise it.
+    (ClientError({"Error": {"Code": "ThrottlingException"}}, "fake"), LATER, "capacity"),
 ]
 
 
@@ -129,7 +140,8 @@ def test_what_an_error_says_of_each_record_of_its_request(fault: Any, effect: st
 
     for kind, ask in REQUESTS.items():
         for answer in ask(store):
-            assert all(part in why(answer) for part in (TABLE, told))
+            assert f" from {OPERATIONS.get(kind, kind)}: table {TABLE} " in why(answer)
+            assert told in why(answer)
             if kind == "BatchGetItem":
                 assert isinstance(answer, Unknown)
                 assert answer.retry == (effect != NEVER)
@@ -248,6 +260,7 @@ def test_unprocessed_keys_are_read_again() -> None:
     """Unprocessed keys are read again, consistently, and then are there or not."""
     wire = Wire(
         {"Responses": found("a"), "UnprocessedKeys": unprocessed("b", "c")},
+        {"Responses": {}, "UnprocessedKeys": unprocessed("b", "c")},
         {"Responses": found("c"), "UnprocessedKeys": {}},
     )
 

@@ -34,6 +34,22 @@ from tests.unit.dynamodb.wire import (
 
 # What is sent
 
+UPDATE = {
+    "TableName": TABLE,
+    "Key": {"id": {"S": "key"}},
+    "UpdateExpression": "SET #status = :status, #version = :version, #data = :data REMOVE #owner",
+    "ConditionExpression": "attribute_exists(#id) AND #version = :expected_version",
+    "ExpressionAttributeNames": {f"#{name}": name for name in ("id", "status", "version", "data", "owner")},
+    "ExpressionAttributeValues": {
+        ":status": {"S": "COMPLETED"},
+        ":version": {"S": "v2"},
+        ":data": {"S": f'"{SECRET}"'},
+        ":expected_version": {"S": "v1"},
+    },
+    "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+}
+"""What `change()` is."""
+
 
 def test_one_insert_is_one_put() -> None:
     """One record goes out as a PutItem that is conditional on absence and asks for what is there."""
@@ -67,14 +83,7 @@ def test_one_replace_is_one_update() -> None:
 
     assert wire.store.replace([change()]) == [Applied()]
 
-    ((operation, body),) = wire.sent
-    assert operation == "UpdateItem"
-    assert body["Key"] == {"id": {"S": "key"}}
-    assert body["UpdateExpression"] == ("SET #status = :status, #version = :version, #data = :data REMOVE #owner")
-    assert body["ConditionExpression"] == "attribute_exists(#id) AND #version = :expected_version"
-    assert body["ExpressionAttributeValues"][":expected_version"] == {"S": "v1"}
-    assert body["ExpressionAttributeValues"][":version"] == {"S": "v2"}
-    assert body["ReturnValuesOnConditionCheckFailure"] == "ALL_OLD"
+    assert wire.sent == [("UpdateItem", UPDATE)]
 
 
 def test_the_text_of_an_insert() -> None:
@@ -119,13 +128,17 @@ def test_the_text_of_an_update_of_a_record_without_a_version() -> None:
 
     wire.store.replace([Change(record(old.id), old) for old in seen])
 
-    statement = wire.sent[0][1]["Statements"][0]
-    assert 'REMOVE "data" REMOVE "validation"' in statement["Statement"], "it is written whole"
-    assert statement["Statement"].endswith(
+    removed = [*("data", "validation", "error", "execution", "input"), "in_progress_expiration", "attempts"]
+    given = [{"S": "INPROGRESS"}, {"S": "v1"}, {"S": "worker"}, {"N": "7"}]
+    assert wire.sent[0][1]["Statements"][0] == {
+        "Statement": f'UPDATE "{TABLE}" SET "status"=? SET "version"=? SET "owner"=? SET "expiration"=? REMOVE "'
+        + '" REMOVE "'.join(removed)
+        + '"'
         ' WHERE "id"=? AND "status"=? AND "expiration"=?'
-        ' AND "version" IS MISSING AND "in_progress_expiration" IS MISSING'
-    )
-    assert statement["Parameters"][-3:] == [{"S": "a"}, {"S": "INPROGRESS"}, {"N": "7"}]
+        ' AND "version" IS MISSING AND "in_progress_expiration" IS MISSING',
+        "Parameters": [*given, {"S": "a"}, {"S": "INPROGRESS"}, {"N": "7"}],
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
 
 
 @pytest.mark.scenario("S20", mutant="a request takes 26 statements")
@@ -169,10 +182,10 @@ UNSENDABLE = {
 @pytest.mark.parametrize(("poison", "why"), UNSENDABLE.values(), ids=UNSENDABLE)
 def test_what_dynamodb_cannot_store_sinks_nothing_else(poison: Record, why: str) -> None:
     """A record that would sink its whole batch, or be confused with another, is left out and answered by itself."""
-    inserting, replacing = Wire(statements(None, None)), Wire(statements(None, None))
+    inserting, replacing, longest = Wire(statements(None, None)), Wire(statements(None, None)), "b" * 2048
 
-    inserted = inserting.store.insert([record("a"), poison, record("b")])
-    replaced = replacing.store.replace([change("a"), Change(poison, record(poison.id)), change("b")])
+    inserted = inserting.store.insert([record("a"), poison, record(longest)])
+    replaced = replacing.store.replace([change("a"), Change(poison, record(poison.id)), change(longest)])
 
     for wire, written in ((inserting, inserted), (replacing, replaced)):
         assert [len(body["Statements"]) for _, body in wire.sent] == [2]
@@ -185,11 +198,15 @@ NOT_NAMES = ["a b", 'a"b', "arn:aws:dynamodb:us-east-1:123456789012:table/record
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [*((name, "an ARN") for name in NOT_NAMES), ("", "variable not set"), (None, "variable not set")]
+    ("name", "told"),
+    [
+        *((name, r" \(an ARN is not one either\)") for name in NOT_NAMES),
+        *((name, r": is a variable not set\?") for name in ("", None)),
+    ],
 )
 def test_what_is_not_a_table_s_name_is_refused_at_set_up(name: Any, told: str) -> None:
     """Before it becomes part of a statement, and not by an error of `re`."""
-    with pytest.raises(ValueError, match=f"not a DynamoDB table's name.*{told}"):
+    with pytest.raises(ValueError, match=f"not a DynamoDB table's name{told}$"):
         DynamoDBStore(name)
 
 
@@ -224,8 +241,11 @@ def test_a_client_is_built_once_on_first_use(monkeypatch: pytest.MonkeyPatch) ->
     assert len(built) == 1
     with closing(store.client) as client:
         config: Any = client.meta.config
-        assert (config.connect_timeout, config.read_timeout) == (1, 3)
-        assert config.retries == {"mode": "standard", "total_max_attempts": 2}
+    assert (config.connect_timeout, config.read_timeout) == (1, 3)
+    assert config.retries == {"mode": "standard", "total_max_attempts": 2}
+    assert (config.max_pool_connections, config.tcp_keepalive) == (32, True)
+    given: Any = client_config()
+    assert given.parameter_validation is False
 
 
 @pytest.mark.slow

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from idempotent_receiver.dynamodb.transactions import MOST_BYTES
 from idempotent_receiver.protocol.record import Change
-from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict
+from idempotent_receiver.protocol.store import ActionFailed, Applied, Conflict, NotApplied
 from idempotent_receiver.protocol.transaction import Action
 from tests.many_operations import commit_one
+from tests.unit.dynamodb.test_store_requests import UPDATE
 from tests.unit.dynamodb.wire import (
     CONTENDED,
     LATER,
@@ -29,9 +31,6 @@ from tests.unit.dynamodb.wire import (
     why,
 )
 
-if TYPE_CHECKING:
-    pass
-
 
 @pytest.mark.scenario("S30", mutant="a transaction's token is drawn at each sending")
 def test_a_transaction_is_sent_the_same_each_time() -> None:
@@ -42,14 +41,14 @@ def test_a_transaction_is_sent_the_same_each_time() -> None:
     assert [commit_one(wire.store, change(), tx.actions) for _ in range(2)] == [Applied(), Applied()]
 
     (operation, body), again = wire.sent
-    assert operation == "TransactWriteItems"
     assert again == (operation, body)
-    assert [*(kind for item in body["TransactItems"] for kind in item)] == ["Update", "Put", "ConditionCheck"]
-    update = body["TransactItems"][0]["Update"]
-    assert update["ConditionExpression"] == "attribute_exists(#id) AND #version = :expected_version"
-    assert update["ReturnValuesOnConditionCheckFailure"] == "ALL_OLD"
-    assert body["TransactItems"][1]["Put"] == {"TableName": "accounts", "Item": {"account": {"S": SECRET}}}
-    assert 1 <= len(body["ClientRequestToken"]) <= 36
+    assert operation == "TransactWriteItems"
+    account = {"S": "b"}
+    check = {"TableName": "accounts", "Key": {"account": account}, "ConditionExpression": "attribute_exists(account)"}
+    put = {"Put": {"TableName": "accounts", "Item": {"account": {"S": SECRET}}}}
+    assert body.pop("TransactItems") == [{"Update": UPDATE}, put, {"ConditionCheck": check}]
+    assert 1 <= len(body.pop("ClientRequestToken")) <= 36
+    assert body == {}
 
 
 @pytest.mark.scenario("S30", mutant="a transaction's token is used again by the next claim")
@@ -77,19 +76,25 @@ def test_another_claim_has_another_token() -> None:
         ("ConditionalCheckFailed ConditionalCheckFailed None", Conflict(None)),
         ("ConditionalCheckFailed TransactionConflict None", Conflict(None)),
         ("None ConditionalCheckFailed None", ActionFailed(0)),
+        ("- ConditionalCheckFailed -", ActionFailed(0)),
+        ("- ValidationError", NEVER),
         ("None TransactionConflict ConditionalCheckFailed", ActionFailed(1)),
         # The claim's owner is unknown as yet, so the handler's condition must wait.
         ("TransactionConflict ConditionalCheckFailed", CONTENDED),
         # Nothing is proved.
         ("", UNKNOWN),
+        (None, UNKNOWN),
     ],
 )
-def test_the_reason_that_counts(reasons: str, answer: str | Conflict | ActionFailed) -> None:
+def test_the_reason_that_counts(reasons: str | None, answer: str | Conflict | ActionFailed) -> None:
     """The record's own refusal comes first, then a failed condition of the handler, then what may be retried."""
-    codes = reasons.split()
-    told = commit_one(Wire(cancelled(*codes)).store, change(), adding().actions * max(1, len(codes) - 1))
+    codes = (reasons or "").split()
+    refusal = Refusal("TransactionCanceledException") if reasons is None else cancelled(*codes)
+    told = commit_one(Wire(refusal).store, change(), adding().actions * max(1, len(codes) - 1))
 
     assert (effect_of(told) if isinstance(answer, str) else told) == answer
+    if isinstance(told, NotApplied):
+        assert told.own is (codes[0] in ("None", "-"))
 
 
 def test_an_invalid_expression_is_shown() -> None:
@@ -110,6 +115,12 @@ def delete(table: str, **key: Any) -> Action:
     return Action("Delete", {"TableName": table, "Key": key})
 
 
+def large(size: int) -> dict[str, Any]:
+    """Values of every type, of so many bytes with their names."""
+    small = {"account": "a", "list": ["é", {"n": 1}], "set": {"b"}, "none": None}
+    return small | {"blob": b"x" * (size - 27)}
+
+
 ARN = f"arn:aws:dynamodb:us-east-1:123456789012:table/{TABLE}"
 REFUSED_ACTIONS = {
     "the record put": (
@@ -119,6 +130,10 @@ REFUSED_ACTIONS = {
     "the record deleted": ([delete(TABLE, id="key")], "own record"),
     "the record by ARN": ([delete(ARN, id="key")], "own record"),
     "one item twice": ([delete("accounts", account="a"), put("accounts", account="a", n=1)], "1 and 2 are on one item"),
+    "one item twice, after others": (
+        [put("lines", n=1), put("lines", n=1), delete("accounts", account="a"), put("accounts", account="a", n=1)],
+        "3 and 4 are on one item",
+    ),
     "one record twice": ([put(TABLE, id="other"), put(TABLE, id="other", n=1)], "one item"),
     "two numbers that are one": ([delete("lines", line=1), delete("lines", line=Decimal("1.0"))], "one item"),
     "39 digits": ([put("accounts", account="a", balance=10**38 + 1)], "38 digits"),
@@ -126,9 +141,9 @@ REFUSED_ACTIONS = {
     "a lone surrogate": ([put("accounts", account=f"{SECRET}\ud800")], "lone surrogates"),
     "a misspelt argument": (
         [Action("Put", {"TableName": "accounts", "Item": {"account": "a"}, "ConditionExpresion": SECRET})],
-        "ParamValidationError",
+        "^ParamValidationError from TransactWriteItems: table accounts ",
     ),
-    "4 MB": ([put("accounts", account=str(number), blob=b"x" * 390_000) for number in range(11)], "4 MB"),
+    "4 MB": ([put("accounts", **large(MOST_BYTES + 1))], f"{MOST_BYTES + 1} bytes; .* 4 MB"),
 }
 
 
@@ -140,7 +155,8 @@ def test_actions_that_no_transaction_may_hold(actions: list[Action], reason: str
 
     written = commit_one(wire.store, change(), actions)
 
-    assert effect_of(written) == NEVER
+    assert isinstance(written, NotApplied)
+    assert (written.retry, written.own) == (False, True)
     assert re.search(reason, why(written))
     assert wire.sent == []
 
@@ -152,6 +168,7 @@ def test_actions_at_the_limits() -> None:
     actions = [*others, *(put("entries", entry=str(number), blob=b"x" * 42_000) for number in range(96))]
 
     assert commit_one(wire.store, change(), actions) == Applied()
+    assert commit_one(wire.store, change(), [put("accounts", **large(MOST_BYTES))]) == Applied()
 
 
 def test_a_record_that_cannot_be_stored_is_not_committed() -> None:
@@ -159,5 +176,7 @@ def test_a_record_that_cannot_be_stored_is_not_committed() -> None:
     wire = Wire({})
     unsendable = Change(record(data="\ud800", version="v2"), record())
 
-    assert effect_of(commit_one(wire.store, unsendable, adding().actions)) == NEVER
+    written = commit_one(wire.store, unsendable, adding().actions)
+    assert effect_of(written) == NEVER
+    assert "lone surrogate" in why(written)
     assert wire.sent == []

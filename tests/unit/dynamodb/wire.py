@@ -131,8 +131,9 @@ def statements(*codes: str | None) -> dict[str, Any]:
 
 
 def cancelled(*codes: str) -> Refusal:
-    """A cancelled transaction: each action's reason, the record's own first."""
-    return Refusal("TransactionCanceledException", CancellationReasons=[{"Code": code} for code in codes])
+    """A cancelled transaction: each action's reason, the record's own first; "-" for one without a code."""
+    reasons = [{} if code == "-" else {"Code": code} for code in codes]
+    return Refusal("TransactionCanceledException", CancellationReasons=reasons)
 
 
 def adding() -> Transaction:

@@ -102,7 +102,7 @@ class ThreadExecutor:
     def start_async(self, job: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]) -> None:
         """Run the coroutine on the event loop."""
         if self._loop is None:
-            assert self._loops is not None, "coroutines need a loop"
+            assert self._loops is not None  # coroutines need a loop
             self._loop = self._loops.begin()
             self._pool.run(self._loop.turn)
         loop = self._loop

@@ -74,7 +74,7 @@ class Order:
 
     def is_blocked(self, item: Item) -> bool:
         """Whether an earlier item of the group has failed."""
-        assert item.work.group is not None, "asked of items in groups"
+        assert item.work.group is not None  # asked of items in groups
         line = self._groups[item.work.group]
         first = line[0].outcome if line else None
         return first is not None and not isinstance(first, SUCCEEDED)
@@ -102,7 +102,7 @@ class Order:
         does one of another group, which nothing has stopped, where the first was not started. Those that are left then
         wait for both.
         """
-        assert ended.outcome is not None, "it has ended"
+        assert ended.outcome is not None  # it has ended
         outcomes = ended.outcomes or {}
         outcomes[ended.claim.fingerprint] = ended.outcome
         followers, ended.followers = ended.followers or deque(), None
@@ -149,7 +149,7 @@ class Progress:
         item.stage, do = TABLE[was, event]
         self.held += (item.stage is Stage.HELD) - (was is Stage.HELD)
         if item.stage is Stage.ENDED:
-            assert outcome is not None, f"{event} brings no outcome"
+            assert outcome is not None  # this event brings one
             item.outcome = outcome
         self.actions[do](item)
 

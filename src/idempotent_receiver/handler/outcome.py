@@ -144,7 +144,7 @@ def as_outcome(ending: Ending) -> Outcome:
     """The ending of a message. Its claim does not take failures for answers, and another payload was made a failure
     before (`mismatch`).
     """
-    assert not isinstance(ending, (transitions.AlreadyFailed, OtherPayload)), "a message has neither"
+    assert not isinstance(ending, (transitions.AlreadyFailed, OtherPayload))  # a message has neither
     return ending
 
 

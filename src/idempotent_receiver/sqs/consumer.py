@@ -268,8 +268,8 @@ class _Invocation:
 
     def _send_dead_letter(self, place: int, failure: Failure) -> bool:
         """Send a dead letter; whether SQS has confirmed it."""
-        assert self.sqs is not None, "checked at set-up"
-        assert self.dead_letter_queue is not None, "checked by the caller"
+        assert self.sqs is not None  # checked at set-up
+        assert self.dead_letter_queue is not None  # checked by the caller
         function = str(getattr(self.context, "function_name", "unknown"))
         try:
             dead_letter.send(self.sqs, self.dead_letter_queue, self._keyed(place), failure, function)

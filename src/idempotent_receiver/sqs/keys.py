@@ -190,4 +190,4 @@ def _no_key(error: BaseException) -> Failure:
 
 
 def _never(attempt: Attempt) -> object:
-    raise AssertionError("a message without a key is never run")
+    raise AssertionError  # a message without a key is never run

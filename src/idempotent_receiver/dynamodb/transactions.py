@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Clamped, Context, Decimal, Inexact, Overflow, Rounded, Underflow
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.dynamodb import statements
 from idempotent_receiver.dynamodb.client import RawActions
@@ -96,7 +96,8 @@ def _member_of(commit: Commit, items: list[ActionItem], table: str) -> Member | 
 
 def transact_items(actions: Sequence[Action]) -> "list[TransactWriteItemTypeDef]":
     """The actions with their values typed. Raises ArithmeticError for a number that DynamoDB cannot store."""
-    return [cast("TransactWriteItemTypeDef", {action.kind: _arguments(action)}) for action in actions]
+    items: list[Any] = [{action.kind: _arguments(action)} for action in actions]
+    return items
 
 
 def typed(value: Any) -> dict[str, Any]:
@@ -139,9 +140,9 @@ def raw(members: Sequence[Member]) -> RawActions:
 def call_of(members: Sequence[Member], table: str) -> ApiCall:
     """The call that their transaction is."""
     tables = {table: None} | {_table(action): None for member in members for action in member.commit.actions}
-    writes = dict.fromkeys("PutItem" if member.commit.change.seen is None else "UpdateItem" for member in members)
-    allowed = " and ".join(f"dynamodb:{write}" for write in writes)
-    permission = f"{allowed} on the records, and what the handler's own actions need"
+    # Only one alone is told which permission it lacks.
+    write = "PutItem" if members[0].commit.change.seen is None else "UpdateItem"
+    permission = f"dynamodb:{write} on the records, and what the handler's own actions need"
     return ApiCall("TransactWriteItems", " or ".join(tables), permission)
 
 

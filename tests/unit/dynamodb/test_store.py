@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError, NoCredentialsError
 
-from idempotent_receiver.protocol.record import Record
+from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.store import Applied, Conflict, Unknown
 from tests.many_operations import commit_one
 from tests.unit.dynamodb.wire import (
@@ -41,14 +41,15 @@ REQUESTS: dict[str, Callable[[DynamoDBStore], Sequence[Any]]] = {
     "UpdateItem": lambda store: store.replace(changes(1)),
     "PartiQLInsert": lambda store: store.insert(records(2)),
     "PartiQLUpdate": lambda store: store.replace(changes(2)),
+    "PutItem on the records": lambda store: [commit_one(store, Change(record(), None), ())],
     "UpdateItem on the records": lambda store: [commit_one(store, change(), ())],
     "BatchGetItem": lambda store: store.read(["a", "b"]),
 }
 """Every kind of request, by what its permission is called."""
 
-OPERATIONS = dict.fromkeys(("PartiQLInsert", "PartiQLUpdate"), "BatchExecuteStatement") | {
-    "UpdateItem on the records": "TransactWriteItems"
-}
+OPERATIONS = dict.fromkeys(("PartiQLInsert", "PartiQLUpdate"), "BatchExecuteStatement") | dict.fromkeys(
+    ("PutItem on the records", "UpdateItem on the records"), "TransactWriteItems"
+)
 """Those whose permission is called otherwise."""
 
 

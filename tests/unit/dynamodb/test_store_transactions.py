@@ -104,6 +104,7 @@ def test_an_invalid_expression_is_shown() -> None:
     written = commit_one(Wire(Refusal("ValidationException", message)).store, change(), adding().actions)
 
     assert effect_of(written) == NEVER
+    assert why(written).startswith("ValidationException from TransactWriteItems: table records or accounts ")
     assert message in why(written)
 
 
@@ -136,7 +137,10 @@ REFUSED_ACTIONS = {
     ),
     "one record twice": ([put(TABLE, id="other"), put(TABLE, id="other", n=1)], "one item"),
     "two numbers that are one": ([delete("lines", line=1), delete("lines", line=Decimal("1.0"))], "one item"),
-    "39 digits": ([put("accounts", account="a", balance=10**38 + 1)], "38 digits"),
+    "39 digits": (
+        [put("accounts", account="a"), put("accounts", account="b", balance=10**38 + 1)],
+        r"^the transaction was not sent: action 2 \(Put on accounts\) holds a value .* 38 digits",
+    ),
     "a number too large": ([put("accounts", account="a", balance=Decimal("1E+127"))], r"1E\+126"),
     "a lone surrogate": ([put("accounts", account=f"{SECRET}\ud800")], "lone surrogates"),
     "a misspelt argument": (

@@ -142,7 +142,6 @@ class HttpReply:
 
     @property
     def final(self) -> bool:
-        """Whether the client has its answer and does not retry."""
         return self.status in (CREATED, GONE, MISMATCH, FAILED_FOR_GOOD)
 
 
@@ -211,7 +210,6 @@ EXECUTION_SECONDS = 20
 
 
 def arn_of(name: str) -> str:
-    """The ARN of an execution."""
     return f"{MACHINE_ARN.replace(':stateMachine:', ':execution:')}:{name}"
 
 

@@ -15,10 +15,7 @@ BUCKET = "results"
 
 
 class Bucket(dict[str, bytes]):
-    """The objects, by their keys."""
-
     def text(self, key: str) -> str | None:
-        """What an object holds."""
         return gzip.decompress(self[key]).decode() if key in self else None
 
 

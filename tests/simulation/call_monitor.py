@@ -48,8 +48,6 @@ class Done:
 
 
 class CallMonitor(TableMonitor):
-    """The table of the calls."""
-
     def __init__(self, simulation: CallSimulation) -> None:
         super().__init__(simulation.world, simulation.log)
         self.simulation = simulation
@@ -65,7 +63,6 @@ class CallMonitor(TableMonitor):
         self.history = CallRecorder(simulation.world)
 
     def written(self, before: Item | None, after: Item, writer: str) -> None:
-        """Check a write that took effect."""
         id = after["id"]
         if after.get("validation") is not None and after.get("owner") == writer:
             self._payloads.setdefault((id, after["validation"]), self.amounts[writer])
@@ -104,7 +101,6 @@ class CallMonitor(TableMonitor):
             raise Violation("EFFECT", f"{id} was completed {self._completions[id]} times, its effect is there {times}")
 
     def handler_started(self, invocation: Invocation, request: Request) -> None:
-        """Check the start of a handler."""
         self.history.asked(request)
         id = request.id
         running = [
@@ -118,11 +114,9 @@ class CallMonitor(TableMonitor):
         self.check(lambda: invariants.check_start(*facts, failures=self._final(id)))
 
     def ended_well(self, invocation: Invocation, request: Request) -> None:
-        """Record that a handler has succeeded."""
         self._succeeded.add((invocation.name, request.id))
 
     def answered(self, invocation: Invocation, request: Request, reply: Reply) -> None:
-        """Check the answer of an invocation."""
         self.log(f"{invocation.name} answers {request.id}: {reply}")
         self.replied(invocation, request, reply)
         took = self.world.now - invocation.started

@@ -55,28 +55,23 @@ class Request:
 
     @property
     def id(self) -> str:
-        """The id of its record."""
         scope = f"{quote(self.tenant, safe='')}#" if self.function == PAY else ""
         return f"{self.function}#{scope}{self.key}"
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids of all records that it may touch."""
         return (self.id, self.charge.id) if self.function == ORDERS else (self.id,)
 
     @property
     def charge(self) -> Request:
-        """What a consumer calls for an order."""
         return Request(CHARGE, "", self.key, self.amount)
 
     @property
     def told(self) -> list[Any]:
-        """What its result tells of it."""
         return [self.function, self.tenant, self.key, self.amount]
 
     @property
     def body(self) -> dict[str, Any]:
-        """Its payload."""
         return {"key": self.key, "amount": self.amount}
 
 
@@ -91,7 +86,6 @@ class Reply:
 
     @property
     def final(self) -> bool:
-        """Whether the client does not ask again."""
         return self.status in (CREATED, GONE, MISMATCH, FAILED_FOR_GOOD)
 
 
@@ -100,8 +94,6 @@ def _order(body: dict[str, Any], context: Any = None, tx: Any = None) -> str:
 
 
 class CallProcess(Process):
-    """One process of them all."""
-
     within: CallSimulation
 
     def __init__(self, world: CallSimulation, name: str) -> None:
@@ -135,7 +127,6 @@ class CallProcess(Process):
         )(getattr(self, f"_take{coroutine}"))
 
     def answer(self, request: Request) -> Reply:
-        """Serve a request."""
         serve = {PAY: self._over_http, SHIP: self._as_a_function, ORDERS: self._from_a_queue}[request.function]
         return serve(request)
 

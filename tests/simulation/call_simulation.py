@@ -36,8 +36,6 @@ LARGEST_INLINE_BYTES = 800
 
 
 class CallPlan(ClientPlan):
-    """What happens in a world of calls."""
-
     def __init__(self, random: Random, seed: int) -> None:
         super().__init__(random, seed)
         self.asynchronous = random.random() < 0.3
@@ -53,8 +51,6 @@ class CallPlan(ClientPlan):
 
 
 class CallSimulation(RandomWorld):
-    """The simulation of a seed."""
-
     plan: CallPlan
     monitor: CallMonitor
 
@@ -83,12 +79,10 @@ class CallSimulation(RandomWorld):
             super().run()
 
     def start(self) -> None:
-        """Spawn the clients."""
         for request in self.wanted:
             self.world.spawn(partial(self._client, request), after=self.random.choice([0.0, 0.0, 1.0, 10.0, 40.0]))
 
     def _client(self, request: Request) -> None:
-        """A client asks until it has its answer; some ask again later, for the same."""
         for _ in range(self.random.choice([1, 1, 2, 4])):
             while not ((reply := self.ask(request.ids, partial(self._serve, request=request))) and reply.final):
                 if self.violations:
@@ -116,7 +110,6 @@ class CallSimulation(RandomWorld):
             self.monitor.delete_expired()
 
     def last(self) -> None:
-        """Ask once more for everything: each must be answered."""
         for request in self.wanted:
             reply = self.serve(request.ids, partial(self._serve, request=request))
             if reply is None or not reply.final:
@@ -146,7 +139,6 @@ class CallSimulation(RandomWorld):
             invocation.running.discard(request.id)
 
     def result_of(self, invocation: Invocation, request: Request) -> dict[str, Any]:
-        """What a run of a handler returns."""
         large = self.random.random() < self.plan.large
         return {"run": invocation.name, "of": request.told, **({"filling": "." * LARGE_BYTES} if large else {})}
 

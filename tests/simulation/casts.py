@@ -66,7 +66,6 @@ class Run:
             self.simulation.monitor.history.ended(self.invocation, self.message, ok=kind is None)
 
     def end(self) -> None:
-        """Succeed, or raise."""
         if self.error is not None:
             self.invocation.failed = True
             raise self.error
@@ -94,13 +93,11 @@ class Cast:
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The function for messages."""
         return _FUNCTIONS[self.plan.transactional, self.process.version.asynchronous, self.process.version.validates](
             self
         )
 
     def handle(self, message: Message, tx: Transaction | None) -> Any:
-        """The plain function."""
         run, queued = self._begin(message, tx)
         with run:
             self.simulation.world.sleep(run.seconds)
@@ -110,7 +107,6 @@ class Cast:
         return self._returned(queued)
 
     async def handle_later(self, message: Message, tx: Transaction | None) -> Any:
-        """The coroutine function."""
         run, queued = self._begin(message, tx)
         with run:
             try:

@@ -10,7 +10,6 @@ from tests.simulation.scenario import Scenario
 
 @pytest.fixture
 def scenario() -> Scenario:
-    """A world with a table and an SQS client."""
     return Scenario()
 
 

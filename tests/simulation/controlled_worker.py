@@ -51,8 +51,6 @@ The kinds are `start`, `wake` (the coordinating thread processes what has finish
 
 @dataclass
 class ControlledWorker:
-    """A worker and the calls that it waits for."""
-
     setup: Setup
     receives: int
     variant: int = 0
@@ -94,7 +92,6 @@ class ControlledWorker:
 
     @property
     def sweeps(self) -> bool:
-        """Whether it is a workflow's sweep."""
         return self.receives == SWEEP
 
     def resume(self, event: Event) -> None:
@@ -122,7 +119,6 @@ class ControlledWorker:
             self._run_ready()
 
     def close(self) -> None:
-        """End it where it stopped."""
         self._closed, self._hub = True, getcurrent()
         for one in self._all:
             while not one.dead:
@@ -163,18 +159,15 @@ class ControlledWorker:
             then(result)
 
     def finish(self, then: Callable[[Any], None], result: object) -> None:
-        """Tell the coordinating thread that something has finished."""
         self._finished.append((then, result))
         self.woken = self._main is not None
 
     def spawn(self, job: Callable[[], object]) -> None:
-        """Run a job beside the others."""
         new = greenlet(job, parent=self._hub)
         self._all.append(new)
         self._ready.append(new.switch)
 
     def cancel_runs(self) -> None:
-        """Let the handlers that run, which are coroutines, be cancelled where they wait."""
         for number in [number for number, call in self.calls.items() if call.kind == "run"]:
             del self.calls[number]
             self._ready.append(partial(self._waiting.pop(number).switch, (CANCELLED,)))
@@ -195,7 +188,6 @@ class ControlledWorker:
 
     @property
     def may_renew(self) -> bool:
-        """Whether it could renew its leases now."""
         runs = any(call.kind == "run" for call in self.calls.values())
         may = self.receives in self.setup.renewing and self.renewals < self.setup.renewals
         return runs and may and not self.renewing

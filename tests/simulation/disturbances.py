@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 
 class Disturbances:
-    """The disturbances of a simulation, as its plan wants them."""
-
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         self.world, self.random, self.plan = simulation.world, simulation.random, simulation.plan

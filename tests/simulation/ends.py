@@ -9,8 +9,6 @@ Item = dict[str, Any]
 
 
 class Ends:
-    """The ends of all runs so far."""
-
     def __init__(self) -> None:
         self.results: dict[str, Item] = {}
         """The records as they were last completed, by their ids; also of those that have expired since."""
@@ -20,7 +18,6 @@ class Ends:
         """The invocations and ids whose failures have been recorded."""
 
     def written(self, before: Item | None, after: Item | None, worker: str) -> None:
-        """A record has changed."""
         self.deleted(before)
         if after is not None and after["status"] == "FAILED":
             self.failures.add((worker, after["id"]))

@@ -74,7 +74,6 @@ def explored(name: str, faults: int, seconds: float) -> Found:
 
 
 def report(found: Found) -> list[str]:
-    """The lines that report a search."""
     faults = f"{found.setup.name} with up to {found.faults} faults"
     seconds = f"{found.seconds:.0f} s ({found.cpu_seconds:.0f} of them computing)"
     states = f"{found.states:,} states, {found.moves:,} moves, {seconds}"

@@ -41,7 +41,6 @@ class Explorer:
         self.table = ExploredTable(setup)
 
     def initial_state(self, faults: int) -> State:
-        """The state before anything has happened."""
         workers = [
             WorkerState(f"w{number}", self.setup.receives(number), self.setup.variant(number))
             for number in range(self.setup.workers)
@@ -278,7 +277,6 @@ class Explorer:
             self._answer(state, worker.name, number)
 
     def _resume(self, state: State, worker: WorkerState, kind: str, *rest: Any, sure: bool = False) -> None:
-        """Send a worker an event. `sure`: the store has just answered for certain."""
         assert worker.history is not None, "a live worker has a history"
         event: Event = (kind, worker.since(state.now), worker.wall, *rest)
         state.clock_stepped = None

@@ -63,7 +63,6 @@ class FaultyStore:
         self._faults.setdefault(name, []).extend(faults)
 
     def mended(self) -> None:
-        """Remove all queued faults."""
         self._faults.clear()
 
     def down(self, *names: str) -> None:
@@ -71,7 +70,6 @@ class FaultyStore:
         self._down = lambda name: not names or name in names
 
     def up(self) -> None:
-        """End `down`."""
         self._down = lambda name: False
 
     def _call(self, name: str, size: int, call: Callable[[], Any]) -> Any:
@@ -89,12 +87,10 @@ class FaultyStore:
 
 
 def each(call: Call, answer: object) -> Any:
-    """The same answer for every record of a call."""
     return [answer] * call.size
 
 
 def works(call: Call) -> Any:
-    """No fault."""
     return call.act()
 
 

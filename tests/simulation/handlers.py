@@ -28,7 +28,6 @@ def handle(worker: ControlledWorker, id: str) -> str:
 
 
 def done(payload: int) -> str:
-    """The result for a payload."""
     return f"done {payload}" if payload else "done"
 
 

@@ -80,14 +80,12 @@ class Histories:
         self._kept: OrderedDict[History, ControlledWorker] = OrderedDict()
 
     def started(self, receives: int, variant: int, event: Event) -> History:
-        """The history of a worker that has only started."""
         first = (receives, variant, event)
         if first not in self._first:
             self._first[first] = self._played(ControlledWorker(self.setup, receives, variant), None, event)
         return self._first[first]
 
     def extended(self, history: History, event: Event) -> History:
-        """The history with one more event."""
         after = history.next.get(event)
         if after is None:
             worker = self._kept.pop(history, None) or self._replayed(history)
@@ -111,6 +109,5 @@ class Histories:
         return worker
 
     def close(self) -> None:
-        """End the workers that are kept."""
         while self._kept:
             self._kept.popitem()[1].close()

@@ -196,7 +196,6 @@ def check_effect(id: str, item: Item | None, times: int) -> None:
 
 
 def shown(item: Item | None) -> str:
-    """A record, for people."""
     if item is None:
         return "no record"
     until = f" until {item['in_progress_expiration']}" if "in_progress_expiration" in item else ""

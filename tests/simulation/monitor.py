@@ -42,8 +42,6 @@ def items_of(commit: Commit) -> list[str]:
 
 
 class Monitor:
-    """The table, and the checks of what happens to it."""
-
     def __init__(
         self, world: World, queues: Sequence[QueueModel], bucket: Bucket, log: Callable[[str], None], plan: Plan
     ) -> None:
@@ -73,11 +71,9 @@ class Monitor:
 
     @property
     def now_ms(self) -> float:
-        """The true time."""
         return (START_EPOCH_SECONDS + self.world.now) * 1000
 
     def item(self, id: str) -> dict[str, Any] | None:
-        """A record as the table holds it."""
         return self._memory.items.get(id)
 
     @property
@@ -92,7 +88,6 @@ class Monitor:
         self.violations.append(violation)
 
     def effect(self, kind: str, part: Any) -> Any:
-        """Apply a statement, and check it."""
         if kind == "read":
             return self._memory.read([part])[0]
         id, writer = _target(part)
@@ -131,7 +126,6 @@ class Monitor:
                     invocation.contended = True
 
     def delay(self, seconds: float, kind: str, part: Any) -> None:
-        """Apply a statement later."""
         id, _ = _target(part)
         self._on_the_wire[id] = self._on_the_wire.get(id, 0) + 1
 
@@ -174,7 +168,6 @@ class Monitor:
             mine.contended |= any(message.receives == 1 and self.item(message.key) for message in mine.messages)
 
     def handler_started(self, invocation: Invocation, message: QueuedMessage, others: Iterable[Invocation]) -> None:
-        """Check the start of a handler."""
         waived = [] if invocation.claims else _waived(invocation, message)
         self._started(invocation, message.key, [other for other in others if other.claims], waived)
         if message.receives == 1:
@@ -235,7 +228,6 @@ class Monitor:
         return message
 
     def answered(self, invocation: Invocation, failed: Sequence[str]) -> None:
-        """Check the answer of an invocation."""
         name, batch = invocation.name, [message.id for message in invocation.messages]
         records = [id for message in invocation.messages for id in (message.key, message.audit_key)]
         self.log(f"{name} answers: {', '.join(failed) or 'all done'}")
@@ -266,7 +258,6 @@ class Monitor:
                 self.violated(Violation("I9", f"{message.id} is dead without a fault: {message.dead_because}"))
 
     def judge(self) -> None:
-        """Judge the history."""
         if not self.expires:
             for violation in self.history.judge(self.queues, self._accounts):
                 self.violated(violation)

@@ -42,7 +42,6 @@ class Moves:
 
     @property
     def next_at(self) -> float:
-        """When the next move is due."""
         return self._agenda[0][0] if self._agenda else inf
 
     def _run(self) -> None:

@@ -196,8 +196,6 @@ declare_points([*FAULTS])
 
 
 class NetworkQueueClient:
-    """The SQS client behind the same network."""
-
     class meta:  # noqa: N801  # boto3's name
         endpoint_url = "https://sqs.us-east-1.amazonaws.com"
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def started(state: State, worker: WorkerState, id: str) -> None:
-    """Check the start of a handler."""
     running = [
         other.name
         for other in state.workers
@@ -54,7 +53,6 @@ def ended(state: State, after: Item, writer: str) -> None:
 
 
 def dead_lettered(state: State, worker: WorkerState, id: str) -> None:
-    """BOTH: a dead letter is sent of the failure that this worker has recorded."""
     state.overruled |= {(name, of) for name, of, by in state.before if (of, by) == (id, worker.name)}
     item = state.items.get(id)
     if item is not None and item["status"] == "COMPLETED":
@@ -83,7 +81,6 @@ _payloads: dict[str, int] = {}
 
 
 def note_payload(state: State, after: Item, writer: str) -> None:
-    """Learn which payload a fingerprint is of, from whoever has it."""
     if after.get("validation") is not None and after.get("owner") == writer:
         _payloads.setdefault(after["validation"], state.named(writer).variant)
 
@@ -137,7 +134,6 @@ def _in_order(state: State, worker: WorkerState, id: str, does: str = "starts") 
 
 
 def answered(state: State, worker: WorkerState, response: list[str] | BaseException) -> None:
-    """Check the answer of an invocation."""
     if isinstance(response, BaseException):
         raise Violation("ANSWER", f"{worker.name} raised {response!r}")
     batch = state.setup.batch_of(worker.variant)
@@ -161,7 +157,6 @@ def answered(state: State, worker: WorkerState, response: list[str] | BaseExcept
 
 
 def replied(state: State, worker: WorkerState, id: str, reply: HttpReply | WorkflowReply, *, sure: bool) -> None:
-    """Check the reply to a client. `sure`: the store has just answered for certain."""
     item = state.items.get(id)
     if isinstance(reply, WorkflowReply):
         rule, true = "WORKFLOW", _true_of_workflow(state, worker, id, reply, sure=sure)
@@ -172,14 +167,12 @@ def replied(state: State, worker: WorkerState, id: str, reply: HttpReply | Workf
 
 
 def execution_started(state: State, name: str) -> None:
-    """Check the start of an execution."""
     for id, item in state.items.items():
         if id.endswith(f"#{name}") and invariants.completed(item, state.now_ms, failures=True):
             raise Violation("I2", f"an execution starts for {id}, which has ended: {invariants.shown(item)}")
 
 
 def workflow_written(state: State, before: Item | None, after: Item | None, writer: str) -> None:
-    """Check a change of a workflow's record."""
     assert after is not None, "records are never deleted"
     id, execution = after["id"], _execution(state, after["id"])
     handed_over = before is not None and before.get("execution") is not None

@@ -116,12 +116,10 @@ class Plan:
         self.transactional = self.transactional or (self.deploy_at is not None and self.deployed["claims"])
 
     def source(self, world: str) -> Random:
-        """The random source of a world."""
         return Random(f"{world} {self.seed}")
 
     @property
     def flawless(self) -> bool:
-        """Whether nothing at all goes wrong."""
         wrong = self.faults or self.fails or self.freezes or self.suspensions or self.duplicates or self.outage_from
         later = self.late or self.redrives or self.expires or self.still or self.bucket_faults or self.deploy_at
         return not (wrong or later or self.closes or self.keyed or self.habits or reached.steered())

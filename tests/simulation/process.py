@@ -74,11 +74,9 @@ class Invocation:
 
     @property
     def claims(self) -> bool:
-        """Whether it claims keys."""
         return self.version is None or self.version.claims
 
     def message(self, id: str) -> QueuedMessage:
-        """One of its messages."""
         return next(message for message in self.messages if message.id == id)
 
 
@@ -89,15 +87,12 @@ class Clock(WorldClock):
     stops: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: {"wall": [], "monotonic": []})
 
     def stand_still(self, which: str, seconds: float) -> None:
-        """Let one of the clocks stand still from now on."""
         self.stops[which].append((self.world.now, self.world.now + seconds))
 
     def epoch_ms(self) -> int:
-        """The wall clock."""
         return super().epoch_ms() - int(self._stood("wall") * 1000)
 
     def monotonic_seconds(self) -> float:
-        """The monotonic clock."""
         return super().monotonic_seconds() - self._stood("monotonic")
 
     def set(self, skew_seconds: float) -> None:

@@ -77,18 +77,15 @@ class Process:
         self._at_work: list[tuple[Invocation, WorldExecutor]] = []
 
     def context(self) -> LambdaContext:
-        """Lambda's context of its invocation."""
         return LambdaContext(BUDGET_SECONDS, WorldClock(self.within.world), aws_request_id=self.invocation.name)
 
     def executor(self) -> WorldExecutor:
-        """A new executor for its invocation."""
         still = [one for one in self._at_work if any(not job.dead for job in one[1].jobs)]
         self._at_work = [*still, (self.invocation, WorldExecutor(self.within.world))]
         return self._at_work[-1][1]
 
     @property
     def executors(self) -> list[WorldExecutor]:
-        """The executors of its invocations whose requests may be under way."""
         return [executor for _, executor in self._at_work]
 
     @property
@@ -144,7 +141,6 @@ class RandomWorld:
         self.calls = self.groups = self.packs = self.faults = self.invocations = self.requests = 0
 
     def run(self) -> None:
-        """Run to the end. Raises Violation."""
         try:
             self.start()
             self.world.run()
@@ -156,7 +152,6 @@ class RandomWorld:
             raise self.violations[0]
 
     def start(self) -> None:
-        """Spawn the clients."""
         raise NotImplementedError
 
     def last(self) -> None:
@@ -164,7 +159,6 @@ class RandomWorld:
         raise NotImplementedError
 
     def new_process(self, name: str) -> Any:
-        """A new process."""
         raise NotImplementedError
 
     def _last(self) -> None:
@@ -175,26 +169,21 @@ class RandomWorld:
 
     @property
     def violations(self) -> list[Violation]:
-        """What was violated."""
         return self.monitor.violations
 
     def counts(self) -> dict[str, int]:
-        """What happened."""
         names = ("invocations", "calls", "groups", "packs", "faults", "requests")
         return {name: getattr(self, name) for name in names}
 
     @property
     def quiet(self) -> bool:
-        """Whether the faults have stopped."""
         return self.ending or self.world.now >= QUIET_FROM_SECONDS
 
     @property
     def overdue(self) -> bool:
-        """Whether everything should have settled long ago."""
         return self.world.now > LATEST_SECONDS
 
     def log(self, what: str) -> None:
-        """Report an event, if there is a log."""
         if self._log is not None:
             self._log(f"{self.world.now:10.4f}  {what}")
 

@@ -52,7 +52,6 @@ def declare(group: str, places: Iterable[str] = (), *, excluded: Mapping[str, st
 
 
 def mark(place: str) -> None:
-    """Reach a place."""
     _here.add(place)
 
 
@@ -89,7 +88,6 @@ def world(steer: Steer = FREE) -> Iterator[set[str]]:
 
 
 def declared() -> list[str]:
-    """All places that must be reached."""
     return [place for places in GROUPS.values() for place in places if place not in EXCLUDED]
 
 
@@ -107,12 +105,10 @@ class Reached:
             self.last[place] = seed
 
     def merge(self, other: Reached) -> None:
-        """Add another's worlds, later ones."""
         self.worlds.update(other.worlds)
         self.last |= other.last
 
     def never(self) -> list[str]:
-        """The places that were never reached."""
         return [place for place in declared() if place not in self.worlds]
 
     def wrong(self) -> list[str]:

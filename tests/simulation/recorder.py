@@ -81,7 +81,6 @@ class Recorder:
         self._note(DeadLettered, message=message.name, worker=invocation.name, confirmed=confirmed)
 
     def judge(self, queues: Iterable[QueueModel], accounts: Mapping[Any, dict[str, Any]]) -> list[Violation]:
-        """What the checker finds."""
         for number in range(self._accounts):
             account = account_of(str(number), self._accounts)
             self._note(Balance, account=account, opening=0, closing=int(accounts.get((account,), {}).get("times", 0)))
@@ -94,8 +93,6 @@ class Recorder:
 
 
 class CallRecorder:
-    """The history of a world of calls: who asked for what, what was written for it, and what callers were told."""
-
     def __init__(self, world: World) -> None:
         self.events: list[Event] = []
         self._world = world
@@ -122,5 +119,4 @@ class CallRecorder:
             self.events.append(Answered(at=self._world.now, key=request.id, since=since, replayed=again, **told))
 
     def judge(self) -> list[Violation]:
-        """What the checker finds."""
         return [Violation(finding.rule, finding.told) for finding in check(self.events)]

@@ -67,8 +67,6 @@ class Bucket:
 
 
 class BucketClient:
-    """The bucket, as one process sees it."""
-
     def __init__(self, simulation: Simulation, process: Process) -> None:
         self.simulation = simulation
         self.process = process

@@ -34,12 +34,10 @@ _quiet = Logger(service="scenario", level="CRITICAL")
 
 
 def ids(count: int) -> list[str]:
-    """The ids of a batch."""
     return [str(number) for number in range(count)]
 
 
 def batch(count: int, **options: Any) -> list[dict[str, Any]]:
-    """Messages with the ids 0, 1, 2, and so on."""
     return [sqs_record(id, f'{{"id":{id}}}', **options) for id in ids(count)]
 
 
@@ -49,14 +47,11 @@ def under(key: str, place: int, *, receives: int = 1, **body: Any) -> dict[str, 
 
 
 def instant(body: dict[str, Any]) -> int:
-    """A handler."""
     return 1
 
 
 @dataclass
 class Run:
-    """One run of a handler."""
-
     key: str
     worker: str
     attempt: int
@@ -137,12 +132,10 @@ class Scenario:
         return worker
 
     def answers_of(self, worker: Worker) -> list[Any]:
-        """Run until nothing is left to happen, and return a worker's answers: the ids that failed, per invocation."""
         self.run()
         return worker.answers
 
     def answer(self, function: Callable[..., Any], *records: dict[str, Any], **options: Any) -> list[str]:
-        """Deliver, run until nothing is left to happen, and return the answer: the ids that failed."""
         answers = self.answers_of(self.deliver(function, *records, **options))
         assert len(answers) == 1, "the process was killed before it answered"
         assert isinstance(answers[0], list)
@@ -160,33 +153,27 @@ class Scenario:
         return handle
 
     def run(self) -> None:
-        """Run until nothing is left to happen."""
         self.world.run()
         assert self._violations == []
 
     @property
     def epoch_seconds(self) -> float:
-        """The true time."""
         return START_EPOCH_SECONDS + self.world.now
 
     @property
     def keys_run(self) -> list[str]:
-        """The keys whose handlers were started, in order."""
         return [run.key for run in self.runs]
 
     def status(self, id: str) -> str | None:
-        """The status of a record in the table."""
         item = self.memory.items.get(id)
         return None if item is None else item["status"]
 
     def live_claims(self) -> list[str]:
-        """The records with a live claim."""
         now_ms = self.epoch_seconds * 1000
         items = self.memory.items.items()
         return [id for id, item in items if item["status"] == "INPROGRESS" and item["in_progress_expiration"] > now_ms]
 
     def error(self, id: str) -> dict[str, Any]:
-        """The error that a failed record keeps."""
         error: dict[str, Any] = json.loads(self.memory.items[id]["error"])
         return error
 
@@ -196,7 +183,6 @@ class Scenario:
         return calls
 
     def request_names(self) -> list[str]:
-        """The store's calls since the last time."""
         return [name for name, _ in self.requests()]
 
     def dead_letters(self) -> dict[str, dict[str, Any]]:
@@ -240,7 +226,6 @@ class Scenario:
         self.require(not overlapping, f"{worker} runs {claim.key} while {overlapping} is under way")
 
     def kill(self, worker: Worker) -> None:
-        """Crash a process."""
         self.dead.add(worker.name)
         worker.kill()
 

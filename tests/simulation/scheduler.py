@@ -230,7 +230,6 @@ def overdue(worker: WorkerState, now: float) -> bool:
 
 
 def dying(state: State, moment: float) -> list[WorkerState]:
-    """The workers that are past their deadlines at that moment."""
     live = [worker for worker in state.workers if worker.live and not worker.overran]
     return [worker for worker in live if worker.since(moment) > BUDGET_SECONDS or _killed(worker, moment)]
 

@@ -86,7 +86,6 @@ class Setup:
 
     @property
     def variants(self) -> range:
-        """Consumers or payloads, by number."""
         return range(max(self.consumers, self.payloads))
 
     def variant(self, number: int) -> int:

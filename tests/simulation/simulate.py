@@ -56,7 +56,6 @@ class Totals:
     reached: Reached = field(default_factory=Reached)
 
     def add(self, other: Totals) -> None:
-        """Add another's counts."""
         for one in fields(self)[:-1]:
             setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
         self.reached.merge(other.reached)
@@ -71,8 +70,6 @@ class Totals:
 
 
 class Failure(NamedTuple):
-    """A world that breaks an invariant."""
-
     seed: int
     steer: Steer
     violation: Violation
@@ -162,7 +159,6 @@ def played(  # noqa: PLR0917  # tasks pass them by place
     *,
     verbose: bool = False,
 ) -> tuple[Totals, list[Failure]]:
-    """Simulate that many seeds."""
     totals, failures = Totals(), []
     with observed(), small_chunks() if small else nullcontext():
         for seed, steer in zip(range(first, first + count), steers or [FREE] * count, strict=True):

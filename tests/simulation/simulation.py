@@ -81,7 +81,6 @@ class Simulation:
         self.calls = self.groups = self.packs = self.faults = self.invocations = 0
 
     def run(self) -> None:
-        """Run to the end. Raises Violation."""
         try:
             for slot in range(WORKERS):
                 self.world.spawn(partial(self._poll, slot), after=self.random.random())
@@ -99,11 +98,9 @@ class Simulation:
 
     @property
     def violations(self) -> list[Violation]:
-        """What was violated."""
         return self.monitor.violations
 
     def counts(self) -> dict[str, int]:
-        """What happened."""
         names = ("invocations", "calls", "groups", "packs", "faults")
         dead = sum(message.dead_because is not None for message in self.messages)
         counts: dict[str, int] = {name: getattr(self, name) for name in names}
@@ -112,11 +109,9 @@ class Simulation:
 
     @property
     def messages(self) -> list[QueuedMessage]:
-        """All messages of all queues."""
         return [message for queue in self.queues for message in queue.messages.values()]
 
     def queue_named(self, name: str) -> QueueModel:
-        """The queue of this name, as in its URL."""
         return next(queue for queue in self.queues if queue.arn.endswith(f":{name}"))
 
     def _close_and_open(self) -> None:
@@ -135,7 +130,6 @@ class Simulation:
         return self.ending or (self.world.now >= QUIET_FROM_SECONDS and not expiring)
 
     def log(self, what: str) -> None:
-        """Report an event, if there is a log."""
         if self._log is not None:
             self._log(f"{self.world.now:10.4f}  {what}")
 
@@ -215,7 +209,6 @@ class Simulation:
         self.world.wake(poller)
 
     def kill(self, process: Process) -> None:
-        """Kill a process, as a crash or Lambda's time-out does."""
         if process not in self.live:
             return
         process.invocation.mark("killed")

@@ -26,13 +26,11 @@ COPY = "copy"
 
 
 def stamp_in(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The stamp of a dead letter that is sent."""
     stamp: dict[str, Any] = json.loads(arguments["MessageAttributes"][STAMP]["StringValue"])
     return stamp
 
 
 def audit_namespace(namespace: str | None) -> str:
-    """The namespace of the function that the handlers of a consumer with this one call."""
     return "audit" if namespace is None else f"{namespace}.audit"
 
 
@@ -81,12 +79,10 @@ class QueuedMessage:
 
     @property
     def gone(self) -> bool:
-        """Whether the queue no longer has it."""
         return self.deleted or self.dead_because is not None
 
     @property
     def dead_lettered(self) -> bool:
-        """Whether a consumer has sent its dead letter."""
         return self.id in self.queue.dead_letters
 
     @property
@@ -97,12 +93,10 @@ class QueuedMessage:
 
     @property
     def handle(self) -> str:
-        """The receipt handle of its last receive."""
         return f"{self.id}/{self.receives}"
 
 
 def is_audit(id: str) -> bool:
-    """Whether this is a record of the function that handlers call."""
     return "audit#" in id
 
 
@@ -167,11 +161,9 @@ class QueueModel:
 
     @property
     def empty(self) -> bool:
-        """Whether everything is deleted or dead."""
         return all(message.gone for message in self.messages.values())
 
     def next_visible(self) -> float:
-        """When the next message may be received."""
         present = [message for message in self.messages.values() if not message.gone]
         busy_until = self._busy_until(present)
         return min((max(message.visible_at, busy_until.get(message.group, 0.0)) for message in present), default=inf)
@@ -223,11 +215,9 @@ class QueueModel:
             message.visible_at = at
 
     def add_dead_letter(self, arguments: dict[str, Any]) -> None:
-        """Accept a dead letter from a consumer."""
         self.dead_letters[copy_in(arguments)] = arguments
 
     def record(self, message: QueuedMessage) -> dict[str, Any]:
-        """A message as Lambda delivers it."""
         made = sqs_record(
             message.id,
             message.body,
@@ -241,5 +231,4 @@ class QueueModel:
 
     @property
     def arn(self) -> str:
-        """Its ARN."""
         return QUEUE.removesuffix("transfers") + self.name + (".fifo" if self.fifo else "")

@@ -45,7 +45,6 @@ class WireRequest:
 
     @property
     def change(self) -> Change:
-        """The change that it makes."""
         part = self.part[0] if self.kind == "commit" else self.part
         return Change(part, None) if self.kind == "insert" else part
 
@@ -87,7 +86,6 @@ class State:
     """The worker whose wall clock has stepped and that has not read it since."""
 
     def copy(self) -> State:
-        """A copy to continue from."""
         return State(
             self.setup,
             [worker.copy() for worker in self.workers],
@@ -113,7 +111,6 @@ class State:
 
     @property
     def now_ms(self) -> float:
-        """The true time."""
         return (START_EPOCH_SECONDS + self.now) * 1000
 
     @property
@@ -127,7 +124,6 @@ class State:
         return all(worker.over or (worker.unreceived and not self.dead_lettered) for worker in self.workers)
 
     def named(self, name: str) -> WorkerState:
-        """The worker of that name."""
         return next(worker for worker in self.workers if worker.name == name)
 
     def faulted(self, name: str) -> WorkerState:
@@ -140,7 +136,6 @@ class State:
         return self.items.get(id, {}).get("owner") == name
 
     def there(self, id: str) -> str | None:
-        """The version of the record that is there."""
         return self.items.get(id, {}).get("version")
 
     def forget_hopeless(self) -> None:
@@ -237,7 +232,6 @@ class _Names:
         return self._others.setdefault(name, str(len(self._others))) if place is None else place + number
 
     def lease(self, until_ms: int | None) -> int | None:
-        """The time until a lease ends."""
         return None if until_ms is None else max(until_ms - self._now_ms, -OVER_MS)
 
     def expiration(self, at: int | None) -> int | None:
@@ -249,11 +243,9 @@ class _Names:
         return data and OBJECT.sub(lambda found: f"/{self.of(found[1])}.json", data)
 
     def stored(self, item: Item) -> tuple[Any, ...]:
-        """A record as the table holds it."""
         return (*self._shown(*map(item.get, NAMED)), self.data(item.get("data")), *map(item.get, UNNAMED))
 
     def written(self, record: Record) -> tuple[Any, ...]:
-        """A record that a request writes."""
         return (*self._shown(*_named_of(record)), self.data(record.data), *_unnamed_of(record))
 
     def _shown(
@@ -264,7 +256,6 @@ class _Names:
         return self.of(version), ANOTHER if nobody else self.of(owner), self.lease(lease), self.expiration(expiration)
 
     def on_the_wire(self, request: WireRequest) -> tuple[Any, ...]:
-        """A request on the wire. For a start it makes no difference who sends it."""
         return (request.kind, *((None, request.part[0]) if request.kind == "start" else self._write(request)))
 
     def _write(self, request: WireRequest) -> tuple[Any, ...]:
@@ -275,7 +266,6 @@ class _Names:
         return self.written(change.new), None if change.seen is None else self.of(change.seen.version)
 
     def worker(self, worker: WorkerState) -> tuple[Any, ...]:
-        """A live worker."""
         assert worker.history is not None, "it is live"
         answers = [
             (number, [one if one is ON_THE_WAY else self._answered(one) for one in some])

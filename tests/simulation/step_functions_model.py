@@ -62,7 +62,6 @@ def describe(executions: Executions, name: str) -> tuple[str, str, str | None] |
 
 
 def moves_of(executions: Executions) -> Iterator[tuple[str, ...]]:
-    """What the executions may do next."""
     for name, execution in executions.items():
         if execution.status == RUNNING and execution.outcome is None:
             yield from (("outcome", name, status.value) for status in (Status.COMPLETED, Status.FAILED))
@@ -71,7 +70,6 @@ def moves_of(executions: Executions) -> Iterator[tuple[str, ...]]:
 
 
 def running(executions: Executions) -> list[str]:
-    """The names of the executions that run."""
     return [name for name, execution in executions.items() if execution.status == RUNNING]
 
 

@@ -23,8 +23,6 @@ HALF_MS = invariants.CLOCKS_DIFFER_SECONDS * 500
 
 
 class TableMonitor:
-    """The table, and the checks of what happens to it."""
-
     def __init__(self, world: World, log: Callable[[str], None]) -> None:
         self.world = world
         self.log = log
@@ -36,7 +34,6 @@ class TableMonitor:
 
     @property
     def now_ms(self) -> float:
-        """The true time."""
         return (START_EPOCH_SECONDS + self.world.now) * 1000
 
     @property
@@ -45,7 +42,6 @@ class TableMonitor:
         return self.now_ms + HALF_MS
 
     def item(self, id: str) -> Item | None:
-        """A record as the table holds it."""
         return self.memory.items.get(id)
 
     def stood(self, id: str, since: float) -> list[Item | None]:
@@ -82,7 +78,6 @@ class TableMonitor:
             self._past[id].append((self.world.now, None))
 
     def delay(self, seconds: float, kind: str, part: Any) -> None:
-        """Apply a statement later."""
         id, _ = _target(part)
         self._on_the_wire[id] = self._on_the_wire.get(id, 0) + 1
 
@@ -111,7 +106,6 @@ class TableMonitor:
         self.violations.append(violation)
 
     def check(self, check: Callable[..., None], *facts: Any) -> None:
-        """Make a check."""
         try:
             check(*facts)
         except Violation as violation:

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     ],
 )
 def test_every_schedule_keeps_the_invariants(setup: str, faults: int) -> None:
-    """Every order of the workers' moves, with every choice of up to so many faults."""
     found = explored(setup, faults, seconds=300)
 
     assert found.violation is None
@@ -133,7 +132,6 @@ def test_clocks_beyond_the_bound_break_the_first_invariant(monkeypatch: pytest.M
 
 
 def random_schedule(explorer: Explorer, random: Random) -> tuple[list[scheduler.Move], State]:
-    """A random schedule to its end."""
     state, path = explorer.initial_state(faults=2), []
     while possible := list(scheduler.possible_moves(state)):
         path.append(random.choice(possible))

@@ -90,7 +90,6 @@ def test_a_planted_bug_is_found(
     rule: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By the rule that the shortest schedule breaks."""
     plant(monkeypatch)
 
     violation, _ = shortest(Found(SETUPS[setup], faults, violation=Violation("NONE", "is found")))

@@ -116,7 +116,6 @@ def test_a_planted_bug_is_found(
     rule: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By the rule that it breaks."""
     plant(monkeypatch)
 
     found = Search(SETUPS[setup], faults, seconds=60).run()

@@ -33,7 +33,6 @@ from tests.simulation.test_explore_unclaimed import replaces_what_it_finds
     ],
 )
 def test_every_schedule_keeps_the_invariants(setup: str, faults: int) -> None:
-    """Every order of the workers' moves, with every choice of up to so many faults."""
     found = explored(setup, faults, seconds=300)
 
     assert found.violation is None

@@ -11,7 +11,6 @@ FAULTS = 2
 
 
 def played(*path: tuple[object, ...], setup: str = "3x1", faults: int = FAULTS) -> State:
-    """The state after these moves."""
     explorer = Explorer(SETUPS[setup])
     state = explorer.initial_state(faults)
     for move in path:
@@ -43,7 +42,6 @@ def test_what_a_worker_has_received_makes_a_difference() -> None:
 
 
 def test_whose_claim_it_is_makes_a_difference_while_they_live() -> None:
-    """Only the owner may settle it."""
     state = played(*START, *OTHERS)
     usurped = state.copy()
     usurped.items = {"m0": state.items["m0"] | {"owner": "w1"}}
@@ -90,7 +88,6 @@ def test_a_copy_that_must_be_refused_is_dropped_from_the_wire() -> None:
 
 
 def test_a_write_that_may_still_take_effect_stays_on_the_wire() -> None:
-    """A lost completion is refused only once its version is replaced."""
     lost = played(*START, ("return", "w0", 1), ("lose", "w0", 2))
     arrived = played(*START, ("return", "w0", 1), ("lose", "w0", 2), ("arrive", 0))
 

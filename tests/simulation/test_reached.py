@@ -14,7 +14,6 @@ from tests.simulation.simulate import main, played
 
 
 def never() -> set[str]:
-    """What a few worlds of a queue have not reached."""
     totals, _ = played(0, 40, CLOCKS_OFF_SECONDS, kind="queue")
     return set(totals.reached.never())
 
@@ -23,7 +22,6 @@ usual = pytest.fixture(scope="module")(never)
 
 
 def test_a_run_names_what_it_has_never_reached_and_a_long_one_fails_by_it(capsys: pytest.CaptureFixture[str]) -> None:
-    """So few worlds cannot have been everywhere."""
     assert main(["--seeds", "20", "--processes", "1"]) == 0
     assert "  never reached: release: frozen" in capsys.readouterr().out
 
@@ -53,7 +51,6 @@ def test_a_row_that_has_become_unreachable_is_named(usual: set[str], monkeypatch
 
 
 def test_every_row_declares_itself() -> None:
-    """Of the table in data, and of those in code: `decide` answers in ten places."""
     assert {f"{stage}: {event}" for stage, event in items.TABLE} <= set(reached.GROUPS["stages and events"])
     assert sum(place.startswith("decide: ") for place in reached.GROUPS["decisions"]) == 10
 
@@ -61,7 +58,6 @@ def test_every_row_declares_itself() -> None:
 def test_to_reach_what_is_excluded_or_undeclared_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its reason is wrong."""
     monkeypatch.setitem(reached.EXCLUDED, "handler: killed", "nobody kills")
 
     assert main(["--seeds", "20", "--processes", "1"]) == 1
@@ -69,7 +65,6 @@ def test_to_reach_what_is_excluded_or_undeclared_fails(
 
 
 def test_the_tables_are_the_shipped_ones_again_once_nobody_observes_them() -> None:
-    """Their code, and their type."""
     shipped = transitions.decide.__code__
 
     with observed():

@@ -39,7 +39,6 @@ class Handlers:
         self.scenario.world.sleep(self.seconds(len(self.started)))
 
     def deliver(self, name: str, count: int, *, after: float = 0.0, seconds: float = 30.0, groups: int = 0) -> None:
-        """Invoke the worker with that many messages, in FIFO groups if asked."""
         queue = {"queue": FIFO} if groups else {}
         records = [
             sqs_record(f"{name}{n}", f'{{"m": "{name}{n}"}}', **queue, **({"group": str(n % groups)} if groups else {}))
@@ -66,7 +65,6 @@ def claims_over_time(scenario: Scenario, until_seconds: float) -> list[tuple[flo
 
 @pytest.mark.parametrize("seconds", [0.01, 0.1, 100.0])
 def test_claims_run_ahead_of_handlers_by_eight_chunks_at_most(scenario: Scenario, seconds: float) -> None:
-    """That bounds what a slow batch releases at its deadline and what a crash leaves claimed."""
     handlers = Handlers(scenario, lambda number: seconds)
     handlers.deliver("m", 1000)
     held = claims_over_time(scenario, 28)
@@ -107,7 +105,6 @@ def test_a_hundred_messages_take_two_round_trips(scenario: Scenario) -> None:
 
 
 def test_messages_before_a_pause_and_behind_it_are_claimed_once(scenario: Scenario) -> None:
-    """Handlers that become slow cost no further request: claims are kept until their run or the deadline."""
     handlers = Handlers(scenario, lambda number: 2.0 if number == 30 else QUICK_SECONDS)
     handlers.deliver("m", 300)
 
@@ -136,8 +133,6 @@ def test_a_group_keeps_its_order_however_far_claims_run_ahead(scenario: Scenario
 
 
 def test_messages_without_a_key_do_not_stop_those_before_them_in_their_group() -> None:
-    """They wait for those before them like the others, which are claimed as usual."""
-
     def key(message: Message) -> str:
         if int(message.id[1:]) >= 400:
             raise ValueError("no key")

@@ -119,7 +119,6 @@ def test_a_commit_leaves_at_once_if_nothing_else_can_run(effects: str) -> None:
 
 @pytest.mark.parametrize("effects", EFFECTS)
 def test_a_commit_waits_two_milliseconds_for_one_that_still_runs(effects: str) -> None:
-    """What ends in that time shares its request; what runs longer does not hold it up."""
     commits = Commits(effects, own, lambda number: [0.5, 0.501, 0.6][number], concurrency=3)
 
     commits.run(3)
@@ -171,7 +170,6 @@ def test_so_many_runs_at_most_are_not_committed(effects: str, item_of: Callable[
 
 @pytest.mark.parametrize("effects", EFFECTS)
 def test_a_deadline_ends_the_turns_and_nothing_is_acknowledged_that_has_not_had_one(effects: str) -> None:
-    """A hot item that is too slow: the others come again, and each takes effect once."""
     commits = Commits(effects, hot, round_trip_seconds=1.0)
 
     commits.run(30, seconds=10)

@@ -18,7 +18,6 @@ ANSWER_BY = 0.25
 
 @pytest.mark.scenario("S37", mutant="the longest run is ignored")
 def test_a_batch_that_would_overrun_returns_in_time_with_the_rest_released(scenario: Scenario) -> None:
-    """Five two-second handlers in seven seconds: what finished is acknowledged; anybody may claim the rest."""
     assert scenario.answer(scenario.taking(2), *batch(5), seconds=7) == ["2", "3", "4"]
     assert scenario.keys_run == ["0", "1"]
     assert scenario.world.now < 7 - 1
@@ -27,7 +26,6 @@ def test_a_batch_that_would_overrun_returns_in_time_with_the_rest_released(scena
 
 
 def test_no_handler_starts_that_the_longest_run_so_far_says_would_overrun(scenario: Scenario) -> None:
-    """The time left must exceed the margin plus the longest run so far in this batch."""
     durations = iter([3.0, 0.1, 0.1, 0.1])
 
     def handle(body: dict) -> None:
@@ -39,8 +37,6 @@ def test_no_handler_starts_that_the_longest_run_so_far_says_would_overrun(scenar
 
 @pytest.mark.parametrize("concurrency", [1, 2])
 def test_no_coroutine_starts_that_the_longest_so_far_says_would_overrun(scenario: Scenario, concurrency: int) -> None:
-    """As no plain handler does: each round takes four seconds, and after two there are three left."""
-
     async def handle(body: dict) -> None:
         await asyncio.sleep(4)
 
@@ -50,7 +46,6 @@ def test_no_coroutine_starts_that_the_longest_so_far_says_would_overrun(scenario
 
 
 def test_released_messages_run_at_their_next_delivery_at_once_and_as_a_first_attempt(scenario: Scenario) -> None:
-    """A release costs neither an attempt nor any waiting."""
     assert scenario.answer(scenario.taking(2), *batch(3), seconds=4) == ["1", "2"]
     assert scenario.answer(instant, *batch(3, receives=2)) == []
     assert [(run.key, run.attempt) for run in scenario.runs[1:]] == [("1", 1), ("2", 1)]
@@ -59,7 +54,6 @@ def test_released_messages_run_at_their_next_delivery_at_once_and_as_a_first_att
 @pytest.mark.scenario("S11", mutant="the stop margin is ignored")
 @pytest.mark.parametrize("seconds", [0, -3, 0.5, 1.0])
 def test_without_time_nothing_is_claimed_and_everything_comes_again(scenario: Scenario, seconds: float) -> None:
-    """With no more time than the margin, there is no request and no run, and every id fails."""
     worker, response = scenario.worker(instant), []
     context = SimpleNamespace(aws_request_id="w0", get_remaining_time_in_millis=lambda: int(seconds * 1000))
     scenario.world.spawn(lambda: response.append(worker.handler({"Records": batch(3)}, context)))
@@ -76,7 +70,6 @@ def test_without_time_nothing_is_claimed_and_everything_comes_again(scenario: Sc
 def test_async_handlers_that_hang_are_cancelled_and_awaited_and_their_messages_fail(
     scenario: Scenario, concurrency: int
 ) -> None:
-    """All of them are cancelled at the stop margin, and their cleanup is awaited."""
     cleaned = []
 
     async def handle(body: dict) -> None:
@@ -127,7 +120,6 @@ def test_beside_a_plain_handler_that_hangs_nothing_is_answered(scenario: Scenari
 
 
 def test_a_claim_lasts_until_the_process_must_be_dead_and_not_a_second_less(scenario: Scenario) -> None:
-    """The lease ends at the deadline plus the margin. A duplicate is in progress just before, and runs after it."""
     scenario.deliver(scenario.taking(1000), *batch(1), seconds=10)
     early = scenario.deliver(instant, *batch(1, receives=2), after=12.9)
     late = scenario.deliver(instant, *batch(1, receives=3), after=13.1)
@@ -208,8 +200,6 @@ def test_a_machine_suspended_between_two_claims_sends_no_more_of_them(scenario: 
 
 
 def test_a_claim_is_not_sent_again_by_a_machine_that_was_suspended_meanwhile(scenario: Scenario) -> None:
-    """The store was unavailable, and by the wall clock there is no time left for a retry."""
-
     def suspends(call: Call) -> object:
         suspended.suspend(3600)
         return throttled(call)
@@ -225,7 +215,6 @@ def test_a_claim_is_not_sent_again_by_a_machine_that_was_suspended_meanwhile(sce
 
 @pytest.mark.parametrize("step", [-3600, 3600])
 def test_a_step_of_the_wall_clock_drops_nothing_that_has_run(scenario: Scenario, step: float) -> None:
-    """Forward, nothing starts any more, and what runs is recorded; backward changes nothing at all."""
     worker = scenario.deliver(scenario.taking(2), *batch(6), seconds=30, concurrency=2)
     scenario.world.spawn(lambda: setattr(worker.clock, "skew_seconds", step), after=1)
 
@@ -236,7 +225,6 @@ def test_a_step_of_the_wall_clock_drops_nothing_that_has_run(scenario: Scenario,
 
 @pytest.mark.parametrize("step", [-3600, 3600])
 def test_a_step_of_the_wall_clock_ends_no_other_workers_lease(scenario: Scenario, step: float) -> None:
-    """A duplicate that meets a live lease just after the step leaves it alone."""
     scenario.worker(scenario.taking(20)).deliver(*batch(1), seconds=30)
     other = scenario.deliver(instant, *batch(1, receives=2), after=1)
     scenario.world.spawn(lambda: setattr(other.clock, "skew_seconds", step), after=1.002)
@@ -247,7 +235,6 @@ def test_a_step_of_the_wall_clock_ends_no_other_workers_lease(scenario: Scenario
 
 @pytest.mark.scenario("S70", mutant="the most received go last")
 def test_the_most_received_messages_of_a_standard_queue_go_first(scenario: Scenario) -> None:
-    """So no healthy message is left over five times in a row and becomes a dead letter."""
     records = [sqs_record(id, receives=receives) for id, receives in zip("abcdef", (1, 1, 1, 1, 4, 5), strict=True)]
 
     assert scenario.answer(scenario.taking(1), *records, seconds=20) == []
@@ -255,7 +242,6 @@ def test_the_most_received_messages_of_a_standard_queue_go_first(scenario: Scena
 
 
 def test_messages_that_are_left_over_time_and_again_are_all_done_within_five_receives(scenario: Scenario) -> None:
-    """Each invocation completes two of ten messages; after the fifth none is left."""
     receives = dict.fromkeys(ids(10), 0)
     left = ids(10)
     for _ in range(5):
@@ -294,7 +280,6 @@ def test_a_store_that_hangs_does_not_keep_the_answer_past_the_deadline(scenario:
 
 @pytest.mark.scenario("S45", mutant="an invocation is kept for the next")
 def test_a_second_invocation_of_a_warm_process_knows_nothing_of_the_first(scenario: Scenario) -> None:
-    """Not its deadline, its owner or its pending settlements."""
     worker = scenario.deliver(scenario.taking(2), *batch(3), seconds=4)
     worker.deliver(*batch(3, receives=2), seconds=30, after=10)
 

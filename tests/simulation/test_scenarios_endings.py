@@ -145,8 +145,6 @@ class Amount(BaseModel):
 def test_a_body_of_another_type_than_the_handlers_fails_alone_and_its_values_are_kept_nowhere(
     scenario: Scenario, body: str
 ) -> None:
-    """No live claim stays behind, even if a validator raises an exception that pydantic does not handle."""
-
     def handle(body: Amount) -> None: ...
 
     right = '{"amount":1}'
@@ -335,7 +333,6 @@ UNSET: dict[str, dict[str, Any]] = {
 def test_a_wrong_argument_of_a_transaction_fails_its_message_alone_and_at_once(
     scenario: Scenario, wrong: dict[str, Any]
 ) -> None:
-    """At the call, without a request to the store, and no claim is left behind."""
     right = {"TableName": "T", "UpdateExpression": "ADD amount :one", "ExpressionAttributeValues": {":one": 1}}
 
     def handle(body: dict, message: Message, tx: Transaction) -> None:
@@ -354,7 +351,6 @@ def test_a_wrong_argument_of_a_transaction_fails_its_message_alone_and_at_once(
 
 
 def test_what_fails_for_good_is_dead_lettered_with_its_reason_and_then_acknowledged(scenario: Scenario) -> None:
-    """The dead letter is a copy with its attributes and one more."""
     record = sqs_record("1", '{"a":1}', attributes={"tenant": {"stringValue": "t", "dataType": "String"}})
 
     assert scenario.answer(refuses, record, dead_letter_queue=DEAD_LETTERS) == []
@@ -384,7 +380,6 @@ def test_an_unconfirmed_dead_letter_is_a_failure_and_the_next_delivery_sends_it(
 
 
 def test_done_or_a_dead_letter_but_for_a_late_duplicate_of_a_dead_letter_which_may_be_done(scenario: Scenario) -> None:
-    """Its failure was recorded and sent before the duplicate ran. Once that is done, no duplicate is a dead letter."""
     for receives, function in enumerate((refuses, returning("opened again"), refuses), start=1):
         assert scenario.answer(function, sqs_record("1", receives=receives), dead_letter_queue=DEAD_LETTERS) == []
 
@@ -411,7 +406,6 @@ def test_without_a_dead_letter_queue_what_fails_for_good_is_a_failure_at_each_re
 
 
 def test_nothing_is_dead_lettered_before_the_failure_is_recorded_nor_after_a_lost_claim(scenario: Scenario) -> None:
-    """The worker that took over the claim decides what happens to the message."""
     slow = scenario.taking(8, PermanentError("no"))
     zombie = scenario.deliver(slow, *batch(1), seconds=20, dead_letter_queue=DEAD_LETTERS)
     scenario.dead.add("w0")
@@ -423,7 +417,6 @@ def test_nothing_is_dead_lettered_before_the_failure_is_recorded_nor_after_a_los
 
 
 def test_a_failure_that_could_not_be_recorded_is_not_dead_lettered(scenario: Scenario) -> None:
-    """Otherwise its record would stay a claim while the message is gone."""
     scenario.world.spawn(partial(scenario.store.down, "replace", "read"), after=0.003)
 
     assert scenario.answer(refuses, *batch(1), seconds=5, dead_letter_queue=DEAD_LETTERS) == ["0"]
@@ -512,7 +505,6 @@ def test_what_was_not_started_is_visible_again_almost_at_once(scenario: Scenario
 
 @pytest.mark.parametrize("trouble", ["denied", "slow", "absurd"])
 def test_visibilities_never_alter_the_answer(scenario: Scenario, trouble: str) -> None:
-    """They are best effort, and bounded to a second."""
     if trouble == "denied":
         scenario.sqs.deny.add("change_message_visibility_batch")
     elif trouble == "slow":
@@ -539,7 +531,6 @@ def test_slow_visibilities_hold_the_answer_up_for_a_second_at_most(
 
 
 def test_without_a_queue_client_visibilities_are_left_alone(scenario: Scenario) -> None:
-    """The queue's own visibility timeout applies."""
     assert scenario.answer(fails, *batch(1)) == ["0"]
     assert scenario.sqs.calls == []
 
@@ -556,7 +547,6 @@ def test_a_record_without_a_receipt_handle_gets_no_visibility(scenario: Scenario
 
 
 def requests(scenario: Scenario, count: int, receives: int = 1) -> Counter[str]:
-    """What a batch costs."""
     scenario.requests()
     assert scenario.answer(instant, *batch(count, receives=receives)) == []
     return Counter(scenario.request_names())
@@ -571,28 +561,24 @@ def test_fresh_messages_cost_one_claim_and_one_completion_a_chunk(scenario: Scen
 
 @pytest.mark.parametrize("count", [1, 10, 99, 100, 101, 500])
 def test_duplicates_of_completed_messages_cost_one_read_a_hundred_and_no_write(scenario: Scenario, count: int) -> None:
-    """A message that was received before is read first."""
     scenario.answer(instant, *batch(count))
 
     assert requests(scenario, count, receives=2) == {"read": -(-count // 100)}
 
 
 def test_what_was_received_before_and_never_claimed_costs_a_read_and_an_insert(scenario: Scenario) -> None:
-    """For example after the time-out of an invocation that claimed nothing."""
     assert requests(scenario, 25, receives=2) == {"read": 1, "insert": 1, "replace": 1}
 
 
 @pytest.mark.slow
 @pytest.mark.scenario("S53", mutant="a request takes five statements")
 def test_a_batch_of_ten_thousand_is_done_in_linear_requests_and_time(scenario: Scenario) -> None:
-    """With 5 ms a round trip, it takes the time of four hundred of them."""
     assert scenario.answer(instant, *batch(10_000), seconds=60) == []
     assert len(scenario.requests()) == 800
     assert scenario.world.now < 400 * 0.005 + 0.1
 
 
 def test_handlers_overlap_up_to_the_concurrency_and_never_more(scenario: Scenario) -> None:
-    """Claims and settlements overlap with them."""
     assert scenario.answer(scenario.taking(1), *batch(40), concurrency=8) == []
     starts = [run.started for run in scenario.runs]
     assert max(sum(run.started <= at < run.ended for run in scenario.runs) for at in starts) == 8
@@ -600,7 +586,6 @@ def test_handlers_overlap_up_to_the_concurrency_and_never_more(scenario: Scenari
 
 
 def test_what_becomes_ready_later_gets_lanes_of_its_own(scenario: Scenario) -> None:
-    """The first chunk of claims is throttled once; its handlers still run beside those of the second."""
     scenario.store.next("insert", throttled)
 
     assert scenario.answer(scenario.taking(1), *batch(50), concurrency=50) == []

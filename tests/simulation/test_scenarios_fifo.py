@@ -48,7 +48,6 @@ def keyed(*messages: str) -> list[dict[str, object]]:
 
 @pytest.mark.scenario("S56", mutant="a claimed message runs although its group has stopped")
 def test_a_group_stops_at_its_failure_and_other_groups_go_on(scenario: Scenario) -> None:
-    """The second of five fails: it and the three behind it are delivered again; the other group is completed."""
     assert scenario.answer(failing(scenario, "g2"), *groups(g=5, h=2)) == ["g2", "g3", "g4", "g5"]
     assert sorted(scenario.keys_run) == ["g1", "g2", "h1", "h2"]
     assert scenario.live_claims() == []
@@ -56,7 +55,6 @@ def test_a_group_stops_at_its_failure_and_other_groups_go_on(scenario: Scenario)
 
 @pytest.mark.parametrize("concurrency", [1, 2, 5, 10])
 def test_within_a_group_nothing_ever_overlaps_and_the_order_holds(scenario: Scenario, concurrency: int) -> None:
-    """Whatever the concurrency; other groups run alongside."""
     assert scenario.answer(failing(scenario, seconds=1), *groups(g=4, h=3, i=3), concurrency=concurrency) == []
     for group in "ghi":
         runs = [run for run in scenario.runs if run.key[0] == group]
@@ -96,7 +94,6 @@ def test_a_duplicate_of_a_completed_message_behind_a_failure_is_acknowledged(sce
 
 
 def test_a_message_in_progress_elsewhere_stops_its_group(scenario: Scenario) -> None:
-    """Another worker runs it, and its outcome is not known yet."""
     scenario.deliver(failing(scenario, seconds=20), *groups(g=1))
 
     assert scenario.answer(failing(scenario), *groups(g=3, h=1), after=1) == ["g1", "g2", "g3"]
@@ -124,7 +121,6 @@ def test_a_failed_group_has_one_visibility_so_that_it_is_delivered_again_in_orde
 def test_a_dead_letter_blocks_its_group_unless_it_is_confirmed(
     scenario: Scenario, confirmed: bool, answer: list[str]
 ) -> None:
-    """The message that failed for good has left the queue; or it is still there, and is delivered again."""
     if not confirmed:
         scenario.sqs.deny.add("send_message")
     refusing = failing(scenario, "g2", error=PermanentError)
@@ -155,14 +151,12 @@ def test_a_dead_letter_on_a_fifo_queue_is_not_dropped_when_it_is_sent_again_with
 def test_a_message_that_waits_for_another_of_its_key_occupies_no_thread(
     by_key: Scenario, messages: list[str], concurrency: int
 ) -> None:
-    """It waits only for earlier ones: no deadlock with one thread, nor of keys that cross between groups."""
     assert by_key.answer(failing(by_key, seconds=0.1), *keyed(*messages), concurrency=concurrency) == []
     assert sorted(by_key.keys_run) == ["a", "b"]
     assert by_key.world.now < 1
 
 
 def test_messages_without_a_usable_key_fail_one_after_another_without_waiting_for_anything(by_key: Scenario) -> None:
-    """No request is under way to wake the receiver, but it does not sleep until the deadline."""
     assert by_key.answer(failing(by_key), *groups(g=3), seconds=30) == ["g1", "g2", "g3"]
     assert by_key.world.now < 0.1
 
@@ -175,7 +169,6 @@ def test_messages_without_a_usable_key_fail_one_after_another_without_waiting_fo
 def test_an_unusable_key_stops_its_group_until_its_dead_letter_is_confirmed(
     by_key: Scenario, options: dict, answer: list[str], keys: str
 ) -> None:
-    """It waits for those before it, and once it is dead-lettered it blocks nobody."""
     assert by_key.answer(failing(by_key, seconds=1), *keyed("g:a", "g:", "g:c", "h:b"), **options) == answer
     assert by_key.keys_run == list(keys)
     assert list(by_key.dead_letters()) == (["2"] if options else [])
@@ -193,7 +186,6 @@ def test_a_group_that_the_deadline_cuts_comes_again_from_there(scenario: Scenari
 
 
 def test_a_group_id_on_a_standard_queue_orders_nothing(scenario: Scenario) -> None:
-    """There it only serves SQS's fair queues: a failure concerns that message alone."""
     records = [sqs_record(id, group="tenant") for id in "0123"]
 
     assert scenario.answer(failing(scenario, "1"), *records, queue_client=True) == ["1"]
@@ -201,7 +193,6 @@ def test_a_group_id_on_a_standard_queue_orders_nothing(scenario: Scenario) -> No
 
 
 def test_thousands_of_messages_behind_a_failure_are_answered_without_delay(scenario: Scenario) -> None:
-    """Only the claims that ran ahead must be released."""
     assert len(scenario.answer(failing(scenario, "g1"), *groups(g=3000))) == 3000
     assert scenario.world.now < 0.2
     assert scenario.live_claims() == []
@@ -209,7 +200,6 @@ def test_thousands_of_messages_behind_a_failure_are_answered_without_delay(scena
 
 @pytest.mark.parametrize("done", [True, False])
 def test_a_group_that_is_stopped_stops_no_other_through_a_key_that_both_have(by_key: Scenario, done: bool) -> None:
-    """The first has no usable key. Behind it waits a message whose key another group has as well."""
     first, behind, elsewhere = keyed("g:", "g:a", "h:a")
     if done:
         by_key.answer(failing(by_key), elsewhere, queue_client=True)

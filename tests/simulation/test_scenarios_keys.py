@@ -53,7 +53,6 @@ def test_ten_thousand_messages_of_one_key_run_once_with_one_claim(by_key: Scenar
 def test_two_messages_of_one_key_and_body_run_once_and_both_are_acknowledged(
     by_key: Scenario, concurrency: int
 ) -> None:
-    """The second waits for the first, and succeeds only because the record becomes completed."""
     assert by_key.answer(by_key.taking(1), under("a", 1), under("a", 2), under("a", 3), concurrency=concurrency) == []
     assert by_key.keys_run == ["a"]
     assert by_key.requests() == [("insert", 1), ("replace", 1)]
@@ -82,7 +81,6 @@ def test_the_second_of_a_key_shares_the_failure_of_the_first(by_key: Scenario, e
 
 
 def test_the_second_of_a_key_is_not_acknowledged_by_the_dead_letter_of_the_first(by_key: Scenario) -> None:
-    """Only one dead letter was confirmed; the second message is delivered again and gets its own."""
     assert by_key.answer(
         by_key.taking(0, PermanentError("no")), under("a", 1), under("a", 2), dead_letter_queue=DEAD_LETTERS
     ) == ["m2"]
@@ -98,13 +96,11 @@ def test_the_second_of_a_key_that_is_held_elsewhere_waits_for_the_lease_too(by_k
 
 @pytest.mark.scenario("S66", mutant="another body under the key is mirrored as a success")
 def test_two_messages_of_one_key_and_two_bodies_are_not_copies_of_each_other(by_key: Scenario) -> None:
-    """One takes effect. The other is a mismatch and does not run, however the first ended."""
     assert by_key.answer(instant, under("a", 1, amount=1), under("a", 2, amount=2), under("a", 3, amount=1)) == ["m2"]
     assert by_key.keys_run == ["a"]
 
 
 def test_a_chain_of_bodies_under_one_key_is_settled_one_by_one(by_key: Scenario) -> None:
-    """Each reads the table for itself, and none is forgotten."""
     assert sorted(by_key.answer(instant, *[under("a", place, amount=place % 3) for place in range(12)])) == sorted(
         f"m{place}" for place in range(12) if place % 3
     )
@@ -130,7 +126,6 @@ def test_another_body_under_a_key_is_a_mismatch_in_any_state_and_is_never_run(by
 
 
 def test_a_mismatch_is_dead_lettered_with_both_fingerprints(by_key: Scenario) -> None:
-    """It fails for good. The dead letter says why, and contains no payload."""
     worker = by_key.deliver(
         instant, under("a", 1, secret="one"), under("a", 2, secret="two"), dead_letter_queue=DEAD_LETTERS
     )
@@ -146,8 +141,6 @@ def test_a_mismatch_is_dead_lettered_with_both_fingerprints(by_key: Scenario) ->
 
 @pytest.mark.parametrize("one_batch", [False, True])
 def test_a_body_that_did_not_validate_may_be_corrected_under_the_same_key(by_key: Scenario, one_batch: bool) -> None:
-    """Its handler never started, so its key is not bound to a payload; in one batch the second reads it thereafter."""
-
     def handle(body: dict[str, int | str]) -> None: ...
 
     wrong, corrected = under("a", 1, amount=[]), under("a", 2, amount=5)
@@ -162,7 +155,6 @@ def test_a_body_that_did_not_validate_may_be_corrected_under_the_same_key(by_key
 def test_a_duplicate_of_a_completed_message_is_acknowledged_although_its_body_no_longer_validates(
     scenario: Scenario,
 ) -> None:
-    """The model is newer than the completion, which stands."""
     scenario.answer(instant, sqs_record("1", '{"amount":"old"}'))
 
     def newer(body: dict[str, int]) -> None: ...
@@ -303,7 +295,6 @@ def stamped(id: str, key: str, body: str = "{}", **options: object) -> dict[str,
 
 
 def test_a_redriven_message_counts_under_its_original_key(scenario: Scenario) -> None:
-    """It has a new messageId, and is a duplicate of the message that completed under the old one."""
     scenario.keys_of = {"new": ("old",)}
     worker = scenario.deliver(instant, sqs_record("old"))
     worker.deliver(stamped("new", "old"), after=1)
@@ -314,7 +305,6 @@ def test_a_redriven_message_counts_under_its_original_key(scenario: Scenario) ->
 
 @pytest.mark.scenario("S60", mutant="a failure is an answer to a queue")
 def test_a_redriven_message_that_had_failed_runs_again_at_once(scenario: Scenario) -> None:
-    """A failed record has no lease to wait for."""
     scenario.keys_of = {"new": ("old",)}
     scenario.worker(scenario.taking(0, RuntimeError())).deliver(sqs_record("old", receives=5))
 
@@ -335,7 +325,6 @@ def test_a_redriven_message_that_fails_again_is_named_by_the_id_that_it_has_now(
 
 @pytest.mark.scenario("S69", mutant="the fingerprint is not compared")
 def test_a_forged_key_is_a_mismatch_and_never_an_acknowledgement(scenario: Scenario) -> None:
-    """A producer that forges another message's key sends another body."""
     worker = scenario.deliver(instant, sqs_record("victim", '{"amount":1}'))
     worker.deliver(stamped("forged", "victim", '{"amount":1000}'), after=1)
 

@@ -16,8 +16,6 @@ WRAPPED = '{"detail": {"id": "7"}, "detail-type": "order"}'
 
 @pytest.mark.parametrize("attempts", [1, 2])
 def test_a_dead_letter_keeps_its_envelope_and_what_it_came_with(scenario: Scenario, attempts: int) -> None:
-    """Whatever the handler did to its copy, and however often it was redriven."""
-
     def spoil(body: dict, message: Message) -> None:
         body.clear()
         message.attributes.clear()
@@ -42,7 +40,6 @@ def test_a_dead_letter_keeps_its_envelope_and_what_it_came_with(scenario: Scenar
 
 
 def test_a_business_key_is_the_stamps_and_a_stamp_is_no_business_key(by_key: Scenario) -> None:
-    """A dead letter tells the key that the body has; a redriven one has that key by its body again."""
     refuse = by_key.taking(0, PermanentError("no"))
     assert by_key.answer(refuse, sqs_record("m", '{"k": "7"}'), dead_letter_queue=DEAD_LETTERS) == []
     assert {id: stamp["key"] for id, stamp in by_key.dead_letters().items()} == {"m": "7"}
@@ -57,7 +54,6 @@ def test_a_business_key_is_the_stamps_and_a_stamp_is_no_business_key(by_key: Sce
 def test_a_dead_letter_that_comes_too_late_is_not_sent_and_not_acknowledged(
     scenario: Scenario, seconds: float, sent: int
 ) -> None:
-    """In the last half of the stop margin its confirmation might come after the answer."""
     refuse_late = scenario.taking(seconds, PermanentError("no"))
 
     failed = scenario.answer(refuse_late, sqs_record("m"), seconds=10, dead_letter_queue=DEAD_LETTERS)

@@ -62,7 +62,6 @@ def faultless(scenario: Scenario) -> Callable[..., None]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_happens_every_message_takes_effect_once(seed: int) -> None:
-    """After the faults and one lease, one delivery without faults acknowledges everything."""
     random = Random(seed)
     scenario = Scenario(seed=seed)
     queue = random.choice([QUEUE, FIFO])
@@ -97,7 +96,6 @@ def test_whatever_happens_every_message_takes_effect_once(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_groups_and_keys_that_cross_at_random_keep_their_order_and_lock_nobody(seed: int) -> None:
-    """Few groups, keys and bodies; handlers sometimes fail. Each group runs up to its failure, without delay."""
     random = Random(seed)
     scenario = Scenario(namespace="n", seed=seed)
     count, keys = random.choice([2, 5, 10, 70]), random.choice(["ab", "abcdef", ascii_lowercase])

@@ -18,8 +18,6 @@ LEASE_SECONDS = 60.0
 
 
 class Deployment(Scenario):
-    """Worker processes that read one queue. The handler of the message with id `m` runs for so many seconds."""
-
     def __init__(
         self,
         seconds: dict[str, float],
@@ -59,11 +57,9 @@ class Deployment(Scenario):
 
     @property
     def killed(self) -> list[str]:
-        """Why processes were killed, by their timers or because a lease was lost."""
         return [process.killed_because for process in self.processes if process.killed_because is not None]
 
     def ran(self) -> dict[str, int]:
-        """How often each handler has come to its end."""
         ended = [run.key for run in self.runs if run.ended is not None]
         return {key: ended.count(key) for key in ended}
 
@@ -74,7 +70,6 @@ class Deployment(Scenario):
 
 
 def test_a_handler_of_two_hours_runs_once_under_leases_of_a_minute() -> None:
-    """Renewing costs one write each third of the lease, and keeps the message invisible."""
     deployment = Deployment({"m": 2 * HOUR}, processes=2)
 
     deployment.work(hours=2.5)
@@ -109,7 +104,6 @@ def test_a_handler_that_outlives_the_twelve_hours_of_sqs_still_runs_once(process
 
 @pytest.mark.slow
 def test_a_queue_that_redrives_meanwhile_loses_nothing() -> None:
-    """With five receives the message goes to the dead-letter queue while its handler runs: a redrive finds it done."""
     deployment = Deployment({"m": 13 * HOUR}, processes=2, most_receives=5)
     message = deployment.model.messages["m"]
 
@@ -126,7 +120,6 @@ def test_a_queue_that_redrives_meanwhile_loses_nothing() -> None:
 
 
 def test_others_go_on_beside_a_handler_that_runs_for_hours() -> None:
-    """In its own process too, and its lease is renewed throughout."""
     short = {f"s{number}": 30.0 for number in range(30)}
     deployment = Deployment({"m": 2 * HOUR, **short}, processes=1, concurrency=2)
 
@@ -138,7 +131,6 @@ def test_others_go_on_beside_a_handler_that_runs_for_hours() -> None:
 
 
 def test_a_message_that_is_delivered_twice_to_one_process_runs_once_there() -> None:
-    """A standard queue may do so at any time: the copy is answered while the first still runs, whose end counts."""
     deployment = Deployment({"m": 100.0}, processes=1, concurrency=2)
     deployment.model.duplicates = 0.5
 
@@ -150,7 +142,6 @@ def test_a_message_that_is_delivered_twice_to_one_process_runs_once_there() -> N
 
 
 def test_a_process_that_is_parted_from_its_store_is_dead_before_its_lease_ends() -> None:
-    """Its timer kills it, and another process runs the message after the lease."""
     deployment = Deployment({"m": 600.0}, processes=2)
     deployment.world.spawn(lambda: deployment.store.down("replace", "read"), after=100)
     deployment.world.spawn(deployment.store.up, after=145)
@@ -163,7 +154,6 @@ def test_a_process_that_is_parted_from_its_store_is_dead_before_its_lease_ends()
 
 
 def test_a_handler_that_does_not_end_is_ended_at_its_time_limit() -> None:
-    """With its process, and its message runs again elsewhere when the lease is over."""
     deployment = Deployment({"m": 10 * HOUR}, processes=2, time_limit_seconds=HOUR)
 
     deployment.work(hours=3)

@@ -109,7 +109,6 @@ def test_transient_faults_are_overcome_within_the_invocation(
     ids=lambda one: one.why if hasattr(one, "why") else "conflict",
 )
 def test_of_a_batch_only_the_statement_that_failed_is_sent_again(scenario: Scenario, otherwise: object) -> None:
-    """The 24 others are claimed. If the failed one was applied after all, it is recognised by its version."""
     scenario.store.next("insert", partly(*[True] * 24, False, otherwise=otherwise))
 
     assert scenario.answer(instant, *batch(25)) == []
@@ -139,7 +138,6 @@ def test_a_statement_that_can_never_be_applied_fails_its_message_alone(scenario:
 def test_a_claim_at_which_the_store_raises_fails_its_message_at_once_and_runs_nothing(
     scenario: Scenario, fault: faults.Fault, count: int
 ) -> None:
-    """The claim may have been written; after its lease the next delivery takes it over."""
     scenario.store.next("insert", *[fault] * 3)
     reported = Reported()
 
@@ -203,7 +201,6 @@ def test_while_the_store_is_down_nothing_runs_and_every_id_fails_fast(
 
 @pytest.mark.scenario("S27", mutant="what could not be claimed is told to nobody")
 def test_denied_access_is_reported_at_once_without_a_retry(scenario: Scenario) -> None:
-    """One request for each chunk that was under way, without a pause."""
     scenario.store.next("insert", *[denied] * 50)
     reported = Reported()
 
@@ -247,7 +244,6 @@ def test_a_completion_is_retried_until_a_store_that_went_down_is_back(scenario: 
 
 @pytest.mark.scenario("S28", mutant="acknowledged although it could not be recorded")
 def test_a_store_that_stays_down_after_the_claims_leaves_failures_and_an_orphan_for_later(scenario: Scenario) -> None:
-    """The answer leaves in time; after the lease the next delivery takes it over and acknowledges it."""
     worker = scenario.deliver(instant, *batch(3), seconds=10)
     scenario.world.spawn(scenario.store.down, after=0.006)
 
@@ -262,7 +258,6 @@ def test_a_store_that_stays_down_after_the_claims_leaves_failures_and_an_orphan_
 
 @pytest.mark.scenario("S29", mutant="what is refused for good is tried again")
 def test_a_completion_that_is_denied_fails_its_message_and_is_not_retried(scenario: Scenario) -> None:
-    """A missing permission does not come back by itself."""
     scenario.store.next("replace", denied)
     reported = Reported()
 
@@ -289,7 +284,6 @@ def test_a_release_that_meets_an_internal_error_is_sent_again(scenario: Scenario
 
 @pytest.mark.scenario("S05", mutant="an insert over what is there")
 def test_a_claim_delayed_on_the_wire_changes_nothing_that_came_after_it(scenario: Scenario) -> None:
-    """The retry was applied, and completed one record and released the other: the old request finds both there."""
     scenario.store.next("insert", delivered_later(60))
 
     assert scenario.answer(scenario.taking(2), *batch(2), seconds=4) == ["1"]
@@ -321,7 +315,6 @@ def test_a_completion_whose_copy_arrives_after_a_redelivery_changes_nothing(scen
 
 @pytest.mark.scenario("S04", mutant="a settlement names no version")
 def test_a_completion_of_a_dead_worker_that_arrives_after_a_take_over_is_refused(scenario: Scenario) -> None:
-    """The worker was killed with its completion on the wire. The record belongs to the new owner."""
     victim = scenario.worker(instant)
     dies = crash(partial(scenario.kill, victim), applied=False)
     scenario.store.next("replace", delivered_later(50, dies))
@@ -334,8 +327,6 @@ def test_a_completion_of_a_dead_worker_that_arrives_after_a_take_over_is_refused
 
 @pytest.mark.scenario("S12", mutant="a claim's version is its owner")
 def test_a_late_write_of_a_warm_processs_first_invocation_does_not_disturb_its_second(scenario: Scenario) -> None:
-    """The process was frozen with its completion on the wire. The owner is the same, but the versions differ."""
-
     def hanging(call: faults.Call) -> None:
         call.world.spawn(call.act, after=20)
         call.world.sleep(1000)
@@ -357,7 +348,6 @@ def test_a_late_write_of_a_warm_processs_first_invocation_does_not_disturb_its_s
 @pytest.mark.parametrize("applied", [False, True])
 @pytest.mark.parametrize("call", ["insert", "replace"])
 def test_a_worker_that_dies_at_any_store_call_is_recovered_after_its_lease(call: str, applied: bool) -> None:
-    """What was completed is acknowledged without a run. The rest runs again once its lease has ended, not before."""
     scenario = Scenario()
     victim = scenario.worker(instant)
     scenario.store.next(call, crash(partial(scenario.kill, victim), applied=applied))
@@ -387,7 +377,6 @@ def test_a_worker_that_dies_at_its_commit_leaves_all_of_it_or_nothing(scenario: 
 
 @pytest.mark.scenario("S24", mutant="a completed record may be claimed")
 def test_a_crash_in_the_middle_of_a_group_commit_keeps_what_was_written(scenario: Scenario) -> None:
-    """Twelve of 25 statements were applied: twelve messages are duplicates, and thirteen run again."""
     victim = scenario.worker(instant)
 
     def half(call: faults.Call) -> object:
@@ -426,7 +415,6 @@ def zombie_and_taker(
 def test_a_zombie_changes_nothing_and_acknowledges_only_what_another_has_completed(
     scenario: Scenario, error: Exception | None, seconds: float, answer: list[str]
 ) -> None:
-    """Whether it completes or fails. Nor does it free the key for a third worker while the taker still runs."""
     zombie, taker = zombie_and_taker(scenario, scenario.taking(7, error), scenario.taking(seconds))
 
     assert scenario.answer(instant, *batch(1, receives=3), after=7.5) == answer
@@ -477,7 +465,6 @@ def test_a_late_completion_beats_a_take_over_that_has_already_read(scenario: Sce
 
 @pytest.mark.scenario("S64", mutant="a settlement names no version")
 def test_a_transaction_delayed_on_the_wire_is_refused_once_its_record_has_failed(scenario: Scenario) -> None:
-    """The first attempt's request arrives after the second was refused as overdrawn: none of it becomes visible."""
     scenario.memory.tables.clear()
 
     def overdrawing(body: dict, tx: Transaction) -> None:
@@ -507,7 +494,6 @@ def test_an_expired_record_counts_as_absent_while_it_is_still_there(scenario: Sc
 
 @pytest.mark.scenario("S21", mutant="what is in the way is taken for nothing")
 def test_a_record_that_ttl_deletes_between_a_refused_insert_and_the_read_is_inserted_anew(scenario: Scenario) -> None:
-    """It was there, and then it was gone: the message is claimed and run in the same invocation."""
     scenario.memory.items["0"] = {"id": "0", "status": "COMPLETED", "version": "old", "expiration": 1}
 
     def deleted(call: faults.Call) -> object:
@@ -524,7 +510,6 @@ def test_a_record_that_ttl_deletes_between_a_refused_insert_and_the_read_is_inse
 
 @pytest.mark.scenario("S21", mutant="a wish may lose for ever")
 def test_a_record_that_is_always_in_the_way_and_never_there_fails_its_message_in_bounded_requests() -> None:
-    """The message is not acknowledged and does not run unclaimed; it fails long before the deadline."""
     scenario = Scenario()
     scenario.store.next("insert", *[lambda call: [Conflict(None)]] * 10_000)
 
@@ -535,7 +520,6 @@ def test_a_record_that_is_always_in_the_way_and_never_there_fails_its_message_in
 
 @pytest.mark.scenario("S22", mutant="a settlement names no version")
 def test_a_take_over_that_is_built_on_a_stale_read_is_refused(scenario: Scenario) -> None:
-    """The stale read shows a lease that has ended. The record has been completed since, and is found so."""
     old: list[object] = []
     scenario.store.next("replace", lambda call: [old.extend(scenario.memory.read(["0"])), call.act()][1])
     scenario.deliver(instant, *batch(1), seconds=3, lease_margin_seconds=0)
@@ -548,7 +532,6 @@ def test_a_take_over_that_is_built_on_a_stale_read_is_refused(scenario: Scenario
 
 @pytest.mark.scenario("S23", mutant="unread is free")
 def test_what_a_read_left_out_fails_or_is_read_again_and_is_never_assumed(scenario: Scenario) -> None:
-    """The read of one of three messages is never answered: it alone fails, and nothing is written for it."""
     scenario.answer(instant, *batch(3))
     before = dict(scenario.memory.items["1"])
     scenario.requests()
@@ -564,8 +547,6 @@ def test_what_a_read_left_out_fails_or_is_read_again_and_is_never_assumed(scenar
 
 
 def test_a_record_that_is_deleted_while_its_handler_runs_is_not_resurrected(scenario: Scenario) -> None:
-    """The message is delivered again, and runs under a claim of its own."""
-
     def forgetting(body: dict, message: Message) -> None:
         if message.receive_count == 1:
             scenario.memory.items.clear()
@@ -582,8 +563,6 @@ def test_a_record_that_is_deleted_while_its_handler_runs_is_not_resurrected(scen
 
 @pytest.mark.scenario("S46", mutant="what is done is remembered by the process")
 def test_a_process_reads_even_what_it_has_completed_from_the_table(scenario: Scenario) -> None:
-    """A process remembers nothing: once an operator has deleted the record, the message counts as new."""
-
     def failing_once_more(body: dict, message: Message) -> None:
         if message.receive_count == 2:
             raise RuntimeError
@@ -610,7 +589,6 @@ def test_a_process_reads_even_what_it_has_completed_from_the_table(scenario: Sce
 )
 @pytest.mark.parametrize("receives", [1, 2])
 def test_a_record_of_an_unknown_format_fails_its_message_and_is_left_untouched(item: dict, receives: int) -> None:
-    """The message is neither run nor acknowledged, and the record is not overwritten."""
     scenario = Scenario()
     scenario.memory.items["0"] = {"id": "0", **item}
 
@@ -633,7 +611,6 @@ def test_a_record_that_powertools_completed_is_acknowledged_without_a_run(scenar
 
 
 def test_powertools_finishing_first_prevents_a_take_over(scenario: Scenario) -> None:
-    """It writes no version, so a take-over names its status, lease and expiration."""
     soon = int(scenario.epoch_seconds) + 3600
     item = {"id": "0", "status": "INPROGRESS", "expiration": soon, "in_progress_expiration": 1}
     scenario.memory.items["0"] = item

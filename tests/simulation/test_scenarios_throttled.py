@@ -42,7 +42,6 @@ class HotInsert(HotKey):
 
 
 def test_a_record_that_stays_throttled_does_not_hold_back_its_neighbours(scenario: Scenario) -> None:
-    """The second message of a group runs while another group's record, settled in the same request, is throttled."""
     records = [sqs_record(id, queue=FIFO, group=id[0]) for id in ("a1", "b1", "b2")]
 
     assert scenario.answer(instant, *records, store=HotKey(scenario, "a1", until_seconds=8.0)) == []
@@ -51,7 +50,6 @@ def test_a_record_that_stays_throttled_does_not_hold_back_its_neighbours(scenari
 
 
 def test_a_claim_that_stays_throttled_does_not_hold_back_its_neighbours(scenario: Scenario) -> None:
-    """The others of its chunk are run and recorded long before the throttled claim fails."""
     assert scenario.answer(instant, *batch(5), store=HotInsert(scenario, "1", until_seconds=1e9)) == ["1"]
     assert scenario.keys_run == ["0", "2", "3", "4"]
     assert max(run.ended for run in scenario.runs if run.ended is not None) < 0.02

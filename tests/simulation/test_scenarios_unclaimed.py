@@ -38,8 +38,6 @@ def post(body: dict, message: Message, tx: Transaction) -> str:
 
 
 def taking(scenario: Scenario, seconds: float, error: Exception | None = None) -> Callable[..., None]:
-    """A handler that takes its time, and then fails if it is to."""
-
     def handle(body: dict, message: Message, tx: Transaction) -> None:
         add_one(tx, message.id)
         scenario.world.sleep(seconds)
@@ -129,7 +127,6 @@ def test_transient_faults_of_a_commit_are_overcome_within_the_invocation(
 @pytest.mark.parametrize("fault", [lost_answer, lost_request, throttled, sent_twice])
 @pytest.mark.parametrize("count", [1, 60])
 def test_one_transient_fault_of_a_plain_insert_is_overcome(scenario: Scenario, fault: Fault, count: int) -> None:
-    """An empty transaction is recorded by it, under a version that is drawn once."""
     scenario.store.next("insert", fault)
 
     def nothing(body: dict, tx: Transaction) -> None: ...
@@ -174,7 +171,6 @@ def test_after_a_commit_that_is_not_answered_nothing_more_starts_and_all_come_ag
 
 
 def test_what_turns_out_to_be_free_after_that_comes_again_after_a_backoff_too(by_key: Scenario) -> None:
-    """Its read was under way when a commit was not answered."""
     by_key.store.next("commit", *[lost_request] * 4)
 
     def handle(body: Amount, message: Message, tx: Transaction) -> None:
@@ -194,7 +190,6 @@ def test_what_turns_out_to_be_free_after_that_comes_again_after_a_backoff_too(by
 
 
 def test_what_was_not_answered_is_done_once_when_the_store_is_back(scenario: Scenario) -> None:
-    """The next delivery reads first; a request of the first that arrives after it is refused."""
     scenario.store.next("commit", delivered_later(30.0), *[lost_request] * 3)
     scenario.store.next("read", *[lost_request] * 9)
     scenario.store.next("insert", *[lost_request] * 9)
@@ -270,7 +265,6 @@ def test_of_many_that_run_a_message_at_once_one_commits_and_all_acknowledge(
 
 @pytest.mark.parametrize("first", ["claims", "does not"])
 def test_the_option_may_be_turned_on_or_off_under_traffic(scenario: Scenario, first: str) -> None:
-    """A claim stands against a commit of a handler that started before or after it; the effect is there once."""
     claiming = scenario.worker(taking(scenario, 4), effects="any")
     other = scenario.worker(taking(scenario, 2))
     for worker, receives in ((claiming, 1), (other, 1), (claiming, 2), (other, 2)):
@@ -288,7 +282,6 @@ def test_the_option_may_be_turned_on_or_off_under_traffic(scenario: Scenario, fi
 def test_of_a_commit_and_a_dead_letter_of_one_message_only_the_first_counts(
     scenario: Scenario, seconds: float, refusing_seconds: float
 ) -> None:
-    """A dead letter is not done after all, and what another worker has done is no dead letter."""
     other = scenario.deliver(taking(scenario, seconds), *batch(1))
     refusing = taking(scenario, refusing_seconds, PermanentError("closed"))
 
@@ -416,7 +409,6 @@ def test_a_group_stops_at_its_failure_and_other_groups_go_on(scenario: Scenario)
 
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_the_effects_of_a_group_commit_in_order_and_never_share_a_request(scenario: Scenario, concurrency: int) -> None:
-    """The next handler starts when the one before is committed, and sees its effect."""
     seen: list[dict[str, int]] = []
 
     def handle(body: dict, message: Message, tx: Transaction) -> None:

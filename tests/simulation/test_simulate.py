@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 
 def test_several_hundred_worlds_keep_the_invariants_and_settle(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of all kinds, each with the faults of its seed."""
     assert main(["--seeds", "300"]) == 0
 
     assert "300 seeds" in capsys.readouterr().out
@@ -62,8 +61,6 @@ def test_worlds_in_which_claims_are_released_settle_too(monkeypatch: pytest.Monk
 
 
 def test_a_seed_is_the_same_world_each_time() -> None:
-    """Two runs of a seed have the same trace."""
-
     def trace(seed: int) -> list[str]:
         lines: list[str] = []
         Simulation(seed, log=lines.append).run()
@@ -74,7 +71,6 @@ def test_a_seed_is_the_same_world_each_time() -> None:
 
 
 def test_clocks_further_apart_than_the_lease_margin_let_two_run_at_once() -> None:
-    """The promise needs its condition: clocks differ by less than the lease margin."""
     broken = set()
     for seed in range(200):
         simulation = Simulation(seed, clocks_off_seconds=15.0)
@@ -98,7 +94,6 @@ def test_clocks_further_apart_than_the_lease_margin_let_two_run_at_once() -> Non
 def test_a_planted_bug_is_found_and_its_seed_can_be_replayed(
     bug: str, rule: str, towards: str | None, tmp_path: Path
 ) -> None:
-    """With the printed command. A bug that few seeds find is found sooner by those that are steered towards it."""
     (mutant,) = [mutant for mutant in MUTANTS if mutant.name == bug]
     environment = os.environ | {"PYTHONPATH": str(plant(mutant, tmp_path))}
 
@@ -161,7 +156,6 @@ for seed in range(400):
     ],
 )
 def test_a_planted_bug_is_found_by_what_clients_see_alone(bug: str, rule: str, world: str, tmp_path: Path) -> None:
-    """By the checker of histories, with every other invariant off."""
     (mutant,) = [mutant for mutant in MUTANTS if mutant.name == bug]
     environment = os.environ | {"PYTHONPATH": str(plant(mutant, tmp_path))}
     command = [sys.executable, "-c", ALONE, rule, world]
@@ -170,7 +164,6 @@ def test_a_planted_bug_is_found_by_what_clients_see_alone(bug: str, rule: str, w
 
 
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Transactions on one item do not wait for each other."""
     monkeypatch.setattr(Turns, "enter", lambda self, operation, items: self._enter(operation))
     monkeypatch.setattr(Turns, "leave", lambda self, items: None)
 
@@ -188,7 +181,6 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_planted_bug_without_claims_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the rule that it breaks, in some of the worlds without claims."""
     plant(monkeypatch)
     broken: set[str] = set()
     seeds = (seed for seed in range(2_000) if Simulation(seed).plan.unclaimed)
@@ -201,7 +193,6 @@ def test_a_planted_bug_without_claims_is_found(
 
 
 def test_worlds_without_claims_are_among_them() -> None:
-    """Some processes claim and some do not, transactions share items, and messages share keys."""
     plans = [Simulation(seed).plan for seed in range(200)]
 
     assert {plan.unclaimed for plan in plans if plan.accounts and plan.closes and plan.transactional} == {0.0, 0.5, 1.0}
@@ -219,5 +210,4 @@ def test_a_seed_with_other_clocks_is_replayed_with_them() -> None:
 
 @pytest.mark.parametrize("seed", [153106, 163978])
 def test_what_an_invocation_leaves_under_way_contends_with_the_next(seed: int) -> None:
-    """A process that was frozen past its deadline answers and is invoked again; only then its old release arrives."""
     Simulation(seed).run()

@@ -15,7 +15,6 @@ from tests.simulation.worlds import world_of
 
 @pytest.mark.parametrize(("kind", "seeds"), [("calls", 150), ("workflow", 100)])
 def test_random_worlds_keep_the_invariants_and_settle(kind: str, seeds: int) -> None:
-    """The worlds also reach most of the answers that a caller may get."""
     totals, failures = played(0, seeds, CLOCKS_OFF_SECONDS, kind=kind)
 
     assert failures == []
@@ -26,8 +25,6 @@ def test_random_worlds_keep_the_invariants_and_settle(kind: str, seeds: int) -> 
 
 @pytest.mark.parametrize("kind", ["calls", "workflow"])
 def test_a_seed_is_the_same_world_each_time(kind: str) -> None:
-    """Two runs of a seed have the same trace."""
-
     def trace(seed: int) -> list[str]:
         lines: list[str] = []
         world_of(seed, CLOCKS_OFF_SECONDS, lines.append, kind).run()

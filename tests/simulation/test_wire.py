@@ -48,7 +48,6 @@ def test_a_seed_on_the_wire_is_the_same_world_each_time() -> None:
     ],
 )
 def test_a_bug_planted_in_the_store_is_found_on_the_wire(bug: str, first: int, tmp_path: Path) -> None:
-    """By what it does to messages. `first` is a seed shortly before one that finds the bug."""
     (mutant,) = [mutant for mutant in MUTANTS if mutant.name == bug]
     environment = os.environ | {"PYTHONPATH": str(plant(mutant, tmp_path))}
     seeds = ["--first", str(first), "--seeds", "1000", "--failures", "1", "--processes", "1", "--unsteered"]

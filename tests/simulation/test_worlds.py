@@ -35,7 +35,6 @@ WORLDS = {
 
 
 def test_each_world_occurs_beside_each_other() -> None:
-    """Each draws from a source of its own."""
     plans = [Plan(Random(seed), seed) for seed in range(1_500)]
     never = [
         (one, other)
@@ -49,7 +48,6 @@ def test_each_world_occurs_beside_each_other() -> None:
 
 
 def test_the_first_worlds_keep_the_invariants() -> None:
-    """Of the kind that has queues."""
     for seed in SEEDS:
         found = None
         try:

@@ -61,7 +61,6 @@ def replayed(setup: Setup, faults: int, numbers: str) -> Iterator[str]:
 
 
 def in_words(state: State, move: Move) -> str:
-    """A move in words."""
     kind, *where = move
     match kind:
         case "time":

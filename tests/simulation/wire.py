@@ -101,7 +101,6 @@ class Wire(Surroundings):
         """Records whose partition is over its capacity, and until when."""
 
     def ask(self, process: Process, kind: str, parts: Sequence[Any]) -> list[Any]:
-        """A call of the process's store."""
         if process not in self._stores:
             self._stores[process] = DynamoDBStore(RECORDS, client=self.client)
         return list(getattr(self._stores[process], kind)(parts))
@@ -130,7 +129,6 @@ class Wire(Surroundings):
         return self.random.choice(wire_faults.CANCELLING) if often and self.simulation.plan.faults else None
 
     def deliver(self, sent: Sent) -> Answer:
-        """Deliver a request, and wait for its answer."""
         arrives, returns = self.latency(), self.latency()
         self.arrive(sent, arrives)
         self.world.sleep(arrives + sum(sent.pauses) + returns)
@@ -225,8 +223,6 @@ class Wire(Surroundings):
 
 
 class WireSimulation(Simulation):
-    """A random simulation whose workers have the shipped `DynamoDBStore`."""
-
     def __init__(self, seed: int, *options: Any, **more: Any) -> None:
         super().__init__(seed, *options, **more)
         self.wire = Wire(self, seed)
@@ -241,12 +237,10 @@ class WireSimulation(Simulation):
         self.plan.kinds = kinds.sample(list(wire_faults.FAULTS), kinds.randint(1, len(wire_faults.FAULTS)))
 
     def run(self) -> None:
-        """Run to the end. Raises Violation."""
         with patch.object(store_client, "_thread", GreenletLocal()):
             super().run()
 
     def counts(self) -> dict[str, int]:
-        """What happened."""
         return super().counts() | {"sent": self.wire.requests}
 
     def _answer(self, process: Process, mine: Invocation, answers: list[list[str]], poller: greenlet) -> None:

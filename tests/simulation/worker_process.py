@@ -181,7 +181,6 @@ class WorkerProcess:
         self.spawn(partial(self._work, consumer, sqs, limits))
 
     def spawn(self, job: Callable[[], object]) -> None:
-        """Start a thread of this process."""
         self._greenlets.append(self.world.spawn(job))
 
     def stop(self) -> None:

@@ -57,7 +57,6 @@ class WorkerState:
     overran: bool = False
 
     def copy(self) -> WorkerState:
-        """A copy to continue from."""
         return WorkerState(
             self.name,
             self.receives,
@@ -77,7 +76,6 @@ class WorkerState:
 
     @property
     def live(self) -> bool:
-        """Whether it runs."""
         return self.history is not None and not self.over
 
     @property
@@ -91,7 +89,6 @@ class WorkerState:
         return self.history.calls[number]
 
     def since(self, now: float) -> float:
-        """How long ago it started."""
         return round(now - self.started, 3)
 
     def waits(self) -> list[tuple[int, Call, tuple[Any, ...]]]:

@@ -51,13 +51,10 @@ Wanted = tuple[str, str, int]
 
 
 def id_of(wanted: Wanted) -> str:
-    """The id of its record."""
     return f"{NAMESPACE}#{name_of(wanted[1], wanted[0])}"
 
 
 class WorkflowPlan(ClientPlan):
-    """What happens in a world of workflows."""
-
     def __init__(self, random: Random, seed: int) -> None:
         super().__init__(random, seed)
         self.running_status: Any = random.choice([ACCEPTED, CONFLICT])
@@ -78,22 +75,18 @@ class WorkflowMonitor(TableMonitor):
 
     @property
     def items(self) -> dict[str, Item]:
-        """The records."""
         return self.memory.items
 
     def written(self, before: Item | None, after: Item, writer: str) -> None:
-        """Check a write that took effect."""
         if after.get("validation") is not None and writer in self.amounts:
             self._payloads.setdefault(after["validation"], self.amounts[writer])
         oracle.workflow_written(self, before, after, writer)  # type: ignore[arg-type]  # it has what is read of a state
 
     def ended(self, name: str, status: str | None = None) -> None:
-        """An execution has ended."""
         self.log(f"{name[:8]} ends: {status}")
         self.executions = step_functions_model.ended(self.executions, name, status)
 
     def answered(self, invocation: Invocation, wanted: Wanted, status: int, response: dict[str, Any]) -> None:
-        """Check the answer to a client."""
         self.log(f"{invocation.name} answers {wanted}: {response}")
         stood = self.stood(id_of(wanted), invocation.asked)
         if not self._true(invocation, wanted, response, [item for item in stood if item is not None], len(stood)):
@@ -135,8 +128,6 @@ class WorkflowMonitor(TableMonitor):
 
 
 class WorkflowProcess(Process):
-    """A process of the endpoint and of the sweep."""
-
     within: WorkflowSimulation
 
     def __init__(self, world: WorkflowSimulation, name: str) -> None:
@@ -193,8 +184,6 @@ class WorkflowProcess(Process):
 
 
 class WorkflowSimulation(RandomWorld):
-    """The simulation of a seed."""
-
     plan: WorkflowPlan
     monitor: WorkflowMonitor
 
@@ -212,7 +201,6 @@ class WorkflowSimulation(RandomWorld):
         self.waiting = CLIENTS
 
     def start(self) -> None:
-        """Spawn the clients and the schedule."""
         for wanted in self.wanted:
             self.world.spawn(partial(self._client, wanted), after=self.random.choice([0.0, 0.0, 1.0, 10.0, 40.0]))
         self.world.spawn(self._sweeps)

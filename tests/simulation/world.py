@@ -20,8 +20,6 @@ DEAD_LETTERS = "https://sqs.us-east-1.amazonaws.com/123456789012/dead-letters"
 
 
 class Worker(worker.Worker):
-    """A process of a test, which can be suspended."""
-
     def __init__(self, world: World, store: RecordStore, function: Callable[..., Any], **options: Any) -> None:
         name, skew_seconds = str(options.pop("name", "w")), options.pop("skew_seconds", 0.0)
         super().__init__(world, lambda **own: sqs_consumer(store, **own, **options)(function), name, skew_seconds)
@@ -43,7 +41,6 @@ def sqs_record(
     group: str | None = None,
     attributes: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A message as Lambda delivers it."""
     (record,) = sqs_event(body, ids=[id], receive_count=receives, groups=group)["Records"]
     del record["attributes"]["ApproximateFirstReceiveTimestamp"]
     return {**record, "eventSourceARN": queue, "messageAttributes": attributes or {}}

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 
 class Played(Protocol):
-    """One world."""
-
     @property
     def violations(self) -> list[Violation]:
         """All that have been found."""
@@ -43,5 +41,4 @@ SHARES = (*4 * ["queue"], "calls", *3 * ["queue"], "workflow", "queue", "wire")
 
 
 def world_of(seed: int, clocks: float, log: Callable[[str], None] | None = None, kind: str | None = None) -> Played:
-    """The world of a seed, of this kind if one is given."""
     return KINDS[kind or SHARES[planned(seed) % len(SHARES)]](seed, clocks, log)

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 from idempotent_receiver.handler.attempt import marked
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation import call_process, invariants
-from tests.simulation.adapters import BUDGET_SECONDS
 from tests.simulation.call_process import CHARGE, ORDERS, PAY, SHIP, Reply, Request
 from tests.simulation.invariants import Violation
-from tests.simulation.monitor import NO_TIME_SECONDS
 from tests.simulation.reached import declare, mark
 from tests.simulation.recorder import CallRecorder
 from tests.simulation.table_monitor import HALF_MS, TableMonitor
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.call_simulation import CallSimulation
     from tests.simulation.invariants import Item
-    from tests.simulation.random_world import Invocation
+    from tests.simulation.process import Invocation
 
 
 A_WHILE_SECONDS = 1.0
@@ -103,14 +101,8 @@ class CallMonitor(TableMonitor):
     def handler_started(self, invocation: Invocation, request: Request) -> None:
         self.history.asked(request)
         id = request.id
-        running = [
-            other.name
-            for one in self.simulation.live
-            for other in one.under_way
-            # An invocation that outlives its deadline no longer counts: only its fencing stops it.
-            if id in other.running and self.world.now < other.started + BUDGET_SECONDS
-        ]
-        facts = (id, invocation.name, self.item(id), self.latest_ms, running)
+        under_way = [other for one in self.simulation.live for other in one.under_way]
+        facts = (id, invocation.name, self.item(id), self.latest_ms, self.running(id, under_way))
         self.check(lambda: invariants.check_start(*facts, failures=self._final(id)))
 
     def ended_well(self, invocation: Invocation, request: Request) -> None:
@@ -120,13 +112,10 @@ class CallMonitor(TableMonitor):
         self.log(f"{invocation.name} answers {request.id}: {reply}")
         self.replied(invocation, request, reply)
         took = self.world.now - invocation.started
-        if invocation.fault_count == 0 and took < BUDGET_SECONDS - NO_TIME_SECONDS:
-            items = [self.item(id) for id in request.ids]
-            self.check(invariants.check_left_behind, invocation.name, items, self.now_ms)
         waits = self.simulation.plan.wait_seconds if request.function == PAY else 0
         if reply.status == call_process.CONFLICT and invocation.fault_count == 0 and took > waits + A_WHILE_SECONDS:
             self.violated(Violation("HTTP", f"{invocation.name} says {reply} after {took} s, and may wait {waits} s"))
-        if invocation.undisturbed and took < (BUDGET_SECONDS - NO_TIME_SECONDS) / 2 and not reply.final:
+        if self.left_nothing(invocation) and not reply.final:
             self.violated(Violation("I9", f"{invocation.name}, uncontended, answers {reply} to {request}"))
 
     def replied(self, invocation: Invocation, request: Request, reply: Reply) -> None:

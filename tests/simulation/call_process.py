@@ -27,9 +27,10 @@ from idempotent_receiver.errors import NotStarted, ResultUnavailable, StoreUnava
 from idempotent_receiver.handler.results import S3Results
 from idempotent_receiver.http.response import REPLAYED
 from idempotent_receiver.testing.worker import SILENT, failed_ids
-from tests.simulation.bucket import BUCKET, BucketClient
 from tests.simulation.handlers import Failed
-from tests.simulation.random_world import OneStore, Process
+from tests.simulation.network_faults import NetworkStore
+from tests.simulation.process import Process
+from tests.simulation.results import BUCKET, LosingClient
 from tests.simulation.world import sqs_record
 
 if TYPE_CHECKING:
@@ -94,18 +95,18 @@ def _order(body: dict[str, Any], context: Any = None, tx: Any = None) -> str:
 
 
 class CallProcess(Process):
-    within: CallSimulation
+    simulation: CallSimulation
 
     def __init__(self, world: CallSimulation, name: str) -> None:
         super().__init__(world, name)
         plan = world.plan
-        client: Any = BucketClient(world, self, world.bucket, plan.bucket_lost)
+        client: Any = LosingClient(world, self)
         results = S3Results(BUCKET, client) if plan.bucket else None
         common: dict[str, Any] = {"clock": self.clock, "results": results, "retention_seconds": plan.retention_seconds}
         suffix = "_posting" if plan.transactional else ""
         coroutine = "_async" if plan.asynchronous else ""
         self.pay = http_endpoint(
-            OneStore(self, PAY),
+            NetworkStore(self, PAY),
             scope=lambda event: event["headers"]["Tenant"],
             wait_seconds=plan.wait_seconds,
             on_exception="replay" if plan.replay else "retry",
@@ -113,11 +114,13 @@ class CallProcess(Process):
             logger=SILENT,
             **common,
         )(getattr(self, f"_pay{suffix}"))
-        self.ship = idempotent(OneStore(self, SHIP), key=_order, **common)(getattr(self, f"_ship{suffix}{coroutine}"))
+        self.ship = idempotent(NetworkStore(self, SHIP), key=_order, **common)(
+            getattr(self, f"_ship{suffix}{coroutine}")
+        )
         charge = getattr(self, f"_charge{suffix}{coroutine}")
-        self.charge: Callable[..., Any] = idempotent(OneStore(self, CHARGE), key=_order, **common)(charge)
+        self.charge: Callable[..., Any] = idempotent(NetworkStore(self, CHARGE), key=_order, **common)(charge)
         self.consumer = sqs_consumer(
-            OneStore(self, ORDERS),
+            NetworkStore(self, ORDERS),
             key=body_field("key"),
             clock=self.clock,
             executor=self.executor,
@@ -142,7 +145,7 @@ class CallProcess(Process):
 
     def _as_a_function(self, request: Request) -> Reply:
         call = partial(self.ship, request.body, self.context())
-        return reply_of(lambda: self._awaited(call) if self.within.plan.asynchronous else call())
+        return reply_of(lambda: self._awaited(call) if self.simulation.plan.asynchronous else call())
 
     def _awaited(self, call: Callable[[], Any]) -> Any:
         """What a coroutine function returns, on an event loop in the world's time."""
@@ -178,10 +181,10 @@ class CallProcess(Process):
         request = Request(PAY, event["headers"]["Tenant"], body["key"], body["amount"])
         status = CREATED
         try:
-            self._wait_for(self.within.handling(self.invocation, request, tx))
+            self._wait_for(self.simulation.handling(self.invocation, request, tx))
         except PermanentError:
             status = AGAIN
-        content = self.within.result_of(self.invocation, request)
+        content = self.simulation.result_of(self.invocation, request)
         return {"statusCode": status, "headers": {"Run": self.invocation.name}, "body": json.dumps(content)}
 
     def _ship(self, body: dict[str, Any], context: Any) -> dict[str, Any]:
@@ -222,28 +225,28 @@ class CallProcess(Process):
         return self._taken(order, reply_of(found))
 
     def _taken(self, order: Request, charged: Reply) -> dict[str, Any]:
-        self.within.monitor.replied(self.invocation, order.charge, charged)
+        self.simulation.monitor.replied(self.invocation, order.charge, charged)
         if charged.status not in (CREATED, GONE):
             raise Failed("the card was not charged")
-        self.within.monitor.ended_well(self.invocation, order)
-        return self.within.result_of(self.invocation, order)
+        self.simulation.monitor.ended_well(self.invocation, order)
+        return self.simulation.result_of(self.invocation, order)
 
     def _handled(self, function: str, body: dict[str, Any], tx: Transaction | None = None) -> dict[str, Any]:
         request = Request(function, "", body["key"], body["amount"])
-        self._wait_for(self.within.handling(self.invocation, request, tx))
-        return self.within.result_of(self.invocation, request)
+        self._wait_for(self.simulation.handling(self.invocation, request, tx))
+        return self.simulation.result_of(self.invocation, request)
 
     async def _handled_async(
         self, function: str, body: dict[str, Any], tx: Transaction | None = None
     ) -> dict[str, Any]:
         request, invocation = Request(function, "", body["key"], body["amount"]), self.invocation
-        for seconds in self.within.handling(invocation, request, tx):
+        for seconds in self.simulation.handling(invocation, request, tx):
             await asyncio.sleep(seconds)
-        return self.within.result_of(invocation, request)
+        return self.simulation.result_of(invocation, request)
 
     def _wait_for(self, pauses: Iterator[float]) -> None:
         for seconds in pauses:
-            self.within.world.sleep(seconds)
+            self.simulation.world.sleep(seconds)
 
 
 for _name, _function in list(vars(CallProcess).items()):

@@ -13,21 +13,21 @@ from unittest.mock import patch
 
 from idempotent_receiver import PermanentError, calls
 from tests.simulation.adapters import BUDGET_SECONDS
-from tests.simulation.bucket import Bucket
 from tests.simulation.call_monitor import CallMonitor
 from tests.simulation.call_process import LARGE_BYTES, ORDERS, PAY, SHIP, CallProcess, Reply, Request
 from tests.simulation.handlers import Failed
 from tests.simulation.invariants import Violation
 from tests.simulation.plan import CLOCKS_OFF_SECONDS
 from tests.simulation.points import HANDLER
-from tests.simulation.random_world import ClientPlan, RandomWorld
+from tests.simulation.random_world import ClientPlan, ClientWorld
+from tests.simulation.results import Bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from random import Random
 
     from idempotent_receiver import Transaction
-    from tests.simulation.random_world import Invocation
+    from tests.simulation.process import Invocation
 
 CLIENTS = 8
 TENANTS, KEYS = ("t", "t#t"), ("k", "t#k")
@@ -50,7 +50,7 @@ class CallPlan(ClientPlan):
         self.amounts = random.choice([[1], [1, 1, 2]])
 
 
-class CallSimulation(RandomWorld):
+class CallSimulation(ClientWorld):
     plan: CallPlan
     monitor: CallMonitor
 

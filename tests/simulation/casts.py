@@ -29,7 +29,7 @@ from tests.simulation.sqs_model import audit_namespace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.simulation.process import Invocation, Process
+    from tests.simulation.process import Consumer, Invocation
     from tests.simulation.simulation import Simulation
     from tests.simulation.sqs_model import QueuedMessage
 
@@ -75,7 +75,7 @@ class Run:
 class Cast:
     """The functions of one process: the one for messages, and the one that it calls."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Consumer) -> None:
         self.process, self.simulation, self.plan = process, process.simulation, process.simulation.plan
         self.habits = self.plan.habits
         self._arguments: dict[str, Any] = _addition()
@@ -83,7 +83,7 @@ class Cast:
         self._earlier: Transaction | None = None
         self._audit: Callable[..., Any] | None = None
         if "calls" in self.habits:
-            store = NetworkStore(self.simulation, process, audit_namespace(process.namespace))
+            store = NetworkStore(process, audit_namespace(process.namespace))
             self._audit = idempotent(
                 store,
                 key=lambda key, body: key,

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from tests.simulation.process import Invocation, Process
-    from tests.simulation.simulation import Simulation
+    from tests.simulation.random_world import RandomWorld
 
 
 class Disturbances:
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: RandomWorld) -> None:
         self.simulation = simulation
         self.world, self.random, self.plan = simulation.world, simulation.random, simulation.plan
         self.still = simulation.plan.source("standing still")

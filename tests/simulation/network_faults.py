@@ -39,11 +39,11 @@ def sender_of(process: Process) -> Invocation:
 class NetworkStore:
     """The store behind a faulty network, as one process sees it; statements take effect one by one."""
 
-    def __init__(self, simulation: Simulation, process: Process, namespace: str | None) -> None:
+    def __init__(self, process: Process, namespace: str | None) -> None:
         self.namespace = namespace
-        self.simulation = simulation
+        self.simulation = process.simulation
         self.process = process
-        self.random: Random = simulation.random
+        self.random: Random = self.simulation.random
 
     def insert(self, records: Parts) -> list[Any]:
         return self._send("insert", records)
@@ -99,6 +99,7 @@ class NetworkStore:
         return answers
 
     def _effect(self, kind: str, part: Any, *, alone: bool) -> Any:
+        sender_of(self.process).asked = self.simulation.world.now
         if kind == "commit" and self._contended(part):
             return NotApplied("another transaction is in the way", retry=True, contended=True)
         answer = self.simulation.monitor.effect(kind, part)
@@ -118,7 +119,6 @@ class NetworkStore:
         """Let requests arrive late, whatever has happened in the meantime."""
         if kind == "read":
             return
-        sender_of(self.process).delayed = True
         seconds = self.random.choice([0.02, 0.5, 5.0, LONGEST_ON_THE_WIRE_SECONDS]) * self.random.random()
         for part in parts:
             self.simulation.monitor.delay(seconds, kind, part)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver import body_field, message_id, sqs_consumer
 from idempotent_receiver.handler.results import S3Results
+from idempotent_receiver.testing.events import LambdaContext
 from idempotent_receiver.testing.worker import SILENT
 from idempotent_receiver.testing.world import WorldClock, WorldExecutor
 from tests.simulation import reached
+from tests.simulation.adapters import BUDGET_SECONDS
 from tests.simulation.casts import Cast
 from tests.simulation.network_faults import NetworkQueueClient, NetworkStore
 from tests.simulation.plan import DAY_SECONDS
@@ -25,20 +27,22 @@ if TYPE_CHECKING:
     from greenlet import greenlet
 
     from tests.simulation.plan import Version
+    from tests.simulation.random_world import RandomWorld
     from tests.simulation.simulation import Simulation
     from tests.simulation.sqs_model import QueuedMessage
 
 
-@dataclass
+@dataclass(eq=False)
 class Invocation:
     """One invocation of a process's handler, and what happened to it."""
 
     name: str
     messages: Sequence[QueuedMessage]
     started: float
+    ids: Sequence[str] = ()
+    """The records that it may touch."""
     version: Version | None = None
     contended: bool = False
-    delayed: bool = False
     failed: bool = False
     stepped: bool = False
     """Whether its wall clock has stepped forward, so that it starts nothing more."""
@@ -48,6 +52,10 @@ class Invocation:
     """Whether its wall clock has stood still or stepped back. Both at once would hide that time has passed."""
     held_up: bool = False
     """Whether the process itself has stood still."""
+    bucket_lost: bool = False
+    """Whether the bucket has failed it."""
+    asked: float = 0.0
+    """When the table last took one of its requests."""
     fault_count: int = 0
     running: set[str] = field(default_factory=set)
     committing: list[set[str]] = field(default_factory=list)
@@ -71,6 +79,11 @@ class Invocation:
     def mark(self, disturbance: str) -> None:
         """It is disturbed where it is now."""
         reached.mark_at([point for point, count in self.points.items() if count] or [PAUSE], disturbance)
+
+    @property
+    def undisturbed(self) -> bool:
+        """Whether it met at most one fault, which the store's retries make up for, and nobody was in its way."""
+        return self.fault_count <= 1 and not (self.contended or self.failed or self.stepped)
 
     @property
     def claims(self) -> bool:
@@ -106,41 +119,26 @@ class Clock(WorldClock):
         return sum(max(0.0, min(now, until) - since) for since, until in self.stops[which])
 
 
-class Process:
-    """A worker's process. It runs one invocation after the other until it is killed, or replaced by a new version."""
+NOBODY = Invocation("nobody", (), 0.0)
 
-    def __init__(self, simulation: Simulation, name: str, namespace: str | None) -> None:
+
+class Process:
+    """A process of Lambda: it serves one invocation after the other until it is killed or replaced by a new one."""
+
+    simulation: Any
+
+    def __init__(self, simulation: RandomWorld, name: str) -> None:
         self.simulation = simulation
         self.name = name
-        self.namespace = namespace
         self.clock = Clock(simulation.world, name=name)
-        self._at_work: list[tuple[Invocation, WorldExecutor]] = []
-        self.invocation = Invocation("nobody", (), 0.0)
+        self.invocation = NOBODY
         self.greenlets: list[greenlet] = []
-        plan = simulation.plan
-        self.deployed = simulation.deployed
-        self.version = version = plan.version(name, deployed=self.deployed)
-        wire, client = NetworkStore(simulation, self, namespace), NetworkQueueClient(simulation, self)
-        bucket: Any = BucketClient(simulation, self)
-        more: dict[str, Any] = {"retention_seconds": DAY_SECONDS} if plan.expires else {}
-        if version.dead_letters:
-            more["dead_letter_queue"] = DEAD_LETTERS + (".fifo" if plan.fifo else "")
-        if version.bucket:
-            more["results"] = S3Results(BUCKET, bucket)
-        self.handler = sqs_consumer(
-            wire,
-            clock=self.clock,
-            executor=self._executor,
-            sqs=client,  # type: ignore[arg-type]  # it has the methods that are called
-            concurrency=version.concurrency,
-            key=body_field("key") if plan.keyed else message_id,
-            effects="any" if version.claims else "transaction",
-            logger=SILENT,
-            metrics=SILENT,
-            **more,
-        )(Cast(self).function)
+        self._at_work: list[tuple[Invocation, WorldExecutor]] = []
 
-    def _executor(self) -> WorldExecutor:
+    def context(self) -> LambdaContext:
+        return LambdaContext(BUDGET_SECONDS, WorldClock(self.simulation.world), aws_request_id=self.invocation.name)
+
+    def executor(self) -> WorldExecutor:
         self._at_work = [*self._still_at_work(), (self.invocation, WorldExecutor(self.simulation.world))]
         return self._at_work[-1][1]
 
@@ -156,3 +154,34 @@ class Process:
     def under_way(self) -> list[Invocation]:
         """Its invocation, and earlier ones that have answered although their requests are still under way."""
         return [self.invocation, *(one for one, _ in self._still_at_work() if one is not self.invocation)]
+
+
+class Consumer(Process):
+    """A worker's process, with the shipped consumer of a queue."""
+
+    simulation: Simulation
+
+    def __init__(self, simulation: Simulation, name: str, namespace: str | None) -> None:
+        super().__init__(simulation, name)
+        self.namespace = namespace
+        plan = simulation.plan
+        self.deployed = simulation.deployed
+        self.version = version = plan.version(name, deployed=self.deployed)
+        bucket: Any = BucketClient(simulation, self)
+        more: dict[str, Any] = {"retention_seconds": DAY_SECONDS} if plan.expires else {}
+        if version.dead_letters:
+            more["dead_letter_queue"] = DEAD_LETTERS + (".fifo" if plan.fifo else "")
+        if version.bucket:
+            more["results"] = S3Results(BUCKET, bucket)
+        self.handler = sqs_consumer(
+            NetworkStore(self, namespace),
+            clock=self.clock,
+            executor=self.executor,
+            sqs=NetworkQueueClient(simulation, self),  # type: ignore[arg-type]  # it has the methods that are called
+            concurrency=version.concurrency,
+            key=body_field("key") if plan.keyed else message_id,
+            effects="any" if version.claims else "transaction",
+            logger=SILENT,
+            metrics=SILENT,
+            **more,
+        )(Cast(self).function)

@@ -1,37 +1,137 @@
-"""What random worlds of calls and of workflows have in common: clients, processes, faults, and a quiet phase."""
+"""What all random worlds have in common: processes, invocations, faults, and a quiet phase; and worlds of clients."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from greenlet import getcurrent
 
-from idempotent_receiver.testing.events import LambdaContext
-from idempotent_receiver.testing.world import World, WorldClock, WorldExecutor
-from tests.simulation import process as queue_process
+from idempotent_receiver.testing.world import World
 from tests.simulation import reached
 from tests.simulation.adapters import BUDGET_SECONDS
 from tests.simulation.disturbances import Disturbances
 from tests.simulation.invariants import Violation
-from tests.simulation.network_faults import RUNNING, NetworkStore, sender_of
+from tests.simulation.network_faults import RUNNING
 from tests.simulation.plan import Plan
 from tests.simulation.points import DISTURBANCES, provoked
+from tests.simulation.process import NOBODY, Invocation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from greenlet import greenlet
 
     from tests.simulation.table_monitor import TableMonitor
+    from tests.simulation.wire import Wire
 
 QUIET_FROM_SECONDS = 60.0
 LATEST_SECONDS = 4 * 60 * 60.0
+"""Backoffs, leases and visibility timeouts may add up, but not to more than this."""
 OUTAGE_SECONDS = 12.0
 
 Answer = TypeVar("Answer")
+
+
+class RandomWorld:
+    """The world of a seed. `clocks_off_seconds` is the largest error of a clock, in either direction. A subclass has a
+    `monitor`.
+    """
+
+    plan: Any
+    monitor: TableMonitor
+    wire: Wire | None = None
+    """What lies between the processes' stores and the table, if it is more than a network."""
+
+    def __init__(
+        self,
+        seed: int,
+        clocks_off_seconds: float,
+        log: Callable[[str], None] | None,
+        *,
+        plan: Callable[[Random, int], Plan],
+        source: Callable[[int], Random] = Random,
+    ) -> None:
+        planned = reached.planned(seed)
+        self.random = source(seed)
+        self.plan = plan(self.random if planned == seed else source(planned), planned)
+        self.world = World(Random(seed).random)
+        self.disturbances = Disturbances(self)
+        self.clocks_off_seconds = clocks_off_seconds
+        self._log = log
+        self.live: list[Any] = []
+        self.busy: dict[str, tuple[object, float]] = {}
+        """Who has had a transaction on an item, and until when it is in the way of others."""
+        self.ending = False
+        self.calls = self.groups = self.packs = self.faults = self.invocations = self.requests = 0
+
+    @property
+    def violations(self) -> list[Violation]:
+        return self.monitor.violations
+
+    def counts(self) -> dict[str, int]:
+        names = ("invocations", "calls", "groups", "packs", "faults", "requests")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def quiet(self) -> bool:
+        return self.ending or self.world.now >= QUIET_FROM_SECONDS
+
+    def log(self, what: str) -> None:
+        if self._log is not None:
+            self._log(f"{self.world.now:10.4f}  {what}")
+
+    def fault(self, points: Collection[str]) -> str | None:
+        """The fault of a call at these points, if any."""
+        plan, out = self.plan, self.plan.outage_from
+        if self.quiet:
+            return None
+        if out is not None and out <= self.world.now < out + OUTAGE_SECONDS:
+            fault: str | None = "lost request"
+        elif (kind := provoked(points)) is not None and kind not in DISTURBANCES and self.random.random() < 0.5:
+            fault = kind
+        else:
+            fault = self.random.choice(plan.kinds) if self.random.random() < plan.faults else None
+        self.faults += fault is not None
+        return fault
+
+    def invoke(
+        self, process: Any, mine: Invocation, received: Iterable[str], job: Callable[[Any], Answer]
+    ) -> Answer | None:
+        """Let a process serve an invocation, until its deadline: its answer, or None if it gives none."""
+        process.clock.set(self.random.uniform(-1, 1) * self.clocks_off_seconds)
+        self.log(f"{mine.name} starts: {', '.join(received)}, clock {process.clock.skew_seconds:+.1f} s")
+        process.invocation = mine
+        others = [other for one in self.live for other in one.under_way if other is not mine]
+        self.live = [one for one in self.live if one is not process] + [process]
+        self.monitor.invocation_started(mine, others)
+        answers: list[Answer] = []
+        process.greenlets = [self.world.spawn(partial(self._run, process, job, answers, getcurrent()))]
+        self.disturbances.schedule(process, mine)
+        self.world.sleep(BUDGET_SECONDS)
+        if not answers:
+            return None
+        process.invocation = NOBODY
+        return answers[0]
+
+    def _run(self, process: Any, job: Callable[[Any], Answer], answers: list[Answer], service: greenlet) -> None:
+        RUNNING.set(process.invocation)
+        answers.append(job(process))
+        self.world.wake(service)
+
+    def kill(self, process: Any) -> None:
+        """Kill a process, as a crash or Lambda's time-out does."""
+        if process not in self.live:
+            return
+        process.invocation.mark("killed")
+        self.log(f"{process.invocation.name} is dead")
+        self.live.remove(process)
+        for executor in process.executors:
+            executor.kill()
+        for one in process.greenlets:
+            if one is not getcurrent():
+                self.world.kill(one)
 
 
 class ClientPlan(Plan):
@@ -45,102 +145,18 @@ class ClientPlan(Plan):
         """How long a client waits for its answer before it sends its request again."""
 
 
-@dataclass(eq=False)
-class Invocation(queue_process.Invocation):
-    """One invocation of a process, on these records, and what happened to it."""
-
-    ids: tuple[str, ...] = ()
-    running: set[str] = field(default_factory=set)
-    bucket_lost: bool = False
-    """Whether the bucket has failed it."""
-    asked: float = 0.0
-    """When the table last took one of its requests."""
-
-    @property
-    def undisturbed(self) -> bool:
-        """Whether it met at most one fault, which the store's retries make up for, and nobody was in its way."""
-        return self.fault_count <= 1 and not (self.contended or self.failed or self.stepped or self.suspended)
-
-
-NOBODY = Invocation("nobody", (), 0.0)
-
-
-class Process:
-    """A process of Lambda: it serves one invocation after the other until it is killed."""
-
-    def __init__(self, world: RandomWorld, name: str) -> None:
-        self.within = world
-        self.name = name
-        self.clock = queue_process.Clock(world.world, name=name)
-        self.invocation = NOBODY
-        self.greenlets: list[greenlet] = []
-        self._at_work: list[tuple[Invocation, WorldExecutor]] = []
-
-    def context(self) -> LambdaContext:
-        return LambdaContext(BUDGET_SECONDS, WorldClock(self.within.world), aws_request_id=self.invocation.name)
-
-    def executor(self) -> WorldExecutor:
-        still = [one for one in self._at_work if any(not job.dead for job in one[1].jobs)]
-        self._at_work = [*still, (self.invocation, WorldExecutor(self.within.world))]
-        return self._at_work[-1][1]
-
-    @property
-    def executors(self) -> list[WorldExecutor]:
-        return [executor for _, executor in self._at_work]
-
-    @property
-    def under_way(self) -> list[Invocation]:
-        """Its invocation, and those that have answered although their requests are still under way."""
-        return [
-            self.invocation,
-            *(one for one, executor in self._at_work if any(not job.dead for job in executor.jobs)),
-        ]
-
-
-class OneStore(NetworkStore):
-    """A namespace of the one table behind the faulty network, as one process sees it."""
-
-    def __init__(self, process: Process, namespace: str) -> None:
-        self.namespace = namespace
-        self.simulation: Any = process.within
-        self.process: Any = process
-        self.random = process.within.random
-
-    def _effect(self, kind: str, part: Any, *, alone: bool) -> Any:
-        sender_of(self.process).asked = self.simulation.world.now
-        return super()._effect(kind, part, alone=alone)
-
-
-class RandomWorld:
-    """A world whose clients call processes. `clocks_off_seconds` is the largest error of a clock, in either direction.
-
-    A subclass has a `plan` and a `monitor`.
-    """
-
-    plan: ClientPlan
-    monitor: TableMonitor
-    wire = None
+class ClientWorld(RandomWorld):
+    """A world whose clients call processes."""
 
     def __init__(
-        self,
-        seed: int,
-        clocks_off_seconds: float,
-        log: Callable[[str], None] | None,
-        plan: Callable[[Random, int], ClientPlan],
+        self, seed: int, clocks_off_seconds: float, log: Callable[[str], None] | None, plan: type[ClientPlan]
     ) -> None:
-        self.random = Random(f"{plan.__name__} {seed}")
-        planned = reached.planned(seed)
-        self.plan = plan(self.random if planned == seed else Random(f"{plan.__name__} {planned}"), planned)
-        self.world = World(Random(seed).random)
-        self.disturbances = Disturbances(self)  # type: ignore[arg-type]  # it has what is used of a simulation
-        self.clocks_off_seconds = clocks_off_seconds
-        self._log = log
-        self.live: list[Any] = []
-        self.busy: dict[str, tuple[object, float]] = {}
-        self.ending = False
-        self.calls = self.groups = self.packs = self.faults = self.invocations = self.requests = 0
+        super().__init__(
+            seed, clocks_off_seconds, log, plan=plan, source=lambda seed: Random(f"{plan.__name__} {seed}")
+        )
 
     def run(self) -> None:
+        """Run to the end. Raises Violation."""
         try:
             self.start()
             self.world.run()
@@ -152,6 +168,7 @@ class RandomWorld:
             raise self.violations[0]
 
     def start(self) -> None:
+        """Spawn the clients."""
         raise NotImplementedError
 
     def last(self) -> None:
@@ -168,42 +185,12 @@ class RandomWorld:
             self.last()
 
     @property
-    def violations(self) -> list[Violation]:
-        return self.monitor.violations
-
-    def counts(self) -> dict[str, int]:
-        names = ("invocations", "calls", "groups", "packs", "faults", "requests")
-        return {name: getattr(self, name) for name in names}
-
-    @property
-    def quiet(self) -> bool:
-        return self.ending or self.world.now >= QUIET_FROM_SECONDS
-
-    @property
     def overdue(self) -> bool:
         return self.world.now > LATEST_SECONDS
-
-    def log(self, what: str) -> None:
-        if self._log is not None:
-            self._log(f"{self.world.now:10.4f}  {what}")
 
     def chance(self, probability: float) -> bool:
         """Whether something goes wrong now that does with this probability, until the quiet phase."""
         return not self.quiet and self.random.random() < probability
-
-    def fault(self, points: Collection[str]) -> str | None:
-        """The fault of a call at these points, if any."""
-        plan, out = self.plan, self.plan.outage_from
-        if self.quiet:
-            return None
-        if out is not None and out <= self.world.now < out + OUTAGE_SECONDS:
-            fault: str | None = "lost request"
-        elif (kind := provoked(points)) is not None and kind not in DISTURBANCES and self.random.random() < 0.5:
-            fault = kind
-        else:
-            fault = self.random.choice(plan.kinds) if self.random.random() < plan.faults else None
-        self.faults += fault is not None
-        return fault
 
     def ask(self, ids: tuple[str, ...], job: Callable[[Any], Answer]) -> Answer | None:
         """Send a request, for a client that waits so long: its answer, or None. The request may go on without it."""
@@ -227,41 +214,10 @@ class RandomWorld:
         self.invocations += 1
         idle = [one for one in self.live if one.invocation is NOBODY]
         process = self.random.choice(idle) if idle else self.new_process(f"p{self.invocations}")
-        process.clock.set(self.random.uniform(-1, 1) * self.clocks_off_seconds)
-        mine = process.invocation = Invocation(f"{process.name}/{self.invocations}", (), self.world.now, ids=ids)
-        if any(until > self.world.now for _, until in process.clock.stops["monotonic"]):
-            # Its clock has stood still since an earlier invocation.
-            mine.suspended, mine.fault_count = True, 2
-        others = [other for one in self.live for other in one.under_way if other is not mine]
-        self.live = [one for one in self.live if one is not process] + [process]
-        self.log(f"{mine.name} starts: {', '.join(ids)}, clock {process.clock.skew_seconds:+.1f} s")
-        self.monitor.invocation_started(mine, others)
-        answers: list[Answer] = []
-        process.greenlets = [self.world.spawn(partial(self._run, process, job, answers, getcurrent()))]
-        self.disturbances.schedule(process, mine)  # type: ignore[arg-type]  # it has what is used of these
-        self.world.sleep(BUDGET_SECONDS)
-        if not answers:
-            if process in self.live and mine.fault_count == 0 and not (mine.failed or mine.suspended):
+        mine = Invocation(f"{process.name}/{self.invocations}", (), self.world.now, ids)
+        answer = self.invoke(process, mine, ids, job)
+        if answer is None:
+            if process in self.live and mine.fault_count == 0 and not mine.failed:
                 self.monitor.violated(Violation("ANSWER", f"{mine.name} has met no fault, and does not answer"))
             self.kill(process)
-            return None
-        process.invocation = NOBODY
-        return answers[0]
-
-    def _run(self, process: Any, job: Callable[[Any], Answer], answers: list[Answer], service: greenlet) -> None:
-        RUNNING.set(process.invocation)
-        answers.append(job(process))
-        self.world.wake(service)
-
-    def kill(self, process: Any) -> None:
-        """Kill a process, as a crash or Lambda's time-out does."""
-        if process not in self.live:
-            return
-        process.invocation.mark("killed")
-        self.log(f"{process.invocation.name} is dead")
-        self.live.remove(process)
-        for executor in process.executors:
-            executor.kill()
-        for one in process.greenlets:
-            if one is not getcurrent():
-                self.world.kill(one)
+        return answer

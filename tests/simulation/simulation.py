@@ -8,49 +8,37 @@ from __future__ import annotations
 
 from functools import partial
 from math import inf
-from random import Random
 from typing import TYPE_CHECKING
 
-from greenlet import getcurrent, greenlet
-
 from idempotent_receiver import PermanentError
-from idempotent_receiver.testing.events import LambdaContext
 from idempotent_receiver.testing.worker import failed_ids
-from idempotent_receiver.testing.world import World, WorldClock
 from tests.simulation import invariants, reached
 from tests.simulation.adapters import BUDGET_SECONDS
 from tests.simulation.casts import Run
-from tests.simulation.disturbances import Disturbances
 from tests.simulation.invariants import Violation
 from tests.simulation.monitor import Monitor
 from tests.simulation.moves import Moves
-from tests.simulation.network_faults import RUNNING
 from tests.simulation.plan import CLOCKS_OFF_SECONDS, DAY_SECONDS, Plan
-from tests.simulation.points import DISTURBANCES, provoked
-from tests.simulation.process import Invocation, Process
+from tests.simulation.process import Consumer, Invocation
+from tests.simulation.random_world import LATEST_SECONDS, RandomWorld
 from tests.simulation.results import Bucket
 from tests.simulation.sqs_model import ENDS
 from tests.simulation.workload import queues_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from tests.simulation.sqs_model import QueuedMessage, QueueModel
-    from tests.simulation.wire import Wire
 
 WORKERS = 4
 reached.declare("messages", [f"{of}: {end}" for of in ("message", "redriven") for end in ENDS])
-QUIET_FROM_SECONDS = 60.0
-LATEST_SECONDS = 4 * 60 * 60.0
-"""Backoffs, leases and visibility timeouts may add up, but not to more than this."""
-OUTAGE_SECONDS = 12.0
 
 
-class Simulation:
-    """The simulation of a seed. `clocks_off_seconds` is the largest error of a clock, in either direction."""
+class Simulation(RandomWorld):
+    """The simulation of a seed. A `plain` one has none of the later worlds."""
 
-    wire: Wire | None = None
-    """What lies between the workers' stores and the table, if it is more than a network."""
+    plan: Plan
+    monitor: Monitor
 
     def __init__(
         self,
@@ -60,25 +48,17 @@ class Simulation:
         *,
         plain: bool = False,
     ) -> None:
-        self.random = random = Random(seed)
-        self.world = World(Random(seed).random)
-        planned = reached.planned(seed)
-        self.plan = plan = Plan(random if planned == seed else Random(planned), planned, plain=plain)
-        self.clocks_off_seconds = clocks_off_seconds
-        self.queues = queues_of(plan, random)
-        self._log = log
+        super().__init__(seed, clocks_off_seconds, log, plan=partial(Plan, plain=plain))
+        plan = self.plan
+        self.queues = queues_of(plan, self.random)
         self.bucket, self.bucket_random = Bucket(), plan.source("bucket")
         self.monitor = Monitor(self.world, self.queues, self.bucket, self.log, plan)
         if plan.closes:
             self.world.spawn(self._close_and_open)
-        self.disturbances, self.moves = Disturbances(self), Moves(self)
+        self.moves = Moves(self)
         self.audits = plan.source("audits")
         self._pollers = [plan.source(f"poller {slot}") for slot in range(WORKERS)]
-        self.live: list[Process] = []
-        self.busy: dict[str, tuple[object, float]] = {}
-        """Who has had a transaction on an item, and until when it is in the way of others."""
-        self.deployed = self.ending = False
-        self.calls = self.groups = self.packs = self.faults = self.invocations = 0
+        self.deployed = False
 
     def run(self) -> None:
         try:
@@ -96,16 +76,10 @@ class Simulation:
         if self.monitor.violations:
             raise self.monitor.violations[0]
 
-    @property
-    def violations(self) -> list[Violation]:
-        return self.monitor.violations
-
     def counts(self) -> dict[str, int]:
-        names = ("invocations", "calls", "groups", "packs", "faults")
         dead = sum(message.dead_because is not None for message in self.messages)
-        counts: dict[str, int] = {name: getattr(self, name) for name in names}
         dead_lettered = sum(len(queue.dead_letters) for queue in self.queues)
-        return counts | {"dead_lettered": dead_lettered, "dead": dead}
+        return super().counts() | {"dead_lettered": dead_lettered, "dead": dead}
 
     @property
     def messages(self) -> list[QueuedMessage]:
@@ -127,25 +101,7 @@ class Simulation:
     def quiet(self) -> bool:
         """Whether the faults have stopped. They begin again while records expire."""
         expiring = self.plan.expires and DAY_SECONDS - BUDGET_SECONDS <= self.world.now <= DAY_SECONDS + 50
-        return self.ending or (self.world.now >= QUIET_FROM_SECONDS and not expiring)
-
-    def log(self, what: str) -> None:
-        if self._log is not None:
-            self._log(f"{self.world.now:10.4f}  {what}")
-
-    def fault(self, points: Collection[str]) -> str | None:
-        """The fault of a call at these points, if any."""
-        plan, out = self.plan, self.plan.outage_from
-        if self.quiet:
-            return None
-        if out is not None and out <= self.world.now < out + OUTAGE_SECONDS:
-            fault: str | None = "lost request"
-        elif (kind := provoked(points)) is not None and kind not in DISTURBANCES and self.random.random() < 0.5:
-            fault = kind
-        else:
-            fault = self.random.choice(plan.kinds) if self.random.random() < plan.faults else None
-        self.faults += fault is not None
-        return fault
+        return super().quiet and (self.ending or not expiring)
 
     def _poll(self, slot: int) -> None:
         """Run one slot of the poller, which belongs to a function: one process after the other."""
@@ -162,7 +118,7 @@ class Simulation:
                 self.world.sleep((0.2 if due == inf else max(0.2, due - self.world.now)) + self.random.random() * 0.5)
                 continue
             if process not in self.live or process.deployed is not self.deployed:
-                process = Process(self, f"w{slot}.{number}", queue.namespace)
+                process = Consumer(self, f"w{slot}.{number}", queue.namespace)
             number += 1
             assert process is not None, "there is one now"
             self._invoke(process, f"{process.name}/{number}", messages)
@@ -172,53 +128,32 @@ class Simulation:
         done = all(queue.empty for queue in queues) and self.moves.next_at == inf
         return done or bool(self.monitor.violations)
 
-    def _invoke(self, process: Process, name: str, messages: Sequence[QueuedMessage]) -> list[str]:
+    def _invoke(self, process: Consumer, name: str, messages: Sequence[QueuedMessage]) -> list[str]:
         """Invoke a process, wait until it has answered or died, and delete what it acknowledges."""
         self.invocations += 1
         handles = {message.id: message.handle for message in messages}
-        process.clock.set(self.random.uniform(-1, 1) * self.clocks_off_seconds)
-        self.log(f"{name} starts: {', '.join(handles.values())}, clock {process.clock.skew_seconds:+.1f} s")
-        mine = process.invocation = Invocation(name, messages, self.world.now, process.version)
-        others = [other for one in self.live for other in one.under_way if other is not mine]
-        self.live = [one for one in self.live if one is not process] + [process]
-        self.monitor.invocation_started(mine, others)
-        answers: list[list[str]] = []
-        process.greenlets = [self.world.spawn(partial(self._answer, process, mine, answers, getcurrent()))]
-        self.disturbances.schedule(process, mine)
-        self.world.sleep(BUDGET_SECONDS)
-        if not answers:
+        ids = [id for message in messages for id in (message.key, message.audit_key)]
+        mine = Invocation(name, messages, self.world.now, ids, process.version)
+        failed = self.invoke(process, mine, handles.values(), self._answer)
+        if failed is None:
             self.kill(process)
             return list(handles)
-        self.monitor.answered(mine, answers[0])
+        self.monitor.answered(mine, failed)
         # If the delete is lost, the queue delivers the message again.
         if self.quiet or self.random.random() >= self.plan.lost_deletes:
-            messages[0].queue.delete(handle for id, handle in handles.items() if id not in answers[0])
+            messages[0].queue.delete(handle for id, handle in handles.items() if id not in failed)
         else:
             reached.mark("delete: lost")
-        process.invocation = Invocation("nobody", (), 0.0)
-        return answers[0]
+        return failed
 
-    def _answer(self, process: Process, mine: Invocation, answers: list[list[str]], poller: greenlet) -> None:
-        RUNNING.set(mine)
-        context = LambdaContext(BUDGET_SECONDS, WorldClock(self.world), aws_request_id=mine.name)
+    def _answer(self, process: Consumer) -> list[str]:
+        mine = process.invocation
         records = [message.queue.record(message) for message in mine.messages]
         try:
-            answers.append(failed_ids(process.handler({"Records": records}, context)))
+            return failed_ids(process.handler({"Records": records}, process.context()))
         except Exception as error:  # noqa: BLE001  # checked like any other answer
             self.monitor.violated(Violation("ANSWER", f"{mine.name} raised {error!r}"))
-        self.world.wake(poller)
-
-    def kill(self, process: Process) -> None:
-        if process not in self.live:
-            return
-        process.invocation.mark("killed")
-        self.log(f"{process.invocation.name} is dead")
-        self.live.remove(process)
-        for executor in process.executors:
-            executor.kill()
-        for one in process.greenlets:
-            if one is not getcurrent():
-                self.world.kill(one)
+            return []
 
     def begin(self, invocation: Invocation, message: QueuedMessage) -> Run:
         """Start the function for a message: it takes some time, and sometimes fails."""
@@ -250,7 +185,7 @@ class Simulation:
             for message in messages:
                 message.receives += 1
             name = f"last {queue.name}"
-            failed = self._invoke(Process(self, name, queue.namespace), name, messages)
+            failed = self._invoke(Consumer(self, name, queue.namespace), name, messages)
             if not all(self.monitor.refusable(queue.messages[id]) for id in failed):
                 self.monitor.violated(Violation("I6", f"after all faults, {failed} are asked for again"))
         self.monitor.settled(flawless=False)

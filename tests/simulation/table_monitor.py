@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 from idempotent_receiver import MemoryStore
 from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import Commit
+from idempotent_receiver.testing.memory import Table
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation import invariants
+from tests.simulation.adapters import BUDGET_SECONDS
 from tests.simulation.invariants import Violation
 
 if TYPE_CHECKING:
@@ -16,8 +18,10 @@ if TYPE_CHECKING:
 
     from idempotent_receiver.testing.world import World
     from tests.simulation.invariants import Item
-    from tests.simulation.random_world import Invocation
+    from tests.simulation.process import Invocation
 
+NO_TIME_SECONDS = 1.1
+"""With less time than this left, an invocation may leave work undone."""
 HALF_MS = invariants.CLOCKS_DIFFER_SECONDS * 500
 """The largest error of a clock."""
 
@@ -27,7 +31,7 @@ class TableMonitor:
         self.world = world
         self.log = log
         self.violations: list[Violation] = []
-        self.memory = MemoryStore(tables={"Entries": "id"})
+        self.memory = MemoryStore(tables={"Entries": "id", "Accounts": "id", "Open": Table("id")})
         self._past: dict[str, list[tuple[float, Item | None]]] = {}
         """What has stood in the table under each id, and since when."""
         self._on_the_wire: dict[str, int] = {}
@@ -55,27 +59,34 @@ class TableMonitor:
         if kind == "read":
             return self.memory.read([part])[0]
         id, owner = _target(part)
-        writer = writer or owner
         before = self.item(id)
-        act = {"insert": self.memory.insert, "replace": self.memory.replace, "commit": self.memory.commit}[kind]
-        (answer,) = act([part])  # type: ignore[operator]  # each takes its own parts
+        (answer,) = getattr(self.memory, kind)([part])
+        self.applied(kind, id, before, writer or owner)
+        return answer
+
+    def applied(self, kind: str, id: str, before: Item | None, writer: str) -> None:
+        """Check what a statement has made of a record."""
         after = self.item(id)
-        if before is not after:
+        if after is not None and before is not after:
             self.log(f"{writer}: {kind}: {id}: {invariants.shown(after)}")
             self._past.setdefault(id, []).append((self.world.now, after))
             self.check(self.written, before, after, writer)
-        return answer
 
     def written(self, before: Item | None, after: Item, writer: str) -> None:
         """Check a write that took effect. Raises Violation."""
         raise NotImplementedError
 
     def delete_expired(self) -> None:
-        """Delete what has expired, as DynamoDB does, sooner or later."""
-        for id in [id for id, item in self.memory.items.items() if item["expiration"] * 1000 <= self.now_ms]:
-            self.log(f"TTL deletes {id}")
-            del self.memory.items[id]
-            self._past[id].append((self.world.now, None))
+        """TTL deletes what has expired, by its own clock."""
+        for id, item in [*self.memory.items.items()]:
+            if item["expiration"] * 1000 <= self.now_ms:
+                self.log(f"TTL deletes {invariants.shown(item)}")
+                del self.memory.items[id]
+                self._past[id].append((self.world.now, None))
+                self.deleted(item)
+
+    def deleted(self, item: Item) -> None:
+        """TTL has deleted a record."""
 
     def delay(self, seconds: float, kind: str, part: Any) -> None:
         id, _ = _target(part)
@@ -88,7 +99,11 @@ class TableMonitor:
         self.world.spawn(arrive, after=seconds)
 
     def committing(self, invocation: Invocation, items: Sequence[str]) -> None:
-        """A call commits one transaction."""
+        """Check the items of transactions that are sent in one request."""
+        before = {item for request in invocation.committing for item in request}
+        if len(set(items)) < len(items) or before & set(items):
+            what = f"{invocation.name} sends transactions on {items}, while others are under way on {sorted(before)}"
+            self.violated(Violation("TURNS", what))
 
     def invocation_started(self, mine: Invocation, others: Iterable[Invocation]) -> None:
         """Record which invocations contend with each other."""
@@ -99,6 +114,21 @@ class TableMonitor:
         by_then = self.now_ms - 2000 * invariants.CLOCKS_DIFFER_SECONDS
         for id in mine.ids:
             mine.contended |= invariants.live(self.item(id), by_then) or self._on_the_wire.get(id, 0) > 0
+
+    def running(self, id: str, invocations: Iterable[Invocation]) -> list[str]:
+        """Those that run a record's handler. One that outlives its deadline no longer counts: its fencing stops it."""
+        in_time = [one for one in invocations if self.world.now < one.started + BUDGET_SECONDS]
+        return [one.name for one in in_time if id in one.running]
+
+    def left_nothing(self, invocation: Invocation) -> bool:
+        """Check that an invocation that has answered leaves no claim behind. Whether I9 holds of it: no message was
+        left for lack of time, since no run took longer than the time left after it.
+        """
+        took = self.world.now - invocation.started
+        if invocation.fault_count == 0 and took < BUDGET_SECONDS - NO_TIME_SECONDS:
+            items = [self.item(id) for id in invocation.ids]
+            self.check(invariants.check_left_behind, invocation.name, items, self.now_ms)
+        return invocation.undisturbed and took < (BUDGET_SECONDS - NO_TIME_SECONDS) / 2
 
     def violated(self, violation: Violation) -> None:
         """Record a violation. Raising it here would not do: the code under test handles any exception."""

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from botocore.retries.standard import ExponentialBackoff
-    from greenlet import greenlet
     from mypy_boto3_dynamodb import DynamoDBClient
 
     from idempotent_receiver.testing.world import World
@@ -147,7 +146,6 @@ class Wire(Surroundings):
         """Let a request arrive when others may have gone first. Until then it contends with whoever begins."""
         late = replace(sent, pauses=self._pauses(json.loads(sent.body)))
         on_the_wire = self.simulation.monitor._on_the_wire
-        sent.sender.delayed |= bool(sent.ids)
         for id in sent.ids:
             on_the_wire[id] = on_the_wire.get(id, 0) + 1
 
@@ -208,11 +206,11 @@ class Wire(Surroundings):
             if write.after is not write.before:
                 self._mirror(write)
         for id, before in befores.items():
-            monitor.written(sent.operation, id, before, sent.sender.name)
+            monitor.applied(sent.operation, id, before, sent.sender.name)
 
     def _mirror(self, write: Write) -> None:
         """Let the monitor's tables have what the model's have."""
-        memory, name = self.simulation.monitor._memory, write.table.name
+        memory, name = self.simulation.monitor.memory, write.table.name
         items: dict[Any, Any] = memory.items if name == RECORDS else memory.tables[name].items
         place = write.place[0] if name == RECORDS else write.place
         if write.after is None:
@@ -243,9 +241,9 @@ class WireSimulation(Simulation):
     def counts(self) -> dict[str, int]:
         return super().counts() | {"sent": self.wire.requests}
 
-    def _answer(self, process: Process, mine: Invocation, answers: list[list[str]], poller: greenlet) -> None:
-        _sender.set((process, mine))
-        super()._answer(process, mine, answers, poller)
+    def _run(self, process: Process, *rest: Any) -> None:
+        _sender.set((process, process.invocation))
+        super()._run(process, *rest)
 
 
 def _keys(request: dict[str, Any]) -> Sequence[Any]:

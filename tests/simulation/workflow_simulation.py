@@ -18,12 +18,12 @@ from idempotent_receiver.workflow import Workflow, workflow_endpoint
 from idempotent_receiver.workflow.executions import name_of
 from tests.simulation import invariants, oracle, step_functions_model
 from tests.simulation.adapters import EXECUTION_SECONDS, MACHINE_ARN, swept
-from tests.simulation.explored_clients import BUDGET_SECONDS, StepFunctions
+from tests.simulation.explored_clients import StepFunctions
 from tests.simulation.invariants import Violation
-from tests.simulation.monitor import NO_TIME_SECONDS
-from tests.simulation.network_faults import UNKNOWN
+from tests.simulation.network_faults import UNKNOWN, NetworkStore
 from tests.simulation.plan import CLOCKS_OFF_SECONDS
-from tests.simulation.random_world import ClientPlan, OneStore, Process, RandomWorld
+from tests.simulation.process import Process
+from tests.simulation.random_world import ClientPlan, ClientWorld
 from tests.simulation.reached import declare, mark
 from tests.simulation.step_functions_model import MACHINE, OUTPUT, RUNNING
 from tests.simulation.table_monitor import TableMonitor
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from tests.simulation.invariants import Item
-    from tests.simulation.random_world import Invocation
+    from tests.simulation.process import Invocation
     from tests.simulation.step_functions_model import Executions
 
 CLIENTS = 6
@@ -92,11 +92,7 @@ class WorkflowMonitor(TableMonitor):
         if not self._true(invocation, wanted, response, [item for item in stood if item is not None], len(stood)):
             shown = [invariants.shown(item) for item in stood]
             self.violated(Violation("WORKFLOW", f"{invocation.name} answers {response} to {wanted}: {shown}"))
-        took = self.world.now - invocation.started
-        if invocation.fault_count == 0 and took < BUDGET_SECONDS - NO_TIME_SECONDS:
-            self.check(invariants.check_left_behind, invocation.name, [self.item(id_of(wanted))], self.now_ms)
-        quick = took < (BUDGET_SECONDS - NO_TIME_SECONDS) / 2
-        if invocation.undisturbed and invocation.fault_count == 0 and quick and status == AGAIN:
+        if self.left_nothing(invocation) and invocation.fault_count == 0 and status == AGAIN:
             self.violated(Violation("I9", f"{invocation.name}, uncontended, answers {response} to {wanted}"))
 
     def _true(
@@ -128,12 +124,12 @@ class WorkflowMonitor(TableMonitor):
 
 
 class WorkflowProcess(Process):
-    within: WorkflowSimulation
+    simulation: WorkflowSimulation
 
     def __init__(self, world: WorkflowSimulation, name: str) -> None:
         super().__init__(world, name)
         self.workflow = Workflow(
-            OneStore(self, NAMESPACE),
+            NetworkStore(self, NAMESPACE),
             client=StepFunctions(self),  # type: ignore[arg-type]  # it has the methods that are called
             state_machine_arn=MACHINE_ARN,
             timeout_seconds=EXECUTION_SECONDS,
@@ -161,7 +157,7 @@ class WorkflowProcess(Process):
 
     def ask(self, kind: str, *parts: Any) -> Any:
         """Ask Step Functions, over the faulty network. Nothing retries such a request."""
-        world = self.within
+        world = self.simulation
         world.world.sleep(world.random.uniform(0.001, 0.02))
         fault = world.fault(())
         act = partial(world.act, kind, parts[0])
@@ -183,7 +179,7 @@ class WorkflowProcess(Process):
         return (UNKNOWN,)
 
 
-class WorkflowSimulation(RandomWorld):
+class WorkflowSimulation(ClientWorld):
     plan: WorkflowPlan
     monitor: WorkflowMonitor
 

@@ -15,11 +15,11 @@ import pytest
 
 from idempotent_receiver.dynamodb.statements import typed
 from local.caller import Caller, api_url
-from local.cloud import REGION, ROOT
+from local.cloud import REGION
 from local.workflow_stack import deploy_workflow
 from tests.e2e.deployed import at, eventually
 from tests.e2e.observed import NAMESPACE, Observed
-from tests.template import load, rendering
+from tests.template import rendering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,11 +91,6 @@ def let_one_die(bank: Deployed, observed: Observed, letters: int) -> None:
     observed.pass_minutes()
 
 
-def test_the_alarms_are_all_of_the_template(bank: Deployed, observed: Observed) -> None:
-    resources = rendering(MakeApi="true").rendered()["Resources"]
-    assert set(observed.alarms) == {id for id, each in resources.items() if each["Type"] == "AWS::CloudWatch::Alarm"}
-
-
 def test_a_sound_consumer_rings_nothing(bank: Deployed, observed: Observed) -> None:
     caller = at(bank)
     for minute in range(3):
@@ -131,13 +126,6 @@ def test_a_table_that_is_gone_rings_at_once_for_the_consumer_and_at_the_second_m
     assert observed.rung == {"ClaimFailuresAlarm": [1], "ApiServerErrorsAlarm": [2]}
     observed.pass_minutes(LATER)
     assert observed.red == set()
-
-
-def test_a_handler_that_always_fails_rings_with_its_first_dead_letter(bank: Deployed, observed: Observed) -> None:
-    """Even where the queue of dead letters was idle for hours, so that nothing tells its arrival."""
-    let_one_die(bank, observed, 1)
-
-    assert observed.rung == {"DeadLetterAlarm": [1]}
 
 
 def test_a_dead_letter_rings_while_others_lie_there(bank: Deployed, observed: Observed) -> None:
@@ -248,11 +236,6 @@ def orphan(aws: Aws, bank: Deployed, workflow: Stack) -> None:
     aws.client("dynamodb").put_item(
         TableName=workflow.resources["Workflows"], Item=dict(zip(item, typed(item.values()), strict=True))
     )
-
-
-def test_the_workflows_alarms_are_all_of_its_template(workflow: Stack, swept: Observed) -> None:
-    resources = load(ROOT / "deploy" / "workflow.yaml")["Resources"]
-    assert set(swept.alarms) == {id for id, each in resources.items() if each["Type"] == "AWS::CloudWatch::Alarm"}
 
 
 def test_a_workflow_at_rest_rings_nothing(swept: Observed) -> None:

@@ -216,14 +216,3 @@ def test_a_worker_that_dies_between_its_message_and_its_answer_makes_no_second_t
     sent = [json.dumps(call.arguments) for call in moody.api_calls if call.operation == "SendMessage"]
     first, second = [each for each in sent if line.body["transfer_id"] in each]
     assert first == second, "key and body, to the byte"
-
-
-def test_a_replay_takes_one_request_and_a_first_call_two_and_a_message(bank: Deployed) -> None:
-    def asked(number: int) -> list[str]:
-        before = len(bank.api_calls)
-        typed(bank, f"post --header 'Idempotency-Key: counted' --json \"$(transfer {number})\"\n")
-        return [call.operation for call in bank.api_calls[before:]]
-
-    assert asked(1) == ["PutItem", "SendMessage", "TransactWriteItems"]
-    assert asked(1) == ["PutItem"]
-    assert asked(2) == ["PutItem"]

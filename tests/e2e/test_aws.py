@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver.local.deployment import DeployError
-from local.aws import comparison, cost, places
+from local.aws import places
 from local.aws.disturbances import DENIED, DISTURBANCES, disturbing
 from local.aws.steps import Results
 from local.cloud import ROOT
@@ -77,14 +76,6 @@ def test_a_disturbance_is_undone_however_its_round_ends(bank: Deployed, name: st
     assert until(lambda: look(client) == without, 10)
 
 
-def test_a_round_that_could_not_be_disturbed_fails(bank: Deployed) -> None:
-    stack = type(bank.stack)("gone", {}, {**bank.stack.resources, "ConsumerRole": "nobody"})
-    client = StackClient(stack=stack, clients=bank.aws)  # type: ignore[arg-type]  # it has the clients
-    gone = client.clients.client("iam").exceptions.NoSuchEntityException
-    with pytest.raises(gone), disturbing(DISTURBANCES["permissions taken away"], client, 1):
-        until(lambda: False, 0.5)
-
-
 @pytest.fixture
 def account(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Aws:
     """The local cloud in place of an account, for whoever asks as if it were AWS."""
@@ -131,33 +122,3 @@ def test_it_is_deployed_by_sam_and_removed_and_what_is_left_is_named(
     assert len(kinds) == 9, f"the list of what may be left knows kinds that a stack has: {kinds}"
     assert results.checks == {"removal": f"failed: left dynamodb tables: {name}-more"}
     account.client("dynamodb").delete_table(TableName=f"{name}-more")
-
-
-def test_what_sam_refuses_is_said_and_leaves_nothing(account: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    results = Results()
-    monkeypatch.setattr(places, "SAM", "false")
-    with pytest.raises(DeployError, match="sam build"), places.on_aws("receiver-proof-none", "us-east-1", results):
-        pytest.fail("nothing was deployed")
-    assert results.checks == {"removal": "passed"}
-
-
-def test_the_estimate_grows_with_messages_and_time_and_has_every_price() -> None:
-    contract = cost.dollars(0, 0)
-    assert contract == pytest.approx(400_000 * 0.625e-6 + 200_000 * 0.125e-6)
-    hour, messages = cost.dollars(0, 1) - contract, cost.dollars(1_000_000, 0) - contract
-    assert hour == pytest.approx(20_000 * 0.40e-6 + 60 / 730 * 0.30 + 20 / 730 * 0.10)
-    assert messages == pytest.approx(14 * 0.625 + 10 * 0.125 + 3 * 0.40 + 50_000 * 0.0000133334 + 0.20 + 4 * 0.50)
-
-
-def test_the_report_names_what_failed_and_what_differed_and_no_account() -> None:
-    aws = Results({"contract: a": "passed", "contract: b": "failed", "c": "passed"}, {"soak: sent": 12_000})
-    local = Results({"contract: a": "skipped", "contract: b": "failed", "d": "passed"}, {"soak: sent": 600})
-    said = comparison.page(aws, local, {"region": "us-east-1"})
-    assert "2 of 3 checks passed on AWS, 1 failed" in said
-    assert "- contract: b: failed" in said
-    rows = [line for line in said.splitlines() if line.startswith("| ")]
-    assert "| contract: a | passed | skipped |" in rows
-    assert "| c | passed | not run |" in rows
-    assert "| d | not run | passed |" in rows
-    assert "| soak: sent | 12000 | 600 |" in rows
-    assert not any(row.startswith("| contract: b") for row in rows)

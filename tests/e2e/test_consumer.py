@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,8 +13,6 @@ from tests.e2e.deployed import EVENTS, eventually
 if TYPE_CHECKING:
     from tests.e2e.conftest import Deploy
     from tests.e2e.deployed import Deployed
-
-AT_ONCE = 8
 
 
 @pytest.fixture(scope="module")
@@ -75,19 +72,6 @@ def test_a_message_delivered_again_after_it_was_done_is_acknowledged_and_posts_n
     assert (first.failed, again.failed, redelivered.failed) == ([], [], [])
     assert '"duplicates":3' in redelivered.log
     assert balances(given) == after_first == {"alice": 98825, "bob": 50950, "carol": 25225, "dora": 25000}
-
-
-@pytest.mark.parametrize("envelope", ["eventbridge", "sns"])
-def test_a_transfer_is_found_in_its_envelope(given: Deployed, envelope: str) -> None:
-    event = given.recorded(envelope)
-    body = json.loads(event["Records"][0]["body"])
-    transfer = body["detail"] if envelope == "eventbridge" else json.loads(body["Message"])
-
-    answer = given.invoke(event)
-
-    assert answer.failed == []
-    amount = transfer["amount"]
-    assert given.entries(transfer) == {transfer["from_account"]: -amount, transfer["to_account"]: amount}
 
 
 @pytest.mark.slow
@@ -174,46 +158,6 @@ def test_a_message_whose_claim_is_live_waits_for_the_lease_and_is_then_taken_ove
     assert record[1]["attempts"] == 2
     bank.drained()
     assert bank.entries(transfer) == {payer: -30, payee: +30}
-
-
-def test_the_same_event_delivered_many_times_at_once_posts_once(bank: Deployed) -> None:
-    payer, payee = bank.new_account(100), bank.new_account(0)
-    transfers = [bank.transfer(payer, payee, 1) for _ in range(5)]
-    queue = bank.stack.outputs["QueueArn"]
-    answers = []
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        # The first round also starts the processes; from then on they truly meet.
-        for transfer in transfers:
-            event = {"Records": [record_of(f"at-once-{transfer['transfer_id']}", transfer, queue)]}
-            answers.append([answer.failed for answer in pool.map(bank.invoke, [event] * AT_ONCE)])
-
-    for transfer, failed in zip(transfers, answers, strict=True):
-        id = f"at-once-{transfer['transfer_id']}"
-        assert [] in failed, "somebody did it"
-        assert all(each in ([], [id]) for each in failed)
-        assert bank.status(id) == "COMPLETED"
-        assert bank.entries(transfer) == {payer: -1, payee: +1}
-    assert (bank.balance(payer), bank.balance(payee)) == (95, 5)
-    assert any(failed != [[]] * AT_ONCE for failed in answers), "they never met: this run proves nothing"
-
-
-def test_without_a_records_table_nothing_runs_and_the_log_says_what_to_do(deployed: Deploy, aws: Any) -> None:
-    astray = deployed("astray")
-    for account in json.loads((EVENTS / "given" / "accounts.json").read_text()):
-        astray.open_account(account["account_id"], account["balance"], account["currency"])
-    before = balances(astray)
-    table = astray.stack.resources["Records"]
-    aws.client("dynamodb").delete_table(TableName=table)
-    aws.client("dynamodb").get_waiter("table_not_exists").wait(TableName=table, WaiterConfig={"Delay": 1})
-    event = astray.recorded("fresh")
-
-    answer = astray.invoke(event)
-
-    assert answer.failed == [record["messageId"] for record in event["Records"]]
-    assert answer.seconds < 5, "it waited for a table that is not there"
-    assert f"table {table} does not exist in this account and region: create it" in answer.log
-    assert balances(astray) == before
 
 
 def test_it_runs_behind_a_queue_of_ones_own(deployed: Deploy, aws: Any) -> None:

@@ -15,20 +15,6 @@ if TYPE_CHECKING:
 
 OURS = "IdempotentReceiver"
 
-BY_AWS = {
-    ("AWS/SQS", "QueueName"): {
-        "NumberOfMessagesSent",
-        "NumberOfMessagesDeleted",
-        "ApproximateAgeOfOldestMessage",
-        "ApproximateNumberOfMessagesVisible",
-        "ApproximateNumberOfMessagesNotVisible",
-    },
-    ("AWS/Lambda", "FunctionName"): {"Duration", "Throttles", "Errors"},
-    ("AWS/DynamoDB", "TableName"): {"WriteThrottleEvents", "ReadThrottleEvents"},
-    ("AWS/ApiGateway", "ApiName"): {"Count", "4XXError", "5XXError", "Latency"},
-}
-"""What these services count, by the name of its dimension: the local cloud prints none of it, so this is AWS's word."""
-
 Watched = tuple[str, str, str, str]
 """A metric: its namespace and name, and the name and value of its one dimension."""
 
@@ -101,29 +87,6 @@ def test_every_metric_of_ours_that_is_watched_was_printed(
         ours = {each for each in watched if each[0] == OURS}
         assert ours
         assert ours - printed == set()
-
-
-def test_every_metric_that_was_printed_is_shown(widgets: list[dict[str, Any]], printed: set[Watched]) -> None:
-    assert printed - shown(widgets) == set()
-
-
-def test_every_other_metric_that_is_watched_is_one_that_aws_counts_for_this_stack(
-    aws: Aws, bank: Deployed, widgets: list[dict[str, Any]]
-) -> None:
-    resources = {bank.stack.name, *(name.rpartition("/")[2] for name in bank.stack.resources.values())}
-    for namespace, metric, dimension, value in shown(widgets) | alarmed(aws, bank):
-        if namespace != OURS:
-            assert metric in BY_AWS[namespace, dimension]
-            assert value in resources
-
-
-def test_the_alarms_that_are_shown_are_all_that_are_deployed(
-    aws: Aws, bank: Deployed, widgets: list[dict[str, Any]]
-) -> None:
-    deployed = aws.client("cloudwatch").describe_alarms(AlarmNamePrefix=bank.stack.name)["MetricAlarms"]
-    shown = [arn for each in widgets for arn in each.get("alarms", [])]
-    assert sorted(shown) == sorted(each["AlarmArn"] for each in deployed)
-    assert len(shown) == 11
 
 
 def test_failures_are_counted_by_fields_that_were_printed(

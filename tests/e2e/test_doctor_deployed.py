@@ -1,4 +1,4 @@
-"""Doctor on a deployed stack: nothing on the one that is shipped, and each fault by its name."""
+"""Doctor on a deployed stack: nothing on the one that is shipped, and a fault of each kind by its name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from botocore.exceptions import ClientError
 
 from idempotent_receiver.operations.doctor.checks import Finding, Unchecked, examine
 from idempotent_receiver.operations.doctor.facts import Consumer, consumer_of, gather
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
     from local.deploy import Stack
     from tests.e2e.deployed import Aws
-
-DAY_SECONDS = 86_400
 
 
 @pytest.fixture(scope="module")
@@ -85,14 +82,6 @@ def variable(aws: Aws, stack: Stack, name: str, value: str) -> Iterator[None]:
 
 
 @contextmanager
-def reserved(aws: Aws, stack: Stack, number: int) -> Iterator[None]:
-    functions, function = aws.client("lambda"), stack.resources["Consumer"]
-    functions.put_function_concurrency(FunctionName=function, ReservedConcurrentExecutions=number)
-    yield
-    functions.delete_function_concurrency(FunctionName=function)
-
-
-@contextmanager
 def denied(aws: Aws, stack: Stack, action: str, role: str = "ConsumerRole") -> Iterator[None]:
     iam, role = aws.client("iam"), stack.resources[role]
     statement = {"Effect": "Deny", "Action": action, "Resource": "*"}
@@ -113,72 +102,17 @@ def alarm_is_gone(aws: Aws, stack: Stack, name: str) -> Iterator[None]:
     cloudwatch.put_metric_alarm(**settings)
 
 
-@contextmanager
-def replicated(aws: Aws, stack: Stack) -> Iterator[None]:
-    """An asynchronous global table, as AWS documents what DescribeTable says of one. The local cloud replicates none:
-    its answer is completed on its way back.
-    """
-
-    def complete(parsed: dict[str, Any], **_: object) -> None:
-        replicas = [{"RegionName": "eu-west-1", "ReplicaStatus": "ACTIVE"}]
-        parsed["Table"] |= {"Replicas": replicas, "MultiRegionConsistency": "EVENTUAL"}
-
-    events = aws.client("dynamodb").meta.events
-    events.register("after-call.dynamodb.DescribeTable", complete)
-    yield
-    events.unregister("after-call.dynamodb.DescribeTable", complete)
-
-
-@contextmanager
-def on_managed_instances(aws: Aws, stack: Stack) -> Iterator[None]:
-    """A function with a capacity provider, as AWS documents what GetFunctionConfiguration says of one. The local cloud
-    has no instances: its answer is completed on its way back.
-    """
-
-    def complete(parsed: dict[str, Any], **_: object) -> None:
-        arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:capacity-provider:instances"
-        parsed["CapacityProviderConfig"] = {
-            "LambdaManagedInstancesCapacityProviderConfig": {"CapacityProviderArn": arn}
-        }
-
-    events = aws.client("lambda").meta.events
-    events.register("after-call.lambda.GetFunctionConfiguration", complete)
-    yield
-    events.unregister("after-call.lambda.GetFunctionConfiguration", complete)
-
-
-def given_up_after(aws: Aws, stack: Stack, receives: int) -> Any:
-    url = stack.resources["Queue"]
-    attributes = aws.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"])["Attributes"]
-    policy = {**json.loads(attributes["RedrivePolicy"]), "maxReceiveCount": receives}
-    return queue_attribute(aws, stack, "Queue", "RedrivePolicy", json.dumps(policy))
-
-
 FAULTS: dict[str, Callable[[Aws, Stack], Any]] = {
     "partial-responses": lambda aws, stack: mapping(
         aws, stack, {"FunctionResponseTypes": []}, {"FunctionResponseTypes": ["ReportBatchItemFailures"]}
     ),
     "visibility": lambda aws, stack: queue_attribute(aws, stack, "Queue", "VisibilityTimeout", "180"),
-    "receives": lambda aws, stack: given_up_after(aws, stack, 3),
     "ttl": time_to_live_is_off,
     "record-retention": lambda aws, stack: variable(aws, stack, "RECORD_RETENTION_DAYS", "18"),
-    "dead-letter-retention": lambda aws, stack: queue_attribute(
-        aws, stack, "DeadLetterQueue", "MessageRetentionPeriod", str(DAY_SECONDS)
-    ),
-    "filter-criteria": lambda aws, stack: mapping(
-        aws, stack, {"FilterCriteria": {"Filters": [{"Pattern": '{"body": [1]}'}]}}, {"FilterCriteria": {"Filters": []}}
-    ),
-    "concurrency": lambda aws, stack: reserved(aws, stack, 5),
-    "managed-instances": on_managed_instances,
     "permissions": lambda aws, stack: denied(aws, stack, "dynamodb:PartiQLUpdate"),
-    "encryption": lambda aws, stack: queue_attribute(aws, stack, "DeadLetterQueue", "SqsManagedSseEnabled", "false"),
     "alarms": lambda aws, stack: alarm_is_gone(aws, stack, "LostClaimsAlarm"),
-    "global-table": replicated,
 }
-
-
-def test_nothing_is_found_on_the_shipped_stack_and_everything_is_checked(aws: Aws, stack: Stack) -> None:
-    assert examined(aws, stack) == []
+"""One of each kind of fact; the unit tests have one of every check."""
 
 
 @pytest.mark.parametrize("check", FAULTS)
@@ -212,18 +146,6 @@ def test_a_mapping_that_invokes_an_alias_is_understood(aws: Aws, stack: Stack) -
         (found,) = examined(aws, stack)
         assert found.check == "record-retention"
     assert examined(aws, stack) == []
-
-
-def test_what_is_not_allowed_could_not_be_checked(aws: Aws, stack: Stack) -> None:
-    class Refusing:
-        def get_paginator(self, operation: str) -> Any:
-            raise ClientError({"Error": {"Code": "AccessDenied", "Message": ""}}, "DescribeAlarms")
-
-    def client(service: str) -> Any:
-        return Refusing() if service == "cloudwatch" else aws.client(service)
-
-    found = examine(gather(client, consumer_of(client, stack.name)))
-    assert found == [Unchecked("alarms", "DescribeAlarms was answered with AccessDenied")]
 
 
 def asked_of(aws: Aws, stack: Stack) -> set[str]:
@@ -289,33 +211,3 @@ def test_the_example_in_its_help_runs_and_ends_well_on_the_shipped_stack(aws: Aw
     ran = receiver(aws, *example.replace("transfers", stack.name).split())
     assert (ran.status, ran.err) == (0, "")
     assert ran.out.strip().endswith("13 checks: 13 in order, 0 findings, 0 not checked.")
-
-
-def test_it_notes_the_promise_that_is_given_up_and_ends_well(aws: Aws, stack: Stack) -> None:
-    with variable(aws, stack, "EFFECTS", "transaction"):
-        ran, shown = (receiver(aws, "doctor", "--stack", stack.name, *flags) for flags in (["--json"], []))
-    assert (ran.status, shown.status) == (0, 0)
-    arrivals, note = json.loads(ran.out)["notes"]
-    assert "no alarm watches for arrivals" in arrivals, "the local cloud refuses it"
-    queue = stack.outputs["QueueArn"].rpartition(":")[2]
-    assert f"messages of queue {queue} are not claimed, which gives up promise 2" in note
-    assert "note: EFFECTS is transaction" in shown.out
-    assert json.loads(receiver(aws, "doctor", "--stack", stack.name, "--json").out)["notes"] == [arrivals]
-
-
-@pytest.mark.parametrize("arguments", [[], ["--stack", "nowhere"], ["--function", "nothing"]])
-def test_without_a_consumer_it_says_what_to_do(aws: Aws, arguments: list[str]) -> None:
-    ran = receiver(aws, "doctor", *arguments)
-    assert (ran.status, ran.out) == (2, "")
-    assert ran.err.startswith("receiver: ")
-    assert "Traceback" not in ran.err
-
-
-def test_a_key_of_ones_own_is_no_finding_and_its_grant_could_not_be_checked(aws: Aws, build: Path) -> None:
-    key = aws.client("kms").create_key()["KeyMetadata"]["Arn"]
-    name = f"key-{uuid4().hex[:8]}"
-    deploy(aws, name=name, code=build, parameters={"KmsKeyArn": key})  # type: ignore[arg-type]
-    found = examine(gather(aws.client, consumer_of(aws.client, name)))
-    why = "only AWS knows whether the role may use the queue's key"
-    assert found == [Unchecked("permissions", why)]
-    aws.client("cloudformation").delete_stack(StackName=name)

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from tests.e2e.conftest import Deploy
     from tests.e2e.deployed import Deployed
 
-WAYS = [("any", "transaction"), ("transaction", "any")]
 VISIBILITY_SECONDS = 24
 """Longer than a lease, so that what a process had when it was replaced comes again while the test waits."""
-every_way = pytest.mark.parametrize(("before", "after"), WAYS, ids=["turned on", "turned off"])
 
 
 @pytest.fixture(scope="module")
@@ -116,35 +114,6 @@ def batches(bank: Deployed) -> list[dict[str, int]]:
 def ways(found: Sequence[dict[str, int]]) -> set[bool]:
     """Whether messages of these batches were completed with claims, and whether without."""
     return {batch["claimed"] > 0 for batch in found if batch["completed"] > 0}
-
-
-@every_way
-def test_what_was_done_is_recognised(turned: Deployed, before: str, after: str) -> None:
-    payer, payee = turned.new_account(100), turned.new_account(0)
-    transfer = turned.transfer(payer, payee, 1)
-    turn(turned, before)
-    assert invoked(turned, transfer) == []
-    turn(turned, after)
-    for receives in (1, 2):
-        assert invoked(turned, transfer, receives=receives) == []
-    assert turned.entries(transfer) == {payer: -1, payee: +1}
-    assert turned.balance(payee) == 1
-    assert turned.record(transfer["transfer_id"])["attempts"] == 1  # type: ignore[index]
-
-
-@every_way
-def test_what_failed_is_tried_again_and_its_attempts_are_counted_on(turned: Deployed, before: str, after: str) -> None:
-    payer, payee = turned.new_account(100), turned.new_account(0)
-    transfer = turned.transfer(payer, payee, 1, kind="fails1")
-    turn(turned, before)
-    assert invoked(turned, transfer) == [transfer["transfer_id"]]
-    assert turned.status(transfer["transfer_id"]) == "FAILED"
-    turn(turned, after)
-    assert invoked(turned, transfer, receives=2) == []
-    found = turned.record(transfer["transfer_id"])
-    assert found is not None
-    assert (found["status"], found["attempts"], "error" in found) == ("COMPLETED", 2, False)
-    assert turned.balance(payee) == 1
 
 
 def test_a_live_claim_of_a_worker_from_before_is_waited_for_and_one_that_is_over_is_replaced(turned: Deployed) -> None:

@@ -93,12 +93,6 @@ def test_a_release_publishes_a_version_and_a_parameter_alone_does_not() -> None:
     assert version() == version(FunctionTimeout="60")
 
 
-def test_sam_refuses_an_alias_without_a_name() -> None:
-    """Else the alias would be a parameter of the template."""
-    with pytest.raises(AssertionError, match="Alias name is required"):
-        expanded(gradual("first").replace("AutoPublishAlias: live", "AutoPublishAlias: !Ref AlarmTopicArn"))
-
-
 @pytest.fixture(scope="module")
 def bank(aws: Aws, build: Path) -> Iterator[Deployed]:
     name = f"gradual-{uuid4().hex[:8]}"

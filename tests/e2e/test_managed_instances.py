@@ -241,19 +241,3 @@ def test_a_time_out_ends_its_worker_process_and_the_others_serve_on(environment:
     assert [one.failed() for one in both] == [[], []]
     assert environment.workers() == before - {int(hung)}
     assert {int(pid) for id, pid, *_ in environment.lines() if id.startswith("m")} == before - {int(hung)}
-
-
-def test_a_worker_process_that_answers_in_time_lives_on(environment: Environment) -> None:
-    """Past the deadlines of the invocations that it has answered."""
-    api = environment.api
-    quick = [api.invoke(sqs_record(str(number), "quick"), seconds=4.0) for number in range(6)]
-    assert [one.failed() for one in quick] == [[]] * 6
-    before = environment.workers()
-    # As long as the longest of those deadlines is ahead, there is something to do.
-    number = 6
-    while time.time() < max(one.deadline for one in quick) + 0.2:
-        assert api.invoke(sqs_record(str(number), "quick")).failed() == []
-        number += 1
-
-    assert len(before) == WORKERS
-    assert environment.workers() == before

@@ -90,24 +90,6 @@ def test_the_run_is_played_there_and_its_stack_is_gone_afterwards(cloud: Cloud, 
     assert found_on(cloud) == before
 
 
-def test_a_bucket_that_its_template_keeps_is_deleted_with_every_version_in_it(
-    cloud: Cloud, before: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The local cloud keeps nothing of a nested stack, so this is one without."""
-    monkeypatch.setenv("LOCALSTACK_HOST", cloud.endpoint_url.removeprefix("http://"))
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    versions = {"VersioningConfiguration": {"Status": "Enabled"}}
-    archive = {"Type": "AWS::S3::Bucket", "DeletionPolicy": "Retain", "Properties": {"BucketName": "kept", **versions}}
-    with running_cloud() as named:
-        formation, s3 = named.client("cloudformation"), named.client("s3")
-        formation.create_stack(StackName="archives", TemplateBody=json.dumps({"Resources": {"Archive": archive}}))
-        formation.get_waiter("stack_create_complete").wait(StackName="archives", WaiterConfig={"Delay": 1})
-        for body in (b"before", b"after"):
-            s3.put_object(Bucket="kept", Key="dead-letter", Body=body)
-        s3.delete_object(Bucket="kept", Key="dead-letter")
-    assert found_on(cloud) == before
-
-
 def test_a_stack_that_was_there_before_is_refused_and_stays(
     cloud: Cloud, before: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

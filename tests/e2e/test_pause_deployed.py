@@ -80,11 +80,6 @@ def test_the_examples_in_its_help_run(bank: Deployed, command: str) -> None:
         assert f"{command}d: {bank.stack.name} (mapping " in receiver(bank, *meant.split()).casefold()
 
 
-def test_a_dead_letter_queue_that_nothing_reads_is_said_to_be_one(bank: Deployed) -> None:
-    told = receiver(bank, "pause", "--queue", bank.stack.outputs["DeadLetterQueueUrl"], "--yes", code=1)
-    assert "No event source mapping reads queue" in told
-
-
 def test_all_that_it_asks_for_is_in_the_operators_policy(bank: Deployed) -> None:
     iam, arn = bank.aws.client("iam"), bank.stack.outputs["OperatorPolicyArn"]
     version = iam.get_policy(PolicyArn=arn)["Policy"]["DefaultVersionId"]

@@ -121,7 +121,6 @@ def lambda_handler(event, context):
     return {"batchItemFailures": []}
 """
 WITHOUT_CLAIMS = PROTECTED.replace('["RECORDS"])', '["RECORDS"]), effects="transaction"')
-FAILING = PROTECTED.replace("PermanentError(", "ConnectionError(").replace(", PermanentError", "")
 BROKEN = "import no_such_module\n"
 
 
@@ -195,11 +194,9 @@ def programs(folder: Path) -> Iterator[dict[str, subprocess.Popen[str]]]:
     begun = {
         "protected": begin(project(folder / "protected", PROTECTED, ("one", "two", "refused")), "--json"),
         "without claims": begin(project(folder / "without-claims", WITHOUT_CLAIMS)),
-        "shown": begin(project(folder / "shown", PROTECTED)),
         "by order": begin(project(folder / "by-order", BY_ORDER), "--json"),
         "fifo": begin(project(folder / "fifo", PROTECTED, template=fifo), "--json"),
         "plain": begin(project(folder / "plain", PLAIN)),
-        "failing": begin(project(folder / "failing", FAILING, ("refused",)), "--json", "--seconds", "8"),
     }
     try:
         yield begun
@@ -262,14 +259,6 @@ def test_a_handler_without_the_library_is_found_out(runs: dict[str, Ran]) -> Non
     assert ran.code == 1, ran.err
     assert "2 messages: 2 TWICE" in ran.out
     assert "does not seem to be made by sqs_consumer" in ran.out
-
-
-def test_what_is_not_done_in_time_is_no_success(runs: dict[str, Ran]) -> None:
-    ran = runs["failing"]
-    assert ran.code == 1, ran.err
-    (message,) = ran.messages.values()
-    assert message["verdict"] == "not done yet"
-    assert message["why"] == "its handler fails: ConnectionError: no such customer"
 
 
 @on_linux

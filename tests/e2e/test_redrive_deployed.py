@@ -26,7 +26,6 @@ from tests.e2e.deployed import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from multiprocessing.synchronize import Event
-    from pathlib import Path
 
     from tests.e2e.conftest import Deploy
     from tests.e2e.deployed import Deployed
@@ -244,49 +243,6 @@ def test_a_message_comes_back_twice_within_five_minutes_and_is_handled_once(bank
     assert bank.completed(id)["attempts"] == 1
     bank.drained()
     assert (bank.balance(payer), dead_now(bank)) == (93, 0)
-
-
-def test_what_another_session_holds_is_waited_for_and_what_was_moved_is_followed(bank: Deployed) -> None:
-    """Another one was killed while it held twenty of thirty; the consumer handles all of them once they are back."""
-    payer, payee = bank.new_account(100), bank.new_account(0)
-    bank.pause()
-    send(bank, [json.dumps(bank.transfer(payer, payee, 1)) for _ in range(30)])
-    let_die(bank)
-    bank.resume()
-    sqs, dead = bank.aws.client("sqs"), bank.stack.outputs["DeadLetterQueueUrl"]
-    for _ in range(2):
-        sqs.receive_message(QueueUrl=dead, MaxNumberOfMessages=10, VisibilityTimeout=5)
-
-    code, told = receiver(bank, "dlq", "redrive", "--yes", "--wait-held", "--hold", "20", "--wait-seconds", "120")
-
-    assert (code, told["held_elsewhere"], told["moved"]) == (0, 0, 30)
-    assert told["followed"] == {"completed": 30, "dead": 0, "failed": 0, "waiting": 0, "not_completed": []}
-    assert (bank.balance(payer), dead_now(bank)) == (70, 0)
-
-
-def test_a_saved_plan_brings_back_what_was_reviewed_and_nothing_else(bank: Deployed, tmp_path: Path) -> None:
-    payer, payee = bank.new_account(100), bank.new_account(0)
-    file = str(tmp_path / "plan.json")
-    bank.pause()
-    reviewed = send(bank, [json.dumps(bank.transfer(payer, payee, 1)) for _ in range(3)])
-    let_die(bank)
-    code, told = receiver(bank, "dlq", "redrive", "--group", "never-claimed", "--since", "1h", "--save-plan", file)
-    assert (code, told) == (0, {"plan": {"MOVE": 3}, "saved": file})
-    send(bank, [json.dumps(bank.transfer(payer, payee, 50))])
-    let_die(bank)
-    assert dead_now(bank) == 4
-
-    bank.resume()
-    code, told = receiver(bank, "dlq", "redrive", "--plan", file, "--yes")
-
-    assert (code, told["moved"], told["left"], told["missing"]) == (0, 3, [], [])
-    assert [bank.completed(id)["attempts"] for id in reviewed] == [1, 1, 1]
-    bank.drained()
-    assert (bank.balance(payee), dead_now(bank)) == (3, 1)
-    # Once more, it finds nothing of what it names, and does nothing.
-    code, told = receiver(bank, "dlq", "redrive", "--plan", file, "--yes")
-    assert (code, told["moved"], sorted(told["missing"])) == (1, 0, sorted(reviewed))
-    assert (bank.balance(payee), dead_now(bank)) == (3, 1)
 
 
 def command(arguments: Sequence[str], variables: dict[str, str], began: Event) -> None:

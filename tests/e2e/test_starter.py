@@ -16,7 +16,6 @@ from idempotent_receiver.local.deployment import Stack, create, describe, packag
 from local.cloud import ACCOUNT, REGION, ROOT
 from tests.e2e.deployed import eventually
 from tests.e2e.making import UNAFFECTED
-from tests.template import COMPONENT
 from tests.unit.operations.starter.test_project import second_consumer
 
 if TYPE_CHECKING:
@@ -224,35 +223,12 @@ def test_its_tests_notice_a_mapping_that_would_delete_failed_messages(plain: Pro
     assert "1 failed, 2 passed" in told
 
 
-def test_its_tests_notice_a_handler_without_a_transaction_that_would_be_deployed_without_claims(plain: Project) -> None:
-    template, handler = plain.folder / "template.yaml", plain.folder / "src/orders/handler.py"
-    shipped = [(each, each.read_text()) for each in (template, handler)]
-    template.write_text(template.read_text().replace("Default: any", "Default: transaction"))
-    handler.write_text(handler.read_text().replace(", tx: Transaction", "").replace("    tx.update(", "    dict("))
-    try:
-        told = run("make", "test", cwd=plain.folder, env=plain.environment, status=2)
-    finally:
-        for path, text in shipped:
-            path.write_text(text)
-    assert "lambda_handler takes no Transaction, so effects='transaction' cannot be true of it" in told
-    assert "2 failed, 1 passed" in told
-
-
 def test_make_local_tries_it(plain: Project) -> None:
     without_cloud = {name: value for name, value in plain.environment.items() if not name.startswith("AWS_")}
     told = run("make", "local", cwd=plain.folder, env=without_cloud)
     assert "4 messages: 4 once" in told
     assert "no alarm tells of each dead letter's arrival" in " ".join(told.split())
     assert "workers killed: before it was recorded; before it had answered" in told
-
-
-def test_a_checkout_is_carried_as_its_wheel(tmp_path: Path) -> None:
-    run(Path(sys.executable).with_name("receiver"), "init", "orders", cwd=tmp_path)
-    (carried,) = (tmp_path / "orders" / "vendor").iterdir()
-    assert (tmp_path / "orders/requirements.txt").read_text() == f"./vendor/{carried.name}\n"
-    shutil.unpack_archive(carried, tmp_path / "wheel", "zip")
-    shipped = tmp_path / "wheel" / COMPONENT.relative_to(ROOT / "src")
-    assert shipped.read_text() == COMPONENT.read_text() == (tmp_path / "orders" / COMPONENT.name).read_text()
 
 
 def test_a_second_consumer_shares_the_records_and_is_found_by_its_name(
@@ -280,9 +256,3 @@ def test_a_second_consumer_shares_the_records_and_is_found_by_its_name(
     for nested in ("Receiver", "RefundsReceiver"):
         told = run(receiver, "doctor", "--stack", f"both/{nested}", env=plain.environment)
         assert "13 in order, 0 findings, 0 not checked" in told
-
-
-def test_it_is_built_for_what_its_template_says(plain: Project) -> None:
-    plain.make("build")
-    (compiled,) = (plain.folder / ".build/src/pydantic_core").glob("*.so")
-    assert "cpython-313-aarch64" in compiled.name

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from botocore.exceptions import ClientError
 
 from local.caller import Caller, api_url
 from local.cloud import ACCOUNT, REGION
@@ -81,16 +80,6 @@ def test_what_a_rule_sends_takes_effect(bank: Deployed, rule: str) -> None:
     posted(bank, transfer)
 
 
-def test_the_queue_admits_both_by_name_and_nobody_else(bank: Deployed, topic: str, rule: str) -> None:
-    found = bank.aws.client("sqs").get_queue_attributes(
-        QueueUrl=bank.stack.outputs["QueueUrl"], AttributeNames=["Policy"]
-    )
-    allowed = [each for each in json.loads(found["Attributes"]["Policy"])["Statement"] if each["Effect"] == "Allow"]
-    admitted = {each["Principal"]["Service"]: each["Condition"]["ArnEquals"]["aws:SourceArn"] for each in allowed}
-    assert admitted == {"sns.amazonaws.com": [topic], "events.amazonaws.com": [rule]}
-    assert {each["Resource"] for each in allowed} == {bank.stack.outputs["QueueArn"]}
-
-
 def test_the_workflow_runs_with_all_of_its_switches_on(bank: Deployed, build: Path) -> None:
     """Its machine encrypted and logged, its functions in a VPC, its API with an access log."""
     key = bank.aws.client("kms").create_key()["KeyMetadata"]["Arn"]
@@ -111,9 +100,3 @@ def test_the_workflow_runs_with_all_of_its_switches_on(bank: Deployed, build: Pa
     )
     assert (bank.balance(payer), bank.balance(payee)) == (0, 10), answer.body
     bank.aws.client("cloudformation").delete_stack(StackName=stack.name)
-
-
-def test_a_table_that_is_protected_cannot_be_deleted(bank: Deployed) -> None:
-    for table in ("Records", "History", "Accounts", "Entries", "Transfers"):
-        with pytest.raises(ClientError, match="protect"):
-            bank.aws.client("dynamodb").delete_table(TableName=bank.stack.resources[table])

@@ -64,11 +64,6 @@ def test_a_drained_process_waits_for_no_thread_but_those_of_handlers(place: Plac
     assert "ended with status" not in (place.folder / "log").read_text()
 
 
-def test_a_process_that_cannot_begin_waits_for_no_thread_either(place: Place) -> None:
-    with place.worker("--lease-seconds", "5", handler=HANDLER) as worker:
-        assert worker.wait(20) == 2
-
-
 def dead_letters_after(receives: int, place: Place) -> str:
     """Give the place's queue a dead-letter queue, and return its URL."""
     sqs, dead = place.aws.client("sqs"), f"{place.url}-dead"

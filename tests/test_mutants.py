@@ -11,18 +11,11 @@ from functools import cache
 
 import pytest
 
-from tests.mutants.catalogue import MUTANTS, mutants_of
+from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import LIBRARY, ROOT, DoesNotApply, Mutant
-from tests.mutants.planting import Killed, Survived, run_mutant
 
-SHORT = [
-    "acknowledged although it could not be recorded",
-    "a settlement names no version",
-    "an orphan waits for its record's expiration",
-]
 BUILT_IN = {name for each in (str, bytes, dict, list, set, type, contextlib, os, random) for name in dir(each)}
 LEFT = "clock:Deadline.left_seconds"
-CLOCK = ("tests/unit/test_clock.py",)
 
 
 @cache
@@ -84,47 +77,3 @@ def test_a_planted_bug_that_does_not_fit_names_itself_its_address_and_what_it_lo
 
     with pytest.raises(DoesNotApply, match=re.escape(f"'a bug' at {at}: {why}")):
         mutant.planted((ROOT / mutant.file).read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("text", ["- a text", "== a:b\n+ a text", "== a:b\nname | 1 | here\n+ a text", "name | here"])
-def test_a_catalogue_of_another_form_is_an_error(text: str) -> None:
-    """And not one with fewer bugs."""
-    with pytest.raises(ValueError, match=r"belongs to no|to unpack"):
-        list(mutants_of(text))
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", SHORT)
-def test_a_planted_bug_makes_an_assertion_fail(name: str) -> None:
-    """Three of them, as a sample."""
-    (mutant,) = [mutant for mutant in MUTANTS if mutant.name == name]
-
-    assert isinstance(run_mutant(mutant), Killed)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("new", ["-self.elapsed_seconds + self.budget_seconds", "self.clock.budget"])
-def test_a_change_that_harms_nothing_survives_and_one_that_only_breaks_the_code_does_too(new: str) -> None:
-    """An error of another kind than an assertion does not count."""
-    assert isinstance(
-        run_mutant(Mutant("a bug", LEFT, [("self.budget_seconds - self.elapsed_seconds", new)], where=CLOCK)), Survived
-    )
-
-
-def test_a_bug_for_which_no_test_is_named_survives() -> None:
-    assert isinstance(run_mutant(Mutant("a bug", LEFT, [("return", "return 0 *")])), Survived)
-
-
-@pytest.mark.nightly
-def test_a_scenarios_test_that_does_not_see_the_bug_that_it_names_is_reported() -> None:
-    """Each of them must: one that sees it does not speak for the others."""
-    seeing = "tests/unit/test_clock.py::test_versions_differ_even_between_twins_that_share_their_generators_state"
-    blind = "tests/unit/test_clock.py::test_a_deadline_that_is_over_has_less_than_nothing_left"
-    (mutant,) = [mutant for mutant in MUTANTS if mutant.name == "a version is drawn at import"]
-
-    result = run_mutant(mutant, [seeing, blind])
-
-    assert isinstance(run_mutant(mutant, [seeing]), Killed)
-    assert isinstance(result, Survived)
-    assert blind in result.why
-    assert seeing not in result.why

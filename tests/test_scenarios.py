@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.mutants.catalogue import MUTANTS
-from tests.mutants.scenarios import NUMBERS, ROOT, scenario_marks, scenario_tests
+from tests.mutants.scenarios import NUMBERS, scenario_marks, scenario_tests
 
 if TYPE_CHECKING:
     from tests.mutants.scenarios import ScenarioMark
@@ -38,14 +36,3 @@ def test_every_scenarios_test_names_a_bug_of_the_catalogue_or_says_why_none_can_
 def test_every_bug_has_a_test_that_should_fail(marks: list[ScenarioMark]) -> None:
     """Files of its own, or the scenarios' tests that name it."""
     assert [mutant.name for mutant in MUTANTS if not mutant.where and not scenario_tests(mutant.name, marks)] == []
-
-
-def test_a_scenario_is_selected_by_its_number(marks: list[ScenarioMark]) -> None:
-    """As `pytest -k S17` does."""
-    files = sorted({each.test.partition("::")[0] for each in marks if each.scenario == "S17"})
-    command = [sys.executable, "-m", "pytest", "-k", "S17", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
-
-    chosen = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-
-    selected = {line.partition("[")[0] for line in chosen.splitlines() if "::" in line}
-    assert selected == {each.test for each in marks if each.scenario == "S17"}

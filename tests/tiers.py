@@ -25,7 +25,6 @@ TIERS = {
     "e2e/": NIGHTLY,
     "fuzz/test_fuzz_consumer.py::test_a_store_that_does_not_return_the_record": NIGHTLY,
     "fuzz/test_fuzz_consumer.py::test_a_flaky_store": NIGHTLY,
-    "fuzz/test_fuzz_consumer.py::test_the_examples_reach": NIGHTLY,
     "model/": NIGHTLY,
     "simulation/test_explore.py::test_a_planted_bug_is_found": NIGHTLY,
     "simulation/test_explore.py::test_every_schedule_keeps_the_invariants[2x1-2]": NIGHTLY,

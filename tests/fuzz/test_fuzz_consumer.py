@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from idempotent_receiver.sqs.message import InvalidEvent
@@ -54,24 +54,3 @@ def test_a_flaky_store_makes_no_answer_incorrect(
 ) -> None:
     """Whatever a store leaves unknown, refuses or raises: only what is done is acknowledged, and nothing runs twice."""
     check_safety(received(setup, {"Records": batch}, items, lambda store: FlakyStore(store, fault_sequences)))
-
-
-@pytest.mark.parametrize(
-    "ending",
-    [
-        "completed",
-        "duplicate of a completed message",
-        "in progress elsewhere",
-        "not started: no time left, or an earlier message of its group failed",
-        "failed, to be tried again",
-        "failed for good",
-        "failed for good and sent to the dead-letter queue",
-        "not run: its record is not one that this version knows",
-    ],
-)
-def test_the_examples_reach_every_ending(ending: str) -> None:
-    """If all examples were refused at the start, the tests above would prove little."""
-    tried = st.tuples(setups, hostile.batches(), tables)
-    once = settings(max_examples=500, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-
-    find(tried, lambda one: ending in received(one[0], {"Records": one[1]}, one[2]).logs.texts, settings=once)

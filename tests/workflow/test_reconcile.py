@@ -19,7 +19,8 @@ from tests.workflow.conftest import FINGERPRINT, MOVED, TRANSFER, UNMOVED
 if TYPE_CHECKING:
     from tests.workflow.conftest import Bank
 
-EVENTS = {path.stem: path for path in (Path(__file__).parent / "events").glob("*.json")}
+EVENT = (Path(__file__).parent / "aborted.json").read_text()
+"""As AWS documents it; of other statuses only what the handler reads differs."""
 DIED = ("FAILED", "TIMED_OUT", "ABORTED")
 NAME = "1" * 64
 ID = f"transfers#{NAME}"
@@ -34,7 +35,7 @@ CONTEXT = SimpleNamespace(
 
 
 def event(status: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(EVENTS[status].read_text().replace("NAME", NAME))
+    found: dict[str, Any] = json.loads(EVENT.replace("NAME", NAME).replace("ABORTED", status))
     return found
 
 
@@ -114,7 +115,7 @@ def test_an_execution_that_lives_or_succeeded_is_left_alone(handed_over: Bank, s
 
 def test_the_rule_sends_every_status_that_is_a_death_and_no_other() -> None:
     pattern = load(ROOT / "deploy" / "workflow.yaml")["Resources"]["MachineDied"]["Properties"]["EventPattern"]
-    for status in EVENTS:
+    for status in (*DIED, "RUNNING", "SUCCEEDED"):
         told = event(status)
         assert told["source"] in pattern["source"]
         assert told["detail-type"] in pattern["detail-type"]

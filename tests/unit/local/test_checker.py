@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import random
 import sys
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +29,7 @@ from local.history import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 MOVES = (("payer", -10), ("payee", 10))
 SENT = Sent(at=0, message="m", key="k", payload="p", moves=MOVES)
@@ -217,44 +215,3 @@ def test_it_shares_nothing_with_what_it_judges(module: object) -> None:
         "local.history",
         "local.by_key",
     }
-
-
-def shuffled(of: list[list[Event]]) -> list[Event]:
-    """Histories of keys, one among the other."""
-    chance, left, out = random.Random(1), [list(each) for each in of], []
-    while left := [each for each in left if each]:
-        out.append(chance.choice(left).pop(0))
-    return out
-
-
-def dropped(kind: type[Event]) -> Callable[[list[Event]], list[Event]]:
-    return lambda events: [event for event in events if not isinstance(event, kind)]
-
-
-def test_keys_do_not_touch_each_other() -> None:
-    """Together, in any order, under any names, many keys have the findings that each has alone."""
-    alone = [named(str(n), events) for n, (_, events) in enumerate(BROKEN.values())]
-    alone = [dropped(Balance)(events) for events in alone if not any(getattr(event, "group", None) for event in events)]
-    one_by_one = Counter(finding.rule for events in alone for finding in check(events))
-    assert one_by_one.total() > 20
-    assert Counter(finding.rule for finding in check(shuffled(alone))) == one_by_one
-    assert Counter(finding.rule for finding in check(shuffled(alone[::-1]))) == one_by_one
-
-
-@pytest.mark.parametrize(
-    ("change", "rule"),
-    [
-        (lambda events: [*events, replace(EFFECT, at=60)], "DOUBLED"),
-        (dropped(Effect), "EARLY"),
-        (lambda events: dropped(Acknowledged)(dropped(Effect)(events)), "LOST"),
-        (dropped(Delivered), "STRANGER"),
-        (dropped(Sent), "STRANGER"),
-    ],
-)
-@pytest.mark.parametrize(
-    "name", ["it took effect once", "one answer, and replays of it", "taken over when the claim had ended"]
-)
-def test_a_change_to_a_good_history_is_found(
-    change: Callable[[list[Event]], list[Event]], rule: str, name: str
-) -> None:
-    assert rule in rules(change(FINE[name]))

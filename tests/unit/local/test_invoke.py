@@ -38,14 +38,3 @@ def test_a_message_ended_as_answer_record_and_dead_letter_say(
     acknowledged: bool, record: dict[str, str], letter: DeadLetter | None, told: list[str]
 ) -> None:
     assert list(summary([ending("m-1", acknowledged, record, letter)])) == told
-
-
-def test_messages_are_counted_by_how_they_ended() -> None:
-    found = [ending(f"m-{place}", True, DONE, None) for place in range(2)]
-    found += [ending("m-2", True, PERMANENT, LETTER), ending("m-3", False, FOR_NOW, None)]
-    first, *_ = summary(found)
-    assert first == "3 acknowledged: 2 completed, 1 dead-lettered; 1 to come again: 1 to be tried again."
-
-
-def test_of_a_batch_without_messages_that_is_said() -> None:
-    assert list(summary([])) == ["no messages."]

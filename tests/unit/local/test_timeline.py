@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from local.workload.evidence import Call, DeadLetter, Delivery, End, Kill, Line, Start, Write
 from local.workload.reconciliation import Reconciliation
 from local.workload.timeline import marks_of, page_of
 from local.workload.transfers import Kind, TransferMessage, Workload
-from tests.browser import seen
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    pass
 
 KILLED, BESIDE, DEAD = "1-killed_before-00000", "1-good-00001", "1-garbage-00002"
 HOSTILE = '</script><script>document.title = "taken"</script><!-- "the run" & <b>'
@@ -103,68 +99,3 @@ def test_a_text_cannot_end_the_data_or_call_for_anything_from_elsewhere() -> Non
     assert rows_of(FOUND, HOSTILE)
     assert "default-src 'none'" in page
     assert not re.search(r"https?:|\bsrc=|\bhref=|@import|url\(", page.replace(json.dumps(HOSTILE), ""))
-
-
-DRIVER = """
-  const rows = () => [...document.querySelectorAll("details:not([hidden])")];
-  const input = (id, value) => {
-    at(id).value = value;
-    at(id).dispatchEvent(new Event("input", {bubbles: true}));
-    const found = rows().map(row => row.firstChild.firstChild.textContent);
-    at(id).value = "";
-    at(id).dispatchEvent(new Event("input", {bubbles: true}));
-    return found;
-  };
-  const told = {title: document.title, count: at("count").textContent, rows: rows().length};
-  told.outcome = input("outcome", "dead-lettered");
-  told.fault = input("fault", "worker killed before its transaction");
-  told.text = input("text", "TOOK IT OVER");
-  const begun = performance.now();
-  for (const text of "abcdefghij") input("text", text);
-  told.filterMs = (performance.now() - begun) / 20;
-  const [first, second] = rows().map(row => row.firstChild);
-  first.focus();
-  press(first, "ArrowDown");
-  told.moved = document.activeElement === second && second.tabIndex === 0;
-  first.click();
-  told.opened = rows()[0].open;
-  for (const row of rows().slice(0, 3)) {
-    row.open = true;
-    row.dispatchEvent(new Event("toggle")); // or it would come when the page is over
-  }
-  told.story = [...rows()[0].querySelectorAll("li")].map(line => line.textContent);
-  told.dead = rows()[2].textContent;
-  const measure = document.body.appendChild(document.createElement("div"));
-  measure.style.width = "80ch";
-  told.tooWide = [...document.querySelectorAll("p, ol")].filter(each => each.offsetWidth > measure.offsetWidth).length;
-  tell({...told, ...looks("p, li, span:not(.held), time")});
-"""
-"""What a person does on the page, and what comes of it; the arrows by events, the rest is the browser's own."""
-
-
-@pytest.fixture(params=[("light", 800), ("dark", 1600)], ids=["light", "dark"])
-def told(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """What a real browser shows of 500 messages, in each of the color schemes; in a narrow and in a wide window."""
-    scheme, width = request.param
-    more = tuple(TransferMessage(f"1-good-{place:05}", Kind.GOOD, "a", "b", 1) for place in range(3, 500))
-    workload = Workload(messages=(*FOUND.workload.messages, *more), opening={"a": 100, "b": 0})
-    sent = {**FOUND.sent, **{each.name: f"m-{each.name}" for each in more}}
-    busy = [line for each in more for line in (delivered(1200, each.name, "w4"), wrote(1300, each.name, "w4", "claim"))]
-    page = page_of(replace(FOUND, workload=workload, sent=sent, log=[*LOG, *busy]), "500 <messages>")
-    return {**seen(page, DRIVER, tmp_path, scheme=scheme, width=width), "scheme": scheme}
-
-
-@pytest.mark.nightly
-def test_a_browser_shows_filters_and_opens_rows(told: Any) -> None:
-    assert (told["title"], told["rows"], told["count"]) == ("500 <messages>", 500, "500 of 500 messages")
-    assert told["foreign"] == 0
-    assert (told["outcome"], told["fault"], told["text"]) == ([DEAD], [KILLED], [KILLED])
-    assert (told["moved"], told["opened"]) == (True, True)
-    assert "0.14 sworker w1 was killed at post.before" in told["story"]
-    assert HOSTILE in told["dead"], "a text is shown as it is, and not obeyed"
-    assert 0 < told["filterMs"] < 200, "500 rows stay fluent"
-
-    assert told["dark"] == (told["scheme"] == "dark")
-    assert told["contrast"] >= 4.5, "WCAG 2.2, AA"
-    assert not told["overflows"]
-    assert told["tooWide"] == 0, "no more than 80 characters a line"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from app.transfers import Transfer
-from local.workload.transfers import APART, CHAOS, DEATHS, FAILING, RUN, WORKFLOW, Kind, Mix, generate, kind_of
+from local.workload.transfers import APART, CHAOS, DEATHS, FAILING, RUN, WORKFLOW, Kind, generate, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -54,12 +54,6 @@ def test_every_kind_is_there_and_the_number_is_what_was_asked_for(seed: int, mix
     assert kinds[Kind.GOOD] > 0
 
 
-def test_a_mix_of_the_workflow_kills_at_every_place() -> None:
-    """A seventeenth of what is sent is each of the kinds, so that seventeen transfers have each once."""
-    assert {kind for kind in WORKFLOW.shares if kind in DEATHS} == set(DEATHS) - set(RUN.shares)
-    assert {message.kind for message in generate(1, 17, WORKFLOW).messages} == {*WORKFLOW.shares, Kind.GOOD}
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_how_a_message_ends_follows_from_its_kind_and_not_from_the_order(seed: int) -> None:
     workload = generate(seed, 500)
@@ -85,29 +79,11 @@ def test_the_application_reads_the_bodies_as_the_workload_says(seed: int, mix: s
             assert found.model_dump(exclude={"receipt"}) == message.transfer
 
 
-def test_an_id_that_the_api_assigns_is_of_no_kind_in_particular() -> None:
-    assert kind_of("9a0c1e5b-7b3f-4a53-8a8c-3f0d7c1f1a11") is Kind.GOOD
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_kills_a_batch_is_sent_far_apart(seed: int) -> None:
     """Ten messages are the most that the local cloud puts into a batch."""
     places = [place for place, message in enumerate(generate(seed, 500).messages) if message.kind in APART]
     assert all(after - before > 10 for before, after in pairwise(places))
-
-
-def test_what_fails_until_the_queue_gives_up_is_sent_first() -> None:
-    first, *_ = generate(1, 100, CHAOS).messages
-    assert first.kind is Kind.HOPELESS
-
-
-def test_a_share_of_chaos_is_paid_from_one_account_and_another_from_ten() -> None:
-    """So that transactions of one batch meet on an item; all others hardly ever do."""
-    workload = generate(1, 2_000, CHAOS)
-    paid = [count for _, count in Counter(message.payer for message in workload.messages).most_common(12)]
-    assert 180 < paid[0] < 300
-    assert all(20 < count < 90 for count in paid[1:10])
-    assert paid[10] < 20
 
 
 def test_a_workload_without_kills_has_none_and_names_of_its_own() -> None:
@@ -117,15 +93,6 @@ def test_a_workload_without_kills_has_none_and_names_of_its_own() -> None:
     assert len(workload.messages) == 100
 
 
-def test_a_workload_without_http_asks_for_nothing_over_it() -> None:
-    assert generate(1, 100).of_kind(Kind.POSTED)
-    assert not generate(1, 100, without=[Kind.POSTED]).of_kind(Kind.POSTED)
-
-
 def test_a_workload_too_short_for_every_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="N must be at least 20"):
         generate(1, RUN.fewest - 1)
-
-
-def test_a_mix_may_be_cut_short_where_it_need_not_be_whole() -> None:
-    assert len(generate(1, 3, Mix({Kind.FLAKY: 2, Kind.AGAIN: 2, Kind.NOTED: 2, Kind.HANGING: 2})).messages) == 3

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import boto3
 import pytest
-from botocore.exceptions import NoRegionError
 from botocore.stub import Stubber
 
 from local.caller import Account
@@ -72,19 +71,6 @@ def test_a_key_of_ones_own_is_the_workflows_too(cloudformation: Stubber, capsys:
     deployed(cloudformation, "idempotent-receiver", TABLES, KmsKeyArn=key)
     assert main("default") == 0
     assert capsys.readouterr().out.split()[-1] == f"KmsKeyArn={key}"
-
-
-def test_without_credentials_it_does_not_say_that_the_consumer_is_missing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def no_region(self: Account, service: object) -> None:
-        raise NoRegionError
-
-    monkeypatch.setattr(Account, "client", no_region)
-    assert main("default") == 1
-    told = capsys.readouterr().err
-    assert "AWS_DEFAULT_REGION" in told
-    assert "make deploy" not in told
 
 
 def test_without_the_consumer_it_says_what_to_deploy_first(

@@ -91,12 +91,6 @@ def keyed_by_order(order: dict, message: Message) -> None:
 
 
 @consumer
-def keyed_twice(order: dict, message: Message) -> None:
-    for part in ("goods", "freight"):
-        services.charge(order["cents"], f"{message.idempotency_key}-{part}")
-
-
-@consumer
 def swallowing(order: dict, message: Message, tx: Transaction) -> None:
     with suppress(ConnectionError):
         services.charge(order["cents"], message.idempotency_key)
@@ -115,11 +109,6 @@ async def concurrent(order: dict, tx: Transaction) -> None:
 def large(order: dict, tx: Transaction) -> str:
     debit(order, tx)
     return "x" * 5000
-
-
-@consumer
-def refusing(order: dict, tx: Transaction) -> None:
-    raise PermanentError("no longer sold")
 
 
 @consumer

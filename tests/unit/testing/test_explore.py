@@ -77,15 +77,6 @@ def test_a_transaction_survives_everything() -> None:
     assert at(result, schedule.SLOW) >= calls
 
 
-@pytest.mark.nightly
-def test_two_faults_reach_the_take_over_and_the_record_of_a_failure() -> None:
-    """Which come only after a first fault."""
-    result = explore(handlers.transactional, ORDER, tables=accounts(), workers=1, faults=2)
-    assert result.complete
-    for what in ("crash-before", "crash-after", "crash-late-2", "lost", "refused", "timeout"):
-        assert {"insert", "takes over", "records the failure of", "commit"} <= at(result, what), what
-
-
 @pytest.mark.usefixtures("charge")
 def test_a_call_with_the_messages_key_may_be_made_again() -> None:
     """Which is told: at least once, same key."""
@@ -94,14 +85,6 @@ def test_a_call_with_the_messages_key_may_be_made_again() -> None:
     assert "charge for message-1: at least once, at most 5 times, same key" in str(result)
     assert ("call charge", "crash-after") in result.played
     assert ("before charge", schedule.SLOW) in result.played
-
-
-@pytest.mark.usefixtures("charge")
-def test_a_handler_may_call_twice_with_a_key_each() -> None:
-    """As many keys as where nothing goes wrong."""
-    (called,) = explore(handlers.keyed_twice, ORDER).calls
-    assert called.keys == 2
-    assert called.times == 10
 
 
 def test_a_handler_may_swallow_an_error(calls: Calls) -> None:
@@ -199,12 +182,6 @@ def test_what_a_transaction_refuses_for_good_is_a_dead_letter_every_time() -> No
 
 def _overdrawn(order: dict, tx: Transaction) -> None:
     handlers.debit(order, tx, handlers.PermanentError("overdrawn"))
-
-
-@pytest.mark.nightly
-def test_what_fails_for_good_may_be_left_to_sqs() -> None:
-    """There it has its end, without effect."""
-    assert explore(handlers.refusing, ORDER).acknowledged == {"message-1": "failed for good"}
 
 
 def test_what_the_clock_says_is_not_compared() -> None:

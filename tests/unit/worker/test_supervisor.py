@@ -134,27 +134,10 @@ def test_a_process_is_overdue_by_the_newest_that_it_has_said(child: Child, repor
     reports.dead_by(since_boot_seconds() - 10)
     child.read()
     reports.dead_by(since_boot_seconds() + 10)
-
     assert not child.overdue()
 
-
-def test_a_process_that_has_not_moved_its_end_is_overdue(child: Child, reports: Reports) -> None:
     reports.dead_by(since_boot_seconds() - 0.1)
-
     assert child.overdue()
-
-
-def test_an_overdue_process_is_ended_and_logged_once(
-    supervisor: Supervisor, child: Child, reports: Reports, caplog: pytest.LogCaptureFixture
-) -> None:
-    """However often the supervisor looks before it is gone."""
-    reports.dead_by(since_boot_seconds() - 1)
-
-    supervisor._end_if_overdue(child)
-    supervisor._end_if_overdue(child)
-
-    assert PROGRAMS[0].sent == ["kill"]
-    assert caplog.text.count("could not renew a lease") == 1
 
 
 def test_a_process_is_not_overdue_by_what_came_before_its_pipe_was_full(child: Child, reports: Reports) -> None:
@@ -167,30 +150,15 @@ def test_a_process_is_not_overdue_by_what_came_before_its_pipe_was_full(child: C
     assert child.overdue()
 
 
-def test_a_process_that_was_killed_is_not_killed_again_until_it_is_gone(
-    supervisor: Supervisor, caplog: pytest.LogCaptureFixture
+def test_an_overdue_process_is_killed_once_before_that_is_logged(
+    supervisor: Supervisor, child: Child, reports: Reports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    supervisor._start()
-    [child] = supervisor._children
-    child.dead_by_seconds = since_boot_seconds() - 1
-
-    supervisor._end_if_overdue(child)
-    supervisor._end_if_overdue(child)
-
-    assert child.process.sent == ["kill"]  # type: ignore[attr-defined]
-    assert len(caplog.records) == 1
-
-
-def test_an_overdue_process_is_killed_before_that_is_logged(
-    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A log that does not answer must not keep it alive."""
-    supervisor._start()
-    [child] = supervisor._children
-    child.dead_by_seconds = since_boot_seconds() - 1
+    """A log that does not answer must not keep it alive, and the supervisor looks again before it is gone."""
+    reports.dead_by(since_boot_seconds() - 1)
     sent: list[str] = child.process.sent  # type: ignore[attr-defined]
     monkeypatch.setattr("logging.Logger.error", lambda *_: sent.append("logged"))
 
+    supervisor._end_if_overdue(child)
     supervisor._end_if_overdue(child)
 
     assert sent == ["kill", "logged"]

@@ -164,7 +164,6 @@ def test_the_runbook_says_where_it_sets_the_names_that_its_commands_take() -> No
 # The tutorial names the files of a project that it makes.
 @pytest.mark.parametrize("document", [each for each in DOCUMENTS if each.name != "tutorial.md"], ids=name_of)
 def test_files_that_are_named_exist(document: Path) -> None:
-    """A path in code style, from the checkout's root, or the library's own folder."""
     for path in re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|json|md|yaml|toml|txt))`", document.read_text()):
         bases = (ROOT, ROOT / "src", ROOT / "src/idempotent_receiver", document.parent)
         assert any((base / path).exists() for base in bases), path
@@ -214,7 +213,6 @@ def test_the_options_of_init_that_are_named_exist() -> None:
 
 @pytest.mark.parametrize("name", ["guarantees.md", "when-twice.md"])
 def test_every_test_that_is_named_exists(name: str) -> None:
-    """Proofs are names of tests."""
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
     named = re.findall(r"`(test_\w+)`", (ROOT / "docs" / name).read_text())
     assert named

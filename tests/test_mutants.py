@@ -26,7 +26,6 @@ def words_of_the_library() -> frozenset[str]:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_planted_bug_fits_the_code(mutant: Mutant) -> None:
-    """What it changes is there once, the result uses no attribute that is gone, and its tests are there."""
     tree = ast.parse(mutant.planted((ROOT / mutant.file).read_text(encoding="utf-8")))
 
     attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
@@ -35,7 +34,6 @@ def test_every_planted_bug_fits_the_code(mutant: Mutant) -> None:
 
 
 def test_each_promise_has_bugs_that_would_break_it_and_names_are_unique() -> None:
-    """From one to six."""
     assert {mutant.promise for mutant in MUTANTS} == {0, 1, 2, 3, 4, 5, 6}
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
 
@@ -72,7 +70,6 @@ def test_an_edit_ignores_layout_and_keeps_the_indentation(
 def test_a_planted_bug_that_does_not_fit_names_itself_its_address_and_what_it_looked_for(
     at: str, edit: tuple[str, str | None], why: str
 ) -> None:
-    """The code has moved on, and somebody has to look at it."""
     mutant = Mutant("a bug", at, [edit])
 
     with pytest.raises(DoesNotApply, match=re.escape(f"'a bug' at {at}: {why}")):

@@ -19,7 +19,6 @@ def marks() -> list[ScenarioMark]:
 
 
 def test_every_scenario_is_a_test_and_no_other_number_is_one(marks: list[ScenarioMark]) -> None:
-    """From S01 to S72."""
     assert sorted({each.scenario for each in marks}) == NUMBERS
 
 
@@ -34,5 +33,4 @@ def test_every_scenarios_test_names_a_bug_of_the_catalogue_or_says_why_none_can_
 
 
 def test_every_bug_has_a_test_that_should_fail(marks: list[ScenarioMark]) -> None:
-    """Files of its own, or the scenarios' tests that name it."""
     assert [mutant.name for mutant in MUTANTS if not mutant.where and not scenario_tests(mutant.name, marks)] == []

@@ -21,7 +21,7 @@ from local.cloud import ROOT
 from local.deploy import HOST_BUILD
 from local.emulator import MACHINES
 from local.invoke import EVENTS, application, expected_answer, matches, meant
-from tests.e2e.making import ENVIRONMENT, interpreter
+from tests.e2e.making import ENVIRONMENT, UNAFFECTED, interpreter, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ FUNCTION_ENVIRONMENT = {
 @pytest.fixture(scope="module", autouse=True)
 def built() -> None:
     """Both builds, up to date with the sources."""
-    subprocess.run(["make", "--silent", "build"], cwd=ROOT, env=ENVIRONMENT, check=True, capture_output=True)
+    run("make", "--silent", "build")
 
 
 @pytest.fixture(scope="module")
@@ -73,15 +73,7 @@ def binaries(folder: Path) -> list[Path]:
 def build_for(runtime: str, architecture: str) -> Path:
     """The build for a runtime and an architecture of Lambda."""
     build = ROOT / ".build" / f"{runtime}-{architecture}"
-    made = subprocess.run(
-        ["make", "--silent", f"{build.relative_to(ROOT)}.complete"],
-        cwd=ROOT,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert made.returncode == 0, made.stdout + made.stderr
+    run("make", "--silent", f"{build.relative_to(ROOT)}.complete")
     return build
 
 
@@ -118,8 +110,7 @@ def test_a_build_for_lambda_is_imported_by_its_runtimes_python(runtime: str) -> 
     if python is None:
         pytest.skip(f"no {runtime} runs here: that there is a wheel of everything for it was tried, and no import")
     ran = imported(build_for(runtime, MACHINES[platform.machine().lower()]), python)
-    assert ran.stderr == ""
-    assert ran.stdout == "lambda_handler\n"
+    assert (ran.stderr, ran.stdout) == ("", "lambda_handler\n")
 
 
 def test_a_build_for_another_runtime_says_so_when_it_is_imported() -> None:
@@ -136,19 +127,19 @@ def test_a_build_for_another_runtime_says_so_when_it_is_imported() -> None:
 
 def version_of(python: str) -> str:
     asked = "import sys; print('python%d.%d' % sys.version_info[:2])"
-    return subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True).stdout.strip()
+    return run(python, "-c", asked).stdout.strip()
 
 
-def imported(build: Path, python: str) -> subprocess.CompletedProcess[str]:
+IMPORTED = "import app.consumer; print(app.consumer.lambda_handler.__name__)"
+
+
+def imported(build: Path, python: str | Path, program: str = IMPORTED) -> subprocess.CompletedProcess[str]:
     """What becomes of importing a function from its build, with the SDK behind it, as Lambda's runtime has one."""
-    script = """
-import sys
-sys.path[:0] = sys.argv[1:]
-import app.consumer
-print(app.consumer.lambda_handler.__name__)
-"""
     return subprocess.run(
-        [python, "-B", "-I", "-S", "-W", "error", "-c", script, str(build), str(HOST_BUILD)],
+        [
+            *(str(python), "-B", "-I", "-S", "-W", "error", "-c"),
+            *(f"import sys; sys.path[:0] = sys.argv[1:]\n{program}", str(build), str(HOST_BUILD)),
+        ],
         env=FUNCTION_ENVIRONMENT,
         capture_output=True,
         text=True,
@@ -168,17 +159,10 @@ def test_the_deploy_build_is_lean() -> None:
     assert size < 30_000_000
 
 
-def test_what_is_for_tests_is_refused_where_it_is_not_deployed_with_its_remedy(tmp_path: Path) -> None:
+def test_what_is_for_tests_is_refused_where_it_is_not_deployed_with_its_remedy() -> None:
     """An application that deploys a store in memory would lose what it has to keep."""
-    shutil.copytree(DEPLOY_BUILD / "idempotent_receiver", tmp_path / "idempotent_receiver")
     program = "from idempotent_receiver import DynamoDBStore; from idempotent_receiver import MemoryStore"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = imported(DEPLOY_BUILD, sys.executable, program)
 
     assert done.returncode == 1
     assert "ImportError: MemoryStore is for tests" in done.stderr
@@ -205,25 +189,16 @@ def test_a_traceback_on_lambda_names_lambdas_folder() -> None:
 
 def test_the_host_build_imports_with_nothing_but_itself() -> None:
     """No site-packages of ours, no path of the caller's: all that it needs is in the folder, and comes from there."""
-    script = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import app.consumer, boto3, pydantic, aws_lambda_powertools
+    script = f"""
+import boto3, pydantic, aws_lambda_powertools
+{IMPORTED}
 for module in list(sys.modules.values()):
     place = getattr(module, "__file__", None) or sys.argv[1]
     assert place.startswith((sys.argv[1], sys.base_prefix, "/usr/lib/python3")), place
-print(app.consumer.lambda_handler.__name__)
 """
-    python = ROOT / ".tools" / "uv" / "bin" / "python"  # an environment with pip and uv in it, which -S leaves out
-    ran = subprocess.run(
-        [str(python), "-I", "-S", "-W", "error", "-c", script, str(HOST_BUILD)],
-        env=FUNCTION_ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.stderr == ""
-    assert ran.stdout == "lambda_handler\n"
+    # An environment with pip and uv in it, which -S leaves out.
+    ran = imported(HOST_BUILD, ROOT / ".tools" / "uv" / "bin" / "python", script)
+    assert (ran.stderr, ran.stdout) == ("", "lambda_handler\n")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Lambda's emulator is a program for Linux")
@@ -236,44 +211,27 @@ def test_the_host_build_answers_as_expected(functions: dict[str, Function], path
     assert matches(answer, expected), answer
 
 
-def sam_build(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(ROOT / ".tools/sam/bin/sam"), "build", "--build-dir", str(folder), *options],
-        cwd=ROOT,
-        env={**ENVIRONMENT, "AWS_DEFAULT_REGION": "us-east-1", "SAM_CLI_TELEMETRY": "0"},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-
-
-def test_sam_builds_the_same_files(tmp_path: Path) -> None:
-    """`sam build`, with no option, calls our target: what is deployed is what was tested above."""
-    built = sam_build(tmp_path)
-    assert built.returncode == 0, built.stderr
+@pytest.mark.parametrize(
+    ("options", "runtime", "architecture"),
+    [((), "python3.13", "arm64"), (("Runtime=python3.14 Architecture=x86_64",), "python3.14", "x86_64")],
+    ids=["with no option", "as parameters ask"],
+)
+def test_sam_builds_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], runtime: str, architecture: str
+) -> None:
+    """It calls our target: what is deployed is what is tested here. Parameters decide, whatever make would take."""
+    monkeypatch.setitem(UNAFFECTED, "ARCHITECTURE", "arm64")
+    monkeypatch.setitem(UNAFFECTED, "AWS_DEFAULT_REGION", "us-east-1")
+    overrides = [each for option in options for each in ("--parameter-overrides", option)]
+    run(ROOT / ".tools/sam/bin/sam", "build", "--build-dir", tmp_path, *overrides)
     for function in ("Consumer", "Api"):
-        assert files(tmp_path / function) == files(DEPLOY_BUILD)
-
-
-def test_sam_builds_what_its_parameters_ask_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They decide, whatever make would have taken by itself."""
-    monkeypatch.setitem(ENVIRONMENT, "ARCHITECTURE", "arm64")
-    built = sam_build(tmp_path, "--parameter-overrides", "Runtime=python3.14 Architecture=x86_64")
-    assert built.returncode == 0, built.stderr
-    for function in ("Consumer", "Api"):
-        assert files(tmp_path / function) == files(build_for("python3.14", "x86_64"))
+        assert files(tmp_path / function) == files(build_for(runtime, architecture))
 
 
 def test_what_is_built_for_sam_local_runs_here_with_no_option(tmp_path: Path, architecture: str) -> None:
     """The template that is built is for this machine's architecture, so that nobody need type it."""
     folder = tmp_path / "a build"
-    subprocess.run(
-        ["make", "--silent", "sam-local", f"SAM_BUILD={folder}"],
-        cwd=ROOT,
-        env=ENVIRONMENT,
-        check=True,
-        capture_output=True,
-    )
+    run("make", "--silent", "sam-local", f"SAM_BUILD={folder}")
     built = (folder / "template.yaml").read_text()
     (parameter,) = re.findall(r"(?ms)^  Architecture:\n(.*?)^  \w", built)
     assert re.findall(r"(?m)^    Default: (.*)$", parameter) == [architecture]
@@ -300,7 +258,7 @@ def fresh_checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def build_in(checkout: Path, function: str, into: Path) -> subprocess.Popen[str]:
     """What SAM starts for a function."""
-    into.mkdir(exist_ok=True)
+    into.mkdir(parents=True)
     return subprocess.Popen(
         ["make", f"build-{function}"],
         cwd=checkout,
@@ -314,10 +272,11 @@ def build_in(checkout: Path, function: str, into: Path) -> subprocess.Popen[str]
 
 def test_functions_built_at_once_from_a_fresh_checkout_are_all_complete(fresh_checkout: Path, tmp_path: Path) -> None:
     """`sam build --parallel` and `sam sync` start a make for each function, and all of them find nothing made yet."""
-    builds = {name: build_in(fresh_checkout, name, tmp_path / name) for name in FUNCTIONS}
+    folder = tmp_path / "my project"  # SAM names it in full: half of such a name would be somebody else's folder
+    builds = {name: build_in(fresh_checkout, name, folder / name) for name in FUNCTIONS}
     told = {name: build.communicate(timeout=300)[0] for name, build in builds.items()}
     assert {name: told[name] for name, build in builds.items() if build.returncode} == {}
-    artifacts = [files(tmp_path / name) for name in FUNCTIONS]
+    artifacts = [files(folder / name) for name in FUNCTIONS]
     # A package's list of its files has the checksum of a script that names the checkout.
     assert artifacts[0].keys() == files(DEPLOY_BUILD).keys()
     assert all(artifact == artifacts[0] for artifact in artifacts)
@@ -335,18 +294,6 @@ def test_a_build_that_was_killed_halfway_stands_in_nobodys_way(fresh_checkout: P
     assert files(tmp_path / "Api").keys() == files(DEPLOY_BUILD).keys()
 
 
-def test_a_checkout_may_stand_in_a_folder_with_a_space_in_its_name(tmp_path: Path) -> None:
-    """SAM says where to put a function, in full: half of such a name would be somebody else's folder."""
-    (tmp_path / "my").mkdir()
-    build = build_in(ROOT, "Consumer", tmp_path / "my project")
-    told, _ = build.communicate(timeout=300)
-    assert build.returncode == 0, told
-    assert files(tmp_path / "my project") == files(DEPLOY_BUILD)
-    assert not any((tmp_path / "my").iterdir())
-
-
 def test_nothing_is_made_twice() -> None:
-    again = subprocess.run(
-        ["make", "setup", "build"], cwd=ROOT, env=ENVIRONMENT, check=True, capture_output=True, text=True
-    )
+    again = run("make", "setup", "build")
     assert all("Nothing to be done" in line for line in again.stdout.splitlines()), again.stdout

@@ -120,11 +120,11 @@ def archived(bank: Deployed) -> list[dict[str, Any]]:
     return [json.loads(s3.get_object(Bucket=bucket, Key=name)["Body"].read()) for name in names]
 
 
-def unhandled(bank: Deployed, payer: str, payee: str, count: int, *, groups: int = 12) -> list[str]:
+def unhandled(bank: Deployed, payer: str, payee: str, count: int) -> list[str]:
     """So many transfers of 1 that died before a handler saw them; their messageIds. The consumer does not run then."""
     bank.pause()
     bodies = [json.dumps(bank.transfer(payer, payee, 1)) for _ in range(count)]
-    ids = send(bank, bodies, groups=groups)
+    ids = send(bank, bodies)
     let_die(bank)
     return ids
 

@@ -82,17 +82,6 @@ def test_sam_makes_an_alias_that_alarms_roll_back() -> None:
     assert "CodeDeployLambdaAliasUpdate" in made["ConsumerAliaslive"]["UpdatePolicy"]
 
 
-def test_a_release_publishes_a_version_and_a_parameter_alone_does_not() -> None:
-    """Which is what the section says of both."""
-
-    def version(**parameters: str) -> str:
-        (found,) = [name for name in expanded(gradual("first"), **parameters) if name.startswith("ConsumerVersion")]
-        return found
-
-    assert version() != version(Release="second")
-    assert version() == version(FunctionTimeout="60")
-
-
 @pytest.fixture(scope="module")
 def bank(aws: Aws, build: Path) -> Iterator[Deployed]:
     name = f"gradual-{uuid4().hex[:8]}"

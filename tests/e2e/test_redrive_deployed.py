@@ -1,4 +1,4 @@
-"""Dead letters of a deployed consumer: every reason is named, and what can succeed comes back once, kill or no kill."""
+"""Dead letters of a deployed consumer: what can succeed comes back once, kill or no kill."""
 
 from __future__ import annotations
 
@@ -14,23 +14,20 @@ import time
 from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
-from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
 from local.cloud import ACCOUNT, REGION
-from local.workload.stack_client import StackClient
-from local.workload.transfers import CURRENCY, DEATHS, Kind, generate
 from tests.e2e.deployed import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from multiprocessing.synchronize import Event
 
     from tests.e2e.conftest import Deploy
     from tests.e2e.deployed import Deployed
 
-MESSAGES = 40
 KILLS = int(os.environ.get("KILLS", "10"))
 """How many on each kind of queue: twenty together."""
 LETTERS, FEWEST = 120, 20
@@ -47,21 +44,8 @@ def banks(deployed: Deploy) -> list[Deployed]:
 
 
 @pytest.fixture(params=[0, 1], ids=["standard", "fifo"])
-def bank(request: pytest.FixtureRequest, banks: list[Deployed]) -> Iterator[Deployed]:
-    """Each of them, which leaves no dead letter to the next test."""
-    bank = banks[request.param]
-    yield bank
-    bank.resume()
-    sqs, url = bank.aws.client("sqs"), bank.stack.outputs["DeadLetterQueueUrl"]
-    while received := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
-        for each in received:
-            sqs.delete_message(QueueUrl=url, ReceiptHandle=each["ReceiptHandle"])
-
-
-@pytest.fixture
-def client(bank: Deployed) -> StackClient:
-    """The same, as the workload of `make run` has it."""
-    return StackClient(stack=bank.stack, clients=bank.aws)  # type: ignore[arg-type]  # it hands out clients as well
+def bank(request: pytest.FixtureRequest, banks: list[Deployed]) -> Deployed:
+    return banks[request.param]
 
 
 def environment(bank: Deployed) -> dict[str, str]:
@@ -87,19 +71,16 @@ def receiver(bank: Deployed, *arguments: str) -> tuple[int, Any]:
 # What lies in the dead-letter queue, come by as it comes by in life.
 
 
-def send(bank: Deployed, bodies: Sequence[str], *, groups: int = 12, **attributes: Any) -> list[str]:
-    """Send messages; on a FIFO queue, to so many groups. Their messageIds."""
+def send(bank: Deployed, bodies: Sequence[str]) -> list[str]:
+    """Send messages; on a FIFO queue, to twelve groups. Their messageIds."""
     ids: list[str] = []
     fifo = bank.stack.outputs["QueueUrl"].endswith(".fifo")
     for start in range(0, len(bodies), 10):
-        entries: list[dict[str, Any]] = [
-            {"Id": str(place), "MessageBody": body, "MessageAttributes": attributes}
-            for place, body in enumerate(bodies[start : start + 10])
+        entries = [
+            {"Id": str(place), "MessageBody": body}
+            | ({"MessageGroupId": f"group-{place % 12}", "MessageDeduplicationId": f"{uuid4()}"} if fifo else {})
+            for place, body in enumerate(bodies[start : start + 10], start)
         ]
-        for place, entry in enumerate(entries):
-            if fifo:
-                number = (start + place) % groups
-                entry |= {"MessageGroupId": f"group-{number}", "MessageDeduplicationId": f"{time.monotonic_ns()}"}
         sqs = bank.aws.client("sqs")
         sent = sqs.send_message_batch(QueueUrl=bank.stack.outputs["QueueUrl"], Entries=entries)
         ids += [one["MessageId"] for one in sorted(sent["Successful"], key=lambda one: int(one["Id"]))]
@@ -122,111 +103,12 @@ def let_die(bank: Deployed) -> None:
     pytest.fail("the queue did not become empty")
 
 
-def handled(bank: Deployed, ids: Sequence[str], bodies: Sequence[str]) -> None:
-    """Let the function handle messages whose acknowledgement then gets lost."""
-    arn = bank.stack.outputs["QueueArn"]
-    records = [
-        {
-            "messageId": id,
-            "receiptHandle": "",
-            "body": body,
-            "attributes": {"ApproximateReceiveCount": "1", "MessageGroupId": id},
-            "messageAttributes": {},
-            "eventSource": "aws:sqs",
-            "eventSourceARN": arn,
-        }
-        for id, body in zip(ids, bodies, strict=True)
-    ]
-    bank.invoke({"Records": records})
-
-
 def dead_now(bank: Deployed) -> int:
     names = [f"ApproximateNumberOfMessages{which}" for which in ("", "NotVisible", "Delayed")]
     found = bank.aws.client("sqs").get_queue_attributes(
         QueueUrl=bank.stack.outputs["DeadLetterQueueUrl"], AttributeNames=names
     )
     return sum(int(each) for each in found["Attributes"].values())
-
-
-def test_the_leftovers_of_a_run_come_back_as_far_as_they_can_and_the_books_balance(
-    bank: Deployed, client: StackClient
-) -> None:
-    """The workload's own dead letters, and one of each that a short workload has not."""
-    workload = generate(SEED, MESSAGES, prefix=f"{time.monotonic_ns()}-", without=DEATHS)
-    kinds = {message.name: message.kind for message in workload.messages}
-    client.open_accounts(workload.opening, CURRENCY)
-    for start in range(0, MESSAGES, 10):
-        client.send(workload.messages[start : start + 10])
-    bank.drained()
-    bank.pause()
-    payer, payee = (next(name for name in workload.opening if "account-0" + n in name) for n in "01")
-    more = [
-        {**bank.transfer(payer, payee, 1, kind=kind), "currency": CURRENCY} for kind in ("fails1", "done", "throttled")
-    ]
-    bodies = [json.dumps(each) for each in more]
-    ids = send(bank, bodies)
-    handled(bank, ids[:2], bodies[:2])
-    let_die(bank)
-    bank.resume()
-    forged = Stamp(key=ids[1], original_id=ids[1]).to_json()
-    send(
-        bank,
-        [json.dumps({**more[0], "transfer_id": "forged"})],
-        **{STAMP: {"DataType": "String", "StringValue": forged}},
-    )
-    bank.drained()
-
-    _, listed = receiver(bank, "dlq", "list")
-
-    died = {kind for name, kind in kinds.items() if name in workload.dead_lettered}
-    assert died == {Kind.GARBAGE, Kind.OVERDRAWN, Kind.UNKNOWN}
-    reasons = " | ".join(reason for group in listed["groups"] for reason in group["reasons"])
-    for part in (
-        "the body is not a Transfer",
-        "cannot pay",
-        "is unknown or",
-        "ConnectionError",
-        "used for another payload",
-    ):
-        assert part in reasons
-    for part in ("never claimed", "done: its acknowledgement was lost"):
-        assert part in reasons
-    assert listed["letters"] == len(workload.dead_lettered) + 4 == dead_now(bank)
-    names = {group["name"] for group in listed["groups"]}
-    assert names >= {"ConnectionError@app.ledger.post", "FingerprintMismatch", "InvalidBody", "never-claimed", "done"}
-
-    # The causes are mended: who could not pay now can, and who was unknown is a customer.
-    funds = {name: 10**9 for name in workload.opening if "empty" in name}
-    unknown = {
-        account
-        for message in workload.messages
-        for account in (message.payer, message.payee)
-        if account not in workload.opening and message.kind is Kind.UNKNOWN
-    }
-    client.open_accounts({**funds, **dict.fromkeys(unknown, 10**9)}, CURRENCY)
-    code, told = receiver(bank, "dlq", "redrive", "--include-permanent", "--yes")
-    bank.drained()
-
-    garbage = [name for name in workload.dead_lettered if kinds[name] is Kind.GARBAGE]
-    assert code == 1
-    assert told["plan"] == {"MOVE": len(workload.dead_lettered) + 2, "DONE": 1, "CONFLICT": 1}
-    assert (told["moved"], told["dropped"]) == (len(workload.dead_lettered) + 2, 1)
-    # On a FIFO queue the run looks again at what came up behind, and may meet garbage that has failed once more.
-    left = [each["verdict"] for each in told["left"] if "failed again" not in each["why"]]
-    assert left == ["CONFLICT"]
-    _, listed = receiver(bank, "dlq", "list")
-    again = Counter(each["verdict"] for group in listed["groups"] for each in group["letters"])
-    assert again == {"PERMANENT": len(garbage), "CONFLICT": 1}
-    entries = client.entries_of([*kinds, *(each["transfer_id"] for each in more)])
-    can_be_posted = (set(kinds) - set(garbage)) | {each["transfer_id"] for each in more}
-    assert Counter(entry.transfer for entry in entries) == Counter(dict.fromkeys(can_be_posted, 2))
-    opened = {**workload.opening, **funds, **dict.fromkeys(unknown, 10**9)}
-    moved: Counter[str] = Counter()
-    for entry in entries:
-        moved[entry.account] += entry.amount
-    assert sum(moved.values()) == 0
-    for account, balance in client.balances(list(opened)).items():
-        assert balance == opened[account] + moved[account], account
 
 
 def test_a_message_comes_back_twice_within_five_minutes_and_is_handled_once(bank: Deployed) -> None:

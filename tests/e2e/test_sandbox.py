@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -112,78 +113,43 @@ def ran(line: str, *more: str) -> tuple[int, Any]:
     return done.returncode, json.loads(done.stdout)
 
 
-def test_doctor_finds_nothing(typed: dict[str, str]) -> None:
+def test_what_it_says_to_type_about_the_queue_can_be_typed(typed: dict[str, str]) -> None:
+    """And meets a record, a dead letter and a claim of each kind."""
     status, found = ran(typed["doctor"])
     assert (status, found["findings"]) == (0, [])
-
-
-def test_records_of_each_kind_are_there_to_be_shown(typed: dict[str, str]) -> None:
-    shown = [ran(line)[1]["status"] for line in typed["shows"].splitlines()]
-    assert shown == ["COMPLETED", "FAILED", "INPROGRESS"]
-
-
-def test_a_key_is_traced_to_the_ledger(typed: dict[str, str]) -> None:
+    shows = typed["shows"].splitlines()
+    assert [ran(line)[1]["status"] for line in shows] == ["COMPLETED", "FAILED", "INPROGRESS"]
     status, told = ran(typed["trace"])
     assert (status, told["unread"]) == (0, [])
-    texts = [each["text"] for each in told["events"]]
-    assert texts[0].startswith("COMPLETED at attempt ")
-    first, second = [text.split() for text in texts if text.startswith("entry ")]
-    assert (first[0], first[1][-3:], second[1][-3:], first[4], second[4]) == ("entry", "#1:", "#2:", "EUR", "EUR")
-    assert int(first[3]) == -int(second[3]) < 0
+    assert sum(each["text"].startswith("entry ") for each in told["events"]) == 2
 
+    def verdicts() -> list[str]:
+        listed = ran(typed["dlq list"])[1]
+        return [letter["verdict"] for group in listed["groups"] for letter in group["letters"]]
 
-def test_dead_letters_are_listed_and_what_can_succeed_comes_back(typed: dict[str, str]) -> None:
-    _, listed = ran(typed["dlq list"])
-    verdicts = [letter["verdict"] for group in listed["groups"] for letter in group["letters"]]
-    assert (verdicts.count("MOVE"), verdicts.count("DONE")) == (2, 1)
-    assert verdicts.count("PERMANENT") >= 3
-
+    assert Counter(verdicts()) >= Counter(MOVE=2, DONE=1, PERMANENT=3)
     status, told = ran(typed["dlq redrive"], "--yes")
-
     assert (told["moved"], told["dropped"]) == (2, 1)
     assert status == 1, "what has failed for good is left"
-    _, listed = ran(typed["dlq list"])
-    assert {letter["verdict"] for group in listed["groups"] for letter in group["letters"]} == {"PERMANENT"}
-
+    assert set(verdicts()) == {"PERMANENT"}
     status, told = ran(typed["dlq history"])
     assert (status, told["not_confirmed"]) == (0, 0)
-    assert sorted((each["verb"], each["outcome"]) for each in told["acts"]) == [
-        ("dropped", "done"),
-        ("moved", "done"),
-        ("moved", "done"),
-    ]
-    assert {each["operator"] for each in told["acts"]} == {f"arn:aws:iam::{ACCOUNT}:root"}
-    assert len({each["plan"] for each in told["acts"]}) == 1
-
-
-def test_what_cannot_succeed_is_kept_in_the_archive_and_brought_back(typed: dict[str, str]) -> None:
-    status, told = ran(typed["dlq archive"], "--yes")
-    archived = told["archived"]
-    assert (status, archived > 0, told["plan"]) == (0, True, {"PERMANENT": archived})
+    assert sorted(each["verb"] for each in told["acts"]) == ["dropped", "moved", "moved"]
+    archived = ran(typed["dlq archive"], "--yes")[1]["archived"]
     status, told = ran(typed["dlq restore"], "--yes")
-    assert (status, told["restored"]) == (0, archived)
-
-
-def test_the_claim_of_a_dead_worker_is_found(typed: dict[str, str]) -> None:
-    orphan = typed["shows"].splitlines()[-1].split()[2]
+    assert (status, told["restored"], archived > 0) == (0, archived, True)
     eventually(
         lambda: ran(typed["stuck"], "--yes")[1]["unsettled"],
-        lambda unsettled: [each["id"] for each in unsettled] == [orphan],
-        what="its lease is over",
+        lambda unsettled: [each["id"] for each in unsettled] == [shows[-1].split()[2]],
+        what="a dead worker's lease is over",
     )
 
 
 def test_a_request_is_traced_from_its_execution_to_the_ledger(workflow: list[str]) -> None:
     status, told = ran(workflow[0])
     assert (status, told["unread"]) == (0, [])
-    texts: dict[str, list[str]] = {}
-    for each in told["events"]:
-        texts.setdefault(each["source"], []).append(each["text"])
-    assert texts["execution"][1].endswith(" SUCCEEDED")
-    assert texts["request"][0].startswith("COMPLETED at attempt ")
-    assert texts["record"][0].startswith("COMPLETED at attempt "), "its receipt's"
-    first, second, receipt = (text.partition(": ")[2] for text in texts["app.ledger_trace:entries"])
-    assert (first, second, receipt) == ("erin -1 EUR", "frank +1 EUR", "frank +0 EUR")
+    sources = Counter(each["source"] for each in told["events"])
+    assert sources >= Counter({"execution": 2, "request": 1, "record": 1, "app.ledger_trace:entries": 3})
 
 
 def test_executions_that_were_stopped_have_their_outcomes(workflow: list[str]) -> None:
@@ -289,8 +255,3 @@ def test_a_ctrl_c_ends_it_and_leaves_nothing(
     assert nothing_left(folder)
     assert not ENVIRONMENT.exists()
     assert not SAM_ENVIRONMENT.exists()
-    done = subprocess.run(
-        [str(SAM / "sam"), "local", *COMMANDS[0]], cwd=ROOT, env=NO_ENGINE, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert "Path '.build/cloud.env.json' does not exist" in done.stderr

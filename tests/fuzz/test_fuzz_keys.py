@@ -55,7 +55,6 @@ def test_every_attribute_of_a_message_can_be_read(part: dict[str, Any]) -> None:
 
 @given(st.sampled_from(FIXED_KEYS), hostile.deliverable)
 def test_a_key_is_usable_or_refused_as_unusable(strategy: Callable[[Message], str], part: dict[str, Any]) -> None:
-    """DynamoDB can store every usable key: 1 to 2,048 bytes of UTF-8, namespace included."""
     message = parsed(part)
     assert message is not None
     try:
@@ -113,7 +112,6 @@ def fingerprint(body: str) -> str:
 
 @given(canonical, st.sampled_from([None, 1, "\t"]), st.booleans())
 def test_a_fingerprint_does_not_depend_on_how_json_is_written(value: Any, indent: Any, escaped: bool) -> None:
-    """White space, escapes and the order of names do not matter."""
     turned = dict(reversed(value.items())) if isinstance(value, dict) else value
 
     one, other = json.dumps(value), f" {json.dumps(turned, indent=indent, ensure_ascii=escaped)}\n"
@@ -148,7 +146,6 @@ def is_json(text: str) -> bool:
 
 @given(st.sampled_from(ENVELOPES), hostile.bodies)
 def test_no_body_makes_an_envelope_raise(envelope: str, body: str) -> None:
-    """Whatever the expression meets; text that is not JSON has no envelope."""
     opened = envelope_opener(envelope)(body)
 
     assert isinstance(opened, str)

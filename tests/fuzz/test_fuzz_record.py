@@ -63,7 +63,6 @@ def test_every_item_has_its_answer(item: dict[str, Any], claim: transitions.Clai
 def test_no_live_claim_or_completed_record_is_claimed(
     item: dict[str, Any], claim: transitions.Claim, wrote: list[str], now_ms: int
 ) -> None:
-    """A live claim is not taken over, and a completed record stays completed until it expires, at any time."""
     seen = from_attributes(item)
     lasts = seen.unreadable is None and not seen.expired(now_ms)
 
@@ -107,7 +106,6 @@ def test_a_claim_can_be_settled_only_by_its_owner(
 
 @given(items)
 def test_what_is_read_is_written_back_the_same(item: dict[str, Any]) -> None:
-    """A readable record's attributes make the same record again, and other attributes are left out."""
     seen = from_attributes(item)
 
     again = from_attributes(attributes(seen))

@@ -207,5 +207,4 @@ def test_an_option_is_obeyed(table: dict[str, Any], option: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_option_is_there(way: Any) -> None:
-    """A new one needs a row."""
     assert {*inspect.signature(way).parameters} - {"store"} == {*WAYS[way]}

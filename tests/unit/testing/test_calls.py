@@ -23,7 +23,6 @@ async def charge_soon(cents: int, headers: dict[str, str]) -> str:
 
 
 def test_a_fake_records_its_calls_and_their_keys() -> None:
-    """In order, and returns what it was told to."""
     calls = Calls()
     fake = calls.fake(charge, key="idempotency_key", returns="paid")
 
@@ -71,13 +70,11 @@ def test_a_fake_of_a_coroutine_function_is_awaited() -> None:
 
 @pytest.mark.parametrize("key", ["idempotencykey", 5])
 def test_a_key_that_the_real_function_has_no_parameter_for_is_refused(key: Any) -> None:
-    """At once, with the parameters that there are."""
     with pytest.raises(TypeError, match="key"):
         Calls().fake(charge, key=key)
 
 
 def test_a_call_says_for_which_message_it_was_made(calls: Calls) -> None:
-    """The fixture comes with the package, and undoes what it has replaced."""
     payments = SimpleNamespace(charge=charge)
     calls.replace(payments, "charge", key="idempotency_key")
 
@@ -92,6 +89,5 @@ def test_a_call_says_for_which_message_it_was_made(calls: Calls) -> None:
 
 
 def test_without_pytest_nothing_is_replaced() -> None:
-    """The error names the way."""
     with pytest.raises(TypeError, match="fixture `calls`"):
         Calls().replace(SimpleNamespace(charge=charge), "charge")

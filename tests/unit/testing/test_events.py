@@ -34,7 +34,6 @@ def received(event: dict[str, Any], **options: Any) -> list[Message]:
 
 @pytest.mark.parametrize("body", ['{"order":"o-1"}', {"order": "o-1"}, Order(order="o-1"), Line(order="o-1")])
 def test_a_body_is_text_or_whatever_can_be_json(body: object) -> None:
-    """A dict, a model, a dataclass."""
     (message,) = received(sqs_event(body), key=body_field("order"))
     assert (message.body, message.key) == ('{"order":"o-1"}', "o-1")
 
@@ -58,7 +57,6 @@ def test_a_fifo_queue_has_groups() -> None:
 
 
 def test_message_attributes_are_carried() -> None:
-    """In the form of Lambda's event."""
     (message,) = received(sqs_event("a", attributes={"order": "o-1"}), key=message_attribute("order"))
     assert message.key == "o-1"
 
@@ -76,13 +74,11 @@ def test_message_attributes_are_carried() -> None:
 def test_an_event_that_lambda_would_not_send_is_refused(
     arguments: dict[str, Any], error: type[Exception], told: str
 ) -> None:
-    """With what it should be."""
     with pytest.raises(error, match=told):
         sqs_event(*arguments.pop("bodies"), **arguments)
 
 
 def test_a_contexts_time_runs_out() -> None:
-    """From its creation."""
     context = lambda_context(seconds=60)
     assert 59_000 < context.get_remaining_time_in_millis() <= 60_000
     assert context.function_name

@@ -98,7 +98,6 @@ def test_two_faults_reach_the_record_of_a_failure() -> None:
 
 @pytest.mark.parametrize("fifo", [False, True])
 def test_coroutines_keys_and_groups_survive_it(fifo: bool) -> None:
-    """Several messages at once, on one item."""
     result = explore(concurrent, sqs_event(*ORDERS, fifo=fifo), tables=accounts())
 
     assert result.violations == []
@@ -106,7 +105,6 @@ def test_coroutines_keys_and_groups_survive_it(fifo: bool) -> None:
 
 
 def test_a_condition_that_fails_for_good_ends_the_message() -> None:
-    """In every schedule."""
     result = explore(overdrawing, ORDER, tables=accounts(), workers=1)
 
     assert result.violations == []
@@ -115,7 +113,6 @@ def test_a_condition_that_fails_for_good_ends_the_message() -> None:
 
 
 def test_an_empty_transaction_is_recorded_and_no_claim() -> None:
-    """The story does not say that it claims."""
     result = explore(empty, ORDER)
 
     assert result.violations == []

@@ -98,7 +98,6 @@ def test_a_failed_condition_goes_before_an_impossible_write(store: MemoryStore) 
 
 
 def test_the_same_change_again_is_refused_as_one_that_was_made(store: MemoryStore) -> None:
-    """Its items are written once."""
     tx = Transaction()
     move(tx, "a", -5)
     commit_one(store, DONE, tx.actions)
@@ -161,7 +160,6 @@ def test_once_tables_are_named_another_name_is_refused(store: MemoryStore) -> No
 
 
 def test_a_check_writes_nothing(store: MemoryStore) -> None:
-    """Whether its item exists or not."""
     tx = Transaction()
     tx.check(TableName="Accounts", Key={"id": "a"}, ConditionExpression="attribute_exists(id)")
     tx.check(TableName="Accounts", Key={"id": "z"}, ConditionExpression="attribute_not_exists(id)")

@@ -221,6 +221,25 @@ def test_an_orphan_is_started(worked: Workflows) -> None:
     assert worked.books_of(start) == (70, 30)
 
 
+def test_a_record_that_is_gone_is_written_anew_from_its_execution(worked: Workflows) -> None:
+    payer, payee = worked.bank.new_account(100), worked.bank.new_account(0)
+    transfer = worked.bank.transfer(payer, payee, 30, kind="gone")
+    answer = worked.settled(transfer, "gone")
+    machines = worked.aws.client("stepfunctions")
+    executions = machines.list_executions(stateMachineArn=worked.workflow.state_machine_arn)["executions"]
+    (name,) = [
+        each["name"]
+        for each in executions
+        if transfer["transfer_id"] in machines.describe_execution(executionArn=each["executionArn"])["input"]
+    ]
+    worked.aws.client("dynamodb").delete_item(
+        TableName=worked.stack.outputs["WorkflowsTable"], Key={"id": {"S": worked.workflow.id_of(name)}}
+    )
+    again = worked.caller.post(transfer, "gone")
+    assert (again.status, again.body) == (answer.status, answer.body)
+    assert (worked.bank.balance(payer), worked.bank.balance(payee)) == (70, 30)
+
+
 @pytest.fixture(scope="module")
 def unwatched(worked: Workflows) -> Workflows:
     """The workflow without the rules that would be faster than a test."""
@@ -229,11 +248,14 @@ def unwatched(worked: Workflows) -> Workflows:
     return worked
 
 
-@pytest.mark.parametrize(
+DEATHS = pytest.mark.parametrize(
     ("steps", "came_of_it", "books"),
     [((), "returned", (100, 0)), (("Debit",), "returned", (100, 0)), (("Debit", "Credit"), "completed", (70, 30))],
     ids=["before the debit", "after the debit", "after the credit"],
 )
+
+
+@DEATHS
 def test_a_dead_machine_is_reconciled(
     unwatched: Workflows, steps: tuple[str, ...], came_of_it: str, books: tuple[int, int]
 ) -> None:
@@ -247,13 +269,16 @@ def test_a_dead_machine_is_reconciled(
     assert unwatched.books_of(start) == books
 
 
-def test_a_dead_machine_of_which_nobody_heard_is_swept(unwatched: Workflows) -> None:
+@DEATHS
+def test_a_dead_machine_of_which_nobody_heard_is_swept(
+    unwatched: Workflows, steps: tuple[str, ...], came_of_it: str, books: tuple[int, int]
+) -> None:
     """By the sweep that finds its lease over."""
     start = unwatched.start_of("unheard")
-    unwatched.died_after(start, "Debit")
+    unwatched.died_after(start, *steps)
     unwatched.lose_the_next_claim("Sweep")
-    assert unwatched.invoke("Sweep", {}).get("returned") == 1
-    assert unwatched.books_of(start) == (100, 0)
+    assert unwatched.invoke("Sweep", {}).get(came_of_it) == 1
+    assert unwatched.books_of(start) == books
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -99,7 +99,7 @@ def group_tables(groups: Sequence[dict[str, Any]]) -> RenderableType:
     count = len(groups)
     reasons = min(MOST_REASONS, LINES_OF_GROUPS // max(1, count) - LINES_OF_A_GROUP)
     whole = count if reasons >= 0 else max(0, (LINES_OF_GROUPS - count) // (LINES_OF_A_GROUP - 1))
-    table = table_of("count", "group", wrapped="group")
+    table = table_of("group")
     for place, each in enumerate(groups[:LINES_OF_GROUPS]):
         name = Text(each["name"], style="bold")
         table.add_row(str(each["count"]), Group(name, *_details(each, max(0, reasons))) if place < whole else name)
@@ -132,7 +132,7 @@ def letter_tables(groups: Sequence[dict[str, Any]]) -> RenderableType:
             text = _below(each["message_id"], each["key"], reason)
             rows.append(((each["key"] or NO_KEY, each["since"], each["verdict"]), (text, each.get("body"))))
         shown += [Text(f"{group['name']}: {counted(group['count'], 'dead letter')}", style="bold")]
-        shown += [*_reasons(group, MOST_REASONS), Text(""), _listed(("key", "since", "verdict"), rows), Text("")]
+        shown += [*_reasons(group, MOST_REASONS), Text(), _listed(("key", "since", "verdict"), rows), Text()]
     stay = any(each["verdict"] not in ACTS for group in groups for each in group["letters"])
     return Group(*shown, remedies()) if stay else Group(*shown[:-1])
 
@@ -179,11 +179,11 @@ def plan_values(plan: Plan, ends: Mapping[Verdict, End]) -> list[dict[str, Any]]
 
 def plan_tables(plan: Plan, ends: Mapping[Verdict, End]) -> RenderableType:
     """What would be done, and each dead letter that would stay by its verdict."""
-    table = table_of("count", "verdict", "what becomes of it", wrapped="what becomes of it")
+    table = table_of("verdict", "what becomes of it")
     for each in plan_values(plan, ends):
         table.add_row(str(each["count"]), each["verdict"], each["becomes"])
     staying = [*plan.changed, *plan.staying]
-    return Group(table, Text(""), _staying(staying)) if staying else table
+    return Group(table, Text(), _staying(staying)) if staying else table
 
 
 def _staying(left: Sequence[Decision]) -> RenderableType:
@@ -248,12 +248,12 @@ def fates_values(followed: Following) -> dict[str, Any]:
 
 def fates_table(followed: Following) -> RenderableType:
     """What became of what was moved, as a person reads it."""
-    table = table_of("count", "fate", "what it means", wrapped="what it means")
+    table = table_of("fate", "what it means")
     for fate, meaning in MEANING.items():
         if followed.counts[fate]:
             table.add_row(str(followed.counts[fate]), fate.value, meaning)
     rows = [((each.key, followed.fates[id].value), ()) for id, each in _not_completed(followed)]
-    return Group(table, *([Text(""), _listed(("key of what is not completed", "fate"), rows)] if rows else []))
+    return Group(table, *([Text(), _listed(("key of what is not completed", "fate"), rows)] if rows else []))
 
 
 def _not_completed(followed: Following) -> list[tuple[str, Returned]]:

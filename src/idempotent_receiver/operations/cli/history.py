@@ -98,4 +98,4 @@ def _shown(acts: Sequence[Act], deployment: Deployment) -> RenderableType:
     if not doubtful:
         return shown
     trace = command("receiver trace KEY", *deployment.typed)
-    return Group(shown, Text(""), Text(clean(NOT_CONFIRMED.format(acts=counted(doubtful, "act"), trace=trace))))
+    return Group(shown, Text(), Text(clean(NOT_CONFIRMED.format(acts=counted(doubtful, "act"), trace=trace))))

@@ -222,7 +222,7 @@ def scan_tables(values: dict[str, Any], options: Sequence[str]) -> RenderableTyp
     for kind, (title, then) in KINDS.items():
         if values[kind]:
             becomes = Text(advice(then, options), style="italic")
-            shown += [Text(""), Text(title, style="bold"), _named(kind, values[kind]), becomes]
+            shown += [Text(), Text(title, style="bold"), _named(kind, values[kind]), becomes]
     return Group(*shown)
 
 

@@ -20,7 +20,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from idempotent_receiver.clock import Clock, SystemClock
@@ -178,12 +178,10 @@ def command(*parts: str) -> str:
     return clean("\n".join(lines))
 
 
-def table_of(*columns: str, wrapped: str) -> Table:
-    """A table of counts, in which only the column `wrapped` may be wrapped: all others are short."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in columns:
-        justify = "right" if column == columns[0] else "left"
-        table.add_column(column, overflow="fold", no_wrap=column != wrapped, justify=justify)  # type: ignore[arg-type]
+def table_of(*columns: str) -> Table:
+    """A table of counts, and of what is counted."""
+    table = Table.grid(Column(justify="right"), *(Column(overflow="fold") for _ in columns), padding=(0, 2, 0, 0))
+    table.add_row("count", *columns, style="bold")
     return table
 
 

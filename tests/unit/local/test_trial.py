@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 import zipfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from rich.console import Console
 
 from idempotent_receiver.local import build as building
 from idempotent_receiver.local import witness
@@ -19,7 +17,6 @@ from idempotent_receiver.local.deployment import DeployError, packaged
 from idempotent_receiver.local.samples import Sample, TrialError, samples_in
 from idempotent_receiver.local.trial import Consumer, chosen
 from idempotent_receiver.local.verdict import OVERRAN, Evidence, Line, Verdict, fine, judged, kills
-from idempotent_receiver.operations.cli.local import text
 from local.cloud import ROOT
 from tests.template import COMPONENT, load
 
@@ -89,14 +86,6 @@ def test_without_claims_two_runs_are_not_twice(again: list[Line]) -> None:
     ran = [*run(10, "m"), answered(30, "m"), *again]
     assert verdict(ran, line(1, "consumer", claims=True))[0] is Verdict.TWICE
     assert verdict(ran, line(1, "consumer", claims=False))[0] is Verdict.ONCE
-
-
-@pytest.mark.parametrize("claims", [True, False])
-def test_without_claims_it_is_told_what_a_trial_cannot_see(claims: bool) -> None:
-    console = Console(width=80, file=io.StringIO())
-    console.print(text([], [], plain=False, claims=claims))
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
-    assert ("outside its Transaction is not seen here" in " ".join(shown.split())) is not claims
 
 
 def test_a_run_after_one_whose_time_was_up_is_none() -> None:

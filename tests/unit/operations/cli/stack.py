@@ -101,6 +101,12 @@ def client(service: str) -> Any:
     return one_session().client(service)
 
 
+def acts() -> list[dict[str, str]]:
+    """All that the history has."""
+    items = client("dynamodb").scan(TableName="history")["Items"]
+    return [{name: str(next(iter(held.values()))) for name, held in each.items()} for each in items]
+
+
 class Stack:
     """A stack named `transfers`, with a dead letter of each kind in its queue and something stuck in its table."""
 
@@ -186,8 +192,7 @@ class Stack:
     @property
     def acts(self) -> list[dict[str, str]]:
         """All that the history has."""
-        items = self.dynamodb.scan(TableName="history")["Items"]
-        return [{name: str(next(iter(held.values()))) for name, held in each.items()} for each in items]
+        return acts()
 
     def untouched(self) -> bool:
         """Whether nothing was moved, dropped or begun."""

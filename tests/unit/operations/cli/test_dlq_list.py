@@ -15,20 +15,7 @@ from idempotent_receiver.operations.cli import dlq_report, terminal
 from idempotent_receiver.operations.dead_letters.dead_letter import Reader
 from idempotent_receiver.operations.dead_letters.triage import Rules, triage
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
-from tests.unit.operations.cli.stack import CLOSED, CONFLICT, DEAD, DONE, FLAKY, LONG_AGO_MS, Receiver, Stack
-
-
-def test_list_groups_by_error_and_gives_back_what_it_took(receiver: Receiver, stack: Stack) -> None:
-    told = receiver.on("dlq list --json").json
-    groups = {group["name"]: (group["reasons"], [each["key"] for each in group["letters"]]) for group in told["groups"]}
-    assert groups == {
-        "ConnectionError@app.ledger": ({"ConnectionError at app.ledger:7": 1}, [FLAKY]),
-        "FingerprintMismatch": ({"its key was used for another payload": 1}, [CONFLICT]),
-        "PermanentError": ({"account closed": 1}, [CLOSED]),
-        "done": ({"done: its acknowledgement was lost, or it was delivered once more": 1}, [DONE]),
-    }
-    assert (told["letters"], told["about"], told["sample"]) == (4, 4, False)
-    assert stack.keys_in(stack.dead) == DEAD
+from tests.unit.operations.cli.stack import CLOSED, DEAD, DONE, FLAKY, LONG_AGO_MS, Receiver, Stack
 
 
 def test_a_groups_screen_tells_what_is_in_it_and_its_name_lists_its_letters(

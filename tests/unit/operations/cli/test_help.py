@@ -67,11 +67,6 @@ def test_its_version_and_its_exit_codes_are_told(receiver: Receiver) -> None:
     assert [int(number) for number in re.findall(r"\b\d+\b", said[0])] == [each.value for each in terminal.Exit]
 
 
-@every_command
-def test_every_command_answers_scripts_with_one_json_document(receiver: Receiver, line: str) -> None:
-    assert isinstance(receiver.on(f"{line} --json").json, dict)
-
-
 @pytest.mark.parametrize("line", [line for line in COMMANDS if not line.startswith("trace")])
 def test_without_any_permission_a_command_says_what_aws_refused_and_nothing_is_changed(
     receiver: Receiver, stack: Stack, line: str

@@ -1,0 +1,56 @@
+"""`receiver work` hands its options to the supervisor, and ends as that does."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from idempotent_receiver.operations.cli import work
+from idempotent_receiver.operations.cli.terminal import Exit
+from idempotent_receiver.worker.supervisor import DRAIN_SECONDS
+
+if TYPE_CHECKING:
+    from tests.unit.operations.cli.stack import Receiver
+
+OPTIONS = "--processes 3 --concurrency 4 --lease-seconds 30 --time-limit 5 --drain-seconds 6 --health-file alive"
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What supervisors were made of."""
+    found: list[Any] = []
+
+    def supervisor(task: dict[str, Any], **options: Any) -> Any:
+        found.append((task, options))
+        return SimpleNamespace(run=lambda: 7)
+
+    monkeypatch.setattr(work, "Supervisor", supervisor)
+    return found
+
+
+def test_each_option_reaches_the_supervisor(receiver: Receiver, made: list[Any]) -> None:
+    assert [receiver(f"work URL orders:handler {given}").code for given in (OPTIONS, "")] == [7, 7]
+    task: dict[str, Any] = {"queue_url": "URL", "handler": "orders:handler"}
+    (given, options), (by_default, rest) = made
+    assert given == {**task, "limits": {"concurrency": 4, "lease_seconds": 30.0, "time_limit_seconds": 5.0}}
+    assert options == {"processes": 3, "drain_seconds": 6.0, "health": Path("alive")}
+    assert by_default == {**task, "limits": {"concurrency": 1, "lease_seconds": 60, "time_limit_seconds": 43_200}}
+    assert rest == {"processes": 1, "drain_seconds": DRAIN_SECONDS, "health": None}
+
+
+def test_a_health_file_that_cannot_be_touched_is_refused(
+    receiver: Receiver, made: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked of the file, or of the folder that it would be made in. Root may write anywhere."""
+    Path("alive").touch()
+    writable: list[tuple[Path, int]] = [(Path("alive"), os.W_OK), (Path("here"), os.W_OK)]
+    allowed = SimpleNamespace(W_OK=os.W_OK, access=lambda path, mode: (path, mode) in writable)
+    monkeypatch.setattr(work, "os", allowed)
+    for file, code in (("alive", 7), ("here/new", 7), ("nowhere/new", Exit.USAGE)):
+        ran = receiver(f"work URL orders:handler --health-file {file}")
+        assert (ran.code, f"--health-file: {file} cannot be written" in ran.err) == (code, code == Exit.USAGE)
+    assert len(made) == 2

@@ -164,6 +164,16 @@ class Refusal(SeenOfWorker):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stamped(SeenOfWorker):
+    """SQS took a message with its `key`, as `name`: a worker's dead letter, or, without a `reason`, one redriven."""
+
+    done_ms: int
+    name: str
+    key: str
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fault(SeenOfWorker):
     """A request met with a fault on its way; it was to write so many records."""
 
@@ -186,6 +196,7 @@ Line = (
     | Asked
     | Reply
     | Refusal
+    | Stamped
     | Fault
 )
 

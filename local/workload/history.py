@@ -62,11 +62,14 @@ def _key(found: Reconciliation, name: str) -> str:
 
 
 def _sent(found: Reconciliation) -> Iterator[Sent]:
+    redriven = grouped((line.key, line) for line in found.redriven.values())
     for message in found.workload.messages:
         key = found.sent.get(message.name)
         if key is not None:
             moves = moves_of(message) if found.posts(message.name) else ()
             yield Sent(at=0, message=key, key=key, moves=moves, group=message.group)
+            for line in redriven.get(key, ()):
+                yield Sent(at=line.at_ms, message=line.name, key=key, moves=moves)
 
 
 def moves_of(message: TransferMessage) -> Moves:
@@ -90,6 +93,8 @@ def _seen(found: Reconciliation, line: evidence.Line, *, claims: bool) -> Iterat
             yield Settled(at=at, key=_key(found, name), worker=worker)
         case evidence.Acknowledged(name=name, worker=worker):
             yield Acknowledged(at=at, message=_key(found, name), worker=worker)
+        case evidence.Stamped(key=key, worker=worker, reason=str()):
+            yield DeadLettered(at=line.done_ms, message=key, worker=worker)
         case evidence.Reply(name=name, status=HTTPStatus.OK, result=result):
             yield Answered(at=at, since=line.since_ms, key=_key(found, name), result=result, replayed=True)
         case evidence.Freeze(worker=worker):
@@ -147,11 +152,14 @@ def _moves(found: object) -> Moves:
 
 
 def _dead(found: Reconciliation) -> Iterator[DeadLettered]:
-    """Dead letters. One that SQS has moved keeps the time of its first sending, so its last delivery says when."""
+    """Dead letters; where a proxy watched, only those that no worker sent. One that SQS has moved keeps the time of its
+    first sending, so its last delivery says when.
+    """
+    watched = any(isinstance(line, evidence.Stamped) for line in found.log)
     given = {line.key or line.name: line.at_ms for line in found.log if isinstance(line, evidence.Delivery)}
     end = max((line.at_ms for line in found.log), default=0)
     for each in found.dead_letters:
-        if each.message_id in found.names:
-            moved = each.reason is None
+        moved = each.reason is None
+        if each.message_id in found.names and (moved or not watched):
             at = given.get(each.message_id, end) if moved else each.sent_ms or end
             yield DeadLettered(at=at, message=each.message_id, worker=None if moved else SOMEBODY)

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from local.checker import check
+from local.workload.evidence import Stamped
 from local.workload.history import history_of
 from local.workload.runs import Runs, grouped
 from local.workload.transfers import DEATHS, Kind
@@ -64,7 +65,15 @@ class Reconciliation:
 
     @cached_property
     def names(self) -> Mapping[str, str]:
-        return {key: name for name, key in self.sent.items()}
+        """The messages' names by their keys, and by the ids under which they were redriven."""
+        names = {key: name for name, key in self.sent.items()}
+        return names | {id: names[line.key] for id, line in self.redriven.items() if line.key in names}
+
+    @cached_property
+    def redriven(self) -> Mapping[str, Stamped]:
+        """What came back from the dead-letter queue, by its new id, where a proxy watched."""
+        sent = [line for line in self.log if isinstance(line, Stamped) and line.reason is None]
+        return {line.name: line for line in reversed(sent)}
 
     @cached_property
     def posted(self) -> dict[str, list[Entry]]:

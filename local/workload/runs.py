@@ -65,11 +65,11 @@ class Runs:
         """When a worker's claim of a message was settled."""
         writes = self.all(Write) if self.protected else []
         settled = [line for line in writes if line.move != "claim"] if writes else self.all(End)
-        return grouped(((line.worker, line.name), line.at_ms) for line in settled)
+        return grouped(((line.worker, self.name_of(line.name)), line.at_ms) for line in settled)
 
     def _held_until_ms(self, start: Start) -> int:
-        settled = [at_ms for at_ms in self._settled.get((start.worker, start.name), []) if at_ms >= start.at_ms]
-        return min([start.lease_until_ms - self.slack_ms, *settled])
+        settled = self._settled.get((start.worker, self.name_of(start.name)), [])
+        return min([start.lease_until_ms - self.slack_ms, *(at_ms for at_ms in settled if at_ms >= start.at_ms)])
 
     @cached_property
     def taken_over(self) -> int:

@@ -116,9 +116,12 @@ class StackClient:
         found = self._read(self.stack.resources["Accounts"], "account_id", accounts)
         return {item["account_id"]["S"]: int(item["balance"]["N"]) for item in found}
 
-    def send(self, messages: Sequence[TransferMessage]) -> dict[str, str]:
-        """Send up to ten messages; return their ids by their names."""
-        entries: list[Any] = [{"Id": str(place), "MessageBody": each.body} for place, each in enumerate(messages)]
+    def send(self, messages: Sequence[TransferMessage], attributes: Sequence[Any] = ({},) * 10) -> dict[str, str]:
+        """Send up to ten messages, with their attributes; return their ids by their names."""
+        entries: list[Any] = [
+            {"Id": str(place), "MessageBody": each.body, "MessageAttributes": own}
+            for place, (each, own) in enumerate(zip(messages, attributes, strict=False))
+        ]
         if self.queue.endswith(".fifo"):
             for entry, each in zip(entries, messages, strict=True):
                 entry.update(MessageGroupId=each.group or each.name, MessageDeduplicationId=each.name)

@@ -42,7 +42,8 @@ class Kind(StrEnum):
     NOTED = "writes nothing"
     HANGING = "hangs once"
     REFUSED = "refused for good"
-    HOPELESS = "always fails"
+    BANK_AWAY = "refused until it is redriven"
+    HOPELESS = "fails until it is redriven"
     # The workflow: where a process dies, or what else happens.
     REPEATED = "asked for three times at once"
     ABORTED = "execution stopped after its debit"
@@ -77,7 +78,7 @@ HOLDS = {Kind.AT_ONCE: "handler", Kind.ABORTED: "credit.before"}
 """The place at which a message's process waits, once, for what is to happen to it meanwhile."""
 
 TO_NOBODY = frozenset({Kind.UNKNOWN, Kind.REFUND_BEFORE, Kind.REFUND_AFTER})
-FAILING = TO_NOBODY | {Kind.GARBAGE, Kind.OVERDRAWN, Kind.REFUSED, Kind.HOPELESS}
+FAILING = TO_NOBODY | {Kind.GARBAGE, Kind.OVERDRAWN, Kind.REFUSED}
 """These must end as dead letters, or as failed workflows."""
 
 
@@ -104,7 +105,8 @@ RUN = Mix(
     fewest=20,
 )
 CHAOS = Mix(
-    {Kind.NOTED: 5, Kind.FLAKY: 20, Kind.REFUSED: 50, Kind.GARBAGE: 100, Kind.HANGING: 1000, Kind.HOPELESS: 1000},
+    {Kind.NOTED: 5, Kind.FLAKY: 20, Kind.REFUSED: 50, Kind.BANK_AWAY: 50, Kind.GARBAGE: 100}
+    | {Kind.HANGING: 1000, Kind.HOPELESS: 1000},
     accounts=400,
     hot={1: 10, 10: 5},
 )

@@ -13,10 +13,9 @@ import os
 import shutil
 import sys
 import time
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from local.cloud import ROOT, embedded_cloud
 from local.deploy import Stack
@@ -28,19 +27,32 @@ from local.workload.evidence import Log, lines_of
 from local.workload.stack_client import StackClient
 from local.workload.transfers import ASKED_FOR, CHAOS, CURRENCY, FIFO, generate
 from tests.chaos.clients import Clients, Requests, WorkflowClient
+from tests.chaos.consumers import TwoConsumers, in_pairs
 from tests.chaos.event_source_mapping import Batches, EventSourceMapping
 from tests.chaos.machine import create
 from tests.chaos.network_faults import LONGEST_DELAY_SECONDS
 from tests.chaos.proxy import Proxy
 from tests.chaos.reconciliation import ChaosReconciliation
-from tests.chaos.settings import ACCOUNTS, ENTRIES, RECORDS, VISIBILITY_SECONDS, Cast, Effects, Settings
+from tests.chaos.redriver import HOLD_SECONDS
+from tests.chaos.settings import (
+    ACCOUNTS,
+    COPIES,
+    ENTRIES,
+    PREFIXES,
+    RECORDS,
+    VISIBILITY_SECONDS,
+    Cast,
+    Effects,
+    Settings,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from enum import StrEnum
 
     from local.cloud import Cloud
     from local.program import Options
+    from local.workload.evidence import Line
     from local.workload.report import Report, Row
 
 Chosen = TypeVar("Chosen", bound="StrEnum")
@@ -52,7 +64,7 @@ HOW = {
     Effects.TRANSACTION: "without claims",
     Effects.MIXED: "every other one without claims",
 }
-MIXES = {Cast.STANDARD: CHAOS, Cast.FIFO: FIFO, Cast.WORKFLOW: ASKED_FOR}
+MIXES = {Cast.STANDARD: CHAOS, Cast.FIFO: FIFO}
 CONTROL = "a plain partial-batch handler, the control"
 PACE = Pace(poll_seconds=0.25, stall_seconds=60.0, limit_seconds=120.0, limit_seconds_a_message=0.2)
 
@@ -60,7 +72,10 @@ PACE = Pace(poll_seconds=0.25, stall_seconds=60.0, limit_seconds=120.0, limit_se
 def run(
     options: Options, report: Report, *, effects: Effects, cast: Cast, slots: int, evidence: Path
 ) -> ChaosReconciliation:
-    workload = generate(options.seed, options.number, MIXES[cast])
+    if cast is Cast.WORKFLOW:
+        workload = generate(options.seed, options.number, ASKED_FOR)
+    else:
+        workload = in_pairs(generate(options.seed, options.number // 2, MIXES[cast]))
     shutil.rmtree(evidence, ignore_errors=True)
     evidence.mkdir(parents=True)
     pace = replace(PACE, most_queued=min(MOST_QUEUED, max(20, options.number // 3)))
@@ -73,24 +88,40 @@ def run(
             settings = Settings(
                 port=proxy_port,
                 log=str(evidence),
-                dead_letter_queue_url=client.dead_letter_queue.replace(f":{port}/", f":{proxy_port}/"),
+                outputs={},
                 protected=options.protected,
                 effects=effects,
                 cast=cast,
                 machine=client.machine if isinstance(client, WorkflowClient) else "",
             )
-            mapping = _mapping(client, settings, Log(evidence / "mapping.jsonl"), options, slots)
+            consumers = {None: client} | ({COPIES: client.second} if isinstance(client, TwoConsumers) else {})
+            sources = [
+                (Requests if cast is Cast.WORKFLOW else Batches)(
+                    each,
+                    replace(
+                        settings,
+                        namespace=namespace,
+                        outputs={
+                            name: text.replace(f":{port}/", f":{proxy_port}/")
+                            for name, text in each.stack.outputs.items()
+                        },
+                    ),
+                )
+                for namespace, each in consumers.items()
+            ]
+            mapping = _mapping(sources, Log(evidence / "mapping.jsonl"), options, slots)
             with mapping, report.progress(options.number) as say:
                 sent, gave_up = drive(client, workload, mapping, pace, say)
             # What is still on its way may arrive, and must do no harm.
             network.await_quiet(LONGEST_DELAY_SECONDS * 2)
+            time.sleep(HOLD_SECONDS)
         found = collect(client, workload, sent)
         postings = client.postings(found["entries"], sent) if isinstance(client, WorkflowClient) else []
         return ChaosReconciliation(
             **found,
             protected=options.protected,
-            log=sorted([*lines_of(evidence), *postings], key=lambda line: line.at_ms),
-            swept=mapping.swept if isinstance(mapping, Clients) else Counter(),
+            log=sorted([*_known(lines_of(evidence), client), *postings], key=lambda line: line.at_ms),
+            swept=mapping.swept,
             gave_up=gave_up,
             without_claims=effects is not Effects.ANY,
             cast=cast,
@@ -99,14 +130,20 @@ def run(
         )
 
 
-def _mapping(client: StackClient, settings: Settings, log: Log, options: Options, slots: int) -> EventSourceMapping:
+def _known(lines: Sequence[Any], client: StackClient) -> list[Line]:
+    """The second consumer's messages by their records, as the first's are."""
+    ids = client.record_ids if isinstance(client, TwoConsumers) else {}
+    return [replace(line, name=ids[line.name]) if getattr(line, "name", None) in ids else line for line in lines]
+
+
+def _mapping(sources: list[Batches], log: Log, options: Options, slots: int) -> EventSourceMapping:
     """Of so many invocations of a slot one is killed, and one frozen: a short run needs some as well."""
+    client = sources[0].client
     if isinstance(client, WorkflowClient):
-        client.requests.append(requests := Requests(client))
         fault_in = min(160, max(16, options.number // 10))  # each invocation has one message
-        return Clients(requests, settings, log, slots=slots, seed=options.seed, fault_in=fault_in)
+        return Clients(client, sources, log, slots=slots, seed=options.seed, fault_in=fault_in)
     fault_in = min(16, max(6, options.number // 40))
-    return EventSourceMapping(client, Batches(client), settings, log, slots=slots, seed=options.seed, fault_in=fault_in)
+    return EventSourceMapping(client, sources, log, slots=slots, seed=options.seed, fault_in=fault_in)
 
 
 def chosen(environment: Mapping[str, str], name: str, among: type[Chosen]) -> Chosen:
@@ -129,20 +166,26 @@ def client_of(cloud: Cloud, cast: Cast) -> StackClient:
             AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
             BillingMode="PAY_PER_REQUEST",
         )
-    urls, arns = {}, {}
-    attributes = {"VisibilityTimeout": str(VISIBILITY_SECONDS)} | ({"FifoQueue": "true"} if cast.suffix else {})
-    for queue in ("dead-letters", "transfers"):
-        urls[queue] = sqs.create_queue(QueueName=queue + cast.suffix, Attributes=attributes)["QueueUrl"]
-        found = sqs.get_queue_attributes(QueueUrl=urls[queue], AttributeNames=["QueueArn"])
-        arns[queue] = found["Attributes"]["QueueArn"]
-        redrive = {"deadLetterTargetArn": arns[queue], "maxReceiveCount": cast.most_receives}
-        attributes["RedrivePolicy"] = json.dumps(redrive)
-    outputs = {"QueueUrl": urls["transfers"], "QueueArn": arns["transfers"], "DeadLetterQueueUrl": urls["dead-letters"]}
-    resources = {"Records": RECORDS, "Accounts": ACCOUNTS, "Entries": ENTRIES}
-    stack = Stack(name="chaos", outputs=outputs, resources=resources)
+    first, second = (_with_queues(sqs, name, cast) for name in PREFIXES)
     if cast is Cast.WORKFLOW:
-        return WorkflowClient(stack=stack, clients=cloud, machine=create(cloud))
-    return StackClient(stack=stack, clients=cloud, groups_hide=cast is Cast.FIFO)
+        return WorkflowClient(stack=first, clients=cloud, machine=create(cloud))
+    hide = cast is Cast.FIFO
+    other = StackClient(stack=second, clients=cloud, groups_hide=hide)
+    return TwoConsumers(stack=first, clients=cloud, groups_hide=hide, second=other)
+
+
+def _with_queues(sqs: Any, name: str, cast: Cast) -> Stack:
+    """A consumer's stack: the tables, which are all consumers', and its queue with its dead-letter queue."""
+    outputs: dict[str, str] = {}
+    attributes = {"VisibilityTimeout": str(VISIBILITY_SECONDS)} | ({"FifoQueue": "true"} if cast.suffix else {})
+    for output, queue in ("DeadLetterQueueUrl", f"{name}-dead"), ("QueueUrl", name):
+        outputs[output] = url = sqs.create_queue(QueueName=queue + cast.suffix, Attributes=attributes)["QueueUrl"]
+        found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]
+        outputs["QueueArn"] = found["QueueArn"]
+        redrive = {"deadLetterTargetArn": found["QueueArn"], "maxReceiveCount": cast.most_receives}
+        attributes["RedrivePolicy"] = json.dumps(redrive)
+    resources = {"Records": RECORDS, "Accounts": ACCOUNTS, "Entries": ENTRIES}
+    return Stack(name=name, outputs=outputs, resources=resources)
 
 
 def _workers(found: ChaosReconciliation) -> list[Row]:
@@ -154,12 +197,13 @@ def _workers(found: ChaosReconciliation) -> list[Row]:
         (found.acknowledged_early, "acknowledged early", "before they were done, or with the dead letters"),
         (found.fenced["frozen"], "zombies' writes refused", "by those that had been frozen, over another's claim"),
         (found.fenced["other"], "other late writes refused", "for instance one of a dead worker's that arrived late"),
+        (len(found.redriven), "redriven", "dead letters sent back, by sweeps that were killed and frozen as well"),
         (len(found.runs.late_starts), "late starts", "by those that had been frozen, after their lease: fenced only"),
     ]
 
 
 def perform(report: Report) -> int:
-    options, slots = options_of(os.environ, number=20_000), whole(os.environ, "SEATS", 4, least=1)
+    options, slots = options_of(os.environ, number=20_000), whole(os.environ, "SEATS", 4, least=2)
     effects, cast = chosen(os.environ, "EFFECTS", Effects), chosen(os.environ, "CAST", Cast)
     if cast is Cast.WORKFLOW and (effects is not Effects.ANY or not options.protected):
         raise ValueError("CAST=workflow runs the shipped endpoint: leave out EFFECTS and PROTECTION")

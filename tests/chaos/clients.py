@@ -6,15 +6,12 @@ their execution is running, every other one asks until it has ended; the others 
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import json
 import threading
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.workflow import name_of
@@ -31,12 +28,12 @@ if TYPE_CHECKING:
 
     from local.workload.evidence import Entry, Line
     from local.workload.transfers import TransferMessage
+    from tests.chaos.settings import Settings
     from tests.chaos.worker_process import WorkerProcess
 
 PATIENCE_SECONDS = 5.0
 """How long a client waits for an answer: longer than a function may run."""
 PAUSE_SECONDS = 0.7
-SWEEP_SECONDS = 1.5
 
 
 def key_of(message: TransferMessage) -> str:
@@ -61,13 +58,14 @@ def request_of(message: TransferMessage) -> dict[str, Any]:
 class Requests(Batches):
     """What is to be asked, and when; threads may share it. `pending` are the keys of those that have no last answer."""
 
-    def __init__(self, client: StackClient) -> None:
-        super().__init__(client)
-        self.client = client
+    sweep_seconds = 1.5
+
+    def __init__(self, client: WorkflowClient, settings: Settings) -> None:
+        super().__init__(client, settings)
+        client.requests.append(self)
         self._lock = threading.Lock()
         self._due: list[tuple[float, str]] = []
         self._events: dict[str, dict[str, Any]] = {}
-        self._sweep_at = 0.0
         self.pending: dict[str, int] = {}
         """When each was asked for first, in milliseconds."""
 
@@ -79,22 +77,19 @@ class Requests(Batches):
             heapq.heappush(self._due, (0.0, key))
         return key
 
-    def next(self) -> Batch | None:
-        with contextlib.suppress(Empty):
-            twin = self.twins.get_nowait()
-            twin.taken.set()
-            return twin
+    def _received(self) -> Batch | None:
         now = time.monotonic()
         with self._lock:
-            if now >= self._sweep_at:
-                self._sweep_at = now + SWEEP_SECONDS
-                return Batch({"Records": [], "sweep": True}, again=True)
             while self._due and self._due[0][0] <= now:
                 _, key = heapq.heappop(self._due)
                 if key in self.pending:
                     heapq.heappush(self._due, (now + PATIENCE_SECONDS, key))
-                    return Batch(self._events[key])
+                    return Batch(self._events[key], self)
         return None
+
+    def rests(self, since: float) -> bool:
+        """Its sweeps go on: they know no end."""
+        return True
 
     def again(self, key: str) -> None:
         """Ask again soon."""
@@ -109,28 +104,17 @@ class Requests(Batches):
 class Clients(EventSourceMapping):
     """All of them, with the workers that answer them, which are killed and frozen like others."""
 
-    def __init__(self, requests: Requests, *arguments: Any, **options: Any) -> None:
-        self._requests = requests
-        self.swept: Counter[str] = Counter()
-        super().__init__(requests.client, requests, *arguments, **options)
-
-    def send(self, messages: Sequence[TransferMessage]) -> dict[str, str]:
-        return {message.name: self._requests.add(message) for message in messages}
-
-    def answered(self, worker: WorkerProcess, batch: Batch, answer: Any, chance: random.Random) -> None:
-        if not batch.keys:
-            with self._lock:
-                self.swept.update(answer.get("swept", ()))
-            return
-        (key,) = batch.keys
-        status, since = answer.get("statusCode", 0), self._requests.pending.get(key, 0)
+    def act_on(self, worker: WorkerProcess, batch: Batch, answer: Any, chance: random.Random) -> None:
+        (key,), requests = batch.keys, batch.source
+        assert isinstance(requests, Requests)
+        status, since = answer.get("statusCode", 0), requests.pending.get(key, 0)
         known = {"worker": worker.name, "name": key, "status": status, "result": str(answer.get("body", answer))}
         self.note(Reply(at_ms=now_ms(), since_ms=since, **known))
         left_alone = status == HTTPStatus.ACCEPTED and int(name_of(key)[0], 16) % 2
         if status in (HTTPStatus.OK, HTTPStatus.UNPROCESSABLE_ENTITY) or left_alone:
-            self._requests.over(key)
+            requests.over(key)
         else:
-            self._requests.again(key)
+            requests.again(key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +123,9 @@ class WorkflowClient(StackClient):
 
     requests: list[Requests] = field(default_factory=list)
     machine: str
+
+    def send(self, messages: Sequence[TransferMessage], attributes: Sequence[Any] = ()) -> dict[str, str]:
+        return {message.name: self.requests[0].add(message) for message in messages}
 
     def backlog(self, queue: str) -> Backlog:
         if queue != self.queue:

@@ -17,9 +17,11 @@ from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
+from idempotent_receiver.sqs.received import lambda_record
 from local.workload.evidence import Acknowledged, Broken, Delivery, Log, Thaw, now_ms
+from tests.chaos.network_faults import LONGEST_DELAY_SECONDS
 from tests.chaos.nursery import Nursery
-from tests.chaos.settings import MESSAGES_A_BATCH, Cast, Settings, Style
+from tests.chaos.settings import MESSAGES_A_BATCH, Settings, Style
 from tests.chaos.worker_process import WorkerProcess
 from tests.chaos.worker_slot import WorkerSlot
 
@@ -41,10 +43,12 @@ SHOWN = {"Invocation": "invocations", "Kill": "killed", "Freeze": "frozen", "Tha
 
 @dataclass(frozen=True)
 class Batch:
-    """An event, and whether it was given out before."""
+    """An event, where it comes from, and whether it was given out before. One without records asks for a sweep."""
 
     event: dict[str, Any]
+    source: Batches
     again: bool = False
+    at: float = field(default_factory=time.monotonic)
     taken: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -53,39 +57,49 @@ class Batch:
 
 
 class Batches:
-    """The queue's batches, and those that are given out twice; threads may share them."""
+    """One consumer's batches, those that are given out twice, and its sweeps, which redrive; threads may share them."""
 
-    def __init__(self, client: StackClient) -> None:
-        self._client = client
+    sweep_seconds = 3.0
+
+    def __init__(self, client: StackClient, settings: Settings) -> None:
+        self.client = client
+        self.settings = settings
         self.twins: SimpleQueue[Batch] = SimpleQueue()
+        self.sweeping = settings.protected
+        self.clean_at = 0.0
+        """When the last sweep began that found nothing to do."""
+        self._sweep_at = 0.0
 
     def next(self) -> Batch | None:
-        """A batch that is to be given out again, or else what the queue has."""
+        """A batch that is to be given out again, or a sweep that is due, or else what the queue has."""
         with contextlib.suppress(Empty):
             twin = self.twins.get_nowait()
             twin.taken.set()
             return twin
-        answer = self._client.sqs.receive_message(
-            QueueUrl=self._client.queue, MaxNumberOfMessages=MESSAGES_A_BATCH, AttributeNames=["All"]
+        if self.sweeping and time.monotonic() >= self._sweep_at:
+            self._sweep_at = time.monotonic() + self.sweep_seconds
+            return Batch({"Records": []}, self, again=True)
+        return self._received()
+
+    def _received(self) -> Batch | None:
+        answer = self.client.sqs.receive_message(
+            QueueUrl=self.client.queue,
+            MaxNumberOfMessages=MESSAGES_A_BATCH,
+            AttributeNames=["All"],
+            MessageAttributeNames=["All"],
         )
-        records = [
-            {
-                "messageId": message["MessageId"],
-                "receiptHandle": message["ReceiptHandle"],
-                "body": message["Body"],
-                "attributes": message.get("Attributes", {}),
-                "messageAttributes": {},
-                "eventSource": "aws:sqs",
-                "eventSourceARN": self._client.stack.outputs["QueueArn"],
-            }
-            for message in answer.get("Messages", [])
-        ]
-        return Batch({"Records": records}) if records else None
+        records = [lambda_record(each, self.settings.outputs["QueueArn"]) for each in answer.get("Messages", [])]
+        return Batch({"Records": records}, self) if records else None
+
+    def rests(self, since: float) -> bool:
+        """Whether no dead letter is to be redriven any more, nor can come late, if nothing has happened since then."""
+        self.sweeping = self.settings.protected and self.clean_at < since + LONGEST_DELAY_SECONDS
+        return not self.sweeping
 
     def delete(self, records: Sequence[dict[str, Any]]) -> None:
         entries: Any = [{"Id": str(n), "ReceiptHandle": record["receiptHandle"]} for n, record in enumerate(records)]
         if entries:
-            self._client.sqs.delete_message_batch(QueueUrl=self._client.queue, Entries=entries)
+            self.client.sqs.delete_message_batch(QueueUrl=self.client.queue, Entries=entries)
 
 
 class EventSourceMapping:
@@ -94,8 +108,7 @@ class EventSourceMapping:
     def __init__(
         self,
         client: StackClient,
-        batches: Batches,
-        settings: Settings,
+        sources: Sequence[Batches],
         log: Log,
         *,
         slots: int,
@@ -103,10 +116,12 @@ class EventSourceMapping:
         fault_in: int,
     ) -> None:
         self._client = client
-        self.batches = batches
-        self._settings = settings
+        self._sources = sources
         self._log = log
         self._lock = threading.Lock()
+        self._active_at = 0.0
+        self.swept: Counter[str] = Counter()
+        """What sweeps have done, or found."""
         self._nursery: Nursery
         self._workers: set[WorkerProcess] = set()
         self._started = 0
@@ -117,7 +132,9 @@ class EventSourceMapping:
         self._frozen = ThreadPoolExecutor(MOST_FROZEN)
         self._zombies: list[Future[None]] = []
         self._slots = ThreadPoolExecutor(slots)
-        self._made = [WorkerSlot(self, number, seed, fault_in) for number in range(slots)]
+        self._made = [
+            WorkerSlot(self, sources[number % len(sources)], number, seed, fault_in) for number in range(slots)
+        ]
         self._at_work: list[Future[None]] = []
 
     def __enter__(self) -> Self:
@@ -136,10 +153,6 @@ class EventSourceMapping:
             worker.close()
         self._nursery.close()
 
-    @property
-    def gives_out_twice(self) -> bool:
-        return self._settings.cast is not Cast.FIFO
-
     def send(self, messages: Sequence[TransferMessage]) -> dict[str, str]:
         return self._client.send(messages)
 
@@ -153,8 +166,9 @@ class EventSourceMapping:
 
     @property
     def at_rest(self) -> bool:
+        resting = [each.rests(self._active_at) and each.twins.empty() for each in self._sources]
         with self._lock:
-            busy = not self.batches.twins.empty() or any(slot.busy for slot in self._made)
+            busy = any(slot.busy for slot in self._made) or not all(resting)
             return not busy and all(zombie.done() for zombie in self._zombies)
 
     @property
@@ -162,13 +176,13 @@ class EventSourceMapping:
         with self._lock:
             return {shown: self._counts[name] for name, shown in SHOWN.items()}
 
-    def start_worker(self) -> WorkerProcess:
+    def start_worker(self, settings: Settings) -> WorkerProcess:
         with self._lock:
             self._started += 1
             number = self._started
-        name, effects = f"w{number:04}", self._settings.effects.of_worker(number)
-        log = f"{self._settings.log}/worker-{name}.jsonl"
-        own = replace(self._settings, worker=name, log=log, effects=effects, style=Style.of_worker(number))
+        name, effects = f"w{number:04}", settings.effects.of_worker(number)
+        log = f"{settings.log}/worker-{name}.jsonl"
+        own = replace(settings, worker=name, log=log, effects=effects, style=Style.of_worker(number))
         worker = WorkerProcess(self._nursery, own)
         with self._lock:
             self._workers.add(worker)
@@ -177,6 +191,7 @@ class EventSourceMapping:
     def end(self, worker: WorkerProcess) -> None:
         worker.close()
         with self._lock:
+            self._active_at = time.monotonic()
             self._workers.discard(worker)
 
     def _living(self) -> Sequence[WorkerProcess]:
@@ -190,6 +205,17 @@ class EventSourceMapping:
             self._counts["Invocation"] += 1
 
     def answered(self, worker: WorkerProcess, batch: Batch, answer: Any, chance: random.Random) -> None:
+        """Act on an answer; None: it was interrupted."""
+        if batch.keys:
+            self.act_on(worker, batch, answer, chance)
+            return
+        found = answer.get("swept", ["failed"]) if answer else ["interrupted"]
+        with self._lock:
+            self.swept.update(found)
+        if not found:
+            batch.source.clean_at = batch.at
+
+    def act_on(self, worker: WorkerProcess, batch: Batch, answer: Any, chance: random.Random) -> None:
         """Delete what an answer leaves out of its failures, and forget to at times."""
         failed = _failures(answer)
         if failed is None or not failed <= set(batch.keys):
@@ -202,11 +228,12 @@ class EventSourceMapping:
                 # From here on the worker's answer has had its consequence.
                 self.note(Acknowledged(at_ms=now_ms(), worker=worker.name, name=key, deleted=deleted))
                 kept += [record] if deleted else []
-        self.batches.delete(kept)
+        batch.source.delete(kept)
 
     def note(self, line: Line) -> None:
         self._log.write(line)
         with self._lock:
+            self._active_at = time.monotonic()
             self._counts[type(line).__name__] += 1
 
     def thaw_later(self, worker: WorkerProcess, thaw_seconds: float) -> None:

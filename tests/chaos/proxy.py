@@ -18,10 +18,10 @@ import urllib3
 
 from idempotent_receiver.local.server import ServerError
 from local.cloud import LOOPBACK
-from local.workload.evidence import Fault, Posted, Refusal, Write, now_ms
+from local.workload.evidence import Fault, Posted, Refusal, Stamped, Write, now_ms
 from tests.chaos.network_faults import NetworkFaults
-from tests.chaos.settings import ENTRIES, RECORDS
-from tests.chaos.wire import Applied, Refused, fates_of, postings_of, writes_of
+from tests.chaos.settings import ENTRIES, RECORDS, REDRIVER
+from tests.chaos.wire import Applied, Refused, fates_of, postings_of, stamps_of, writes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +69,8 @@ class Proxy:
         request = json.loads(body)
         records = len(writes_of(operation, request, RECORDS))
         with self._changed:
-            self.requests[operation] += 1
+            if worker != REDRIVER:
+                self.requests[operation] += 1
             if operation == "TransactWriteItems":
                 self.shared[records] += 1
             fault = self._faults.choose(operation, request)
@@ -103,6 +104,9 @@ class Proxy:
         status, answer = response.status, response.data
         if status == 200:
             self._posted(operation, request, worker, at_ms)
+            for id, key, reason in stamps_of(operation, request, json.loads(answer or b"{}")):
+                sent: Any = {"at_ms": at_ms, "done_ms": now_ms(), "worker": worker, "name": id, "key": key}
+                self._log.write(Stamped(**sent, reason=reason))
         fates = fates_of(operation, status, json.loads(answer), writes) if writes else ()
         for write, fate in zip(writes, fates, strict=True):
             said: Any = {"at_ms": at_ms, "worker": worker, "name": write.key, "move": write.move}

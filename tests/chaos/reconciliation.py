@@ -26,7 +26,7 @@ class ChaosReconciliation(Reconciliation):
 
     cast: Cast = Cast.STANDARD
     swept: Counter[str] = field(default_factory=Counter)
-    """What a workflow's sweeps have found, by their answers."""
+    """What sweeps have done, or found."""
     requests: Counter[str] = field(default_factory=Counter)
     """How many requests workers have sent, by their operations."""
     shared: Counter[int] = field(default_factory=Counter)
@@ -72,15 +72,15 @@ class ChaosReconciliation(Reconciliation):
     @cached_property
     def held_back(self) -> int:
         """Messages that did not start in a worker in which an earlier one of their group, given to it too, failed."""
-        groups = {self.sent[each.name]: each.group for each in self.workload.messages if each.name in self.sent}
+        groups = {each.name: each.group for each in self.workload.messages}
         given = grouped((line.worker, line) for line in self.runs.all(Delivery))
         started = {(start.worker, self.names.get(start.name, start.name)) for start in self.runs.all(Start)}
         return sum(
-            groups.get(line.name or "") == groups[end.name]
+            groups.get(self.runs.name_of(line.name or "")) == groups[self.runs.name_of(end.name)]
             and line.at_ms <= end.at_ms
             and (end.worker, self.runs.name_of(line.name or "")) not in started
             for end in self.runs.all(End)
-            if not end.ok and groups.get(end.name) is not None
+            if not end.ok and groups[self.runs.name_of(end.name)] is not None
             for line in given.get(end.worker, ())
         )
 
@@ -88,6 +88,12 @@ class ChaosReconciliation(Reconciliation):
     def kills(self) -> Counter[bool]:
         """Workers that were killed: whether because their time was over."""
         return Counter(line.overdue for line in self.runs.all(Kill))
+
+    @cached_property
+    def redriven_in_vain(self) -> int:
+        """Deliveries of what was redriven to workers that were killed or frozen, then or later."""
+        mortal = self.frozen | {line.worker for line in self.runs.all(Kill)}
+        return sum(line.name in self.redriven and line.worker in mortal for line in self.runs.all(Delivery))
 
     @cached_property
     def injected(self) -> Counter[str]:
@@ -115,6 +121,8 @@ class ChaosReconciliation(Reconciliation):
             "statement errors": statements,
             "faults of transactions of several messages": self.shared_faults,
             "transactions of several messages refused": self.injected["transaction invalid"],
+            "redrives interrupted": self.swept["interrupted"],
+            "redriven to a worker that was killed or frozen": self.redriven_in_vain,
         }
         # Without claims few requests are batches of statements.
         usual = {} if self.without_claims else {"statement errors": statements}
@@ -128,6 +136,7 @@ class ChaosReconciliation(Reconciliation):
                 "frozen": len(self.frozen),
                 "taken over": self.runs.taken_over,
                 "duplicates": self.runs.duplicates,
+                "redriven": len(self.redriven),
                 "answers dropped": self.injected["answer dropped"],
                 "5xx": self._each("5xx, applied", "5xx, not applied"),
                 "transactions in doubt": self._each("transaction's answer dropped", "transaction delayed"),
@@ -165,6 +174,8 @@ class ChaosReconciliation(Reconciliation):
             "fenced_frozen": self.fenced["frozen"],
             "fenced_other": self.fenced["other"],
             "held_back": self.held_back,
+            "redriven": len(self.redriven),
+            "redriven_in_vain": self.redriven_in_vain,
             "swept": dict(sorted(self.swept.items())),
             "late_starts": len(self.runs.late_starts),
             "run_again": self.repeated,

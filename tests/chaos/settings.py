@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 RECORDS, ACCOUNTS, ENTRIES = "records", "accounts", "entries"
+TRANSFERS, COPIES = "transfers", "copies"
+PREFIXES = {TRANSFERS: "", COPIES: f"{COPIES}#"}
+"""The consumers that share the table, by their queues' names, and what their records' ids begin with."""
+REDRIVER = "redriver"
+"""What a worker calls itself while it redrives, so that this is not counted as what messages cost."""
 
 TIMEOUT_SECONDS = 3.0
 """The function's time-out: a worker that has not answered by then is killed, as Lambda does."""
@@ -69,7 +78,9 @@ class Settings:
     port: int
     """Of the proxy, behind which it finds the cloud."""
     log: str
-    dead_letter_queue_url: str
+    outputs: Mapping[str, str]
+    """What names its consumer's queues, as a stack does."""
+    namespace: str | None = None
     protected: bool
     effects: Effects = Effects.ANY
     cast: Cast = Cast.STANDARD

@@ -22,6 +22,7 @@ from local.workload.evidence import (
     Move,
     Posted,
     Refusal,
+    Stamped,
     Start,
     Thaw,
     Write,
@@ -34,11 +35,18 @@ OPENING = {PAYER: 1000, PAYEE: 1000, OTHER: 1000}
 WORKLOAD = Workload(
     messages=tuple(
         TransferMessage(name, kind, PAYER, PAYEE, 10)
-        for name, kind in [("good", Kind.GOOD), ("noted", Kind.NOTED), ("dead", Kind.REFUSED)]
+        for name, kind in [
+            ("good", Kind.GOOD),
+            ("noted", Kind.NOTED),
+            ("dead", Kind.REFUSED),
+            ("back", Kind.BANK_AWAY),
+        ]
     ),
     opening=OPENING,
 )
-SENT = {"good": "m-good", "noted": "m-noted", "dead": "m-dead"}
+SENT = {"good": "m-good", "noted": "m-noted", "dead": "m-dead", "back": "m-back"}
+AGAIN = "m-again"
+"""The id under which the last comes back."""
 
 
 def start(at: int, worker: str, name: str, lease: int | None = None) -> Start:
@@ -50,19 +58,24 @@ def write(at: int, worker: str, name: str, move: Move) -> Write:
     return Write(at_ms=at, done_ms=at + 1, worker=worker, name=SENT[name], move=move)
 
 
-def run(at: int, worker: str, name: str, *, ends: Move = "complete") -> list[Line]:
+def run(at: int, worker: str, name: str, *, ends: Move = "complete", id: str | None = None) -> list[Line]:
     """A delivery, a claim, a run and its settlement."""
+    who = {"worker": worker, "name": id or SENT[name]}
     return [
-        Delivery(at_ms=at, worker=worker, name=SENT[name]),
+        Delivery(at_ms=at, **who),
         write(at, worker, name, "claim"),
-        start(at + 2, worker, name),
-        End(at_ms=at + 5, worker=worker, name=SENT[name], ok=ends == "complete"),
+        Start(at_ms=at + 2, lease_until_ms=at + 102, **who),
+        End(at_ms=at + 5, ok=ends == "complete", **who),
         write(at + 6, worker, name, ends),
     ]
 
 
 def acknowledged(at: int, name: str) -> Acknowledged:
-    return Acknowledged(at_ms=at, worker="w2", name=SENT[name], deleted=True)
+    return Acknowledged(at_ms=at, worker="w2", name=SENT.get(name, name), deleted=True)
+
+
+def stamped(at: int, name: str, id: str, reason: str | None = "refused") -> Stamped:
+    return Stamped(at_ms=at, done_ms=at + 2, worker="w2", name=id, key=SENT[name], reason=reason)
 
 
 POSTED = Posted(at_ms=306, done_ms=307, worker="w2", name="good", moves=((PAYER, -10), (PAYEE, 10)))
@@ -79,10 +92,19 @@ ZOMBIE: list[Line] = [
 ]
 """A worker that is frozen until another has taken its claim over and has completed it."""
 
+POSTED_AGAIN = replace(POSTED, at_ms=376, done_ms=377, name="back")
 LINES: list[Line] = [
     *ZOMBIE,
     *run(310, "w2", "noted"),
     *run(320, "w2", "dead", ends="fail"),
+    stamped(328, "dead", "d-1"),
+    *run(320, "w2", "back", ends="fail"),
+    stamped(328, "back", "d-2"),
+    stamped(345, "back", AGAIN, None),
+    Delivery(at_ms=350, worker="w3", name=AGAIN),
+    *run(370, "w2", "back", id=AGAIN),
+    POSTED_AGAIN,
+    acknowledged(380, AGAIN),
     *[acknowledged(340, name) for name in SENT],
     Delivery(at_ms=350, worker="w3", name="m-good", again=True),
     Kill(at_ms=360, worker="w3", overdue=False),
@@ -107,15 +129,17 @@ FOUND = ChaosReconciliation(
     workload=WORKLOAD,
     protected=True,
     sent=SENT,
-    records={"m-good": {"status": "COMPLETED"}, "m-noted": {"status": "COMPLETED"}, "m-dead": {"status": "FAILED"}},
+    records={id: {"status": "FAILED" if id == "m-dead" else "COMPLETED"} for id in SENT.values()},
     entries=[
-        Entry(transfer="good", account=PAYER, amount=-10),
-        Entry(transfer="good", account=PAYEE, amount=10),
+        Entry(transfer=name, account=account, amount=amount)
+        for name in ("good", "back")
+        for account, amount in POSTED.moves
     ],
-    closing={**OPENING, PAYER: OPENING[PAYER] - 10, PAYEE: OPENING[PAYEE] + 10},
+    closing={**OPENING, PAYER: OPENING[PAYER] - 20, PAYEE: OPENING[PAYEE] + 20},
     dead_letters=[DeadLetter(message_id="m-dead", reason="refused", sent_ms=330)],
     left=0,
     log=LINES,
+    swept=Counter({"interrupted": 1}),
 )
 
 
@@ -134,8 +158,9 @@ def test_a_good_run_has_nothing_to_complain_of() -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "at"), [("good", 299), ("noted", 315), ("dead", 329)])
+@pytest.mark.parametrize(("name", "at"), [("good", 299), ("noted", 315), ("dead", 329), (AGAIN, 375)])
 def test_an_acknowledgement_before_anything_was_recorded_is_early(name: str, at: int) -> None:
+    """What was redriven as well, though its dead letter was confirmed."""
     assert FOUND.acknowledged_early == 0
     assert with_(acknowledged(at, name)).acknowledged_early == 1
 
@@ -173,6 +198,27 @@ def test_a_run_without_chaos_proves_nothing(kind: type[Line], monkeypatch: pytes
     assert all("it did not happen" in complaint for complaint in complaints)
 
 
+@pytest.mark.parametrize("changes", [{"swept": Counter()}, {"log": [x for x in LINES if not isinstance(x, Stamped)]}])
+def test_a_run_without_redrives_proves_nothing(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.chaos.reconciliation.ENOUGH_FOR_RARITIES", 0)
+    assert any("redriv" in complaint and "did not happen" in complaint for complaint in with_(**changes).complaints)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"more": [stamped(347, "back", "m-other", None), *run(390, "w4", "back", id="m-other")]}, "AGAIN"),
+        ({"more": [replace(POSTED_AGAIN, at_ms=390, done_ms=391)]}, "DOUBLED"),
+        ({"without": [POSTED_AGAIN]}, "LOST"),
+        ({"more": [*run(371, "w4", "back", ends="fail"), replace(stamped(377, "back", "d-3"), worker="w4")]}, "BOTH"),
+    ],
+)
+def test_what_was_redriven_is_judged_with_what_died(changes: dict[str, list[Line]], rule: str) -> None:
+    """Under one key. Its run may follow the one that died, and never one that was done."""
+    log = [line for line in LINES if line not in changes.get("without", ())]
+    assert rule in {finding.rule for finding in with_(*changes.get("more", ()), log=log).findings}
+
+
 def version(line: Write, version: str) -> Write:
     return replace(line, version=version)
 
@@ -198,7 +244,7 @@ def test_without_claims_two_may_run_one_message_and_it_may_run_when_it_is_done()
 
 
 def test_requests_are_counted_per_message_that_was_sent() -> None:
-    assert with_(requests=Counter({"PutItem": 3, "TransactWriteItems": 3})).requests_a_message == 2
+    assert with_(requests=Counter({"PutItem": 4, "TransactWriteItems": 4})).requests_a_message == 2
 
 
 def test_waiting_in_vain_is_complained_of() -> None:
@@ -207,5 +253,5 @@ def test_waiting_in_vain_is_complained_of() -> None:
 
 def test_the_control_goes_by_what_was_acknowledged() -> None:
     found = with_(protected=False, records={}, log=[line for line in LINES if line != acknowledged(340, "noted")])
-    assert found.completed == {"good"}
+    assert found.completed == {"good", "back"}
     assert "not completed, but should be: noted" in found.complaints

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from local.workload.stack_client import STAMP
+from tests.chaos.settings import PREFIXES
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from local.workload.evidence import Move
 
@@ -73,6 +77,20 @@ def postings_of(operation: str, request: Mapping[str, Any], table: str) -> dict[
             transfer = values[":transfer"]["S"]
             found[transfer] = (*found.get(transfer, ()), leg)
     return found
+
+
+def stamps_of(
+    operation: str, request: Mapping[str, Any], answer: Mapping[str, Any]
+) -> Iterator[tuple[str, str, str | None]]:
+    """What SQS took that carries its key: its new id, its record's id, and why it is dead, if it is."""
+    if not operation.startswith("SendMessage"):
+        return
+    prefix = next(each for queue, each in PREFIXES.items() if f"/{queue}" in request["QueueUrl"])
+    taken = {each.get("Id"): each["MessageId"] for each in answer.get("Successful", [answer])}
+    for entry in request.get("Entries", [request]):
+        if entry.get("Id") in taken:
+            stamp = json.loads(entry["MessageAttributes"][STAMP]["StringValue"])
+            yield taken[entry.get("Id")], prefix + stamp["key"], stamp.get("reason")
 
 
 def fates_of(operation: str, status: int, answer: Mapping[str, Any], writes: Sequence[RecordWrite]) -> Sequence[Fate]:

@@ -23,11 +23,13 @@ from botocore.config import Config
 from app.transfers import Transfer
 from idempotent_receiver import DynamoDBStore, Message, PermanentError, Transaction, sqs_consumer
 from idempotent_receiver.dynamodb import client_config
+from idempotent_receiver.sqs.dead_letter import stamp_of
 from idempotent_receiver.sqs.visibility import Backoff
 from local.cloud import ACCOUNT, LOOPBACK, REGION
 from local.overlay.plain import plain_consumer, write
 from local.workload.evidence import End, Log, Start, now_ms
 from local.workload.transfers import Kind, kind_of
+from tests.chaos.redriver import redrive
 from tests.chaos.settings import (
     ACCOUNTS,
     CONCURRENCY,
@@ -64,12 +66,15 @@ class Context:
         return max(0, self.ends_ms - now_ms())
 
 
+class BankAway(PermanentError):
+    """Refused, until somebody redrives it."""
+
+
 class Business:
     """The handler: it posts a transfer, or does whatever else its kind demands."""
 
-    def __init__(self, worker: str, log: Log, style: Style) -> None:
-        self.style = style
-        self._worker = worker
+    def __init__(self, settings: Settings, log: Log) -> None:
+        self._settings = settings
         self._log = log
         self.lease_until_ms = 0
         self.at_once = False
@@ -77,21 +82,21 @@ class Business:
 
     def handle(self, transfer: Transfer, message: Message, tx: Transaction) -> str:
         """One run, logged where it starts and where it ends."""
-        with self._logged(message.key):
+        with self._logged(message.id):
             time.sleep(self._seconds(transfer, message))
             self._perform(transfer, message, tx)
         return transfer.transfer_id
 
     async def handle_async(self, transfer: Transfer, message: Message, tx: Transaction) -> str:
         """The same as a coroutine; others of its batch run while it waits."""
-        with self._logged(message.key):
+        with self._logged(message.id):
             await asyncio.sleep(self._seconds(transfer, message))
             self._perform(transfer, message, tx)
         return transfer.transfer_id
 
     @contextmanager
-    def _logged(self, key: str) -> Iterator[None]:
-        who, ok = {"worker": self._worker, "name": key}, False
+    def _logged(self, id: str) -> Iterator[None]:
+        who, ok = {"worker": self._settings.worker, "name": id}, False
         self._log.write(Start(at_ms=now_ms(), lease_until_ms=self.lease_until_ms, **who))
         try:
             yield
@@ -104,10 +109,14 @@ class Business:
         return 0.0 if self.at_once else chance.uniform(0, LONGEST_RUN_SECONDS)
 
     def _perform(self, transfer: Transfer, message: Message, tx: Transaction) -> None:
+        stamp = stamp_of(message.message_attributes)
+        redriven = stamp is not None and stamp.queue is not None
         match kind_of(transfer.transfer_id):
             case Kind.REFUSED:
                 raise PermanentError("this account is closed")
-            case Kind.HOPELESS:
+            case Kind.BANK_AWAY if not redriven:
+                raise BankAway("the bank is away")
+            case Kind.HOPELESS if not redriven:
                 raise ConnectionError("the bank is away, and stays away")
             case Kind.FLAKY if message.attempt == 1:
                 raise ConnectionError("the bank is away")
@@ -116,7 +125,9 @@ class Business:
                 time.sleep(HANG_SECONDS)
             case Kind.NOTED:
                 return None
-        if self.style is Style.REUSED:
+        if self._settings.namespace is not None:
+            transfer = transfer.model_copy(update={"transfer_id": f"{transfer.transfer_id}.{self._settings.namespace}"})
+        if self._settings.style is Style.REUSED:
             with _filling:
                 return post(transfer, tx, _filled)
         return post(transfer, tx)
@@ -178,18 +189,18 @@ def consumer_of(settings: Settings, business: Business, log: Log) -> Callable[[A
         return Starter(settings, made, log)
     if not settings.protected:
         return plain_consumer(partial(_handle_plainly, made("dynamodb"), business))
-    shipped = sqs_consumer(
-        DynamoDBStore(RECORDS, client=made("dynamodb")),
+    consumer = sqs_consumer(
+        DynamoDBStore(RECORDS, settings.namespace, made("dynamodb")),
         effects=settings.effects,
         concurrency=CONCURRENCY,
         sqs=made("sqs"),
-        dead_letter_queue=settings.dead_letter_queue_url,
+        dead_letter_queue=settings.outputs["DeadLetterQueueUrl"],
         lease_margin_seconds=LEASE_MARGIN_SECONDS,
         stop_margin_seconds=STOP_MARGIN_SECONDS,
         backoff=Backoff(first_seconds=0.5, longest_seconds=1.0),
     )
-
-    return shipped(business.handle_async if settings.style is Style.COROUTINE else business.handle)
+    shipped = consumer(business.handle_async if settings.style is Style.COROUTINE else business.handle)
+    return lambda event, context: shipped(event, context) if event["Records"] else redrive(settings, made, log)
 
 
 def _handle_plainly(dynamodb: Any, business: Business, record: Mapping[str, Any]) -> None:
@@ -205,7 +216,7 @@ class Worker:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         log = Log(Path(settings.log), durable=True)
-        self._business = Business(settings.worker, log, settings.style)
+        self._business = Business(settings, log)
         self._consumer = consumer_of(settings, self._business, log)
         self._invocations = 0
 

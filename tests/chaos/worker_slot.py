@@ -16,11 +16,11 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 from local.workload.evidence import Broken, Freeze, Kill, now_ms
-from tests.chaos.settings import TIMEOUT_SECONDS, VISIBILITY_SECONDS
+from tests.chaos.settings import TIMEOUT_SECONDS, VISIBILITY_SECONDS, Cast
 from tests.chaos.shuffle_bag import ShuffleBag
 
 if TYPE_CHECKING:
-    from tests.chaos.event_source_mapping import Batch, EventSourceMapping
+    from tests.chaos.event_source_mapping import Batch, Batches, EventSourceMapping
     from tests.chaos.worker_process import WorkerProcess
 
 PAUSE_SECONDS = 0.05
@@ -42,9 +42,9 @@ class WorkerFault(Enum):
 
 
 class WorkerSlot:
-    def __init__(self, mapping: EventSourceMapping, number: int, seed: int, fault_in: int) -> None:
+    def __init__(self, mapping: EventSourceMapping, source: Batches, number: int, seed: int, fault_in: int) -> None:
         self._mapping = mapping
-        self._batches = mapping.batches
+        self._source = source
         self._chance = chance = random.Random(f"{seed} slot {number}")
         self._faults = ShuffleBag(chance, (WorkerFault.KILL, WorkerFault.FREEZE), fault_in)
         self._twice = ShuffleBag(chance, (True,), TWICE_IN)
@@ -53,8 +53,8 @@ class WorkerSlot:
 
     def work(self) -> None:
         while not self._mapping.over.is_set():
-            worker = self._worker = self._worker or self._mapping.start_worker()
-            batch = self._batches.next()
+            worker = self._worker = self._worker or self._mapping.start_worker(self._source.settings)
+            batch = self._source.next()
             if batch is None:
                 time.sleep(PAUSE_SECONDS)
                 continue
@@ -64,9 +64,10 @@ class WorkerSlot:
 
     def _invoke(self, worker: WorkerProcess, batch: Batch) -> None:
         calm = self._mapping.calm.is_set()
-        if self._mapping.gives_out_twice and not batch.again and not calm and self._twice.draw():
+        once = batch.again or self._source.settings.cast is Cast.FIFO
+        if not once and not calm and self._twice.draw():
             twin = replace(batch, again=True, taken=threading.Event())
-            self._batches.twins.put(twin)
+            self._source.twins.put(twin)
             twin.taken.wait(MEET_SECONDS)
         begun = time.monotonic()
         self._mapping.invoked(worker, batch)
@@ -75,10 +76,11 @@ class WorkerSlot:
         answer = self._answer(worker, fault, begun)
         if self._mapping.over.is_set():
             return
+        if answer is not None or not batch.keys:
+            self._mapping.answered(worker, batch, answer, self._chance)
         if answer is not None:
             if fault is not None:
                 self._faults.put_back(fault)  # it came too late
-            self._mapping.answered(worker, batch, answer, self._chance)
         elif worker.gone:
             self._mapping.note(Broken(at_ms=now_ms(), worker=worker.name, why="the worker died by itself"))
             self._kill(worker, overdue=False)

@@ -1,0 +1,56 @@
+"""The two consumers of one table. Their messages come in pairs: what one is sent, the other is sent under the same key.
+
+The second has its own queues, its own namespace, and its own effects: its transfers' ids end with that namespace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from idempotent_receiver.sqs.dead_letter import stamped
+from local.workload.stack_client import Backlog, StackClient
+from local.workload.transfers import Workload
+from tests.chaos.settings import COPIES, PREFIXES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from local.workload.evidence import DeadLetter
+    from local.workload.transfers import TransferMessage
+
+
+def in_pairs(workload: Workload) -> Workload:
+    """Each message twice: for the first consumer, and then, the same to the byte, for the second."""
+    pairs = [
+        (each, replace(each, name=f"{each.name}.{COPIES}", garbage=each.body, group=each.group and f"{each.group}.2"))
+        for each in workload.messages
+    ]
+    opening = {account: 2 * balance for account, balance in workload.opening.items()}
+    return Workload(messages=tuple(each for pair in pairs for each in pair), opening=opening)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoConsumers(StackClient):
+    """Both, from outside."""
+
+    second: StackClient
+    record_ids: dict[str, str] = field(default_factory=dict)
+    """The ids of the second's records, by those of its messages."""
+
+    def send(self, messages: Sequence[TransferMessage], attributes: Sequence[object] = ()) -> dict[str, str]:
+        firsts, copies = messages[::2], messages[1::2]
+        keys = super().send(firsts)
+        sent = self.second.send(copies, [stamped(keys[each.name]) for each in firsts])
+        for first, copy in zip(firsts, copies, strict=True):
+            self.record_ids[sent[copy.name]] = keys[copy.name] = PREFIXES[COPIES] + keys[first.name]
+        return keys
+
+    def backlog(self, queue: str) -> Backlog:
+        other = self.second.queue if queue == self.queue else self.second.dead_letter_queue
+        both = super().backlog(queue), self.second.backlog(other)
+        return Backlog(waiting=sum(each.waiting for each in both), in_flight=sum(each.in_flight for each in both))
+
+    def dead_letters(self) -> list[DeadLetter]:
+        copies = [replace(each, message_id=PREFIXES[COPIES] + each.message_id) for each in self.second.dead_letters()]
+        return [*super().dead_letters(), *copies]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from moto import mock_aws
 from idempotent_receiver.operations import account
 from idempotent_receiver.operations.cli import dlq
 from idempotent_receiver.operations.cli.deployment import Deployment
+from idempotent_receiver.operations.cli.terminal import Terminal
 from idempotent_receiver.operations.dead_letters import queue
 from tests.unit.operations.cli.history import Kept
 from tests.unit.operations.cli.stack import REGION, CloudFormation, Receiver, Stack, session
@@ -59,6 +61,20 @@ def receiver(
     monkeypatch.setattr("sys.stdin", io.StringIO())
     Path("body.json").write_text('{"transfer_id": "edited"}', "utf-8")
     return Receiver(capsys)
+
+
+@pytest.fixture
+def bars(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
+    """The progress bars that nobody sees here: what each is of, of how much, and what it was told."""
+    made: list[list[Any]] = []
+
+    @contextmanager
+    def progress(terminal: Terminal, what: str, total: int | None) -> Iterator[Callable[..., None]]:
+        made.append([what, total])
+        yield lambda *told: made[-1].append(told)
+
+    monkeypatch.setattr(Terminal, "progress", progress)
+    return made
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ def test_a_sample_is_called_one(receiver: Receiver, stack: Stack) -> None:
     for number in range(25):
         stack.bury(f"m-{number}")
     ran = receiver.on("dlq list --limit 10 --json")
-    assert ("This is a sample: 10 of about 29" in ran.err, ran.json["sample"]) == (True, True)
+    assert ("This is a sample: 10 of about 29 (see --limit)" in ran.err, ran.json["sample"]) == (True, True)
     assert len(stack.keys_in(stack.dead)) == 29
 
 

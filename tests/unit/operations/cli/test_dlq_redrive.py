@@ -109,6 +109,7 @@ def test_redrive_says_so_where_aws_fails_and_that_it_can_be_started_again(
     with denied(operation or "none"):
         ran = receiver.on(f"dlq redrive --yes {options}")
     assert (ran.code, "It is safe to start again." in ran.err) == (terminal.Exit.AWS, True)
+    assert f"0 moved, {4 - len(dead)} dropped as done, {len(dead)} left in place." in ran.out, "what was done until then"
     assert (operation or "missing") in ran.said
     assert "Traceback" not in ran.err
     assert (stack.keys_in(stack.queue), stack.keys_in(stack.dead)) == (set(), dead)
@@ -198,7 +199,9 @@ def looks(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Any:
     return before_the_first
 
 
-def test_wait_tells_what_became_of_what_was_moved(receiver: Receiver, stack: Stack, looks: Any) -> None:
+def test_wait_tells_what_became_of_what_was_moved(
+    receiver: Receiver, stack: Stack, looks: Any, bars: list[Any]
+) -> None:
     """One completes, one fails again, one is dead again, and nobody has handled the fourth."""
     for key in ("completes", "dies", "waits"):
         stack.bury(key, key)
@@ -216,6 +219,7 @@ def test_wait_tells_what_became_of_what_was_moved(receiver: Receiver, stack: Sta
     assert (ran.code, told) == (terminal.Exit.LEFT, {"completed": 1, "dead": 1, "failed": 1, "waiting": 1})
     assert not_completed == {FLAKY: "failed again", "dies": "dead again", "waits": "waiting"}
     assert len(made) > 1
+    assert [[*bar[:2], bar[-1]] for bar in bars] == [["moving", 4, (4, 4)], ["completed", 4, (1, 4)]]
 
 
 @pytest.mark.parametrize("dies", [True, False])

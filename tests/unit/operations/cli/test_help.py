@@ -53,7 +53,7 @@ def test_every_command_has_help_in_eighty_columns_and_examples_that_run(
     assert "Documentation:" not in told.out, "a checkout has the pages beside it"
     assert re.search(r"(?m)^ *Examples?:$", told.out)
     lines = examples(told.out)
-    assert lines
+    assert ("Example:" in told.out) is (len(lines) == 1)
     for line in lines:
         ran = receiver(line.removeprefix("receiver "))
         assert ran.code in (terminal.Exit.OK, terminal.Exit.LEFT), ran.err

@@ -20,7 +20,7 @@ from idempotent_receiver.local.server import ServerError
 from idempotent_receiver.local.trial import Consumer
 from idempotent_receiver.local.verdict import Ended, Evidence, Verdict
 from idempotent_receiver.operations.cli import local
-from idempotent_receiver.operations.cli.terminal import Exit, Terminal
+from idempotent_receiver.operations.cli.terminal import Exit
 from tests.unit.operations.cli.stack import Receiver
 from tests.unit.operations.cli.transcripts import shown
 
@@ -76,13 +76,9 @@ class Noted:
         return SimpleNamespace(
             prepare=lambda: 7,
             send=lambda samples: self.asked.append([each.name for each in samples]),
-            wait=lambda seconds, say: self.asked.append((seconds, say)),
+            wait=lambda seconds, say: self.asked.append((seconds, say(1, 2))),
             evidence=lambda: self.found,
         )
-
-    @contextmanager
-    def progress(self, what: str, total: int | None) -> Iterator[str]:
-        yield f"say of {total}"
 
 
 @pytest.fixture
@@ -93,7 +89,6 @@ def noted(monkeypatch: pytest.MonkeyPatch, receiver: Receiver) -> Noted:
         monkeypatch.setattr(local, name, fake)
     monkeypatch.setattr(local, "consumers_of", made.consumers_of)
     monkeypatch.setattr(local, "Ministack", lambda: "ministack")  # it wants the extra
-    monkeypatch.setattr(Terminal, "progress", lambda terminal, what, total: made.progress(what, total))
     Path("template.yaml").write_text("Resources: {}")
     for folder in ("events", "others"):
         Path(folder).mkdir()
@@ -102,20 +97,25 @@ def noted(monkeypatch: pytest.MonkeyPatch, receiver: Receiver) -> Noted:
     return made
 
 
-def test_a_trial_deploys_sends_waits_and_tells_how_each_message_ended(receiver: Receiver, noted: Noted) -> None:
+def test_a_trial_deploys_sends_waits_and_tells_how_each_message_ended(
+    receiver: Receiver, noted: Noted, bars: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     given = "--parameter Stage=a=b --parameter Empty= --seconds 12"
     ran = receiver(f"local --function Orders {given}")
     sent = ["bad.json", "order.json"]
-    asked = [("template.yaml", {"Stage": "a=b", "Empty": ""}), "Orders", sent, (12.0, "say of 2"), "over"]
+    asked = [("template.yaml", {"Stage": "a=b", "Empty": ""}), "Orders", sent, (12.0, None), "over"]
     assert (ran.code, noted.asked) == (Exit.OK, asked), ran.err
     lines = ["order.json 1 2 2 COMPLETED", "bad.json 1 0 0", "1", "current_claim().idempotency_key", "2 1 1"]
     assert shown(ran.out, "|") == [f"| {line}" for line in lines]
     assert "1 worker killed: before it was recorded" in ran.out
     assert (NO_ARRIVALS in ran.err, local.AGAIN in ran.out) == (True, True)
     assert shown(ran.err.replace(NO_ARRIVALS, ""), "!") == ["! template.yaml", "! 7 11", "! 2"]
+    assert bars == [["out of queue", 2, (1, 2)]]
     noted.resources = {"Orders": "f-Orders"}
-    assert NO_ARRIVALS not in receiver("local --function Returns --events others").err
-    assert noted.asked[6:] == ["Returns", sent, (90.0, "say of 2"), "over"]
+    local.local(function="Returns", events=Path("others"))
+    said = capsys.readouterr()
+    assert (NO_ARRIVALS in said.err, shown(said.out, "|")) == (False, shown(ran.out, "|"))
+    assert noted.asked[6:] == ["Returns", sent, (90.0, None), "over"]
 
 
 def test_a_trial_answers_scripts_too_and_fails_where_a_message_took_effect_twice(
@@ -150,10 +150,12 @@ def test_what_a_trial_cannot_see_or_the_handler_has_to_do_is_said(
     messages: list[Ended], given: dict[str, bool], says: set[str]
 ) -> None:
     console = Console(width=100, file=io.StringIO())
-    console.print(local.text(messages, [], **{"plain": False, **given}))
+    for died in ([], ["here", "there"]):
+        console.print(local.text(messages, died, **{"plain": False, **given}))
     told = console.file.getvalue()  # type: ignore[attr-defined]
     assert {each for each in (local.AGAIN, local.PLAIN, local.CLAIMLESS, local.NOTHING) if each in told} == says
     assert "0 workers killed: no handler came to its end" in told
+    assert "2 workers killed: here; there" in told
     assert "none" in told
 
 

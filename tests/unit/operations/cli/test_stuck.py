@@ -21,6 +21,7 @@ from idempotent_receiver.operations.cli.deployment import Deployment, Options
 from idempotent_receiver.operations.dead_letters.triage import Verdict
 from idempotent_receiver.operations.scan import pages
 from idempotent_receiver.sqs.dead_letter import STAMP, stamp_of
+from local.cloud import ROOT
 from tests.manual_clock import ManualClock
 from tests.unit.operations.cli.stack import (
     CLOSED,
@@ -225,6 +226,10 @@ def test_a_text_that_sends_its_reader_to_a_page_sends_him_to_one_that_he_has(
     about["Project-URL"] = "Documentation, https://docs.example.com/receiver"
     monkeypatch.setattr(documentation, "metadata", lambda name: about)
     assert '"Orphans" on the page "operating" of https://docs.example.com/receiver' in receiver(SCAN).said
+    monkeypatch.undo()
+    for _, then in records.KINDS.values():
+        for page, title in re.findall(r'see\s+docs/(\w+)\.md, "([^"]+)"', records.advice(then, ()), re.IGNORECASE):
+            assert f"# {title}\n" in (ROOT / f"docs/{page}.md").read_text()
 
 
 # What the handbook says to type.

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import typer
 
 from idempotent_receiver.operations.cli import work
 from idempotent_receiver.operations.cli.terminal import Exit
@@ -33,7 +34,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_each_option_reaches_the_supervisor(receiver: Receiver, made: list[Any]) -> None:
-    assert [receiver(f"work URL orders:handler {given}").code for given in (OPTIONS, "")] == [7, 7]
+    assert receiver(f"work URL orders:handler {OPTIONS}").code == 7
+    with pytest.raises(typer.Exit):
+        work.work("URL", "orders:handler")
     task: dict[str, Any] = {"queue_url": "URL", "handler": "orders:handler"}
     (given, options), (by_default, rest) = made
     assert given == {**task, "limits": {"concurrency": 4, "lease_seconds": 30.0, "time_limit_seconds": 5.0}}

@@ -18,7 +18,7 @@ KEYS = {
     stack.CONFLICT: "CONFLICT",
     stack.STUCK: "STUCK",
 }
-WORD = re.compile(r"[A-Za-z]?[a-z]*(['-][a-z]+)*")
+WORD = re.compile(r"(?!None)[A-Za-z]?[a-z]*(['-][a-z]+)*")
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 STAMP_MS = re.compile(r"\b1[0-9]{12}\b")
 RANDOM = re.compile(r"\b([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}|[0-9a-f]{32}|[0-9a-f]{8})\b")

@@ -9,40 +9,13 @@ import pytest
 from botocore.client import BaseClient
 
 from idempotent_receiver.operations.cli.dlq_options import epoch_ms
-from idempotent_receiver.operations.cli.terminal import Exit, moment
+from idempotent_receiver.operations.cli.terminal import Exit
 from idempotent_receiver.operations.dead_letters.history import Outcome, Verb
 from tests.template import COMPONENT, load, rendering
 from tests.unit.operations.cli.stack import CLOSED, FLAKY, Receiver, denied
-from tests.unit.operations.dead_letters.acts import OPERATOR
 
 if TYPE_CHECKING:
     from tests.unit.operations.cli.history import Kept
-
-
-def test_history_tells_each_act_in_the_order_in_which_they_were_begun(receiver: Receiver, kept: Kept) -> None:
-    kept.done(20, CLOSED, verb=Verb.ARCHIVED, why="account closed", plan="p2")
-    first = kept.done(60)
-    told = receiver.on("dlq history --json")
-    assert told.code == Exit.OK
-    acts = told.json["acts"]
-    assert [(each["key"], each["verb"], each["outcome"]) for each in acts] == [
-        (FLAKY, "moved", "done"),
-        (CLOSED, "archived", "done"),
-    ]
-    assert acts[0] == {
-        **{name: getattr(first, name) for name in ("key", "message_id", "why", "plan", "queue", "dead_letter_queue")},
-        "verb": "moved",
-        "id": FLAKY,
-        "outcome": "done",
-        "code": None,
-        "may_have_happened": False,
-        "at": moment(first.at_ms),
-        "ended": moment(first.at_ms),
-        "operator": OPERATOR,
-    }
-    shown = receiver.on("dlq history").out
-    assert shown.index(FLAKY) < shown.index(CLOSED)
-    assert {OPERATOR, "account closed; plan p2"} <= {line.strip() for line in shown.splitlines()}
 
 
 def test_an_act_that_was_never_confirmed_is_told_as_such_with_what_to_type(receiver: Receiver, kept: Kept) -> None:

@@ -18,7 +18,7 @@ from idempotent_receiver.operations.page import html_of
 from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, Record
 from tests.browser import seen
 from tests.unit.operations.cli.page_drivers import DRIVER, INTRUDER, PACE
-from tests.unit.operations.cli.stack import CLOSED, CONFLICT, DEAD, DONE, FLAKY, SECRET
+from tests.unit.operations.cli.stack import CLOSED, DEAD, DONE, FLAKY, SECRET
 from tests.unit.operations.dead_letters.acts import act
 
 if TYPE_CHECKING:
@@ -43,27 +43,6 @@ def reported(receiver: Receiver, options: str = "") -> Any:
     ran = receiver.on(f"dlq report page.html {options}")
     assert ran.code == Exit.OK, ran.err
     return data_of(Path("page.html").read_text("utf-8"))
-
-
-def test_the_page_has_each_dead_letter_beside_its_record_and_says_what_a_redrive_would_do(receiver: Receiver) -> None:
-    data = reported(receiver)
-    letters = {each["key"]: each for each in data["letters"]}
-    assert {key: each["verdict"] for key, each in letters.items()} == {
-        DONE: "DONE",
-        FLAKY: "MOVE",
-        CONFLICT: "CONFLICT",
-        CLOSED: "PERMANENT",
-    }
-    assert (letters[FLAKY]["record"]["status"], letters[FLAKY]["record"]["attempts"]) == ("FAILED", 5)
-    assert letters[FLAKY]["group"] == "ConnectionError@app.ledger"
-    assert [(each["verdict"], each["count"]) for each in data["plan"]] == [
-        ("MOVE", 1),
-        ("DONE", 1),
-        ("CONFLICT", 1),
-        ("PERMANENT", 1),
-    ]
-    assert data["plan"][0]["becomes"] == "back to the queue"
-    assert {each["name"]: each["count"] for each in data["groups"]}["ConnectionError@app.ledger"] == 1
 
 
 def test_it_looks_at_what_the_filters_mean_and_releases_all(receiver: Receiver, stack: Stack) -> None:

@@ -109,7 +109,9 @@ def test_redrive_says_so_where_aws_fails_and_that_it_can_be_started_again(
     with denied(operation or "none"):
         ran = receiver.on(f"dlq redrive --yes {options}")
     assert (ran.code, "It is safe to start again." in ran.err) == (terminal.Exit.AWS, True)
-    assert f"0 moved, {4 - len(dead)} dropped as done, {len(dead)} left in place." in ran.out, "what was done until then"
+    assert f"0 moved, {4 - len(dead)} dropped as done, {len(dead)} left in place." in ran.out, (
+        "what was done until then"
+    )
     assert (operation or "missing") in ran.said
     assert "Traceback" not in ran.err
     assert (stack.keys_in(stack.queue), stack.keys_in(stack.dead)) == (set(), dead)

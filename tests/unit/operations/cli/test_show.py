@@ -17,16 +17,9 @@ from idempotent_receiver.protocol.record import DEFAULT_RETENTION_SECONDS, from_
 from idempotent_receiver.testing import sqs_event
 from tests.contexts import Context
 from tests.manual_clock import ManualClock
-from tests.unit.operations.cli.stack import CLOSED, DONE, FLAKY, FOR_GOOD, LASTING, STUCK, Receiver, Stack
+from tests.unit.operations.cli.stack import CLOSED, FLAKY, FOR_GOOD, LASTING, STUCK, Receiver, Stack
 
 ON = "--table records"
-
-
-def test_show_tells_what_a_record_says(receiver: Receiver) -> None:
-    shown = receiver(f"show {FLAKY} {ON}").out
-    assert [part for part in (FLAKY, "FAILED", "5", "ConnectionError at app.ledger:7") if part not in shown] == []
-    told = receiver(f"show {DONE} {ON} --json").json
-    assert (told["status"], told["result"], told["attempts"]) == ("COMPLETED", {"posted": "t-1"}, 1)
 
 
 def test_show_tells_how_much_of_a_lease_is_left(receiver: Receiver, stack: Stack) -> None:

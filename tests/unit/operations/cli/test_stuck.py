@@ -48,16 +48,6 @@ def ids(told: Any, kind: str) -> list[str]:
     return [each["id"] for each in told[kind]]
 
 
-def test_stuck_tells_its_cost_first_and_names_the_worst(receiver: Receiver) -> None:
-    ran = receiver.on("stuck --yes --json")
-    assert re.match("A scan of records reads about 5 items, .* MB: 1 read unit, in ", ran.err)
-    assert (ran.code, ran.json["scanned"], ran.json["complete"], ran.json["confirmed"]) == (0, 5, True, True)
-    found = [ids(ran.json, kind) for kind in ("unsettled", "failing", "permanent")]
-    assert found == [[STUCK], [FLAKY, STUCK], [CLOSED]]
-    shown = receiver.on("stuck --yes").out
-    assert shown.startswith("5 records: 1 claim that nobody settled, 0 released and waiting, 2 keys failing, 1 failed")
-
-
 def test_stuck_asks_before_it_scans(receiver: Receiver, typed: Any) -> None:
     typed("n\nn\n")
     ran = receiver("stuck --table records")

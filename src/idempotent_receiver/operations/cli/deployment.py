@@ -54,7 +54,7 @@ def key_strategy(text: str, option: str = "--key-strategy") -> keys.KeyStrategy:
 
 
 def _option(help: str) -> Any:
-    return typer.Option(help=help, show_default=False)
+    return typer.Option(help=help)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -181,7 +181,7 @@ def command(*parts: str) -> str:
 def table_of(*columns: str) -> Table:
     """A table of counts, and of what is counted."""
     table = Table.grid(Column(justify="right"), *(Column(overflow="fold") for _ in columns), padding=(0, 2, 0, 0))
-    table.add_row("count", *columns, style="bold")
+    table.add_row(*map(Text, ("count", *columns)), style="bold")
     return table
 
 

@@ -107,19 +107,24 @@ def test_a_native_redrive_asks_first_and_names_the_danger(receiver: Receiver, st
     assert ran.json == {"native": True, "confirmed": False}
 
 
+FAILED = {"Status": "FAILED", "FailureReason": "AccessDenied"}
+
+
 @pytest.mark.parametrize(
-    ("task", "told"),
+    "case",
     [
-        ({"Status": "FAILED", "FailureReason": "AccessDenied"}, {"status": "FAILED", "failure": "AccessDenied"}),
-        ({}, {"status": "UNKNOWN"}),
+        (FAILED, "", "FAILED: about 0 moved. AccessDenied\n"),
+        (FAILED, "--json", {**ENDED, "status": "FAILED", "failure": "AccessDenied"}),
+        ({}, "", "UNKNOWN: about 0 moved.\n"),
     ],
 )
 def test_a_native_redrive_that_fails_says_why(
-    receiver: Receiver, stack: Stack, sqs: Stubber, task: dict[str, str], told: dict[str, str]
+    receiver: Receiver, stack: Stack, sqs: Stubber, case: tuple[dict[str, str], str, Any]
 ) -> None:
+    task, form, told = case
     stub_a_task(sqs, stack, task)
-    ran = receiver.on(f"{NATIVE} --yes --json")
-    assert (ran.code, ran.json) == (3, {**ENDED, **told})
+    ran = receiver.on(f"{NATIVE} --yes {form}")
+    assert (ran.code, ran.json if form else ran.out) == (3, told)
 
 
 def test_a_native_redrive_of_a_shared_queue_is_refused(receiver: Receiver, stack: Stack, sqs: Stubber) -> None:

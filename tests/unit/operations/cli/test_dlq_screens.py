@@ -112,6 +112,8 @@ def test_a_list_of_letters_has_the_first_twenty_of_each_group() -> None:
     assert screen(report.letter_tables([few, keyless])) == ["2", "2 …", *letters[0], *letters[1], *rest, STAY]
     bodies = groups(bodies=True)[1:2]
     assert screen(report.letter_tables(bodies)) == ["2", "2 …", *letters[0], "body-31", *letters[1], "body-32", STAY]
+    two = report.group_values("E", MANY[:2], bodies=False)
+    assert screen(report.letter_tables([two]))[3:-1] == [*ROWS[11], *ROWS[12]]
     assert STAY not in screen(report.letter_tables([{**few, "letters": few["letters"][1:]}]))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver.operations.cli.terminal import PIPE_WIDTH, Terminal, _console
+from idempotent_receiver.operations.cli.terminal import PIPE_WIDTH, Terminal, _console, command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,3 +86,12 @@ def test_a_pipe_is_wide_and_a_text_is_printed_as_it_is(
     assert (console.width == PIPE_WIDTH) is (columns is None and stream is io.StringIO)
     console.print("[b]5[/b] :warning: 'a'")
     assert console.file.getvalue() == "[b]5[/b] :warning: 'a'\n"
+
+
+@pytest.mark.parametrize(("signs", "lines"), [(61, 1), (62, 2)])
+def test_a_command_takes_the_lines_that_eighty_columns_need(signs: int, lines: int) -> None:
+    """The first has room for the sign that joins it with the next."""
+    shown = command("receiver dlq", "x" * signs, "y").splitlines()
+    parts = ["    receiver dlq", "x" * signs, "y"]
+    first, rest = " ".join(parts[: 3 - lines]), " ".join(parts[3 - lines :])
+    assert shown == [f"{first} \\", f"      {rest}"]

@@ -20,7 +20,7 @@ from idempotent_receiver.operations.dead_letters.triage import Decision, Rules, 
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
 from idempotent_receiver.sqs.keys import UnusableKey
 from tests.unit.operations.cli.stack import ARN, LONG_AGO_MS
-from tests.unit.operations.cli.transcripts import shown
+from tests.unit.operations.cli.transcripts import figures
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -61,7 +61,7 @@ FEW = [decision(30, "unkeyed"), decision(31), decision(32, queue=f"{ARN}:transfe
 def screen(told: RenderableType) -> list[str]:
     console = Console(width=80, file=io.StringIO())
     console.print(told)
-    return [line.removeprefix("| ") for line in shown(console.file.getvalue(), "|")]  # type: ignore[attr-defined]
+    return figures(console.file.getvalue())  # type: ignore[attr-defined]
 
 
 def groups(*, bodies: bool) -> list[dict[str, Any]]:

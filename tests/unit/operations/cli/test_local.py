@@ -22,7 +22,7 @@ from idempotent_receiver.local.verdict import Ended, Evidence, Verdict
 from idempotent_receiver.operations.cli import local
 from idempotent_receiver.operations.cli.terminal import Exit
 from tests.unit.operations.cli.stack import Receiver
-from tests.unit.operations.cli.transcripts import shown
+from tests.unit.operations.cli.transcripts import figures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,15 +106,15 @@ def test_a_trial_deploys_sends_waits_and_tells_how_each_message_ended(
     asked = [("template.yaml", {"Stage": "a=b", "Empty": ""}), "Orders", sent, (12.0, None), "over"]
     assert (ran.code, noted.asked) == (Exit.OK, asked), ran.err
     lines = ["order.json 1 2 2 COMPLETED", "bad.json 1 0 0", "1", "current_claim().idempotency_key", "2 1 1"]
-    assert shown(ran.out, "|") == [f"| {line}" for line in lines]
+    assert figures(ran.out) == lines
     assert "1 worker killed: before it was recorded" in ran.out
     assert (NO_ARRIVALS in ran.err, local.AGAIN in ran.out) == (True, True)
-    assert shown(ran.err.replace(NO_ARRIVALS, ""), "!") == ["! template.yaml", "! 7 11", "! 2"]
+    assert figures(ran.err.replace(NO_ARRIVALS, "")) == ["template.yaml", "7 11", "2"]
     assert bars == [["out of queue", 2, (1, 2)]]
     noted.resources = {"Orders": "f-Orders"}
     local.local(function="Returns", events=Path("others"))
     said = capsys.readouterr()
-    assert (NO_ARRIVALS in said.err, shown(said.out, "|")) == (False, shown(ran.out, "|"))
+    assert (NO_ARRIVALS in said.err, figures(said.out)) == (False, figures(ran.out))
     assert noted.asked[6:] == ["Returns", sent, (90.0, None), "over"]
 
 

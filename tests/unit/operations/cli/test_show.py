@@ -28,6 +28,8 @@ def test_show_tells_how_much_of_a_lease_is_left(receiver: Receiver, stack: Stack
     assert 80 <= receiver(f"show held {ON} --json").json["lease_left_seconds"] <= 90
     assert re.search(r"(?m)^lease +0:01:\d\d left, until ", receiver(f"show held {ON}").out)
     over = receiver(f"show {STUCK} {ON}").out
+    starts = [re.match(r"\w+( about)? +", line) for line in over.splitlines()]
+    assert {0 if each is None else each.end() for each in starts} == {len("written about  ")}, "all in one column"
     assert re.search(r"(?m)^lease +over since 2023-11-14T22:13:20Z *$", over)
     assert "left" not in over
 

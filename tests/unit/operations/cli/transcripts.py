@@ -19,6 +19,7 @@ KEYS = {
     stack.STUCK: "STUCK",
 }
 WORD = re.compile(r"(?!None)[A-Za-z]?[a-z]*(['-][a-z]+)*")
+TYPED = re.compile("    (receiver|aws) ")
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 STAMP_MS = re.compile(r"\b1[0-9]{12}\b")
 RANDOM = re.compile(r"\b([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}|[0-9a-f]{32}|[0-9a-f]{8})\b")
@@ -28,7 +29,7 @@ def lasting(text: str) -> str:
     """A text with names for what is another at each run."""
     for key, name in KEYS.items():
         text = text.replace(key, name)
-    text = re.sub(r"\bv\d+\b", "ID", text.replace(f"{stack.ARN}:", "sqs:").replace(OPERATOR, "alice"))
+    text = re.sub(r"\bv\d+\b", "ID", text.replace(f"{stack.ARN}:", "sqs:").replace(OPERATOR, "ALICE"))
     return RANDOM.sub("ID", STAMP_MS.sub("NOW", MOMENT.sub(_time, text)))
 
 
@@ -45,9 +46,15 @@ def said(text: str) -> str:
     return " ".join(part for part in parts if not WORD.fullmatch(part))
 
 
-def shown(text: str, sign: str) -> list[str]:
+def figures(text: str) -> list[str]:
     """A screen, without the lines that are only words."""
-    return [f"{sign} {line}" for line in map(said, text.splitlines()) if line]
+    return [line for line in map(said, text.splitlines()) if line]
+
+
+def shown(text: str, sign: str) -> list[str]:
+    """Every line of a screen; one to type is whole."""
+    lines = (lasting(line).strip() if TYPED.match(line) else said(line) for line in text.splitlines() if line.strip())
+    return [f"{sign} {line}".rstrip() for line in lines]
 
 
 def told(value: Any, depth: int = 1) -> str:

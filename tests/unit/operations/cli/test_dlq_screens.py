@@ -94,10 +94,10 @@ def test_a_screen_of_groups_has_their_times_verdicts_latest_letters_and_commones
 def test_where_there_is_no_line_for_reasons_the_example_has_its_own() -> None:
     """As much of it as fits, but for a key that does not."""
     few, keyless = groups(bodies=False)[1:]
-    long = {**few, "letters": [{**few["letters"][0], "key": "k1" * 45}]}
+    long = {**few, "name": "n1" * 45, "letters": [{**few["letters"][0], "key": "k1" * 45}]}
     told = screen(report.group_tables([long, *[keyless] * 6]))
-    assert told[:4] == [
-        *("2", "2023-11-14T22:44:20Z 2023-11-14T22:45:20Z 1 FOREIGN 1 MOVE"),
+    assert told[:5] == [
+        *(f"2 {'n1' * 36}n", "1" + "n1" * 8, "2023-11-14T22:44:20Z 2023-11-14T22:45:20Z 1 FOREIGN 1 MOVE"),
         *("k1" * 36 + "k", "1" + "k1" * 8),
     ]
 

@@ -21,16 +21,21 @@ def released(record: Record, now_ms: int) -> bool:
     return lease_over(record, now_ms) and record.owner is None and record.version is not None
 
 
+_ANY_CLAIM = Claim(id="", fingerprint=None, owner="", lease_until_ms=0)
+"""What this version cannot understand, no claim can."""
+
+
 def unreadable(record: Record, now_ms: int) -> str | None:
     """Why this version cannot understand it, as a claim would be told; None where it can."""
-    answer = decide(record, Claim(id=record.id, fingerprint=None, owner="", lease_until_ms=0), (), now_ms)
+    answer = decide(record, _ANY_CLAIM, (), now_ms)
     return answer.reason if isinstance(answer, Unreadable) else None
 
 
 def failing(record: Record) -> bool:
     """Whether it failed and may be tried again, or is being tried again."""
-    tried_again = record.status == Status.INPROGRESS and (record.attempts or 0) > 1
-    return tried_again or (record.status == Status.FAILED and not permanent(record))
+    if record.status == Status.INPROGRESS:
+        return record.attempts is not None and record.attempts > 1
+    return record.status == Status.FAILED and not permanent(record)
 
 
 def permanent(record: Record) -> bool:

@@ -50,7 +50,7 @@ class Cost:
 def cost_of(dynamodb: "DynamoDBClient", table: str) -> Cost:
     """What a scan of the table costs."""
     found = dynamodb.describe_table(TableName=table)["Table"]
-    return Cost(items=found.get("ItemCount", 0), size_bytes=found.get("TableSizeBytes", 0))
+    return Cost(items=found["ItemCount"], size_bytes=found["TableSizeBytes"])
 
 
 def pages(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,33 @@ def test_a_client_is_of_the_region_and_place_that_are_given_and_gives_up_in_time
     assert meta.config.retries == {"mode": "standard", "total_max_attempts": 5}
 
 
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"profile": "nobody"}, r"\(nobody\) could not be found: correct --profile, or AWS_PROFILE$"),
+        ({"region": None}, "^no AWS region: give --region, or set AWS_DEFAULT_REGION$"),
+        ({"endpoint_url": "nonsense"}, "^--endpoint-url nonsense: .*nonsense"),
+    ],
+)
+def test_what_no_client_can_be_made_of_is_named_with_its_remedy(
+    wrong: dict[str, str | None], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    given: Any = {"region": "us-east-1", "profile": None, "endpoint_url": ENDPOINT, **wrong}
+    with pytest.raises(UsageError, match=says):
+        client_of("sqs", **given)
+
+
+class Bare(CloudFormation):
+    """AWS leaves out what a stack has none of."""
+
+    def describe_stacks(self, *, StackName: str) -> Any:  # noqa: N803  # boto3's name
+        (found,) = super().describe_stacks(StackName=StackName)["Stacks"]
+        return {"Stacks": [{name: value for name, value in found.items() if value}]}
+
+
 CONSUMER, REFUNDS = {"ConsumerName": "orders", "QueueUrl": "q"}, {"ConsumerName": "refunds"}
 NESTED = {"Receiver": CONSUMER, "Network": {"Vpc": "vpc-1"}}
 
@@ -46,13 +74,14 @@ NESTED = {"Receiver": CONSUMER, "Network": {"Vpc": "vpc-1"}}
         ({}, {**NESTED, "Refunds": REFUNDS}, "transfers", "2 consumers: give --stack transfers/Receiver or --stack "),
         ({}, {**NESTED, "Refunds": REFUNDS}, "transfers/No", "has no consumer No: it has Receiver, Refunds$"),
         ({}, {}, "transfers/No", "has no consumer No: it has none$"),
+        ({}, {}, "transfers", {}),
         ({}, {}, "another", r"there is no stack another .*: correct --stack \("),
     ],
 )
 def test_a_stack_has_its_own_outputs_and_those_of_its_one_consumer(
     outputs: dict[str, str], nested: dict[str, dict[str, str]], name: str, found: dict[str, str] | str
 ) -> None:
-    clients = {"cloudformation": CloudFormation(outputs, nested)}
+    clients = {"cloudformation": Bare(outputs, nested)}
     if isinstance(found, str):
         with pytest.raises(UsageError, match=found):
             stack_outputs(clients.__getitem__, name)

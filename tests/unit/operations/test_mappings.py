@@ -31,18 +31,22 @@ QUEUE = "arn:aws:sqs:us-east-1:123456789012:orders"
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("given", "meant", "mapped"),
     [
-        ("orders", True),
-        ("orders:live", True),
-        ("arn:aws:lambda:us-east-1:123456789012:function:orders:live", True),
-        ("arn:aws:lambda:us-east-1:123456789012:function:orders", True),
-        ("orders:next", False),
-        ("order", False),
+        ("orders", True, "orders:live"),
+        ("orders:live", True, "orders:live"),
+        ("arn:aws:lambda:us-east-1:123456789012:function:orders:live", True, "orders:live"),
+        ("arn:aws:lambda:us-east-1:123456789012:function:orders", True, "orders:live"),
+        ("arn:aws:lambda:us-east-1:123456789012:function:function:live", True, "function:live"),
+        ("orders:next", False, "orders:live"),
+        ("order", False, "orders:live"),
+        ("", False, "orders"),
     ],
 )
-def test_a_function_is_meant_by_its_name_or_its_arn_with_or_without_its_alias(given: str, meant: bool) -> None:
-    assert Mapping(ID, "orders:live", ENABLED).invokes(given) is meant
+def test_a_function_is_meant_by_its_name_or_its_arn_with_or_without_its_alias(
+    given: str, meant: bool, mapped: str
+) -> None:
+    assert Mapping(ID, mapped, ENABLED).invokes(given) is meant
 
 
 def client_of(service: str) -> Any:
@@ -59,20 +63,24 @@ def lambda_that(*answers: str) -> Iterator[Any]:
         if answer in REFUSALS:
             stubber.add_client_error("update_event_source_mapping", answer)
         else:
-            asked = {"UUID": ID, "Enabled": False} if operation == "update" else {"UUID": ID}
-            stubber.add_response(f"{operation}_event_source_mapping", {"UUID": ID, "State": state}, asked)
+            enabled = {"Enabled": state in ("Enabled", "Enabling")} if operation == "update" else {}
+            stubber.add_response(
+                f"{operation}_event_source_mapping", {"UUID": ID, "State": state}, {"UUID": ID, **enabled}
+            )
     with stubber:
         yield functions
         stubber.assert_no_pending_responses()
 
 
-def switched(functions: Any, state: str = ENABLED, *, seconds: float = 60, stopped: bool = False) -> tuple[str, float]:
-    """The last state of the mapping once it is asked to be disabled, and how long that took."""
+def switched(
+    functions: Any, state: str = ENABLED, *, wanted: str = DISABLED, seconds: float = 60, stopped: bool = False
+) -> tuple[str, float]:
+    """The last state of the mapping once it is asked for another, and how long that took."""
     clock = ManualClock()
     ended = switch(
         functions,
         [Mapping(ID, "orders", state)],
-        state=DISABLED,
+        state=wanted,
         seconds=seconds,
         clock=clock,
         stopped=lambda: stopped,
@@ -84,6 +92,7 @@ def switched(functions: Any, state: str = ENABLED, *, seconds: float = 60, stopp
     ("answers", "given", "ended"),
     [
         (["update Disabling", "get Disabling", "get Disabled"], {}, (DISABLED, 2 * POLL_SECONDS)),
+        (["update Enabling", "get Enabled"], {"state": DISABLED, "wanted": ENABLED}, (ENABLED, POLL_SECONDS)),
         # A deployment is changing it: it is switched afterwards.
         (
             [REFUSALS[0], "get Updating", "get Updating", "get Enabled", "update Disabled"],

@@ -27,6 +27,7 @@ ASKED = ["id", "status", "version", "expiration", "in_progress_expiration", "att
         (10, 8192, 25, 1, 250),
         (1000, 50_000, 1, 7, 81),
         (1, 400_000, 1, 49, 1),
+        (1, 16_384, 2, 2, 1),
         (10, 8192, 1000, 1, 1000),
     ],
 )
@@ -44,7 +45,8 @@ class Table:
         self.pages, self.described = pages, described
 
     def describe_table(self, *, TableName: str) -> Any:  # noqa: N803
-        return {"Table": {"TableName": TableName, **self.described}}
+        assert TableName == "records"
+        return {"Table": self.described}
 
     def get_paginator(self, operation: str) -> Table:
         assert operation == "scan"
@@ -89,19 +91,20 @@ FOUND = [
     claim("released", START_MS - 1, owner=None),
     record("once", "FAILED", error=ERROR),
     *(record(f"flaky-{number}", "FAILED", error=ERROR, attempts=number) for number in (1, 3, 2)),
-    claim("again", START_MS + 1, attempts=4),
+    *(claim(f"again-{number}", START_MS + 1, attempts=number) for number in (1, 4, 2)),
     *(record(f"closed-{number}", "FAILED", error=FOR_GOOD, expiration=LASTING + number) for number in (1, 3, 2)),
     *(record(f"flow-{number}", "FAILED", execution="arn", expiration=LASTING + number) for number in (1, 3, 2)),
     claim("overdue", START_MS - 1, execution="arn"),
     claim("runs", START_MS + 1, execution="arn"),
     *(record(f"paused-{number}", "PAUSED", expiration=LASTING + number) for number in (1, 3, 2)),
+    record("typed", "FAILED", error=ERROR, unreadable="unexpected type of attempts"),
     record("expired", "FAILED", expiration=START_MS // 1000),
     record("done", "COMPLETED"),
 ]
-COUNTS = {"unsettled": 3, "failing": 5, "permanent": 3, "workflow": 4, "unreadable": 3}
+COUNTS = {"unsettled": 3, "failing": 6, "permanent": 3, "workflow": 4, "unreadable": 4}
 FIRST = {
     "unsettled": ["lapsed-2", "lapsed-1"],
-    "failing": ["again", "flaky-3"],
+    "failing": ["again-4", "flaky-3"],
     "permanent": ["closed-3", "closed-2"],
     "workflow": ["flow-3", "flow-2"],
     "unreadable": ["paused-3", "paused-2"],
@@ -132,4 +135,4 @@ def test_what_has_moved_on_is_not_named_and_what_cannot_be_read_again_is(monkeyp
     scan = Scan(START_MS, most=2)
     scan.take(FOUND)
     scan.confirm(store)
-    assert named(scan) == {**FIRST, "unsettled": ["lapsed-2"], "failing": ["again"]}
+    assert named(scan) == {**FIRST, "unsettled": ["lapsed-2"], "failing": ["again-4"]}

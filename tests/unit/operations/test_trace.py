@@ -31,7 +31,9 @@ SECRET = "4929-1234-5678-9012"
 
 
 def texts(record: Record, now_ms: int = NOW_MS) -> list[tuple[int | None, str]]:
-    return [(each.at_ms, each.text) for each in of_record("record", record, now_ms, 30 * 86_400)]
+    events = list(of_record("record", record, now_ms, 30 * 86_400))
+    assert {each.source for each in events} == {"record"}
+    return [(each.at_ms, each.text) for each in events]
 
 
 def written(status: str, **attributes: Any) -> Record:
@@ -73,6 +75,8 @@ def test_an_end_is_told_with_its_attempt_and_its_reason() -> None:
 def test_a_record_of_another_retention_is_not_dated() -> None:
     later = written("COMPLETED")._replace(expiration=NOW_MS // 1000 + 90 * 86_400)
     assert texts(later)[0] == (None, "COMPLETED at attempt 1")
+    assert texts(later, NOW_MS + 60 * DAY_MS - 60_001)[0][0] is None
+    assert texts(later, NOW_MS + 60 * DAY_MS - 60_000)[0][0] == NOW_MS + 60 * DAY_MS, "a worker's clock may be ahead"
 
 
 def test_an_execution_is_told_from_start_to_end_without_its_input() -> None:

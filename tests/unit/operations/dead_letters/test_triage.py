@@ -259,6 +259,7 @@ def failed(**error: Any) -> Record:
         (RELEASED, None, WAITED, None, "never-started"),
         (failed(type="E"), None, "E", "E", "E"),
         (failed(type="E", at=GONE_WRONG), None, f"E at {GONE_WRONG}", "E", "E@app.ledger.charge"),
+        (failed(type="E", text=""), None, "E", "E", "E"),
         (failed(text="no type"), None, "no type", None, "error"),
         (failed(type=["E"], text="no type"), None, "no type", None, "error"),
         (failed(), None, NO_REASON, None, "error"),

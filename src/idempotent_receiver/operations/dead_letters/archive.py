@@ -45,15 +45,18 @@ def document(decision: Decision) -> dict[str, Any]:
 class Archive:
     """The archived dead letters of one queue."""
 
+    more = True
+    refills = False
+    """What was restored does not come up again."""
+    fifo = False
+    """What is not restored blocks nothing behind it."""
+
     def __init__(
         self, s3: "S3Client", bucket: str, dead_letter_queue_arn: str, clock: Clock, workers: Workers | None = None
     ) -> None:
         self.s3, self.bucket, self.clock = s3, bucket, clock
         self.workers = Workers() if workers is None else workers
-        self.fifo = False
-        """What is not restored blocks nothing behind it."""
         self.seen: set[str] = set()
-        self.more = True
         self._prefix = f"{dead_letter_queue_arn.rpartition(':')[2]}/"
         self._names = self._listed()
 
@@ -83,7 +86,7 @@ class Archive:
             taken += found
             size += sum(len(each["Body"]) for each in found)
         # Names are in no order: what was a FIFO group comes back as it was.
-        return sorted(taken, key=lambda each: str(each["Attributes"].get("SequenceNumber", "")).zfill(SEQUENCE_DIGITS))
+        return sorted(taken, key=lambda each: each["Attributes"].get("SequenceNumber", "").zfill(SEQUENCE_DIGITS))
 
     def unseen(self) -> int:
         """How many were never taken."""

@@ -134,13 +134,14 @@ class Reader:
 
 def _since_ms(message: Message, stamp: Stamp | None, now_ms: int) -> int:
     # A FIFO queue's move, and every send, begins a new SentTimestamp: the stamp remembers the time before.
-    times = [message.sent_at, None if stamp is None else _parsed(stamp.first_received)]
+    before = None if stamp is None or stamp.first_received is None else _parsed(stamp.first_received)
+    times = [message.sent_at, before]
     return min((int(time.timestamp() * 1000) for time in times if time is not None), default=now_ms)
 
 
-def _parsed(text: str | None) -> datetime | None:
+def _parsed(text: str) -> datetime | None:
     try:
-        time = datetime.fromisoformat(text or "")
+        time = datetime.fromisoformat(text)
     except ValueError:
         return None
     return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -52,6 +52,9 @@ class DeadLetterQueue:
     While a message of a FIFO queue is held, SQS gives out nothing more of its group, to anybody.
     """
 
+    refills = True
+    """What was sent back may fail again, and come up under another messageId."""
+
     def __init__(
         self,
         sqs: "SQSClient",

@@ -11,10 +11,17 @@ import pytest
 
 from idempotent_receiver import body_field
 from idempotent_receiver.operations.dead_letters import archive as archives
-from idempotent_receiver.operations.dead_letters.archive import NotArchived
-from idempotent_receiver.operations.dead_letters.ends import archive_ends, delete_ends, resend_ends, restore_ends
+from idempotent_receiver.operations.dead_letters.ends import (
+    archive_ends,
+    delete_ends,
+    redrive_ends,
+    resend_ends,
+    restore_ends,
+)
+from idempotent_receiver.operations.dead_letters.history import Verb
 from idempotent_receiver.operations.dead_letters.run import Run
 from idempotent_receiver.operations.dead_letters.triage import Verdict
+from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
 from tests.queues import Crash
 from tests.unit.operations.dead_letters.bank import (
     ALL_DEAD,
@@ -109,19 +116,15 @@ def taken(bank: Bank) -> list[Any]:
         return session.take()
 
 
-def test_the_archive_tells_the_message_its_reason_its_record_who_when_and_why() -> None:
+def test_each_end_says_what_it_is_and_whether_the_consumer_gets_the_message_again() -> None:
     bank = Bank()
-    id = bank.send("permanent")
-    bank.deliver()
-    bucket = Bucket(bank)
-
-    archived(bank, bucket)
-
-    (told,) = bucket.documents()
-    assert json.loads(told["message"]["body"]) == {"name": "permanent"}
-    assert (told["key"], told["verdict"], told["error_type"]) == (id, "PERMANENT", "PermanentError")
-    assert told["record"]["status"] == "FAILED"
-    assert (told["operator"], told["archived_for"], told["archived_at"]) == (BY["operator"], BY["reason"], BY["at"])
+    sqs, archive = bank.sqs, Bucket(bank).archive()
+    every = [redrive_ends(sqs, "q"), archive_ends(archive, **BY), delete_ends()]  # type: ignore[arg-type]
+    every += [restore_ends(sqs, "q"), resend_ends(sqs, "q", lambda letter: letter)]  # type: ignore[arg-type]
+    ends = {end for each in every for end in each.values()}
+    returning = {Verb.MOVED: True, Verb.RESTORED: True, Verb.RESENT: True}
+    assert {each.verb: each.returns for each in ends} == {**dict.fromkeys(Verb, False), **returning}
+    assert [each for each in ends if not (each.becomes and each.undeleted and each.refused)] == []
 
 
 @both_kinds
@@ -170,19 +173,6 @@ def test_what_was_redriven_after_a_crash_of_its_archiving_and_is_restored_later_
     in_balance(bank)
 
 
-NOTES = {"messageId": "notes", "receiptHandle": "", "attributes": {}, "messageAttributes": {}, "md5OfBody": ""}
-
-
-@pytest.mark.parametrize("broken", [b"[]", b"\xff", json.dumps({"message": {**NOTES, "body": 1}}).encode()])
-def test_what_is_not_ours_in_the_archive_is_named_and_nothing_is_restored(broken: bytes) -> None:
-    bank, bucket = archived_leftovers()
-    bucket.objects["dead/notes.json"] = broken
-
-    with pytest.raises(NotArchived, match=r"s3://archive/dead/notes\.json is no archived dead letter"):
-        restored(bank, bucket)
-    assert (len(bucket.objects), bank.dead.messages) == (9, [])
-
-
 def test_what_has_no_room_for_its_stamp_stays_in_the_archive() -> None:
     bank = Bank(at_once=False)
     full = {f"attribute-{number}": {"DataType": "String", "StringValue": "x"} for number in range(10)}
@@ -196,22 +186,6 @@ def test_what_has_no_room_for_its_stamp_stays_in_the_archive() -> None:
 
     assert [each.why for each in summary.left] == ["SQS refused its copy: NoRoom"]
     assert (bank.bodies(bank.dead), len(bucket.objects)) == (Counter(["flaky"]), 1)
-
-
-def test_what_another_restoration_has_taken_meanwhile_is_none_of_this_ones() -> None:
-    _, bucket = archived_leftovers()
-    archive = bucket.archive()
-    paginate = bucket.paginate
-
-    def stale(**given: Any) -> Iterator[dict[str, Any]]:
-        for page in paginate(**given):
-            bucket.objects.pop(page["Contents"][0]["Key"])
-            yield page
-
-    bucket.paginate = stale  # type: ignore[method-assign]
-    taken = archive.take()
-    assert {each["MessageId"] for each in taken} == {each["message"]["messageId"] for each in bucket.documents()}
-    assert 0 < len(taken) < 8
 
 
 def test_to_count_what_was_not_taken_yet_takes_nothing_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,7 +310,8 @@ def test_what_was_sent_edited_and_not_deleted_runs_once_whatever_became_of_the_d
 
 def test_another_body_makes_another_key_and_the_same_body_the_same() -> None:
     bank = Bank()
-    bank.send("permanent")
+    tenant = {"tenant": {"DataType": "String", "StringValue": "t"}}
+    id = bank.send("permanent", attributes=tenant)
     bank.deliver()
     (decision,) = taken(bank)
     letter = decision.dead_letter
@@ -345,4 +320,10 @@ def test_another_body_makes_another_key_and_the_same_body_the_same() -> None:
         return str(bank.session().reader.read(letter.edited(body), 0).key)
 
     assert key("a") == key("a")
-    assert len({key("a"), key("b"), letter.key}) == 3
+    assert len({key("a"), key("b"), key("\ud800"), letter.key}) == 4
+    stamp = Stamp(key=key("a"), original_id=id, queue=bank.queue.arn).to_json()
+    attributes = {**tenant, STAMP: {"DataType": "String", "StringValue": stamp}}
+    assert letter.edited("a") == {**letter.raw, "Body": "a", "MessageAttributes": attributes}
+    end = resend_ends(bank.sqs, "q", lambda each: bank.session().reader.read(each.edited("a"), 0))[Verdict.MOVE]  # type: ignore[arg-type]
+    assert end.detail is not None
+    assert end.detail(decision) == f"its new key is {key('a')}"

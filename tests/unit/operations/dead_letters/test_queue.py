@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from botocore.exceptions import ClientError
 
+from idempotent_receiver.operations.dead_letters import ends
+from idempotent_receiver.operations.dead_letters.ends import redrive_ends
 from idempotent_receiver.operations.dead_letters.run import Summary
 from idempotent_receiver.operations.dead_letters.triage import Verdict
+from idempotent_receiver.sqs.dead_letter import size_of
 from tests.unit.operations.dead_letters.bank import (
     HOLD_SECONDS,
     Bank,
@@ -144,3 +150,32 @@ def test_what_is_not_known_to_be_a_dead_letter_of_this_queue_stays_where_it_is(s
     summary = bank.redrive(rules={"include_permanent": True, "force": True})
     assert [left.verdict for left in summary.left] == [Verdict.FOREIGN]
     assert len(bank.dead.messages) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "refused"),
+    [
+        ({}, ["Unconfirmed"] * 2),
+        ({"Successful": [{"Id": "0"}]}, [None, "Unconfirmed"]),
+        ({"Failed": [{"Id": "1", "Code": "Busy"}]}, ["Unconfirmed", "Busy"]),
+    ],
+)
+def test_only_what_sqs_confirms_counts_as_sent(answer: Any, refused: list[str | None]) -> None:
+    bank = throttled(2)
+    decisions = bank.session().take()
+    sqs: Any = SimpleNamespace(send_message_batch=lambda **asked: answer)
+    perform = redrive_ends(sqs, bank.queue.url)[Verdict.MOVE].perform
+    assert perform is not None
+    found = perform(decisions)
+    assert [found.get(each.dead_letter.id) for each in decisions] == refused
+
+
+@pytest.mark.parametrize(("less", "sizes"), [(0, [2, 2]), (1, [1] * 4)])
+def test_a_request_is_filled_to_its_last_byte(less: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    bank = throttled(4)
+    decisions = bank.session().take()
+    copy = decisions[0].dead_letter.copy()
+    most = 2 * size_of(copy["MessageBody"], copy["MessageAttributes"]) - less
+    monkeypatch.setattr(ends, "MOST_BYTES", most)
+    split = redrive_ends(bank.sqs, bank.queue.url)[Verdict.MOVE].split  # type: ignore[arg-type]
+    assert [len(batch) for batch in split(decisions)] == sizes

@@ -178,8 +178,10 @@ def test_a_dead_letter_without_room_for_its_key_stays() -> None:
     ],
 )
 def test_a_dead_letter_without_a_usable_key_stays(key: Any, body: str, says: str) -> None:
-    decision = triage(dead_letter(key=key, body=body), None, NOW_MS, ALL)
+    letter = dead_letter(key=key, body=body)
+    decision = triage(letter, None, NOW_MS, ALL)
     assert (decision.verdict, decision.group) == (Verdict.UNKEYED, "UnusableKey")
+    assert (letter.key, letter.fingerprint) == ("", "")
     assert says in decision.why
     assert says in decision.reason
 
@@ -265,6 +267,7 @@ def failed(**error: Any) -> Record:
         (failed(), None, NO_REASON, None, "error"),
         (None, replace(DIED, at=GONE_WRONG), "closed", "PermanentError", "PermanentError@app.ledger.charge"),
         (None, replace(DIED, error_type=None), "closed", None, "error"),
+        (None, replace(DIED, error_type="''"), "closed", "''", "error"),
         (None, None, ..., None, "never-claimed"),
         (EXPIRED, None, ..., None, "never-claimed"),
         (OTHER_PAYLOAD, None, ..., None, "FingerprintMismatch"),
@@ -297,6 +300,7 @@ def test_a_shell_takes_a_groups_name_as_it_is(name: str) -> None:
     group = triage(forged, None, NOW_MS, RULES).group
     assert group == shlex.quote(group)
     assert not group.startswith("-")
+    assert name != "make.<locals>.Boom" or group == "make.-locals-.Boom@app.-lambda-make.-locals-.Boom"
 
 
 def test_on_its_way_back_a_dead_letter_carries_nothing_of_its_error() -> None:

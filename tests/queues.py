@@ -244,10 +244,9 @@ class Queues:
             answers = [(entry["Id"], one(entry)) for entry in entries]
             refused = {"Code": "ReceiptHandleIsInvalid", "SenderFault": True}
             told = [{"Id": id, **(refused if answer is None else answer)} for id, answer in answers]
-            return {
-                "Successful": [each for each in told if "Code" not in each],
-                "Failed": [each for each in told if "Code" in each],
-            }
+            sent, failed = ([each for each in told if ("Code" in each) is failed] for failed in (False, True))
+            # AWS leaves out a list of none.
+            return {name: each for name, each in (("Successful", sent), ("Failed", failed)) if each}
 
         return self.request(name, {"QueueUrl": url, "Entries": entries}, each)
 

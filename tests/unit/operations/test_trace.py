@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -23,9 +22,6 @@ from idempotent_receiver.operations.trace import (
 from idempotent_receiver.protocol.record import Record
 from tests.unit.operations.dead_letters.acts import OPERATOR, act
 from tests.unit.operations.dead_letters.test_triage import DAY_MS, DIED, NOW_MS, dead_letter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SECRET = "4929-1234-5678-9012"
 
@@ -107,16 +103,6 @@ def test_an_act_is_told_with_its_operator_its_reason_its_end_and_its_plan() -> N
     unconfirmed = f"{said}begun, not confirmed{{}}: it may have happened; plan p1"
     assert of_act(begun).text == unconfirmed.format("")
     assert of_act(begun.ended(Outcome.UNCONFIRMED, "Timeout")).text == unconfirmed.format(" (Timeout)")
-
-
-@pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The operator's machine is nine hours ahead of UTC."""
-    monkeypatch.setenv("TZ", "XYZ-9")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.mark.usefixtures("elsewhere")

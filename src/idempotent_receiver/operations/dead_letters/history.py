@@ -178,9 +178,10 @@ class History:
                 answer = self._dynamodb.batch_write_item(RequestItems={self.table: puts})
             except (ClientError, BotoCoreError) as error:
                 raise self._not_kept(error, "BatchWriteItem") from error
-            puts = answer.get("UnprocessedItems", {}).get(self.table, [])
-            if not puts:
+            left = answer.get("UnprocessedItems", {}).get(self.table)
+            if not left:
                 return
+            puts = left
         raise NotKept(f"the history's table {self.table} takes no more writes for now: try again later")
 
     def _not_kept(self, error: ClientError | BotoCoreError, operation: str) -> NotKept:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ReadTimeoutError
 from moto import mock_aws
 
+from idempotent_receiver import message_attribute, message_id
 from idempotent_receiver.operations.dead_letters.history import (
     A_REQUEST,
     MAX_TRIES,
     MOST_WHY,
+    Act,
     History,
     NotKept,
     Outcome,
     Verb,
 )
+from idempotent_receiver.operations.dead_letters.journal import Journal
+from idempotent_receiver.operations.dead_letters.triage import triage
 from tests.manual_clock import START_MS, ManualClock
 from tests.unit.operations.dead_letters.acts import act, create
+from tests.unit.operations.dead_letters.test_triage import NOW_MS, RULES, dead_letter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,6 +71,7 @@ def history(dynamodb: Counting, clock: ManualClock) -> History:
     return History(dynamodb, "history", clock)  # type: ignore[arg-type]  # a client around a client
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_an_act_is_in_the_table_before_it_is_done_and_has_no_outcome_yet(history: History) -> None:
     (begun,) = history.begin([act()])
     (kept,) = history.of_key("bank#k1")
@@ -84,11 +91,16 @@ def test_a_confirmed_act_says_what_became_of_it_when_and_all_that_it_said_before
     ]
 
 
-def test_acts_on_one_key_are_told_in_the_order_in_which_they_began(history: History, clock: ManualClock) -> None:
+def test_acts_on_one_key_are_told_in_the_order_in_which_they_began(
+    history: History, dynamodb: Counting, clock: ManualClock
+) -> None:
+    asked: list[Any] = []
+    dynamodb.meta.events.register("provide-client-params.dynamodb.Query", lambda params, **_: asked.append(params))
     for verb in (Verb.MOVED, Verb.RESENT, Verb.ARCHIVED):
         history.begin([act(verb=verb), act("bank#other", verb=verb)])
         clock.sleep(0.001)
     assert [each.verb for each in history.of_key("bank#k1")] == [Verb.MOVED, Verb.RESENT, Verb.ARCHIVED]
+    assert [each["ConsistentRead"] for each in asked] == [True]
 
 
 def test_two_acts_on_one_key_in_the_same_millisecond_are_both_kept(history: History) -> None:
@@ -167,9 +179,14 @@ def test_a_table_that_is_no_history_is_named(dynamodb: Counting, clock: ManualCl
 
 def test_a_missing_table_is_named(dynamodb: Counting, clock: ManualClock) -> None:
     history = History(dynamodb, "none", clock)  # type: ignore[arg-type]
-    for asked in (lambda: history.begin([act()]), lambda: history.of_key("k"), lambda: list(history.between(0, 1))):
-        with pytest.raises(NotKept, match="table none does not exist in this account and region"):
-            asked()
+    asked = {
+        "BatchWriteItem": lambda: history.begin([act()]),
+        "Query": lambda: history.of_key("k"),
+        "Scan": lambda: list(history.between(0, 1)),
+    }
+    for operation, ask in asked.items():
+        with pytest.raises(NotKept, match=f"from {operation}: table none does not exist in this account and region"):
+            ask()
 
 
 def test_without_a_table_nothing_is_kept_and_nothing_fails(clock: ManualClock) -> None:
@@ -178,6 +195,37 @@ def test_without_a_table_nothing_is_kept_and_nothing_fails(clock: ManualClock) -
     history.confirm([begun[0].ended(Outcome.DONE)])
     assert [each.key for each in begun] == ["bank#k1"]
     assert (history.of_key("bank#k1"), list(history.between(0, START_MS))) == ([], [])
+
+
+@pytest.mark.parametrize("unfit", [act(id="begun"), act(outcome=Outcome.DONE)])
+def test_what_was_not_begun_or_has_not_ended_cannot_be_confirmed(history: History, unfit: Act) -> None:
+    with pytest.raises(AssertionError):
+        history.confirm([unfit])
+
+
+@pytest.mark.parametrize("why", ["given", None])
+def test_a_run_tells_the_history_of_each_act_and_of_its_end(why: str | None) -> None:
+    kept: list[list[Act]] = []
+    history: Any = SimpleNamespace(begin=lambda acts: acts, confirm=kept.append)
+    to = {"queue": "q", "dead_letter_queue": "d", "operator": "o", "plan": "p", "why": why}
+    journal = Journal(history=history, **to)  # type: ignore[arg-type]
+    decisions = [triage(dead_letter(key=key), None, NOW_MS, RULES) for key in (message_id, message_attribute("none"))]
+
+    begun = journal.begin(Verb.RESENT, decisions, lambda each: f"about {each.verdict}")
+    again = [replace(begun[0], message_id=id) for id in ("refused", "lost", "done")]
+    journal.confirm(again, {"refused": "Busy", "lost": ReadTimeoutError(endpoint_url="x")})
+
+    whys = [why or each.why for each in decisions]
+    told = {**to, "verb": Verb.RESENT, "message_id": "m-1", "key": "m-1"}
+    assert begun == [
+        Act(**{**told, "why": f"about {name}; {of}"}) for name, of in zip(("MOVE", "UNKEYED"), whys, strict=True)
+    ]  # type: ignore[arg-type]
+    assert [act.why for act in journal.begin(Verb.MOVED, decisions)] == whys
+    assert [(act.outcome, act.code) for act in kept[0]] == [
+        (Outcome.REFUSED, "Busy"),
+        (Outcome.UNCONFIRMED, "ReadTimeoutError"),
+        (Outcome.DONE, None),
+    ]
 
 
 def test_a_long_reason_is_cut(history: History) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
-from idempotent_receiver.operations.dead_letters import ends
+from idempotent_receiver.operations.dead_letters import ends, queue
 from idempotent_receiver.operations.dead_letters.ends import redrive_ends
+from idempotent_receiver.operations.dead_letters.queue import start_move_task, watch_move_task
 from idempotent_receiver.operations.dead_letters.run import Summary
 from idempotent_receiver.operations.dead_letters.triage import Verdict
 from idempotent_receiver.sqs.dead_letter import size_of
+from tests.manual_clock import ManualClock
 from tests.unit.operations.dead_letters.bank import (
     HOLD_SECONDS,
     Bank,
@@ -102,10 +105,10 @@ def test_no_more_is_received_than_was_asked_for() -> None:
 def test_a_wait_for_others_ends_although_one_of_them_goes_on_holding() -> None:
     bank = throttled(10)
     bank.sqs.receive_message(QueueUrl=bank.dead.url, MaxNumberOfMessages=10, VisibilityTimeout=3600)
-    queue = bank.session().queue
+    held = bank.session().queue
     begun = bank.clock.seconds
-    assert (queue.wait_for_others(), bank.clock.seconds - begun) == (10, HOLD_SECONDS)
-    assert (queue.wait_for_others(lambda: True), bank.clock.seconds - begun) == (10, HOLD_SECONDS)
+    assert (held.wait_for_others(), bank.clock.seconds - begun) == (10, HOLD_SECONDS)
+    assert (held.wait_for_others(lambda: True), bank.clock.seconds - begun) == (10, HOLD_SECONDS)
 
 
 def test_what_dies_again_while_it_runs_does_not_go_round_and_round() -> None:
@@ -179,3 +182,49 @@ def test_a_request_is_filled_to_its_last_byte(less: int, sizes: list[int], monke
     monkeypatch.setattr(ends, "MOST_BYTES", most)
     split = redrive_ends(bank.sqs, bank.queue.url)[Verdict.MOVE].split  # type: ignore[arg-type]
     assert [len(batch) for batch in split(decisions)] == sizes
+
+
+@pytest.mark.parametrize(("fifo", "held"), [(False, 20), (True, 30)])
+def test_no_more_is_held_than_sqs_allows_in_flight(fifo: bool, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less what the requests that are under way may bring."""
+    monkeypatch.setattr(queue, "MAX_HELD_STANDARD", 30)
+    monkeypatch.setattr(queue, "MAX_HELD_FIFO", 40)
+    bank = throttled(60, fifo=fifo, groups=60)
+    with bank.session() as session:
+        assert (len(session.take()), session.queue.more, session.queue.unseen()) == (held, True, 60 - held)
+
+
+@pytest.mark.parametrize(("rate", "pace"), [(None, None), (0.2, 1), (1.9, 1), (20, 20), (900, 500)])
+def test_a_move_task_has_a_rate_that_sqs_takes(rate: float | None, pace: int | None) -> None:
+    started = {
+        "SourceArn": "d",
+        "DestinationArn": "q",
+        **({} if pace is None else {"MaxNumberOfMessagesPerSecond": pace}),
+    }
+    sqs: Any = SimpleNamespace(start_message_move_task=lambda **asked: {"TaskHandle": json.dumps(asked)})
+    assert json.loads(start_move_task(sqs, "d", "q", rate)) == started
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        (["RUNNING", "CANCELLING", "CANCELLED", "never asked"], ["RUNNING", "CANCELLING", "CANCELLED"]),
+        (["COMPLETED"], ["COMPLETED"]),
+        ([None], [None]),
+        (["RUNNING"] * 5, ["RUNNING"] * 4),
+    ],
+)
+def test_a_move_task_is_watched_until_it_ends_or_sqs_would_have_ended_it(
+    answers: list[str | None], told: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "MAX_POLLS", 3)
+    waiting, clock = iter(answers), ManualClock()
+
+    def tasks(**asked: Any) -> Any:
+        assert asked == {"SourceArn": "d", "MaxResults": 1}
+        status = next(waiting)
+        return {"Results": [] if status is None else [{"Status": status}]}
+
+    sqs: Any = SimpleNamespace(list_message_move_tasks=tasks)
+    assert [each.get("Status") for each in watch_move_task(sqs, "d", clock)] == told
+    assert clock.sleeps == [queue.POLL_SECONDS] * (len(told) - 1)

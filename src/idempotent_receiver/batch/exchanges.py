@@ -7,7 +7,7 @@ The store is asked on other threads. Each of its answers is an event of the tabl
 from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
-from typing import Any, cast
+from typing import Any
 
 from idempotent_receiver.batch.items import TABLE, Do, Event, Item, Stage
 from idempotent_receiver.batch.progress import Progress
@@ -22,7 +22,6 @@ from idempotent_receiver.protocol.exchange import (
     Unread,
     exchange,
 )
-from idempotent_receiver.protocol.record import Record
 from idempotent_receiver.protocol.store import READS_A_CALL, WRITES_A_CALL
 from idempotent_receiver.protocol.transitions import Claimable, Claimed, OtherPayload, Peek
 
@@ -107,7 +106,7 @@ class Claims:
         chunk = _take(self.unclaimed, len(self.unclaimed))
         now_ms, versions = self._deadline.now_ms, self._deadline.clock.versions(len(chunk))
         for item, version in zip(chunk, versions, strict=True):
-            item.claimed = item.claim.unwritten(cast("Record | None", item.assumed), now_ms, version)
+            item.claimed = item.claim.unwritten(item.assumed, now_ms, version)  # type: ignore[arg-type]  # it was read
             self._progress.happens(item, Event.CLAIMED)
 
     def _claim(self, chunk: Sequence[Item]) -> None:

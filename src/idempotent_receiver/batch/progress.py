@@ -6,7 +6,7 @@ the one before; items of one key all wait for the first. So everybody waits for 
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from idempotent_receiver.batch.items import TABLE, Do, Event, Item, Stage, Work
 from idempotent_receiver.errors import Failure
@@ -195,11 +195,11 @@ class Progress:
             if item.stage is not Stage.ENDED:
                 self.happens(item, Event.TIME_OVER, _over(item))
         self._answered = True
-        return [cast(Outcome, item.outcome) for item in self.order.items]
+        return [item.outcome for item in self.order.items]  # type: ignore[misc]  # each has ended
 
     def _end(self, item: Item) -> None:
         if self._on_end is not None:
-            self._on_end(item.index, cast(Outcome, item.outcome))
+            self._on_end(item.index, item.outcome)  # type: ignore[arg-type]  # it has ended
         self.unresolved -= 1
         self.ended.append(item)
 

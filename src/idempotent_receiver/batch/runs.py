@@ -8,7 +8,6 @@ from collections import deque
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from typing import cast
 
 from idempotent_receiver.batch.items import Do, Event, Item
 from idempotent_receiver.batch.progress import Progress
@@ -96,7 +95,8 @@ class Runs:
         self.running -= 1
 
     def _start_coroutine(self, item: Item, moment: Moment) -> None:
-        attempt, handle = self._attempt(item), cast(AsyncHandle, item.work.handle)
+        attempt = self._attempt(item)
+        handle: AsyncHandle = item.work.handle  # type: ignore[assignment]  # of a coroutine function
 
         async def started() -> Handled | None:
             # It may have waited behind coroutines that do not await, or in a machine that was suspended.

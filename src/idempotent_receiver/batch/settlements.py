@@ -6,7 +6,7 @@ Each of the store's answers is an event of the table in `items.py`, by way of `h
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from idempotent_receiver.batch.exchanges import Exchanges
 from idempotent_receiver.batch.items import Do, Event, Item
@@ -179,7 +179,7 @@ class Settlements:
         refused = outcome.uncommitted(answer, item.actions, with_text=self._settings.error_texts)
         # Where nothing is claimed there is nothing to settle: it comes again as if the store could not be told.
         if refused is None or (not item.claimed.written and isinstance(answer, Unavailable) and answer.retry):
-            self._completed(item, cast(SettleAnswer, answer))
+            self._completed(item, answer)  # type: ignore[arg-type]  # a failed action is a failure
         else:
             item.failure, _ = refused
             self._happens(item, Event.NOT_COMMITTED)

@@ -83,6 +83,7 @@ def test_another_claim_has_another_token() -> None:
         ("TransactionConflict ConditionalCheckFailed", CONTENDED),
         # Nothing is proved.
         ("", UNKNOWN),
+        ("None None", UNKNOWN),
         (None, UNKNOWN),
     ],
 )
@@ -93,6 +94,8 @@ def test_the_reason_that_counts(reasons: str | None, answer: str | Conflict | Ac
     told = commit_one(Wire(refusal).store, change(), adding().actions * max(1, len(codes) - 1))
 
     assert (effect_of(told) if isinstance(answer, str) else told) == answer
+    if answer == UNKNOWN:
+        assert why(told).startswith("TransactionCanceledException from ")
     if isinstance(told, NotApplied):
         assert told.own is (codes[0] in ("None", "-"))
 

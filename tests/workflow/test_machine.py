@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
+from importlib import import_module
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import pytest
 from moto.dynamodb.models import DynamoDBBackend
 
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 
     from tests.workflow.conftest import Bank
 
+CONTEXT = SimpleNamespace(get_remaining_time_in_millis=lambda: 30_000, aws_request_id="1")
 TO_NOBODY = {**TRANSFER, "to_account": "nobody"}
 
 
@@ -70,7 +75,11 @@ def test_the_receipt_counts_under_the_transfer_and_moves_nothing(bank: Bank) -> 
     stamp = stamp_of(attributes)
     assert stamp is not None
     assert stamp.key == "t1"
-    assert Transfer.model_validate_json(message["Body"]).receipt
+    receipt = Transfer.model_validate({**TRANSFER, "receipt": True})
+    assert Transfer.model_validate_json(message["Body"]) == receipt
+    message_of = import_module("app.steps.receipt").message_of
+    in_order = {"MessageGroupId": "bob", "MessageDeduplicationId": "t1"}
+    assert message_of(receipt, fifo=True) == {**message_of(receipt, fifo=False), **in_order}
 
 
 def test_a_payer_who_cannot_pay_is_told_so_and_nothing_moves(bank: Bank) -> None:
@@ -249,7 +258,9 @@ def test_a_refund_that_fails_for_long_needs_a_person(bank: Bank, sleeps: list[fl
 
 
 def test_a_receipt_that_cannot_be_sent_undoes_nothing_and_is_not_passed_over(bank: Bank) -> None:
-    bank.handlers["receipt"] = always(errors.StoreUnavailable("t1", "throttled", ran=False))
+    boto3.client("sqs").delete_queue(QueueUrl=os.environ["QUEUE_URL"])
+    with pytest.raises(import_module("app.steps.wiring").Unavailable, match=r"^AWS answered \S*NonExistentQueue$"):
+        bank.handlers["receipt"](TRANSFER, CONTEXT)
     ended = bank.run()
     assert (ended.status, ended.error) == ("FAILED", "ReceiptMissing")
     assert bank.balances() == MOVED

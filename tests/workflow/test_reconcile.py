@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from idempotent_receiver import errors
 from local.cloud import ROOT
@@ -52,6 +53,14 @@ def handed_over(bank: Bank) -> Bank:
     return bank
 
 
+def log(monkeypatch: pytest.MonkeyPatch, level: str) -> list[Any]:
+    """What will be logged."""
+    logged: list[Any] = []
+    logger = import_module("app.workflow.wiring").logger
+    monkeypatch.setattr(logger, level, lambda text, **fields: logged.append((text, fields)))
+    return logged
+
+
 def played(bank: Bank, *steps: str) -> None:
     """As far as the machine came."""
     for step in steps:
@@ -70,9 +79,11 @@ def test_what_was_not_debited_will_not_be(handed_over: Bank, status: str) -> Non
 
 
 @pytest.mark.parametrize("status", DIED)
-def test_what_was_debited_is_given_back(handed_over: Bank, status: str) -> None:
+def test_what_was_debited_is_given_back(handed_over: Bank, status: str, monkeypatch: pytest.MonkeyPatch) -> None:
     played(handed_over, "debit")
+    logged = log(monkeypatch, "info")
     assert reconcile(status) == "returned"
+    assert logged == [("reconciled", {"execution": ARN, "status": status, "came_of_it": "returned"})]
     assert handed_over.balances() == UNMOVED
     assert handed_over.record(ID)["status"] == "FAILED"
     with pytest.raises(errors.PermanentError):
@@ -283,9 +294,19 @@ def test_orphans_that_cannot_be_tended_do_not_keep_others_waiting(
     machines = FakeStepFunctions()
     for name in ("broken-1", "broken-2", "broken-3"):
         machines.executions[name] = {"status": "ABORTED", "input": "not JSON"}
+    logged, broken = log(monkeypatch, "error"), ("broken-3", "broken-2", "broken-1")
     assert sweep(bank, machines, monkeypatch) == {"failed": 3, "started": 1}
     assert "sound" in machines.executions
     assert '"SweepFailures":[3.0]' in capsys.readouterr().out
+    assert [fields["execution"] for _, fields in logged] == list(broken)
+    assert logged[0] == ("an orphan could not be recovered", {"execution": "broken-3", "error_type": "JSONDecodeError"})
+
+    forsaken(bank, "refused")
+    machines.refuses = ClientError({"Error": {"Code": "ThrottlingException"}}, "StartExecution")
+    logged.clear()
+    assert sweep(bank, machines, monkeypatch)["failed"] == 4
+    refused = {"execution": "refused", "reason": "StartExecution: ThrottlingException"}
+    assert ("an orphan could not be recovered", refused) in logged
 
 
 def test_a_stopped_execution_whose_id_was_anothers_is_settled(handed_over: Bank) -> None:

@@ -21,6 +21,7 @@ store = DynamoDBStore(os.environ["STEPS_TABLE"], namespace="steps", client=dynam
 ledger = Ledger(accounts=os.environ["ACCOUNTS_TABLE"], entries=os.environ["ENTRIES_TABLE"])
 ledger_reader = LedgerReader(dynamodb, ledger.entries)
 logger = Logger()
+_retention_seconds = int(os.environ.get("RECORD_RETENTION_DAYS") or 90) * 24 * 60 * 60
 
 
 class Unavailable(Exception):
@@ -29,7 +30,7 @@ class Unavailable(Exception):
 
 def step(name: str) -> Callable[[Callable[..., Result]], Callable[[dict[str, Any], Any], Result]]:
     """Decorate a Lambda handler so that it takes effect once for each transfer, as the step with this name."""
-    return idempotent(store.named(name), key=_transfer_id, retention_seconds=_retention_seconds())
+    return idempotent(store.named(name), key=_transfer_id, retention_seconds=_retention_seconds)
 
 
 def unavailable(error: ClientError | BotoCoreError) -> Unavailable:
@@ -40,7 +41,3 @@ def unavailable(error: ClientError | BotoCoreError) -> Unavailable:
 
 def _transfer_id(event: Mapping[str, Any], context: object) -> str:
     return str(event["transfer_id"])
-
-
-def _retention_seconds() -> int:
-    return int(os.environ.get("RECORD_RETENTION_DAYS") or 90) * 24 * 60 * 60

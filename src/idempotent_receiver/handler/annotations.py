@@ -59,7 +59,7 @@ def hints_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
 def field_names(adapter: "TypeAdapter[Any]") -> frozenset[str]:
     """The names of a type's fields, as a body has them; none where pydantic has no schema of the type to tell."""
     try:
-        schema = adapter.json_schema(mode="validation")
+        schema = adapter.json_schema()
     except Exception:  # noqa: BLE001  # a user's type may refuse in its own way; then its names stay unknown
         return frozenset()
     return frozenset(_properties(schema))

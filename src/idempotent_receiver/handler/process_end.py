@@ -97,7 +97,7 @@ class Timer:
 
 def die_with(parent: int) -> None:
     """End this process as soon as its parent of that id is dead; for its main thread, once, at its start."""
-    _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)  # it had died before
 

@@ -121,10 +121,15 @@ def test_a_commit_that_was_refused_or_not_answered_is_a_failure() -> None:
     tx, refused = Transaction(), PermanentError("overdrawn")
     tx.delete(TableName="t", Key={"id": "1"})
     tx.delete(TableName="t", Key={"id": "2"}, otherwise=refused)
+    tx.delete(TableName="t", Key={"id": "3"}, otherwise=ConnectionError("busy"))
 
     failure, error = outcome.uncommitted(ActionFailed(1), tx.actions, with_text=False) or (None, None)
     assert failure is not None
     assert (failure.type, failure.permanent, error) == ("PermanentError", True, refused)
+    for with_text, text in ((True, "busy"), (False, None)):
+        failure, _ = outcome.uncommitted(ActionFailed(2), tx.actions, with_text=with_text) or (None, None)
+        assert failure is not None
+        assert (failure.permanent, failure.text) == (False, text)
     failure, error = outcome.uncommitted(Unavailable("down"), tx.actions, with_text=False) or (None, None)
     assert (failure, error) == (Failure(type="TransactionNotCommitted", text="down"), None)
     assert outcome.uncommitted(Settled(RECORD), tx.actions, with_text=False) is None

@@ -112,6 +112,8 @@ def test_an_object_that_is_gone_is_named(store: CountingStore, s3: Any) -> None:
     [
         (EndpointConnectionError(endpoint_url="https://s3"), 503),
         (ClientError({"Error": {"Code": "SlowDown"}, "ResponseMetadata": {"HTTPStatusCode": 503}}, "GetObject"), 503),  # type: ignore[typeddict-item]
+        (ClientError({"Error": {"Code": "Internal"}, "ResponseMetadata": {"HTTPStatusCode": 500}}, "GetObject"), 503),  # type: ignore[typeddict-item]
+        (ClientError({}, "GetObject"), 410),  # type: ignore[typeddict-item]
         (ClientError({"Error": {"Code": "NoSuchKey"}, "ResponseMetadata": {"HTTPStatusCode": 404}}, "GetObject"), 410),  # type: ignore[typeddict-item]
     ],
 )
@@ -134,6 +136,8 @@ def test_a_bucket_that_does_not_answer_is_not_the_last_word_over_http(
         away.setattr(s3, "get_object", get_object)
         answer = respond(event, Context(clock))
     assert (answer["statusCode"], "Retry-After" in answer["headers"]) == (status, status == 503)
+    told = "The request took effect, and its answer cannot be read now. Ask again, with the same key."
+    assert (json.loads(answer["body"])["detail"] == told) is (status == 503)
     assert respond(event, Context(clock))["body"] == LARGE
 
 

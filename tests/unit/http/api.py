@@ -20,6 +20,26 @@ TELL_ALL = ("rest", "http", "url", "alb-multi")
 
 FORMATS = (*TELL_ALL, "alb")
 
+UNKNOWN = "It is not known whether it is done. "
+PROBLEMS = {
+    (
+        409,
+        "A request with this key is still running",
+    ): "Ask again later: it will be answered with that request's answer.",
+    (
+        409,
+        "Another request with this key has taken over",
+    ): "Ask again later: it will be answered with that request's answer.",
+    (410, "The answer was not kept"): "The request took effect, but its answer is gone.",
+    (422, "The idempotency key was used for another request"): (
+        "A key belongs to one request: its method, path, query string and payload. Use a new key."
+    ),
+    (500, "Internal Server Error"): "The request failed. A retry with the same key gets this answer again.",
+    (500, "The record of this key cannot be read"): f"{UNKNOWN}Do not retry before an operator has looked into it.",
+    (503, "Service Unavailable"): f"{UNKNOWN}Ask again, with the same key.",
+}
+"""What a client is told to do next, by status and title."""
+
 ANSWER = {
     "statusCode": 201,
     "headers": {"Content-Type": "application/json", "X-Own": "a"},
@@ -107,6 +127,7 @@ class Api:
 
         @http_endpoint(self.store, clock=self.clock, **options)
         def handler(event: dict[str, Any], context: object) -> Any:
+            assert isinstance(context, Invocation)
             self.runs.append(event)
             return self.does(event)
 
@@ -132,10 +153,11 @@ def problem(response: dict[str, Any], status: int) -> dict[str, Any]:
     assert response["statusCode"] == status
     headers = response.get("headers") or {name: value for name, [value] in response["multiValueHeaders"].items()}
     assert (headers["Content-Type"], headers["Cache-Control"]) == ("application/problem+json", "no-store")
-    told = json.loads(response["body"])
-    assert told["status"] == status
-    assert told["title"]
-    return dict(told)
+    told: dict[str, Any] = json.loads(response["body"])
+    assert told.keys() == {"type", "title", "status", "detail"}
+    assert (told["type"], told["status"]) == ("about:blank", status)
+    assert status == 400 or told["detail"] == PROBLEMS[status, told["title"]]
+    return told
 
 
 def raising(error: BaseException) -> Any:

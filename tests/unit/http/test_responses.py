@@ -65,6 +65,7 @@ def test_an_answer_without_a_status_is_replayed_in_the_load_balancers_form(api: 
 
 def handle(event: Any, context: Any) -> None: ...
 async def coroutine(event: Any, context: Any) -> None: ...
+def unresolved(event: Any, context: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
 @pytest.mark.parametrize(
@@ -95,6 +96,7 @@ async def coroutine(event: Any, context: Any) -> None: ...
         (lambda: http_endpoint(MemoryStore("a"), retry_after_seconds=True), ValueError, "retry_after_seconds must be"),
         (lambda: http_endpoint(MemoryStore("a"), on_exception="keep"), ValueError, "'retry' or 'replay'"),
         (lambda: http_endpoint(MemoryStore("a"))(coroutine), TypeError, "coroutine"),
+        (lambda: http_endpoint(MemoryStore("a"))(unresolved), TypeError, "^unresolved: an annotation cannot be"),
         (lambda: http_endpoint(MemoryStore("a"))(handle)(request(), None), TypeError, "context"),
         (lambda: header(""), ValueError, "Idempotency-Key"),
     ],

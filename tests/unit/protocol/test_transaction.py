@@ -12,7 +12,7 @@ import pytest
 from boto3.dynamodb.types import Binary
 
 from idempotent_receiver import PermanentError, Transaction
-from idempotent_receiver.protocol.transaction import MOST_ACTIONS, MOST_LEVELS, ConditionFailed
+from idempotent_receiver.protocol.transaction import MOST_ACTIONS, MOST_LEVELS, Action, ConditionFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,19 +20,23 @@ if TYPE_CHECKING:
 
 def test_each_method_asks_for_one_action_in_order() -> None:
     """With the arguments of TransactWriteItems, unchanged."""
-    tx = Transaction()
-    tx.put(TableName="T", Item={"id": "1"}, ConditionExpression="attribute_not_exists(id)")
-    tx.update(TableName="T", Key={"id": "2"}, UpdateExpression="SET a = :a", ExpressionAttributeValues={":a": 1})
-    tx.delete(TableName="T", Key={"id": "3"})
-    tx.check(TableName="T", Key={"id": "4"}, ConditionExpression="attribute_exists(id)")
+    tx, error = Transaction(), PermanentError("overdrawn")
+    put = {"TableName": "T", "Item": {"id": "1"}, "ConditionExpression": "attribute_not_exists(id)"}
+    delete = {"TableName": "T", "Key": {"id": "3"}}
+    check = {**delete, "ConditionExpression": "attribute_exists(id)"}
+    tx.put(**put, otherwise=error)
+    tx.update(**GOOD, otherwise=error)
+    tx.delete(**delete, otherwise=error)
+    tx.check(**check, otherwise=error)
 
-    assert [action.kind for action in tx.actions] == ["Put", "Update", "Delete", "ConditionCheck"]
-    assert tx.actions[0].arguments["Item"] == {"id": "1"}
+    given: dict[Any, dict[str, Any]] = {"Put": put, "Update": GOOD, "Delete": delete, "ConditionCheck": check}
+    assert tx.actions == tuple(Action(kind, arguments, error) for kind, arguments in given.items())
 
 
 @pytest.mark.parametrize(
     ("method", "arguments", "missing"),
     [
+        ("put", {}, "TableName, Item"),
         ("put", {"TableName": "T"}, "Item"),
         ("put", {"Item": {}}, "TableName"),
         ("update", {"TableName": "T", "Key": {}}, "UpdateExpression"),
@@ -42,7 +46,7 @@ def test_each_method_asks_for_one_action_in_order() -> None:
 )
 def test_a_missing_argument_is_refused_at_once(method: str, arguments: dict[str, Any], missing: str) -> None:
     """At the call, where the handler's author sees it."""
-    with pytest.raises(TypeError, match=missing):
+    with pytest.raises(TypeError, match=f"needs {missing}, as TransactWriteItems does"):
         getattr(Transaction(), method)(**arguments)
 
 
@@ -87,8 +91,8 @@ def test_what_is_added_after_the_actions_were_taken_does_not_count() -> None:
 
 def test_an_argument_that_dynamodb_does_not_know_is_refused_at_once() -> None:
     """A misspelt condition would otherwise be sent as no condition at all."""
-    with pytest.raises(TypeError, match="Put takes no ConditionExpresion"):
-        Transaction().put(TableName="t", Item={"id": "1"}, ConditionExpresion="attribute_not_exists(id)")
+    with pytest.raises(TypeError, match="Put takes no ConditionExpresion, Key: see"):
+        Transaction().put(TableName="t", Item={"id": "1"}, ConditionExpresion="attribute_not_exists(id)", Key={})
 
 
 # What is given is copied at the call.
@@ -335,7 +339,7 @@ def test_an_argument_that_is_empty_or_invalid_is_refused_at_the_call(argument: s
 
 
 def test_an_empty_item_is_refused_at_the_call() -> None:
-    with pytest.raises(ValueError, match=r"a transaction's Put: Item takes a mapping that is not empty"):
+    with pytest.raises(ValueError, match=r"a transaction's Put: Item takes a mapping that is not empty$"):
         Transaction().put(TableName="T", Item={})
 
 

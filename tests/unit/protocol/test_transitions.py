@@ -18,6 +18,7 @@ from idempotent_receiver.protocol.transitions import (
     HeldElsewhere,
     OtherPayload,
     Peek,
+    Settled,
     Settlement,
     Unreadable,
     decide,
@@ -253,6 +254,7 @@ def test_what_a_settlement_writes(
     assert isinstance(change, Change)
     assert change.expected == {"version": "claim-version"}
     assert change.new == Record(id="k", version="fresh", expiration=NOW + 91 + DAY, **kept)
+    assert settle(mine).applied(change) == Settled(change.new)
     others = decide(change.new, claim(owner="next", fingerprint="another's"), (), NOW_MS)
     assert isinstance(others, OtherPayload if "validation" in kept else Claimable)
 

@@ -16,6 +16,7 @@ from idempotent_receiver import (
     DynamoDBStore,
     MemoryStore,
     Message,
+    PermanentError,
     Transaction,
     UnusableKey,
     body_field,
@@ -78,11 +79,19 @@ def test_a_retention_is_a_whole_number_of_seconds(way_in: Any, seconds: Any) -> 
         way_in(MemoryStore("n"), retention_seconds=seconds)
 
 
-@pytest.mark.parametrize("namespace", ["", "shop#orders", "#", "\ud800"])
+@pytest.mark.parametrize(
+    ("namespace", "told"),
+    [
+        ("", "^namespace is empty: is it a variable that is not set?"),
+        ("shop#orders", "^namespace 'shop#orders' has a '#'"),
+        ("#", "^namespace '#' has a '#'"),
+        ("\ud800", "^namespace "),
+    ],
+)
 @pytest.mark.parametrize("made", [MemoryStore, partial(DynamoDBStore, "records")])
-def test_an_ambiguous_namespace_is_refused_when_a_store_is_created(made: Any, namespace: str) -> None:
+def test_an_ambiguous_namespace_is_refused_when_a_store_is_created(made: Any, namespace: str, told: str) -> None:
     """An empty one comes from an empty variable; one with `#` could be another namespace and part of a key."""
-    with pytest.raises(ValueError, match="namespace"):
+    with pytest.raises(ValueError, match=told):
         made(namespace=namespace)
 
 
@@ -292,6 +301,23 @@ def test_a_handler_gets_everything_of_its_message() -> None:
     assert len(message.idempotency_key) == 64
     assert 15_000 < left_ms <= 20_000
     assert store.items["n#key-of-1"]["owner"] == "request-1"
+
+
+def test_a_context_may_tell_the_time_alone() -> None:
+    """As in a user's own tests. What has no name is unknown, in the record and in a dead letter."""
+
+    def closed(message: Message, body: dict) -> None:
+        raise PermanentError(f"{message.key} is closed")
+
+    store, sent = MemoryStore(), list[Any]()
+    sqs: Any = SimpleNamespace(send_message=lambda **letter: sent.append(letter))
+    context = SimpleNamespace(get_remaining_time_in_millis=lambda: 30_000)
+    wrapped = sqs_consumer(store, sqs=sqs, dead_letter_queue=URL)(closed)
+
+    assert failed_ids(wrapped(event(sqs_record("1")), context)) == []
+    stamp = json.loads(sent[0]["MessageAttributes"][STAMP]["StringValue"])
+    assert (stamp["key"], stamp["reason"], stamp["function"]) == ("1", "1 is closed", "unknown")
+    assert store.items["1"]["owner"] == "unknown"
 
 
 def test_a_defect_of_the_library_acknowledges_nothing_and_is_logged(

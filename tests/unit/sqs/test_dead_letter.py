@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 
 from idempotent_receiver.errors import Failure
-from idempotent_receiver.sqs.dead_letter import MOST_BYTES, STAMP, NoRoom, send, stamp_of, stamped
+from idempotent_receiver.sqs.dead_letter import MOST_BYTES, STAMP, NoRoom, Stamp, copy_of, send, stamp_of, stamped
 from idempotent_receiver.sqs.keys import message_id
 from idempotent_receiver.sqs.message import Message
 
@@ -58,17 +58,25 @@ def test_a_dead_letter_is_a_copy_with_its_reason(sqs: Any) -> None:
         "bytes": {"binaryValue": "AAH/", "dataType": "Binary"},
     }
 
-    send(sqs, url, message('{"a": 1}', message_attributes=attributes, attributes=FIRST_RECEIVED), FAILURE, "consumer")
+    arn = "arn:aws:sqs:us-east-1:123456789012:q"
+    sent = message('{"a": 1}', message_attributes=attributes, attributes=FIRST_RECEIVED, queue_arn=arn)
+    send(sqs, url, sent, FAILURE, "consumer")
 
     (letter,) = received(sqs, url)
     assert letter["Body"] == '{"a": 1}'
     assert letter["MessageAttributes"]["text"]["StringValue"] == "é"
     assert letter["MessageAttributes"]["number"]["DataType"] == "Number"
     assert letter["MessageAttributes"]["bytes"]["BinaryValue"] == b"\x00\x01\xff"
-    stamp = stamp_in(letter)
-    assert (stamp["key"], stamp["original_id"], stamp["function"]) == ("k", "1", "consumer")
-    assert (stamp["reason"], stamp["error_type"], stamp["at"]) == ("account closed", "Overdrawn", "app.post:7")
-    assert stamp["first_received"] == "2027-01-15T08:00:00+00:00"
+    assert stamp_in(letter) == {
+        "key": "k",
+        "original_id": "1",
+        "function": "consumer",
+        "queue": "arn:aws:sqs:us-east-1:123456789012:q",
+        "reason": "account closed",
+        "error_type": "Overdrawn",
+        "at": "app.post:7",
+        "first_received": "2027-01-15T08:00:00+00:00",
+    }
 
 
 def test_a_message_that_fails_for_good_again_keeps_its_first_identity(sqs: Any) -> None:
@@ -79,9 +87,8 @@ def test_a_message_that_fails_for_good_again_keeps_its_first_identity(sqs: Any) 
 
     send(sqs, url, message(key="first", message_attributes=carried, attributes=FIRST_RECEIVED), FAILURE, "f")
 
-    stamp = stamp_in(received(sqs, url)[0])
-    assert (stamp["key"], stamp["original_id"], stamp["reason"]) == ("first", "0", "account closed")
-    assert stamp["first_received"] == "2026-01-01T00:00:00+00:00"
+    told = {"reason": "account closed", "error_type": "Overdrawn", "at": "app.post:7", "function": "f"}
+    assert stamp_in(received(sqs, url)[0]) == {**before, **told}
 
 
 def test_a_message_without_a_usable_key_counts_under_its_id(sqs: Any) -> None:
@@ -128,10 +135,19 @@ def test_ten_attributes_leave_no_room_and_nine_do(sqs: Any) -> None:
     assert len(received(sqs, url)) == 2
 
 
-def test_a_body_that_leaves_no_room_is_not_sent(sqs: Any) -> None:
-    """The limit is in bytes, stamp included."""
+@pytest.mark.parametrize("character", ["é", "\ud800"])
+def test_a_body_that_leaves_no_room_is_not_sent(character: str) -> None:
+    """The limit is in bytes: the stamp counts, and so does each name, type and value of an attribute."""
+    attributes = {"bytes": {"binaryValue": "AAH/", "dataType": "Binary"}}
+    stamp = Stamp(key="k", original_id="1")
+    others = len("bytes" + "Binary" + "123" + STAMP + "String" + stamp.to_json()) + len(
+        character.encode("utf-8", "surrogatepass")
+    )
+    most = "x" * (MOST_BYTES - others) + character
+
+    assert copy_of(message(most, message_attributes=attributes), stamp, None)["MessageBody"] == most
     with pytest.raises(NoRoom, match="1 MiB"):
-        send(sqs, queue(sqs), message("é" * (MOST_BYTES // 2)), FAILURE, "f")
+        copy_of(message(most + "x", message_attributes=attributes), stamp, None)
 
 
 def test_what_sqs_does_not_confirm_raises(sqs: Any) -> None:

@@ -37,6 +37,13 @@ def test_a_received_message_is_what_lambda_would_hand_over() -> None:
     }
 
 
+def test_a_message_without_attributes_has_none() -> None:
+    """An endpoint that is not SQS's may leave them out."""
+    least = {name: RAW[name] for name in ("MessageId", "ReceiptHandle", "Body")}
+    nothing = {"attributes": {}, "messageAttributes": {}, "md5OfBody": ""}
+    assert lambda_record(least, ARN) == {**lambda_record(RAW, ARN), **nothing}
+
+
 def test_an_attribute_without_a_type_is_a_string() -> None:
     """As in an event that was written by hand."""
     assert raw_attribute({"stringValue": "a"}) == {"DataType": "String", "StringValue": "a"}

@@ -151,7 +151,7 @@ def test_what_an_annotation_demands_beyond_its_type_is_demanded() -> None:
 @pytest.mark.parametrize(("name", "told"), [("eventSource", "aws:x"), ("EventSource", "aws:x"), ("from", "unknown")])
 def test_an_event_of_another_service_is_told_where_it_comes_from(name: str, told: str) -> None:
     """The trigger is usually the wrong one."""
-    with pytest.raises(InvalidEvent, match=f"comes from '{told}'"):
+    with pytest.raises(InvalidEvent, match=rf"comes from '{told}'; is the function's trigger an SQS queue\?$"):
         sqs_consumer(MemoryStore())(handle)(event({name: "aws:x"}), Context())
 
 
@@ -318,6 +318,20 @@ def test_a_context_may_tell_the_time_alone() -> None:
     stamp = json.loads(sent[0]["MessageAttributes"][STAMP]["StringValue"])
     assert (stamp["key"], stamp["reason"], stamp["function"]) == ("1", "1 is closed", "unknown")
     assert store.items["1"]["owner"] == "unknown"
+
+
+def test_a_dead_letter_of_a_key_strategy_that_raised_says_so_without_its_text() -> None:
+    def keyless(message: Message) -> str:
+        raise KeyError(message.body)
+
+    sent = list[Any]()
+    sqs: Any = SimpleNamespace(send_message=lambda **letter: sent.append(letter))
+    wrapped = sqs_consumer(MemoryStore("n"), key=keyless, sqs=sqs, dead_letter_queue=URL)(handle)
+
+    assert failed_ids(wrapped(event(sqs_record("1")), Context())) == []
+    stamp = json.loads(sent[0]["MessageAttributes"][STAMP]["StringValue"])
+    told = {"reason": "the key strategy raised KeyError", "error_type": "UnusableKey", "function": "consumer"}
+    assert {name: stamp[name] for name in told} == told
 
 
 def test_a_defect_of_the_library_acknowledges_nothing_and_is_logged(

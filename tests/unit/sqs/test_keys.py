@@ -222,6 +222,8 @@ def test_a_message_ids_fingerprint_is_of_the_very_bytes_and_of_the_envelope_too(
     sent = Message(id="1", body="inner", raw_body="outer")
 
     assert fingerprint_by(message_id, sent) == sha256(b"outer").hexdigest()
+    odd = Message(id="1", body="", raw_body="\ud800")
+    assert fingerprint_by(message_id, odd) == sha256(b"\xed\xa0\x80").hexdigest()
     assert fingerprint_by(body_field("id"), sent) == sha256(b"inner").hexdigest()
 
 

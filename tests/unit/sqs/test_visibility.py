@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.handler.outcome import (
     ClaimFailed,
@@ -16,8 +21,9 @@ from idempotent_receiver.handler.outcome import (
     Unreadable,
 )
 from idempotent_receiver.sqs.message import Message
-from idempotent_receiver.sqs.visibility import LONGEST_SECONDS, Backoff, in_groups, visibility_seconds
+from idempotent_receiver.sqs.visibility import LONGEST_SECONDS, Backoff, in_groups, send_back, visibility_seconds
 from tests.manual_clock import START_MS, ManualClock
+from tests.unit.batch.at_once import AtOnce
 
 
 def message(
@@ -141,3 +147,36 @@ def test_a_group_has_one_visibility_its_first_failures() -> None:
     assert in_groups(failed, wanted) == {"a": 7, "b": 1, "c": 7}
     standard = [message(one.id, group="g", queue="arn:aws:sqs:r:1:q") for one in failed]
     assert in_groups(standard, wanted) == wanted
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_all_visibilities_are_changed_ten_in_a_request(refused: bool) -> None:
+    """Of those that can be, group by group; what SQS refuses is left to the queue's own visibility timeout."""
+    asked: list[Any] = []
+
+    def change(**request: Any) -> None:
+        asked.append(request)
+        if refused:
+            raise ConnectionError
+
+    arn = "arn:aws:sqs:us-east-1:123456789012:orders.fifo"
+    sqs: Any = SimpleNamespace(
+        change_message_visibility_batch=change, meta=SimpleNamespace(endpoint_url="https://sqs.example.com")
+    )
+    messages = [replace(message(str(n), 2, "first" if n < 3 else None, arn), receipt_handle=f"r{n}") for n in range(12)]
+    messages += [replace(messages[0], id="none", receipt_handle=""), replace(messages[0], id="nowhere", queue_arn="")]
+    failed: list[tuple[Message, Outcome]] = [(each, FOR_GOOD) for each in messages]
+    failed[0] = (messages[0], Failed(Failure(type="Boom")))
+
+    deadline = Deadline.after(ManualClock(fraction=0.999_999), 30_000)
+    send_back(sqs, Backoff(), failed, AtOnce(), deadline, left_to_sqs=True)
+
+    waits = [8, 8, 8] + [2] * 9
+    entries = [{"ReceiptHandle": f"r{n}", "VisibilityTimeout": wait} for n, wait in enumerate(waits)]
+    assert asked == [
+        {
+            "QueueUrl": "https://sqs.example.com/123456789012/orders.fifo",
+            "Entries": [{"Id": str(place), **entry} for place, entry in enumerate(chunk)],
+        }
+        for chunk in (entries[:10], entries[10:])
+    ]

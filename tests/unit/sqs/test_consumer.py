@@ -130,16 +130,6 @@ def test_a_transaction_needs_a_store_that_has_them() -> None:
     sqs_consumer(Plain())(handle)
 
 
-def test_a_handler_names_one_body() -> None:
-    def two(first: dict, second: str) -> None: ...
-
-    def none(message: Message) -> None: ...
-
-    for function, found in ((two, "2: first, second"), (none, "none")):
-        with pytest.raises(TypeError, match=f"exactly one body, it names {found}"):
-            sqs_consumer(MemoryStore())(function)
-
-
 def test_what_an_annotation_demands_beyond_its_type_is_demanded() -> None:
     def picky(body: Annotated[list[int], Field(min_length=1)]) -> None: ...
 
@@ -153,14 +143,6 @@ def test_an_event_of_another_service_is_told_where_it_comes_from(name: str, told
     """The trigger is usually the wrong one."""
     with pytest.raises(InvalidEvent, match=rf"comes from '{told}'; is the function's trigger an SQS queue\?$"):
         sqs_consumer(MemoryStore())(handle)(event({name: "aws:x"}), Context())
-
-
-def test_the_handler_keeps_its_functions_name_and_docstring() -> None:
-    """For logs and further decorators."""
-    wrapped = sqs_consumer(MemoryStore())(handle)
-
-    assert wrapped.__name__ == "handle"
-    assert wrapped.__wrapped__ is handle  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("context", [None, object(), {}])
@@ -253,16 +235,6 @@ def test_a_key_that_ends_in_an_exit_is_its_messages_failure_alone(error: type[Ba
     assert answer == {"batchItemFailures": [{"itemIdentifier": "1"}, {"itemIdentifier": "2"}]}
 
 
-def test_the_answer_names_exactly_the_failed_messages() -> None:
-    """In the form that Lambda expects."""
-
-    def picky(body: dict[str, int]) -> None: ...
-
-    answer = sqs_consumer(MemoryStore())(picky)(event(sqs_record("1"), sqs_record("2", "no JSON")), Context())
-
-    assert answer == {"batchItemFailures": [{"itemIdentifier": "2"}]}
-
-
 def test_a_body_is_taken_out_of_its_envelope_and_a_plain_one_stays_as_it_came() -> None:
     """EventBridge's, SNS's or none, all in one queue."""
     bodies = []
@@ -303,35 +275,40 @@ def test_a_handler_gets_everything_of_its_message() -> None:
     assert store.items["n#key-of-1"]["owner"] == "request-1"
 
 
-def test_a_context_may_tell_the_time_alone() -> None:
-    """As in a user's own tests. What has no name is unknown, in the record and in a dead letter."""
+def keyless(message: Message) -> str:
+    raise KeyError(message.body)
 
+
+@pytest.mark.parametrize(
+    ("options", "context", "told"),
+    [
+        # As in a user's own tests.
+        (
+            {},
+            SimpleNamespace(get_remaining_time_in_millis=lambda: 30_000),
+            {"reason": "1 is closed", "error_type": "PermanentError", "function": "unknown"},
+        ),
+        # What it raised may have come from the body. After a redrive the messageId is another one.
+        (
+            {"key": keyless},
+            Context(),
+            {"reason": "the key strategy raised KeyError", "error_type": "UnusableKey", "function": "consumer"},
+        ),
+    ],
+    ids=["a context that tells the time alone", "a key strategy that raises"],
+)
+def test_a_dead_letter_tells_what_is_known(options: Any, context: object, told: dict[str, str]) -> None:
     def closed(message: Message, body: dict) -> None:
         raise PermanentError(f"{message.key} is closed")
 
-    store, sent = MemoryStore(), list[Any]()
+    store, sent = MemoryStore("n"), list[Any]()
     sqs: Any = SimpleNamespace(send_message=lambda **letter: sent.append(letter))
-    context = SimpleNamespace(get_remaining_time_in_millis=lambda: 30_000)
-    wrapped = sqs_consumer(store, sqs=sqs, dead_letter_queue=URL)(closed)
+    wrapped = sqs_consumer(store, sqs=sqs, dead_letter_queue=URL, **options)(closed)
 
     assert failed_ids(wrapped(event(sqs_record("1")), context)) == []
     stamp = json.loads(sent[0]["MessageAttributes"][STAMP]["StringValue"])
-    assert (stamp["key"], stamp["reason"], stamp["function"]) == ("1", "1 is closed", "unknown")
-    assert store.items["1"]["owner"] == "unknown"
-
-
-def test_a_dead_letter_of_a_key_strategy_that_raised_says_so_without_its_text() -> None:
-    def keyless(message: Message) -> str:
-        raise KeyError(message.body)
-
-    sent = list[Any]()
-    sqs: Any = SimpleNamespace(send_message=lambda **letter: sent.append(letter))
-    wrapped = sqs_consumer(MemoryStore("n"), key=keyless, sqs=sqs, dead_letter_queue=URL)(handle)
-
-    assert failed_ids(wrapped(event(sqs_record("1")), Context())) == []
-    stamp = json.loads(sent[0]["MessageAttributes"][STAMP]["StringValue"])
-    told = {"reason": "the key strategy raised KeyError", "error_type": "UnusableKey", "function": "consumer"}
-    assert {name: stamp[name] for name in told} == told
+    assert {name: stamp[name] for name in (*told, "key", "original_id")} == {**told, "key": "1", "original_id": "1"}
+    assert [item["owner"] for item in store.items.values()] == ([] if options else ["unknown"])
 
 
 def test_a_defect_of_the_library_acknowledges_nothing_and_is_logged(

@@ -91,15 +91,6 @@ def test_a_message_that_fails_for_good_again_keeps_its_first_identity(sqs: Any) 
     assert stamp_in(received(sqs, url)[0]) == {**before, **told}
 
 
-def test_a_message_without_a_usable_key_counts_under_its_id(sqs: Any) -> None:
-    """After a redrive its messageId has changed, but this id has not."""
-    url = queue(sqs)
-
-    send(sqs, url, message(key=""), FAILURE, "f")
-
-    assert stamp_in(received(sqs, url)[0])["key"] == "1"
-
-
 def test_on_a_fifo_queue_each_send_counts_for_itself(sqs: Any) -> None:
     """In its group; SQS would drop a second message with the same deduplication id."""
     url = queue(sqs, "dead.fifo", FifoQueue="true")

@@ -51,56 +51,41 @@ def test_no_backoff_exceeds_sqss_limit() -> None:
     assert LONGEST_SECONDS + 20 * 60 <= 12 * 60 * 60
 
 
-@pytest.mark.parametrize(
-    "outcome",
-    [Failed(Failure(type="Boom")), Unreadable("?"), ClaimLost(None)],
-    ids=lambda outcome: type(outcome).__name__,
-)
-def test_failures_of_every_kind_back_off(outcome: Outcome) -> None:
-    """As a handler's do."""
-    seconds = visibility_seconds(message(receives=3), outcome, Backoff(), START_MS, ManualClock(fraction=0.999_999))
-
-    assert seconds == 16
-
-
 FOR_GOOD = Failed(Failure(type="PermanentError", permanent=True))
 
 
-@pytest.mark.parametrize(("fraction", "seconds"), [(0.0, 0), (0.34, 1), (0.999, 2)])
-def test_what_failed_for_good_goes_through_its_first_five_receives_at_once(fraction: float, seconds: int) -> None:
-    """So SQS soon moves it to the dead-letter queue, if it has a redrive policy."""
+@pytest.mark.parametrize(
+    ("outcome", "left_to_sqs"),
+    [
+        *(
+            (outcome, left)
+            for outcome in (Failed(Failure(type="Boom")), Unreadable("?"), ClaimLost(None))
+            for left in (True, False)
+        ),
+        # Its dead letter could not be sent; the next receive sends it again.
+        (FOR_GOOD, False),
+    ],
+)
+def test_failures_of_every_kind_back_off(outcome: Outcome, left_to_sqs: bool) -> None:
+    clock = ManualClock(fraction=0.999_999)
+
+    assert visibility_seconds(message(receives=3), outcome, Backoff(), START_MS, clock, left_to_sqs=left_to_sqs) == 16
+
+
+@pytest.mark.parametrize(
+    ("fraction", "waits"), [(0.0, [1, 1, 1, 1]), (0.34, [2, 3, 6, 306]), (0.999_999, [4, 8, 16, 900])]
+)
+def test_what_failed_for_good_goes_through_its_first_five_receives_at_once(fraction: float, waits: list[int]) -> None:
+    """So SQS soon moves it to the dead-letter queue. If it has no redrive policy, or one with more receives, it then
+    backs off: nothing loops at full speed until it expires.
+    """
     clock = ManualClock(fraction=fraction)
-    waits = [
+    seconds = [
         visibility_seconds(message(receives=n), FOR_GOOD, Backoff(), START_MS, clock, left_to_sqs=True)
-        for n in range(1, 6)
+        for n in (*range(1, 6), 6, 7, 8, 14)
     ]
 
-    assert waits == [seconds] * 5
-
-
-def test_what_failed_for_good_and_is_not_moved_after_five_receives_backs_off() -> None:
-    """The queue may have no redrive policy, or one with more receives: nothing loops at full speed until it expires."""
-    clock = ManualClock(fraction=0.999_999)
-    waits = [
-        visibility_seconds(message(receives=n), FOR_GOOD, Backoff(), START_MS, clock, left_to_sqs=True)
-        for n in (6, 7, 8, 14, 1000)
-    ]
-
-    assert waits == [4, 8, 16, 900, 900]
-
-
-def test_what_failed_for_good_backs_off_where_its_dead_letter_could_not_be_sent() -> None:
-    """The next receive sends it again."""
-    clock = ManualClock(fraction=0.999_999)
-
-    assert visibility_seconds(message(receives=3), FOR_GOOD, Backoff(), START_MS, clock, left_to_sqs=False) == 16
-
-
-def test_what_may_pass_backs_off_whoever_moves_dead_letters() -> None:
-    clock = ManualClock(fraction=0.999_999)
-    outcome = Failed(Failure(type="Boom"))
-
-    assert visibility_seconds(message(receives=3), outcome, Backoff(), START_MS, clock, left_to_sqs=True) == 16
+    assert seconds == [int(3 * fraction)] * 5 + waits
 
 
 @pytest.mark.parametrize("outcome", [SettleFailed("?"), ClaimFailed("?")], ids=lambda outcome: type(outcome).__name__)

@@ -81,9 +81,7 @@ class Loop:
     when nothing of the invocation is left on it. `crowded` says that many others have been left alone.
     """
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, come_to_rest: Callable[[], None], *, crowded: bool = False
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, come_to_rest: Callable[[], None], *, crowded: bool) -> None:
         self._loop = loop
         self._come_to_rest = come_to_rest
         self._crowded = crowded

@@ -22,25 +22,6 @@ MOST_KEPT = 500
 class History:
     """A worker's history, and what the worker waits for after it."""
 
-    __slots__ = (
-        "calls",
-        "event",
-        "killed_at",
-        "local",
-        "lost",
-        "may_renew",
-        "next",
-        "number",
-        "opened",
-        "parent",
-        "receives",
-        "replies",
-        "response",
-        "timeout",
-        "variant",
-        "woken",
-    )
-
     def __init__(self, number: int, parent: History | None, event: Event, worker: ControlledWorker) -> None:
         self.number = number
         self.receives = worker.receives

@@ -70,12 +70,6 @@ class State:
     """Without claims only: worker, id, and the version of the record that was there when its handler started."""
     recorded: frozenset[tuple[str, str]] = frozenset()
     """With dead letters only: the workers and ids whose failures have been recorded."""
-    runs: frozenset[tuple[str, str]] = frozenset()
-    """With dead letters only: the runs that have started, by worker and id."""
-    before: frozenset[tuple[str, str, str]] = frozenset()
-    """With dead letters only: worker, id, and who has recorded a failure of it after the run had started."""
-    overruled: frozenset[tuple[str, str]] = frozenset()
-    """The runs that started before a failure of which a dead letter was sent."""
     results: frozenset[tuple[str, str, str, int]] = frozenset()
     """With short retentions only: the completions by id, owner, result, and when they expire."""
     completions: dict[str, int] = field(default_factory=dict)
@@ -86,28 +80,9 @@ class State:
     """The worker whose wall clock has stepped and that has not read it since."""
 
     def copy(self) -> State:
-        return State(
-            self.setup,
-            [worker.copy() for worker in self.workers],
-            self.faults,
-            self.now,
-            self.items,
-            self.entries,
-            self.wire,
-            self.succeeded,
-            self.dead_lettered,
-            self.gone,
-            self.executions,
-            self.starts,
-            self.recorded,
-            self.runs,
-            self.before,
-            self.overruled,
-            self.results,
-            self.completions,
-            self.bucket,
-            self.clock_stepped,
-        )
+        copy = State(*_values_of(self))
+        copy.workers = [worker.copy() for worker in self.workers]
+        return copy
 
     @property
     def now_ms(self) -> float:
@@ -131,9 +106,6 @@ class State:
         worker = self.named(name)
         worker.had_fault = True
         return worker
-
-    def _is_of(self, id: str, name: str) -> bool:
-        return self.items.get(id, {}).get("owner") == name
 
     def there(self, id: str) -> str | None:
         return self.items.get(id, {}).get("version")
@@ -192,16 +164,12 @@ class State:
             ),
             sorted(self.completions.items()),
             sorted((names.data(name), text) for name, text in self.bucket.items()),
-            sorted((names.of(name), id) for name, id in self.runs if name in writing),
-            sorted(
-                (names.of(name), id, names.of(other))
-                for name, id, other in self.before
-                if other in writing and (name in writing or self._is_of(id, name))
-            ),
-            sorted((names.of(name), id) for name, id in self.overruled if name in writing),
             self.clock_stepped is not None,
         )
         return blake2b(marshal.dumps(whole, 2), digest_size=16).digest()
+
+
+_values_of = attrgetter(*State.__slots__)
 
 
 def _order(worker: WorkerState) -> tuple[Any, ...]:

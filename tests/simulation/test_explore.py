@@ -5,19 +5,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.mutants.catalogue import MUTANTS
-from tests.mutants.planting import ROOT, plant
 from tests.simulation import scheduler
 from tests.simulation.explore import explored, report
 from tests.simulation.explorer import Explorer
+from tests.simulation.planted import run_planted
 from tests.simulation.search import Search, shortest
 from tests.simulation.setups import SETUPS
 from tests.simulation.trace import encoded, replayed
@@ -101,12 +97,9 @@ def test_every_schedule_keeps_the_invariants(setup: str, faults: int) -> None:
 )
 def test_a_planted_bug_is_found_and_reported(bug: str, setup: str, faults: int, rule: str, tmp_path: Path) -> None:
     """As the shortest schedule to a violation, with the command that replays it."""
-    (mutant,) = [mutant for mutant in MUTANTS if mutant.name == bug]
-    environment = os.environ | {"PYTHONPATH": str(plant(mutant, tmp_path))}
 
     def run(*arguments: str) -> str:
-        command = [sys.executable, "-m", "tests.simulation.explore", setup, "--faults", str(faults), *arguments]
-        ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        ran = run_planted(bug, tmp_path, "-m", "tests.simulation.explore", setup, "--faults", str(faults), *arguments)
         assert ran.returncode == (0 if arguments else 1), ran.stderr
         return ran.stdout
 

@@ -5,10 +5,7 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import subprocess
-import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -16,10 +13,9 @@ import pytest
 
 from idempotent_receiver.batch.settlements import Settlements, Turns
 from idempotent_receiver.protocol.transitions import Settled
-from tests.mutants.catalogue import MUTANTS
-from tests.mutants.planting import ROOT, plant
 from tests.simulation.invariants import Violation
 from tests.simulation.plan import CLOCKS_OFF_SECONDS
+from tests.simulation.planted import run_planted
 from tests.simulation.simulate import again, main, played
 from tests.simulation.simulation import Simulation
 from tests.simulation.test_explore_unclaimed import (
@@ -28,6 +24,7 @@ from tests.simulation.test_explore_unclaimed import (
     sends_what_it_has_not_recorded,
     takes_silence_for_success,
 )
+from tests.simulation.worlds import KINDS, world_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,14 +57,16 @@ def test_worlds_in_which_claims_are_released_settle_too(monkeypatch: pytest.Monk
     assert answers.count(Settled) > 50
 
 
-def test_a_seed_is_the_same_world_each_time() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_seed_is_the_same_world_each_time(kind: str) -> None:
+    """On the wire, retries wait in the world's time, too, and draw their jitter from the seed."""
+
     def trace(seed: int) -> list[str]:
         lines: list[str] = []
-        Simulation(seed, log=lines.append).run()
+        world_of(seed, CLOCKS_OFF_SECONDS, lines.append, kind).run()
         return lines
 
-    assert trace(12) == trace(12)
-    assert trace(12) != trace(13)
+    assert trace(12) == trace(12) != trace(13)
 
 
 def test_clocks_further_apart_than_the_lease_margin_let_two_run_at_once() -> None:
@@ -94,12 +93,9 @@ def test_clocks_further_apart_than_the_lease_margin_let_two_run_at_once() -> Non
 def test_a_planted_bug_is_found_and_its_seed_can_be_replayed(
     bug: str, rule: str, towards: str | None, tmp_path: Path
 ) -> None:
-    (mutant,) = [mutant for mutant in MUTANTS if mutant.name == bug]
-    environment = os.environ | {"PYTHONPATH": str(plant(mutant, tmp_path))}
 
     def run(*arguments: str) -> list[str]:
-        command = [sys.executable, "-m", "tests.simulation.simulate", *arguments]
-        ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        ran = run_planted(bug, tmp_path, "-m", "tests.simulation.simulate", *arguments)
         assert ran.returncode == 1, ran.stdout + ran.stderr
         return [line for line in ran.stdout.splitlines() if "next is --first" not in line]
 
@@ -156,10 +152,7 @@ for seed in range(400):
     ],
 )
 def test_a_planted_bug_is_found_by_what_clients_see_alone(bug: str, rule: str, world: str, tmp_path: Path) -> None:
-    (mutant,) = [mutant for mutant in MUTANTS if mutant.name == bug]
-    environment = os.environ | {"PYTHONPATH": str(plant(mutant, tmp_path))}
-    command = [sys.executable, "-c", ALONE, rule, world]
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    ran = run_planted(bug, tmp_path, "-c", ALONE, rule, world)
     assert "found by seed" in ran.stderr, ran.stderr
 
 

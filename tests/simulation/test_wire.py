@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.mutants.catalogue import MUTANTS
-from tests.mutants.planting import ROOT, plant
+from tests.simulation.planted import run_planted
 from tests.simulation.simulate import main
-from tests.simulation.wire import WireSimulation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,17 +18,6 @@ def test_worlds_on_the_wire_keep_the_invariants_and_settle(capsys: pytest.Captur
     assert main(["--kind", "wire", "--seeds", "100"]) == 0
 
     assert "100 seeds" in capsys.readouterr().out
-
-
-def test_a_seed_on_the_wire_is_the_same_world_each_time() -> None:
-    """Its retries, too, wait in the world's time and draw their jitter from the seed."""
-
-    def trace(seed: int) -> list[str]:
-        lines: list[str] = []
-        WireSimulation(seed, log=lines.append).run()
-        return lines
-
-    assert trace(7) == trace(7) != trace(8)
 
 
 @pytest.mark.parametrize(
@@ -48,10 +32,7 @@ def test_a_seed_on_the_wire_is_the_same_world_each_time() -> None:
     ],
 )
 def test_a_bug_planted_in_the_store_is_found_on_the_wire(bug: str, first: int, tmp_path: Path) -> None:
-    (mutant,) = [mutant for mutant in MUTANTS if mutant.name == bug]
-    environment = os.environ | {"PYTHONPATH": str(plant(mutant, tmp_path))}
     seeds = ["--first", str(first), "--seeds", "1000", "--failures", "1", "--processes", "1", "--unsteered"]
-    command = [sys.executable, "-m", "tests.simulation.simulate", "--kind", "wire", *seeds]
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    ran = run_planted(bug, tmp_path, "-m", "tests.simulation.simulate", "--kind", "wire", *seeds)
 
     assert "again: python -m tests.simulation.simulate" in ran.stdout, ran.stdout + ran.stderr

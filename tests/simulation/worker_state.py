@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from math import ceil
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol.record import Change, Record
@@ -57,22 +58,7 @@ class WorkerState:
     overran: bool = False
 
     def copy(self) -> WorkerState:
-        return WorkerState(
-            self.name,
-            self.receives,
-            self.variant,
-            self.history,
-            self.over,
-            self.started,
-            self.wall,
-            self.off,
-            self.answers,
-            self.names,
-            self.slow,
-            self.had_fault,
-            self.contended,
-            self.overran,
-        )
+        return WorkerState(*_values_of(self))
 
     @property
     def live(self) -> bool:
@@ -174,6 +160,9 @@ class WorkerState:
         if version not in self.names:
             self.names += (version,)
         return f"x{self.names.index(version)}"
+
+
+_values_of = attrgetter(*WorkerState.__slots__)
 
 
 def far(expiration: int | None) -> int | None:

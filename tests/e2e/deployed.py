@@ -97,7 +97,6 @@ class Answer:
 
     payload: Any
     log: str
-    seconds: float
 
     @property
     def failed(self) -> list[str]:
@@ -161,28 +160,28 @@ class Deployed:
     def send(self, *bodies: Mapping[str, Any] | str, group: str | None = None) -> list[str]:
         """Send messages to the queue, in one request as far as SQS takes them; return their messageIds."""
         assert len(bodies) <= 10, "SQS takes ten"
-        entries = []
-        for place, body in enumerate(bodies):
-            text = body if isinstance(body, str) else json.dumps(body)
-            entry = {"Id": str(place), "MessageBody": text}
-            if group is not None:
-                entry |= {"MessageGroupId": group, "MessageDeduplicationId": f"{group}-{next(self._numbers)}"}
-            entries.append(entry)
+        entries = [
+            {"Id": str(place), "MessageBody": body if isinstance(body, str) else json.dumps(body)}
+            | ({} if group is None else self._in(group))
+            for place, body in enumerate(bodies)
+        ]
         sent = self.aws.client("sqs").send_message_batch(QueueUrl=self.stack.outputs["QueueUrl"], Entries=entries)
         assert not sent.get("Failed"), sent["Failed"]
         return [one["MessageId"] for one in sorted(sent["Successful"], key=lambda one: int(one["Id"]))]
+
+    def _in(self, group: str) -> dict[str, str]:
+        return {"MessageGroupId": group, "MessageDeduplicationId": f"{group}-{next(self._numbers)}"}
 
     # Lambda's part, by hand.
 
     def invoke(self, event: Any) -> Answer:
         """Invoke the deployed function with this event."""
-        started = time.monotonic()
         answer = self.aws.client("lambda").invoke(
             FunctionName=self.stack.outputs["ConsumerName"], Payload=json.dumps(event), LogType="Tail"
         )
         payload = json.loads(answer["Payload"].read())
         log = base64.b64decode(answer.get("LogResult", "")).decode()
-        return Answer(payload, log, time.monotonic() - started)
+        return Answer(payload, log)
 
     def recorded(self, name: str) -> Any:
         """An event from events/, as if it came from this stack's queue."""
@@ -190,6 +189,25 @@ class Deployed:
         for record in event["Records"]:
             record["eventSourceARN"] = self.stack.outputs["QueueArn"]
         return event
+
+    def delivered(self, transfer: Mapping[str, Any], receives: int = 1) -> dict[str, Any]:
+        """A transfer as Lambda hands it over; its message is called like it."""
+        (record,) = self.recorded("eventbridge")["Records"]
+        attributes = {**record["attributes"], "ApproximateReceiveCount": str(receives)}
+        return {**record, "messageId": transfer["transfer_id"], "body": json.dumps(transfer), "attributes": attributes}
+
+    def log_lines(self, log: str = "ConsumerLogGroup") -> list[dict[str, Any]]:
+        """What a function has said in JSON."""
+        pages = self.aws.client("logs").get_paginator("filter_log_events")
+        said = pages.paginate(logGroupName=self.stack.outputs[log]).search("events[].message")
+        return [json.loads(each) for each in said if each.startswith("{")]
+
+    def operators_statements(self) -> list[dict[str, Any]]:
+        """What the operators' policy says."""
+        iam, arn = self.aws.client("iam"), self.stack.outputs["OperatorPolicyArn"]
+        version = iam.get_policy(PolicyArn=arn)["Policy"]["DefaultVersionId"]
+        document = iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]["Document"]
+        return list(document["Statement"])
 
     def pause(self) -> None:
         """Let the queue hold its messages back from the function."""
@@ -244,11 +262,7 @@ class Deployed:
         found = self.record(key)
         return None if found is None else str(found["status"])
 
-    def completed(self, key: str, *, seconds: float = 20.0) -> dict[str, Any]:
-        """Wait until a message's record is COMPLETED, and return it."""
-        return self.settled(key, "COMPLETED", seconds=seconds)
-
-    def settled(self, key: str, status: str, *, seconds: float = 20.0) -> dict[str, Any]:
+    def settled(self, key: str, status: str = "COMPLETED", *, seconds: float = 20.0) -> dict[str, Any]:
         """Wait until a message's record has this status, and return it."""
         found = eventually(
             lambda: self.record(key),
@@ -322,16 +336,6 @@ class DeadLetter:
         """What the consumer says of it; empty where SQS has moved it."""
         attribute = self.message.get("MessageAttributes", {}).get("idempotent-receiver")
         return {} if attribute is None else dict(json.loads(attribute["StringValue"]))
-
-    @property
-    def body(self) -> str:
-        """Its body, as it was sent."""
-        return str(self.message["Body"])
-
-    @property
-    def attributes(self) -> dict[str, str]:
-        """What SQS says of it."""
-        return dict(self.message["Attributes"])
 
 
 def _typed(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def test_a_sound_consumer_rings_nothing(bank: Deployed, observed: Observed) -> N
     for minute in range(3):
         message, request = transfer(bank), {**transfer(bank), "transfer_id": None}
         del request["transfer_id"]
-        bank.completed(*bank.send(message))
+        bank.settled(*bank.send(message))
         keys = [f"sound-{minute}"] * 2
         assert [observed.request(caller.post(request, key)).status for key in keys] == [202, 202]
         assert observed.request(caller.post({**request, "amount": 2}, keys[0])).status == 422
@@ -121,7 +121,7 @@ def test_a_table_that_is_gone_rings_at_once_for_the_consumer_and_at_the_second_m
             if minute == 1:
                 observed.wait_for((NAMESPACE, "ClaimFailures", "service", bank.stack.name))
             observed.pass_minutes()
-    bank.completed(*sent, seconds=50)
+    bank.settled(*sent, seconds=50)
 
     assert observed.rung == {"ClaimFailuresAlarm": [1], "ApiServerErrorsAlarm": [2]}
     observed.pass_minutes(LATER)

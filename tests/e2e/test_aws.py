@@ -9,71 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from local.aws import places
-from local.aws.disturbances import DENIED, DISTURBANCES, disturbing
 from local.aws.steps import Results
 from local.cloud import ROOT
 from local.removal import left_of
-from local.workload.driver import until
-from local.workload.stack_client import StackClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tests.e2e.deployed import Aws, Deployed
-
-
-def denials(client: StackClient) -> object:
-    iam, role = client.clients.client("iam"), client.stack.resources["ConsumerRole"]
-    return DENIED in iam.list_role_policies(RoleName=role)["PolicyNames"]
-
-
-def writes(client: StackClient) -> object:
-    described = client.dynamodb.describe_table(TableName=client.stack.resources["Records"])["Table"]
-    return described.get("OnDemandThroughput", {}).get("MaxWriteRequestUnits", -1)
-
-
-def resources(client: StackClient) -> object:
-    return client.configuration()["Timeout"], client.configuration()["MemorySize"]
-
-
-def variables(client: StackClient) -> object:
-    return client.configuration()["Environment"]["Variables"].get("SOAKED")
-
-
-def concurrency(client: StackClient) -> object:
-    function = client.stack.resources["Consumer"]
-    return client.functions.get_function_concurrency(FunctionName=function).get("ReservedConcurrentExecutions")
-
-
-def polling(client: StackClient) -> object:
-    mapping = client.stack.resources["ConsumerMessages"]
-    return client.functions.get_event_source_mapping(UUID=mapping)["State"] in ("Enabled", "Enabling")
-
-
-SEEN: Mapping[str, tuple[Callable[[StackClient], object], object, object]] = {
-    "permissions taken away": (denials, False, True),
-    "2 s and 128 MB": (resources, (10, 512), (2, 128)),
-    "writes throttled": (writes, -1, 1),
-    "environments replaced": (variables, None, "yes"),
-    "no concurrency left": (concurrency, None, 0),
-    "mapping disabled": (polling, True, False),
-}
-"""By disturbance: what to look at, what is there without it, and with it."""
-
-
-@pytest.mark.parametrize("name", DISTURBANCES)
-def test_a_disturbance_is_undone_however_its_round_ends(bank: Deployed, name: str) -> None:
-    look, without, with_it = SEEN[name]
-    client = StackClient(stack=bank.stack, clients=bank.aws)  # type: ignore[arg-type]  # it has the clients
-
-    def disturbed() -> bool:
-        return look(client) == with_it
-
-    assert look(client) == without
-    with pytest.raises(KeyboardInterrupt), disturbing(DISTURBANCES[name], client, 60):  # noqa: PT012  # it is interrupted
-        assert until(disturbed, 10)
-        raise KeyboardInterrupt
-    assert until(lambda: look(client) == without, 10)
+    from tests.e2e.deployed import Aws
 
 
 @pytest.fixture

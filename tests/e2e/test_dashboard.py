@@ -33,17 +33,11 @@ def lines(aws: Aws, bank: Deployed) -> list[dict[str, Any]]:
     for event in ("fresh", "redelivered", "bad-body", "permanent-failure"):
         bank.invoke(bank.recorded(event))
     at(bank).post({"from_account": "alice", "to_account": "bob", "amount": 1, "currency": "USD"}, "seen")
-    pages = aws.client("logs").get_paginator("filter_log_events")
-
-    def said(log: str) -> list[dict[str, Any]]:
-        group = bank.stack.outputs[log]
-        messages = [each["message"] for page in pages.paginate(logGroupName=group) for each in page["events"]]
-        return [json.loads(message) for message in messages if message.startswith("{")]
 
     def all_is_said(found: list[dict[str, Any]]) -> bool:
         return {"error_type", "Permanent", "Mismatches"} <= {name for each in found for name in each}
 
-    return eventually(lambda: said("ConsumerLogGroup") + said("ApiLogGroup"), all_is_said, what="the logs are there")
+    return eventually(lambda: bank.log_lines() + bank.log_lines("ApiLogGroup"), all_is_said, what="the logs are there")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 
 from idempotent_receiver.operations.doctor.checks import Finding, Unchecked, examine
-from idempotent_receiver.operations.doctor.facts import Consumer, consumer_of, gather
+from idempotent_receiver.operations.doctor.facts import consumer_of, gather
 from local.cloud import ACCOUNT, REGION
 from local.deploy import deploy
 
@@ -120,31 +120,6 @@ def test_a_fault_is_found_by_its_check_alone(aws: Aws, stack: Stack, check: str)
     with FAULTS[check](aws, stack):
         found = examined(aws, stack)
     assert [(type(each), each.check) for each in found] == [(Finding, check)]
-    assert examined(aws, stack) == []
-
-
-@contextmanager
-def by_an_alias(aws: Aws, stack: Stack, *spoiled: str) -> Iterator[None]:
-    """The mapping invokes an alias, of a version in which this variable has this value."""
-    functions, name, uuid = aws.client("lambda"), stack.resources["Consumer"], stack.resources["ConsumerMessages"]
-    with variable(aws, stack, *spoiled) if spoiled else nullcontext():
-        version = functions.publish_version(FunctionName=name)["Version"]
-    functions.create_alias(FunctionName=name, Name="live", FunctionVersion=version)
-    functions.update_event_source_mapping(UUID=uuid, FunctionName=f"{name}:live")
-    yield
-    functions.update_event_source_mapping(UUID=uuid, FunctionName=name)
-    functions.delete_alias(FunctionName=name, Name="live")
-
-
-def test_a_mapping_that_invokes_an_alias_is_understood(aws: Aws, stack: Stack) -> None:
-    """And what it invokes is what is judged: the version, not the function's latest settings."""
-    name = stack.outputs["ConsumerName"]
-    with by_an_alias(aws, stack):
-        assert examined(aws, stack) == []
-        assert examine(gather(aws.client, Consumer(function=f"{name}:live"))) == []
-    with by_an_alias(aws, stack, "RECORD_RETENTION_DAYS", "18"):
-        (found,) = examined(aws, stack)
-        assert found.check == "record-retention"
     assert examined(aws, stack) == []
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.e2e.deployed import eventually
-from tests.e2e.test_consumer import record_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -96,7 +95,7 @@ def test_messages_sent_while_it_is_turned_on_and_off_take_effect_once(turned: De
             )
 
     for id, transfer in sent.items():
-        assert turned.completed(id, seconds=60)["id"] == id
+        assert turned.settled(id, seconds=60)["id"] == id
         assert turned.entries(transfer) == {payer: -1, payee: +1}
     turned.drained(seconds=60)
     assert turned.dead_letters() == []
@@ -105,10 +104,7 @@ def test_messages_sent_while_it_is_turned_on_and_off_take_effect_once(turned: De
 
 def batches(bank: Deployed) -> list[dict[str, int]]:
     """What its function has logged of each batch."""
-    pages = bank.aws.client("logs").get_paginator("filter_log_events")
-    events = pages.paginate(logGroupName=bank.stack.outputs["ConsumerLogGroup"]).search("events[].message")
-    lines = [json.loads(each) for each in events if each.startswith("{")]
-    return [line for line in lines if line.get("message") == "batch"]
+    return [line for line in bank.log_lines() if line.get("message") == "batch"]
 
 
 def ways(found: Sequence[dict[str, int]]) -> set[bool]:
@@ -133,6 +129,5 @@ def test_a_live_claim_of_a_worker_from_before_is_waited_for_and_one_that_is_over
 
 
 def invoked(bank: Deployed, transfer: dict[str, Any], *, receives: int = 1) -> list[str]:
-    """Which messages a delivery of this transfer alone wants to have again. Its message is called like it."""
-    record = record_of(transfer["transfer_id"], transfer, bank.stack.outputs["QueueArn"], receives=receives)
-    return bank.invoke({"Records": [record]}).failed
+    """Which messages a delivery of this transfer alone wants to have again."""
+    return bank.invoke({"Records": [bank.delivered(transfer, receives)]}).failed

@@ -162,7 +162,7 @@ def test_what_is_archived_is_restored_redriven_and_done_once(bank: Deployed, tol
     bank.resume()
     assert receiver(bank, "dlq", "redrive", "--yes")[1]["moved"] == 12
 
-    assert [bank.completed(id)["attempts"] for id in ids] == [1] * 12
+    assert [bank.settled(id)["attempts"] for id in ids] == [1] * 12
     bank.drained()
     assert (bank.balance(payer), bank.balance(payee)) == (88, 12)
     assert verbs(bank, ids[0]) == [("archived", "done"), ("restored", "done"), ("moved", "done")]
@@ -184,7 +184,7 @@ def test_no_kill_of_an_archiving_or_a_restoration_loses_or_repeats_anything(bank
         lambda: receiver(bank, "dlq", "redrive", "--yes"), lambda _: dead_now(bank) == 0, what="all have come back"
     )
 
-    assert [bank.completed(id)["attempts"] for id in ids] == [1] * len(ids)
+    assert [bank.settled(id)["attempts"] for id in ids] == [1] * len(ids)
     bank.drained()
     assert (bank.balance(payer), bank.balance(payee)) == (100 - len(ids), len(ids))
 
@@ -239,10 +239,7 @@ def not_allowed(bank: Deployed, told: Path) -> set[Permission]:
     assert {"s3:PutObject", "s3:ListBucket", "sqs:SendMessage", "dynamodb:BatchWriteItem"} <= {
         each.action for each in asked
     }
-    iam, arn = bank.aws.client("iam"), bank.stack.outputs["OperatorPolicyArn"]
-    version = iam.get_policy(PolicyArn=arn)["Policy"]["DefaultVersionId"]
-    document = iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]["Document"]
-    statements = [each for each in document["Statement"] if "Condition" not in each]
+    statements = [each for each in bank.operators_statements() if "Condition" not in each]
     return {each for each in asked if not allowed(each, statements)}
 
 

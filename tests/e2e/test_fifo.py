@@ -35,34 +35,14 @@ def test_a_failure_holds_up_its_group_in_order_and_no_other(bank: Deployed) -> N
     slow = bank.send(*handed_on, group="slow")
     other = bank.send(*beside, group="other")
 
-    records = [bank.completed(id, seconds=25) for id in slow]
+    records = [bank.settled(id, seconds=25) for id in slow]
     bank.drained()
     assert [bank.balance(account) for account in accounts] == [0, 0, 0, 100]
     assert [record["attempts"] for record in records] == [1, 3, 1]
     assert settled_at(records[0]) < settled_at(records[1]) <= settled_at(records[2])
     # Each of the two backoffs took a second or more, and the other group waited for neither.
-    beside_records = [bank.completed(id) for id in other]
+    beside_records = [bank.settled(id) for id in other]
     assert max(settled_at(record) for record in beside_records) < settled_at(records[1])
     assert [record["attempts"] for record in beside_records] == [1, 1]
     assert (bank.balance(payer), bank.balance(payee)) == (98, 2)
     assert bank.dead_letters() == []
-
-
-def test_a_dead_letter_does_not_block_its_group_and_keeps_its_place_in_line(bank: Deployed) -> None:
-    payer, payee = bank.new_account(10), bank.new_account(0)
-    overdrawn = [bank.transfer(payer, payee, 1000) for _ in range(2)]
-    after = bank.transfer(payer, payee, 1)
-
-    ids = bank.send(*overdrawn, after, group="dying")
-
-    bank.completed(ids[2])
-    letters = [bank.dead_letter(id) for id in ids[:2]]
-    bank.drained()
-    assert (bank.balance(payer), bank.balance(payee)) == (9, 1)
-    for id, letter in zip(ids, letters, strict=False):
-        assert letter.stamp["reason"] == f"account {payer} is unknown or cannot pay 1000 USD"
-        assert letter.attributes["MessageGroupId"] == "dying"
-        # SQS would swallow a send under the message's first id, and with it the only copy that is left.
-        assert letter.attributes["MessageDeduplicationId"] == f"{id}-1"
-    first, second = (int(letter.attributes["SequenceNumber"]) for letter in letters)
-    assert first < second

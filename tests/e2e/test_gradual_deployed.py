@@ -100,7 +100,7 @@ def test_messages_go_to_the_alias(bank: Deployed) -> None:
     (mapping,) = mappings_of(bank.aws.client("lambda"), bank.stack.outputs["QueueArn"])
     assert mapping.function == f"{bank.stack.outputs['ConsumerName']}:live"
     (key,) = bank.send(bank.transfer(bank.new_account(10), bank.new_account(0), 10))
-    bank.completed(key)
+    bank.settled(key)
 
 
 def test_doctor_finds_nothing(bank: Deployed) -> None:
@@ -108,10 +108,7 @@ def test_doctor_finds_nothing(bank: Deployed) -> None:
 
 
 def test_the_operators_policy_reaches_the_alias_and_its_mapping(bank: Deployed) -> None:
-    iam, arn = bank.aws.client("iam"), bank.stack.outputs["OperatorPolicyArn"]
-    version = iam.get_policy(PolicyArn=arn)["Policy"]["DefaultVersionId"]
-    document = iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]["Document"]
-    by_name = {each["Sid"]: each for each in document["Statement"]}
+    by_name = {each["Sid"]: each for each in bank.operators_statements()}
     alias = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{bank.stack.outputs['ConsumerName']}:live"
     assert allowed(Permission("lambda:GetFunctionConfiguration", alias), [by_name["LookAtTheFunction"]])
     patterns = by_name["SwitchTheMapping"]["Condition"]["ArnLike"]["lambda:FunctionArn"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,7 +13,7 @@ from tests.e2e.test_redrive_deployed import dead_now, receiver
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Deploy
-    from tests.e2e.deployed import Aws, Deployed
+    from tests.e2e.deployed import Deployed
 
 RECEIVES = 5
 """The template's MaxReceiveCount."""
@@ -34,7 +34,7 @@ def test_it_is_among_the_failures_of_its_batch_and_its_neighbours_are_not(plain:
     assert plain.invoke(plain.recorded(name)).payload == json.loads((EVENTS / "expected" / f"{name}.json").read_text())
 
 
-def test_sqs_moves_it_after_its_receives_and_its_record_tells_the_operator_why(aws: Aws, plain: Deployed) -> None:
+def test_sqs_moves_it_after_its_receives_and_its_record_tells_the_operator_why(plain: Deployed) -> None:
     payer, payee = plain.new_account(10), plain.new_account(0)
     overdrawn = plain.transfer(payer, payee, 11)
     unknown = plain.transfer(payer, "nobody", 1)
@@ -49,7 +49,7 @@ def test_sqs_moves_it_after_its_receives_and_its_record_tells_the_operator_why(a
 
     *dead, done = plain.send(*map(json.dumps, (overdrawn, unknown, fraction)), "{not JSON", good)
 
-    plain.completed(done)
+    plain.settled(done)
     eventually(lambda: dead_now(plain), lambda count: count == len(dead), what="SQS has moved them", seconds=60)
     plain.drained()
     _, listed = receiver(plain, "dlq", "list")
@@ -58,7 +58,7 @@ def test_sqs_moves_it_after_its_receives_and_its_record_tells_the_operator_why(a
     assert {each["verdict"] for each in letters.values()} == {"PERMANENT"}
     assert [letters[id]["error_type"] for id in dead] == ["PermanentError"] * 2 + ["InvalidBody"] * 2
     # Each receive was handled and refused again, and nothing of it has any effect.
-    assert told(aws, plain, dead) == {id: list(range(1, RECEIVES + 1)) for id in dead}
+    assert told(plain, dead) == {id: list(range(1, RECEIVES + 1)) for id in dead}
     assert {plain.status(id) for id in dead} == {"FAILED"}
     assert [plain.entries(each) for each in (overdrawn, unknown, fraction)] == [{}, {}, {}]
     assert (plain.balance(payer), plain.balance(payee)) == (9, 1)
@@ -69,19 +69,16 @@ def test_sqs_moves_it_after_its_receives_and_its_record_tells_the_operator_why(a
     plain.open_account(payer, 11)
     code, planned = receiver(plain, "dlq", "redrive", "--include-permanent", "--reason", "cannot pay", "--yes")
     assert (code, planned["moved"]) == (0, 1)
-    assert plain.completed(dead[0])["attempts"] == RECEIVES + 1
+    assert plain.settled(dead[0])["attempts"] == RECEIVES + 1
     assert plain.entries(overdrawn) == {payer: -11, payee: +11}
 
 
-def told(aws: Aws, bank: Deployed, ids: list[str]) -> dict[str, list[int]]:
+def told(bank: Deployed, ids: list[str]) -> dict[str, list[int]]:
     """At which of its receives the log says of a message that it has failed for good."""
-    pages = aws.client("logs").get_paginator("filter_log_events")
-    group = bank.stack.outputs["ConsumerLogGroup"]
 
     def said() -> dict[str, list[int]]:
         found: dict[str, list[int]] = defaultdict(list)
-        for message in (each["message"] for page in pages.paginate(logGroupName=group) for each in page["events"]):
-            line: dict[str, Any] = json.loads(message) if message.startswith("{") else {}
+        for line in bank.log_lines():
             if line.get("message") == "failed for good" and line["message_id"] in ids:
                 found[line["message_id"]].append(line["receive_count"])
         return {id: sorted(receives) for id, receives in found.items()}

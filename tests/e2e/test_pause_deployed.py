@@ -63,7 +63,7 @@ def test_what_is_sent_while_it_is_paused_waits_and_is_done_once(bank: Deployed) 
     resumed = receiver(bank, "resume", "--queue", bank.stack.outputs["QueueArn"], "--yes", "--json")
     assert [each["state"] for each in resumed["mappings"]] == ["Enabled"]
     for key in (*before, *after):
-        bank.completed(key, seconds=60)
+        bank.settled(key, seconds=60)
     bank.drained()
     assert (bank.balance(payer), bank.balance(payee)) == (20, 80)
 
@@ -81,10 +81,9 @@ def test_the_examples_in_its_help_run(bank: Deployed, command: str) -> None:
 
 
 def test_all_that_it_asks_for_is_in_the_operators_policy(bank: Deployed) -> None:
-    iam, arn = bank.aws.client("iam"), bank.stack.outputs["OperatorPolicyArn"]
-    version = iam.get_policy(PolicyArn=arn)["Policy"]["DefaultVersionId"]
-    document = iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]["Document"]
-    of_the_mapping = [each for each in document["Statement"] if each["Sid"] in ("SwitchTheMapping", "FindTheMapping")]
+    of_the_mapping = [
+        each for each in bank.operators_statements() if each["Sid"] in ("SwitchTheMapping", "FindTheMapping")
+    ]
     (condition,) = [each.pop("Condition") for each in of_the_mapping if "Condition" in each]
     mapping = f"arn:aws:lambda:{REGION}:{ACCOUNT}:event-source-mapping:{bank.stack.resources['ConsumerMessages']}"
     for action in ("ListEventSourceMappings", "GetEventSourceMapping", "UpdateEventSourceMapping"):

@@ -122,7 +122,7 @@ def test_a_message_comes_back_twice_within_five_minutes_and_is_handled_once(bank
 
     bank.resume()
 
-    assert bank.completed(id)["attempts"] == 1
+    assert bank.settled(id)["attempts"] == 1
     bank.drained()
     assert (bank.balance(payer), dead_now(bank)) == (93, 0)
 

@@ -68,15 +68,6 @@ def test_without_region_and_credentials_nothing_is_built(tmp_path: Path, workflo
     assert "sam build" not in told.stdout
 
 
-def test_what_is_missing_is_named_alone(tmp_path: Path) -> None:
-    without_region = asked(tmp_path, **KEYS)
-    assert (without_region.returncode, without_region.stderr.count("\n")) == (1, 1)
-    assert without_region.stderr.startswith("No region: ")
-    without_credentials = asked(tmp_path, AWS_DEFAULT_REGION="us-east-1")
-    assert (without_credentials.returncode, without_credentials.stderr.count("\n")) == (1, 1)
-    assert without_credentials.stderr.startswith("No credentials: ")
-
-
 @pytest.mark.parametrize(
     ("samconfig", "given"),
     [

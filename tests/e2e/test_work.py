@@ -256,19 +256,6 @@ def test_sigterm_lets_what_runs_end_and_gives_back_the_rest(place: Place) -> Non
     place.once()
 
 
-def test_a_second_sigterm_ends_it_at_once(place: Place) -> None:
-    place.send("stubborn", seconds=30)
-
-    with place.worker() as worker:
-        place.wait_for(lambda: place.of("stubborn"))
-        worker.terminate()
-        time.sleep(0.5)
-        worker.terminate()
-        worker.wait(5)
-        assert not _alive(place.of("stubborn")[0].pid)
-    assert place.effects() == {}
-
-
 @pytest.mark.parametrize(
     ("options", "why"),
     [

@@ -101,53 +101,35 @@ def packages(modules: set[str]) -> set[str]:
 
 
 PLAIN = "def handle(body: dict): pass"
+PYDANTIC = {"pydantic", "pydantic_core", "annotated_types", "typing_inspection"}
 
 
-@pytest.mark.parametrize("telemetry", [POWERTOOLS_TELEMETRY, DEFAULT_TELEMETRY], ids=["given", "default"])
-def test_a_plain_consumer_imports_what_is_listed(telemetry: str) -> None:
-    """A consumer with a plain body starts with exactly the data path's modules, and the listed packages at most."""
-    modules = imported(PLAIN, telemetry)
+@pytest.mark.parametrize(
+    ("handler", "telemetry", "ours", "others"),
+    [
+        (PLAIN, POWERTOOLS_TELEMETRY, set(), WITH_POWERTOOLS),
+        (PLAIN, DEFAULT_TELEMETRY, set(), WITH_POWERTOOLS),
+        # Logger and Metrics are a good part of a cold start. The default metrics are imported with the first batch.
+        (PLAIN, OWN_TELEMETRY, set(), THIRD_PARTY),
+        (PLAIN, OWN_TELEMETRY + "metrics = None", set(), THIRD_PARTY),
+        ("async def handle(body: dict): pass", POWERTOOLS_TELEMETRY, {"batch.event_loop"}, WITH_POWERTOOLS),
+        ("def handle(body: list[int]): pass", POWERTOOLS_TELEMETRY, set(), WITH_POWERTOOLS | PYDANTIC),
+    ],
+    ids=["Powertools given", "default", "a logger of its own", "its default metrics", "a coroutine", "a model"],
+)
+def test_a_consumer_imports_what_is_listed(handler: str, telemetry: str, ours: set[str], others: set[str]) -> None:
+    """Exactly the data path's modules, and the listed packages at most."""
+    modules = imported(handler, telemetry)
 
-    assert of("idempotent_receiver", modules) == OURS
-    assert packages(modules) <= WITH_POWERTOOLS
-
-
-@pytest.mark.parametrize("metrics", ["", "metrics = None"], ids=["own", "default"])
-def test_a_consumer_with_a_logger_of_its_own_starts_without_powertools(metrics: str) -> None:
-    """Logger and Metrics are a good part of a cold start. The default metrics are imported with the first batch."""
-    modules = imported(PLAIN, OWN_TELEMETRY + metrics)
-
-    assert of("idempotent_receiver", modules) == OURS
-    assert packages(modules) <= THIRD_PARTY
-
-
-def test_of_powertools_only_logging_and_metrics() -> None:
-    """Of Powertools, only what its logging and its metrics need is imported."""
-    found = of("aws_lambda_powertools", imported(PLAIN))
-
-    within = {module for module in found if module.partition(".")[0] in POWERTOOLS - {"utilities"}}
-    assert found - within <= POWERTOOLS
+    assert of("idempotent_receiver", modules) == OURS | ours
+    assert packages(modules) <= others
 
 
-def test_no_event_loop_and_no_memory_store_without_need() -> None:
+def test_of_powertools_only_logging_and_metrics_and_no_event_loop_without_need() -> None:
     """The event loop is for coroutine handlers, the store in memory for tests, and X-Ray's SDK is not used."""
     modules = imported(PLAIN)
 
+    found = of("aws_lambda_powertools", modules)
+    within = {module for module in found if module.partition(".")[0] in POWERTOOLS - {"utilities"}}
+    assert found - within <= POWERTOOLS
     assert not modules & {"asyncio", "idempotent_receiver.testing.memory", "aws_xray_sdk", "typer", "rich"}
-
-
-def test_a_coroutine_handler_brings_its_loop() -> None:
-    """An `async def` imports the event loop, and no other module of the library."""
-    modules = imported("async def handle(body: dict): pass")
-
-    assert of("idempotent_receiver", modules) - OURS == {"batch.event_loop"}
-    assert packages(modules) <= WITH_POWERTOOLS
-
-
-def test_a_model_brings_pydantic() -> None:
-    """A body that pydantic validates imports pydantic, and nothing else."""
-    modules = imported("def handle(body: list[int]): pass")
-
-    brought = {"pydantic", "pydantic_core", "annotated_types", "typing_inspection"}
-    assert of("idempotent_receiver", modules) == OURS
-    assert packages(modules) <= WITH_POWERTOOLS | brought

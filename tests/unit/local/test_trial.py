@@ -58,26 +58,40 @@ def verdict(*lines: Line | list[Line], **found: Any) -> tuple[Verdict, int]:
     return message.verdict, message.twice
 
 
-def test_a_message_that_is_recognised_when_it_comes_again_took_effect_once() -> None:
-    again = line(20, "delivered", ids=["m"])
-    assert verdict(run(1, "m"), answered(10, lost=("m",)), again, answered(21, "m"), records=COMPLETED) == (
-        Verdict.ONCE,
-        0,
-    )
+AGAIN = [run(20, "m"), answered(30, "m")]
+OTHERS = [run(20, "m", 2), answered(30, "m")]
+DEAD = {"dead": frozenset({"m"})}
+ENDED: dict[str, tuple[list[Any], dict[str, Any], tuple[Verdict, int]]] = {
+    "recognised when it came again": (
+        [run(1, "m"), answered(10, lost=("m",)), line(20, "delivered", ids=["m"]), answered(21, "m")],
+        {"records": COMPLETED},
+        (Verdict.ONCE, 0),
+    ),
+    "run when its answer was lost": ([run(1, "m"), answered(10, lost=("m",)), *AGAIN], {}, (Verdict.TWICE, 1)),
+    "run when it was answered": ([run(1, "m"), answered(10, "m"), *AGAIN], {}, (Verdict.TWICE, 1)),
+    "run when its worker was killed afterwards": ([run(1, "m"), killed(10, 1, "m"), *AGAIN], {}, (Verdict.TWICE, 1)),
+    "run when its worker was killed before": (
+        [run(1, "m"), killed(7), *OTHERS],
+        {"records": COMPLETED},
+        (Verdict.ONCE, 0),
+    ),
+    "two runs at once": (
+        [run(1, "m"), run(3, "m", 2), answered(30, "m")],
+        {"records": COMPLETED},
+        (Verdict.TWICE, 1),
+    ),
+    "failed, and nowhere": ([run(1, "m", error="ValueError")], {}, (Verdict.NEVER, 0)),
+    "not run, and nowhere": ([line(1, "delivered", ids=["m"])], {}, (Verdict.NEVER, 0)),
+    "still queued": ([run(1, "m", error="ValueError")], {"left": 1}, (Verdict.UNFINISHED, 0)),
+    "dead": ([run(1, "m", error="PermanentError"), answered(10, "m")], DEAD, (Verdict.DEAD_LETTER, 0)),
+    "dead, and done": ([run(1, "m"), answered(10, "m")], {**DEAD, "records": COMPLETED}, (Verdict.ONCE, 0)),
+}
 
 
-@pytest.mark.parametrize("done", [answered(10, lost=("m",)), answered(10, "m"), killed(10, 1, "m")])
-def test_a_run_of_what_was_done_is_twice(done: Line) -> None:
-    assert verdict(run(1, "m"), done, run(20, "m"), answered(30, "m")) == (Verdict.TWICE, 1)
-
-
-def test_a_run_after_one_that_was_killed_is_none() -> None:
-    assert verdict(run(1, "m"), killed(7), run(20, "m", 2), answered(30, "m"), records=COMPLETED) == (Verdict.ONCE, 0)
-
-
-def test_two_runs_at_once_are_twice() -> None:
-    """Even if only one of them is recorded."""
-    assert verdict(run(1, "m"), run(3, "m", 2), answered(30, "m"), records=COMPLETED) == (Verdict.TWICE, 1)
+@pytest.mark.parametrize("name", ENDED)
+def test_a_message_ends_as_was_noted(name: str) -> None:
+    lines, found, ended = ENDED[name]
+    assert verdict(*lines, **found) == ended
 
 
 @pytest.mark.parametrize("again", [run(13, "m", 2), run(40, "m", 2)], ids=["at once", "when it was done"])
@@ -96,21 +110,6 @@ def test_a_run_after_one_whose_time_was_up_is_none() -> None:
     for dead, left, ends in ((frozenset[str](), 1, Verdict.UNFINISHED), (frozenset({"m"}), 0, Verdict.NEVER)):
         (message,) = judged(Evidence(sent={"m": "order.json"}, lines=overran, dead=dead, left=left))
         assert (message.verdict, message.why) == (ends, f"its handler fails: {OVERRAN}")
-
-
-def test_a_message_that_is_nowhere_is_never() -> None:
-    assert verdict(run(1, "m", error="ValueError")) == (Verdict.NEVER, 0)
-    assert verdict(line(1, "delivered", ids=["m"])) == (Verdict.NEVER, 0)
-
-
-def test_a_message_that_is_still_queued_is_not_done() -> None:
-    assert verdict(run(1, "m", error="ValueError"), left=1) == (Verdict.UNFINISHED, 0)
-
-
-def test_a_dead_letter_is_one_unless_it_is_done() -> None:
-    failed = run(1, "m", error="PermanentError")
-    assert verdict(failed, answered(10, "m"), dead=frozenset({"m"})) == (Verdict.DEAD_LETTER, 0)
-    assert verdict(run(1, "m"), answered(10, "m"), dead=frozenset({"m"}), records=COMPLETED) == (Verdict.ONCE, 0)
 
 
 def test_dead_letters_alone_are_no_success() -> None:

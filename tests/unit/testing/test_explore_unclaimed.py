@@ -12,9 +12,6 @@ from idempotent_receiver.testing import explore, schedule, sqs_event
 from tests.unit.testing.handlers import ORDER, ORDERS, accounts, debit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from idempotent_receiver.protocol.record import Change
     from idempotent_receiver.testing import Calls
 
 unclaimed = sqs_consumer(MemoryStore(), effects="transaction")
@@ -159,30 +156,3 @@ def test_effects_that_depend_on_the_attempt_are_found() -> None:
     result = explore(counting_attempts, ORDER, tables={"attempts": "id"}, check=False)
 
     assert "the table attempts holds" in result.violations[0].what
-
-
-class Overwriting(MemoryStore):
-    """A store with a defect: a commit takes effect whatever the record says."""
-
-    def _stands(self, change: Change) -> bool:
-        return True
-
-
-class Partial(MemoryStore):
-    """A store with a defect: the actions take effect although the record's condition fails."""
-
-    def commit(self, commits: Sequence[Any]) -> Any:
-        answers = super().commit(commits)
-        for commit in commits:
-            for action in commit.actions:
-                item = self.tables["accounts"].items[(action.arguments["Key"]["account"],)]
-                item["balance"] = 95 if item["balance"] == 100 else item["balance"] - 5
-        return answers
-
-
-@pytest.mark.parametrize("store", [Overwriting, Partial])
-def test_a_store_that_breaks_its_promise_is_found(store: Callable[..., MemoryStore]) -> None:
-    """By the effects of the second run, which took place without a claim."""
-    result = explore(transactional, ORDER, tables=accounts(), store=store, faults=0, check=False)
-
-    assert any("accounts" in one.what for one in result.violations)

@@ -356,9 +356,19 @@ def test_a_log_that_does_not_answer_keeps_no_process_alive(monkeypatch: pytest.M
 # What a dead process has left.
 
 
+ORPHAN = {"id": "a", "handle": "1", "receives": 1, "record": "r", "started": True, "owner": "dead"}
+
+
+def given_back(store: MemoryStore, *orphans: dict[str, Any], fraction: float = 0.0) -> list[tuple[str, int]]:
+    """The visibilities that the next process gives a dead one's messages."""
+    queue = Queue()
+    give_back(orphans, store, queue, ManualClock(fraction), logger, backoff=Backoff())  # type: ignore[arg-type]
+    return queue.changed
+
+
 def test_of_two_messages_with_one_record_the_one_that_had_started_counts() -> None:
     """Else its attempt and the fingerprint of what it ran with were forgotten."""
-    store, queue = MemoryStore(), Queue()
+    store = MemoryStore()
     store.items["r"] = {
         "id": "r",
         "status": "INPROGRESS",
@@ -369,56 +379,43 @@ def test_of_two_messages_with_one_record_the_one_that_had_started_counts() -> No
         "in_progress_expiration": ManualClock().epoch_ms() + 5_000,
         "expiration": ManualClock().epoch_ms(),
     }
-    left = {"record": "r", "owner": "dead"}
-    orphans = [
-        {**left, "id": "a", "handle": "1", "receives": 1, "started": True},
-        {**left, "id": "b", "handle": "2", "receives": 1, "started": False},
-    ]
 
-    give_back(orphans, store, queue, ManualClock(), logger, backoff=Backoff())  # type: ignore[arg-type]
+    changed = given_back(store, ORPHAN, ORPHAN | {"id": "b", "handle": "2", "started": False})
 
     assert (store.items["r"]["attempts"], store.items["r"]["validation"]) == (1, "f")
-    assert queue.changed[1] == ("2", 0)
+    assert changed[1] == ("2", 0)
 
 
 def test_what_had_started_comes_again_after_a_backoff_and_its_neighbours_at_once() -> None:
     """A message that ends every process would else take its neighbours along, receive by receive."""
-    queue = Queue()
-    orphan = {"record": None, "owner": "dead"}
     orphans = [
-        {**orphan, "id": "a", "handle": "1", "receives": 1, "started": True},
-        {**orphan, "id": "b", "handle": "2", "receives": 4, "started": True},
-        {**orphan, "id": "c", "handle": "3", "receives": 4, "started": False},
+        ORPHAN | {"record": None},
+        ORPHAN | {"record": None, "id": "b", "handle": "2", "receives": 4},
+        ORPHAN | {"record": None, "id": "c", "handle": "3", "receives": 4, "started": False},
     ]
 
-    give_back(orphans, MemoryStore(), queue, ManualClock(0.5), logger, backoff=Backoff())  # type: ignore[arg-type]
-
-    assert queue.changed == [("1", 2), ("2", 16), ("3", 0)]
+    assert given_back(MemoryStore(), *orphans, fraction=0.5) == [("1", 2), ("2", 16), ("3", 0)]
 
 
 def test_what_another_worker_has_taken_over_is_not_released() -> None:
-    store, queue = MemoryStore(), Queue()
+    store = MemoryStore()
     theirs = {"id": "r", "status": "INPROGRESS", "version": "v", "owner": "another", "in_progress_expiration": 5}
     store.items["r"] = dict(theirs)
-    orphans = [{"id": "a", "handle": "1", "receives": 1, "record": "r", "started": True, "owner": "dead"}]
 
-    give_back(orphans, store, queue, ManualClock(), logger, backoff=Backoff())  # type: ignore[arg-type]
+    given_back(store, ORPHAN)
 
     assert store.items["r"] == theirs
 
 
 def test_what_a_store_raises_keeps_no_process_from_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    store, queue = MemoryStore(), Queue()
+    store = MemoryStore()
 
     def fail(ids: Sequence[str]) -> Sequence[Any]:
         raise RuntimeError("a defect")
 
     monkeypatch.setattr(store, "read", fail)
-    orphans = [{"id": "a", "handle": "1", "receives": 1, "record": "r", "started": True, "owner": "dead"}]
 
-    give_back(orphans, store, queue, ManualClock(), logger, backoff=Backoff())  # type: ignore[arg-type]
-
-    assert [handle for handle, _ in queue.changed] == ["1"]
+    assert [handle for handle, _ in given_back(store, ORPHAN)] == ["1"]
 
 
 def test_its_recurring_jobs_end_with_it() -> None:

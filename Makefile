@@ -77,7 +77,7 @@ pytest = .venv/bin/pytest --numprocesses $(WORKERS) --dist loadscope --no-loadsc
 
 .PHONY: quick
 quick: $(DEVELOPMENT) ## run the tests that take milliseconds and start no process, 30 seconds in all
-	$(pytest) -m quick tests/unit tests/simulation tests/contract tests/test_costs.py tests/test_promises.py $(ARGS)
+	$(pytest) -m quick tests/unit tests/simulation tests/contract tests/test_promises.py $(ARGS)
 
 tested := setup $(if $(shell command -v node),.tools/cdk/.complete) \
 	$(if $(and $(shell command -v java),$(shell command -v mvn)),$(TLA)) .build/host.complete .build/$(PLATFORM).complete

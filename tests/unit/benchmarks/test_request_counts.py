@@ -13,7 +13,7 @@ from aws_lambda_powertools.utilities.idempotency import DynamoDBPersistenceLayer
 from botocore.config import Config
 
 from benchmarks.settings import Context, event, redelivered
-from idempotent_receiver import DynamoDBStore, Transaction
+from idempotent_receiver import DynamoDBStore, Message, Transaction
 from idempotent_receiver.testing.world import World
 from local.dynamodb.in_process import answered, client_of
 from local.dynamodb.tables import Tables
@@ -60,6 +60,11 @@ def post_with_entry(transfer: dict, tx: Transaction) -> dict[str, str]:  # type:
     return {"posted": transfer["transfer_id"]}
 
 
+def post_with_two(transfer: dict, tx: Transaction) -> dict[str, str]:  # type: ignore[type-arg]  # likewise
+    tx.put(TableName="entries", Item={"account": f"{transfer['transfer_id']}-to", "amount": transfer["amount"]})
+    return post_with_entry(transfer, tx)
+
+
 class Consumer:
     """The library's consumer, in a world of virtual time."""
 
@@ -69,12 +74,12 @@ class Consumer:
         store = DynamoDBStore("records", client=self.network.client)
         self.worker = Worker(self.world, store, function, **options)
 
-    def receive(self, batch: Event) -> tuple[int, float, float]:
-        """Handle a batch to its end, and return its requests and units."""
+    def receive(self, batch: Event, *, failed: int = 0) -> tuple[int, float, float]:
+        """Handle a batch to its end, of which so many fail, and return its requests and units."""
         self.network.asked()
         self.worker.deliver(*batch["Records"], seconds=900.0)
         self.world.run()
-        assert self.worker.answers.pop() == []
+        assert len(self.worker.answers.pop()) == failed
         return self.network.asked()
 
 
@@ -98,7 +103,7 @@ class Powertools:
         return self.network.asked()
 
 
-@pytest.mark.parametrize("messages", [1, 25, 26, 100, 1_000])
+@pytest.mark.parametrize("messages", [1, 10, 25, 26, 100, 1_000])
 def test_fresh_messages_cost_a_request_for_25_claims_and_one_for_25_settlements(messages: int) -> None:
     """And two write units each. A redelivered one that is completed costs a read unit, a hundred of them a request."""
     consumer, first = Consumer(), event(messages)
@@ -125,10 +130,36 @@ def test_no_more_writes_than_powertools(known: int, looks_new: bool, asked: tupl
     assert asked[1] <= theirs.receive(batch)[1]
 
 
-@pytest.mark.parametrize(("effects", "requests", "units"), [("any", 4 + 2, 1 + 2 + 2), ("transaction", 2, 2 + 2)])
-def test_fifty_transactions_share_a_request_and_cost_double_units(effects: str, requests: int, units: int) -> None:
-    """A hundred handlers with a write of their own: a claim each, if asked for, then record and entry."""
-    assert Consumer(post_with_entry, effects=effects).receive(event(100)) == (requests, 100.0 * units, 0.0)
+@pytest.mark.parametrize(
+    ("post", "messages", "effects", "requests", "units"),
+    [(post_with_entry, 100, "any", 4 + 2, 1 + 2 + 2), (post_with_entry, 100, "transaction", 2, 2 + 2),
+     (post_with_two, 33, "any", 2 + 1, 1 + 2 + 4), (post_with_two, 34, "any", 2 + 2, 1 + 2 + 4),
+     (post_with_two, 100, "transaction", 4, 2 + 4)],
+)  # fmt: skip
+def test_transactions_share_a_request_of_100_writes_and_cost_double_units(
+    post: Callable[..., Any], messages: int, effects: str, requests: int, units: int
+) -> None:
+    """Handlers with writes of their own: a claim each, if asked for, then record and entries."""
+    assert Consumer(post, effects=effects).receive(event(messages)) == (requests, float(units * messages), 0.0)
+
+
+def test_a_failure_costs_what_a_success_does_and_its_next_attempt_a_read_more() -> None:
+    def fail_at_first(transfer: dict, message: Message) -> None:  # type: ignore[type-arg]  # likewise
+        if message.attempt == 1:
+            raise ConnectionError
+
+    consumer, first = Consumer(fail_at_first), event(10)
+
+    assert consumer.receive(first, failed=10) == (2, 20.0, 0.0)
+    assert consumer.receive(redelivered(first, event(0))) == (3, 20.0, 10.0)
+
+
+def test_a_new_message_with_a_key_that_is_done_costs_its_refused_insert_alone() -> None:
+    """DynamoDB says what a single one has met; of a batch it is read."""
+    consumer, first = Consumer(), event(1)
+    consumer.receive(first)
+
+    assert consumer.receive(first) == (1, 1.0, 0.0)
 
 
 def test_a_large_result_costs_no_more() -> None:

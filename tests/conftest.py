@@ -43,7 +43,6 @@ GROUPS = {
     "e2e/test_fifo.py": "cloud",
     "e2e/test_moved_by_sqs.py": "cloud",
     "e2e/test_policy.py": "cloud",
-    "e2e/test_dashboard.py": "cloud",
     "e2e/test_alarms.py": "api",
     "e2e/test_secrets_deployed.py": "cloud",
     "e2e/test_doctor_deployed.py": "cloud",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -19,6 +18,7 @@ import pytest
 from local.cloud import ROOT, running_cloud
 from local.deploy import deploy
 from tests.e2e.deployed import Aws, Deployed
+from tests.e2e.making import run
 from tests.e2e.recorder import Recorder, send_by
 
 if TYPE_CHECKING:
@@ -74,10 +74,7 @@ def architecture() -> str:
 def build(aws: Aws, architecture: str) -> Path:
     """The function, built for where it will run; make knows whether there is anything to do."""
     target = Path(".build", "host" if aws.functions_are_processes else f"python3.13-{architecture}")
-    made = subprocess.run(
-        ["make", "--silent", f"{target}.complete"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert made.returncode == 0, made.stdout + made.stderr
+    run("make", "--silent", f"{target}.complete")
     return ROOT / target
 
 

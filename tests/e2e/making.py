@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from local.cloud import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # `make test` hands its own state down to any make that a test starts.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}}
@@ -17,9 +21,12 @@ UNAFFECTED = {
 }
 
 
-def run(*command: str | Path, cwd: Path = ROOT, status: int = 0) -> subprocess.CompletedProcess[str]:
+def run(
+    *command: str | Path, cwd: Path = ROOT, env: Mapping[str, str] = UNAFFECTED, status: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """Run a command that has to end with this status, within five minutes."""
     done = subprocess.run(
-        [str(each) for each in command], cwd=cwd, env=UNAFFECTED, capture_output=True, text=True, check=False
+        [str(each) for each in command], cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == status, done.stdout + done.stderr
     return done

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 import tomllib
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email import message_from_bytes
 from pathlib import Path
@@ -18,7 +16,7 @@ import pytest
 import yaml
 
 from local.cloud import ROOT
-from tests.e2e.making import UNAFFECTED, interpreter, library_files, run
+from tests.e2e.making import interpreter, library_files, run
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -64,51 +62,13 @@ def install(python: str, folder: Path, wanted: str) -> Path:
     return folder / "bin" / "python"
 
 
-def chosen(wanted: str, report: Path) -> set[str]:
-    """The names of what pip would install, if it can find a version of everything that fits."""
-    run(*PIP, "install", "--quiet", "--dry-run", "--ignore-installed", "--report", report, wanted)
-    return {each["metadata"]["name"].lower() for each in json.loads(report.read_text())["install"]}
-
-
-@dataclass(frozen=True)
-class Installed:
-    """What pip made of the wheel, each by the interpreter of its own environment."""
-
-    alone: dict[str, Path]
-    with_extras: Path
-    with_all_extras: set[str]
-    """No environment, but the names of what would be in it."""
-
-
-@pytest.fixture(scope="session")
-def installed(dist: Dist, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """All at once, because pip takes its time."""
-    folder = tmp_path_factory.mktemp("environments")
-    pythons = {version: interpreter(f"python{version}") for version in VERSIONS}
-    every = ",".join(PROJECT["optional-dependencies"])
-    with ThreadPoolExecutor() as pool:
-        alone = {
-            version: pool.submit(install, python, folder / version, str(dist.wheel))
-            for version, python in pythons.items()
-            if python is not None
-        }
-        with_extras = pool.submit(install, sys.executable, folder / "extras", f"{dist.wheel}[cli,testing]")
-        with_all = pool.submit(chosen, f"{dist.wheel}[{every}]", folder / "report.json")
-        done = {version: waiting.result() for version, waiting in alone.items()}
-        return Installed(done, with_extras.result(), with_all.result())
-
-
-@pytest.fixture(params=VERSIONS)
-def alone(request: pytest.FixtureRequest, installed: Installed) -> Path:
-    if request.param not in installed.alone:
+@pytest.fixture(scope="session", params=VERSIONS)
+def alone(request: pytest.FixtureRequest, dist: Dist, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment without an extra."""
+    python = interpreter(f"python{request.param}")
+    if python is None:
         pytest.skip(f"no Python {request.param} runs here: nothing was installed for it")
-    return installed.alone[request.param]
-
-
-@pytest.fixture
-def plain(installed: Installed) -> Path:
-    """An environment without an extra."""
-    return next(iter(installed.alone.values()))
+    return install(python, tmp_path_factory.mktemp("alone") / "venv", str(dist.wheel))
 
 
 def test_the_wheel_is_the_library_and_nothing_else(dist: Dist) -> None:
@@ -227,39 +187,27 @@ def test_without_its_extra_the_command_says_which_to_install(alone: Path, tmp_pa
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_with_its_extra_the_command_runs(installed: Installed, tmp_path: Path) -> None:
-    extras = installed.with_extras
+def test_with_its_extra_the_command_runs(dist: Dist, tmp_path: Path) -> None:
+    extras = install(sys.executable, tmp_path / "venv", f"{dist.wheel}[cli,testing]")
     for command in ([extras.parent / "receiver"], [extras, "-m", "idempotent_receiver"]):
         assert run(*command, "--version", cwd=tmp_path).stdout == f"receiver {PROJECT['version']}\n"
         assert f"Documentation: {DOCUMENTATION}" in run(*command, "--help", cwd=tmp_path).stdout
     assert "redrive" in run(extras.parent / "receiver", "dlq", "--help", cwd=tmp_path).stdout
 
 
-def test_the_extras_can_be_installed_together(installed: Installed) -> None:
+def test_the_extras_can_be_installed_together(dist: Dist, tmp_path: Path) -> None:
     """Ministack pins botocore, and what expands SAM's resources keeps pydantic back: there are versions for all."""
-    assert installed.with_all_extras >= {"ministack", "aws-sam-translator", "typer", "rich", "greenlet", "pytest"}
+    report, every = tmp_path / "report.json", ",".join(PROJECT["optional-dependencies"])
+    run(*PIP, "install", "--quiet", "--dry-run", "--ignore-installed", "--report", report, f"{dist.wheel}[{every}]")
+    chosen = {each["metadata"]["name"].lower() for each in json.loads(report.read_text())["install"]}
+    assert chosen >= {"ministack", "aws-sam-translator", "typer", "rich", "greenlet", "pytest"}
 
 
-def checked(program: Path, python: Path, cache: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [
-            *(sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={cache}"),
-            *("--python-executable", str(python), str(program)),
-        ],
-        cwd=program.parent,
-        env=UNAFFECTED,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_a_users_program_is_checked_against_the_wheels_types(plain: Path, program: Path, tmp_path: Path) -> None:
+def test_a_users_program_is_checked_against_the_wheels_types(alone: Path, program: Path, tmp_path: Path) -> None:
     """By mypy --strict, which takes no types from a package without `py.typed`."""
-    right = checked(program, plain, tmp_path / "cache")
-    assert right.returncode == 0, right.stdout + right.stderr
+    mypy = (sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path}")
+    run(*mypy, "--python-executable", alone, program, cwd=program.parent)
     wrong = tmp_path / "wrong.py"
     wrong.write_text(PROGRAM.replace("sqs_consumer(store)", 'sqs_consumer(store, concurrency="two")'))
-    refused = checked(wrong, plain, tmp_path / "cache")
-    assert refused.returncode == 1
+    refused = run(*mypy, "--python-executable", alone, wrong, cwd=tmp_path, status=1)
     assert re.search(r'"concurrency".* has incompatible type "str"; expected "int"', refused.stdout), refused.stdout

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -15,8 +14,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from idempotent_receiver.local.server import ServerError, free_port
-from local.cloud import ROOT, embedded_cloud, running_cloud
+from local.cloud import embedded_cloud, running_cloud
 from local.deploy import deploy
+from tests.e2e.making import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,11 +29,10 @@ from pathlib import Path
 import local.cloud
 local.cloud.MINISTACK = Path("/nonexistent")
 from local.program import run_to_its_end
-from local.{module} import perform
+from local.run import perform
 sys.exit(run_to_its_end(perform))
 """
 """A program of ours on a machine on which no cloud of our own can be started."""
-PATIENCE_SECONDS = 120
 
 
 @pytest.fixture(scope="module")
@@ -66,21 +65,8 @@ def naming(cloud: Cloud, **more: str) -> dict[str, str]:
     return {**inherited, "LOCALSTACK_HOST": cloud.endpoint_url.removeprefix("http://"), **more}
 
 
-def program(module: str) -> list[str]:
-    return [sys.executable, "-c", WITHOUT_OUR_OWN.format(module=module)]
-
-
 def test_the_run_is_played_there_and_its_stack_is_gone_afterwards(cloud: Cloud, before: dict[str, Any]) -> None:
-    done = subprocess.run(
-        program("run"),
-        cwd=ROOT,
-        env=naming(cloud, N="20"),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run(sys.executable, "-c", WITHOUT_OUR_OWN, env=naming(cloud, N="20"))
     books = json.loads(done.stdout.splitlines()[-1])
     assert books["completed"] == books["expected_completed"] > 0
     assert books["taken_over"] > 0, "workers were killed there as well"

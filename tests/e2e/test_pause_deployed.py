@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import subprocess
-import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from local.cloud import ACCOUNT, REGION
 from tests.e2e.permissions import Permission, allowed
+from tests.e2e.test_redrive_deployed import receiver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,51 +29,23 @@ def bank(deployed: Deploy) -> Iterator[Deployed]:
     bank.resume()
 
 
-def receiver(bank: Deployed, *arguments: str, code: int = 0) -> Any:
-    """Run the command as a program of its own; its answer."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    account = {"AWS_ACCESS_KEY_ID": ACCOUNT, "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": REGION}
-    ran = subprocess.run(
-        [sys.executable, "-m", "idempotent_receiver", *arguments],
-        env=kept | account | {"AWS_ENDPOINT_URL": bank.aws.endpoint_url, "COLUMNS": "400"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == code, ran.stderr
-    return json.loads(ran.stdout) if "--json" in arguments else ran.stdout
-
-
 def test_what_is_sent_while_it_is_paused_waits_and_is_done_once(bank: Deployed) -> None:
     payer, payee = bank.new_account(100), bank.new_account(0)
     transfers = [bank.transfer(payer, payee, 10) for _ in range(8)]
     before = bank.send(*transfers[:5])
-    paused = receiver(bank, "pause", "--stack", bank.stack.name, "--yes", "--json")
+    paused = receiver(bank, "pause", "--yes")[1]
     assert [each["state"] for each in paused["mappings"]] == ["Disabled"]
     # A batch that was under way goes on to its end, so only what is sent from now on must wait.
     after = bank.send(*transfers[5:])
     time.sleep(A_WHILE_SECONDS)
     assert [bank.status(key) for key in after] == [None] * 3
 
-    resumed = receiver(bank, "resume", "--queue", bank.stack.outputs["QueueArn"], "--yes", "--json")
+    resumed = receiver(bank, "resume", "--yes")[1]
     assert [each["state"] for each in resumed["mappings"]] == ["Enabled"]
     for key in (*before, *after):
         bank.settled(key, seconds=60)
     bank.drained()
     assert (bank.balance(payer), bank.balance(payee)) == (20, 80)
-
-
-@pytest.mark.parametrize("command", ["pause", "resume"])
-def test_the_examples_in_its_help_run(bank: Deployed, command: str) -> None:
-    examples = re.findall(rf"(?m)^ *receiver ({command} .*)$", receiver(bank, command, "--help"))
-    assert examples
-    queue = bank.stack.outputs["QueueUrl"].rpartition("/")[2]
-    for example in examples:
-        meant = example.replace("--stack transfers", f"--stack {bank.stack.name}")
-        meant = meant.replace("--queue transfers", f"--queue {queue}")
-        meant = meant.replace("--function transfers", f"--function {bank.stack.name}")
-        assert f"{command}d: {bank.stack.name} (mapping " in receiver(bank, *meant.split()).casefold()
 
 
 def test_all_that_it_asks_for_is_in_the_operators_policy(bank: Deployed) -> None:

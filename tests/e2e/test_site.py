@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from tests.e2e.making import run
 from tests.unit.test_public import PUBLIC
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,8 +45,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def site() -> dict[str, Page]:
     """The pages by their names, as `make docs` builds them."""
-    done = subprocess.run(["make", "docs"], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run("make", "docs")
     return {path.name: Page(path) for path in SITE.glob("*.html")}
 
 

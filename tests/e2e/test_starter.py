@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from idempotent_receiver.local.deployment import Stack, create, describe, packaged, upload
 from local.cloud import ACCOUNT, REGION, ROOT
+from tests.e2e import making
 from tests.e2e.deployed import eventually
 from tests.e2e.making import UNAFFECTED
 from tests.unit.operations.starter.test_project import second_consumer
@@ -47,17 +47,8 @@ class Project:
         return dict(json.loads((self.folder / "events" / f"{name}.json").read_text()))
 
 
-def run(*command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None, status: int = 0) -> str:
-    done = subprocess.run(
-        [str(each) for each in command],
-        cwd=cwd,
-        env=env or UNAFFECTED,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == status, done.stdout + done.stderr
+def run(*command: str | Path, cwd: Path = ROOT, env: dict[str, str] = UNAFFECTED, status: int = 0) -> str:
+    done = making.run(*command, cwd=cwd, env=env, status=status)
     return done.stdout + done.stderr
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -40,31 +39,6 @@ def move(tx: Transaction, id: str, amount: int) -> None:
     )
 
 
-def test_all_writes_take_effect_with_the_record(store: MemoryStore) -> None:
-    """An update and its condition may use different values."""
-    tx = Transaction()
-    move(tx, "a", -7)
-    move(tx, "b", +7)
-    tx.put(TableName="Lines", Item={"order": "o", "line": 1, "amount": Decimal("0.5")})
-    tx.delete(TableName="Lines", Key={"order": "o", "line": 2})
-
-    assert commit_one(store, DONE, tx.actions) == Applied()
-    assert balances(store) == {"a": 3, "b": 7}
-    assert store.items["k"]["status"] == "COMPLETED"
-    assert list(store.tables["Lines"].items) == [("o", 1)]
-
-
-def test_a_condition_that_fails_leaves_everything_as_it_was(store: MemoryStore) -> None:
-    """The record's claim stays, so that its failure can be recorded."""
-    tx = Transaction()
-    move(tx, "b", +11)
-    move(tx, "a", -11)
-
-    assert commit_one(store, DONE, tx.actions) == ActionFailed(1)
-    assert balances(store) == {"a": 10, "b": 0}
-    assert store.items["k"] == attributes(HELD)
-
-
 def test_a_claim_that_is_gone_goes_before_every_condition(store: MemoryStore) -> None:
     """Nothing is written."""
     other = Record(id="k", status="INPROGRESS", version="other")
@@ -95,15 +69,6 @@ def test_a_failed_condition_goes_before_an_impossible_write(store: MemoryStore) 
     move(tx, "a", -11)
 
     assert commit_one(store, DONE, tx.actions) == ActionFailed(1)
-
-
-def test_the_same_change_again_is_refused_as_one_that_was_made(store: MemoryStore) -> None:
-    tx = Transaction()
-    move(tx, "a", -5)
-    commit_one(store, DONE, tx.actions)
-
-    assert commit_one(store, DONE, tx.actions) == Conflict(DONE.new)
-    assert balances(store) == {"a": 5, "b": 0}
 
 
 def wrong_actions() -> list[tuple[str, str, dict[str, Any]]]:

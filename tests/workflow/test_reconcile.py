@@ -15,7 +15,7 @@ from idempotent_receiver import errors
 from local.cloud import ROOT
 from tests.fake_step_functions import FakeStepFunctions
 from tests.template import load
-from tests.workflow.conftest import FINGERPRINT, MOVED, TRANSFER, UNMOVED
+from tests.workflow.conftest import MOVED, TRANSFER, UNMOVED
 
 if TYPE_CHECKING:
     from tests.workflow.conftest import Bank
@@ -137,14 +137,6 @@ def test_a_record_that_nobody_was_handed_is_the_executions_too(bank: Bank) -> No
     bank.hand_over(None, id=ID)
     assert reconcile("ABORTED") == "returned"
     assert bank.record(ID)["execution"] == ARN
-
-
-def test_the_same_event_twice_comes_to_the_same(handed_over: Bank) -> None:
-    played(handed_over, "debit")
-    reconcile("ABORTED")
-    before = handed_over.record(ID)
-    assert reconcile("ABORTED") == "settled"
-    assert (handed_over.record(ID), handed_over.balances()) == (before, UNMOVED)
 
 
 def test_a_receipt_that_the_machine_could_not_send_is_sent(handed_over: Bank) -> None:
@@ -336,9 +328,3 @@ def test_a_stranger_is_told_to_a_person(handed_over: Bank, capsys: pytest.Captur
     played(handed_over, "debit", "credit", "receipt")
     assert reconcile("FAILED") == "stranger"
     assert '"NeedsAPerson":[1.0]' in capsys.readouterr().out
-
-
-def test_a_fingerprint_stays_the_keys_own(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
-    orphan(bank, NAME, None, input='{"payload": 1}')
-    sweep(bank, FakeStepFunctions(), monkeypatch)
-    assert bank.record(ID)["validation"] == FINGERPRINT

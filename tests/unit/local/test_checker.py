@@ -198,13 +198,6 @@ def test_every_rule_is_broken_by_some_history() -> None:
     assert {rule for rule, _ in BROKEN.values()} == written
 
 
-def test_a_finding_names_the_message_and_shows_the_events_with_their_times() -> None:
-    (finding,) = check(BROKEN["two at once"][1])
-    assert finding.rule == "OVERLAP"
-    assert finding.told.startswith("k w2 started it, which w1 holds until 4.5")
-    assert str(START) in finding.told
-
-
 @pytest.mark.parametrize("module", [checker, by_key, history])
 def test_it_shares_nothing_with_what_it_judges(module: object) -> None:
     """Of this project it imports its own form of history, and beside that the standard library."""

@@ -38,6 +38,10 @@ class Run:
     settled: Settled | None = None
     holds_until: float = 0.0
 
+    @property
+    def failed(self) -> bool:
+        return self.end is not None and not self.end.ok
+
 
 @dataclass
 class Key:
@@ -51,9 +55,21 @@ class Key:
     letters: list[DeadLettered] = field(default_factory=list)
     answers: list[Answered] = field(default_factory=list)
 
+    def maker(self, effect: Effect) -> Run | None:
+        """The run that an effect is of: its worker's last of that payload, rather one that has not failed."""
+        of = {sent.message for sent in self.sent if sent.payload == effect.payload}
+        theirs = [run for run in self.runs if run.start.worker == effect.worker and run.start.message in of]
+        begun = [run for run in theirs if run.start.at <= effect.at]
+        return next((run for run in begun[::-1] if not run.failed), begun[-1] if begun else None)
+
+    @property
+    def made(self) -> list[Effect]:
+        """The effects but those of handlers that failed, after which a key is not done."""
+        return [effect for effect in self.effects if (run := self.maker(effect)) is None or not run.failed]
+
 
 class ByKey:
-    """A history by keys. `strangers`: events of what was not sent, or not delivered to that worker, with the reason."""
+    """A history by keys. `strangers`: events of what was not sent, or not given to that worker or started, and why."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.events = events
@@ -61,6 +77,7 @@ class ByKey:
         self.keys: dict[str, Key] = {}
         self.strangers: list[tuple[str, str, Event]] = []
         self.left = {event.message for event in self.all(Left)}
+        self.watched = bool(self.all(Started))
         self.delivered: dict[tuple[str, str], list[float]] = defaultdict(list)
         self.paused: dict[str, list[float]] = defaultdict(list)
         self._latest: dict[tuple[str, str], Run] = {}
@@ -77,11 +94,8 @@ class ByKey:
         match event:
             case Sent(key=key):
                 self._key(key).sent.append(event)
-            case Effect(key=key, payload=payload):
-                of = self._key(key)
-                of.effects.append(event)
-                if not any(sent.payload == payload for sent in of.sent):
-                    self._stranger(key, "took effect, and was not sent", event)
+            case Effect(key=key):
+                self._apply(self._key(key), event)
             case Answered(key=key):
                 self._key(key).answers.append(event)
             case Settled(key=key, worker=worker):
@@ -94,8 +108,10 @@ class ByKey:
             case Started(message=message, worker=worker) if self._known(event, message, worker):
                 run = self._latest[message, worker] = Run(event)
                 self._key(self.sent[message].key).runs.append(run)
-            case Ended(message=message, worker=worker) if (message, worker) in self._latest:
-                self._latest[message, worker].end = event
+            case Ended():
+                self._end(event)
+            case Left(message=message):
+                self._known(event, message)
             case Acknowledged(message=message, worker=worker) if self._known(event, message, worker):
                 self._key(self.sent[message].key).acknowledged.append(event)
             case DeadLettered(message=message, worker=worker) if self._known(event, message, worker):
@@ -116,19 +132,33 @@ class ByKey:
     def _stranger(self, of: str, what: str, event: Event) -> None:
         self.strangers.append((of, what, event))
 
+    def _apply(self, key: Key, event: Effect) -> None:
+        key.effects.append(event)
+        if not any(sent.payload == event.payload for sent in key.sent):
+            self._stranger(key.name, "took effect, and was not sent", event)
+        elif event.worker and self.watched and key.maker(event) is None:
+            self._stranger(key.name, f"took effect, and {event.worker} had not started it", event)
+
+    def _end(self, event: Ended) -> None:
+        run = self._latest.get((event.message, event.worker))
+        if run is None:
+            self._stranger(event.message, "ended, and had not started", event)
+        else:
+            run.end = event
+
     def _settle(self, key: str, worker: str, event: Settled) -> None:
         for run in self._key(key).runs:
             if run.start.worker == worker and run.settled is None:
                 run.settled = event
 
     def _holds_until(self, run: Run, key: Key) -> float:
-        """A claim ends when it is settled; where nobody sees that, with its handler's end or its effect."""
+        """A claim ends when it is settled after its handler's end; where nobody sees that, with this or its effect."""
         until = NEVER if run.start.until is None else run.start.until
+        ended = None if run.end is None else run.end.at
         if any(other.settled for other in key.runs):
-            return min(until, until if run.settled is None else run.settled.at)
-        own = (effect.earliest for effect in key.effects if effect.worker == run.start.worker)
-        over = min((at for at in own if at >= run.start.at), default=NEVER if run.end is None else run.end.at)
-        return min(until, over)
+            return min(until, until if run.settled is None else max(run.settled.at, ended or run.settled.at))
+        own = (effect.earliest for effect in key.effects if effect.once and effect.worker == run.start.worker)
+        return min(until, min((at for at in own if at >= run.start.at), default=NEVER if ended is None else ended))
 
     def paused_before(self, run: Run) -> bool:
         """Whether its worker was stopped between the delivery and the start."""

@@ -13,18 +13,18 @@ share nothing, so a history is linearisable if each of them is. Where general ch
 Everything else is a rule of its own:
 
 LOST     at the end every message has taken effect, is a dead letter, or is still in its queue
-DOUBLED  no effect takes place twice, nor do those of two payloads under one key
-WRONG    an effect moves what its message says, and one that must not take place does not
+DOUBLED  no effect takes place twice, nor one that may be repeated once it is done, nor two payloads' under one key
+WRONG    an effect moves what its message says, and one that must not take place, or whose handler failed, does not
 EARLY    nothing is acknowledged, or answered, before its effect has been applied or its dead letter confirmed
 ANSWER   all answers to a key tell its effect's result, and all but one are marked as replayed
-AGAIN    no handler starts with a claim for what is done
+AGAIN    no handler starts with a claim for a key that is done
 BOTH     nothing is done and a dead letter. One exception: a late duplicate of a dead letter may be done, so its run
          must have started after the one that made the dead letter had ended
 OVERLAP  while a claim is live nobody else runs that key with a claim
 LATE     no handler starts after its claim's end, except in a worker that was paused
 ORDER    nothing of a FIFO group starts, or takes effect, before all earlier ones are done or dead letters
 MONEY    every account has what it had, and what the effects have moved
-STRANGER nothing happens to what was not sent, or in a worker that was not given it
+STRANGER nothing happens to what was not sent, or in a worker that was not given it, or that did not start it
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Finding(NamedTuple):
 
 
 def check(history: Iterable[Event]) -> list[Finding]:
-    """Everything in a history that must not be. Events of the same time count in the order in which they are given."""
+    """Everything in a history that must not be. Events of one time are in the given order, and none of them early."""
     seen = ByKey(sorted(history, key=lambda event: event.at))
     found = [finding for key in seen.keys.values() for finding in _of_key(key, seen)]
     found += [Finding("STRANGER", of, what, (event,)) for of, what, event in seen.strangers]
@@ -67,7 +67,7 @@ def check(history: Iterable[Event]) -> list[Finding]:
 def _of_key(key: Key, seen: ByKey) -> Iterator[Finding]:
     done = _done_since(key)
     yield from _lost(key, seen)
-    yield from _effects(key)
+    yield from _effects(key, done)
     yield from _early(key)
     yield from _answers(key)
     yield from _again(key, done, seen)
@@ -76,10 +76,11 @@ def _of_key(key: Key, seen: ByKey) -> Iterator[Finding]:
 
 
 def _done_since(key: Key) -> dict[str, float]:
-    """Since when payloads of a key are done for certain: applied once and for all, or acknowledged as done."""
+    """Since when payloads of a key are done for certain: applied once and for all, acknowledged or answered as done."""
     payloads = {sent.message: sent.payload for sent in key.sent}
     confirmed = {letter.message for letter in key.letters}
     told = [(payloads[each.message], each.at) for each in key.acknowledged if each.message not in confirmed]
+    told += [(answer.payload, answer.at) for answer in key.answers]
     since: dict[str, float] = {}
     for payload, at in (*told, *((effect.payload, effect.at) for effect in key.effects if effect.once)):
         since[payload] = min(at, since.get(payload, NEVER))
@@ -97,25 +98,36 @@ def _lost(key: Key, seen: ByKey) -> Iterator[Finding]:
             yield Finding("LOST", sent.message, what, (sent, *key.acknowledged))
 
 
-def _effects(key: Key) -> Iterator[Finding]:
+def _effects(key: Key, done: Mapping[str, float]) -> Iterator[Finding]:
     once = [effect for effect in key.effects if effect.once]
     for first, other in pairwise(once):
         yield Finding("DOUBLED", key.name, "took effect more than once", (first, other))
     for first, other in pairwise(key.effects):
         if first.payload != other.payload and not (first.once and other.once):
             yield Finding("DOUBLED", key.name, "two payloads took effect", (first, other))
-    sent = {each.payload: each for each in key.sent}
     for effect in key.effects:
-        of = sent.get(effect.payload)
-        if of is not None and of.must is False:
-            yield Finding("WRONG", of.message, "took effect, and must not", (of, effect))
-        elif of is not None and of.moves is not None and sorted(of.moves) != sorted(effect.moves):
-            yield Finding("WRONG", of.message, "has another effect than it should", (of, effect))
+        run = key.maker(effect)
+        if run is not None and run.failed and effect.once:
+            yield Finding("WRONG", key.name, "took effect, and its handler failed", (run.start, effect))
+        if not effect.once and _began(effect, run) > done.get(effect.payload, NEVER):
+            yield Finding("DOUBLED", key.name, "took effect again when it was done", (effect,))
+        for of in (each for each in key.sent if each.payload == effect.payload):
+            if of.must is False:
+                yield Finding("WRONG", of.message, "took effect, and must not", (of, effect))
+            elif of.moves is not None and sorted(of.moves) != sorted(effect.moves):
+                yield Finding("WRONG", of.message, "has another effect than it should", (of, effect))
+
+
+def _began(effect: Effect, run: Run | None) -> float:
+    """When it was decided that this takes place: with its run, as long as that lasted. A claim's start AGAIN judges."""
+    if run is None or (run.end is not None and run.end.at < effect.earliest):
+        return effect.earliest
+    return run.start.at if run.start.until is None else 0.0
 
 
 def _early(key: Key) -> Iterator[Finding]:
     earliest: dict[str, float] = {}
-    for effect in key.effects:
+    for effect in key.made:
         earliest[effect.payload] = min(effect.earliest, earliest.get(effect.payload, NEVER))
     confirmed = {letter.message: letter.at for letter in reversed(key.letters) if letter.confirmed}
     payloads = {sent.message: sent.payload for sent in key.sent}
@@ -133,7 +145,7 @@ def _answers(key: Key) -> Iterator[Finding]:
     told: list[Effect | Answered] = [*key.effects, *key.answers]
     results = [one.result for one in told if one.result is not None]
     for answer in key.answers:
-        if answer.result is not None and answer.result != results[0]:
+        if results and answer.result != results[0]:
             yield Finding("ANSWER", key.name, f"the result is {results[0]}, and another was told", (answer,))
     first = [answer for answer in key.answers if not answer.replayed]
     if len(first) > 1:
@@ -150,9 +162,8 @@ def _again(key: Key, done: Mapping[str, float], seen: ByKey) -> Iterator[Finding
             continue
         if late:
             yield Finding("LATE", start.message, "started after its claim had ended", (start,))
-        payload = seen.sent[start.message].payload
-        if start.at > done.get(payload, NEVER):
-            yield Finding("AGAIN", start.message, "started although it was done", (start, *key.effects))
+        if start.at > min(done.values(), default=NEVER):
+            yield Finding("AGAIN", start.message, "started although its key was done", (start, *key.effects))
 
 
 def _both(key: Key, done: Mapping[str, float], seen: ByKey) -> Iterator[Finding]:
@@ -224,7 +235,7 @@ def _doings(key: Key, sent: Sent) -> Iterator[Event]:
 def _ended_at(key: Key, sent: Sent) -> float:
     """When this no longer blocks its group."""
     letters = (letter.at for letter in key.letters if letter.message == sent.message and letter.confirmed)
-    effects = (effect.earliest for effect in key.effects if effect.payload == sent.payload)
+    effects = (effect.earliest for effect in key.made if effect.payload == sent.payload)
     return min(min(letters, default=NEVER), min(effects, default=NEVER))
 
 

@@ -44,6 +44,9 @@ BALANCES = [
 ]
 ONCE: list[Event] = [SENT, GIVEN, START, END, EFFECT, ACKNOWLEDGED]
 """A message that took effect."""
+MAY_REPEAT = replace(EFFECT, once=False)
+REPEATABLE: list[Event] = [*ONCE[:4], MAY_REPEAT, ACKNOWLEDGED]
+"""The same without a transaction."""
 AGAIN = Delivered(at=7, message="m", worker="w2")
 FAILED = Ended(at=4, message="m", worker="w1", ok=False)
 LETTER = DeadLettered(at=5, message="m", worker="w1")
@@ -56,6 +59,17 @@ DUPLICATE: list[Event] = [
     Acknowledged(at=10, message="m", worker="w2"),
 ]
 """A later delivery, which took effect."""
+REDRIVEN: list[Event] = [
+    Sent(at=7, message="m2", key="k", payload="p"),
+    *[replace(event, message="m2") if hasattr(event, "message") else event for event in DUPLICATE],
+]
+STAYS = Left(at=99, message="m")
+ANOTHER_PAYLOAD: list[Event] = [
+    Sent(at=6, message="m2", key="k", payload="q"),
+    Delivered(at=7, message="m2", worker="w2"),
+    Started(at=8, message="m2", worker="w2", until=30),
+    Left(at=99, message="m2"),
+]
 
 
 def named(name: str, of: Sequence[Event], later: float = 0.0) -> list[Event]:
@@ -86,7 +100,7 @@ FINE: dict[str, list[Event]] = {
     "it is a dead letter": DEAD,
     "a late duplicate of a dead letter is done": [*DEAD, *DUPLICATE],
     "the queue moved it": [SENT, GIVEN, START, FAILED, replace(LETTER, worker=None)],
-    "it is still in the queue": [SENT, GIVEN, Left(at=99, message="m")],
+    "it is still in the queue": [SENT, GIVEN, STAYS],
     "a duplicate is acknowledged and does not run": [*ONCE, AGAIN, Acknowledged(at=8, message="m", worker="w2")],
     "nobody knows when it was applied": [*ONCE[:4], replace(EFFECT, at=50, since=2), ACKNOWLEDGED],
     "taken over when the claim had ended": [*ONCE[:3], *(replace(event, at=event.at + 20) for event in DUPLICATE)],
@@ -97,7 +111,7 @@ FINE: dict[str, list[Event]] = {
         Started(at=8, message="m", worker="w2"),
     ],
     "any other effect may be repeated until it is acknowledged": [
-        *[replace(event, once=False) if isinstance(event, Effect) else event for event in ONCE[:-1]],
+        *REPEATABLE[:-1],
         *[replace(event, once=False) if isinstance(event, Effect) else event for event in DUPLICATE],
     ],
     "a paused worker starts late": [
@@ -109,25 +123,33 @@ FINE: dict[str, list[Event]] = {
     "a group in order": [*FIRST, *SECOND],
     "a group goes on after a dead letter": [*grouped(named("1", DEAD)), *SECOND],
     "one answer, and replays of it": [*ONCE, ANSWER, REPLAYED],
-    "a redriven message is done": [
-        *DEAD,
-        Sent(at=7, message="m2", key="k", payload="p"),
-        *[replace(event, message="m2") if hasattr(event, "message") else event for event in DUPLICATE],
-    ],
+    "a redriven message is done": [*DEAD, *REDRIVEN],
 }
 
 BROKEN: dict[str, tuple[str, list[Event]]] = {
     "it is gone": ("LOST", [SENT, GIVEN, START, FAILED]),
     "it must be done, and is a dead letter": ("LOST", [replace(SENT, must=True), *DEAD[1:]]),
     "it was applied twice": ("DOUBLED", [*ONCE, replace(EFFECT, at=9)]),
+    "what may be repeated, when it was done": ("DOUBLED", [*REPEATABLE, replace(MAY_REPEAT, at=9, since=9)]),
+    "likewise, and nobody saw by whom": ("DOUBLED", [*REPEATABLE, replace(MAY_REPEAT, at=9, since=9, worker=None)]),
+    "likewise, without a claim": (
+        "DOUBLED",
+        [*REPEATABLE, AGAIN, replace(DUPLICATE[1], until=None), replace(MAY_REPEAT, at=9, since=9, worker="w2")],
+    ),
     "two payloads under one key": (
         "DOUBLED",
         [*ONCE, Sent(at=6, message="m2", key="k", payload="q"), replace(EFFECT, at=9, payload="q")],
     ),
     "it moved more": ("WRONG", [replace(e, moves=(("payer", -10),)) if e is EFFECT else e for e in ONCE]),
     "it must not be done": ("WRONG", [replace(SENT, must=False), *ONCE[1:]]),
+    "it moved less, and was redriven": (
+        "WRONG",
+        [*DEAD, *REDRIVEN[:-2], replace(EFFECT, at=9, since=9, worker="w2", moves=())],
+    ),
+    "its handler failed, and it took effect": ("WRONG", [*ONCE[:3], FAILED, *ONCE[4:]]),
+    "its handler failed, and it was acknowledged": ("EARLY", [*ONCE[:3], FAILED, *REPEATABLE[4:]]),
     "acknowledged before it was applied": ("EARLY", [*ONCE, replace(ACKNOWLEDGED, at=4.4)]),
-    "acknowledged, and never applied": ("EARLY", [SENT, GIVEN, ACKNOWLEDGED, Left(at=99, message="m")]),
+    "acknowledged, and never applied": ("EARLY", [SENT, GIVEN, ACKNOWLEDGED, STAYS]),
     "acknowledged before its letter was there": ("EARLY", [*DEAD, replace(ACKNOWLEDGED, at=4.9)]),
     "acknowledged with a letter that nobody confirmed": (
         "EARLY",
@@ -135,6 +157,7 @@ BROKEN: dict[str, tuple[str, list[Event]]] = {
     ),
     "answered before it was applied": ("EARLY", [*ONCE, replace(ANSWER, at=4.4)]),
     "another result was answered": ("ANSWER", [*ONCE, replace(ANSWER, result="other")]),
+    "no result was answered": ("ANSWER", [*ONCE, replace(ANSWER, result=None)]),
     "two results were answered": (
         "ANSWER",
         [replace(e, result=None) if e is EFFECT else e for e in ONCE] + [ANSWER, replace(REPLAYED, result="s")],
@@ -143,8 +166,10 @@ BROKEN: dict[str, tuple[str, list[Event]]] = {
     "it ran when it was done": ("AGAIN", [*ONCE, *DUPLICATE[:2]]),
     "it ran after it was acknowledged": (
         "AGAIN",
-        [*[replace(e, once=False) if e is EFFECT else e for e in ONCE], *DUPLICATE[:2]],
+        [*REPEATABLE, *DUPLICATE[:2]],
     ),
+    "it ran after it was answered": ("AGAIN", [*REPEATABLE[:-1], ANSWER, *DUPLICATE[:2], STAYS]),
+    "another payload ran when its key was done": ("AGAIN", [*ONCE, *ANOTHER_PAYLOAD]),
     "a dead letter of what was done": (
         "BOTH",
         [*ONCE, AGAIN, Started(at=8, message="m", worker="w2"), DeadLettered(at=9, message="m", worker="w2")],
@@ -159,6 +184,20 @@ BROKEN: dict[str, tuple[str, list[Event]]] = {
         ],
     ),
     "two at once": ("OVERLAP", [*ONCE, replace(AGAIN, at=2), replace(START, at=3, worker="w2")]),
+    "while a handler runs on after its effect": (
+        "OVERLAP",
+        [
+            *ONCE[:3],
+            replace(MAY_REPEAT, at=3, since=3),
+            *DUPLICATE[:2],
+            replace(END, at=9),
+            replace(ACKNOWLEDGED, at=10),
+        ],
+    ),
+    "while a handler runs on after its claim was settled": (
+        "OVERLAP",
+        [*ONCE[:3], Settled(at=3, key="k", worker="w1"), *DUPLICATE[:2], replace(END, at=9), STAYS],
+    ),
     "while a claim is not settled": (
         "OVERLAP",
         [SENT, GIVEN, START, FAILED, AGAIN, DUPLICATE[1], Settled(at=9, key="k", worker="w1"), *DUPLICATE[2:]],
@@ -166,6 +205,10 @@ BROKEN: dict[str, tuple[str, list[Event]]] = {
     "started after its claim": ("LATE", [SENT, GIVEN, replace(START, at=20), *ONCE[3:]]),
     "a group out of order": ("ORDER", [*FIRST, *grouped(named("2", ONCE, later=1))]),
     "a group goes on after a failure": ("ORDER", [*grouped(named("1", DEAD[:4])), *SECOND]),
+    "a group goes on after a failure with an effect": (
+        "ORDER",
+        [*grouped(named("1", [*ONCE[:3], FAILED, MAY_REPEAT, STAYS])), *SECOND],
+    ),
     "effects out of order where nobody saw runs": (
         "ORDER",
         [FIRST[0], replace(SECOND[0], at=0), replace(FIRST[4], at=6, since=6), replace(SECOND[4], at=5, since=5)],
@@ -174,6 +217,13 @@ BROKEN: dict[str, tuple[str, list[Event]]] = {
     "money went nowhere": ("MONEY", [*ONCE, BALANCES[0]]),
     "nobody sent it": ("STRANGER", ONCE[1:]),
     "an effect of what nobody sent": ("STRANGER", [*ONCE, Effect(at=3, key="other")]),
+    "it took effect in a worker that did not run it": (
+        "STRANGER",
+        [*ONCE[:4], replace(EFFECT, worker="w2"), ACKNOWLEDGED],
+    ),
+    "it took effect before it ran": ("STRANGER", [*ONCE, replace(EFFECT, at=1.5, since=1.5)]),
+    "it ended and had not started": ("STRANGER", [*ONCE, AGAIN, replace(END, at=8, worker="w2")]),
+    "what nobody sent is in the queue": ("STRANGER", [*ONCE, Left(at=99, message="other")]),
     "nobody gave it to this worker": ("STRANGER", [SENT, *ONCE[2:]]),
 }
 

@@ -22,8 +22,8 @@ SPOKEN = (
 """Where people are spoken to. Elsewhere a text is a log line, a stored reason or a file that programs read."""
 LOOKS = {"style", "overflow", "justify", "padding", "indent", "help", "epilog", "rich_help_panel"}
 """Arguments that say how something looks, or what the help says."""
-TYPED = r"--|\b(aws|receiver) \w"
-"""A text that says what to type counts."""
+TYPED = r"--|\b(aws|receiver) \w|[\s'\"(][#:]\w"
+"""A text that says what to type counts, and an expression for DynamoDB, which has `#names` and `:values`."""
 LAYOUT = (token.NEWLINE, tokenize.NL, token.INDENT, token.DEDENT, token.ENDMARKER, tokenize.COMMENT)
 
 Change = tuple[str, str, str]

@@ -71,6 +71,11 @@ sam-local: $(SAM) ## build the functions for this machine, for `sam local invoke
 	sed 's/^    Default: arm64$$/    Default: $(MACHINE)/' "$(SAM_BUILD)/template.yaml" > "$(SAM_BUILD)/template.here"
 	mv "$(SAM_BUILD)/template.here" "$(SAM_BUILD)/template.yaml"
 
+# Wrong numbers, told by their keys. $(1): keys of whole numbers; of whole numbers above 0.
+whole = $(foreach key,$(1),$(if $($(key)),$(call matching,$(key),[0-9]+,a whole number)))
+counts = $(foreach key,$(1),$(if $($(key)),$(call matching,$(key),0*[1-9][0-9]*,a whole number above 0)))
+matching = $(if $(shell echo '$($(1))' | grep -Ex '$(2)'),,$(error $(1) is $(3); it is $($(1))))
+
 # Tests that are named are run whatever their tier.
 named = $(filter -k -m tests/%,$(ARGS))
 pytest = .venv/bin/pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder
@@ -178,6 +183,7 @@ mutants: setup .build/host.complete ## plant known bugs and check that each one 
 
 .PHONY: mutation
 mutation: $(DEVELOPMENT) ## let the fast tests judge all mutants of the data path, the operators' side and the application, and go on after an interruption (SAMPLE=400 SEED=1: only some; MUTANTS="sqs.keys x_scan": only those, again; TESTS=tests/unit/sqs: judged by those alone)
+	$(call counts,SAMPLE)$(foreach each,$(TESTS),$(if $(wildcard $(each)),,$(error TESTS names files and folders; there is no $(each))))
 	@.venv/bin/python -m tests.mutation $(MUTANTS) $(SAMPLE:%=--sample %) $(SEED:%=--seed %) $(if $(TESTS),--tests $(TESTS))
 
 .PHONY: clean
@@ -337,6 +343,7 @@ install_peer = $(UV) pip install --quiet --python .tools/uv/bin/python $(call wh
 
 .PHONY: explore
 explore: $(DEVELOPMENT) ## explore every schedule of small worlds (SETUPS="2x1 3x1" FAULTS=2 SECONDS=3600)
+	$(call counts,SECONDS PROCESSES)$(call whole,FAULTS)
 	@.venv/bin/python -m tests.simulation.explore $(SETUPS) $(FAULTS:%=--faults %) $(SECONDS:%=--seconds %) $(PROCESSES:%=--processes %)
 
 .PHONY: model
@@ -345,6 +352,7 @@ model: $(DEVELOPMENT) $(TLA) ## check the protocol's model with TLC, and that ea
 
 .PHONY: simulate
 simulate: $(DEVELOPMENT) ## simulate random worlds by seed (SEEDS=20000 FIRST=0; SEED=7: trace one; SMALL=1: many chunks; KIND=queue, calls, workflow or wire)
+	$(call counts,SEEDS PROCESSES)$(call whole,FIRST SEED)
 	@.venv/bin/python -m tests.simulation.simulate $(SEEDS:%=--seeds %) $(FIRST:%=--first %) $(SEED:%=--seed %) $(if $(SMALL),--small) $(KIND:%=--kind %) $(PROCESSES:%=--processes %)
 
 .PHONY: chaos
@@ -357,6 +365,7 @@ aws: setup .build/host.complete ## prove the promises on your AWS account: deplo
 
 .PHONY: fuzz
 fuzz: $(DEVELOPMENT) ## try thousands of hostile events, bodies and records (EXAMPLES=5000)
+	$(call counts,EXAMPLES)
 	EXAMPLES=$(or $(EXAMPLES),5000) .venv/bin/pytest --numprocesses $(WORKERS) --dist loadgroup tests/fuzz $(ARGS)
 
 .PHONY: bench

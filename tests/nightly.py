@@ -1,18 +1,21 @@
 """`python -m tests.nightly [--minutes M] [--first N]`: what `make test` leaves out, in parts, by their value.
 
-After the minutes, what is under way is stopped. The last lines say what failed, with the commands that repeat it, and
-what was not reached. The exit code is 0 if nothing failed.
+After the minutes, or by Ctrl-C, what is under way is stopped. The last lines say what failed, with the commands that
+repeat it, and what was not reached. The exit code is 0 if something passed, nothing failed and nobody stopped it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 import os
 import shlex
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -37,6 +40,7 @@ LONGEST = ("2x2", "2x2-parallel")
 """The setups that take more than ten minutes."""
 
 PYTHON = (sys.executable, "-m")
+INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +63,19 @@ class Result:
 def main(arguments: list[str]) -> int:
     """Run as many parts as there is time for."""
     parser = argparse.ArgumentParser(prog="nightly", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=24 * 60, help="the most minutes (%(default)s)")
-    parser.add_argument("--first", type=int, default=0, help="the part to begin with; others follow in a circle")
+    parser.add_argument("--minutes", default="1440", help="the most minutes (%(default)s)")
+    parser.add_argument("--first", default="0", help="the part to begin with; others follow in a circle")
     chosen = parser.parse_args(arguments)
-    return run_all(all_parts(), time.monotonic() + chosen.minutes * 60, chosen.first)
+    try:
+        seconds, first = float(chosen.minutes) * 60, int(chosen.first)
+    except ValueError as error:
+        parser.error(f"MINUTES and FIRST are numbers: {error}")
+    if not 0 < seconds < math.inf:
+        parser.error(f"MINUTES is a number above 0; it is {chosen.minutes}")
+    began, parts = time.monotonic(), all_parts()
+    if not 0 <= first < len(parts):
+        parser.error(f"FIRST is the number of a part, 0 to {len(parts) - 1}; it is {first}")
+    return run_all(parts, began + seconds, first)
 
 
 def all_parts() -> list[Part]:
@@ -94,9 +107,11 @@ def all_parts() -> list[Part]:
 def nightly_tests() -> dict[str, list[str]]:
     """The files with nightly tests: those that share a server together, and of other folders all."""
     command = [*PYTHON, "pytest", "--collect-only", "-qq", "-m", "nightly", "--no-header"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        sys.exit(f"nightly: the tests could not be collected:\n{listed.stdout}{listed.stderr}")
     groups: dict[str, list[str]] = defaultdict(list)
-    for line in listed.splitlines():
+    for line in listed.stdout.splitlines():
         if line.startswith("tests/"):
             file = line.partition(":")[0]
             group = group_of(file) if file.startswith("tests/e2e/") else "/".join(file.split("/")[:2])
@@ -106,43 +121,50 @@ def nightly_tests() -> dict[str, list[str]]:
 
 def run_all(parts: Sequence[Part], ends: float, first: int = 0) -> int:
     """Run the parts in a circle, report each, and then what failed and what was not reached."""
-    first %= len(parts)
     order = [*range(first, len(parts)), *range(first)]
-    results = {}
+    results, over = dict.fromkeys(order, Result(None)), threading.Event()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        running = {pool.submit(run, parts[number], ends): number for number in order}
-        for done in as_completed(running):
-            number, result = running[done], done.result()
-            results[number] = result
-            if result.code is not None:
-                word = "FAILED" if result.code else "passed"
-                print(f"{word} in {result.seconds:.0f} s: {number}, {parts[number].name}", flush=True)
-            if result.code:
-                print(result.output, flush=True)
+        running = {pool.submit(run, parts[number], ends, over): number for number in order}
+        try:
+            for done in as_completed(running):
+                results[running[done]] = done.result()
+                _report(running[done], parts[running[done]], done.result())
+        except KeyboardInterrupt:
+            over.set()
+            print("Stopping what is under way; it takes up to half a minute.", flush=True)
     failed = [number for number in order if results[number].code not in (None, 0)]
     missed = [number for number in order if results[number].code is None]
-    print(f"{len(parts) - len(failed) - len(missed)} of {len(parts)} parts passed, {len(failed)} failed.")
+    passed = len(parts) - len(failed) - len(missed)
+    print(f"{passed} of {len(parts)} parts passed, {len(failed)} failed.")
     for number in failed:
         print(f"FAILED: {parts[number].name}: {shlex.join(parts[number].command)}")
     if missed:
         print(f"Not reached: {', '.join(parts[number].name for number in missed)}.")
         print(f"To go on: make nightly FIRST={missed[0]}")
-    return 1 if failed else 0
+    return INTERRUPTED if over.is_set() else 1 if failed or not passed else 0
 
 
-def run(part: Part, ends: float) -> Result:
+def _report(number: int, part: Part, result: Result) -> None:
+    if result.code is not None:
+        word = "FAILED" if result.code else "passed"
+        print(f"{word} in {result.seconds:.0f} s: {number}, {part.name}", flush=True)
+    if result.code:
+        print(result.output, flush=True)
+
+
+def run(part: Part, ends: float, over: threading.Event) -> Result:
     """Run a part to its end, or until the time is over: then it is interrupted, so that it leaves nothing behind."""
-    began = time.monotonic()
-    if began >= ends:
+    began, code = time.monotonic(), None
+    if began >= ends or over.is_set():
         return Result(None)
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
             part.command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
-        try:
-            code: int | None = process.wait(ends - began)
-        except subprocess.TimeoutExpired:
-            code = None
+        while code is None and time.monotonic() < ends and not over.is_set():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(min(1, max(0, ends - time.monotonic())))
+        if code is None:
             stop(process)
         output.seek(0)
         return Result(code, time.monotonic() - began, output.read())

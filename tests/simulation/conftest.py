@@ -17,3 +17,9 @@ def scenario() -> Scenario:
 def by_key() -> Scenario:
     """The same, for messages whose key is their body's `k`."""
     return Scenario(namespace="n", key=body_field("k"))
+
+
+@pytest.fixture(params=["any", "transaction"])
+def either(request: pytest.FixtureRequest) -> Scenario:
+    """With claims, and without."""
+    return Scenario(effects=request.param)

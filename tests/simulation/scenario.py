@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
 
-from idempotent_receiver import MemoryStore, current_claim
+from idempotent_receiver import MemoryStore, Message, Transaction, current_claim
 from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.testing.worker import SILENT
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS, World
@@ -44,6 +44,11 @@ def batch(count: int, **options: Any) -> list[dict[str, Any]]:
 def under(key: str, place: int, *, receives: int = 1, **body: Any) -> dict[str, Any]:
     """A message of a business key, which `by_key` takes from its body."""
     return sqs_record(f"m{place}", json.dumps({"k": key} | body), receives=receives)
+
+
+def add_one(tx: Transaction, id: str) -> None:
+    add = {"UpdateExpression": "ADD times :one", "ExpressionAttributeValues": {":one": 1}}
+    tx.update(TableName="Entries", Key={"id": id}, **add)
 
 
 def instant(body: dict[str, Any]) -> int:
@@ -141,16 +146,28 @@ class Scenario:
         assert isinstance(answers[0], list)
         return answers[0]
 
-    def taking(self, seconds: float, error: BaseException | None = None) -> Callable[[dict[str, Any]], str]:
-        """A handler that takes its time, and then fails if it is to."""
+    def taking(self, seconds: float = 0.0, error: Any = None, *ids: str) -> Callable[..., str]:
+        """A handler that takes its time, and then fails if it is to, for all messages or for these. Without claims it
+        adds one to the message's entry, too.
+        """
 
-        def handle(body: dict[str, Any]) -> str:
+        def handle(body: dict[str, Any], message: Message) -> str:
             self.world.sleep(seconds)
-            if error is not None:
+            if error is not None and (not ids or message.id in ids):
                 raise error
             return "done"
 
-        return handle
+        def posting(body: dict[str, Any], message: Message, tx: Transaction) -> str:
+            add_one(tx, message.id)
+            return handle(body, message)
+
+        return posting if self.options.get("effects") == "transaction" else handle
+
+    @property
+    def times(self) -> dict[str, int]:
+        """How often each message's effect is there."""
+        table = self.memory.tables.get("Entries")
+        return {} if table is None else {item["id"]: int(item["times"]) for item in table.items.values()}
 
     def run(self) -> None:
         self.world.run()

@@ -277,18 +277,26 @@ def test_a_result_whose_body_nobody_has_run_is_a_failure_and_never_completed(
 
 
 @pytest.mark.scenario("S32", mutant="a failed condition is a success")
-def test_a_failed_condition_means_what_the_handler_said_it_means(scenario: Scenario) -> None:
-    """A permanent error goes to the dead-letter queue with its reason; by default the message is retried."""
+@pytest.mark.parametrize(
+    ("error", "reasons"),
+    [(None, {}), (RuntimeError("no"), {}), (PermanentError("overdrawn"), {"0": "overdrawn"})],
+    ids=["by default", "for now", "for good"],
+)
+def test_a_failed_condition_means_what_the_handler_said_and_is_that_messages_alone(
+    either: Scenario, error: Exception | None, reasons: dict[str, str]
+) -> None:
+    """A permanent error goes to the dead-letter queue with its reason; those that shared its request are done."""
 
     def handle(body: dict, message: Message, tx: Transaction) -> None:
-        otherwise = {"otherwise": PermanentError("overdrawn")} if message.id == "0" else {}
         tx.put(TableName="T", Item={"id": message.id})
-        tx.check(TableName="T", Key={"id": "x"}, ConditionExpression="attribute_exists(id)", **otherwise)
+        if message.id == "0":
+            condition = "attribute_exists(id)"
+            tx.check(TableName="T", Key={"id": "x"}, ConditionExpression=condition, otherwise=error)
 
-    assert scenario.answer(handle, *batch(2), dead_letter_queue=DEAD_LETTERS) == ["1"]
-    assert scenario.dead_letters()["0"]["reason"] == "overdrawn"
-    assert scenario.error("1")["type"] == "ConditionFailed"
-    assert scenario.memory.tables["T"].items == {}
+    assert either.answer(handle, *batch(5), dead_letter_queue=DEAD_LETTERS) == ([] if reasons else ["0"])
+    assert {id: stamp["reason"] for id, stamp in either.dead_letters().items()} == reasons
+    assert either.error("0")["type"] == ("ConditionFailed" if error is None else type(error).__name__)
+    assert sorted(either.memory.tables["T"].items) == [("1",), ("2",), ("3",), ("4",)]
 
 
 def test_a_handler_that_raises_after_filling_its_transaction_writes_nothing(scenario: Scenario) -> None:

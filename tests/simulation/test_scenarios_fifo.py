@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
 from functools import partial
 
 import pytest
 
-from idempotent_receiver import Message, PermanentError
+from idempotent_receiver import PermanentError
 from tests.simulation.faults import works
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import DEAD_LETTERS, FIFO, sqs_record
@@ -17,17 +16,6 @@ from tests.simulation.world import DEAD_LETTERS, FIFO, sqs_record
 DEAD_LETTERS_FIFO = DEAD_LETTERS + ".fifo"
 
 record = partial(sqs_record, queue=FIFO)
-
-
-def failing(
-    scenario: Scenario, *ids: str, seconds: float = 0.0, error: type[Exception] = RuntimeError
-) -> Callable[..., None]:
-    def handle(body: dict, message: Message) -> None:
-        scenario.world.sleep(seconds)
-        if message.id in ids:
-            raise error
-
-    return handle
 
 
 def groups(receives: int = 1, **sizes: int) -> list[dict[str, object]]:
@@ -47,15 +35,15 @@ def keyed(*messages: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.scenario("S56", mutant="a claimed message runs although its group has stopped")
-def test_a_group_stops_at_its_failure_and_other_groups_go_on(scenario: Scenario) -> None:
-    assert scenario.answer(failing(scenario, "g2"), *groups(g=5, h=2)) == ["g2", "g3", "g4", "g5"]
-    assert sorted(scenario.keys_run) == ["g1", "g2", "h1", "h2"]
-    assert scenario.live_claims() == []
+def test_a_group_stops_at_its_failure_and_other_groups_go_on(either: Scenario) -> None:
+    assert either.answer(either.taking(0, RuntimeError, "g2"), *groups(g=5, h=2)) == ["g2", "g3", "g4", "g5"]
+    assert sorted(either.keys_run) == ["g1", "g2", "h1", "h2"]
+    assert either.live_claims() == []
 
 
 @pytest.mark.parametrize("concurrency", [1, 2, 5, 10])
 def test_within_a_group_nothing_ever_overlaps_and_the_order_holds(scenario: Scenario, concurrency: int) -> None:
-    assert scenario.answer(failing(scenario, seconds=1), *groups(g=4, h=3, i=3), concurrency=concurrency) == []
+    assert scenario.answer(scenario.taking(1), *groups(g=4, h=3, i=3), concurrency=concurrency) == []
     for group in "ghi":
         runs = [run for run in scenario.runs if run.key[0] == group]
         assert [run.key for run in runs] == sorted(run.key for run in runs)
@@ -67,13 +55,13 @@ def test_the_next_of_a_group_starts_only_when_the_one_before_is_recorded(scenari
     """A message whose handler has returned is not done yet: its completion could still fail."""
     scenario.store.half = 0.5
 
-    assert scenario.answer(failing(scenario), *groups(g=2)) == []
+    assert scenario.answer(scenario.taking(), *groups(g=2)) == []
     assert scenario.runs[1].started >= scenario.runs[0].ended + 1.0
 
 
 def test_a_group_whose_completion_was_refused_stops(scenario: Scenario) -> None:
     """A run that cannot be recorded is a failure too, and later messages must not overtake it."""
-    worker = scenario.deliver(failing(scenario, seconds=1), *groups(g=3), seconds=10)
+    worker = scenario.deliver(scenario.taking(1), *groups(g=3), seconds=10)
     scenario.world.spawn(partial(scenario.store.down, "replace", "read"), after=0.5)
 
     assert scenario.answers_of(worker) == [["g1", "g2", "g3"]]
@@ -84,34 +72,36 @@ def test_a_group_whose_completion_was_refused_stops(scenario: Scenario) -> None:
 @pytest.mark.parametrize("known", ["before", "after"])
 def test_a_duplicate_of_a_completed_message_behind_a_failure_is_acknowledged(scenario: Scenario, known: str) -> None:
     """It is already done, so it overtakes nothing, whether this is known before the failure or only afterwards."""
-    scenario.answer(failing(scenario), *groups(g=1))
+    scenario.answer(scenario.taking(), *groups(g=1))
     fresh, between = partial(record, group="g"), [] if known == "before" else groups(h=24)
     records = [fresh("g2"), *between, fresh("g1", receives=2 if known == "before" else 1), fresh("g3")]
     scenario.store.next("insert", works, lambda call: [scenario.world.sleep(1), call.act()][1])
 
-    assert scenario.answer(failing(scenario, "g2"), *records) == ["g2", "g3"]
+    assert scenario.answer(scenario.taking(0, RuntimeError, "g2"), *records) == ["g2", "g3"]
     assert [key for key in scenario.keys_run if key.startswith("g")] == ["g1", "g2"]
 
 
 def test_a_message_in_progress_elsewhere_stops_its_group(scenario: Scenario) -> None:
-    scenario.deliver(failing(scenario, seconds=20), *groups(g=1))
+    scenario.deliver(scenario.taking(20), *groups(g=1))
 
-    assert scenario.answer(failing(scenario), *groups(g=3, h=1), after=1) == ["g1", "g2", "g3"]
+    assert scenario.answer(scenario.taking(), *groups(g=3, h=1), after=1) == ["g1", "g2", "g3"]
     assert sorted(scenario.keys_run) == ["g1", "h1"]
 
 
 def test_what_was_claimed_ahead_behind_a_failure_is_released_at_once(scenario: Scenario) -> None:
-    assert scenario.answer(failing(scenario, "g1"), *groups(g=3)) == ["g1", "g2", "g3"]
+    assert scenario.answer(scenario.taking(0, RuntimeError, "g1"), *groups(g=3)) == ["g1", "g2", "g3"]
     assert scenario.live_claims() == []
 
-    assert scenario.answer(failing(scenario), *groups(2, g=3)) == []
+    assert scenario.answer(scenario.taking(), *groups(2, g=3)) == []
     assert [(run.key, run.attempt) for run in scenario.runs] == [("g1", 1), ("g1", 2), ("g2", 1), ("g3", 1)]
 
 
 def test_a_failed_group_has_one_visibility_so_that_it_is_delivered_again_in_order(scenario: Scenario) -> None:
     behind = ["g2", "g3", "h1", "h2", "h3"]
 
-    assert scenario.answer(failing(scenario, "g2", "h1"), *groups(3, g=3, h=3), queue_client=True) == behind
+    assert (
+        scenario.answer(scenario.taking(0, RuntimeError, "g2", "h1"), *groups(3, g=3, h=3), queue_client=True) == behind
+    )
     assert sorted(scenario.sqs.visibilities) == behind
     assert len({scenario.sqs.visibilities[id] for id in ("g2", "g3")}) == 1
     assert len({scenario.sqs.visibilities[id] for id in ("h1", "h2", "h3")}) == 1
@@ -123,7 +113,7 @@ def test_a_dead_letter_blocks_its_group_unless_it_is_confirmed(
 ) -> None:
     if not confirmed:
         scenario.sqs.deny.add("send_message")
-    refusing = failing(scenario, "g2", error=PermanentError)
+    refusing = scenario.taking(0, PermanentError, "g2")
 
     assert scenario.answer(refusing, *groups(g=3), dead_letter_queue=DEAD_LETTERS_FIFO) == answer
     assert scenario.keys_run == ["g1", "g2", *(["g3"] if confirmed else [])]
@@ -135,7 +125,7 @@ def test_a_dead_letter_on_a_fifo_queue_is_not_dropped_when_it_is_sent_again_with
     scenario: Scenario,
 ) -> None:
     """Each send has its own deduplication id, made of message and receive."""
-    refusing = failing(scenario, "g1", error=PermanentError)
+    refusing = scenario.taking(0, PermanentError, "g1")
     for receives in (1, 2):
         assert scenario.answer(refusing, *groups(receives, g=1), dead_letter_queue=DEAD_LETTERS_FIFO) == []
 
@@ -151,13 +141,13 @@ def test_a_dead_letter_on_a_fifo_queue_is_not_dropped_when_it_is_sent_again_with
 def test_a_message_that_waits_for_another_of_its_key_occupies_no_thread(
     by_key: Scenario, messages: list[str], concurrency: int
 ) -> None:
-    assert by_key.answer(failing(by_key, seconds=0.1), *keyed(*messages), concurrency=concurrency) == []
+    assert by_key.answer(by_key.taking(0.1), *keyed(*messages), concurrency=concurrency) == []
     assert sorted(by_key.keys_run) == ["a", "b"]
     assert by_key.world.now < 1
 
 
 def test_messages_without_a_usable_key_fail_one_after_another_without_waiting_for_anything(by_key: Scenario) -> None:
-    assert by_key.answer(failing(by_key), *groups(g=3), seconds=30) == ["g1", "g2", "g3"]
+    assert by_key.answer(by_key.taking(), *groups(g=3), seconds=30) == ["g1", "g2", "g3"]
     assert by_key.world.now < 0.1
 
 
@@ -169,31 +159,31 @@ def test_messages_without_a_usable_key_fail_one_after_another_without_waiting_fo
 def test_an_unusable_key_stops_its_group_until_its_dead_letter_is_confirmed(
     by_key: Scenario, options: dict, answer: list[str], keys: str
 ) -> None:
-    assert by_key.answer(failing(by_key, seconds=1), *keyed("g:a", "g:", "g:c", "h:b"), **options) == answer
+    assert by_key.answer(by_key.taking(1), *keyed("g:a", "g:", "g:c", "h:b"), **options) == answer
     assert by_key.keys_run == list(keys)
     assert list(by_key.dead_letters()) == (["2"] if options else [])
 
 
 def test_redelivered_messages_keep_their_place_among_fresh_ones(scenario: Scenario) -> None:
     """They are read first, but claimed in the batch's order, however far claims run ahead."""
-    assert scenario.answer(failing(scenario), *groups(2, g=1), *groups(g=80)[1:]) == []
+    assert scenario.answer(scenario.taking(), *groups(2, g=1), *groups(g=80)[1:]) == []
     assert scenario.keys_run == [f"g{n}" for n in range(1, 81)]
 
 
 def test_a_group_that_the_deadline_cuts_comes_again_from_there(scenario: Scenario) -> None:
-    assert scenario.answer(failing(scenario, seconds=2), *groups(g=4), seconds=7, concurrency=2) == ["g3", "g4"]
+    assert scenario.answer(scenario.taking(2), *groups(g=4), seconds=7, concurrency=2) == ["g3", "g4"]
     assert scenario.keys_run == ["g1", "g2"]
 
 
 def test_a_group_id_on_a_standard_queue_orders_nothing(scenario: Scenario) -> None:
     records = [sqs_record(id, group="tenant") for id in "0123"]
 
-    assert scenario.answer(failing(scenario, "1"), *records, queue_client=True) == ["1"]
+    assert scenario.answer(scenario.taking(0, RuntimeError, "1"), *records, queue_client=True) == ["1"]
     assert len(scenario.keys_run) == 4
 
 
 def test_thousands_of_messages_behind_a_failure_are_answered_without_delay(scenario: Scenario) -> None:
-    assert len(scenario.answer(failing(scenario, "g1"), *groups(g=3000))) == 3000
+    assert len(scenario.answer(scenario.taking(0, RuntimeError, "g1"), *groups(g=3000))) == 3000
     assert scenario.world.now < 0.2
     assert scenario.live_claims() == []
 
@@ -202,7 +192,7 @@ def test_thousands_of_messages_behind_a_failure_are_answered_without_delay(scena
 def test_a_group_that_is_stopped_stops_no_other_through_a_key_that_both_have(by_key: Scenario, done: bool) -> None:
     first, behind, elsewhere = keyed("g:", "g:a", "h:a")
     if done:
-        by_key.answer(failing(by_key), elsewhere, queue_client=True)
+        by_key.answer(by_key.taking(), elsewhere, queue_client=True)
 
-    assert by_key.answer(failing(by_key), first, behind, elsewhere, after=1.0, queue_client=True) == ["1", "2"]
+    assert by_key.answer(by_key.taking(), first, behind, elsewhere, after=1.0, queue_client=True) == ["1", "2"]
     assert by_key.keys_run == ["a"]

@@ -7,91 +7,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from functools import partial
 from random import Random
 from string import ascii_lowercase
 
 import pytest
 
-from idempotent_receiver import Message, PermanentError, Transaction, body_field
+from idempotent_receiver import Message, PermanentError, body_field
 from tests.simulation import faults
 from tests.simulation.scenario import Scenario
-from tests.simulation.world import DEAD_LETTERS, FIFO, QUEUE, sqs_record
+from tests.simulation.world import DEAD_LETTERS, FIFO, sqs_record
 
 SEEDS = [int(os.environ["SEED"])] if "SEED" in os.environ else range(100)
 
 PASSING = [faults.lost_answer, faults.lost_request, faults.throttled, faults.sent_twice]
 """What the invocation that meets it can mend."""
-FAULTS = [
-    *PASSING,
-    faults.raises,
-    faults.raises_late,
-    faults.delivered_later(0.5),
-    faults.delivered_later(20),
-    faults.delivered_again(7),
-]
 CALLS = ["insert", "read", "replace", "commit"]
-
-
-def entry_of(scenario: Scenario, id: str) -> int:
-    table = scenario.memory.tables.get("Entries")
-    return 0 if table is None else table.items.get((id,), {}).get("amount", 0)
-
-
-def posting(scenario: Scenario, random: Random) -> Callable[..., None]:
-    """A handler that adds to an entry, takes some time, and sometimes fails."""
-
-    def handle(body: dict, message: Message, tx: Transaction) -> None:
-        tx.update(
-            TableName="Entries",
-            Key={"id": message.key},
-            UpdateExpression="ADD amount :one",
-            ExpressionAttributeValues={":one": 1},
-        )
-        scenario.world.sleep(random.choice([0, 0, 0.1, 1, 3]))
-        if random.random() < 0.2:
-            raise RuntimeError
-
-    return handle
-
-
-def faultless(scenario: Scenario) -> Callable[..., None]:
-    return posting(scenario, type("Calm", (Random,), {"random": lambda self: 1.0, "choice": lambda self, of: of[0]})())
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_happens_every_message_takes_effect_once(seed: int) -> None:
-    random = Random(seed)
-    scenario = Scenario(seed=seed)
-    queue = random.choice([QUEUE, FIFO])
-    count = random.choice([1, 3, 10, 40])
-    receives = dict.fromkeys(map(str, range(count)), 0)
-
-    def records() -> list[dict[str, object]]:
-        for id in receives:
-            receives[id] += 1
-        return [sqs_record(id, receives=times, queue=queue, group=f"g{int(id) % 3}") for id, times in receives.items()]
-
-    for number in range(random.randint(1, 6)):
-        options = {"dead_letter_queue": DEAD_LETTERS} if queue == QUEUE else {"queue_client": True}
-        worker = scenario.worker(posting(scenario, random), concurrency=random.choice([1, 1, 4]), **options)
-        seconds, after = random.choice([3, 6, 15]), number * random.choice([1, 5])
-        worker.deliver(*random.sample(records(), count) if queue == QUEUE else records(), seconds=seconds, after=after)
-        scenario.world.spawn(partial(scenario.dead.add, worker.name), after=after + seconds)
-        if random.random() < 0.4:
-            scenario.world.spawn(partial(scenario.kill, worker), after=after + random.random() * seconds)
-    for _ in range(random.randint(0, 12)):
-        scenario.store.next(random.choice(CALLS), random.choice(FAULTS))
-
-    scenario.run()
-    scenario.store._faults.clear()
-    calm = scenario.worker(faultless(scenario))
-    calm.deliver(*records(), after=30)
-
-    assert scenario.answers_of(calm) == [[]]
-    assert scenario.sqs.sent == []
-    assert {id: entry_of(scenario, id) for id in receives} == dict.fromkeys(receives, 1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

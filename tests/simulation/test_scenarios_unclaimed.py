@@ -5,7 +5,6 @@ Two workers may run one message (S27 and the first rules of a scenario do not ho
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,38 +12,17 @@ from typing_extensions import TypedDict
 
 from idempotent_receiver import Message, PermanentError, Transaction, body_field
 from idempotent_receiver.protocol.store import NotApplied
-from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.sqs.visibility import Backoff
-from tests.simulation.faults import delivered_later, denied, lost_answer, lost_request, partly, sent_twice, throttled
-from tests.simulation.scenario import Scenario, batch, ids, under
+from tests.simulation.faults import delivered_later, denied, lost_request, partly
+from tests.simulation.scenario import Scenario, add_one, batch, ids, under
 from tests.simulation.world import DEAD_LETTERS, FIFO, sqs_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.simulation.faults import Call, Fault
+    from tests.simulation.faults import Call
 
 DAY = 24 * 60 * 60
-
-
-def add_one(tx: Transaction, id: str) -> None:
-    add = {"UpdateExpression": "ADD times :one", "ExpressionAttributeValues": {":one": 1}}
-    tx.update(TableName="Entries", Key={"id": id}, **add)
-
-
-def post(body: dict, message: Message, tx: Transaction) -> str:
-    add_one(tx, message.id)
-    return "posted"
-
-
-def taking(scenario: Scenario, seconds: float, error: Exception | None = None) -> Callable[..., None]:
-    def handle(body: dict, message: Message, tx: Transaction) -> None:
-        add_one(tx, message.id)
-        scenario.world.sleep(seconds)
-        if error is not None:
-            raise error
-
-    return handle
 
 
 def overdrawing(error: BaseException | None) -> Callable[..., None]:
@@ -67,12 +45,6 @@ def scenario() -> Scenario:
 @pytest.fixture
 def by_key() -> Scenario:
     return Scenario(namespace="n", effects="transaction", key=body_field("k"))
-
-
-def times(scenario: Scenario) -> dict[str, int]:
-    """How often each message's effect is there."""
-    table = scenario.memory.tables.get("Entries")
-    return {} if table is None else {item["id"]: int(item["times"]) for item in table.items.values()}
 
 
 def once(count: int) -> dict[str, int]:
@@ -107,33 +79,7 @@ def test_a_first_delivery_runs_without_a_request_before_it(scenario: Scenario) -
     assert scenario.answer(handle, *batch(3)) == []
     assert before == [[]] * 3
     assert scenario.requests() == [("commit", 3)]
-    assert times(scenario) == once(3)
-
-
-@pytest.mark.parametrize("faults", [[lost_answer], [lost_request], [throttled], [sent_twice], [throttled] * 3])
-@pytest.mark.parametrize("count", [1, 5, 60])
-@pytest.mark.parametrize("receives", [1, 2])
-def test_transient_faults_of_a_commit_are_overcome_within_the_invocation(
-    scenario: Scenario, faults: list[Fault], count: int, receives: int
-) -> None:
-    """S13 to S16 and S30: each handler runs once, and its effect is there once."""
-    scenario.store.next("commit", *faults)
-
-    assert scenario.answer(post, *batch(count, receives=receives)) == []
-    assert sorted(scenario.keys_run) == sorted(ids(count))
-    assert times(scenario) == once(count)
-
-
-@pytest.mark.parametrize("fault", [lost_answer, lost_request, throttled, sent_twice])
-@pytest.mark.parametrize("count", [1, 60])
-def test_one_transient_fault_of_a_plain_insert_is_overcome(scenario: Scenario, fault: Fault, count: int) -> None:
-    scenario.store.next("insert", fault)
-
-    def nothing(body: dict, tx: Transaction) -> None: ...
-
-    assert scenario.answer(nothing, *batch(count)) == []
-    assert len(scenario.runs) == count
-    assert set(scenario.request_names()) <= {"insert", "read"}
+    assert scenario.times == once(3)
 
 
 def test_of_several_commits_in_a_call_each_has_its_own_answer(scenario: Scenario) -> None:
@@ -148,9 +94,9 @@ def test_of_several_commits_in_a_call_each_has_its_own_answer(scenario: Scenario
 
     scenario.store.next("commit", *[none] * 8, some)
 
-    assert scenario.answer(post, *batch(6)) == []
+    assert scenario.answer(scenario.taking(), *batch(6)) == []
     assert len(scenario.runs) == 6
-    assert times(scenario) == once(6)
+    assert scenario.times == once(6)
 
 
 # A store that stays away.
@@ -162,12 +108,12 @@ def test_after_a_commit_that_is_not_answered_nothing_more_starts_and_all_come_ag
     """S28: of the second batch, only what had started before the first answer failed to come."""
     scenario.store.down()
 
-    assert len(scenario.answer(taking(scenario, 0.05), *batch(100), seconds=60, queue_client=True)) == 100
+    assert len(scenario.answer(scenario.taking(0.05), *batch(100), seconds=60, queue_client=True)) == 100
     assert 0 < len(scenario.runs) < 20
     assert scenario.world.now < 2
     assert len(scenario.sqs.visibilities) == 100
     assert sum(seconds > 0 for seconds in scenario.sqs.visibilities.values()) > 90
-    assert times(scenario) == {}
+    assert scenario.times == {}
 
 
 def test_what_turns_out_to_be_free_after_that_comes_again_after_a_backoff_too(by_key: Scenario) -> None:
@@ -189,18 +135,6 @@ def test_what_turns_out_to_be_free_after_that_comes_again_after_a_backoff_too(by
     assert by_key.sqs.visibilities["m2"] == 30
 
 
-def test_what_was_not_answered_is_done_once_when_the_store_is_back(scenario: Scenario) -> None:
-    scenario.store.next("commit", delivered_later(30.0), *[lost_request] * 3)
-    scenario.store.next("read", *[lost_request] * 9)
-    scenario.store.next("insert", *[lost_request] * 9)
-    first = scenario.deliver(post, *batch(3))
-    scenario.world.spawn(scenario.store.mended, after=9)
-
-    assert scenario.answer(post, *batch(3, receives=2), after=10) == []
-    assert first.answers == [["0", "1", "2"]]
-    assert times(scenario) == once(3)
-
-
 @pytest.mark.parametrize("down", [(), ("commit", "insert", "replace")])
 def test_a_quarter_of_an_hour_without_a_table_uses_up_nobodys_five_receives(
     scenario: Scenario, down: tuple[str, ...]
@@ -209,7 +143,7 @@ def test_a_quarter_of_an_hour_without_a_table_uses_up_nobodys_five_receives(
     scenario.store.down(*down)
     waited = 0.0
     for receive in range(1, 5):
-        assert scenario.answer(post, *batch(1, receives=receive), queue_client=True) == ["0"]
+        assert scenario.answer(scenario.taking(), *batch(1, receives=receive), queue_client=True) == ["0"]
         waited += scenario.sqs.visibilities["0"]
 
     assert waited > 15 * 60
@@ -231,7 +165,7 @@ def test_the_failure_of_a_commit_in_doubt_keeps_its_late_request_out(scenario: S
     assert scenario.answer(overdrawn, *batch(1), dead_letter_queue=DEAD_LETTERS) == []
     assert list(scenario.dead_letters()) == ["0"]
     assert scenario.status("0") == "FAILED"
-    assert times(scenario) == {}
+    assert scenario.times == {}
 
 
 def test_a_permission_that_is_missing_stops_the_batch(scenario: Scenario) -> None:
@@ -239,96 +173,29 @@ def test_a_permission_that_is_missing_stops_the_batch(scenario: Scenario) -> Non
     scenario.store.next("commit", *[denied] * 99)
     scenario.store.next("insert", *[denied] * 99)
 
-    assert len(scenario.answer(post, *batch(1_000))) == 1_000
+    assert len(scenario.answer(scenario.taking(), *batch(1_000))) == 1_000
     assert len(scenario.runs) < 500
 
 
 # Several workers.
 
 
-@pytest.mark.parametrize("workers", [2, 5])
-@pytest.mark.parametrize("receives", [1, 2])
-def test_of_many_that_run_a_message_at_once_one_commits_and_all_acknowledge(
-    scenario: Scenario, workers: int, receives: int
-) -> None:
-    """S31: nothing that the others have written is visible."""
-    handlers = [taking(scenario, 1 + place / 10) for place in range(workers)]
-    others = [scenario.deliver(handler, *batch(2, receives=receives)) for handler in handlers]
-
-    scenario.run()
-
-    assert [other.answers for other in others] == [[[]]] * workers
-    assert len(scenario.runs) == 2 * workers
-    assert times(scenario) == once(2)
-    assert scenario.memory.items["0"]["owner"] == "w0"
-
-
-@pytest.mark.parametrize("first", ["claims", "does not"])
-def test_the_option_may_be_turned_on_or_off_under_traffic(scenario: Scenario, first: str) -> None:
-    claiming = scenario.worker(taking(scenario, 4), effects="any")
-    other = scenario.worker(taking(scenario, 2))
-    for worker, receives in ((claiming, 1), (other, 1), (claiming, 2), (other, 2)):
-        late = (worker is claiming) == (first != "claims")
-        worker.deliver(*batch(2, receives=receives), after=receives * 40 + late)
-
-    scenario.run()
-
-    assert times(scenario) == once(2)
-    assert claiming.answers[-1] == other.answers[-1] == []
-    assert (claiming.answers[0], other.answers[0]) == ([], ["0", "1"])
-
-
 @pytest.mark.parametrize(("seconds", "refusing_seconds"), [(5, 1), (1, 5)])
 def test_of_a_commit_and_a_dead_letter_of_one_message_only_the_first_counts(
     scenario: Scenario, seconds: float, refusing_seconds: float
 ) -> None:
-    other = scenario.deliver(taking(scenario, seconds), *batch(1))
-    refusing = taking(scenario, refusing_seconds, PermanentError("closed"))
+    other = scenario.deliver(scenario.taking(seconds), *batch(1))
+    refusing = scenario.taking(refusing_seconds, PermanentError("closed"))
 
     assert scenario.answer(refusing, *batch(1), dead_letter_queue=DEAD_LETTERS) == []
     refused = ["0"] if refusing_seconds < seconds else []
     assert other.answers == [refused]
     assert list(scenario.dead_letters()) == refused
     assert scenario.status("0") == ("FAILED" if refused else "COMPLETED")
-    assert times(scenario) == ({} if refused else once(1))
-
-
-# Conditions.
-
-
-@pytest.mark.parametrize(
-    ("error", "answers", "reasons"),
-    [(None, ["0"], {}), (RuntimeError("no"), ["0"], {}), (PermanentError("overdrawn"), [], {"0": "overdrawn"})],
-)
-def test_a_failed_condition_means_what_the_handler_said_and_is_that_message_s_alone(
-    scenario: Scenario, error: BaseException | None, answers: list[str], reasons: dict[str, str]
-) -> None:
-    """S32: those that shared its request are done."""
-    assert scenario.answer(overdrawing(error), *batch(5), dead_letter_queue=DEAD_LETTERS) == answers
-    assert {id: stamp["reason"] for id, stamp in scenario.dead_letters().items()} == reasons
-    assert scenario.status("0") == "FAILED"
-    assert times(scenario) == {"1": 1, "2": 1, "3": 1, "4": 1}
+    assert scenario.times == ({} if refused else once(1))
 
 
 # Keys.
-
-
-@pytest.mark.parametrize(("error", "failed"), [(None, []), (RuntimeError(), ["0"])])
-def test_one_message_twice_in_a_batch_runs_once_and_is_named_once(
-    scenario: Scenario, error: Exception | None, failed: list[str]
-) -> None:
-    """S47."""
-    assert scenario.answer(taking(scenario, 0, error), *batch(1), *batch(1), concurrency=5) == failed
-    assert scenario.keys_run == ["0"]
-
-
-@pytest.mark.parametrize("concurrency", [1, 4])
-def test_two_messages_of_one_key_and_body_run_once_and_both_are_acknowledged(
-    by_key: Scenario, concurrency: int
-) -> None:
-    """S48: the second waits for the first."""
-    assert by_key.answer(post, under("a", 1, amount=1), under("a", 2, amount=1), concurrency=concurrency) == []
-    assert times(by_key) == {"m1": 1}
 
 
 @pytest.mark.parametrize("where", ["in one batch", "later", "later, read first", "at the same time"])
@@ -355,19 +222,8 @@ def test_another_body_under_a_key_is_never_done(by_key: Scenario, where: str, er
 
     named = [id for other in by_key.workers[:-1] for answer in other.answers for id in answer]
     assert named == (["m2"] if error is None else ["m1", "m2"])
-    assert times(by_key) == ({"m1": 1} if error is None else {})
+    assert by_key.times == ({"m1": 1} if error is None else {})
     assert "fingerprint" in by_key.dead_letters()["m2"]["reason"]
-
-
-def test_a_redriven_message_that_had_failed_runs_again_at_once(scenario: Scenario) -> None:
-    """S60: it carries its key, so it is read although SQS delivers it for the first time."""
-    scenario.keys_of = {"new": ("0",)}
-    scenario.worker(taking(scenario, 0, PermanentError("closed"))).deliver(sqs_record("0", receives=5))
-    stamp = {"stringValue": json.dumps({"key": "0", "original_id": "0"}), "dataType": "String"}
-
-    assert scenario.answer(post, sqs_record("new", attributes={STAMP: stamp}), after=1) == []
-    assert [run.attempt for run in scenario.runs] == [1, 2]
-    assert times(scenario) == {"new": 1}
 
 
 @pytest.mark.parametrize(("receives", "answers"), [(1, [["0"], []]), (2, [[], []])])
@@ -375,36 +231,19 @@ def test_an_expired_record_counts_as_absent_once_it_has_been_read(
     scenario: Scenario, receives: int, answers: list[list[str]]
 ) -> None:
     """S61: a first delivery runs unread, is refused and comes again; the effect of each retention is there once."""
-    scenario.worker(post, retention_seconds=DAY).deliver(*batch(1))
-    worker = scenario.deliver(post, *batch(1, receives=receives), after=DAY + 60)
+    scenario.worker(scenario.taking(), retention_seconds=DAY).deliver(*batch(1))
+    worker = scenario.deliver(scenario.taking(), *batch(1, receives=receives), after=DAY + 60)
     worker.deliver(*batch(1, receives=receives + 1), after=DAY + 120)
 
     assert scenario.answers_of(worker) == answers
-    assert times(scenario) == {"0": 2}
+    assert scenario.times == {"0": 2}
 
 
 # FIFO groups, and the deadline.
 
 
-def grouped(*ids: str, receives: int = 1) -> list[dict[str, Any]]:
-    return [sqs_record(id, queue=FIFO, group=id[0], receives=receives) for id in ids]
-
-
-def test_a_group_stops_at_its_failure_and_other_groups_go_on(scenario: Scenario) -> None:
-    """S56: what is behind the failure asks nothing, and duplicates of what is done are acknowledged (S57)."""
-
-    def handle(body: dict, message: Message, tx: Transaction) -> None:
-        add_one(tx, message.id)
-        if message.id == "g2" and message.receive_count == 1:
-            raise RuntimeError
-
-    ids = ("g1", "g2", "g3", "h1", "h2")
-    worker = scenario.deliver(handle, *grouped("g1", "h1", "g2", "h2", "g3"))
-    worker.deliver(*[sqs_record(id, queue=FIFO, group=id[0], receives=2) for id in ids], after=1)
-
-    assert scenario.answers_of(worker) == [["g2", "g3"], []]
-    assert sorted(scenario.keys_run) == ["g1", "g2", "g2", "g3", "h1", "h2"]
-    assert times(scenario) == dict.fromkeys(("g1", "g2", "g3", "h1", "h2"), 1)
+def grouped(*ids: str) -> list[dict[str, Any]]:
+    return [sqs_record(id, queue=FIFO, group=id[0]) for id in ids]
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
@@ -413,7 +252,7 @@ def test_the_effects_of_a_group_commit_in_order_and_never_share_a_request(scenar
 
     def handle(body: dict, message: Message, tx: Transaction) -> None:
         if message.group_id == "g":
-            seen.append({id: count for id, count in times(scenario).items() if id.startswith("g")})
+            seen.append({id: count for id, count in scenario.times.items() if id.startswith("g")})
         add_one(tx, message.id)
 
     assert scenario.answer(handle, *grouped("g1", "h1", "g2", "h2", "g3"), concurrency=concurrency) == []
@@ -423,7 +262,7 @@ def test_the_effects_of_a_group_commit_in_order_and_never_share_a_request(scenar
 
 def test_what_is_not_started_in_time_asks_nothing_and_is_visible_again_at_once(scenario: Scenario) -> None:
     """S70: five times in a row, without a record, and it is the first to run then."""
-    worker = scenario.worker(taking(scenario, 3), queue_client=True)
+    worker = scenario.worker(scenario.taking(3), queue_client=True)
     for receive in range(1, 6):
         worker.deliver(*batch(3, receives=1), sqs_record("late", receives=1), seconds=6, after=receive * 20)
     worker.deliver(sqs_record("late", receives=5), after=200)

@@ -81,7 +81,7 @@ class CallMonitor(TableMonitor):
         place = marked(item["data"])
         data = item["data"]
         if place is not None and place["result"] == "s3":
-            data = self.simulation.bucket.text(place["key"])
+            data = self.simulation.bucket.get(place["key"])
             if data is None:
                 raise Violation("RESULT", f"{item['id']} says that its result is in {place}, where nothing is")
         elif place is not None:

@@ -27,10 +27,11 @@ from idempotent_receiver.errors import NotStarted, ResultUnavailable, StoreUnava
 from idempotent_receiver.handler.results import S3Results
 from idempotent_receiver.http.response import REPLAYED
 from idempotent_receiver.testing.worker import SILENT, failed_ids
+from tests.simulation.explored_clients import LOST, Bucket
 from tests.simulation.handlers import Failed
 from tests.simulation.network_faults import NetworkStore
 from tests.simulation.process import Process
-from tests.simulation.results import BUCKET, LosingClient
+from tests.simulation.results import BUCKET
 from tests.simulation.world import sqs_record
 
 if TYPE_CHECKING:
@@ -100,11 +101,9 @@ class CallProcess(Process):
     def __init__(self, world: CallSimulation, name: str) -> None:
         super().__init__(world, name)
         plan = world.plan
-        client: Any = LosingClient(world, self)
+        client: Any = Bucket(self)
         results = S3Results(BUCKET, client) if plan.bucket else None
         common: dict[str, Any] = {"clock": self.clock, "results": results, "retention_seconds": plan.retention_seconds}
-        suffix = "_posting" if plan.transactional else ""
-        coroutine = "_async" if plan.asynchronous else ""
         self.pay = http_endpoint(
             NetworkStore(self, PAY),
             scope=lambda event: event["headers"]["Tenant"],
@@ -113,12 +112,11 @@ class CallProcess(Process):
             is_final=lambda status: status != AGAIN,
             logger=SILENT,
             **common,
-        )(getattr(self, f"_pay{suffix}"))
-        self.ship = idempotent(NetworkStore(self, SHIP), key=_order, **common)(
-            getattr(self, f"_ship{suffix}{coroutine}")
+        )(self._pay_posting if plan.transactional else self._pay)
+        self.ship = idempotent(NetworkStore(self, SHIP), key=_order, **common)(self._function(SHIP))
+        self.charge: Callable[..., Any] = idempotent(NetworkStore(self, CHARGE), key=_order, **common)(
+            self._function(CHARGE)
         )
-        charge = getattr(self, f"_charge{suffix}{coroutine}")
-        self.charge: Callable[..., Any] = idempotent(NetworkStore(self, CHARGE), key=_order, **common)(charge)
         self.consumer = sqs_consumer(
             NetworkStore(self, ORDERS),
             key=body_field("key"),
@@ -127,7 +125,19 @@ class CallProcess(Process):
             results=results,
             logger=SILENT,
             metrics=SILENT,
-        )(getattr(self, f"_take{coroutine}"))
+        )(self._take_async if plan.asynchronous else self._take)
+
+    def ask(self, kind: str, *parts: Any) -> Any:
+        """Ask the bucket, over the faulty network. Nothing retries such a request."""
+        world = self.simulation
+        world.world.sleep(world.random.uniform(0.005, 0.05))
+        lost = world.chance(world.plan.bucket_lost)
+        if kind == "put" and (not lost or world.random.random() < 0.5):
+            world.bucket |= parts
+        if lost:
+            self.invocation.bucket_lost = True
+            self.invocation.fault_count += 2
+        return (LOST if lost else "" if kind == "put" else world.bucket.get(parts[0], ""),)
 
     def answer(self, request: Request) -> Reply:
         serve = {PAY: self._over_http, SHIP: self._as_a_function, ORDERS: self._from_a_queue}[request.function]
@@ -187,29 +197,23 @@ class CallProcess(Process):
         content = self.simulation.result_of(self.invocation, request)
         return {"statusCode": status, "headers": {"Run": self.invocation.name}, "body": json.dumps(content)}
 
-    def _ship(self, body: dict[str, Any], context: Any) -> dict[str, Any]:
-        return self._handled(SHIP, body)
+    def _function(self, name: str) -> Callable[..., Any]:
+        def plain(body: Any, context: Any = None) -> Any:
+            return self._handled(name, body)
 
-    def _ship_posting(self, body: dict[str, Any], context: Any, tx: Transaction) -> dict[str, Any]:
-        return self._handled(SHIP, body, tx)
+        def posting(body: Any, context: Any = None, *, tx: Any) -> Any:
+            return self._handled(name, body, tx)
 
-    async def _ship_async(self, body: dict[str, Any], context: Any) -> dict[str, Any]:
-        return await self._handled_async(SHIP, body)
+        async def later(body: Any, context: Any = None) -> Any:
+            return await self._handled_async(name, body)
 
-    async def _ship_posting_async(self, body: dict[str, Any], context: Any, tx: Transaction) -> dict[str, Any]:
-        return await self._handled_async(SHIP, body, tx)
+        async def posting_later(body: Any, context: Any = None, *, tx: Any) -> Any:
+            return await self._handled_async(name, body, tx)
 
-    def _charge(self, body: dict[str, Any]) -> dict[str, Any]:
-        return self._handled(CHARGE, body)
-
-    def _charge_posting(self, body: dict[str, Any], tx: Transaction) -> dict[str, Any]:
-        return self._handled(CHARGE, body, tx)
-
-    async def _charge_async(self, body: dict[str, Any]) -> dict[str, Any]:
-        return await self._handled_async(CHARGE, body)
-
-    async def _charge_posting_async(self, body: dict[str, Any], tx: Transaction) -> dict[str, Any]:
-        return await self._handled_async(CHARGE, body, tx)
+        plan = self.simulation.plan
+        function: Any = ((plain, later), (posting, posting_later))[plan.transactional][plan.asynchronous]
+        function.__annotations__ = {"tx": Transaction} if plan.transactional else {}
+        return function  # type: ignore[no-any-return]  # one of the four
 
     def _take(self, body: dict[str, Any]) -> dict[str, Any]:
         order = Request(ORDERS, "", body["key"], body["amount"])
@@ -250,7 +254,7 @@ class CallProcess(Process):
 
 
 for _name, _function in list(vars(CallProcess).items()):
-    if callable(_function) and _name.startswith(("_pay", "_ship", "_charge", "_take")):
+    if callable(_function) and _name.startswith(("_pay", "_take")):
         # Resolved once, because many processes are made and each of them reads the annotations.
         _function.__annotations__ = get_type_hints(_function)
 

@@ -20,7 +20,6 @@ from tests.simulation.invariants import Violation
 from tests.simulation.plan import CLOCKS_OFF_SECONDS
 from tests.simulation.points import HANDLER
 from tests.simulation.random_world import ClientPlan, ClientWorld
-from tests.simulation.results import Bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,7 +57,7 @@ class CallSimulation(ClientWorld):
         self, seed: int, clocks_off_seconds: float = CLOCKS_OFF_SECONDS, log: Callable[[str], None] | None = None
     ) -> None:
         super().__init__(seed, clocks_off_seconds, log, CallPlan)
-        self.bucket = Bucket()
+        self.bucket: dict[str, str] = {}
         self.monitor = CallMonitor(self)
         self.wanted = [self._request() for _ in range(CLIENTS)]
         self.new_process: Callable[[str], CallProcess] = partial(CallProcess, self)

@@ -117,9 +117,9 @@ class Queue:
 
 @dataclass(frozen=True)
 class Bucket:
-    """An S3 client whose calls the explorer answers. What it is given is far shorter where it is kept."""
+    """An S3 client whose calls the explorer answers, or whoever else `ask`s. What it keeps of `FILLING` is nothing."""
 
-    worker: "ControlledWorker"
+    worker: "Asked"
 
     def put_object(self, *, Key: str, Body: bytes, **_: object) -> None:  # noqa: N803
         if self.worker.ask("put", (Key, gzip.decompress(Body).decode().replace(FILLING, ""))) == (LOST,):

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
-
-from botocore.exceptions import ClientError, EndpointConnectionError
 
 from idempotent_receiver.handler.attempt import MARKER
 from tests.simulation.network_faults import sender_of
@@ -18,7 +15,6 @@ from tests.simulation.reached import mark
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from tests.simulation.call_simulation import CallSimulation
     from tests.simulation.process import Process
     from tests.simulation.simulation import Simulation
 
@@ -48,9 +44,6 @@ class Bucket:
         self.objects: dict[str, bytes] = {}
         self.refused: set[str] = set()
 
-    def text(self, key: str) -> str | None:
-        return gzip.decompress(self.objects[key]).decode() if key in self.objects else None
-
     def keeps(self, item: dict[str, Any], expected: Any, without_bucket: Collection[str]) -> bool:
         """Whether a completed record has this result, or says truly where it is or why it is gone. `without_bucket`:
         the invocations that had nowhere to put it.
@@ -68,7 +61,8 @@ class Bucket:
             return False
         marker = found[MARKER]
         if marker["result"] == "s3":
-            return json.loads(self.text(marker["key"]) or "null") == expected
+            kept = self.objects.get(marker["key"])
+            return kept is not None and json.loads(gzip.decompress(kept)) == expected
         return item["owner"] in without_bucket or item["owner"] in self.refused
 
 
@@ -99,32 +93,3 @@ class BucketClient:
 
     def get_object(self, *, Key: str, **_: Any) -> Any:  # noqa: N803
         raise AssertionError(f"a queue's consumer reads no results: {Key}")
-
-
-class LosingClient:
-    """The bucket, as one process of a world of calls sees it: requests and answers are lost."""
-
-    def __init__(self, world: CallSimulation, process: Process) -> None:
-        self._world, self._process, self._objects = world, process, world.bucket.objects
-
-    def put_object(self, *, Key: str, Body: bytes, **_: Any) -> None:  # noqa: N803  # boto3's names
-        lost = self._away()
-        if not lost or self._world.random.random() < 0.5:
-            self._objects[Key] = Body
-        self._fail_if(lost)
-
-    def get_object(self, *, Key: str, **_: Any) -> dict[str, Any]:  # noqa: N803
-        self._fail_if(self._away())
-        if Key not in self._objects:
-            raise ClientError({"Error": {"Code": "NoSuchKey"}}, "GetObject")
-        return {"Body": BytesIO(self._objects[Key])}
-
-    def _away(self) -> bool:
-        self._world.world.sleep(self._world.random.uniform(0.005, 0.05))
-        return self._world.chance(self._world.plan.bucket_lost)
-
-    def _fail_if(self, lost: bool) -> None:
-        if lost:
-            self._process.invocation.bucket_lost = True
-            self._process.invocation.fault_count += 2
-            raise EndpointConnectionError(endpoint_url="https://results.s3.us-east-1.amazonaws.com")

@@ -6,21 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idempotent_receiver import Message, Transaction
+from idempotent_receiver import Message
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import FIFO, Worker, sqs_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.simulation.faults import Call
-
 
 ROUND_TRIP_SECONDS = 0.005
 QUICK_SECONDS = 0.0001
 CHUNK = 25
 AHEAD = 8 * CHUNK
-UNCOMMITTED = 200
 
 
 class Handlers:
@@ -94,16 +91,6 @@ def test_what_has_not_started_at_the_deadline_is_released_in_eight_requests_at_m
     assert sum(1 for name, count in requests if name == "replace") <= len(handlers.started) + 8
 
 
-def test_a_hundred_messages_take_two_round_trips(scenario: Scenario) -> None:
-    handlers = Handlers(scenario, lambda number: 0.0)
-    handlers.deliver("a", 100)
-
-    scenario.run()
-
-    assert handlers.worker.answers == [[]]
-    assert scenario.world.now == pytest.approx(2 * ROUND_TRIP_SECONDS, abs=0.003)
-
-
 def test_messages_before_a_pause_and_behind_it_are_claimed_once(scenario: Scenario) -> None:
     handlers = Handlers(scenario, lambda number: 2.0 if number == 30 else QUICK_SECONDS)
     handlers.deliver("m", 300)
@@ -146,27 +133,3 @@ def test_messages_without_a_key_do_not_stop_those_before_them_in_their_group() -
     assert handlers.started == [f"m{n}" for n in range(400)]
     assert handlers.worker.answers == [[f"m{n}" for n in range(400, 426)]]
     assert handlers.scenario.world.now < 400 * ROUND_TRIP_SECONDS + 0.1
-
-
-@pytest.mark.parametrize("seconds", [0.1, 3.0, 100.0])
-def test_so_many_runs_at_most_are_not_committed(scenario: Scenario, seconds: float) -> None:
-    """A crash repeats no more than these. The claims ahead are still bounded."""
-    started: list[str] = []
-
-    def slow(call: Call) -> Any:
-        call.world.sleep(seconds)
-        return call.act()
-
-    def handle(body: dict[str, Any], tx: Transaction) -> None:
-        started.append(body["m"])
-        tx.put(TableName="t", Item={"id": body["m"]})
-
-    worker = scenario.worker(handle)
-    scenario.store.next("commit", *[slow] * 5000)
-    worker.deliver(*[sqs_record(f"m{n}", f'{{"m": "m{n}"}}') for n in range(3000)], seconds=12)
-    held = claims_over_time(scenario, 12)
-
-    scenario.run()
-
-    assert max(count for when, count in held if 1 <= when < 10.8) <= AHEAD + UNCOMMITTED
-    assert len(set(started)) == len(started)

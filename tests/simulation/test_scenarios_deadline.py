@@ -223,16 +223,6 @@ def test_a_step_of_the_wall_clock_drops_nothing_that_has_run(scenario: Scenario,
     assert scenario.live_claims() == []
 
 
-@pytest.mark.parametrize("step", [-3600, 3600])
-def test_a_step_of_the_wall_clock_ends_no_other_workers_lease(scenario: Scenario, step: float) -> None:
-    scenario.worker(scenario.taking(20)).deliver(*batch(1), seconds=30)
-    other = scenario.deliver(instant, *batch(1, receives=2), after=1)
-    scenario.world.spawn(lambda: setattr(other.clock, "skew_seconds", step), after=1.002)
-
-    assert scenario.answers_of(other) == [["0"]]
-    assert [run.worker for run in scenario.runs] == ["w0"]
-
-
 @pytest.mark.scenario("S70", mutant="the most received go last")
 def test_the_most_received_messages_of_a_standard_queue_go_first(scenario: Scenario) -> None:
     records = [sqs_record(id, receives=receives) for id, receives in zip("abcdef", (1, 1, 1, 1, 4, 5), strict=True)]

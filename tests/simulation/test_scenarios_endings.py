@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 import pytest
@@ -411,24 +410,6 @@ def test_without_a_dead_letter_queue_what_fails_for_good_is_a_failure_at_each_re
     assert scenario.sqs.visibilities["1"] <= 2
     error = scenario.error("1")
     assert (scenario.status("1"), error["permanent"], reason in error["text"]) == ("FAILED", True, True)
-
-
-def test_nothing_is_dead_lettered_before_the_failure_is_recorded_nor_after_a_lost_claim(scenario: Scenario) -> None:
-    slow = scenario.taking(8, PermanentError("no"))
-    zombie = scenario.deliver(slow, *batch(1), seconds=20, dead_letter_queue=DEAD_LETTERS)
-    scenario.dead.add("w0")
-
-    assert scenario.answer(instant, *batch(1, receives=2), after=5, skew_seconds=60) == []
-    assert zombie.answers == [[]]
-    assert scenario.sqs.sent == []
-    assert scenario.status("0") == "COMPLETED"
-
-
-def test_a_failure_that_could_not_be_recorded_is_not_dead_lettered(scenario: Scenario) -> None:
-    scenario.world.spawn(partial(scenario.store.down, "replace", "read"), after=0.003)
-
-    assert scenario.answer(refuses, *batch(1), seconds=5, dead_letter_queue=DEAD_LETTERS) == ["0"]
-    assert scenario.sqs.sent == []
 
 
 @pytest.mark.parametrize("full", ["attributes", "bytes"])

@@ -51,23 +51,6 @@ def test_within_a_group_nothing_ever_overlaps_and_the_order_holds(scenario: Scen
     assert scenario.world.now == pytest.approx({1: 10, 2: 6, 5: 4, 10: 4}[concurrency], abs=1.1)
 
 
-def test_the_next_of_a_group_starts_only_when_the_one_before_is_recorded(scenario: Scenario) -> None:
-    """A message whose handler has returned is not done yet: its completion could still fail."""
-    scenario.store.half = 0.5
-
-    assert scenario.answer(scenario.taking(), *groups(g=2)) == []
-    assert scenario.runs[1].started >= scenario.runs[0].ended + 1.0
-
-
-def test_a_group_whose_completion_was_refused_stops(scenario: Scenario) -> None:
-    """A run that cannot be recorded is a failure too, and later messages must not overtake it."""
-    worker = scenario.deliver(scenario.taking(1), *groups(g=3), seconds=10)
-    scenario.world.spawn(partial(scenario.store.down, "replace", "read"), after=0.5)
-
-    assert scenario.answers_of(worker) == [["g1", "g2", "g3"]]
-    assert scenario.keys_run == ["g1"]
-
-
 @pytest.mark.scenario("S57", mutant="behind a failure what is done comes again")
 @pytest.mark.parametrize("known", ["before", "after"])
 def test_a_duplicate_of_a_completed_message_behind_a_failure_is_acknowledged(scenario: Scenario, known: str) -> None:
@@ -79,21 +62,6 @@ def test_a_duplicate_of_a_completed_message_behind_a_failure_is_acknowledged(sce
 
     assert scenario.answer(scenario.taking(0, RuntimeError, "g2"), *records) == ["g2", "g3"]
     assert [key for key in scenario.keys_run if key.startswith("g")] == ["g1", "g2"]
-
-
-def test_a_message_in_progress_elsewhere_stops_its_group(scenario: Scenario) -> None:
-    scenario.deliver(scenario.taking(20), *groups(g=1))
-
-    assert scenario.answer(scenario.taking(), *groups(g=3, h=1), after=1) == ["g1", "g2", "g3"]
-    assert sorted(scenario.keys_run) == ["g1", "h1"]
-
-
-def test_what_was_claimed_ahead_behind_a_failure_is_released_at_once(scenario: Scenario) -> None:
-    assert scenario.answer(scenario.taking(0, RuntimeError, "g1"), *groups(g=3)) == ["g1", "g2", "g3"]
-    assert scenario.live_claims() == []
-
-    assert scenario.answer(scenario.taking(), *groups(2, g=3)) == []
-    assert [(run.key, run.attempt) for run in scenario.runs] == [("g1", 1), ("g1", 2), ("g2", 1), ("g3", 1)]
 
 
 def test_a_failed_group_has_one_visibility_so_that_it_is_delivered_again_in_order(scenario: Scenario) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol.store import NotApplied
+from tests.simulation.faults import partly, throttled
 from tests.simulation.scenario import Scenario, batch, instant
 from tests.simulation.world import FIFO, sqs_record
 
@@ -33,14 +34,6 @@ class HotKey:
         return change.new.id == self.id and self.scenario.world.now < self.until_seconds
 
 
-class HotInsert(HotKey):
-    """A store that throttles the insert of one id for ever."""
-
-    def insert(self, records: Any) -> Any:
-        answers = iter(self.scenario.store.insert([record for record in records if record.id != self.id]))
-        return [NotApplied("hot", retry=True) if record.id == self.id else next(answers) for record in records]
-
-
 def test_a_record_that_stays_throttled_does_not_hold_back_its_neighbours(scenario: Scenario) -> None:
     records = [sqs_record(id, queue=FIFO, group=id[0]) for id in ("a1", "b1", "b2")]
 
@@ -50,6 +43,9 @@ def test_a_record_that_stays_throttled_does_not_hold_back_its_neighbours(scenari
 
 
 def test_a_claim_that_stays_throttled_does_not_hold_back_its_neighbours(scenario: Scenario) -> None:
-    assert scenario.answer(instant, *batch(5), store=HotInsert(scenario, "1", until_seconds=1e9)) == ["1"]
+    hot = NotApplied("throttled", retry=True)
+    scenario.store.next("insert", partly(True, False, True, True, True, otherwise=hot), *[throttled] * 99)
+
+    assert scenario.answer(instant, *batch(5)) == ["1"]
     assert scenario.keys_run == ["0", "2", "3", "4"]
     assert max(run.ended for run in scenario.runs if run.ended is not None) < 0.02

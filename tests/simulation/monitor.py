@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,6 @@ from idempotent_receiver.sqs.received import raw_attribute
 from idempotent_receiver.testing.world import START_EPOCH_SECONDS
 from tests.simulation import invariants, reached
 from tests.simulation.adapters import BUDGET_SECONDS
-from tests.simulation.ends import Ends
 from tests.simulation.invariants import Violation
 from tests.simulation.recorder import Recorder
 from tests.simulation.setups import WAIVED
@@ -49,7 +49,12 @@ class Monitor(TableMonitor):
         """The invocations and ids whose handlers have returned."""
         self.closed: set[str] = set()
         """The ids of the records whose transactions fail by their condition."""
-        self.ends = Ends()
+        self.results: dict[str, Item] = {}
+        """The records as they were last completed, by their ids; also of those that have expired since."""
+        self._expired: Counter[str] = Counter()
+        """How often each record has expired after it was completed: so often its effect may be there once more."""
+        self._failures: set[tuple[str, str]] = set()
+        """The invocations and ids whose failures have been recorded."""
         self._starts: set[tuple[str, str, str | None]] = set()
         """What was there when handlers started, of invocations without claims."""
         self._unclaimed: set[str] = set()
@@ -75,7 +80,7 @@ class Monitor(TableMonitor):
         super().applied(kind, id, before, writer)
         if self.effects or is_audit(id):
             times = int(self._table("Entries").get((id,), {}).get("times", 0))
-            self.check(invariants.check_effect, id, self.item(id), times - self.ends.expired[id])
+            self.check(invariants.check_effect, id, self.item(id), times - self._expired[id])
         self.history.posted(self._table("Entries"), writer)
 
     def written(self, before: Item | None, after: Item, writer: str) -> None:
@@ -85,14 +90,23 @@ class Monitor(TableMonitor):
         self.check(invariants.check_write, before, after, writer, self.latest_ms, self.succeeded)
         if writer in self._unclaimed and not is_audit(id) and (writer, id) not in self._refused:
             self.check(invariants.check_seen, before, after, writer, self._starts)
-        self.ends.written(before, after, writer)
+        self._replaced(before)
+        if after["status"] == "FAILED":
+            self._failures.add((writer, id))
+        if after["status"] == "COMPLETED":
+            self.results[id] = after
+
+    def _replaced(self, item: Item | None) -> None:
+        """A record is replaced or deleted. Once it is completed, only one that has expired may be (I3)."""
+        if item is not None and item["status"] == "COMPLETED":
+            self._expired[item["id"]] += 1
 
     def _table(self, name: str) -> dict[Any, dict[str, Any]]:
         return self.memory.tables[name].items
 
     def deleted(self, item: Item) -> None:
         reached.mark("TTL deletes")
-        self.ends.deleted(item)
+        self._replaced(item)
         for invocation in self._live:
             invocation.contended = True
 
@@ -169,7 +183,7 @@ class Monitor(TableMonitor):
         if told != (message.body, message.group, sent, key, message.original):
             self.violated(Violation("LETTER", f"{invocation.name} sends {told} for {message}"))
         if stamp["error_type"] not in ("FingerprintMismatch", "UnusableKey"):
-            self.check(invariants.check_dead_letter, message.key, invocation.name, self.ends.failures)
+            self.check(invariants.check_dead_letter, message.key, invocation.name, self._failures)
         return message
 
     def answered(self, invocation: Invocation, failed: Sequence[str]) -> None:
@@ -189,7 +203,7 @@ class Monitor(TableMonitor):
         for message in [message for queue in self.queues for message in queue.messages.values()]:
             if not message.gone and not self.violations:
                 self.violated(Violation("I6", f"{message.id} is neither deleted nor dead"))
-            if message.deleted and message.key not in self.ends.results and not message.dead_lettered:
+            if message.deleted and message.key not in self.results and not message.dead_lettered:
                 self.violated(Violation("I4", f"{message.id} is deleted: {invariants.shown(self.item(message.key))}"))
             if message.dead_because is not None and flawless:
                 self.violated(Violation("I9", f"{message.id} is dead without a fault: {message.dead_because}"))
@@ -217,7 +231,7 @@ class Monitor(TableMonitor):
                 return
             if (
                 message.group == starting.group
-                and message.key not in self.ends.results
+                and message.key not in self.results
                 and message.dead_because is None
                 and not message.dead_lettered
             ):
@@ -227,7 +241,7 @@ class Monitor(TableMonitor):
     def _check_acknowledged(self, message: QueuedMessage, invocation: Invocation) -> None:
         if message.dead_lettered:
             return
-        item = self.ends.results.get(message.key)
+        item = self.results.get(message.key)
         # What was completed when the invocation began, by its clock, may have expired since.
         since_ms = (START_EPOCH_SECONDS + invocation.started) * 1000 - HALF_MS
         self.check(invariants.check_acknowledged, message.id, invocation.name, item, since_ms, ())

@@ -66,6 +66,10 @@ class RandomWorld:
         self.ending = False
         self.calls = self.groups = self.packs = self.faults = self.invocations = self.requests = 0
 
+    def run(self) -> None:
+        """Run to the end. Raises the first violation."""
+        raise NotImplementedError
+
     @property
     def violations(self) -> list[Violation]:
         return self.monitor.violations

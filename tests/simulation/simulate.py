@@ -11,23 +11,29 @@ import argparse
 import shlex
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
-from dataclasses import dataclass, field, fields
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
+from unittest.mock import patch
 
+from idempotent_receiver.batch import exchanges
 from tests.simulation import reached
+from tests.simulation.call_simulation import CallSimulation
 from tests.simulation.invariants import Violation
 from tests.simulation.observed import observed
 from tests.simulation.plan import CLOCKS_OFF_SECONDS
 from tests.simulation.reached import FREE, Reached, Steer
-from tests.simulation.small_chunks import small_chunks
-from tests.simulation.worlds import KINDS, world_of
+from tests.simulation.simulation import Simulation
+from tests.simulation.wire import WireSimulation
+from tests.simulation.workflow_simulation import WorkflowSimulation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from tests.simulation.random_world import RandomWorld
 
 PROCESSES = 2
 SEEDS_A_TASK = 50
@@ -39,34 +45,51 @@ FAILURES = 5
 OK = "every invariant holds, and everything settled"
 
 
+KINDS: dict[str, Callable[[int, float, Callable[[str], None] | None], RandomWorld]] = {
+    "queue": Simulation,
+    "calls": CallSimulation,
+    "workflow": WorkflowSimulation,
+    "wire": WireSimulation,
+}
+SHARES = (*4 * ["queue"], "calls", *3 * ["queue"], "workflow", "queue", "wire")
+"""Seeds take these kinds in turns. They are odd in number, since every second seed is steered."""
+
+
+def world_of(
+    seed: int, clocks: float, log: Callable[[str], None] | None = None, kind: str | None = None
+) -> RandomWorld:
+    return KINDS[kind or SHARES[reached.planned(seed) % len(SHARES)]](seed, clocks, log)
+
+
+@contextmanager
+def small_chunks() -> Iterator[None]:
+    """Claim one message at a time, and at most four ahead of the handlers: with eight messages claims run ahead and are
+    released, as in large batches.
+    """
+    with patch.object(exchanges, "CLAIMS_A_CALL", 1), patch.object(exchanges, "MOST_CLAIMED_AHEAD", 4):
+        yield
+
+
 @dataclass
 class Totals:
-    """What happened in some seeds."""
+    """What happened in some seeds, by the names of the worlds' counts."""
 
     seeds: int = 0
-    invocations: int = 0
-    calls: int = 0
-    groups: int = 0
-    packs: int = 0
-    faults: int = 0
-    dead_lettered: int = 0
-    dead: int = 0
-    requests: int = 0
-    sent: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     reached: Reached = field(default_factory=Reached)
 
     def add(self, other: Totals) -> None:
-        for one in fields(self)[:-1]:
-            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        self.seeds += other.seeds
+        self.counts.update(other.counts)
         self.reached.merge(other.reached)
 
     def __str__(self) -> str:
-        return (
-            f"{self.seeds:,} seeds: {self.invocations:,} invocations, {self.calls:,} store calls, {self.groups:,} "
-            f"of them group commits and {self.packs:,} of several transactions, {self.faults:,} faults; "
-            f"{self.dead_lettered:,} messages dead-lettered by consumers, {self.dead:,} by the queue; "
-            f"{self.requests:,} requests of clients; {self.sent:,} requests on the wire"
+        told = (
+            "{invocations:,} invocations, {calls:,} store calls, {groups:,} of them group commits and {packs:,} of "
+            "several transactions, {faults:,} faults; {dead_lettered:,} messages dead-lettered by consumers, {dead:,} "
+            "by the queue; {requests:,} requests of clients; {sent:,} requests on the wire"
         )
+        return f"{self.seeds:,} seeds: {told.format_map(self.counts)}"
 
 
 class Failure(NamedTuple):
@@ -169,7 +192,7 @@ def played(  # noqa: PLR0917  # tasks pass them by place
                 except Violation as violation:
                     failures.append(Failure(seed, steer, violation))
                 totals.reached.add(places, reached.planned(seed))
-            totals.add(Totals(1, **world.counts()))
+            totals.add(Totals(1, Counter(world.counts())))
     return totals, failures
 
 

@@ -16,7 +16,7 @@ from idempotent_receiver.protocol.transitions import Settled
 from tests.simulation.invariants import Violation
 from tests.simulation.plan import CLOCKS_OFF_SECONDS
 from tests.simulation.planted import run_planted
-from tests.simulation.simulate import again, main, played
+from tests.simulation.simulate import KINDS, again, main, played, world_of
 from tests.simulation.simulation import Simulation
 from tests.simulation.test_explore_unclaimed import (
     forgets_the_effects,
@@ -24,7 +24,6 @@ from tests.simulation.test_explore_unclaimed import (
     sends_what_it_has_not_recorded,
     takes_silence_for_success,
 )
-from tests.simulation.worlds import KINDS, world_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,10 +12,9 @@ from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeou
 
 from idempotent_receiver.protocol.store import NotApplied, Unknown
 from idempotent_receiver.sqs.dead_letter import STAMP
+from tests.simulation.store_calls import StoreCalls
 
 if TYPE_CHECKING:
-    from idempotent_receiver.protocol.record import Change, Record
-    from idempotent_receiver.protocol.store import Commit
     from tests.simulation.controlled_worker import ControlledWorker
 
 BUDGET_SECONDS = 10.0
@@ -73,25 +72,13 @@ class Executor:
 
 
 @dataclass(frozen=True)
-class Store:
+class Store(StoreCalls):
     """A store whose calls the explorer answers."""
 
     worker: "ControlledWorker"
     namespace: str | None = None
 
-    def insert(self, records: "Sequence[Record]") -> list[Any]:
-        return self._asked("insert", records)
-
-    def read(self, ids: Sequence[str]) -> list[Any]:
-        return self._asked("read", ids)
-
-    def replace(self, changes: "Sequence[Change]") -> list[Any]:
-        return self._asked("replace", changes)
-
-    def commit(self, commits: "Sequence[Commit]") -> list[Any]:
-        return self._asked("commit", commits)
-
-    def _asked(self, kind: str, parts: Sequence[Any]) -> list[Any]:
+    def send(self, kind: str, parts: Sequence[Any]) -> list[Any]:
         if self.worker.cut_off:
             return [CUT_OFF] * len(parts)
         answers = list(self.worker.ask(kind, *parts))

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
+from tests.simulation.store_calls import StoreCalls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from idempotent_receiver.protocol.record import Change, Record
-    from idempotent_receiver.protocol.store import Commit, TransactionalStore
+    from idempotent_receiver.protocol.store import TransactionalStore
     from idempotent_receiver.testing.world import World
 
 
@@ -34,7 +34,7 @@ Fault = Callable[[Call], Any]
 """Returns the answer of the call that it affects."""
 
 
-class FaultyStore:
+class FaultyStore(StoreCalls):
     """A store behind a network. It records its calls, and they meet the faults that a test has queued, in order."""
 
     def __init__(self, store: TransactionalStore, world: World, round_trip_seconds: float = 0.005) -> None:
@@ -45,18 +45,6 @@ class FaultyStore:
         self.calls: list[tuple[str, int]] = []
         self._faults: dict[str, list[Fault]] = {}
         self._down: Callable[[str], bool] = lambda name: False
-
-    def insert(self, records: Sequence[Record]) -> Any:
-        return self._call("insert", len(records), lambda: self.store.insert(records))
-
-    def read(self, ids: Sequence[str]) -> Any:
-        return self._call("read", len(ids), lambda: self.store.read(ids))
-
-    def replace(self, changes: Sequence[Change]) -> Any:
-        return self._call("replace", len(changes), lambda: self.store.replace(changes))
-
-    def commit(self, commits: Sequence[Commit]) -> Any:
-        return self._call("commit", len(commits), lambda: self.store.commit(commits))
 
     def next(self, name: str, *faults: Fault) -> None:
         """The next calls of this name meet these faults, one each."""
@@ -72,10 +60,10 @@ class FaultyStore:
     def up(self) -> None:
         self._down = lambda name: False
 
-    def _call(self, name: str, size: int, call: Callable[[], Any]) -> Any:
-        self.calls.append((name, size))
+    def send(self, kind: str, parts: Sequence[Any]) -> Any:
+        self.calls.append((kind, len(parts)))
         self.world.sleep(self.half)
-        answer = self._answer(Call(name, size, call, self.world))
+        answer = self._answer(Call(kind, len(parts), lambda: getattr(self.store, kind)(parts), self.world))
         self.world.sleep(self.half)
         return answer
 
@@ -138,16 +126,6 @@ def delivered_later(seconds: float, then: Fault = lost_request) -> Fault:
     def fault(call: Call) -> Any:
         call.world.spawn(call.act, after=seconds)
         return then(call)
-
-    return fault
-
-
-def delivered_again(seconds: float) -> Fault:
-    """The request succeeds, and a copy of it arrives that much later."""
-
-    def fault(call: Call) -> Any:
-        call.world.spawn(call.act, after=seconds)
-        return call.act()
 
     return fault
 

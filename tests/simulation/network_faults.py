@@ -9,6 +9,7 @@ from idempotent_receiver.protocol.store import ActionFailed, Conflict, NotApplie
 from tests.simulation.monitor import items_of
 from tests.simulation.points import DEAD_LETTER, VISIBILITY, declare_points, points_of
 from tests.simulation.reached import mark, mark_at
+from tests.simulation.store_calls import StoreCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,7 +37,7 @@ def sender_of(process: Process) -> Invocation:
     return RUNNING.get() or process.invocation
 
 
-class NetworkStore:
+class NetworkStore(StoreCalls):
     """The store behind a faulty network, as one process sees it; statements take effect one by one."""
 
     def __init__(self, process: Process, namespace: str | None) -> None:
@@ -44,15 +45,6 @@ class NetworkStore:
         self.simulation = process.simulation
         self.process = process
         self.random: Random = self.simulation.random
-
-    def insert(self, records: Parts) -> list[Any]:
-        return self._send("insert", records)
-
-    def read(self, ids: Parts) -> list[Any]:
-        return self._send("read", ids)
-
-    def replace(self, changes: Parts) -> list[Any]:
-        return self._send("replace", changes)
 
     def commit(self, commits: Parts) -> list[Any]:
         """One request after the other for an item, of one invocation; those of others may be in the way."""
@@ -62,13 +54,13 @@ class NetworkStore:
         sender.committing.append(set(items))
         self.simulation.packs += len(commits) > 1
         try:
-            answers = self._send("commit", commits)
+            answers = self.send("commit", commits)
         finally:
             sender.committing.remove(set(items))
         sender.failed |= any(isinstance(answer, ActionFailed) for answer in answers)
         return answers
 
-    def _send(self, kind: str, parts: Parts) -> list[Any]:
+    def send(self, kind: str, parts: Parts) -> list[Any]:
         simulation, sender = self.simulation, sender_of(self.process)
         simulation.calls += 1
         simulation.groups += kind == "replace" and sum(change.new.status == "COMPLETED" for change in parts) > 1

@@ -13,7 +13,6 @@ from idempotent_receiver.protocol.store import Conflict, NotApplied, Unknown
 from tests.simulation import faults
 from tests.simulation.faults import (
     crash,
-    delivered_again,
     delivered_later,
     denied,
     lost_answer,
@@ -317,7 +316,7 @@ def test_a_take_over_delayed_on_the_wire_does_not_claim_a_failed_record_again(sc
 
 
 def test_a_completion_whose_copy_arrives_after_a_redelivery_changes_nothing(scenario: Scenario) -> None:
-    scenario.store.next("replace", delivered_again(5))
+    scenario.store.next("replace", delivered_later(5, works))
     first = scenario.deliver(instant, *batch(1))
 
     assert scenario.answer(instant, *batch(1, receives=2), after=1) == []

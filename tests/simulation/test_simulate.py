@@ -18,7 +18,7 @@ from tests.simulation.plan import CLOCKS_OFF_SECONDS
 from tests.simulation.planted import run_planted
 from tests.simulation.simulate import KINDS, again, main, played, world_of
 from tests.simulation.simulation import Simulation
-from tests.simulation.test_explore_unclaimed import (
+from tests.simulation.test_explore_planted import (
     forgets_the_effects,
     replaces_what_it_finds,
     sends_what_it_has_not_recorded,

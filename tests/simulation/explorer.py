@@ -195,25 +195,21 @@ class Explorer:
         worker.contended = True
         state.clock_stepped = name
 
-    def _lose(self, state: State, name: str, number: int) -> None:
+    def _lose(self, state: State, name: str, number: int, lost: Any = None) -> None:
         worker = state.faulted(name)
         call, answers = worker.call(number), dict(worker.answers)[number]
         self._leave_on_wire(state, worker, call, answers)
         # Nothing retries the reading of a result: the client gets the error and asks again.
         worker.contended |= call.kind == "get"
-        lost = LOST if call.kind in scheduler.TOLD else NOBODY_KNOWS
+        lost = lost or (LOST if call.kind in scheduler.TOLD else NOBODY_KNOWS)
         self._resume(state, worker, "answer", number, (lost,) * len(answers))
 
     def _cut_off(self, state: State, name: str, number: int) -> None:
-        worker = state.faulted(name)
-        worker.contended = True
-        call, answers = worker.call(number), dict(worker.answers)[number]
-        self._leave_on_wire(state, worker, call, answers)
-        self._resume(state, worker, "answer", number, (CUT_OFF,) * len(answers))
+        state.named(name).contended = True
+        self._lose(state, name, number, CUT_OFF)
 
     def _throttle(self, state: State, name: str, number: int, place: int) -> None:
-        worker = state.faulted(name)
-        self._put(state, worker, number, place, THROTTLED)
+        self._put(state, state.faulted(name), number, place, THROTTLED)
 
     def _cancel(self, state: State, name: str, number: int, place: int) -> None:
         worker = state.named(name)
@@ -227,12 +223,10 @@ class Explorer:
         self._put(state, worker, number, place, LOST if call.kind in scheduler.TOLD else NOBODY_KNOWS)
 
     def _unapplied_unknown(self, state: State, name: str, number: int, place: int) -> None:
-        worker = state.faulted(name)
-        self._put(state, worker, number, place, NOBODY_KNOWS)
+        self._put(state, state.faulted(name), number, place, NOBODY_KNOWS)
 
     def _slow(self, state: State, name: str, number: int) -> None:
-        worker = state.faulted(name)
-        worker.slow += (number,)
+        state.faulted(name).slow += (number,)
 
     def _copy(self, state: State, name: str, number: int, place: int) -> None:
         worker = state.faulted(name)

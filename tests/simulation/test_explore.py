@@ -96,8 +96,6 @@ def test_every_schedule_keeps_the_invariants(setup: str, faults: int) -> None:
     ],
 )
 def test_a_planted_bug_is_found_and_reported(bug: str, setup: str, faults: int, rule: str, tmp_path: Path) -> None:
-    """As the shortest schedule to a violation, with the command that replays it."""
-
     def run(*arguments: str) -> str:
         ran = run_planted(bug, tmp_path, "-m", "tests.simulation.explore", setup, "--faults", str(faults), *arguments)
         assert ran.returncode == (0 if arguments else 1), ran.stderr
@@ -134,7 +132,6 @@ def random_schedule(explorer: Explorer, random: Random) -> tuple[list[scheduler.
 
 @pytest.mark.parametrize("setup", list(SETUPS))
 def test_a_cached_history_is_what_the_worker_does(setup: str) -> None:
-    """A schedule ends alike whether its workers' histories are cached or played anew."""
     random, explorer = Random(1), Explorer(SETUPS[setup])
     for _ in range(20):
         path, end = random_schedule(explorer, random)

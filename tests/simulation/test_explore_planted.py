@@ -192,7 +192,6 @@ def test_a_planted_bug_is_found(
 @pytest.mark.parametrize("rule", WAIVED)
 @pytest.mark.parametrize("setup", UNCLAIMED)
 def test_a_waived_rule_does_not_hold(setup: str, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it need not be waived."""
     monkeypatch.delitem(WAIVED, rule)
 
     found = Search(SETUPS[setup], 1, seconds=60).run()

@@ -24,7 +24,6 @@ OTHERS = ("start", "w1", 0.0), ("start", "w2", 0.0)
 
 
 def test_which_of_two_workers_does_it_makes_no_difference() -> None:
-    """They run the same code, so neither the owner of a claim nor the name of its version matters."""
     one = played(("start", "w0", 0.0), *OTHERS, ("apply", "w1", 0, 0), ("apply", "w1", 1, 0))
     other = played(("start", "w0", 0.0), *OTHERS, ("apply", "w2", 0, 0), ("apply", "w2", 1, 0))
 
@@ -50,7 +49,6 @@ def test_whose_claim_it_is_makes_a_difference_while_they_live() -> None:
 
 
 def test_a_crash_and_the_faults_left_make_a_difference() -> None:
-    """More can happen from a state with more faults left."""
     assert played(*START).key() != played(*START, faults=1).key()
     assert played(*START, ("crash", "w0")).key() != played(*START, faults=1).key()
 
@@ -97,7 +95,6 @@ def test_a_write_that_may_still_take_effect_stays_on_the_wire() -> None:
 
 
 def test_a_worker_whose_clock_has_stepped_reads_it_next() -> None:
-    """Nobody else can see the step, so nothing needs to come between."""
     stepped = played(*START, *OTHERS, ("clock_step", "w1"))
 
     assert {move[1] for move in possible_moves(stepped)} == {"w1"}

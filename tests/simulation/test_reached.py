@@ -31,7 +31,6 @@ def test_a_run_names_what_it_has_never_reached_and_a_long_one_fails_by_it(capsys
 def test_a_fault_that_no_longer_occurs_is_named_at_every_point(
     usual: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Although nothing else has changed, and nothing fails."""
     throttled = {place for place in reached.declared() if place.endswith(": throttled")}
     assert len(throttled - usual) > 3
 
@@ -41,7 +40,6 @@ def test_a_fault_that_no_longer_occurs_is_named_at_every_point(
 
 
 def test_a_row_that_has_become_unreachable_is_named(usual: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every result counts as small, so none is stored elsewhere."""
     rows = {"ready: returned_large", "storing: stored"}
     assert rows.isdisjoint(usual)
 
@@ -77,7 +75,6 @@ def test_the_tables_are_the_shipped_ones_again_once_nobody_observes_them() -> No
 def test_seeds_are_steered_to_what_is_rare_whatever_the_number_of_processes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same seeds reach more than if each went its own way, and the same run again reaches the same."""
     monkeypatch.setattr(simulate, "SEEDS_A_TASK", 4)
 
     def missed(*options: str) -> list[str]:

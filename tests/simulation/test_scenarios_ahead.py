@@ -44,11 +44,6 @@ class Handlers:
         self.worker.deliver(*records, after=after, seconds=seconds)
 
 
-@pytest.fixture
-def scenario() -> Scenario:
-    return Scenario()
-
-
 def claims_over_time(scenario: Scenario, until_seconds: float) -> list[tuple[float, int]]:
     """The number of live claims, every tenth of a second; to be read once the world has run."""
     found: list[tuple[float, int]] = []
@@ -76,7 +71,6 @@ def test_claims_run_ahead_of_handlers_by_eight_chunks_at_most(scenario: Scenario
 def test_what_has_not_started_at_the_deadline_is_released_in_eight_requests_at_most(
     scenario: Scenario, seconds: float
 ) -> None:
-    """No other worker could have received these messages before."""
     handlers = Handlers(scenario, lambda number: seconds)
     handlers.deliver("m", 10_000, seconds=1.5 if seconds < 1 else 8)
 
@@ -105,7 +99,6 @@ def test_messages_before_a_pause_and_behind_it_are_claimed_once(scenario: Scenar
 
 
 def test_a_group_keeps_its_order_however_far_claims_run_ahead(scenario: Scenario) -> None:
-    """A message that waits for those before it counts as claimed ahead."""
     handlers = Handlers(scenario, lambda number: 2.0 if number == 30 else QUICK_SECONDS)
     handlers.deliver("m", 1000, groups=3)
     held = claims_over_time(scenario, 3)

@@ -98,7 +98,6 @@ def hot(number: int) -> str:
 def test_a_request_leaves_at_a_hundred_writes_or_with_one_of_a_hot_item(
     effects: str, item_of: Callable[[int], str], sizes: list[int]
 ) -> None:
-    """Fifty records and their fifty effects, and the rest when nothing is left to run. A hot item makes progress."""
     commits = Commits(effects, item_of)
 
     commits.run(120)
@@ -149,7 +148,6 @@ def test_transactions_on_one_item_take_turns_and_do_not_hold_up_others(effects: 
 @pytest.mark.parametrize("effects", EFFECTS)
 @pytest.mark.parametrize("item_of", [hot, own])
 def test_so_many_runs_at_most_are_not_committed(effects: str, item_of: Callable[[int], str]) -> None:
-    """What has run and waits for its commit could still be lost by a crash, or by the deadline."""
     commits = Commits(effects, item_of, round_trip_seconds=1.0)
     most = 0
 

@@ -260,8 +260,6 @@ class Awaitable:
 def test_a_result_whose_body_nobody_has_run_is_a_failure_and_never_completed(
     scenario: Scenario, make: Callable[[], Any], asynchronous: bool
 ) -> None:
-    """An `await` was forgotten: the effect has not happened."""
-
     def plain(body: dict) -> Any:
         return make()
 
@@ -456,7 +454,6 @@ class Peak:
 
 
 def test_a_failed_message_comes_again_after_an_exponential_backoff_with_full_jitter() -> None:
-    """At least a second, at most doubled at each receive, and never above the maximum."""
     for receives, bound in [(1, 4), (2, 8), (3, 16), (6, 128), (9, 900), (1000, 900)]:
         scenario = Scenario(seed=receives)
         assert len(scenario.answer(fails, *batch(200, receives=receives), queue_client=True)) == 200
@@ -478,7 +475,6 @@ def test_a_backoff_never_asks_for_more_than_the_twelve_hours_that_sqs_counts_fro
 
 
 def test_a_message_in_progress_elsewhere_is_not_visible_before_the_lease_has_ended(scenario: Scenario) -> None:
-    """Waiting must not use up receives."""
     scenario.worker(scenario.taking(25)).deliver(*batch(1))
 
     assert scenario.answer(scenario.taking(25), *batch(1, receives=2), after=10, queue_client=True) == ["0"]

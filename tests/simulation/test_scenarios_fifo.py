@@ -133,7 +133,6 @@ def test_an_unusable_key_stops_its_group_until_its_dead_letter_is_confirmed(
 
 
 def test_redelivered_messages_keep_their_place_among_fresh_ones(scenario: Scenario) -> None:
-    """They are read first, but claimed in the batch's order, however far claims run ahead."""
     assert scenario.answer(scenario.taking(), *groups(2, g=1), *groups(g=80)[1:]) == []
     assert scenario.keys_run == [f"g{n}" for n in range(1, 81)]
 

@@ -43,8 +43,6 @@ def posted(scenario: Scenario) -> int:
 
 
 class Reported:
-    """The counts of the metrics, and the errors in the log with their reasons."""
-
     log_level = 10
 
     def __init__(self) -> None:
@@ -223,7 +221,6 @@ def test_denied_access_is_reported_at_once_without_a_retry(scenario: Scenario) -
 
 @pytest.mark.scenario("S70", mutant="a store's trouble backs off like a handler's")
 def test_a_quarter_of_an_hour_without_a_table_uses_up_nobodys_five_receives(scenario: Scenario) -> None:
-    """Each message is delivered again when its visibility ends; by the fifth receive the table is back."""
     worker = scenario.worker(instant, queue_client=True)
     visible = {str(number): 0.0 for number in range(40)}
     receives = Counter[str]()
@@ -245,7 +242,6 @@ def test_a_quarter_of_an_hour_without_a_table_uses_up_nobodys_five_receives(scen
 
 @pytest.mark.scenario("S28", mutant="settling gives up as early as claiming")
 def test_a_completion_is_retried_until_a_store_that_went_down_is_back(scenario: Scenario) -> None:
-    """An effect is done and must be recorded, so settling is retried until the deadline."""
     scenario.world.spawn(scenario.store.down, after=0.006)
     scenario.world.spawn(scenario.store.up, after=20)
 
@@ -279,7 +275,6 @@ def test_a_completion_that_is_denied_fails_its_message_and_is_not_retried(scenar
 
 @pytest.mark.scenario("S26", mutant="what is in doubt is given up")
 def test_a_release_that_meets_an_internal_error_is_sent_again(scenario: Scenario) -> None:
-    """One bad answer does not keep a message claimed for a whole lease."""
     scenario.store.next("replace", works, lost_request, lost_request)
 
     def slow(body: dict, message: Message) -> None:
@@ -305,7 +300,6 @@ def test_a_claim_delayed_on_the_wire_changes_nothing_that_came_after_it(scenario
 
 @pytest.mark.scenario("S05", mutant="a take-over without compare-and-swap")
 def test_a_take_over_delayed_on_the_wire_does_not_claim_a_failed_record_again(scenario: Scenario) -> None:
-    """Every write names the version that it replaces, so no dead worker holds the key afterwards."""
     fails = scenario.taking(0, RuntimeError())
     scenario.answer(fails, *batch(1))
     scenario.store.next("replace", delivered_later(60))
@@ -412,7 +406,6 @@ def test_a_crash_in_the_middle_of_a_group_commit_keeps_what_was_written(scenario
 def zombie_and_taker(
     scenario: Scenario, zombie_function: Handler, taker_function: Handler = instant
 ) -> tuple[Worker, Worker]:
-    """A worker with a long run, and one whose clock is a minute ahead, which takes over its message."""
     zombie = scenario.deliver(zombie_function, *batch(1), seconds=20)
     taker = scenario.deliver(taker_function, *batch(1, receives=2), after=6, skew_seconds=60)
     scenario.dead.add(zombie.name)
@@ -448,7 +441,6 @@ def test_a_zombies_transaction_leaves_nothing_visible(scenario: Scenario) -> Non
 
 @pytest.mark.scenario("S06", mutant="a take-over without compare-and-swap")
 def test_of_three_workers_two_see_one_stale_claim_and_one_takes_it_over(scenario: Scenario) -> None:
-    """The other's take-over names a version that is no longer there."""
     dead = scenario.worker(instant)
     scenario.store.next("replace", crash(partial(scenario.kill, dead), applied=False))
     dead.deliver(*batch(1), seconds=2)
@@ -464,7 +456,6 @@ def test_of_three_workers_two_see_one_stale_claim_and_one_takes_it_over(scenario
 
 @pytest.mark.scenario("S63", mutant="a settlement names no version")
 def test_a_late_completion_beats_a_take_over_that_has_already_read(scenario: Scenario) -> None:
-    """The version that the take-over names is gone. The worker finds the record completed and acknowledges it."""
     worker = scenario.worker(instant, lease_margin_seconds=0)
     scenario.store.next("replace", delivered_later(5.0085, crash(lambda: scenario.kill(worker), applied=False)))
     worker.deliver(*batch(1), seconds=3)
@@ -493,7 +484,6 @@ def test_a_transaction_delayed_on_the_wire_is_refused_once_its_record_has_failed
 
 @pytest.mark.scenario("S61", mutant="an expired record is honoured")
 def test_an_expired_record_counts_as_absent_while_it_is_still_there(scenario: Scenario) -> None:
-    """TTL deletes records up to days late, so the attribute decides."""
     worker = scenario.deliver(instant, *batch(1), retention_seconds=86_400)
     worker.deliver(*batch(1, receives=2), after=86_300)
     worker.deliver(*batch(1, receives=3), after=86_402)
@@ -609,7 +599,6 @@ def test_a_record_of_an_unknown_format_fails_its_message_and_is_left_untouched(i
 
 
 def test_a_record_that_powertools_completed_is_acknowledged_without_a_run(scenario: Scenario) -> None:
-    """A migration runs nothing twice; a record in progress is taken over when its lease ends."""
     soon = int(scenario.epoch_seconds) + 3600
     scenario.memory.items["0"] = {"id": "0", "status": "COMPLETED", "expiration": soon, "data": "1"}
     lease = {"in_progress_expiration": int(scenario.epoch_seconds * 1000) + 5000}

@@ -40,7 +40,6 @@ def test_several_hundred_worlds_keep_the_invariants_and_settle(capsys: pytest.Ca
 
 
 def test_worlds_in_which_claims_are_released_settle_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With chunks of one message, so that a batch of ten has many chunks."""
     answers: list[object] = []
     released = Settlements._released
 
@@ -184,15 +183,7 @@ def test_a_planted_bug_without_claims_is_found(
         broken |= {violation.rule for violation in simulation.monitor.violations}
 
 
-def test_worlds_without_claims_are_among_them() -> None:
-    plans = [Simulation(seed).plan for seed in range(200)]
-
-    assert {plan.unclaimed for plan in plans if plan.accounts and plan.closes and plan.transactional} == {0.0, 0.5, 1.0}
-    assert {plan.unclaimed for plan in plans if plan.keyed and plan.dead_letters} == {0.0, 0.5, 1.0}
-
-
 def test_a_seed_with_other_clocks_is_replayed_with_them() -> None:
-    """The printed command has all options that matter."""
     assert again(3, CLOCKS_OFF_SECONDS) == "python -m tests.simulation.simulate --seed 3"
     assert again(3, 15.0) == "python -m tests.simulation.simulate --seed 3 --clocks 15"
     assert again(3, CLOCKS_OFF_SECONDS, small=True) == "python -m tests.simulation.simulate --seed 3 --small"

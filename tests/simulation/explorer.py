@@ -292,6 +292,7 @@ class Explorer:
                 oracle.started(state, worker, call.parts[0])
             elif call.kind == "send":
                 invariants.check_dead_letter(call.parts[0], worker.name, state.recorded)
+                oracle.dead_lettered(state, worker, call.parts[0])
         oracle.holds(worker, history)
         if history.response is not None:
             oracle.answered(state, worker, history.response)

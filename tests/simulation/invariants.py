@@ -28,7 +28,8 @@ Where failures are answers, FAILED is the last word as COMPLETED is, in I2, I3 a
 A worker that claims nothing (`effects="transaction"`) is not held to I1 and I2, since it runs what is new unread. What
 it writes replaces only what was there when its handler started (SEEN), so that no run commits after another one, and
 none over a failure that it has not seen. A dead letter is sent only by the worker that has recorded that failure
-(LETTER), in all worlds.
+(LETTER), in all worlds. A message is done or dead-lettered, never both (BOTH), but for one case: its failure was
+recorded and sent, and then a late duplicate, or the redriven dead letter, was run and is done.
 
 A record keeps the payload that first ran under its key, until it expires (PAYLOAD).
 
@@ -148,6 +149,14 @@ def check_dead_letter(id: str, worker: str, recorded: Collection[tuple[str, str]
     """LETTER, for a dead letter that is sent. `recorded`: the workers and ids whose failures have been recorded."""
     if (worker, id) not in recorded:
         raise Violation("LETTER", f"{worker} sends a dead letter of {id}, whose failure it has not recorded")
+
+
+def check_both(id: str, worker: str, *, overruled: bool) -> None:
+    """BOTH, for a run that completes a record and a dead letter of it. `overruled`: the run had started before the
+    failure was recorded that the dead letter tells of.
+    """
+    if overruled:
+        raise Violation("BOTH", f"{id} is done by {worker}, and a dead letter of a later failure was sent")
 
 
 def check_answer(batch: Sequence[str], failed: Sequence[str]) -> None:

@@ -36,13 +36,27 @@ def started(state: State, worker: WorkerState, id: str) -> None:
     invariants.check_start(id, worker.name, item, state.latest_ms, running, failures=failures, waived=waived)
     if worker.receives in state.setup.unclaimed:
         state.starts |= {(worker.name, id, state.there(id))}
+    if state.setup.dead_letters:
+        state.runs |= {(worker.name, id)}
     if state.setup.fifo:
         _in_order(state, worker, id)
 
 
 def ended(state: State, after: Item, writer: str) -> None:
+    """BOTH: check an end that was recorded against the dead letters that were sent, and note a failure."""
+    id = after["id"]
     if after["status"] == "FAILED":
-        state.recorded |= {(writer, after["id"])}
+        state.recorded |= {(writer, id)}
+        state.before |= {(name, id, writer) for name, of in state.runs if of == id}
+    if after["status"] == "COMPLETED":
+        invariants.check_both(id, writer, overruled=(writer, id) in state.overruled)
+
+
+def dead_lettered(state: State, worker: WorkerState, id: str) -> None:
+    state.overruled |= {(name, of) for name, of, by in state.before if (of, by) == (id, worker.name)}
+    item = state.items.get(id)
+    if item is not None and item["status"] == "COMPLETED":
+        invariants.check_both(id, item["owner"], overruled=(item["owner"], id) in state.overruled)
 
 
 def note_result(state: State, after: Item | None) -> None:

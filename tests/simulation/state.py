@@ -70,6 +70,12 @@ class State:
     """Without claims only: worker, id, and the version of the record that was there when its handler started."""
     recorded: frozenset[tuple[str, str]] = frozenset()
     """With dead letters only: the workers and ids whose failures have been recorded."""
+    runs: frozenset[tuple[str, str]] = frozenset()
+    """With dead letters only: the runs that have started, by worker and id."""
+    before: frozenset[tuple[str, str, str]] = frozenset()
+    """With dead letters only: worker, id, and who has recorded a failure of it after the run had started."""
+    overruled: frozenset[tuple[str, str]] = frozenset()
+    """The runs that started before a failure of which a dead letter was sent."""
     results: frozenset[tuple[str, str, str, int]] = frozenset()
     """With short retentions only: the completions by id, owner, result, and when they expire."""
     completions: dict[str, int] = field(default_factory=dict)
@@ -164,6 +170,13 @@ class State:
             ),
             sorted(self.completions.items()),
             sorted((names.data(name), text) for name, text in self.bucket.items()),
+            sorted((names.of(name), id) for name, id in self.runs if name in writing),
+            sorted(
+                (names.of(name), id, names.of(other))
+                for name, id, other in self.before
+                if other in writing and (name in writing or self.items.get(id, {}).get("owner") == name)
+            ),
+            sorted((names.of(name), id) for name, id in self.overruled if name in writing),
             self.clock_stepped is not None,
         )
         return blake2b(marshal.dumps(whole, 2), digest_size=16).digest()

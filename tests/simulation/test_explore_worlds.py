@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation import invariants
 from tests.simulation.explore import explored
+from tests.simulation.search import Search
+from tests.simulation.setups import SETUPS
+from tests.simulation.test_explore_planted import replaces_what_it_finds
 
 
 @pytest.mark.parametrize(
@@ -33,3 +37,17 @@ def test_every_schedule_keeps_the_invariants(setup: str, faults: int) -> None:
 
     assert found.violation is None
     assert found.finished
+
+
+def test_done_and_dead_lettered_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its own rule, where leases are not looked at: a worker that was thought dead completes what another one has
+    dead-lettered.
+    """
+    replaces_what_it_finds(monkeypatch)
+    monkeypatch.setattr(invariants, "live", lambda item, now_ms: False)
+    monkeypatch.setattr(invariants, "check_progress", lambda worker, failed: None)
+
+    found = Search(SETUPS["2x1-letters"], 2, seconds=60).run()
+
+    assert found.violation is not None
+    assert found.violation.rule == "BOTH", found.violation

@@ -34,14 +34,13 @@ def lasting(text: str) -> str:
 
 
 def _time(found: re.Match[str]) -> str:
-    from_now = datetime.fromisoformat(found[0]) - datetime.now(UTC)
-    return (
-        "NOW" if abs(from_now) < timedelta(minutes=5) else found[0] if abs(from_now) > timedelta(days=365) else "THEN"
-    )
+    return "NOW" if abs(datetime.fromisoformat(found[0]) - datetime.now(UTC)) < timedelta(minutes=5) else found[0]
 
 
 def said(text: str) -> str:
-    """A line without its words."""
+    """A line without its words; one to type is whole."""
+    if TYPED.match(text):
+        return lasting(text).strip()
     parts = (part.strip("().,:;`\"'?") for part in lasting(text).split())
     return " ".join(part for part in parts if not WORD.fullmatch(part))
 
@@ -49,12 +48,6 @@ def said(text: str) -> str:
 def figures(text: str) -> list[str]:
     """A screen, without the lines that are only words."""
     return [line for line in map(said, text.splitlines()) if line]
-
-
-def shown(text: str, sign: str) -> list[str]:
-    """Every line of a screen; one to type is whole."""
-    lines = (lasting(line).strip() if TYPED.match(line) else said(line) for line in text.splitlines() if line.strip())
-    return [f"{sign} {line}".rstrip() for line in lines]
 
 
 def told(value: Any, depth: int = 1) -> str:
@@ -103,6 +96,10 @@ def played(receiver: stack.Receiver, transcript: str) -> str:
             lines += [typed, *(part for each in kept(line.removeprefix("cat ")) for part in told(each).splitlines())]
             continue
         ran = receiver(line) if "--queue" in line else receiver.on(line)
-        answer = told(ran.json).splitlines() if line.endswith("--json") and ran.out else shown(ran.out, "|")
-        lines += [typed, *answer, *shown(ran.err, "!"), f"= {ran.code}"]
+        if line.endswith("--json") and ran.out:
+            answer = told(ran.json).splitlines()
+        else:
+            answer = [f"| {each}" for each in figures(ran.out)] or (["|"] if ran.out else [])
+        remarks = [f"! {said(each)}".rstrip() for each in ran.err.splitlines() if each]
+        lines += [typed, *answer, *remarks, f"= {ran.code}"]
     return "\n".join(lines)

@@ -43,7 +43,7 @@ BODIES: dict[str, tuple[bytes | None, str]] = {
     "2 MiB": (b"x" * 2 * 1024 * 1024, "is larger than SQS's 1 MiB"),
     "binary": (b"\x89PNG\r\n", "is not text in UTF-8"),
     "UTF-16": ("{}".encode("utf-16"), "is not text in UTF-8"),
-    "a control character": (b'{"a":\n "\x00"}', "has the character U+0000 in line 2"),
+    "a control character": (b'{"a":\n "\x00"\n}', "has the character U+0000 in line 2"),
 }
 REFUSED: list[tuple[str, str]] = [
     # Which consumer.

@@ -84,7 +84,7 @@ class DeadLetter:
         A strategy that takes keys from the message itself finds its own. It keeps no time and no reason: it is new.
         """
         first_id = self.staying.original_id
-        key = sha256(f"{first_id} {body}".encode("utf-8", "surrogatepass")).hexdigest()
+        key = sha256(f"{first_id} {body}".encode(errors="surrogatepass")).hexdigest()
         stamp = Stamp(key=key, original_id=first_id, queue=self.message.queue_arn)
         attribute = {"DataType": "String", "StringValue": stamp.to_json()}
         return {

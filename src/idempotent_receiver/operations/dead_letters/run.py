@@ -238,7 +238,7 @@ class Run:
         return [each for each in wave if each.dead_letter.id in ids]
 
     def _skip(self, decision: Decision, why: str) -> None:
-        self._pending.pop(decision.dead_letter.id, None)
+        del self._pending[decision.dead_letter.id]
         self.summary.skip(decision, why)
 
     def _pace(self, messages: int) -> None:

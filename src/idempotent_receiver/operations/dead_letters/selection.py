@@ -46,7 +46,7 @@ class Planned:
             key=of.key,
             verdict=decision.verdict,
             reason=decision.reason,
-            body_sha256=sha256(of.message.raw_body.encode("utf-8", "surrogatepass")).hexdigest(),
+            body_sha256=sha256(of.message.raw_body.encode(errors="surrogatepass")).hexdigest(),
         )
 
     def changed(self, decision: Decision) -> str | None:
@@ -135,8 +135,8 @@ class Selection:
             and (self.reason is None or self.reason.casefold() in cause)
             and (not self.keys or of.key in self.keys)
             and (not self.ids or of.id in self.ids)
-            and (self.since_ms is None or of.since_ms // 1000 >= self.since_ms // 1000)
-            and (self.until_ms is None or of.since_ms // 1000 <= self.until_ms // 1000)
+            and (self.since_ms is None or of.since_ms >= self.since_ms // 1000 * 1000)
+            and (self.until_ms is None or of.since_ms // 1000 * 1000 <= self.until_ms)
             and (self.planned is None or of.id in self.planned)
         )
 

@@ -60,7 +60,7 @@ def test_following_ends_with_its_time_or_when_it_is_stopped_and_tells_what_still
 ) -> None:
     bank = throttled(3)
     with bank.session() as session:
-        run = bank.run(session)
+        run = bank.run(session, rate=1)
         run.carry_out(run.plan())
         begun = bank.clock.seconds
         counts = list(Following(session, run.returned.values()).looks(seconds, lambda: stopped))

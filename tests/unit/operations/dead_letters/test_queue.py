@@ -7,13 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ReadTimeoutError
 
 from idempotent_receiver.operations.dead_letters import ends, queue
-from idempotent_receiver.operations.dead_letters.ends import redrive_ends
-from idempotent_receiver.operations.dead_letters.queue import start_move_task, watch_move_task
+from idempotent_receiver.operations.dead_letters.ends import delete_ends, redrive_ends
+from idempotent_receiver.operations.dead_letters.queue import DeadLetterQueue, start_move_task, watch_move_task
 from idempotent_receiver.operations.dead_letters.run import Summary
 from idempotent_receiver.operations.dead_letters.triage import Verdict
+from idempotent_receiver.operations.dead_letters.workers import Workers
 from idempotent_receiver.sqs.dead_letter import size_of
 from tests.manual_clock import ManualClock
 from tests.unit.operations.dead_letters.bank import (
@@ -21,6 +22,7 @@ from tests.unit.operations.dead_letters.bank import (
     Bank,
     both_kinds,
     completed_and_dead,
+    counted,
     leftovers,
     names_in,
     throttled,
@@ -45,6 +47,13 @@ def test_what_sqs_refuses_is_not_overtaken_by_its_group_and_other_groups_go_on()
         "SQS refused its copy: ReceiptHandleIsInvalid",
         "an earlier dead letter of its group stays",
     ]
+
+
+def test_what_several_requests_refuse_is_told_of_each() -> None:
+    bank = throttled(25)
+    bank.sqs.refused |= {'{"name": "throttled-03"}', '{"name": "throttled-17"}'}
+    summary = bank.redrive(rate=400)
+    assert (summary.done["moved"], len(summary.left), len(bank.dead.messages)) == (23, 2, 2)
 
 
 def test_what_lies_behind_ten_that_stay_is_said_to_be_unseen() -> None:
@@ -228,3 +237,102 @@ def test_a_move_task_is_watched_until_it_ends_or_sqs_would_have_ended_it(
     sqs: Any = SimpleNamespace(list_message_move_tasks=tasks)
     assert [each.get("Status") for each in watch_move_task(sqs, "d", clock)] == told
     assert clock.sleeps == [queue.POLL_SECONDS] * (len(told) - 1)
+
+
+def test_a_receive_asks_for_all_that_a_message_has_and_waits_for_it() -> None:
+    errors = iter(["OverLimit", "AWS.SimpleQueueService.OverLimit", "AccessDenied"])
+
+    def receive(**asked: Any) -> None:
+        assert asked == {
+            "QueueUrl": "q",
+            "MaxNumberOfMessages": 10,
+            "VisibilityTimeout": 7,
+            "WaitTimeSeconds": 1,
+            "MessageSystemAttributeNames": ["All"],
+            "MessageAttributeNames": ["All"],
+        }
+        raise ClientError({"Error": {"Code": next(errors)}}, "ReceiveMessage")
+
+    sqs: Any = SimpleNamespace(receive_message=receive)
+    dead = DeadLetterQueue(sqs, "q", ManualClock(), hold_seconds=7, workers=Workers(1))
+    assert (dead.take(), dead.more, dead.take()) == ([], False, []), "others hold as much as SQS allows"
+    with pytest.raises(ClientError, match="AccessDenied"):
+        dead.take()
+
+
+def test_what_is_held_or_delayed_is_counted() -> None:
+    counts = {
+        f"ApproximateNumberOfMessages{name}": count for name, count in (("", 3), ("NotVisible", 5), ("Delayed", 7))
+    }
+    sqs: Any = SimpleNamespace(
+        get_queue_attributes=lambda QueueUrl, AttributeNames: {  # noqa: N803
+            "Attributes": {name: str(counts[name]) for name in AttributeNames}
+        }
+    )
+    clock = ManualClock()
+    dead = DeadLetterQueue(sqs, "q", clock, hold_seconds=5, workers=Workers(1))
+    assert (dead.count(), dead.held_elsewhere(), dead.unseen()) == (15, 5, 15)
+    assert (dead.wait_for_others(), clock.sleeps) == (5, [2.0, 2.0, 1.0])
+
+
+def test_a_session_takes_as_many_as_were_asked_for_and_knows_whether_there_are_more() -> None:
+    held = throttled(35).session().queue
+    assert (len(held.take(20)), held.more, held.unseen()) == (20, True, 15)
+    assert (len(held.take()), held.more, held.unseen()) == (15, False, 0)
+
+
+FAILURES = [ClientError({"Error": {"Code": "Busy"}}, "x"), ReadTimeoutError(endpoint_url="x")]
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_deletion_tells_of_each_what_failed_and_a_release_that_fails_is_let_be(failure: Exception) -> None:
+    bank = throttled(25)
+    held = bank.session().queue
+    ids = [each["MessageId"] for each in held.take()]
+    bank.sqs.undeletable.add('{"name": "throttled-00"}')
+    delete, numbers = bank.sqs.delete_message_batch, iter(range(3))
+
+    def second_fails(**asked: Any) -> Any:
+        if next(numbers) == 1:
+            raise failure
+        return delete(**asked)
+
+    def fail(**asked: Any) -> None:
+        raise failure
+
+    bank.sqs.delete_message_batch = second_fails  # type: ignore[method-assign]
+    assert held.delete(ids) == {ids[0]: "ReceiptHandleIsInvalid", **dict.fromkeys(ids[10:20], failure)}
+    bank.sqs.change_message_visibility_batch = fail  # type: ignore[method-assign]
+    held.release()
+    assert held.still_held(ids) == set()
+
+
+@pytest.mark.parametrize(("rate", "size"), [(0.5, 1), (5, 5), (20, 10), (80, 20), (95, 20), (1000, 100)])
+def test_a_wave_is_what_the_rate_allows_in_a_quarter_of_a_second_in_whole_batches(rate: float, size: int) -> None:
+    bank = throttled(120)
+    acted: list[int] = []
+    begun = bank.clock.seconds
+    with bank.session() as session:
+        run = bank.run(session, rate=rate, stopped=lambda: bool(acted))
+        run.carry_out(run.plan(), lambda summary: acted.append(summary.acted))
+    assert (acted[0], len(bank.queue.messages), bank.clock.seconds) == (size, size, begun)
+
+
+def test_what_does_not_return_to_the_consumer_needs_no_order() -> None:
+    bank = throttled(10, fifo=True)
+    with bank.session() as session:
+        run = bank.run(session, ends=delete_ends())
+        run.carry_out(run.plan())
+    assert (counted(bank)["delete_message_batch"], bank.dead.messages) == (1, [])
+
+
+def test_a_deletion_that_fails_as_a_whole_is_told_with_its_code() -> None:
+    bank = throttled(1)
+    bank.sqs.broken.add("delete_message_batch")
+    with bank.session() as session:
+        run = bank.run(session)
+        plan = run.plan()
+        with pytest.raises(ClientError):
+            run.carry_out(plan)
+    (undeleted,) = run.summary.undeleted
+    assert undeleted.why.startswith("it could not be deleted: AccessDenied; its copy was sent")

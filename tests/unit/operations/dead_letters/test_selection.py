@@ -7,12 +7,13 @@ import json
 import threading
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from idempotent_receiver.operations.dead_letters.run import BEYOND_LIMIT
-from idempotent_receiver.operations.dead_letters.selection import Selection
+from idempotent_receiver.operations.dead_letters.selection import SavedPlan, Selection
 from idempotent_receiver.operations.dead_letters.workers import WORKERS
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
 from tests.unit.operations.dead_letters.bank import (
@@ -27,6 +28,9 @@ from tests.unit.operations.dead_letters.bank import (
     planned,
     throttled,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FLAKY = {"flaky-0", "flaky-1", "flaky-2"}
 
@@ -161,6 +165,7 @@ def test_a_filter_by_time_includes_the_seconds_it_names(
     """Times are listed without fractions of a second, and what was copied from there has to be found."""
     bank = Bank()
     begun = bank.clock.epoch_ms() // 1000 * 1000
+    bank.clock.sleep(0.5)
     for name in ("a", "b", "c"):
         stamp = Stamp(key=name, original_id=name, queue=bank.queue.arn).to_json()
         attributes = {STAMP: {"DataType": "String", "StringValue": stamp}}
@@ -189,6 +194,23 @@ def test_a_saved_plan_is_carried_out_exactly(fifo: bool) -> None:
 
     assert (summary.done["moved"], summary.done["dropped"], summary.left, summary.unseen) == (4, 1, [], 0)
     assert bank.bodies(bank.dead) == Counter(["garbage", "conflict", "permanent", "throttled-later"])
+
+
+def test_a_saved_plan_is_read_as_it_was_written_and_never_replaced(tmp_path: Path) -> None:
+    bank = Bank()
+    bank.sqs.send_message(QueueUrl=bank.queue.url, MessageBody="\ud800")
+    bank.kill_by_receives(handle=False)
+    letters = planned(bank)
+    body_sha256 = sha256(b"\xed\xa0\x80").hexdigest()
+    assert [each.body_sha256 for each in letters] == [body_sha256]
+    to = {"queue": bank.queue.arn, "dead_letter_queue": bank.dead.arn}
+    plan = SavedPlan(id="p", command="c", made_at="2027", include_permanent=True, force=False, letters=letters, **to)
+    file = tmp_path / "plan.json"
+    plan.write(file)
+    assert SavedPlan.read(file) == plan
+    assert file.read_text() == json.dumps(json.loads(file.read_text()), indent=2) + "\n"
+    with pytest.raises(FileExistsError):
+        plan.write(file)
 
 
 def test_what_was_taken_out_of_a_plan_stays() -> None:

@@ -21,7 +21,7 @@ class Workers:
 
     def __init__(self, count: int = WORKERS) -> None:
         self.count = count
-        self._threads = ThreadPoolExecutor(count, thread_name_prefix="request") if count > 1 else None
+        self._threads = ThreadPoolExecutor(count) if count > 1 else None
 
     def outcomes(self, request: Callable[[T], R], of: Iterable[T]) -> list[tuple[T, R | Failed]]:
         """What each request was made of, in order, and what it returned or how it failed. All are made, even where one

@@ -276,7 +276,9 @@ def test_what_is_held_or_delayed_is_counted() -> None:
 
 
 def test_a_session_takes_as_many_as_were_asked_for_and_knows_whether_there_are_more() -> None:
-    held = throttled(35).session().queue
+    bank = throttled(35)
+    assert bank.session().take(stopped=lambda: True) == []
+    held = bank.session().queue
     assert (len(held.take(20)), held.more, held.unseen()) == (20, True, 15)
     assert (len(held.take()), held.more, held.unseen()) == (15, False, 0)
 

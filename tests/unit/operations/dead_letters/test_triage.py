@@ -151,6 +151,8 @@ def test_what_is_older_than_records_last_is_refused_without_force(
         assert triage(letter, found, NOW_MS, RULES).verdict is verdict
         assert triage(letter, found, NOW_MS, ALL).verdict is Verdict.MOVE
     assert triage(letter, COMPLETED, NOW_MS, RULES).verdict is Verdict.DONE
+    told = triage(letter, None, NOW_MS, RULES).why
+    assert age_days != 400 or told.startswith("it is 400.0 days old and records last 30: ")
     assert verdict is Verdict.TOO_OLD or letter.since_ms == NOW_MS - int(age_days * DAY_MS)
 
 

@@ -116,7 +116,12 @@ def test_the_threads_that_a_coroutine_leaves_behind_are_waited_for_at_the_end() 
 
     assert block.ends == ["thread"]
     again = Collecting(*collecting.shared)
-    assert again.run(lambda: asyncio.to_thread(lambda: "worked")) == ["worked"]
+
+    async def works() -> tuple[str, str]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, lambda done: (done, threading.current_thread().name), "worked")
+
+    assert again.run(works) == [("worked", "idempotent-receiver_0")]
     again.close()
 
 

@@ -43,6 +43,7 @@ def test_a_job_runs_on_a_daemon_and_reports_to_its_callers_thread(collecting: Co
         collecting.executor.step(PATIENCE)
 
     assert homes[0].daemon
+    assert homes[0].name == "idempotent-receiver"
     assert homes[0] is not homes[1]
     assert homes[1] is threading.current_thread()
 

@@ -20,9 +20,9 @@ def progress_of(*works: Work) -> tuple[Progress, list[Item]]:
     return progress, progress.order.items
 
 
-def work(key: str = "k") -> Work:
+def work(key: str = "k", group: str | None = None) -> Work:
     claim = Claim(id=key, fingerprint="f", owner="me", lease_until_ms=33_000)
-    return Work(key=key, claim=claim, handle=lambda attempt: None)
+    return Work(key=key, claim=claim, handle=lambda attempt: None, group=group)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,16 @@ def test_what_is_under_way_when_the_time_is_over_is_nobodys_success(events: list
 
     assert type(outcome) is kind
     assert progress.unresolved == 0
+
+
+def test_behind_a_failure_nothing_of_its_group_may_start() -> None:
+    progress, (first, second, other) = progress_of(work("1", "g"), work("2", "g"), work("3", "h"))
+    for event in (Event.ASKS, Event.CLAIMED, Event.TURN, Event.RAISED):
+        progress.happens(first, event)
+        assert progress.may_start(second)
+    progress.happens(first, Event.SETTLED, Failed(FAILURE))
+
+    assert [progress.may_start(each) for each in (second, other)] == [False, True]
 
 
 @pytest.mark.parametrize("event", [Event.SETTLED, Event.NOT_COMMITTED, Event.FAILED_FOR_GOOD])

@@ -9,7 +9,9 @@ import pytest
 
 from idempotent_receiver import MemoryStore
 from idempotent_receiver.batch.items import Work
+from idempotent_receiver.batch.progress import Order, Progress
 from idempotent_receiver.batch.receiver import Processed, receive
+from idempotent_receiver.batch.runs import Runs
 from idempotent_receiver.batch.settings import Settings
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import Failure, PermanentError
@@ -26,6 +28,7 @@ from idempotent_receiver.handler.outcome import (
     Unreadable,
 )
 from idempotent_receiver.protocol.transitions import Claim
+from tests.counting_store import CountingStore
 from tests.manual_clock import START_MS, ManualClock
 from tests.unit.batch.at_once import AtOnce
 
@@ -66,6 +69,23 @@ def test_an_error_that_a_module_raises_again_and_again_keeps_nothing_of_earlier_
     places = [outcome.failure.at for outcome in outcomes if isinstance(outcome, Failed)]
     assert [str(place).split(".")[-1].partition(":")[0] for place in places] == ["pay", "ship", "pay"]
     assert overdrawn.__traceback__ is None
+
+
+def test_what_was_received_before_is_read_and_taken_over_as_it_was_read() -> None:
+    store = CountingStore(namespace=None)
+    store.items["k"] = {"id": "k", "status": "FAILED", "version": "x"}
+
+    assert process(work("k", seen_before=True), store=store).claimed == 1
+    assert store.asked == ["read", "replace", "replace"]
+
+
+def test_once_stopped_no_run_starts() -> None:
+    deadline = Deadline.after(ManualClock(), 30_000)
+    runs = Runs(Settings(store=MemoryStore(), executor=AtOnce()), Progress(Order([])), deadline)
+
+    assert runs.may_start(deadline.moment())
+    runs.stop()
+    assert not runs.may_start(deadline.moment())
 
 
 def test_an_empty_batch_has_no_outcomes() -> None:

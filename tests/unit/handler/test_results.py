@@ -137,7 +137,8 @@ def test_a_bucket_that_does_not_answer_is_not_the_last_word_over_http(
         answer = respond(event, Context(clock))
     assert (answer["statusCode"], "Retry-After" in answer["headers"]) == (status, status == 503)
     told = "The request took effect, and its answer cannot be read now. Ask again, with the same key."
-    assert (json.loads(answer["body"])["detail"] == told) is (status == 503)
+    problem = json.loads(answer["body"])
+    assert ((problem["title"], problem["detail"]) == ("Service Unavailable", told)) is (status == 503)
     assert respond(event, Context(clock))["body"] == LARGE
 
 

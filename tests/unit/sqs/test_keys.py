@@ -81,7 +81,9 @@ def test_a_whole_number_is_a_key_however_it_is_written(number: str, key: str) ->
 )
 def test_a_number_that_may_not_be_whole_is_no_key(value: str) -> None:
     """A float beyond 2**53 stands for several numbers. The reason does not show the body."""
-    with pytest.raises(UnusableKey, match="'id'") as caught:
+    kind = r"a (bool|list|dict)|a number with a fraction, or beyond 2\*\*53 and inexact"
+    told = rf"^'id' finds ({kind}): a key is a string or a whole number(; send it as a string)?$"
+    with pytest.raises(UnusableKey, match=told) as caught:
         body_field("id")(message(f'{{"id": {value}}}'))
 
     assert value not in str(caught.value)
@@ -114,14 +116,16 @@ def test_an_invalid_path_is_refused_at_once_with_the_remedy() -> None:
 @pytest.mark.parametrize("body", ["", "no JSON", "[" * 100_000, '{"other":1}', "null", "7"])
 def test_a_body_without_the_field_has_no_usable_key(body: str) -> None:
     """The reason names the path, but does not show the body."""
-    with pytest.raises(UnusableKey, match="'id'"):
+    with pytest.raises(UnusableKey, match=r"^(the body has no|no) 'id' to take as the key"):
         body_field("id")(message(body))
 
 
 @pytest.mark.parametrize("body", ['{"id":"a","id":"b"}', '{"id":"a","id":"a"}', '{"id":"a","meta":{"x":1,"x":2}}'])
 def test_a_body_with_a_name_twice_has_no_usable_key(body: str) -> None:
     """Parsers differ in which one they take, so the same message would have two keys."""
-    with pytest.raises(UnusableKey, match=r"no 'id'.* has a name twice"):
+    with pytest.raises(
+        UnusableKey, match=r"^no 'id' to take as the key: the body is not JSON, or it has a name twice in one object$"
+    ):
         body_field("id")(message(body))
     with pytest.raises(UnusableKey, match="has a name twice"):
         event_id(message(body.replace("{", '{"detail-type":"x",', 1)))
@@ -142,7 +146,7 @@ def test_a_function_of_the_path_that_meets_a_foreign_type_has_no_usable_key() ->
 def test_a_message_attributes_string_is_the_key() -> None:
     """The reason names a missing attribute."""
     assert message_attribute("order")(message(order={"stringValue": "a"})) == "a"
-    with pytest.raises(UnusableKey, match="no attribute 'order'"):
+    with pytest.raises(UnusableKey, match=r"^the message has no attribute 'order'$"):
         message_attribute("order")(message())
 
 

@@ -15,7 +15,18 @@ def message(queue: str = "", **attributes: str) -> Message:
 
 @pytest.mark.parametrize(
     ("told", "count"),
-    [("1", 1), ("17", 17), ("", 1), ("x", 1), ("-1", 1), ("²", 1), ("1.5", 1), ("٣", 1), ("9" * 5000, 1)],
+    [
+        ("1", 1),
+        ("17", 17),
+        ("", 1),
+        ("x", 1),
+        ("-1", 1),
+        ("²", 1),
+        ("1.5", 1),
+        ("٣", 1),
+        ("9" * 18, 10**18 - 1),
+        ("9" * 19, 1),
+    ],
 )
 def test_the_receive_count_is_sqss_or_one(told: str, count: int) -> None:
     """An unreadable count is a first delivery."""

@@ -203,7 +203,7 @@ class Peek(NamedTuple):
 
     def applied(self, change: Change) -> Claimable:
         """Never called: there is no change."""
-        raise AssertionError(f"a peek wrote {change}")
+        raise AssertionError  # a peek writes nothing
 
 
 class Settlement(NamedTuple):

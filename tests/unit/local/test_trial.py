@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import zipfile
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -118,6 +119,8 @@ def test_dead_letters_alone_are_no_success() -> None:
     ended = judged(Evidence(sent={"d": "refused.json", "m": "order.json"}, lines=[dead, *done], dead=frozenset({"d"})))
     assert [each.verdict for each in ended] == [Verdict.DEAD_LETTER, Verdict.ONCE]
     assert (fine(ended), fine(ended[1:]), fine(ended[:1])) == (True, True, False)
+    for verdict in (Verdict.UNFINISHED, Verdict.TWICE, Verdict.NEVER):
+        assert not fine([*ended, replace(ended[1], verdict=verdict)])
 
 
 def test_messages_of_one_key_are_one() -> None:

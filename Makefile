@@ -114,7 +114,7 @@ overrides = --parameter-overrides $(filter-out Runtime=% Architecture=%,$(samcon
 # boto3 and SAM read only the first of these; AWS's other tools read the second.
 ifndef AWS_DEFAULT_REGION
 ifdef AWS_REGION
-deploy: export AWS_DEFAULT_REGION = $(AWS_REGION)
+deploy aws: export AWS_DEFAULT_REGION = $(AWS_REGION)
 endif
 endif
 

@@ -25,6 +25,8 @@ IN_VAIN = 2
 INTERRUPTED = 130
 ENDING = (signal.SIGINT, signal.SIGTERM)
 """Ctrl-C among them, by name: a shell has what it starts in the background ignore it."""
+REFUSED = {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException"}
+"""What AWS answers to credentials that are no longer any."""
 CLEARING_UP = b"\nclearing up; it takes up to half a minute\n"
 
 
@@ -60,6 +62,10 @@ def whole(environment: Mapping[str, str], name: str, default: int, *, least: int
     return int(text)
 
 
+class StoppedTwice(KeyboardInterrupt):
+    """A second signal, while the first was being obeyed."""
+
+
 def run_to_its_end(perform: Callable[[Report], int]) -> int:
     """Do it, whatever comes between: a signal ends it like a failure, with everything cleared up. The exit status."""
     report = Report()
@@ -67,6 +73,9 @@ def run_to_its_end(perform: Callable[[Report], int]) -> int:
         signal.signal(each, _end)
     try:
         return perform(report)
+    except StoppedTwice:
+        report.failed("stopped while it was clearing up: what it had made may be left")
+        return INTERRUPTED
     except KeyboardInterrupt:
         report.failed("stopped, and cleared up")
         return INTERRUPTED
@@ -74,15 +83,21 @@ def run_to_its_end(perform: Callable[[Report], int]) -> int:
         report.failed(f"{error} {REMEDY}")
         return IN_VAIN
     except (ValueError, ServerError, DeployError, StackError, ClientError, BotoCoreError, OSError) as error:
-        report.failed(f"{error}" if error.__cause__ is None else f"{error}: {error.__cause__}")
+        because = "" if error.__cause__ is None else f": {error.__cause__}"
+        refused = isinstance(error, ClientError) and error.response["Error"]["Code"] in REFUSED
+        report.failed(f"{error}{because}{f' {REMEDY}' if refused else ''}")
         return IN_VAIN
 
 
 def _end(number: int, _frame: FrameType | None) -> NoReturn:
     """End by a signal, and say so at once, because clearing up says nothing; a second signal ends without waiting."""
     for each in ENDING:
-        signal.signal(each, signal.default_int_handler)
+        signal.signal(each, _give_up)
     # Not by sys.stdout: a signal may come while that is being written to, and it refuses to be entered twice.
     with contextlib.suppress(OSError):
         os.write(sys.stderr.fileno(), CLEARING_UP)
     raise KeyboardInterrupt
+
+
+def _give_up(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise StoppedTwice

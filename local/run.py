@@ -173,6 +173,7 @@ def _messages(found: Reconciliation) -> list[Row]:
 def perform(report: Report) -> int:
     options = options_of(os.environ)
     without_claims = without_claims_by(os.environ, options)
+    generate(options.seed, options.number)  # it refuses a wrong N before anything is deployed
     handler = "the shipped consumer" if options.protected else "a plain partial-batch handler, the control"
     handler += " without claims" if without_claims else ""
     what = f"{options.number} transfers, seed {options.seed}"

@@ -15,6 +15,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 import boto3
+from botocore.exceptions import NoRegionError
 
 from local.aws import comparison, cost, steps
 from local.aws.places import FOLDER, on_aws, on_local_cloud
@@ -30,7 +31,10 @@ QUICK = {"MINUTES": "0", "N": "100", "HOLD": "10"}
 
 
 def perform(report: Report) -> int:
-    minutes, only = whole(os.environ, "MINUTES", 60), os.environ.get("REHEARSAL") == "only"
+    minutes, rehearsal = whole(os.environ, "MINUTES", 60), os.environ.get("REHEARSAL") or "first"
+    if rehearsal not in ("first", "only"):
+        raise ValueError(f"REHEARSAL is only, or left out; it is {rehearsal!r}")
+    only = rehearsal == "only"
     name = f"receiver-proof-{token_hex(3)}"
     report.begin("the promises on AWS", "rehearsed on the local cloud; deployed, tested, soaked, and removed")
     region = "" if only else _agreed(report, minutes)
@@ -43,6 +47,9 @@ def perform(report: Report) -> int:
     try:
         with on_aws(name, region, found) as environment:
             steps.take(found, name, environment, {"MINUTES": f"{minutes}"}, report)
+    except BaseException:
+        _ended(report, found, "the trial on AWS, which did not come to its end")
+        raise
     finally:
         now = datetime.now(UTC)
         about = {"date": f"{now:%Y-%m-%d %H:%M} UTC", "region": region, "soak": f"{minutes} minutes"}
@@ -56,6 +63,8 @@ def perform(report: Report) -> int:
 def _agreed(report: Report, minutes: int) -> str:
     """Say what it will make and cost; return the region once somebody has agreed. Raises ValueError."""
     session = boto3.Session()
+    if session.region_name is None:
+        raise NoRegionError
     account = session.client("sts").get_caller_identity()["Account"]
     report.note(
         f"account {account}, region {session.region_name}: one stack of template.yaml, a bucket for its code and two "

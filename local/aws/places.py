@@ -79,12 +79,16 @@ def _removed(clients: Clients, name: str, results: Results) -> Iterator[None]:
     try:
         yield
     finally:
+        left = []
         try:
             with contextlib.suppress(ClientError):  # there is none, if it was not made
                 delete_stack(clients, name)
+        except BotoCoreError as error:
+            left += [f"stack {name}: {error}"]
+        try:
             # What was deleted is listed for up to a minute.
             until(lambda: not list(left_of(clients, name)), LISTED_SECONDS)
-            left = list(left_of(clients, name))
+            left += left_of(clients, name)
         except (BotoCoreError, ClientError) as error:
-            left = [f"{error}"]
+            left += [f"perhaps what is named {name}: {error}"]
         results.checks["removal"] = f"failed: left {', '.join(left)}" if left else "passed"

@@ -119,6 +119,9 @@ WORKFLOW = Mix(
 APART = (Kind.KILLED_BEFORE, Kind.KILLED_AFTER, Kind.AT_ONCE)
 """These are sent far from each other, so that two of them hardly ever share a batch: a worker that is killed takes its
 whole batch with it, and a message has only five deliveries."""
+ALONE = (Kind.HOPELESS, Kind.BANK_AWAY)
+"""These have FIFO groups of their own: what fails so often takes those down with it that are received behind it, and
+what stays in a dead-letter queue hides what is behind it from whoever redrives."""
 SLOW = (Kind.HOPELESS, Kind.FLAKY)
 """These are sent first, because they take the longest; so no kill delays them in a short workload."""
 
@@ -187,9 +190,8 @@ def generate(seed: int, number: int, mix: Mix = RUN, *, prefix: str = "", withou
     if mix.group:
         groups = random.Random(f"groups {seed}")
         most = max(1, number // mix.group)
-        # What always fails takes those down with it that are received behind it so often: it is alone in its group.
         messages = tuple(
-            each if each.kind is Kind.HOPELESS else replace(each, group=f"{names}group-{groups.randrange(most)}")
+            each if each.kind in ALONE else replace(each, group=f"{names}group-{groups.randrange(most)}")
             for each in messages
         )
     asked: Counter[str] = Counter()

@@ -1,9 +1,8 @@
 """`make chaos`: 20,000 messages through worker processes on an awful day, and reconciliation.
 
-What it takes comes from the environment: N, SEED, SEATS, PROTECTION, CAST (standard, fifo or
-workflow), and EFFECTS: "any",
-"transaction" for workers that claim nothing, or "mixed" for some of each. Its last line is one JSON object, and its
-status 0 only if everything in it is as promised, and the faults did happen.
+What it takes comes from the environment: N, SEED, SEATS, PROTECTION, CAST (standard, fifo or workflow), and EFFECTS:
+"any", "transaction" for workers that claim nothing, or "mixed" for some of each. Its last line is one JSON object, and
+its status 0 only if everything in it is as promised, and the faults did happen.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from local.workload.stack_client import StackClient
 from local.workload.transfers import ASKED_FOR, CHAOS, CURRENCY, FIFO, generate
 from tests.chaos.clients import Clients, Requests, WorkflowClient
 from tests.chaos.consumers import TwoConsumers, in_pairs
-from tests.chaos.event_source_mapping import Batches, EventSourceMapping
+from tests.chaos.event_source_mapping import EventSourceMapping
 from tests.chaos.machine import create
 from tests.chaos.network_faults import LONGEST_DELAY_SECONDS
 from tests.chaos.proxy import Proxy
@@ -36,10 +35,10 @@ from tests.chaos.reconciliation import ChaosReconciliation
 from tests.chaos.redriver import HOLD_SECONDS
 from tests.chaos.settings import (
     ACCOUNTS,
-    COPIES,
     ENTRIES,
     PREFIXES,
     RECORDS,
+    TRANSFERS,
     VISIBILITY_SECONDS,
     Cast,
     Effects,
@@ -52,18 +51,14 @@ if TYPE_CHECKING:
 
     from local.cloud import Cloud
     from local.program import Options
-    from local.workload.evidence import Line
     from local.workload.report import Report, Row
+    from tests.chaos.event_source_mapping import Batches
 
 Chosen = TypeVar("Chosen", bound="StrEnum")
 EVIDENCE = ROOT / ".build" / "chaos"
 """Where the log is kept, for whoever looks into it; the next run empties it."""
 MOST_QUEUED = 400
-HOW = {
-    Effects.ANY: "with claims",
-    Effects.TRANSACTION: "without claims",
-    Effects.MIXED: "every other one without claims",
-}
+HOW = dict(zip(Effects, ("with claims", "without claims", "every other one without claims"), strict=True))
 MIXES = {Cast.STANDARD: CHAOS, Cast.FIFO: FIFO}
 CONTROL = "a plain partial-batch handler, the control"
 PACE = Pace(poll_seconds=0.25, stall_seconds=60.0, limit_seconds=120.0, limit_seconds_a_message=0.2)
@@ -85,30 +80,10 @@ def run(
         port = int(cloud.endpoint_url.rpartition(":")[2])
         network = Proxy(port, options.seed, Log(evidence / "proxy.jsonl"))
         with serving(network.respond) as proxy_port:
-            settings = Settings(
-                port=proxy_port,
-                log=str(evidence),
-                outputs={},
-                protected=options.protected,
-                effects=effects,
-                cast=cast,
-                machine=client.machine if isinstance(client, WorkflowClient) else "",
+            common = Settings(
+                port=proxy_port, log=str(evidence), outputs={}, protected=options.protected, effects=effects, cast=cast
             )
-            consumers = {None: client} | ({COPIES: client.second} if isinstance(client, TwoConsumers) else {})
-            sources = [
-                (Requests if cast is Cast.WORKFLOW else Batches)(
-                    each,
-                    replace(
-                        settings,
-                        namespace=namespace,
-                        outputs={
-                            name: text.replace(f":{port}/", f":{proxy_port}/")
-                            for name, text in each.stack.outputs.items()
-                        },
-                    ),
-                )
-                for namespace, each in consumers.items()
-            ]
+            sources = client.sources(common, port)
             mapping = _mapping(sources, Log(evidence / "mapping.jsonl"), options, slots)
             with mapping, report.progress(options.number) as say:
                 sent, gave_up = drive(client, workload, mapping, pace, say)
@@ -116,11 +91,10 @@ def run(
             network.await_quiet(LONGEST_DELAY_SECONDS * 2)
             time.sleep(HOLD_SECONDS)
         found = collect(client, workload, sent)
-        postings = client.postings(found["entries"], sent) if isinstance(client, WorkflowClient) else []
         return ChaosReconciliation(
             **found,
             protected=options.protected,
-            log=sorted([*_known(lines_of(evidence), client), *postings], key=lambda line: line.at_ms),
+            log=sorted(client.told(lines_of(evidence), sent), key=lambda line: line.at_ms),
             swept=mapping.swept,
             gave_up=gave_up,
             without_claims=effects is not Effects.ANY,
@@ -130,20 +104,13 @@ def run(
         )
 
 
-def _known(lines: Sequence[Any], client: StackClient) -> list[Line]:
-    """The second consumer's messages by their records, as the first's are."""
-    ids = client.record_ids if isinstance(client, TwoConsumers) else {}
-    return [replace(line, name=ids[line.name]) if getattr(line, "name", None) in ids else line for line in lines]
-
-
-def _mapping(sources: list[Batches], log: Log, options: Options, slots: int) -> EventSourceMapping:
+def _mapping(sources: Sequence[Batches], log: Log, options: Options, slots: int) -> EventSourceMapping:
     """Of so many invocations of a slot one is killed, and one frozen: a short run needs some as well."""
-    client = sources[0].client
-    if isinstance(client, WorkflowClient):
+    if isinstance(sources[0], Requests):
         fault_in = min(160, max(16, options.number // 10))  # each invocation has one message
-        return Clients(client, sources, log, slots=slots, seed=options.seed, fault_in=fault_in)
+        return Clients(sources, log, slots=slots, seed=options.seed, fault_in=fault_in)
     fault_in = min(16, max(6, options.number // 40))
-    return EventSourceMapping(client, sources, log, slots=slots, seed=options.seed, fault_in=fault_in)
+    return EventSourceMapping(sources, log, slots=slots, seed=options.seed, fault_in=fault_in)
 
 
 def chosen(environment: Mapping[str, str], name: str, among: type[Chosen]) -> Chosen:
@@ -155,7 +122,7 @@ def chosen(environment: Mapping[str, str], name: str, among: type[Chosen]) -> Ch
         raise ValueError(f"{name} is {', '.join(among)}; it is {text!r}") from None
 
 
-def client_of(cloud: Cloud, cast: Cast) -> StackClient:
+def client_of(cloud: Cloud, cast: Cast) -> TwoConsumers | WorkflowClient:
     """Make the tables and the queues; return their client. It goes straight to the cloud: no fault is on its way."""
     dynamodb, sqs = cloud.client("dynamodb"), cloud.client("sqs")
     records = ((RECORDS, "id"),) if cast is not Cast.WORKFLOW else ()
@@ -166,17 +133,16 @@ def client_of(cloud: Cloud, cast: Cast) -> StackClient:
             AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
             BillingMode="PAY_PER_REQUEST",
         )
-    first, second = (_with_queues(sqs, name, cast) for name in PREFIXES)
     if cast is Cast.WORKFLOW:
-        return WorkflowClient(stack=first, clients=cloud, machine=create(cloud))
-    hide = cast is Cast.FIFO
+        return WorkflowClient(stack=_with_queues(sqs, TRANSFERS, cast, StateMachine=create(cloud)), clients=cloud)
+    (first, second), hide = (_with_queues(sqs, name, cast) for name in PREFIXES), cast is Cast.FIFO
     other = StackClient(stack=second, clients=cloud, groups_hide=hide)
     return TwoConsumers(stack=first, clients=cloud, groups_hide=hide, second=other)
 
 
-def _with_queues(sqs: Any, name: str, cast: Cast) -> Stack:
+def _with_queues(sqs: Any, name: str, cast: Cast, **more: str) -> Stack:
     """A consumer's stack: the tables, which are all consumers', and its queue with its dead-letter queue."""
-    outputs: dict[str, str] = {}
+    outputs = {"Namespace": PREFIXES[name].rstrip("#"), **more}
     attributes = {"VisibilityTimeout": str(VISIBILITY_SECONDS)} | ({"FifoQueue": "true"} if cast.suffix else {})
     for output, queue in ("DeadLetterQueueUrl", f"{name}-dead"), ("QueueUrl", name):
         outputs[output] = url = sqs.create_queue(QueueName=queue + cast.suffix, Attributes=attributes)["QueueUrl"]
@@ -209,9 +175,8 @@ def perform(report: Report) -> int:
         raise ValueError("CAST=workflow runs the shipped endpoint: leave out EFFECTS and PROTECTION")
     evidence, begun = Path(os.environ.get("EVIDENCE") or EVIDENCE), time.monotonic()
     handler = f"the shipped consumer, {HOW[effects]}" if options.protected else CONTROL
-    report.begin(
-        f"{options.number:,} messages, seed {options.seed}", f"{slots} workers run {handler}, on a {cast} queue"
-    )
+    what = f"{options.number:,} messages, seed {options.seed}"
+    report.begin(what, f"{slots} workers run {handler}, on a {cast} queue")
     report.note("Workers are killed and frozen; their requests and answers are delayed, refused and dropped.")
     report.note("The seed says which and how often; when, is up to this machine.")
     found = run(options, report, effects=effects, cast=cast, slots=slots, evidence=evidence)

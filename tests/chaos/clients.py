@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.workflow import name_of
-from local.workload.evidence import DeadLetter, Posted, Reply, now_ms
+from local.workload.evidence import DeadLetter, End, Reply, Start, now_ms
 from local.workload.stack_client import Backlog, StackClient
 from local.workload.transfers import Kind
 from tests.chaos.event_source_mapping import Batch, Batches, EventSourceMapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Mapping, Sequence
 
-    from local.workload.evidence import Entry, Line
+    from local.workload.evidence import Line
     from local.workload.transfers import TransferMessage
     from tests.chaos.settings import Settings
     from tests.chaos.worker_process import WorkerProcess
@@ -60,9 +60,8 @@ class Requests(Batches):
 
     sweep_seconds = 1.5
 
-    def __init__(self, client: WorkflowClient, settings: Settings) -> None:
+    def __init__(self, client: StackClient, settings: Settings) -> None:
         super().__init__(client, settings)
-        client.requests.append(self)
         self._lock = threading.Lock()
         self._due: list[tuple[float, str]] = []
         self._events: dict[str, dict[str, Any]] = {}
@@ -122,7 +121,10 @@ class WorkflowClient(StackClient):
     """The cloud from outside: what is pending counts as queued, and what has failed as a dead letter."""
 
     requests: list[Requests] = field(default_factory=list)
-    machine: str
+
+    def sources(self, common: Settings, port: int) -> list[Requests]:
+        self.requests.append(Requests(self, common.of(self.stack.outputs, port)))
+        return self.requests
 
     def send(self, messages: Sequence[TransferMessage], attributes: Sequence[Any] = ()) -> dict[str, str]:
         return {message.name: self.requests[0].add(message) for message in messages}
@@ -150,23 +152,14 @@ class WorkflowClient(StackClient):
         items = [item for page in pages for item in page["Items"] if item["status"]["S"] == "FAILED"]
         return [DeadLetter(message_id=each["id"]["S"], reason=json.loads(each["error"]["S"])["text"]) for each in items]
 
-    def postings(self, entries: Sequence[Entry], sent: Mapping[str, str]) -> list[Line]:
-        """What the ledger has, at the time at which its execution ran."""
+    def told(self, lines: Sequence[Line], sent: Mapping[str, str]) -> list[Line]:
+        """The log, with executions as the runs of what they do."""
+        names = {key: name for name, key in sent.items()}
         pages = self.clients.client("stepfunctions").get_paginator("list_executions")
-        ran = {
-            f"{NAMESPACE}#{each['name']}": (each["startDate"], each["stopDate"])
-            for page in pages.paginate(stateMachineArn=self.machine)
-            for each in page["executions"]
-            if "stopDate" in each
-        }
-        legs: dict[str, list[Entry]] = {}
-        for entry in entries:
-            legs.setdefault(entry.transfer, []).append(entry)
-        lines: list[Line] = []
-        for name, each in legs.items():
-            began, ended = ran[sent[name]]
-            since, until = int(began.timestamp() * 1000), int(ended.timestamp() * 1000) + 1
-            for time_ in range(max(leg.times for leg in each)):
-                moves = tuple((leg.account, leg.amount // leg.times) for leg in each if leg.times > time_)
-                lines.append(Posted(at_ms=since, done_ms=until, worker="", name=name, moves=moves))
-        return lines
+        runs: list[Line] = []
+        for each in pages.paginate(stateMachineArn=self.stack.outputs["StateMachine"]).search("executions[]"):
+            began, ended = (int(each[when].timestamp() * 1000) for when in ("startDate", "stopDate"))
+            who = {"worker": "", "name": names[f"{NAMESPACE}#{each['name']}"]}
+            runs.append(Start(at_ms=began, lease_until_ms=ended + 1, **who))
+            runs.append(End(at_ms=ended + 1, ok=each["status"] == "SUCCEEDED", **who))
+        return [*lines, *runs]

@@ -6,18 +6,20 @@ The second has its own queues, its own namespace, and its own effects: its trans
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.sqs.dead_letter import stamped
 from local.workload.stack_client import Backlog, StackClient
 from local.workload.transfers import Workload
+from tests.chaos.event_source_mapping import Batches
 from tests.chaos.settings import COPIES, PREFIXES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from local.workload.evidence import DeadLetter
+    from local.workload.evidence import DeadLetter, Line
     from local.workload.transfers import TransferMessage
+    from tests.chaos.settings import Settings
 
 
 def in_pairs(workload: Workload) -> Workload:
@@ -37,6 +39,14 @@ class TwoConsumers(StackClient):
     second: StackClient
     record_ids: dict[str, str] = field(default_factory=dict)
     """The ids of the second's records, by those of its messages."""
+
+    def sources(self, common: Settings, port: int) -> list[Batches]:
+        return [Batches(each, common.of(each.stack.outputs, port)) for each in (self, self.second)]
+
+    def told(self, lines: Sequence[Any], sent: Mapping[str, str]) -> list[Line]:
+        """The log, in which the second's messages have their records' ids, as the first's have."""
+        ids = self.record_ids
+        return [replace(line, name=ids[line.name]) if getattr(line, "name", None) in ids else line for line in lines]
 
     def send(self, messages: Sequence[TransferMessage], attributes: Sequence[object] = ()) -> dict[str, str]:
         firsts, copies = messages[::2], messages[1::2]

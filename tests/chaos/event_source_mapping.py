@@ -7,6 +7,7 @@ their messages come again later.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import signal
 import threading
@@ -20,9 +21,8 @@ from typing import TYPE_CHECKING, Any, Self
 from idempotent_receiver.sqs.received import lambda_record
 from local.workload.evidence import Acknowledged, Broken, Delivery, Log, Thaw, now_ms
 from tests.chaos.network_faults import LONGEST_DELAY_SECONDS
-from tests.chaos.nursery import Nursery
-from tests.chaos.settings import MESSAGES_A_BATCH, Settings, Style
-from tests.chaos.worker_process import WorkerProcess
+from tests.chaos.settings import Settings
+from tests.chaos.worker_process import Nursery, WorkerProcess
 from tests.chaos.worker_slot import WorkerSlot
 
 if TYPE_CHECKING:
@@ -83,10 +83,7 @@ class Batches:
 
     def _received(self) -> Batch | None:
         answer = self.client.sqs.receive_message(
-            QueueUrl=self.client.queue,
-            MaxNumberOfMessages=MESSAGES_A_BATCH,
-            AttributeNames=["All"],
-            MessageAttributeNames=["All"],
+            QueueUrl=self.client.queue, MaxNumberOfMessages=10, AttributeNames=["All"], MessageAttributeNames=["All"]
         )
         records = [lambda_record(each, self.settings.outputs["QueueArn"]) for each in answer.get("Messages", [])]
         return Batch({"Records": records}, self) if records else None
@@ -105,17 +102,7 @@ class Batches:
 class EventSourceMapping:
     """The mapping with all its worker slots, and the cast of chaos: `with` starts it, and ends all that it started."""
 
-    def __init__(
-        self,
-        client: StackClient,
-        sources: Sequence[Batches],
-        log: Log,
-        *,
-        slots: int,
-        seed: int,
-        fault_in: int,
-    ) -> None:
-        self._client = client
+    def __init__(self, sources: Sequence[Batches], log: Log, *, slots: int, seed: int, fault_in: int) -> None:
         self._sources = sources
         self._log = log
         self._lock = threading.Lock()
@@ -124,7 +111,7 @@ class EventSourceMapping:
         """What sweeps have done, or found."""
         self._nursery: Nursery
         self._workers: set[WorkerProcess] = set()
-        self._started = 0
+        self._numbers = itertools.count(1)
         self._counts: Counter[str] = Counter()
         self.over = threading.Event()
         self.calm = threading.Event()
@@ -154,7 +141,7 @@ class EventSourceMapping:
         self._nursery.close()
 
     def send(self, messages: Sequence[TransferMessage]) -> dict[str, str]:
-        return self._client.send(messages)
+        return self._sources[0].client.send(messages)
 
     def act(self, sent: Mapping[str, str], *, all_sent: bool) -> None:
         """Raise what a slot could not go on with; once everything is sent, leave the workers alone."""
@@ -177,12 +164,10 @@ class EventSourceMapping:
             return {shown: self._counts[name] for name, shown in SHOWN.items()}
 
     def start_worker(self, settings: Settings) -> WorkerProcess:
-        with self._lock:
-            self._started += 1
-            number = self._started
+        number = next(self._numbers)
         name, effects = f"w{number:04}", settings.effects.of_worker(number)
         log = f"{settings.log}/worker-{name}.jsonl"
-        own = replace(settings, worker=name, log=log, effects=effects, style=Style.of_worker(number))
+        own = replace(settings, worker=name, log=log, effects=effects, coroutine=number % 3 == 0)
         worker = WorkerProcess(self._nursery, own)
         with self._lock:
             self._workers.add(worker)

@@ -10,10 +10,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from tests.chaos.settings import RECORDS, VISIBILITY_SECONDS
-from tests.chaos.shuffle_bag import ShuffleBag
 from tests.chaos.wire import writes_of
 
 Json = dict[str, Any]
@@ -25,6 +24,10 @@ LONGEST_DELAY_SECONDS = 8.0
 PAST_THE_NEXT_DELIVERY_SECONDS = (VISIBILITY_SECONDS, LONGEST_DELAY_SECONDS)
 
 DYNAMODB = "com.amazonaws.dynamodb.v20120810#"
+
+
+def _nothing(request: Json) -> Json | None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +42,6 @@ class NetworkFault:
     delay_seconds: float = 0.0
     arriving: Callable[[Json], Json | None] = lambda request: request
     answering: Callable[[Json, Answer | None], Answer | None] = lambda request, answer: answer
-
-
-def _nothing(request: Json) -> Json | None:
-    return None
 
 
 def answer_dropped(name: str = "answer dropped") -> NetworkFault:
@@ -60,42 +59,28 @@ def refused(status: int, code: str, name: str = "5xx, not applied") -> NetworkFa
     return NetworkFault(name, arriving=_nothing, answering=lambda request, answer: (status, _error(code)))
 
 
-def statements_refused(places: frozenset[int], code: str) -> NetworkFault:
-    """Some statements of a batch are not executed, and their answers say so; the others' do not mention it."""
+def statements_failed(places: frozenset[int], code: str, *, applied: bool) -> NetworkFault:
+    """Some statements of a batch fail by their answers, which the others' do not mention: executed or not."""
 
     def arriving(request: Json) -> Json | None:
-        kept = [statement for place, statement in enumerate(request["Statements"]) if place not in places]
+        kept = [statement for place, statement in enumerate(request["Statements"]) if applied or place not in places]
         return {**request, "Statements": kept} if kept else None
 
-    def answering(request: Json, answer: Answer | None) -> Answer | None:
-        if answer is not None and answer[0] != 200:
-            return answer
-        others = iter([] if answer is None else answer[1]["Responses"])
+    def answering(request: Json, answer: Json) -> Json:
+        told, failed = iter(answer.get("Responses", ())), {"Error": {"Code": code, "Message": ""}}
         number = range(len(request["Statements"]))
-        return 200, {"Responses": [_statement_error(code) if place in places else next(others) for place in number]}
+        real = [next(told) if applied or place not in places else failed for place in number]
+        return {"Responses": [failed if place in places else real[place] for place in number]}
 
-    return NetworkFault("statement refused, not applied", arriving=arriving, answering=answering)
-
-
-def statements_in_doubt(places: frozenset[int]) -> NetworkFault:
-    """All statements of a batch are executed, and for some the answer says that the service has failed."""
-
-    def answering(request: Json, answer: Answer | None) -> Answer | None:
-        if answer is None or answer[0] != 200:
-            return answer
-        doubt = _statement_error("InternalServerError")
-        return 200, {
-            "Responses": [doubt if place in places else one for place, one in enumerate(answer[1]["Responses"])]
-        }
-
-    return NetworkFault("statement in doubt, applied", answering=answering)
+    name = "statement in doubt, applied" if applied else "statement refused, not applied"
+    return NetworkFault(name, arriving=arriving, answering=_where_well(answering))
 
 
 def keys_unprocessed(places: frozenset[int]) -> NetworkFault:
     """Some keys of a batch are not read, and the answer returns them."""
 
     def split(request: Json, *, unprocessed: bool) -> Json:
-        ((table, asked),) = request["RequestItems"].items()
+        table, asked = _keys(request)
         keys = [key for place, key in enumerate(asked["Keys"]) if (place in places) == unprocessed]
         return {table: {**asked, "Keys": keys}} if keys else {}
 
@@ -103,38 +88,38 @@ def keys_unprocessed(places: frozenset[int]) -> NetworkFault:
         kept = split(request, unprocessed=False)
         return {**request, "RequestItems": kept} if kept else None
 
+    def answering(request: Json, answer: Json) -> Json:
+        return {"Responses": {}, **answer, "UnprocessedKeys": split(request, unprocessed=True)}
+
+    return NetworkFault("keys unprocessed", arriving=arriving, answering=_where_well(answering))
+
+
+def _where_well(change: Callable[[Json, Json], Json]) -> Callable[[Json, Answer | None], Answer | None]:
+    """Change an answer, empty where nothing arrived, unless it says that the whole request failed."""
+
     def answering(request: Json, answer: Answer | None) -> Answer | None:
-        if answer is not None and answer[0] != 200:
-            return answer
-        found: Json = {"Responses": {}} if answer is None else answer[1]
-        return 200, {**found, "UnprocessedKeys": split(request, unprocessed=True)}
+        status, found = answer or (200, {})
+        return (status, change(request, found) if status == 200 else found)
 
-    return NetworkFault("keys unprocessed", arriving=arriving, answering=answering)
+    return answering
 
 
-def cancelled(culprit: int, code: str) -> NetworkFault:
-    """A transaction is cancelled because of one of its actions, and none of it takes effect."""
+def cancelled(culprit: int | None, code: str) -> NetworkFault:
+    """A transaction is cancelled because of one of its actions, and none of it takes effect. Without a culprit there is
+    one reason for all, as for an update of a key: nobody can tell whose it is.
+    """
+    reason = {"Code": code, "Message": code}
 
-    def reasons(request: Json) -> list[Json]:
+    def answering(request: Json, answer: Answer | None) -> Answer | None:
         places = range(len(request["TransactItems"]))
-        return [{"Code": code, "Message": code} if place == culprit else {"Code": "None"} for place in places]
-
-    return _cancelled("transaction cancelled", reasons)
-
-
-def cancelled_in_short(code: str) -> NetworkFault:
-    """The same with one reason for all actions, as for an update of a key: nobody can tell whose it is."""
-    return _cancelled("transaction cancelled, one reason", lambda request: [{"Code": code, "Message": code}])
-
-
-def _cancelled(name: str, reasons_of: Callable[[Json], list[Json]]) -> NetworkFault:
-    def answering(request: Json, answer: Answer | None) -> Answer | None:
-        reasons = reasons_of(request)
-        codes = ", ".join(reason["Code"] for reason in reasons)
+        each = [reason if place == culprit else {"Code": "None"} for place in places]
+        reasons = [reason] if culprit is None else each
+        codes = ", ".join(one["Code"] for one in reasons)
         message = f"Transaction cancelled, please refer cancellation reasons for specific reasons [{codes}]"
         type_of = {"__type": DYNAMODB + "TransactionCanceledException"}
         return 400, {**type_of, "CancellationReasons": reasons, "Message": message}
 
+    name = "transaction cancelled" + (", one reason" if culprit is None else "")
     return NetworkFault(name, arriving=_nothing, answering=answering)
 
 
@@ -142,43 +127,32 @@ def _error(code: str) -> Json:
     return {"__type": DYNAMODB + code, "message": "chaos"}
 
 
-def _statement_error(code: str) -> Json:
-    return {"Error": {"Code": code, "Message": ""}}
-
-
-CODES = ("ThrottlingError", "ProvisionedThroughputExceeded", "RequestLimitExceeded", "TransactionConflict")
-REASONS = ("TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded")
+def transaction_invalid(request: Json) -> NetworkFault:
+    """A transaction of several messages is refused, and nobody is named. One that is alone would be to blame, and it is
+    throttled instead.
+    """
+    if len(writes_of("TransactWriteItems", request, RECORDS)) < 2:
+        return THROTTLED
+    return refused(400, "ValidationException", "transaction invalid")
 
 
 def _some(chance: random.Random, asked: Sequence[object]) -> frozenset[int]:
     return frozenset(chance.sample(range(len(asked)), chance.randint(1, max(1, len(asked) // 3))))
 
 
-def _keys_unprocessed(chance: random.Random, request: Json) -> NetworkFault:
-    (asked,) = request["RequestItems"].values()
-    return keys_unprocessed(_some(chance, asked["Keys"]))
+def _keys(request: Json) -> tuple[str, Json]:
+    """The one table that is read, and what of it."""
+    ((table, asked),) = request["RequestItems"].items()
+    return table, asked
 
 
-def _statements_refused(chance: random.Random, request: Json) -> NetworkFault:
-    return statements_refused(_some(chance, request["Statements"]), chance.choice(CODES))
+def _statements_failed(chance: random.Random, request: Json, code: str, *, applied: bool) -> NetworkFault:
+    return statements_failed(_some(chance, request["Statements"]), code, applied=applied)
 
 
-def _throttled(chance: random.Random, request: Json) -> NetworkFault:
-    return refused(400, "ThrottlingException", "throttled")
-
-
-def _transaction_cancelled(chance: random.Random, request: Json) -> NetworkFault:
-    return cancelled(chance.randrange(len(request["TransactItems"])), chance.choice(REASONS))
-
-
-def transaction_invalid(chance: random.Random, request: Json) -> NetworkFault:
-    """A transaction of several messages is refused, and nobody is named. One that is alone would be to blame, and it is
-    throttled instead.
-    """
-    if len(writes_of("TransactWriteItems", request, RECORDS)) < 2:
-        return _throttled(chance, request)
-    return refused(400, "ValidationException", "transaction invalid")
-
+CODES = ("ThrottlingError", "ProvisionedThroughputExceeded", "RequestLimitExceeded", "TransactionConflict")
+REASONS = ("TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded")
+THROTTLED = refused(400, "ThrottlingException", "throttled")
 
 Make = Callable[[random.Random, Json], NetworkFault]
 EVERY_REQUEST: tuple[Make, ...] = (
@@ -192,30 +166,57 @@ EVERY_REQUEST: tuple[Make, ...] = (
 """What any request may meet, whatever it asks for; each once in EVERY_REQUEST_IN requests."""
 EVERY_REQUEST_IN = 120
 
+
+def _of_a_start(what: str) -> tuple[Make, ...]:
+    """What a request may meet whose effect is another's to find."""
+    return (
+        lambda chance, request: answer_dropped(f"{what}'s answer dropped"),
+        lambda chance, request: NetworkFault(f"{what} delayed", chance.uniform(*PAST_THE_NEXT_DELIVERY_SECONDS)),
+    )
+
+
 OF_AN_OPERATION: dict[str, tuple[Make, ...]] = {
     "BatchExecuteStatement": (
-        *[_statements_refused] * 2,
-        lambda chance, request: statements_in_doubt(_some(chance, request["Statements"])),
+        *[lambda chance, request: _statements_failed(chance, request, chance.choice(CODES), applied=False)] * 2,
+        lambda chance, request: _statements_failed(chance, request, "InternalServerError", applied=True),
     ),
-    "BatchGetItem": (_keys_unprocessed,),
+    "BatchGetItem": (lambda chance, request: keys_unprocessed(_some(chance, _keys(request)[1]["Keys"])),),
     "TransactWriteItems": (
-        _transaction_cancelled,
-        lambda chance, request: cancelled_in_short("ValidationError"),
-        transaction_invalid,
-        _throttled,
-        lambda chance, request: answer_dropped("transaction's answer dropped"),
-        lambda chance, request: NetworkFault("transaction delayed", chance.uniform(*PAST_THE_NEXT_DELIVERY_SECONDS)),
+        lambda chance, request: cancelled(chance.randrange(len(request["TransactItems"])), chance.choice(REASONS)),
+        lambda chance, request: cancelled(None, "ValidationError"),
+        lambda chance, request: transaction_invalid(request),
+        lambda chance, request: THROTTLED,
+        *_of_a_start("transaction"),
     ),
-    "PutItem": (_throttled,),
-    "UpdateItem": (_throttled,),
-    "StartExecution": (
-        lambda chance, request: answer_dropped("start's answer dropped"),
-        lambda chance, request: NetworkFault("start delayed", chance.uniform(*PAST_THE_NEXT_DELIVERY_SECONDS)),
-    ),
+    "PutItem": (lambda chance, request: THROTTLED,),
+    "UpdateItem": (lambda chance, request: THROTTLED,),
+    "StartExecution": _of_a_start("start"),
 }
 """What only requests of that operation may meet; each once in OF_AN_OPERATION_IN of them, or in TRANSACTIONS_IN."""
 OF_AN_OPERATION_IN = 20
 TRANSACTIONS_IN = 40
+
+
+Token = TypeVar("Token")
+
+
+class ShuffleBag(Generic[Token]):
+    """Chance that keeps its promises: each of `tokens` comes once in every `size` draws, and None otherwise."""
+
+    def __init__(self, chance: random.Random, tokens: Sequence[Token], size: int) -> None:
+        assert 0 < len(tokens) <= size
+        self._chance = chance
+        self._all: list[Token | None] = [*tokens, *[None] * (size - len(tokens))]
+        self._left: list[Token | None] = []
+
+    def draw(self) -> Token | None:
+        if not self._left:
+            self._left = self._chance.sample(self._all, len(self._all))
+        return self._left.pop()
+
+    def put_back(self, token: Token) -> None:
+        """Give it again next: it could not be used."""
+        self._left.append(token)
 
 
 class NetworkFaults:

@@ -115,50 +115,53 @@ class ChaosReconciliation(Reconciliation):
             return {}
         if self.cast is Cast.WORKFLOW:
             return self._asked_must_happen
-        statements = self._each("statement in doubt, applied", "statement refused, not applied")
-        rare = {
+        statements = {"statement errors": self._each("statement in doubt, applied", "statement refused, not applied")}
+        rare = statements | {
             "zombies' writes refused": self.fenced["frozen"],
-            "statement errors": statements,
             "faults of transactions of several messages": self.shared_faults,
             "transactions of several messages refused": self.injected["transaction invalid"],
             "redrives interrupted": self.swept["interrupted"],
             "redriven to a worker that was killed or frozen": self.redriven_in_vain,
         }
         # Without claims few requests are batches of statements.
-        usual = {} if self.without_claims else {"statement errors": statements}
+        usual = {} if self.without_claims else statements
         kept = {"held back behind a failure": self.held_back} if self.cast is Cast.FIFO else {}
         return (
-            usual
+            self._always_happen
+            | usual
             | kept
             | (rare if len(self.sent) >= ENOUGH_FOR_RARITIES else {})
             | {
-                "killed": self.kills[False],
-                "frozen": len(self.frozen),
                 "taken over": self.runs.taken_over,
                 "duplicates": self.runs.duplicates,
                 "redriven": len(self.redriven),
                 "answers dropped": self.injected["answer dropped"],
-                "5xx": self._each("5xx, applied", "5xx, not applied"),
                 "transactions in doubt": self._each("transaction's answer dropped", "transaction delayed"),
                 "transactions cancelled": self._each("transaction cancelled", "transaction cancelled, one reason"),
             }
         )
 
     @property
+    def _always_happen(self) -> dict[str, int]:
+        each = self._each("5xx, applied", "5xx, not applied")
+        return {"killed": self.kills[False], "frozen": len(self.frozen), "5xx": each}
+
+    @property
     def _asked_must_happen(self) -> dict[str, int]:
         """What must have happened to a workflow."""
         replies = Counter(line.status for line in self.runs.all(Reply))
         rare = {"starts delayed": self.injected["start delayed"], "zombies' writes refused": self.fenced["frozen"]}
-        return (rare if len(self.sent) >= ENOUGH_FOR_RARITIES else {}) | {
-            "killed": self.kills[False],
-            "frozen": len(self.frozen),
-            "answered as running": replies[HTTPStatus.ACCEPTED],
-            "answered from the record": replies[HTTPStatus.OK],
-            "not answered for sure": replies[HTTPStatus.SERVICE_UNAVAILABLE],
-            "started or found by sweeps": self.swept["Started"] + self.swept["Running"],
-            "5xx": self._each("5xx, applied", "5xx, not applied"),
-            "starts' answers dropped": self.injected["start's answer dropped"],
-        }
+        return (
+            self._always_happen
+            | (rare if len(self.sent) >= ENOUGH_FOR_RARITIES else {})
+            | {
+                "answered as running": replies[HTTPStatus.ACCEPTED],
+                "answered from the record": replies[HTTPStatus.OK],
+                "not answered for sure": replies[HTTPStatus.SERVICE_UNAVAILABLE],
+                "started or found by sweeps": self.swept["Started"] + self.swept["Running"],
+                "starts' answers dropped": self.injected["start's answer dropped"],
+            }
+        )
 
     def _each(self, *faults: str) -> int:
         """How often the rarest of these was met with."""

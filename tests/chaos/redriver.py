@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 queue.WAIT_SECONDS = 0
 """It does not linger in a long poll, so that faults meet it at work."""
 HOLD_SECONDS = 2
-AWAY = "BankAway"
-UNSETTLED = ("done", "never-claimed", "never-settled", "never-started", "record-unreadable", "error")
-GROUPS = frozenset({f"{error}@tests.chaos.worker._perform" for error in (AWAY, "ConnectionError")}.union(UNSETTLED))
+UNSETTLED = {"done", "never-claimed", "never-settled", "never-started", "record-unreadable", "error"}
+GROUPS = UNSETTLED | {f"{error}@tests.chaos.worker._perform" for error in ("BankAway", "ConnectionError")}
 """Of these groups of `receiver dlq list`; what was refused for good, or is no transfer, stays."""
 
 
@@ -46,7 +45,7 @@ def redrive(settings: Settings, made: partial[Any], log: Log) -> dict[str, list[
     letters = queue.DeadLetterQueue(sqs, dead, SystemClock(), hold_seconds=HOLD_SECONDS)
     with Session(queue=letters, reader=reader, store=store, rules=rules) as session:
         ends = redrive_ends(sqs, settings.outputs["QueueUrl"])
-        run = Run(session, ends, selection=Selection(groups=GROUPS))
+        run = Run(session, ends, selection=Selection(groups=frozenset(GROUPS)))
         run.carry_out(run.plan())
         left = ["left"] * len(run.summary.left) + ["held by others"] * letters.held_elsewhere()
     return {"swept": [*map(str, run.summary.done.elements()), *left]}

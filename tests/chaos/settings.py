@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,6 @@ STOP_MARGIN_SECONDS = 1.0
 LEASE_MARGIN_SECONDS = 1.5
 VISIBILITY_SECONDS = 6
 """Longer than a lease, which ends at the time-out and its margin: what a killed worker had is then free."""
-MESSAGES_A_BATCH = 10
 CONCURRENCY = 4
 """Handlers that a worker runs at once."""
 
@@ -60,31 +59,24 @@ class Cast(StrEnum):
         return ".fifo" if self is Cast.FIFO else ""
 
 
-class Style(StrEnum):
-    """How a worker's handler is written."""
-
-    PLAIN = "plain"
-    COROUTINE = "coroutine"
-    REUSED = "reused"
-    """It fills the same dicts anew for what it writes in each of its runs."""
-
-    @classmethod
-    def of_worker(cls, number: int) -> Style:
-        return list(cls)[number % len(cls)]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     port: int
     """Of the proxy, behind which it finds the cloud."""
     log: str
     outputs: Mapping[str, str]
-    """What names its consumer's queues, as a stack does."""
-    namespace: str | None = None
+    """What its consumer's stack says: its queues, its namespace or its state machine."""
     protected: bool
     effects: Effects = Effects.ANY
     cast: Cast = Cast.STANDARD
-    style: Style = Style.PLAIN
-    machine: str = ""
-    """The ARN of the workflow's state machine."""
+    coroutine: bool = False
     worker: str = ""
+
+    @property
+    def namespace(self) -> str | None:
+        return self.outputs["Namespace"] or None
+
+    def of(self, outputs: Mapping[str, str], port: int) -> Settings:
+        """Those of the consumer whose stack has these outputs; its queues, too, are behind the proxy."""
+        seen = {name: text.replace(f":{port}/", f":{self.port}/") for name, text in outputs.items()}
+        return replace(self, outputs=seen)

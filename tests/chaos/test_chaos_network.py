@@ -2,103 +2,114 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from idempotent_receiver import DynamoDBStore
+from idempotent_receiver.dynamodb import client_config
 from idempotent_receiver.protocol import transitions
 from idempotent_receiver.protocol.record import Change, Record
 from idempotent_receiver.protocol.transaction import Action
 from idempotent_receiver.protocol.transitions import Claim, Claimed
+from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
+from local.dynamodb.in_process import client_of
 from tests.chaos.network_faults import (
     EVERY_REQUEST_IN,
     OF_AN_OPERATION_IN,
     NetworkFault,
     NetworkFaults,
+    ShuffleBag,
     answer_dropped,
     cancelled,
-    cancelled_in_short,
     failed_after,
     keys_unprocessed,
     refused,
-    statements_in_doubt,
-    statements_refused,
+    statements_failed,
     transaction_invalid,
 )
-from tests.chaos.shuffle_bag import ShuffleBag
-from tests.chaos.wire import Applied, Failed, RecordWrite, Refused, fates_of, postings_of, writes_of
+from tests.chaos.wire import RecordWrite, Refused, fates_of, postings_of, stamps_of, writes_of
 from tests.many_operations import commit_one
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-THREE = {"Statements": [{"Statement": str(place)} for place in range(3)]}
+Json = dict[str, Any]
+THREE: Json = {"Statements": [{"Statement": str(place)} for place in range(3)]}
 OWNED = {"id": {"S": "key"}, "owner": {"S": "w2.1"}}
-KEYS = {"RequestItems": {"records": {"Keys": [{"id": {"S": str(place)}} for place in range(3)]}}}
+RECORD, OTHER = {"Put": {"TableName": "records", "Item": OWNED}}, {"Update": {"TableName": "accounts"}}
+
+
+def keys(*places: int) -> Json:
+    return {"records": {"Keys": [{"id": {"S": str(place)}} for place in places]}}
+
+
+KEYS: Json = {"RequestItems": keys(0, 1, 2)}
+REFUSED = {"Error": {"Code": "ThrottlingError", "Message": ""}}
 
 
 def test_a_shuffle_bag_gives_each_token_once_in_so_many_draws() -> None:
     bag = ShuffleBag(random.Random(1), ["a", "b"], 10)
     for _ in range(5):
         assert Counter(bag.draw() for _ in range(10)) == {"a": 1, "b": 1, None: 8}
-
-
-def test_a_token_that_is_put_back_is_drawn_next() -> None:
-    bag = ShuffleBag(random.Random(1), ["a"], 10)
     bag.put_back("a")
     assert bag.draw() == "a"
 
 
-def test_a_statement_that_is_refused_never_arrives_and_the_others_keep_their_places() -> None:
-    fault = statements_refused(frozenset({1}), "ThrottlingError")
-    assert fault.arriving(THREE) == {"Statements": [{"Statement": "0"}, {"Statement": "2"}]}
-    status, told = fault.answering(THREE, (200, {"Responses": [{"n": 0}, {"n": 2}]})) or (0, {})
-    assert status == 200
-    assert told["Responses"] == [{"n": 0}, {"Error": {"Code": "ThrottlingError", "Message": ""}}, {"n": 2}]
-
-
-def test_where_all_statements_are_refused_nothing_arrives() -> None:
-    fault = statements_refused(frozenset({0, 1, 2}), "ThrottlingError")
-    assert fault.arriving(THREE) is None
-    assert len((fault.answering(THREE, None) or (0, {}))[1]["Responses"]) == 3
-
-
-def test_a_statement_in_doubt_arrives_all_the_same() -> None:
-    fault = statements_in_doubt(frozenset({2}))
-    assert fault.arriving(THREE) == THREE
-    _, told = fault.answering(THREE, (200, {"Responses": [{}, {}, {}]})) or (0, {})
-    assert [response.get("Error", {}).get("Code") for response in told["Responses"]] == [
-        None,
-        None,
-        "InternalServerError",
-    ]
-
-
-def test_keys_that_are_not_processed_are_returned() -> None:
-    fault = keys_unprocessed(frozenset({0}))
-    assert fault.arriving(KEYS) == {"RequestItems": {"records": {"Keys": [{"id": {"S": "1"}}, {"id": {"S": "2"}}]}}}
-    _, told = fault.answering(KEYS, (200, {"Responses": {"records": [{}]}})) or (0, {})
-    assert told == {
-        "Responses": {"records": [{}]},
-        "UnprocessedKeys": {"records": {"Keys": [{"id": {"S": "0"}}]}},
-    }
+@pytest.mark.parametrize(
+    ("fault", "asked", "arrives", "answer", "told"),
+    [
+        (
+            statements_failed(frozenset({1}), "ThrottlingError", applied=False),
+            THREE,
+            {"Statements": [THREE["Statements"][0], THREE["Statements"][2]]},
+            {"Responses": [{"n": 0}, {"n": 2}]},
+            {"Responses": [{"n": 0}, REFUSED, {"n": 2}]},
+        ),
+        (
+            statements_failed(frozenset(range(3)), "ThrottlingError", applied=False),
+            THREE,
+            None,
+            None,
+            {"Responses": [REFUSED] * 3},
+        ),
+        (
+            statements_failed(frozenset({2}), "ThrottlingError", applied=True),
+            THREE,
+            THREE,
+            {"Responses": [{}, {}, {}]},
+            {"Responses": [{}, {}, REFUSED]},
+        ),
+        (
+            keys_unprocessed(frozenset({0})),
+            KEYS,
+            {"RequestItems": keys(1, 2)},
+            {"Responses": {"records": [{}]}},
+            {"Responses": {"records": [{}]}, "UnprocessedKeys": keys(0)},
+        ),
+    ],
+)
+def test_what_fails_in_part_never_arrives_or_is_in_doubt_and_the_rest_keeps_its_places(
+    fault: NetworkFault, asked: Json, arrives: Json | None, answer: Json | None, told: Json
+) -> None:
+    assert fault.arriving(asked) == arrives
+    assert fault.answering(asked, None if answer is None else (200, answer)) == (200, told)
+    if answer is not None:
+        assert fault.answering(asked, (400, {})) == (400, {}), "it failed as a whole"
 
 
 @pytest.mark.parametrize(
     ("fault", "codes"),
     [
         (cancelled(1, "TransactionConflict"), ["None", "TransactionConflict", "None"]),
-        (cancelled_in_short("ValidationError"), ["ValidationError"]),
+        (cancelled(None, "ValidationError"), ["ValidationError"]),
     ],
 )
 def test_a_cancelled_transaction_says_why_as_dynamodb_does_and_never_arrives(
     fault: NetworkFault, codes: list[str]
 ) -> None:
     """A reason for each action, or one for all."""
-    asked: dict[str, Any] = {"TransactItems": [{}, {}, {}]}
+    asked: Json = {"TransactItems": [{}, {}, {}]}
     assert fault.arriving(asked) is None
     status, told = fault.answering(asked, None) or (0, {})
     assert status == 400
@@ -107,21 +118,13 @@ def test_a_cancelled_transaction_says_why_as_dynamodb_does_and_never_arrives(
     assert told["Message"].endswith(f"[{', '.join(codes)}]")
 
 
-def test_only_a_transaction_of_several_messages_is_called_invalid() -> None:
-    """One that is alone would rightly fail for good."""
-    record, other = {"Put": {"TableName": "records", "Item": OWNED}}, {"Update": {"TableName": "accounts"}}
-    alone, pack = [record, other], [record, other, record, other]
-    chance = random.Random(1)
-    names = [transaction_invalid(chance, {"TransactItems": items}).name for items in (alone, pack)]
-    assert names == ["throttled", "transaction invalid"]
-
-
 @pytest.mark.parametrize(
     ("fault", "arrives", "status"),
     [
         (answer_dropped(), True, None),
         (failed_after(500), True, 500),
         (refused(503, "ServiceUnavailable"), False, 503),
+        (transaction_invalid({"TransactItems": [RECORD, OTHER, RECORD, OTHER]}), False, 400),
     ],
 )
 def test_what_arrives_and_what_is_told_are_two_things(fault: NetworkFault, arrives: bool, status: int | None) -> None:
@@ -132,10 +135,10 @@ def test_what_arrives_and_what_is_told_are_two_things(fault: NetworkFault, arriv
 
 def test_in_so_many_requests_every_fault_comes_up_and_most_requests_meet_none() -> None:
     faults, seen = NetworkFaults(1), Counter[str]()
-    requests: dict[str, Any] = {
+    requests: Json = {
         "BatchExecuteStatement": THREE,
         "BatchGetItem": KEYS,
-        "TransactWriteItems": {"TransactItems": [{"Put": {"TableName": "records", "Item": OWNED}}] * 2},
+        "TransactWriteItems": {"TransactItems": [RECORD] * 2},
         "PutItem": {},
     }
     rounds = EVERY_REQUEST_IN * OF_AN_OPERATION_IN
@@ -149,26 +152,11 @@ def test_in_so_many_requests_every_fault_comes_up_and_most_requests_meet_none() 
         *("transaction cancelled", "transaction cancelled, one reason", "transaction invalid"),
         *("transaction's answer dropped", "transaction delayed"),
     }
+    assert transaction_invalid({"TransactItems": [RECORD, OTHER]}).name == "throttled", "alone it would rightly fail"
     assert 0.7 < seen["none"] / (rounds * len(requests)) < 0.9
 
 
 # The wire, as the store really writes it.
-
-
-class Client:
-    """DynamoDB's client, as far as it is asked; it keeps the question."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, dict[str, Any]]] = []
-
-    def __getattr__(self, name: str) -> Callable[..., dict[str, Any]]:
-        operation = "".join(part.title() for part in name.split("_"))
-
-        def ask(**request: Any) -> dict[str, Any]:
-            self.asked.append((operation, request))
-            return {"Responses": [{} for _ in request.get("Statements", [])]}
-
-        return ask
 
 
 CLAIM = Claim(id="key", fingerprint="f", owner="w1.1", lease_until_ms=9_000)
@@ -190,16 +178,21 @@ ACTION = Action("Put", {"TableName": "entries", "Item": {"id": "e"}})
 
 def written(*changes: Change, actions: tuple[Action, ...] = ()) -> list[RecordWrite]:
     """What the proxy reads off the request that these changes become."""
-    client = Client()
-    store = DynamoDBStore("records", client=client)  # type: ignore[arg-type]  # it asks like one
+    asked: list[tuple[str, Json]] = []
+
+    def take(operation: str, body: bytes) -> tuple[int, bytes]:
+        asked.append((operation, json.loads(body)))
+        return 200, json.dumps({"Responses": [{} for _ in changes]}).encode()
+
+    store = DynamoDBStore("records", client=client_of(take, client_config()))
     if actions:
         commit_one(store, changes[0], actions)
     elif changes[0].seen is None:
         store.insert([change.new for change in changes])
     else:
         store.replace(changes)
-    ((operation, asked),) = client.asked
-    return writes_of(operation, asked, "records")
+    ((operation, request),) = asked
+    return writes_of(operation, request, "records")
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -218,14 +211,10 @@ def test_what_a_write_is_for_is_read_off_the_wire(number: int) -> None:
             assert written(*[change] * number) == writes
 
 
-def test_a_commit_is_read_off_the_wire() -> None:
-    assert written(transitions.complete(HELD, None).change(5_000, "2"), actions=(ACTION,)) == [
-        RecordWrite("key", "complete", "2")
-    ]
-
-
-def test_what_ends_a_run_that_claimed_nothing_is_read_off_the_wire() -> None:
-    """It puts the owner, too, as a claim does."""
+def test_what_ends_a_run_is_read_off_the_wire() -> None:
+    """With what the handler writes; and where nothing was claimed, when it puts the owner, too, as a claim does."""
+    done = transitions.complete(HELD, None).change(5_000, "2")
+    assert written(done, actions=(ACTION,)) == [RecordWrite("key", "complete", "2")]
     first = CLAIM.unwritten(None, 5_000, "2")
     assert written(transitions.complete(first, "{}").change(5_000, "3")) == [RecordWrite("key", "complete", "3")]
     failed = transitions.fail(first, "{}").change(5_000, "3").new
@@ -244,8 +233,8 @@ def test_each_record_of_a_transaction_is_read_off_the_wire_where_it_stands() -> 
     assert writes == [RecordWrite("a", "complete", "1", 0), RecordWrite("b", "complete", "2", 3)]
     reasons = [{"Code": "None"}, {"Code": "None"}, {"Code": "None"}, {"Code": "ConditionalCheckFailed", "Item": OWNED}]
     answer = {"CancellationReasons": [*reasons, {"Code": "None"}]}
-    assert fates_of("TransactWriteItems", 400, answer, writes) == [Failed(), Refused("w2.1")]
-    assert fates_of("TransactWriteItems", 400, {"CancellationReasons": reasons[:1]}, writes) == [Failed(), Failed()]
+    assert fates_of("TransactWriteItems", 400, answer, writes) == [False, Refused("w2.1")]
+    assert fates_of("TransactWriteItems", 400, {"CancellationReasons": reasons[:1]}, writes) == [False, False]
 
 
 def test_what_a_request_adds_to_the_ledger_is_read_off_the_wire() -> None:
@@ -266,15 +255,27 @@ def test_what_is_written_to_other_tables_is_no_record() -> None:
     assert writes_of("SendMessage", {"QueueUrl": "q"}, "records") == []
 
 
+def test_what_is_dead_or_redriven_is_read_off_the_wire_with_its_record_and_only_what_sqs_took() -> None:
+    """Of one message, and of a batch, whose second message SQS has refused."""
+    stamps = Stamp(key="k", original_id="k", reason="refused"), Stamp(key="k2", original_id="k2")
+    dead, back = ({"MessageAttributes": {STAMP: {"StringValue": each.to_json()}}} for each in stamps)
+    sent = stamps_of("SendMessage", {"QueueUrl": "http://sqs/1/copies-dead", **dead}, {"MessageId": "m"})
+    assert list(sent) == [("m", "copies#k", "refused")]
+    batch = {"QueueUrl": "http://sqs/1/transfers.fifo", "Entries": [{"Id": "0", **back}, {"Id": "1", **back}]}
+    taken = {"Successful": [{"Id": "0", "MessageId": "m"}], "Failed": [{"Id": "1"}]}
+    assert list(stamps_of("SendMessageBatch", batch, taken)) == [("m", "k2", None)]
+    assert list(stamps_of("PutItem", {}, {})) == []
+
+
 CHECK_FAILED = "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
 
 
 @pytest.mark.parametrize(
     ("operation", "status", "answer", "fates"),
     [
-        ("PutItem", 200, {}, [Applied()]),
+        ("PutItem", 200, {}, [True]),
         ("UpdateItem", 400, {"__type": CHECK_FAILED, "Item": OWNED}, [Refused("w2.1")]),
-        ("UpdateItem", 500, {"__type": "x#InternalServerError"}, [Failed()]),
+        ("UpdateItem", 500, {"__type": "x#InternalServerError"}, [False]),
         (
             "TransactWriteItems",
             400,
@@ -292,7 +293,7 @@ CHECK_FAILED = "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException
                     {"Error": {"Code": "ThrottlingError"}},
                 ]
             },
-            [Applied(), Refused("w2.1"), Refused(None), Failed()],
+            [True, Refused("w2.1"), Refused(None), False],
         ),
     ],
 )

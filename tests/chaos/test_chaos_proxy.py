@@ -1,11 +1,12 @@
-"""The proxy hands on what it has read, and logs what was applied, whatever happens to the sender."""
+"""The proxy hands on what it has read, and logs what was applied, whatever happens to the sender, and parts workers."""
 
 from __future__ import annotations
 
 import json
 import socket
 import threading
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from urllib3.exceptions import ProtocolError
@@ -14,8 +15,10 @@ from idempotent_receiver.local.server import ServerError
 from local.cloud import LOOPBACK
 from local.serving import serving
 from local.workload.evidence import Log, Posted, Write, lines_of
+from tests.chaos.__main__ import chosen
 from tests.chaos.network_faults import NetworkFaults
-from tests.chaos.proxy import Proxy
+from tests.chaos.proxy import Cut, Partitions, Proxy, Service
+from tests.chaos.settings import Cast, Effects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,3 +101,74 @@ def test_a_failure_that_was_not_meant_is_told_in_the_end(tmp_path: Path) -> None
         left_alone(tmp_path, Cloud(breaks=True))
     assert lines_of(tmp_path) == []
     assert isinstance(raised.value.__cause__, ProtocolError)
+
+
+def test_all_workers_claim_or_none_or_every_other_one() -> None:
+    said = {"": ["any", "any"], "transaction": ["transaction", "transaction"], "mixed": ["any", "transaction"]}
+    for text, of_workers in said.items():
+        effects = chosen({"EFFECTS": text}, "EFFECTS", Effects)
+        assert [effects.of_worker(number).value for number in (1, 2)] == of_workers
+    assert chosen({}, "CAST", Cast) is Cast.STANDARD
+
+
+@pytest.mark.parametrize(
+    ("name", "among", "choices"),
+    [("EFFECTS", Effects, "any, transaction, mixed"), ("CAST", Cast, "standard, fifo, workflow")],
+)
+def test_another_choice_is_refused_with_those_there_are(name: str, among: type[Any], choices: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is {choices}; it is 'none'"):
+        chosen({name: "none"}, name, among)
+
+
+LASTS_SECONDS = 0.3
+
+
+class PartedCloud:
+    """It knows when a request arrived. With `cut`, a partition begins then."""
+
+    def __init__(self, cut: Cut | None = None) -> None:
+        self.partitions = Partitions(self.respond)
+        self.arrived: list[float] = []
+        self._cut = cut
+
+    def respond(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes] | None:
+        self.arrived.append(time.monotonic())
+        if self._cut is not None:
+            self.partitions.part("8", Service.DYNAMODB, self._cut, LASTS_SECONDS)
+        return 200, body
+
+    def asked(self, worker: str = "7/8", target: str = "DynamoDB_20120810.PutItem") -> tuple[int, bytes] | None:
+        return self.partitions.respond("/", {"User-Agent": f"worker/{worker}", "X-Amz-Target": target}, b"{}")
+
+
+@pytest.mark.parametrize(
+    ("cut", "answer", "arrives_at_once", "answered_at_once"),
+    [
+        (Cut.REQUESTS_HANG, (200, b"{}"), [False], False),
+        (Cut.ANSWERS_HANG, (200, b"{}"), [True], False),
+        (Cut.CONNECTIONS_BREAK, None, [], True),
+    ],
+)
+@pytest.mark.parametrize("worker", ["7", "8"])
+def test_what_a_parted_worker_sends_and_is_told(
+    worker: str, cut: Cut, answer: tuple[int, bytes] | None, arrives_at_once: list[bool], answered_at_once: bool
+) -> None:
+    """Parted is the process, or the supervisor whose process it is; nobody else, from nothing else, not for ever."""
+    cloud = PartedCloud()
+    cloud.partitions.part(worker, Service.DYNAMODB, cut, LASTS_SECONDS)
+    ends = time.monotonic() + LASTS_SECONDS / 2
+
+    assert cloud.asked("9/10") == cloud.asked(target="AmazonSQS.ReceiveMessage") == (200, b"{}")
+    assert time.monotonic() < ends
+    assert cloud.asked() == answer
+    assert [at < ends for at in cloud.arrived[2:]] == arrives_at_once
+    assert (time.monotonic() < ends) == answered_at_once
+    assert cloud.partitions.met == {(Service.DYNAMODB, cut): 1}
+    cloud.partitions.await_end()
+    assert cloud.asked() == (200, b"{}")
+
+
+def test_an_answer_on_its_way_when_the_partition_begins_does_not_pass() -> None:
+    cloud = PartedCloud(Cut.CONNECTIONS_BREAK)
+    assert cloud.asked() is None
+    assert len(cloud.arrived) == 1

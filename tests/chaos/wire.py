@@ -27,23 +27,14 @@ class RecordWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
-    """It was made."""
-
-
-@dataclass(frozen=True, slots=True)
 class Refused:
     """Its condition did not hold; `owner` is the invocation that had claimed what was there, where the answer tells."""
 
     owner: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """It was not made, for another reason."""
-
-
-Fate = Applied | Refused | Failed
+Fate = Refused | bool
+"""Otherwise, whether it was made."""
 
 
 def writes_of(operation: str, request: Mapping[str, Any], table: str) -> list[RecordWrite]:
@@ -79,9 +70,7 @@ def postings_of(operation: str, request: Mapping[str, Any], table: str) -> dict[
     return found
 
 
-def stamps_of(
-    operation: str, request: Mapping[str, Any], answer: Mapping[str, Any]
-) -> Iterator[tuple[str, str, str | None]]:
+def stamps_of(operation: str, request: Mapping[str, Any], answer: Any) -> Iterator[tuple[str, str, str | None]]:
     """What SQS took that carries its key: its new id, its record's id, and why it is dead, if it is."""
     if not operation.startswith("SendMessage"):
         return
@@ -99,7 +88,7 @@ def fates_of(operation: str, status: int, answer: Mapping[str, Any], writes: Seq
         responses = answer["Responses"]
         return [_fate(responses[write.place].get("Error"), responses[write.place]) for write in writes]
     if status == 200:
-        return [Applied()] * len(writes)
+        return [True] * len(writes)
     reasons = answer.get("CancellationReasons")
     if reasons is not None:
         return [_cancelled(reasons[write.place] if write.place < len(reasons) else {}) for write in writes]
@@ -153,8 +142,8 @@ _SETTLING: dict[str, Move] = {"COMPLETED": "complete", "FAILED": "fail"}
 
 def _fate(error: Mapping[str, Any] | None, beside: Mapping[str, Any]) -> Fate:
     if error is None:
-        return Applied()
+        return True
     if error["Code"] not in ("ConditionalCheckFailed", "DuplicateItem"):
-        return Failed()
+        return False
     item = error.get("Item") or beside.get("Item") or {}
     return Refused(item.get("owner", {}).get("S"))

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,13 +20,17 @@ from botocore.config import Config
 
 from app.transfers import Transfer
 from idempotent_receiver import DynamoDBStore, Message, PermanentError, Transaction, sqs_consumer
+from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.dynamodb import client_config
 from idempotent_receiver.sqs.dead_letter import stamp_of
+from idempotent_receiver.sqs.message import messages_of
 from idempotent_receiver.sqs.visibility import Backoff
+from idempotent_receiver.testing.events import LambdaContext
 from local.cloud import ACCOUNT, LOOPBACK, REGION
 from local.overlay.plain import plain_consumer, write
 from local.workload.evidence import End, Log, Start, now_ms
 from local.workload.transfers import Kind, kind_of
+from tests.chaos.machine import Starter
 from tests.chaos.redriver import redrive
 from tests.chaos.settings import (
     ACCOUNTS,
@@ -40,9 +42,7 @@ from tests.chaos.settings import (
     TIMEOUT_SECONDS,
     Cast,
     Settings,
-    Style,
 )
-from tests.chaos.starter import Starter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -51,19 +51,6 @@ LONGEST_RUN_SECONDS = 0.06
 AT_ONCE = 0.5
 """The share of invocations whose handlers return at once, so that their transactions leave together."""
 HANG_SECONDS = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """Lambda's context, of which the consumer reads the deadline."""
-
-    aws_request_id: str
-    ends_ms: int
-    function_name: str = "chaos"
-
-    def get_remaining_time_in_millis(self) -> int:
-        """The time until Lambda would end this process."""
-        return max(0, self.ends_ms - now_ms())
 
 
 class BankAway(PermanentError):
@@ -127,53 +114,25 @@ class Business:
                 return None
         if self._settings.namespace is not None:
             transfer = transfer.model_copy(update={"transfer_id": f"{transfer.transfer_id}.{self._settings.namespace}"})
-        if self._settings.style is Style.REUSED:
-            with _filling:
-                return post(transfer, tx, _filled)
         return post(transfer, tx)
 
 
-Made = Callable[..., dict[str, Any]]
-"""Makes the arguments of a write, by the write's name."""
-
-
-def post(transfer: Transfer, tx: Transaction, made: Made = lambda name, **arguments: arguments) -> None:
+def post(transfer: Transfer, tx: Transaction) -> None:
     """Both sides of a transfer. Nothing here prevents a second posting: an entry counts how often it was written."""
-    sides = ("debit", transfer.from_account, -transfer.amount), ("credit", transfer.to_account, transfer.amount)
-    for side, account, amount in sides:
-        balance = made(
-            f"{side} balance",
+    for account, amount in (transfer.from_account, -transfer.amount), (transfer.to_account, transfer.amount):
+        tx.update(
             TableName=ACCOUNTS,
             Key={"account_id": account},
             UpdateExpression="ADD balance :amount",
             ExpressionAttributeValues={":amount": amount},
         )
-        tx.update(**balance)
         names = {":transfer": transfer.transfer_id, ":account": account}
-        entry = made(
-            f"{side} entry",
+        tx.update(
             TableName=ENTRIES,
             Key={"entry_id": f"{transfer.transfer_id}#{account}"},
             UpdateExpression="SET transfer_id = :transfer, account_id = :account ADD times :once, amount :amount",
             ExpressionAttributeValues={":once": 1, ":amount": amount, **names},
         )
-        tx.update(**entry)
-
-
-_reused: dict[str, dict[str, Any]] = {}
-_filling = threading.Lock()
-
-
-def _filled(name: str, **arguments: Any) -> dict[str, Any]:
-    """The one dict of its process for a write of this name, and the dicts in it, filled anew."""
-    one = _reused.setdefault(name, {"Key": {}, "ExpressionAttributeValues": {}})
-    for argument, value in arguments.items():
-        if isinstance(value, dict):
-            one[argument].clear()
-            one[argument].update(value)
-        else:
-            one[argument] = value
-    return one
 
 
 def consumer_of(settings: Settings, business: Business, log: Log) -> Callable[[Any, Any], Any]:
@@ -199,15 +158,13 @@ def consumer_of(settings: Settings, business: Business, log: Log) -> Callable[[A
         stop_margin_seconds=STOP_MARGIN_SECONDS,
         backoff=Backoff(first_seconds=0.5, longest_seconds=1.0),
     )
-    shipped = consumer(business.handle_async if settings.style is Style.COROUTINE else business.handle)
+    shipped = consumer(business.handle_async if settings.coroutine else business.handle)
     return lambda event, context: shipped(event, context) if event["Records"] else redrive(settings, made, log)
 
 
 def _handle_plainly(dynamodb: Any, business: Business, record: Mapping[str, Any]) -> None:
     transfer, tx = Transfer.model_validate_json(record["body"]), Transaction()
-    receives = int(record["attributes"]["ApproximateReceiveCount"])
-    id, body = record["messageId"], record["body"]
-    message = Message(id=id, key=id, body=body, raw_body=body, attributes=record["attributes"], attempt=receives)
+    (message,) = messages_of({"Records": [record]}, str)
     business.handle(transfer, message, tx)
     write(dynamodb, tx)
 
@@ -227,7 +184,7 @@ class Worker:
         self._business.lease_until_ms = ends_ms + int(LEASE_MARGIN_SECONDS * 1000)
         name = f"{self._settings.worker}.{self._invocations}"
         self._business.at_once = random.Random(name).random() < AT_ONCE
-        context = Context(name, ends_ms)
+        context = LambdaContext(TIMEOUT_SECONDS, SystemClock(), name)
         try:
             return self._consumer(event, context)
         except Exception as error:  # noqa: BLE001  # whatever it raised, Lambda would consider the batch failed

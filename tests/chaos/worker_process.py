@@ -1,22 +1,64 @@
-"""A worker from outside: its process, the pipe to it, and the signals that it is sent."""
+"""A worker from outside, and where it is born: a process that has all imports, and forks one in milliseconds.
+
+A worker of its own takes a second of CPU for its imports, and chaos kills hundreds. As with Lambda's SnapStart, those
+that are forked share the state of Python's generator of random numbers.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import multiprocessing
 import os
 import signal
+import sys
+import threading
 import time
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from idempotent_receiver.local.server import ServerError
-from tests.chaos.nursery import READY, START_SECONDS
 
 if TYPE_CHECKING:
-    from tests.chaos.nursery import Nursery
+    from typing import NoReturn
+
     from tests.chaos.settings import Settings
 
+START_SECONDS = 120.0
 END_SECONDS = 10.0
+READY = "ready"
+SPAWN = multiprocessing.get_context("spawn")
+PR_SET_PDEATHSIG = 1
+
+
+class Nursery:
+    """The process; threads may share it. Its workers do not outlive it."""
+
+    def __init__(self) -> None:
+        self._pipe, theirs = SPAWN.Pipe()
+        self._process = SPAWN.Process(target=_serve, args=(theirs,), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._asking = threading.Lock()
+        if not self._pipe.poll(START_SECONDS) or self._pipe.recv() != READY:
+            self.close()
+            raise ServerError("the process that workers are forked from did not start")
+
+    def bear(self, settings: Settings) -> tuple[int, Connection]:
+        """Start a worker: its process id, and the pipe to it."""
+        ours, theirs = SPAWN.Pipe()
+        with self._asking, theirs:
+            self._pipe.send(settings)
+            send_handle(self._pipe, theirs.fileno(), self._process.pid)
+            return self._pipe.recv(), ours
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
 
 
 class WorkerProcess:
@@ -59,3 +101,43 @@ class WorkerProcess:
         while not self.gone and time.monotonic() < ends:
             self.answer(ends)
         self._pipe.close()
+
+
+def _serve(pipe: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C at the terminal is for the run, which ends its workers
+    _die_with_ones_parent()
+    for stream in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    from tests.chaos.worker import Worker  # noqa: F401, PLC0415  # so that each worker finds it imported
+
+    with contextlib.suppress(EOFError, OSError):
+        pipe.send(READY)
+        while True:
+            settings, handle = pipe.recv(), recv_handle(pipe)
+            # Nobody waits for it, so its id stays its own after its death, and whoever signals it late hits nobody.
+            pid = os.fork()
+            if pid == 0:
+                pipe.close()
+                _work(Connection(handle), settings)
+            os.close(handle)
+            pipe.send(pid)
+
+
+def _work(pipe: Connection, settings: Settings) -> NoReturn:
+    """Run a worker, one invocation after the other, until nobody is there any more."""
+    try:
+        _die_with_ones_parent()
+        from tests.chaos.worker import Worker  # noqa: PLC0415
+
+        worker = Worker(settings)
+        pipe.send(READY)
+        while True:
+            pipe.send(worker.answer(pipe.recv()))
+    finally:
+        os._exit(0)
+
+
+def _die_with_ones_parent() -> None:
+    """Even a frozen worker must not outlive a run that is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

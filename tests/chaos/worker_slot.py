@@ -16,8 +16,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 from local.workload.evidence import Broken, Freeze, Kill, now_ms
+from tests.chaos.network_faults import ShuffleBag
 from tests.chaos.settings import TIMEOUT_SECONDS, VISIBILITY_SECONDS, Cast
-from tests.chaos.shuffle_bag import ShuffleBag
 
 if TYPE_CHECKING:
     from tests.chaos.event_source_mapping import Batch, Batches, EventSourceMapping
@@ -32,6 +32,8 @@ FROZEN_SECONDS = (0.0, 0.1)
 FROZEN_LONGER_SECONDS = (0.8, 2.4)
 """How long it stays frozen after its messages are visible again, so that others have taken its claims over."""
 MEET_SECONDS = 1.0
+SWEEP_IN = 6
+"""Of so many sweeps one is killed, and one frozen."""
 TWICE_IN = 12
 """Of so many batches one is given out twice at once."""
 
@@ -46,7 +48,7 @@ class WorkerSlot:
         self._mapping = mapping
         self._source = source
         self._chance = chance = random.Random(f"{seed} slot {number}")
-        self._faults = ShuffleBag(chance, (WorkerFault.KILL, WorkerFault.FREEZE), fault_in)
+        self._faults, self._sweeps_faults = (ShuffleBag(chance, [*WorkerFault], size) for size in (fault_in, SWEEP_IN))
         self._twice = ShuffleBag(chance, (True,), TWICE_IN)
         self._worker: WorkerProcess | None = None
         self.busy = False
@@ -72,7 +74,8 @@ class WorkerSlot:
         begun = time.monotonic()
         self._mapping.invoked(worker, batch)
         worker.send(batch.event)
-        fault = None if calm else self._faults.draw()
+        faults = self._faults if batch.keys else self._sweeps_faults
+        fault = None if calm else faults.draw()
         answer = self._answer(worker, fault, begun)
         if self._mapping.over.is_set():
             return
@@ -80,7 +83,7 @@ class WorkerSlot:
             self._mapping.answered(worker, batch, answer, self._chance)
         if answer is not None:
             if fault is not None:
-                self._faults.put_back(fault)  # it came too late
+                faults.put_back(fault)  # it came too late
         elif worker.gone:
             self._mapping.note(Broken(at_ms=now_ms(), worker=worker.name, why="the worker died by itself"))
             self._kill(worker, overdue=False)

@@ -22,8 +22,7 @@ import pytest
 from local.serving import serving
 from local.workload.evidence import Log
 from tests.chaos.network_faults import LONGEST_DELAY_SECONDS
-from tests.chaos.partition import Cut, Partitions, Service
-from tests.chaos.proxy import Proxy
+from tests.chaos.proxy import Cut, Partitions, Proxy, Service
 from tests.e2e.test_work import LEASE_SECONDS, Place, _status
 from tests.e2e.worker_cast import Chaos, Deaths, Workers
 

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from local.cloud import ROOT
-from tests.chaos.partition import Cut, Service
-from tests.chaos.shuffle_bag import ShuffleBag
+from tests.chaos.network_faults import ShuffleBag
+from tests.chaos.proxy import Cut, Service
 from tests.e2e.test_work import LEASE_SECONDS, Place, _alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tests.chaos.partition import Partitions
+    from tests.chaos.proxy import Partitions
 
 SUPERVISORS = 3
 PAST_A_LEASE_SECONDS = LEASE_SECONDS + 3

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from tests.browser import BROWSER
 from tests.e2e.making import run
 from tests.unit.test_public import PUBLIC
 
@@ -81,6 +86,31 @@ def test_the_site_loads_nothing_from_elsewhere(site: dict[str, Page]) -> None:
     loaded += re.findall(r"url\(['\"]?([^)'\"]+)", styles) + re.findall(r"@import\s+['\"]([^'\"]+)", styles)
     assert loaded
     assert [each for each in loaded if urlsplit(each).netloc or urlsplit(each).scheme not in ("", "data")] == []
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed here: nobody looks at the site")
+def test_in_a_browser_a_page_asks_for_nothing_elsewhere_and_its_diagrams_are_drawn(
+    site: dict[str, Page], tmp_path: Path
+) -> None:
+    handler = partial(SimpleHTTPRequestHandler, directory=str(SITE))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        origin = f"http://127.0.0.1:{server.server_port}"
+        options = ["--headless", "--disable-gpu", "--no-first-run", "--virtual-time-budget=8000", "--dump-dom"]
+        options += [f"--user-data-dir={tmp_path / 'profile'}", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+        options += [
+            f"--log-net-log={tmp_path / 'net.json'}",
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+        ]
+        command = [str(BROWSER), *options, f"{origin}/protocol.html"]
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+        server.shutdown()
+    # The browser asks for things of its own too, on behalf of no page.
+    events = json.loads((tmp_path / "net.json").read_text())["events"]
+    asked = {event["params"]["url"] for event in events if event.get("params", {}).get("initiator") == origin}
+    assert f"{origin}/search.json" in asked
+    assert [url for url in asked if not url.startswith(f"{origin}/")] == []
+    assert shown.count('<div class="mermaid"') == (3 if shutil.which("npm") else 0)
 
 
 def test_every_page_is_in_the_navigation(site: dict[str, Page]) -> None:

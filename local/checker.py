@@ -147,6 +147,9 @@ def _answers(key: Key) -> Iterator[Finding]:
     for answer in key.answers:
         if results and answer.result != results[0]:
             yield Finding("ANSWER", key.name, f"the result is {results[0]}, and another was told", (answer,))
+        applied = max((effect.at for effect in key.effects if effect.payload == answer.payload), default=NEVER)
+        if not answer.replayed and answer.since > applied:
+            yield Finding("ANSWER", key.name, "it was done before it was asked for, and not marked", (answer,))
     first = [answer for answer in key.answers if not answer.replayed]
     if len(first) > 1:
         yield Finding("ANSWER", key.name, "two requests were told that they had it done", tuple(first))

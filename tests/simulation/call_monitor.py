@@ -121,7 +121,7 @@ class CallMonitor(TableMonitor):
     def replied(self, invocation: Invocation, request: Request, reply: Reply) -> None:
         """HTTP and CALL: check what a caller is told."""
         self.history.asked(request)
-        self.history.answered(request, reply, invocation.asked)
+        self.history.answered(request, reply, invocation.started)
         mark(f"{request.function}: {reply.status}{' again' if reply.replayed else ''}")
         if not self._true(invocation, request, reply):
             rule = "HTTP" if request.function == PAY else "CALL"

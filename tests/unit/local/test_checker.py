@@ -162,6 +162,7 @@ BROKEN: dict[str, tuple[str, list[Event]]] = {
         "ANSWER",
         [replace(e, result=None) if e is EFFECT else e for e in ONCE] + [ANSWER, replace(REPLAYED, result="s")],
     ),
+    "had it done before it was asked for": ("ANSWER", [*ONCE, replace(ANSWER, at=8, since=7)]),
     "two had it done": ("ANSWER", [*ONCE, ANSWER, replace(REPLAYED, replayed=False)]),
     "it ran when it was done": ("AGAIN", [*ONCE, *DUPLICATE[:2]]),
     "it ran after it was acknowledged": (

@@ -62,12 +62,12 @@ class Disturbances:
             self.world.spawn(disturb, after=self.random.uniform(0.0, 0.01))
 
     def _step_clock(self, process: Process, invocation: Invocation, sign: int | None = None) -> None:
-        if process.invocation is invocation:
+        # With one clock suspended and the other set back, neither shows that time has passed.
+        if process.invocation is invocation and not invocation.suspended:
             step = self.random.choice([-3600, -60, 60, 3600])
             step = step if sign is None else abs(step) * sign
             invocation.mark("clock forward" if step > 0 else "clock back")
-            # With one clock suspended and the other set back, neither shows that time has passed.
-            process.clock.skew_seconds += 0 if invocation.suspended else step
+            process.clock.skew_seconds += step
             invocation.stepped |= step > 0
             invocation.wall_behind |= step < 0
 

@@ -143,7 +143,11 @@ class NetworkStore(StoreCalls):
         return self._partly(kind, parts, UNKNOWN if kind == "read" else NotApplied("throttled", retry=True))
 
     def unknown_result(self, kind: str, parts: Parts) -> list[Any]:
-        return [UNKNOWN if self.random.random() < 0.5 else answer for answer in self._apply(kind, parts)]
+        first = self.random.randrange(len(parts))
+        return [
+            UNKNOWN if place == first or self.random.random() < 0.5 else answer
+            for place, answer in enumerate(self._apply(kind, parts))
+        ]
 
     def raises(self, kind: str, parts: Parts) -> list[Any]:
         """A defect is not retried: the request fails at once."""

@@ -116,7 +116,11 @@ def unknown_in_part(wire: Wire, sent: Sent) -> Answer:
     if status != 200 or sent.operation != "BatchExecuteStatement":
         return refused("InternalServerError", status=500)
     unknown = {"Error": {"Code": "InternalServerError", "Message": "unknown"}}
-    answer["Responses"] = [unknown if wire.random.random() < 0.5 else one for one in answer["Responses"]]
+    first = wire.random.randrange(len(answer["Responses"]))
+    answer["Responses"] = [
+        unknown if place == first or wire.random.random() < 0.5 else one
+        for place, one in enumerate(answer["Responses"])
+    ]
     return status, json.dumps(answer).encode()
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import os
+import select
 from pathlib import Path
 
 import pytest
 
 from tests.mutation import equivalents
+from tests.mutation.judges import forked
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 
@@ -42,3 +45,19 @@ def test_an_entry_that_fits_no_mutant_or_one_that_is_killed_is_told(monkeypatch:
 
     assert equivalents.mistakes([mutant], {mutant: "survived"}) == [f"no mutant fits {gone}"]
     assert f"a test kills {mutant}" in equivalents.mistakes([mutant], {mutant: "killed"})
+
+
+def test_no_judge_outlives_an_interruption() -> None:
+    """Each is in a process group of its own, which Ctrl-C does not reach."""
+    reads, writes = os.pipe()
+
+    def waiting() -> int:
+        os.read(os.pipe()[0], 1)
+        return 0
+
+    judging = forked([("waits", waiting), ("passes", lambda: 0)])
+    assert next(judging) == ("passes", 0)
+    os.close(writes)  # the judge that waits has the last one
+    judging.close()
+    assert select.select([reads], [], [], 5)[0], "it waits still"
+    os.close(reads)

@@ -139,21 +139,26 @@ class Judges:
 def forked(jobs: Iterable[Job], processes: int = PROCESSES) -> Iterator[tuple[str, int]]:
     """Do each job in a process group of its own. Yields its exit code."""
     waiting, running = iter(jobs), {}
-    while True:
-        while len(running) < processes and (job := next(waiting, None)) is not None:
-            if (pid := os.fork()) == 0:
-                os.setpgid(0, 0)
-                code = BROKEN
-                try:
-                    code = job[1]()
-                finally:
-                    os._exit(code)
-            running[pid] = job[0]
-        if not running:
-            return
-        pid, status = os.wait()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)  # what its tests have left behind
-        name, code = running.pop(pid), os.waitstatus_to_exitcode(status)
-        assert code != BROKEN, f"{name} could not be judged"
-        yield name, code
+    try:
+        while True:
+            while len(running) < processes and (job := next(waiting, None)) is not None:
+                if (pid := os.fork()) == 0:
+                    os.setpgid(0, 0)
+                    code = BROKEN
+                    try:
+                        code = job[1]()
+                    finally:
+                        os._exit(code)
+                running[pid] = job[0]
+            if not running:
+                return
+            pid, status = os.wait()
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)  # what its tests have left behind
+            name, code = running.pop(pid), os.waitstatus_to_exitcode(status)
+            assert code != BROKEN, f"{name} could not be judged"
+            yield name, code
+    finally:
+        for pid in running:  # Ctrl-C does not reach them, because their groups are not the terminal's
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)

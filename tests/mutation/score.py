@@ -37,6 +37,8 @@ def main(arguments: list[str]) -> int:
     os.chdir("..")  # mutmut's settings and folders are the current one's
     everything = sorted(name for _, name, _ in collect_source_file_mutation_data(mutant_names=[])[0])
     chosen = [name for name in everything if not options.words or any(word in name for word in options.words)]
+    if not chosen:
+        parser.error(f"MUTANTS: no mutant's name contains {' or '.join(options.words)}")
     if options.sample is not None:
         chosen = sorted(random.Random(options.seed).sample(chosen, min(options.sample, len(chosen))))
 
@@ -53,6 +55,8 @@ def main(arguments: list[str]) -> int:
 
     os.chdir("mutants")
     files = judges.files(options.tests or judges.SELECTION)
+    if not files:  # of no files at all pytest would take every test that there is
+        parser.error(f"TESTS: none of the tests in {' '.join(options.tests)} may judge")
     code = pytest.main(["-qq", "-s", "--rootdir=.", "-p", "no:cacheprovider", *files], plugins=[Judges(work)])
     if code != 0:
         return int(code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -171,6 +172,34 @@ def test_the_threads_of_a_cancelled_coroutine_are_waited_for() -> None:
     assert collecting.wait() == ["cancelled"]
     assert block.ends == ["thread"]
     collecting.close()
+
+
+def test_where_no_time_is_left_a_step_does_not_wait() -> None:
+    began = time.monotonic()
+    Collecting().executor.step(-1)
+    assert time.monotonic() - began < 0.5
+
+
+def test_what_waits_for_a_thread_at_the_end_never_starts() -> None:
+    block, collecting, jobs = Blocking(), Collecting(), 50
+
+    async def leaves_more_than_there_are_threads() -> Any:
+        for _ in range(jobs):
+            await block.left()
+        return asyncio.get_running_loop()
+
+    (loop,) = collecting.run(leaves_more_than_there_are_threads)
+    collecting.close(0)
+    threads = loop._default_executor  # what is told of it does not say when its line was emptied
+    while not threads._shutdown:
+        time.sleep(0.001)
+    with threads._shutdown_lock:
+        started = len(threads._threads)
+    block.go_on.set()
+    for thread in threads._threads:
+        thread.join(PATIENCE)
+
+    assert len(block.ends) == started < jobs
 
 
 def test_a_cancellation_after_the_last_coroutine_has_returned_does_not_delay_the_answer() -> None:

@@ -67,6 +67,7 @@ def test_a_body_is_what_its_annotation_says(annotation: Any, body: str, value: A
         (dict, "{", "the body is not a dict: it is not JSON"),
         (Model, "{}", "the body is not a Model: amount: missing"),
         (list[int], '["a"]', "the body is not a list[int]: 0: int_parsing"),
+        (list[int], '["\ud800"]', "the body is not a list[int]: body: json_invalid"),
     ],
 )
 def test_a_body_that_is_not_what_the_annotation_says_is_invalid(annotation: Any, body: str, told: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from idempotent_receiver import (
+    MemoryStore,
     Transaction,
     current_claim,
     http_endpoint,
@@ -328,6 +329,14 @@ def test_a_response_that_was_not_kept_is_gone(api: Api) -> None:
 
     problem(api(request()), 410)
     assert len(api.runs) == 1
+
+
+def test_an_endpoint_looks_like_its_function() -> None:
+    def pay(event: object) -> None:
+        """Takes a payment."""
+
+    endpoint: Any = http_endpoint(MemoryStore("pay"))(pay)
+    assert (endpoint.__name__, endpoint.__doc__, endpoint.__wrapped__) == ("pay", "Takes a payment.", pay)
 
 
 def test_a_record_of_another_kind_is_left_alone(api: Api) -> None:

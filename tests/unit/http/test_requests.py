@@ -93,6 +93,13 @@ def test_a_query_string_is_the_same_in_every_event_format(query: str) -> None:
     assert len({request_of(request(form=form, query=query)).query for form in TELL_ALL}) == 1
 
 
+def test_where_an_event_has_two_paths_the_raw_one_counts() -> None:
+    event = request(form="http", path="/accounts/a%2Fb")
+    event["requestContext"]["http"]["path"] = "/accounts/a/b"
+
+    assert request_of(event).path == "/accounts/a%2Fb"
+
+
 def test_an_event_that_was_written_by_hand_may_have_the_short_form_of_a_query_alone() -> None:
     rest, http = request(), request(form="http")
     parameters = {"queryStringParameters": {"b": "2", "a": "1"}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -257,6 +258,11 @@ def test_what_a_settlement_writes(
     assert settle(mine).applied(change) == Settled(change.new)
     others = decide(change.new, claim(owner="next", fingerprint="another's"), (), NOW_MS)
     assert isinstance(others, OtherPayload if "validation" in kept else Claimable)
+
+
+def test_a_settlement_knows_the_versions_that_renewals_have_sent() -> None:
+    mine = replace(applied_claim(), renewed=("renewed",))
+    assert transitions.complete(mine, None).renewed == mine.renewed
 
 
 @pytest.mark.parametrize("retention", [1, 60, DAY])

@@ -16,6 +16,7 @@ from idempotent_receiver import (
     DynamoDBStore,
     MemoryStore,
     Message,
+    Payload,
     PermanentError,
     Transaction,
     UnusableKey,
@@ -62,6 +63,13 @@ def test_a_custom_key_needs_a_namespace() -> None:
         sqs_consumer(MemoryStore(), key=body_field("id"))
     with pytest.raises(ValueError, match="namespace"):
         sqs_consumer(MemoryStore(), key=lambda message: message.id)
+
+
+def test_a_part_of_the_payload_needs_a_key_of_ones_own() -> None:
+    """The body of a messageId is always the same."""
+    sqs_consumer(MemoryStore("n"), key=body_field("id"), payload=Payload("id"))
+    with pytest.raises(ValueError, match="a key of your own"):
+        sqs_consumer(MemoryStore("n"), payload=Payload("id"))
 
 
 def test_message_ids_need_no_namespace_and_may_have_one() -> None:

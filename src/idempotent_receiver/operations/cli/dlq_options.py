@@ -145,7 +145,7 @@ def write_new(file: Path, lines: Iterable[str]) -> None:
     """
     try:
         file.touch(mode=0o600, exist_ok=False)
-        file.write_text("".join(lines), "utf-8")
+        file.write_bytes("".join(lines).encode())
     except FileExistsError:
         raise UsageError(f"{file} exists, and is not replaced: give another name") from None
     except OSError as error:

@@ -13,7 +13,17 @@ from rich.text import Text
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import Deployment, Yes, of_a_deployment
 from idempotent_receiver.operations.cli.documentation import section
-from idempotent_receiver.operations.cli.terminal import Exit, Terminal, clean, command, counted, line, listing, moment
+from idempotent_receiver.operations.cli.terminal import (
+    BETWEEN_COLUMNS,
+    Exit,
+    Terminal,
+    clean,
+    command,
+    counted,
+    line,
+    listing,
+    moment,
+)
 from idempotent_receiver.operations.records import error_of, permanent, reason_in, unreadable, written_ms
 from idempotent_receiver.operations.scan import Scan, cost_of, pages
 from idempotent_receiver.protocol.record import Record, Status
@@ -119,7 +129,7 @@ def record_table(values: dict[str, Any]) -> RenderableType:
         shown["written_about"] = UNDATED
     if values["result"] is not None:
         shown["result"] = json.dumps(values["result"], ensure_ascii=False, indent=2)
-    table = Table.grid(Column(min_width=LABEL), Column(overflow="fold"), padding=(0, 2, 0, 0))
+    table = Table.grid(Column(min_width=LABEL), Column(overflow="fold"), padding=BETWEEN_COLUMNS)
     names = ("status", "attempts", "owner", "lease", "error", "error_type", "error_at")
     for name in (*names, "written_about", "expires", "result", "unreadable"):
         if shown[name] is not None:

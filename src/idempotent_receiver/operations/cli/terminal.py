@@ -30,6 +30,7 @@ INDENT = "    "
 CONTINUED = " \\"
 PIPE_WIDTH = 160
 MAX_QUESTIONS = 3
+BETWEEN_COLUMNS = (0, 2, 0, 0)
 
 
 class Exit(IntEnum):
@@ -180,7 +181,7 @@ def command(*parts: str) -> str:
 
 def table_of(*columns: str) -> Table:
     """A table of counts, and of what is counted."""
-    table = Table.grid(Column(justify="right"), *(Column(overflow="fold") for _ in columns), padding=(0, 2, 0, 0))
+    table = Table.grid(Column(justify="right"), *(Column(overflow="fold") for _ in columns), padding=BETWEEN_COLUMNS)
     table.add_row(*map(Text, ("count", *columns)), style="bold")
     return table
 

@@ -217,12 +217,12 @@ def answered(answer: Callable[[str, dict[str, Any]], Any]) -> Iterator[None]:
 
 
 @contextmanager
-def denied(*operations: str) -> Iterator[None]:
+def denied(*operations: str, code: str = "AccessDeniedException") -> Iterator[None]:
     """AWS refuses these operations; all, if none is named. moto allows everything."""
 
     def refuse(operation: str, _: object) -> None:
         if not operations or operation in operations:
-            error = {"Code": "AccessDeniedException", "Message": f"User: x may not {operation}"}
+            error = {"Code": code, "Message": f"User: x may not {operation}"}
             raise ClientError({"Error": error}, operation)
 
     with answered(refuse):

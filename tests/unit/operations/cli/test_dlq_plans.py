@@ -71,6 +71,12 @@ def test_what_has_changed_since_or_is_gone_is_listed_and_the_rest_is_carried_out
     assert stack.keys_in(stack.dead) == {"stays", CONFLICT, CLOSED}
 
 
+def test_an_empty_plan_is_not_saved(receiver: Receiver) -> None:
+    ran = receiver.on(f"{SAVE} --key {CONFLICT} --json")
+    assert (ran.code, ran.json) == (terminal.Exit.LEFT, {"plan": {"CONFLICT": 1}, "saved": None})
+    assert not Path("plan.json").exists()
+
+
 def test_a_plan_is_carried_out_only_once_that_is_confirmed(receiver: Receiver, stack: Stack) -> None:
     receiver.on(SAVE)
     ran = receiver.on("dlq redrive --plan plan.json")

@@ -44,12 +44,15 @@ def receiver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     return run
 
 
-def test_it_makes_a_project_and_nothing_beside_it(receiver: Callable[..., Ran], tmp_path: Path) -> None:
-    ran = receiver("init orders")
+@pytest.mark.parametrize(("options", "choice"), [("", "plain"), (" --container", "container")])
+def test_it_makes_a_project_and_nothing_beside_it(
+    receiver: Callable[..., Ran], tmp_path: Path, options: str, choice: str
+) -> None:
+    ran = receiver(f"init orders{options}")
     assert (ran.code, [each.name for each in tmp_path.iterdir()]) == (0, ["orders"])
     assert "cd orders && make test" in ran.err
     files = {str(path.relative_to(tmp_path / "orders")) for path in (tmp_path / "orders").rglob("*") if path.is_file()}
-    assert files == {path.replace("order_totals", "orders") for path in made("plain")}
+    assert files == {path.replace("order_totals", "orders") for path in made(choice)}
     assert (tmp_path / "orders").stat().st_mode & 0o777 == 0o755, "a folder like any other"
 
 

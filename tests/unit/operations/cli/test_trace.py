@@ -156,6 +156,7 @@ def test_a_hook_adds_what_the_application_knows(
     events = with_hook(receiver, tmp_path, monkeypatch, *lines).json["events"]
     assert events[0] == {"at": "2020-01-01T00:00:00Z", "source": HOOK, "text": f"booked {DONE} COMPLETED"}
     assert {"at": None, "source": HOOK, "text": "balanced"} in events
+    assert "record" in {each["source"] for each in events}
 
 
 def test_a_hook_that_fails_leaves_the_rest_of_the_story(
@@ -180,6 +181,12 @@ def test_what_may_not_be_read_is_named_with_its_permission_and_the_rest_is_told(
     (unread,) = ran.json["unread"]
     assert (ran.code, unread["source"], f"allow {permission}" in unread["why"]) == (Exit.LEFT, source, True)
     assert len({"record", "history", "dead letter"} & set(sources(ran.json))) == 2
+
+
+def test_what_fails_otherwise_is_told_as_aws_says_it(receiver: Receiver) -> None:
+    with denied("ReceiveMessage", code="InternalFailure"):
+        (unread,) = receiver.on(f"{TRACE} --json").json["unread"]
+    assert "(InternalFailure) when calling the ReceiveMessage operation" in unread["why"]
 
 
 def test_without_a_history_or_a_queue_the_rest_is_told(receiver: Receiver, stack: Stack) -> None:

@@ -91,8 +91,8 @@ test: $(tested) ## run all tests but the nightly ones, three minutes on two proc
 	$(pytest) $(if $(named),,-m "not nightly") $(ARGS)
 
 .PHONY: nightly
-nightly: $(tested) ## run all that takes longer: slow tests, planted bugs, seeds, schedules, inputs (MINUTES=30: as far as that; FIRST=12: from this part on)
-	@.venv/bin/python -m tests.nightly $(MINUTES:%=--minutes %) $(FIRST:%=--first %)
+nightly: $(tested) ## run all that takes longer: slow tests, planted bugs, seeds, schedules, inputs (MINUTES=30: stop after that; FIRST=12: begin with this part; SEED=7: with one that it draws)
+	@.venv/bin/python -m tests.nightly $(MINUTES:%=--minutes %) $(FIRST:%=--first %) $(SEED:%=--seed %)
 
 .PHONY: build
 build: .build/$(PLATFORM).complete .build/host.complete ## build the function for Lambda (.build/python3.13-arm64; RUNTIME=python3.14 ARCHITECTURE=x86_64) and for this machine (.build/host)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +17,7 @@ from tests.nightly import ROOT, Part, main, run_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 PASSES, FAILS = (
     Part(name, (sys.executable, "-c", code))
@@ -36,6 +40,27 @@ def test_what_failed_is_said_with_its_command_and_what_was_not_reached_with_wher
     assert "0 of 2 parts passed, 0 failed.\nNot reached: fine, fine.\n" in capsys.readouterr().out
 
 
+def test_a_ci_run_begins_with_any_part_and_fails_only_by_what_failed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / ".ci").mkdir()
+    ci = shutil.copy(ROOT / ".ci/run", tmp_path / ".ci/run")
+    for name, script in {"git": "echo ffffff1", "make": f'echo "$@" >> {tmp_path}/made'}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    subprocess.run([ci], check=True)
+    target, *given = (tmp_path / "made").read_text().splitlines()[-1].split()
+    monkeypatch.undo()
+    assert target == "nightly"
+    told = subprocess.run(["make", "-n", target, *given], cwd=ROOT, capture_output=True, text=True, check=True)
+    arguments = shlex.split(told.stdout.splitlines()[-1])[3:]
+    monkeypatch.setattr(nightly, "all_parts", lambda: [PASSES, PASSES])
+    monkeypatch.setattr(nightly, "run", lambda part, ends, over: nightly.Result(None))
+    assert main(arguments) == 0, "none of them ended in time"
+    assert "make nightly FIRST=1" in capsys.readouterr().out
+
+
 def test_ctrl_c_stops_what_is_under_way_and_begins_nothing_more(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,8 +81,8 @@ def test_ctrl_c_stops_what_is_under_way_and_begins_nothing_more(
         (["--minutes", "-1"], "MINUTES is a number above 0"),
         (["--minutes", "nan"], "MINUTES is a number above 0"),
         (["--minutes", "inf"], "MINUTES is a number above 0"),
-        (["--minutes", "ten"], "MINUTES and FIRST are numbers: could not convert string to float: 'ten'"),
-        (["--first", "two"], "MINUTES and FIRST are numbers"),
+        (["--minutes", "ten"], "MINUTES, FIRST and SEED are numbers: could not convert string to float: 'ten'"),
+        (["--first", "two"], "MINUTES, FIRST and SEED are numbers"),
         (["--first", "2"], "FIRST is the number of a part, 0 to 1; it is 2"),
         (["--first", "-1"], "FIRST is the number of a part"),
     ],

@@ -28,6 +28,9 @@ def main(words: list[str]) -> int:
     """Plant those whose names, or whose scenarios' numbers, contain one of the words; all, if there are no words."""
     began, marks, console = time.monotonic(), scenario_marks(), Console()
     chosen = [mutant for mutant in MUTANTS if not words or any(word in _searched(mutant, marks) for word in words)]
+    if not chosen:
+        console.print(f"BUGS: no planted bug's name or scenario contains {escape(' or '.join(words))}")
+        return 2
     with ThreadPoolExecutor(WORKERS) as pool:
         running = pool.map(partial(_run, marks), chosen)
         tracked = track(running, "planting", len(chosen), console=console, transient=True)
@@ -39,7 +42,7 @@ def main(words: list[str]) -> int:
         f"{killed} of {len(chosen)} planted bugs were killed; scenarios' tests name them {pairs} times; "
         f"{time.monotonic() - began:.0f} s"
     )
-    return 0 if chosen and killed == len(chosen) else 1
+    return 0 if killed == len(chosen) else 1
 
 
 def _run(marks: list[ScenarioMark], mutant: Mutant) -> Result:

@@ -47,7 +47,8 @@ def main(arguments: list[str]) -> int:
 
     def work(tests: Judges) -> None:
         tests.get_acquainted(OBSERVED, options.base)
-        print(f"{len(tests.unfit)} tests fail without a mutant and judge nothing:", *tests.unfit, sep="\n  ")
+        if tests.unfit:
+            print(f"{len(tests.unfit)} tests fail without a mutant and judge nothing:", *tests.unfit, sep="\n  ")
         with VERDICTS.open("a") if not options.tests else contextlib.nullcontext(sys.stdout) as known:
             for name, verdict in tests.verdicts([name for name in chosen if name not in verdicts]):
                 verdicts[name] = verdict

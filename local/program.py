@@ -80,7 +80,7 @@ def run_to_its_end(perform: Callable[[Report], int]) -> int:
         report.failed("stopped, and cleared up")
         return INTERRUPTED
     except (NoRegionError, NoCredentialsError, ProfileNotFound) as error:
-        report.failed(f"{error} {REMEDY}")
+        report.failed(f"{str(error).rstrip('.')}. {REMEDY}")
         return IN_VAIN
     except (ValueError, ServerError, DeployError, StackError, ClientError, BotoCoreError, OSError) as error:
         because = "" if error.__cause__ is None else f": {error.__cause__}"

@@ -38,7 +38,8 @@ def main(arguments: list[str]) -> int:
     everything = sorted(name for _, name, _ in collect_source_file_mutation_data(mutant_names=[])[0])
     chosen = [name for name in everything if not options.words or any(word in name for word in options.words)]
     if not chosen:
-        parser.error(f"MUTANTS: no mutant's name contains {' or '.join(options.words)}")
+        words = " or ".join(options.words)
+        parser.error(f"MUTANTS: no mutant's name contains {words}; decorated functions have none")
     if options.sample is not None:
         chosen = sorted(random.Random(options.seed).sample(chosen, min(options.sample, len(chosen))))
 

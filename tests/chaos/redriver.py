@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 queue.WAIT_SECONDS = 0
 """It does not linger in a long poll, so that faults meet it at work."""
-HOLD_SECONDS = 2
+HOLD_SECONDS = 5
 UNSETTLED = {"done", "never-claimed", "never-settled", "never-started", "record-unreadable", "error"}
 GROUPS = UNSETTLED | {f"{error}@tests.chaos.worker._perform" for error in ("BankAway", "ConnectionError")}
 """Of these groups of `receiver dlq list`; what was refused for good, or is no transfer, stays."""

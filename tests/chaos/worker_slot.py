@@ -32,6 +32,8 @@ FROZEN_SECONDS = (0.0, 0.1)
 FROZEN_LONGER_SECONDS = (0.8, 2.4)
 """How long it stays frozen after its messages are visible again, so that others have taken its claims over."""
 MEET_SECONDS = 1.0
+SWEEP_SECONDS = 60.0
+"""An operator who redrives has no time-out; this one ends what hangs."""
 SWEEP_IN = 6
 """Of so many sweeps one is killed, and one frozen."""
 TWICE_IN = 12
@@ -76,7 +78,8 @@ class WorkerSlot:
         worker.send(batch.event)
         faults = self._faults if batch.keys else self._sweeps_faults
         fault = None if calm else faults.draw()
-        answer = self._answer(worker, fault, begun)
+        redrives = not batch.keys and self._source.settings.cast is not Cast.WORKFLOW
+        answer = self._answer(worker, fault, begun, SWEEP_SECONDS if redrives else TIMEOUT_SECONDS)
         if self._mapping.over.is_set():
             return
         if answer is not None or not batch.keys:
@@ -92,9 +95,9 @@ class WorkerSlot:
         else:
             self._kill(worker, overdue=fault is None)
 
-    def _answer(self, worker: WorkerProcess, fault: WorkerFault | None, begun: float) -> Any:
+    def _answer(self, worker: WorkerProcess, fault: WorkerFault | None, begun: float, timeout_seconds: float) -> Any:
         """The worker's answer; None once it is time for the fault, or for the time-out."""
-        ends = begun + TIMEOUT_SECONDS
+        ends = begun + timeout_seconds
         if fault is None:
             return worker.answer(ends)
         if fault is WorkerFault.KILL:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.simulation.plan import CLOCKS_OFF_SECONDS
 from tests.simulation.planted import run_planted
 from tests.simulation.simulate import main
+from tests.simulation.wire import WireSimulation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,6 +20,13 @@ def test_worlds_on_the_wire_keep_the_invariants_and_settle(capsys: pytest.Captur
     assert main(["--kind", "wire", "--seeds", "100"]) == 0
 
     assert "100 seeds" in capsys.readouterr().out
+
+
+def test_no_message_is_received_before_it_was_sent() -> None:
+    """On a FIFO queue one that was redriven would stand before it, and be missed when it starts."""
+    for seed in range(20):
+        messages = WireSimulation(seed, CLOCKS_OFF_SECONDS).messages
+        assert [each.id for each in messages if each.sent_at > each.visible_at] == []
 
 
 @pytest.mark.parametrize(

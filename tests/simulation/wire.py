@@ -229,7 +229,7 @@ class WireSimulation(Simulation):
             # Messages that come together, and whose handlers end together, share requests.
             self.plan.concurrency, self.plan.takes_seconds = 8, [0.0]
             for message in self.messages:
-                message.visible_at = 0.0
+                message.visible_at = message.sent_at = 0.0
             history = self.queues[0].history
             history[:] = [replace(sent, at=0.0) for sent in history]
         self.plan.kinds = kinds.sample(list(wire_faults.FAULTS), kinds.randint(1, len(wire_faults.FAULTS)))

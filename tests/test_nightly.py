@@ -53,7 +53,9 @@ def test_a_ci_run_begins_with_any_part_and_fails_only_by_what_failed(
     target, *given = (tmp_path / "made").read_text().splitlines()[-1].split()
     monkeypatch.undo()
     assert target == "nightly"
-    told = subprocess.run(["make", "-n", target, *given], cwd=ROOT, capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        ["make", "--no-print-directory", "-n", target, *given], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     arguments = shlex.split(told.stdout.splitlines()[-1])[3:]
     monkeypatch.setattr(nightly, "all_parts", lambda: [PASSES, PASSES])
     monkeypatch.setattr(nightly, "run", lambda part, ends, over: nightly.Result(None))

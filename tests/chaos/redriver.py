@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from local.workload.evidence import Log
     from tests.chaos.settings import Settings
 
-queue.WAIT_SECONDS = 0
-"""It does not linger in a long poll, so that faults meet it at work."""
 HOLD_SECONDS = 5
 UNSETTLED = {"done", "never-claimed", "never-settled", "never-started", "record-unreadable", "error"}
 GROUPS = UNSETTLED | {f"{error}@tests.chaos.worker._perform" for error in ("BankAway", "ConnectionError")}
@@ -36,6 +34,7 @@ GROUPS = UNSETTLED | {f"{error}@tests.chaos.worker._perform" for error in ("Bank
 def redrive(settings: Settings, made: partial[Any], log: Log) -> dict[str, list[str]]:
     """Redrive what there is; what was done, and what could not be. `made` makes a worker's clients."""
     log.write(Asked(at_ms=now_ms(), worker=settings.worker, name="redrive"))
+    queue.WAIT_SECONDS = 0  # it does not linger in a long poll, so that faults meet it at work
     own = {"config": made.keywords["config"].merge(Config(user_agent_extra=f"worker/{REDRIVER}"))}
     sqs, store = made("sqs", **own), DynamoDBStore(RECORDS, settings.namespace, made("dynamodb", **own))
     queue_arn = settings.outputs["QueueArn"]

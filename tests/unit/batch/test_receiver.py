@@ -125,10 +125,10 @@ def test_take_overs_and_releases_are_counted() -> None:
     def long(attempt: Attempt) -> None:
         clock.seconds += 20
 
-    processed = process(work("orphan", long), work("left"), store=store, clock=clock)
+    processed = process(work("orphan", long), work("left"), work("left too"), store=store, clock=clock)
 
-    assert [type(outcome) for outcome in processed.outcomes] == [Completed, NotStarted]
-    assert (processed.claimed, processed.taken_over, processed.released) == (2, 1, 1)
+    assert [type(outcome) for outcome in processed.outcomes] == [Completed, NotStarted, NotStarted]
+    assert (processed.claimed, processed.taken_over, processed.released) == (3, 1, 2)
 
 
 @pytest.mark.parametrize("confirmed", [True, False])

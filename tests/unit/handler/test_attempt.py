@@ -74,6 +74,13 @@ def test_a_handler_that_returns_gives_its_result_and_its_writes() -> None:
     assert [action.kind for action in handled.actions] == ["Delete"]
 
 
+def test_a_handler_that_returns_nothing_has_nothing_stored() -> None:
+    handled = run(lambda it: None, attempt())
+
+    assert isinstance(handled, Returned)
+    assert handled.data is None
+
+
 @pytest.mark.parametrize("ending", ["returns", "raises", "has a result that uses it"])
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_once_the_handler_has_ended_its_transaction_is_sealed(ending: str, asynchronous: bool) -> None:

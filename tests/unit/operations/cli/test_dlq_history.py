@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ def test_an_act_that_was_never_confirmed_is_told_as_such_with_what_to_type(recei
     assert [(each["outcome"], each["may_have_happened"]) for each in told["acts"]] == [("begun", True), ("done", False)]
     shown = receiver.on("dlq history").out
     assert "begun, not confirmed: it may have happened" in shown
+    assert re.search(rf"{FLAKY} +begun\b", shown)
     assert "Of 1 act nobody knows" in shown
     assert "receiver trace KEY --stack transfers" in shown
     assert "nobody knows" not in receiver.on(f"dlq history --key {CLOSED}").out

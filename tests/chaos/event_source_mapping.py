@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
 import signal
 import threading
 import time
@@ -68,7 +69,8 @@ class Batches:
         self.sweeping = settings.protected
         self.clean_at = 0.0
         """When the last sweep began that found nothing to do."""
-        self._sweep_at = 0.0
+        self.sweep_at = 0.0
+        """Two sweeps at once would each find what the other holds, and never nothing."""
 
     def next(self) -> Batch | None:
         """A batch that is to be given out again, or a sweep that is due, or else what the queue has."""
@@ -76,8 +78,8 @@ class Batches:
             twin = self.twins.get_nowait()
             twin.taken.set()
             return twin
-        if self.sweeping and time.monotonic() >= self._sweep_at:
-            self._sweep_at = time.monotonic() + self.sweep_seconds
+        if self.sweeping and time.monotonic() >= self.sweep_at:
+            self.sweep_at = math.inf
             return Batch({"Records": []}, self, again=True)
         return self._received()
 
@@ -194,6 +196,7 @@ class EventSourceMapping:
         if batch.keys:
             self.act_on(worker, batch, answer, chance)
             return
+        batch.source.sweep_at = time.monotonic() + batch.source.sweep_seconds
         found = answer.get("swept", ["failed"]) if answer else ["interrupted"]
         with self._lock:
             self.swept.update(found)

@@ -162,9 +162,11 @@ def run(part: Part, ends: float, over: threading.Event) -> Result:
     began, code = time.monotonic(), None
     if began >= ends or over.is_set():
         return Result(None)
+    # make exports what it was given, and to a part SEED would mean its own.
+    own = {name: value for name, value in os.environ.items() if name not in ("MINUTES", "FIRST", "SEED", "MAKEFLAGS")}
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
-            part.command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            part.command, cwd=ROOT, env=own, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
         while code is None and time.monotonic() < ends and not over.is_set():
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -266,6 +266,7 @@ def test_what_a_store_commits_is_what_botocore_would_send() -> None:
         )
 
     DynamoDBStore("records", client=ours.client).commit(commits)
+    assert len(sent) == 1
     plain.client.transact_write_items(**sent[0] | {"TransactItems": list(sent[0]["TransactItems"])})
 
     assert ours.bodies == plain.bodies

@@ -53,11 +53,11 @@ setup: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME_CLIENT) $(OPENAPI) $(DOCS) #
 
 .PHONY: run
 run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## run 500 transfers through the local cloud (N=500 SEED=1 PROTECTION=on EFFECTS=any STACK=name; or WORKFLOW=1 N=40)
-	@.venv/bin/python -m $(if $(WORKFLOW),local.workflow_run,local.run)
+	@.venv/bin/python -m $(if $(WORKFLOW),harness.workflow_run,harness.run)
 
 .PHONY: cloud
 cloud: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## run a local cloud with the application until Ctrl-C, to try `receiver`, the API and `sam local` (PORT=4566 N=50 SEED=1 REQUEST_KEY=payload; WORKFLOW=1: the workflow beside it)
-	@.venv/bin/python -m local.sandbox
+	@.venv/bin/python -m harness.sandbox
 
 # `sam local` reads the architecture from the built template, so that nobody has to pass it.
 SAM_BUILD ?= .aws-sam/build
@@ -122,9 +122,9 @@ endif
 deploy: $(SAM) $(if $(WORKFLOW),$(DEVELOPMENT)) ## build and deploy to AWS (ENV=default, staging or prod, as in samconfig.toml; RUNTIME=python3.14 ARCHITECTURE=x86_64; WORKFLOW=1: the workflow beside it)
 	$(if $(filter $(ENV),$(environments)),,$(error $(samconfig) has no table $(ENV): ENV is one of $(environments)))
 	@# Before the build, which takes a minute.
-	@.tools/sam/bin/python -m local.sign_in $(samconfig) $(ENV)
+	@.tools/sam/bin/python -m harness.sign_in $(samconfig) $(ENV)
 ifdef WORKFLOW
-	consumers=$$(.venv/bin/python -m local.workflow_stack $(ENV)) && \
+	consumers=$$(.venv/bin/python -m harness.workflow_stack $(ENV)) && \
 	.tools/sam/bin/sam build $(configured) $(overrides) && \
 	.tools/sam/bin/sam deploy $(configured) $(overrides) $$consumers
 else
@@ -134,7 +134,7 @@ endif
 
 .PHONY: invoke
 invoke: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME_CLIENT) .build/host.complete ## run the built function once (EVENT=events/fresh.json)
-	@.venv/bin/python -m local.invoke $(EVENT)
+	@.venv/bin/python -m harness.invoke $(EVENT)
 
 TEMPLATES := template.yaml deploy/workflow.yaml deploy/container.yaml src/idempotent_receiver/operations/starter/consumer.yaml
 .PHONY: check
@@ -149,7 +149,7 @@ check: $(DEVELOPMENT) $(SAM) $(CHECKOV) $(PUBLISH) ## check format, lint, types,
 		AWS_DEFAULT_REGION=us-east-1 .tools/sam/bin/sam validate --lint --template $$each || exit 1; done
 	.tools/checkov/bin/checkov --framework cloudformation --skip-download --compact --quiet $(TEMPLATES:%=--file %)
 	.tools/publish/bin/zizmor --offline --quiet .github
-	.venv/bin/python -m local.audit
+	.venv/bin/python -m harness.audit
 
 # The pages are the README, docs/, the library's docstrings and the command's help. A script from npm draws the diagrams in the
 # browser; without npm they are shown as text.
@@ -159,7 +159,7 @@ PAGES := .build/docs
 
 .PHONY: docs
 docs: $(DEVELOPMENT) $(DOCS) $(if $(NPM),$(DIAGRAMS)) ## build the documentation's site, .build/site (SITE=https://...: where it will be)
-	@rm -rf $(PAGES) && mkdir -p .build && cp -R docs $(PAGES)
+	@rm -rf $(PAGES) && mkdir -p .build && cp -R docs $(PAGES) && rm $(PAGES)/zensical.toml
 	@cp README.md $(PAGES)/index.md && cp CHANGELOG.md CONTRIBUTING.md LICENSE $(PAGES)
 	@.venv/bin/typer idempotent_receiver.operations.cli.receiver utils docs --name receiver \
 		| sed -E -e 's/^\x08$$//' -e 's/^(Examples?:)$$/\1\n/' -e 's/^  (receiver )/    \1/' > $(PAGES)/command.md # its examples as code
@@ -169,11 +169,11 @@ docs: $(DEVELOPMENT) $(DOCS) $(if $(NPM),$(DIAGRAMS)) ## build the documentation
 		"$$page" > $(PAGES)/page && mv $(PAGES)/page "$$page"; done
 	@cp $(if $(NPM),$(DIAGRAMS),/dev/null) $(PAGES)/diagrams.js
 	@$(if $(NPM),,echo 'npm is not installed: the diagrams are shown as text.')
-	@sed $(if $(filter file,$(origin SITE)),,-e 's|^# site_url = .*|site_url = "$(SITE)"|') -e '' zensical.toml > .build/zensical.toml
+	@sed $(if $(filter file,$(origin SITE)),,-e 's|^# site_url = .*|site_url = "$(SITE)"|') -e '' docs/zensical.toml > .build/zensical.toml
 	cd .build && ../.tools/docs/bin/zensical build --clean --strict
 
-$(DIAGRAMS): requirements/diagrams/package-lock.json
-	@mkdir -p .tools/diagrams && cp requirements/diagrams/package*.json .tools/diagrams
+$(DIAGRAMS): tools/diagrams/package-lock.json
+	@mkdir -p .tools/diagrams && cp tools/diagrams/package*.json .tools/diagrams
 	npm ci --prefix .tools/diagrams --ignore-scripts --no-audit --no-fund
 	@touch $@
 
@@ -197,13 +197,13 @@ clean: ## remove everything that was built
 locked = mkdir -p .build && $(PYTHON) -c 'import fcntl, os, sys; lock = os.open(".build/lock", os.O_RDWR | os.O_CREAT); \
 	fcntl.flock(lock, fcntl.LOCK_EX); os.set_inheritable(lock, True); os.execvp(sys.argv[1], sys.argv[1:])'
 
-$(PACKAGER): requirements/uv.txt
+$(PACKAGER): tools/uv.txt
 ifndef ALONE
 	@test -n "$(PYTHON)" || { echo "No Python of 3.11 or newer was found; name one: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(locked) $(MAKE) --no-print-directory ALONE=1 $@
 else
 	$(PYTHON) -m venv --clear .tools/uv
-	.tools/uv/bin/python -m pip install --require-hashes --disable-pip-version-check -r requirements/uv.txt
+	.tools/uv/bin/python -m pip install --require-hashes --disable-pip-version-check -r tools/uv.txt
 	@touch $@
 endif
 
@@ -212,7 +212,7 @@ $(DEVELOPMENT): pyproject.toml uv.lock | $(PACKAGER)
 	@touch $@
 
 # These pin their own botocore, boto3 or pydantic. Each gets its own environment, so that none of them affects our versions.
-.tools/%/.complete: requirements/%.txt | $(PACKAGER)
+.tools/%/.complete: tools/%.txt | $(PACKAGER)
 	$(UV) venv --quiet --clear --python .tools/uv/bin/python .tools/$*
 	$(UV) pip install $(if $(filter ministack,$*),--compile-bytecode) --python .tools/$*/bin/python --require-hashes -r $<
 	@touch $@
@@ -332,8 +332,8 @@ ifdef LOCALSTACK_HOST
 run cloud: .build/$(HOST).complete
 endif
 install_peer = $(UV) pip install --quiet --python .tools/uv/bin/python $(call wheels,$*) --only-binary :all: \
-	--constraint requirements/bench.txt --target
-.build/peer-%/.complete: requirements/bench.txt Makefile | $(PACKAGER)
+	--constraint tools/bench.txt --target
+.build/peer-%/.complete: tools/bench.txt Makefile | $(PACKAGER)
 	rm -rf $(@D)
 	$(install_peer) $(@D)/runtime boto3
 	$(install_peer) $(@D)/packages aws-lambda-powertools jmespath pydantic
@@ -361,7 +361,7 @@ chaos: $(DEVELOPMENT) $(MINISTACK) ## kill and freeze workers behind a faulty ne
 
 .PHONY: aws
 aws: setup .build/host.complete ## prove the promises on your AWS account: deploy, test, soak and remove, for about a dollar (MINUTES=60; REHEARSAL=only: only on the local cloud)
-	@.venv/bin/python -m local.aws
+	@.venv/bin/python -m harness.aws
 
 .PHONY: fuzz
 fuzz: $(DEVELOPMENT) ## try thousands of hostile events, bodies and records (EXAMPLES=5000)
@@ -389,4 +389,4 @@ endif
 lock: $(PACKAGER) ## pin the newest allowed versions of all dependencies
 	$(UV) lock --upgrade
 	for name in uv ministack sam runtime openapi checkov bench publish cdk docs; do $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 \
-		--no-header --no-annotate --generate-hashes requirements/$$name.in -o requirements/$$name.txt; done
+		--no-header --no-annotate --generate-hashes tools/$$name.in -o tools/$$name.txt; done

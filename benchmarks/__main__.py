@@ -22,7 +22,7 @@ from benchmarks.cpus import keep_off_the_subjects
 from benchmarks.endpoint import ROOT, Loopback, running_endpoint
 from benchmarks.measure import machine, measured, spread
 from benchmarks.validation import differences
-from local.cloud import embedded_cloud
+from harness.cloud import embedded_cloud
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

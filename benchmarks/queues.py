@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from botocore import xform_name
 
-from local.dynamodb.writes import Refused
+from harness.dynamodb.writes import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from local.dynamodb.tables import Bill
+    from harness.dynamodb.tables import Bill
 
     Request = Mapping[str, Any]
 

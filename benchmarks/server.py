@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.endpoint import LOOPBACK
 from benchmarks.queues import Queues
-from local.dynamodb.tables import Tables
-from local.dynamodb.writes import Refused
+from harness.dynamodb.tables import Tables
+from harness.dynamodb.writes import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

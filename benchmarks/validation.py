@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from benchmarks.endpoint import Loopback
-    from local.dynamodb.units import Item
+    from harness.dynamodb.units import Item
 
     Items = dict[str, list[Item]]
     """The items of each table."""

@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from harness.cloud import ROOT
 from idempotent_receiver.operations.doctor.facts import DAY_SECONDS, Facts, Function
-from local.cloud import ROOT
 from tests.template import load, rendering, text_of, watched_by
 
 ACCOUNT = "123456789012"

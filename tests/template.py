@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cfnlint.decode import cfn_yaml
 
-from local.cloud import ROOT
+from harness.cloud import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

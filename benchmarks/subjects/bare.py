@@ -15,13 +15,13 @@ from boto3.session import Session
 
 from benchmarks import settings
 from benchmarks.settings import TABLE
+from harness.dynamodb.values import wire
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.dynamodb import client_config
 from idempotent_receiver.dynamodb.statements import insert, put_item, replacement_of, update, update_item
 from idempotent_receiver.protocol.record import Change, attributes
 from idempotent_receiver.protocol.store import WRITES_A_CALL
 from idempotent_receiver.protocol.transitions import Claim, Claimed, complete
-from local.dynamodb.values import wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

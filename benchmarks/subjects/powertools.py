@@ -18,7 +18,7 @@ from aws_lambda_powertools.utilities.idempotency import (
 
 from benchmarks.settings import TABLE, update
 from benchmarks.subjects.reporting import reporting
-from local.dynamodb.values import wire
+from harness.dynamodb.values import wire
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord

@@ -16,15 +16,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from local.cloud import ROOT, embedded_cloud
-from local.deploy import Stack
-from local.program import options_of, run_to_its_end, whole
-from local.serving import serving
-from local.workload import report as tables
-from local.workload.driver import Pace, collect, drive
-from local.workload.evidence import Log, lines_of
-from local.workload.stack_client import StackClient
-from local.workload.transfers import ASKED_FOR, CHAOS, CURRENCY, FIFO, generate
+from harness.cloud import ROOT, embedded_cloud
+from harness.deploy import Stack
+from harness.program import options_of, run_to_its_end, whole
+from harness.serving import serving
+from harness.workload import report as tables
+from harness.workload.driver import Pace, collect, drive
+from harness.workload.evidence import Log, lines_of
+from harness.workload.stack_client import StackClient
+from harness.workload.transfers import ASKED_FOR, CHAOS, CURRENCY, FIFO, generate
 from tests.chaos.clients import Clients, Requests, WorkflowClient
 from tests.chaos.consumers import TwoConsumers, in_pairs
 from tests.chaos.event_source_mapping import EventSourceMapping
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from enum import StrEnum
 
-    from local.cloud import Cloud
-    from local.program import Options
-    from local.workload.report import Report, Row
+    from harness.cloud import Cloud
+    from harness.program import Options
+    from harness.workload.report import Report, Row
     from tests.chaos.event_source_mapping import Batches
 
 Chosen = TypeVar("Chosen", bound="StrEnum")

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from harness.workload.evidence import DeadLetter, End, Reply, Start, now_ms
+from harness.workload.stack_client import Backlog, StackClient
+from harness.workload.transfers import Kind
 from idempotent_receiver.workflow import name_of
-from local.workload.evidence import DeadLetter, End, Reply, Start, now_ms
-from local.workload.stack_client import Backlog, StackClient
-from local.workload.transfers import Kind
 from tests.chaos.event_source_mapping import Batch, Batches, EventSourceMapping
 from tests.chaos.machine import NAMESPACE, ORPHANS
 from tests.chaos.settings import RECORDS
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Mapping, Sequence
 
-    from local.workload.evidence import Line
-    from local.workload.transfers import TransferMessage
+    from harness.workload.evidence import Line
+    from harness.workload.transfers import TransferMessage
     from tests.chaos.settings import Settings
     from tests.chaos.worker_process import WorkerProcess
 

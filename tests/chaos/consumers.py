@@ -8,17 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from harness.workload.stack_client import Backlog, StackClient
+from harness.workload.transfers import Workload
 from idempotent_receiver.sqs.dead_letter import stamped
-from local.workload.stack_client import Backlog, StackClient
-from local.workload.transfers import Workload
 from tests.chaos.event_source_mapping import Batches
 from tests.chaos.settings import COPIES, PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from local.workload.evidence import DeadLetter, Line
-    from local.workload.transfers import TransferMessage
+    from harness.workload.evidence import DeadLetter, Line
+    from harness.workload.transfers import TransferMessage
     from tests.chaos.settings import Settings
 
 

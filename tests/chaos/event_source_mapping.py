@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
+from harness.workload.evidence import Acknowledged, Broken, Delivery, Log, Thaw, now_ms
 from idempotent_receiver.sqs.received import lambda_record
-from local.workload.evidence import Acknowledged, Broken, Delivery, Log, Thaw, now_ms
 from tests.chaos.network_faults import LONGEST_DELAY_SECONDS
 from tests.chaos.settings import Settings
 from tests.chaos.worker_process import Nursery, WorkerProcess
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Mapping, Sequence
 
-    from local.workload.evidence import Line
-    from local.workload.stack_client import StackClient
-    from local.workload.transfers import TransferMessage
+    from harness.workload.evidence import Line
+    from harness.workload.stack_client import StackClient
+    from harness.workload.transfers import TransferMessage
 
 MOST_FROZEN = 6
 AWAKE_SECONDS = 3.0

@@ -12,18 +12,18 @@ import json
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from harness.workflow_stack import DEFINITION
+from harness.workload.evidence import Asked, now_ms
 from idempotent_receiver import DynamoDBStore
 from idempotent_receiver.workflow import Workflow, recover_orphan, workflow_endpoint
-from local.workflow_stack import DEFINITION
-from local.workload.evidence import Asked, now_ms
 from tests.chaos.settings import ACCOUNTS, ENTRIES, LEASE_MARGIN_SECONDS, RECORDS
 from tests.template import ROOT, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from local.cloud import Cloud
-    from local.workload.evidence import Log
+    from harness.cloud import Cloud
+    from harness.workload.evidence import Log
     from tests.chaos.settings import Settings
 
 NAMESPACE = "transfers"

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import urllib3
 
+from harness.cloud import LOOPBACK
+from harness.workload.evidence import Fault, Posted, Refusal, Stamped, Write, now_ms
 from idempotent_receiver.local.server import ServerError
-from local.cloud import LOOPBACK
-from local.workload.evidence import Fault, Posted, Refusal, Stamped, Write, now_ms
 from tests.chaos.network_faults import NetworkFaults
 from tests.chaos.settings import ENTRIES, RECORDS, REDRIVER
 from tests.chaos.wire import Refused, fates_of, postings_of, stamps_of, writes_of
@@ -27,8 +27,8 @@ from tests.chaos.wire import Refused, fates_of, postings_of, stamps_of, writes_o
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from local.serving import Respond
-    from local.workload.evidence import Log
+    from harness.serving import Respond
+    from harness.workload.evidence import Log
     from tests.chaos.network_faults import Json
 
 NOT_FORWARDED = {"host", "content-length", "connection"}

@@ -8,9 +8,9 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import Any, ClassVar
 
-from local.workload.evidence import Acknowledged, Broken, Delivery, End, Fault, Freeze, Kill, Refusal, Reply, Start
-from local.workload.reconciliation import Reconciliation
-from local.workload.runs import grouped
+from harness.workload.evidence import Acknowledged, Broken, Delivery, End, Fault, Freeze, Kill, Refusal, Reply, Start
+from harness.workload.reconciliation import Reconciliation
+from harness.workload.runs import grouped
 from tests.chaos.settings import Cast
 
 ENOUGH_FOR_RARITIES = 1_000

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.config import Config
 
+from harness.workload.evidence import Asked, now_ms
 from idempotent_receiver import DynamoDBStore
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.operations.dead_letters import queue
@@ -18,11 +19,10 @@ from idempotent_receiver.operations.dead_letters.session import Session
 from idempotent_receiver.operations.dead_letters.triage import Rules
 from idempotent_receiver.protocol.record import record_id
 from idempotent_receiver.sqs.keys import message_id
-from local.workload.evidence import Asked, now_ms
 from tests.chaos.settings import RECORDS, REDRIVER
 
 if TYPE_CHECKING:
-    from local.workload.evidence import Log
+    from harness.workload.evidence import Log
     from tests.chaos.settings import Settings
 
 HOLD_SECONDS = 5

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harness.cloud import ROOT
+from harness.workload.evidence import Freeze, lines_of
 from idempotent_receiver.operations.dead_letters.queue import chunks
-from local.cloud import ROOT
-from local.workload.evidence import Freeze, lines_of
 from tests.chaos.settings import Effects
 from tests.e2e.test_cloud import nothing_left, on_linux
 from tests.mutants.catalogue import MUTANTS

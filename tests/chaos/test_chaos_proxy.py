@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from urllib3.exceptions import ProtocolError
 
+from harness.cloud import LOOPBACK
+from harness.serving import serving
+from harness.workload.evidence import Log, Posted, Write, lines_of
 from idempotent_receiver.local.server import ServerError
-from local.cloud import LOOPBACK
-from local.serving import serving
-from local.workload.evidence import Log, Posted, Write, lines_of
 from tests.chaos.__main__ import chosen
 from tests.chaos.network_faults import NetworkFaults
 from tests.chaos.proxy import Cut, Partitions, Proxy, Service

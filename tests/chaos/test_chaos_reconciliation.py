@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.workload.evidence import (
+from harness.workload.evidence import (
     Acknowledged,
     Broken,
     DeadLetter,
@@ -27,7 +27,7 @@ from local.workload.evidence import (
     Thaw,
     Write,
 )
-from local.workload.transfers import Kind, TransferMessage, Workload
+from harness.workload.transfers import Kind, TransferMessage, Workload
 from tests.chaos.reconciliation import ChaosReconciliation
 
 PAYER, PAYEE, OTHER = "payer", "payee", "other"

@@ -7,13 +7,13 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from local.workload.stack_client import STAMP
+from harness.workload.stack_client import STAMP
 from tests.chaos.settings import PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from local.workload.evidence import Move
+    from harness.workload.evidence import Move
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,10 @@ import boto3
 from botocore.config import Config
 
 from app.transfers import Transfer
+from harness.cloud import ACCOUNT, LOOPBACK, REGION
+from harness.overlay.plain import plain_consumer, write
+from harness.workload.evidence import End, Log, Start, now_ms
+from harness.workload.transfers import Kind, kind_of
 from idempotent_receiver import DynamoDBStore, Message, PermanentError, Transaction, sqs_consumer
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.dynamodb import client_config
@@ -26,10 +30,6 @@ from idempotent_receiver.sqs.dead_letter import stamp_of
 from idempotent_receiver.sqs.message import messages_of
 from idempotent_receiver.sqs.visibility import Backoff
 from idempotent_receiver.testing.events import LambdaContext
-from local.cloud import ACCOUNT, LOOPBACK, REGION
-from local.overlay.plain import plain_consumer, write
-from local.workload.evidence import End, Log, Start, now_ms
-from local.workload.transfers import Kind, kind_of
 from tests.chaos.machine import Starter
 from tests.chaos.redriver import redrive
 from tests.chaos.settings import (

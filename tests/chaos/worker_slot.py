@@ -15,7 +15,7 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
-from local.workload.evidence import Broken, Freeze, Kill, now_ms
+from harness.workload.evidence import Broken, Freeze, Kill, now_ms
 from tests.chaos.network_faults import ShuffleBag
 from tests.chaos.settings import TIMEOUT_SECONDS, VISIBILITY_SECONDS, Cast
 

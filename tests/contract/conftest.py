@@ -19,9 +19,9 @@ import pytest
 from moto import mock_aws
 
 from benchmarks.endpoint import running_endpoint
-from local.cloud import embedded_cloud
-from local.dynamodb.in_process import answered, client_of
-from local.dynamodb.tables import Tables
+from harness.cloud import embedded_cloud
+from harness.dynamodb.in_process import answered, client_of
+from harness.dynamodb.tables import Tables
 from tests.engines import dynamodb_local
 from tests.engines.engine import DynamoDB, Engine, Memory, Place, client, create, drop
 from tests.engines.engine import named_client as client_of_named_endpoint
@@ -58,8 +58,8 @@ ENGINES = {
     # Its PartiQL takes no parameters in an INSERT, and it runs in this process without a lock.
     "moto": Capabilities(batches=False, threads=False, wire=False, limits=False),
     "ministack": Capabilities(),
-    # The model of `local/dynamodb`, in this process, and as the benchmark's endpoint. What the simulation finds and the
-    # benchmark measures means something only if it keeps DynamoDB's promises.
+    # The model of `harness/dynamodb`, in this process, and as the benchmark's endpoint. What the simulation finds and
+    # the benchmark measures means something only if it keeps DynamoDB's promises.
     "model": Capabilities(threads=False, wire=False),
     "loopback": Capabilities(),
     "dynamodb_local": Capabilities(),

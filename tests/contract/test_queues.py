@@ -14,7 +14,7 @@ import pytest
 from botocore.config import Config
 
 from benchmarks.endpoint import ask, running_endpoint
-from local.cloud import embedded_cloud
+from harness.cloud import embedded_cloud
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,9 +15,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
+from harness.dynamodb.in_process import answered, client_of
+from harness.dynamodb.tables import Tables
 from idempotent_receiver.dynamodb.statements import Replacement, Shape, insert, put_item, update, update_item
-from local.dynamodb.in_process import answered, client_of
-from local.dynamodb.tables import Tables
 from tests.engines.engine import DynamoDB, create
 from tests.engines.sample_records import version
 

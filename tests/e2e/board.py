@@ -12,8 +12,8 @@ from contextlib import nullcontext
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from local.cloud import ROOT, running_cloud
-from local.deploy import deploy
+from harness.cloud import ROOT, running_cloud
+from harness.deploy import deploy
 from tests.e2e.deployed import EVENTS, Aws, Deployed
 from tests.e2e.observed import NAMESPACE, Observed
 from tests.e2e.test_alarms import gone

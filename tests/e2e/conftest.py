@@ -15,8 +15,8 @@ from uuid import uuid4
 
 import pytest
 
-from local.cloud import ROOT, running_cloud
-from local.deploy import deploy
+from harness.cloud import ROOT, running_cloud
+from harness.deploy import deploy
 from tests.e2e.deployed import Aws, Deployed
 from tests.e2e.making import run
 from tests.e2e.recorder import Recorder, send_by

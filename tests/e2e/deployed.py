@@ -20,15 +20,15 @@ from botocore.config import Config
 from botocore.credentials import Credentials
 from localstack_client.session import Session
 
-from local.caller import Caller, api_url
-from local.cloud import ACCOUNT, REGION, ROOT
-from local.workload.stack_client import LEGS
+from harness.caller import Caller, api_url
+from harness.cloud import ACCOUNT, REGION, ROOT
+from harness.workload.stack_client import LEGS
 from tests.e2e.permissions import allowed, needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from local.deploy import Stack
+    from harness.deploy import Stack
     from tests.e2e.permissions import Permission
     from tests.e2e.recorder import Call
 

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from local.cloud import ROOT
+from harness.cloud import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

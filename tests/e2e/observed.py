@@ -17,8 +17,8 @@ from tests.e2e.deployed import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from harness.caller import Answer
     from idempotent_receiver.local.deployment import Stack
-    from local.caller import Answer
     from tests.cloudwatch import Alarm, Metric
     from tests.e2e.deployed import Aws
 

@@ -13,10 +13,10 @@ from uuid import uuid4
 
 import pytest
 
+from harness.caller import Caller, api_url
+from harness.cloud import REGION
+from harness.workflow_stack import deploy_workflow
 from idempotent_receiver.dynamodb.statements import typed
-from local.caller import Caller, api_url
-from local.cloud import REGION
-from local.workflow_stack import deploy_workflow
 from tests.e2e.deployed import at, eventually
 from tests.e2e.observed import NAMESPACE, Observed
 from tests.template import rendering

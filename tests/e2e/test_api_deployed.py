@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local.caller import api_url
-from local.cloud import ACCOUNT, REGION, ROOT
+from harness.caller import api_url
+from harness.cloud import ACCOUNT, REGION, ROOT
 from tests.e2e.deployed import Deployed, eventually
 
 if TYPE_CHECKING:

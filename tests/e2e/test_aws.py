@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local.aws import places
-from local.aws.steps import Results
-from local.cloud import ROOT
-from local.removal import left_of
+from harness.aws import places
+from harness.aws.steps import Results
+from harness.cloud import ROOT
+from harness.removal import left_of
 
 if TYPE_CHECKING:
     from tests.e2e.deployed import Aws
@@ -38,7 +38,7 @@ def test_without_the_accounts_own_number_nothing_is_made(
     monkeypatch.delenv("ACCOUNT", raising=False)
     if given is not None:
         monkeypatch.setenv("ACCOUNT", given)
-    command = [sys.executable, "-m", "local.aws"]
+    command = [sys.executable, "-m", "harness.aws"]
     done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     said = " ".join(done.stdout.split())
     assert done.returncode == 2

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local.cloud import ROOT
-from local.deploy import HOST_BUILD
-from local.emulator import MACHINES
-from local.invoke import EVENTS, application, expected_answer, matches, meant
+from harness.cloud import ROOT
+from harness.deploy import HOST_BUILD
+from harness.emulator import MACHINES
+from harness.invoke import EVENTS, application, expected_answer, matches, meant
 from tests.e2e.making import ENVIRONMENT, UNAFFECTED, interpreter, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from local.emulator import Function
+    from harness.emulator import Function
 
 RUNTIMES = ("python3.13", "python3.14")
 ARCHITECTURES = {"arm64": (183, "aarch64"), "x86_64": (62, "x86_64")}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local.cloud import ROOT
+from harness.cloud import ROOT
 from tests.template import COMPONENT, load
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harness import cloud as local_cloud
+from harness.cloud import running_cloud
 from idempotent_receiver.local.server import ServerError
-from local import cloud as local_cloud
-from local.cloud import running_cloud
 from tests import ctrl_c
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ on_linux = pytest.mark.skipif(
 
 HOLD = """
 import sys, time
-from local.cloud import running_cloud
+from harness.cloud import running_cloud
 print("starting", flush=True)
 with running_cloud() as cloud:
     print("ready", flush=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local.cloud import ROOT
+from harness.cloud import ROOT
 from tests.e2e.permissions import Permission, allowed, covers, granted, needed
 from tests.e2e.recorder import Call, Recorder
 from tests.e2e.test_work import LEASE_SECONDS, Place

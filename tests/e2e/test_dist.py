@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from local.cloud import ROOT
+from harness.cloud import ROOT
 from tests.e2e.making import interpreter, library_files, run
 
 if TYPE_CHECKING:

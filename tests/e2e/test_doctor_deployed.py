@@ -14,16 +14,16 @@ from uuid import uuid4
 
 import pytest
 
+from harness.cloud import ACCOUNT, REGION
+from harness.deploy import deploy
 from idempotent_receiver.operations.doctor.checks import Finding, Unchecked, examine
 from idempotent_receiver.operations.doctor.facts import consumer_of, gather
-from local.cloud import ACCOUNT, REGION
-from local.deploy import deploy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from local.deploy import Stack
+    from harness.deploy import Stack
     from tests.e2e.deployed import Aws
 
 

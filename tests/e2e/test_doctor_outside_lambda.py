@@ -10,11 +10,11 @@ from uuid import uuid4
 
 import pytest
 
+from harness.cloud import ROOT
+from harness.deploy import deploy
 from idempotent_receiver.local.deployment import create
 from idempotent_receiver.operations.doctor.checks import Finding, Unchecked, examine
 from idempotent_receiver.operations.doctor.facts import consumer_of, gather
-from local.cloud import ROOT
-from local.deploy import deploy
 from tests.e2e.test_doctor_deployed import (
     allowed_by,
     asked_of,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from local.deploy import Stack
+    from harness.deploy import Stack
     from tests.e2e.deployed import Aws
 
 NOT_HERE = re.compile(r"(?s)\n  Tasks:\n.*?(?=\n  # The queues' alarms)")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local import invoke
+from harness import invoke
 
 if TYPE_CHECKING:
     pass

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from local.cloud import ACCOUNT, REGION
+from harness.cloud import ACCOUNT, REGION
 from tests.e2e.deployed import eventually
 from tests.e2e.permissions import Permission, allowed, queue_arn
 from tests.e2e.test_redrive_deployed import PROCESSES, dead_now, environment, let_die, receiver, send

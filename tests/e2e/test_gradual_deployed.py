@@ -14,11 +14,11 @@ from uuid import uuid4
 
 import pytest
 
+from harness.cloud import ACCOUNT, REGION, ROOT
+from harness.deploy import deploy
 from idempotent_receiver.operations.doctor.checks import examine
 from idempotent_receiver.operations.doctor.facts import consumer_of, gather
 from idempotent_receiver.operations.mappings import mappings_of
-from local.cloud import ACCOUNT, REGION, ROOT
-from local.deploy import deploy
 from tests.e2e.deployed import Deployed
 from tests.e2e.permissions import Permission, allowed
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from local.deploy import HOST_BUILD
-from local.emulator import MACHINES
+from harness.deploy import HOST_BUILD
+from harness.emulator import MACHINES
 from tests.e2e.making import interpreter, library_files, run
 
 

@@ -23,8 +23,8 @@ from uuid import uuid4
 
 import pytest
 
-from local.cloud import ACCOUNT, REGION
-from local.emulator import RUNTIME
+from harness.cloud import ACCOUNT, REGION
+from harness.emulator import RUNTIME
 from tests.simulation.world import sqs_record
 
 if TYPE_CHECKING:

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
+from harness.cloud import embedded_cloud, running_cloud
+from harness.deploy import deploy
 from idempotent_receiver.local.server import ServerError, free_port
-from local.cloud import embedded_cloud, running_cloud
-from local.deploy import deploy
 from tests.e2e.making import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from local.cloud import Cloud
+    from harness.cloud import Cloud
 
 WITHOUT_OUR_OWN = """
 import sys
 from pathlib import Path
-import local.cloud
-local.cloud.MINISTACK = Path("/nonexistent")
-from local.program import run_to_its_end
-from local.run import perform
+import harness.cloud
+harness.cloud.MINISTACK = Path("/nonexistent")
+from harness.program import run_to_its_end
+from harness.run import perform
 sys.exit(run_to_its_end(perform))
 """
 """A program of ours on a machine on which no cloud of our own can be started."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from local.caller import api_url
-from local.cloud import ACCOUNT, REGION, ROOT
+from harness.caller import api_url
+from harness.cloud import ACCOUNT, REGION, ROOT
 from tests.e2e.making import run
 from tests.template import load
 

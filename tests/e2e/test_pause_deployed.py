@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local.cloud import ACCOUNT, REGION
+from harness.cloud import ACCOUNT, REGION
 from tests.e2e.permissions import Permission, allowed
 from tests.e2e.test_redrive_deployed import receiver
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local.cloud import MINISTACK
-from local.deploy import HOST_BUILD
+from harness.cloud import MINISTACK
+from harness.deploy import HOST_BUILD
 from tests import ctrl_c
 from tests.e2e.test_cloud import eventually, nothing_left, on_linux
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import pytest
 
-from local.cloud import ACCOUNT, REGION
+from harness.cloud import ACCOUNT, REGION
 from tests.e2e.deployed import eventually
 
 if TYPE_CHECKING:

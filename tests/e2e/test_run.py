@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local.cloud import ROOT, in_containers, running_cloud
-from local.deploy import deploy
-from local.workload.transfers import Kind
+from harness.cloud import ROOT, in_containers, running_cloud
+from harness.deploy import deploy
+from harness.workload.transfers import Kind
 from tests import ctrl_c
 from tests.e2e.test_cloud import nothing_left, on_linux
 from tests.programs import Ended, ended
@@ -48,7 +48,7 @@ def begin(folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[str]
     """Start a run whose temporary files go to the folder, as a terminal would: in a process group of its own."""
     with ctrl_c.heeded():  # also while it has not yet said by itself what a Ctrl-C does
         return subprocess.Popen(
-            [sys.executable, "-m", "local.run"],
+            [sys.executable, "-m", "harness.run"],
             cwd=ROOT,
             env={**os.environ, "TMPDIR": str(folder), **environment},
             stdout=subprocess.PIPE,

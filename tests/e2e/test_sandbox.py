@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harness.cloud import ACCOUNT, REGION, ROOT
+from harness.deploy import HOST_BUILD
+from harness.emulator import running_function
+from harness.invoke import EVENTS
+from harness.sandbox import ENVIRONMENT, SAM_ENVIRONMENT
 from idempotent_receiver.local.server import free_port
-from local.cloud import ACCOUNT, REGION, ROOT
-from local.deploy import HOST_BUILD
-from local.emulator import running_function
-from local.invoke import EVENTS
-from local.sandbox import ENVIRONMENT, SAM_ENVIRONMENT
 from tests.e2e.deployed import eventually
 from tests.e2e.test_cloud import nothing_left, on_linux
 
@@ -47,7 +47,7 @@ def port() -> int:
 def program(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
     """A sandbox, started as a script starts one in the background: Ctrl-C is ignored, unless it says otherwise."""
     with subprocess.Popen(
-        ["sh", "-c", 'trap "" INT && exec "$0" -m local.sandbox', sys.executable],
+        ["sh", "-c", 'trap "" INT && exec "$0" -m harness.sandbox', sys.executable],
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(folder), "N": "20", "PORT": str(port), "LOCALSTACK_HOST": "", "WORKFLOW": "1"},
         stdout=subprocess.PIPE,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local.cloud import ROOT
+from harness.cloud import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,7 @@ def asked(home: Path, samconfig: str = "", **given: str) -> subprocess.Completed
     config = home / "samconfig.toml"
     config.write_text(f"[default.global.parameters]\nstack_name = 'a'\n{samconfig}\n")
     return subprocess.run(
-        [ROOT / ".tools/sam/bin/python", "-m", "local.sign_in", config, "default"],
+        [ROOT / ".tools/sam/bin/python", "-m", "harness.sign_in", config, "default"],
         cwd=ROOT,
         env=environment(home, **given),
         capture_output=True,

@@ -138,7 +138,7 @@ def test_every_public_class_and_function_is_in_the_reference(site: dict[str, Pag
 @pytest.mark.parametrize("link", ["[a page](nowhere.md)", "[an anchor](limits.md#nowhere)"])
 def test_a_link_that_leads_nowhere_stops_the_build(site: dict[str, Page], tmp_path: Path, link: str) -> None:
     shutil.copytree(PAGES, tmp_path / "build" / "docs")
-    shutil.copy(ROOT / "zensical.toml", tmp_path / "build")
+    shutil.copy(ROOT / "docs" / "zensical.toml", tmp_path / "build")
     (tmp_path / "src").symlink_to(ROOT / "src")
     with (tmp_path / "build" / "docs" / "index.md").open("a") as page:
         page.write(f"\n{link}\n")

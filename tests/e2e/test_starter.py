@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harness.cloud import ACCOUNT, REGION, ROOT
 from idempotent_receiver.local.deployment import Stack, create, describe, packaged, upload
-from local.cloud import ACCOUNT, REGION, ROOT
 from tests.e2e import making
 from tests.e2e.deployed import eventually
 from tests.e2e.making import UNAFFECTED

@@ -12,9 +12,9 @@ from uuid import uuid4
 
 import pytest
 
-from local.caller import Caller, api_url
-from local.cloud import ACCOUNT, REGION
-from local.workflow_stack import deploy_workflow
+from harness.caller import Caller, api_url
+from harness.cloud import ACCOUNT, REGION
+from harness.workflow_stack import deploy_workflow
 from tests.e2e.deployed import eventually
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-from local.cloud import ROOT
+from harness.cloud import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

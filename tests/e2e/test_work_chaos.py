@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local.serving import serving
-from local.workload.evidence import Log
+from harness.serving import serving
+from harness.workload.evidence import Log
 from tests.chaos.network_faults import LONGEST_DELAY_SECONDS
 from tests.chaos.proxy import Cut, Partitions, Proxy, Service
 from tests.e2e.test_work import LEASE_SECONDS, Place, _status

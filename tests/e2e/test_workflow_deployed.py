@@ -12,13 +12,13 @@ from uuid import uuid4
 import pytest
 
 from app.transfers import Transfer
+from harness.caller import Caller, api_url
+from harness.cloud import ACCOUNT, REGION
+from harness.workflow_stack import deploy_workflow
 from idempotent_receiver import DynamoDBStore
 from idempotent_receiver.dynamodb.statements import typed
 from idempotent_receiver.protocol.transitions import AlreadyCompleted
 from idempotent_receiver.workflow import Running, Start, Started, Workflow, accept, name_of
-from local.caller import Caller, api_url
-from local.cloud import ACCOUNT, REGION
-from local.workflow_stack import deploy_workflow
 from tests.e2e.deployed import Aws, Deployed, eventually
 from tests.e2e.permissions import Permission, allowed, covers, granted, needed
 from tests.e2e.recorder import Call, Recorder, send_by
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from local.deploy import Stack
+    from harness.deploy import Stack
 
 FUNCTIONS = ("Start", "Debit", "Credit", "Receipt", "Refund", "Reconcile", "Sweep")
 LOGS = "Lambda itself, in the role's name (Lambda Developer Guide, the managed policy AWSLambdaBasicExecutionRole)"

@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from local.cloud import ROOT
+from harness.cloud import ROOT
 from tests.chaos.network_faults import ShuffleBag
 from tests.chaos.proxy import Cut, Service
 from tests.e2e.test_work import LEASE_SECONDS, Place, _alive

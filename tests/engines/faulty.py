@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.server import Endpoint
-from local.serving import serving
+from harness.serving import serving
 from tests.engines.engine import DynamoDB, client
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SELECTION = ["tests/unit", "tests/contract", "tests/workflow", "tests/simulation/test_scenarios_*.py"]
 LEFT_OUT = [  # they test what is not mutated, or processes, which are not
-    *(f"tests/unit/{folder}/*" for folder in ("benchmarks", "local", "templates", "testing", "worker")),
+    *(f"tests/unit/{folder}/*" for folder in ("benchmarks", "harness", "local", "templates", "testing", "worker")),
     *(f"tests/unit/test_{name}.py" for name in ("imports", "layers")),
     "tests/unit/operations/cli/test_terminal.py",
     *(f"tests/contract/test_{name}.py" for name in ("packs_isolation", "store_processes")),

@@ -1,4 +1,4 @@
-"""Writes the history of a random simulation, which `local/checker.py` judges: what its clients saw, an event each.
+"""Writes the history of a random simulation, which `harness/checker.py` judges: what its clients saw, an event each.
 
 Of calls it has what callers are told and what was written through transactions. It leaves out the functions that
 handlers of messages call, and it is not judged where records expire: for the checker a key is written once.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from local.checker import check
-from local.history import (
+from harness.checker import check
+from harness.history import (
     Acknowledged,
     Answered,
     Balance,
@@ -28,8 +28,8 @@ from tests.simulation.sqs_model import is_audit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from harness.history import Event
     from idempotent_receiver.testing.world import World
-    from local.history import Event
     from tests.simulation.call_process import Reply, Request
     from tests.simulation.process import Invocation
     from tests.simulation.sqs_model import QueuedMessage, QueueModel

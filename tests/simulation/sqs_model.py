@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from harness.history import DeadLettered, Event, Sent
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
-from local.history import DeadLettered, Event, Sent
 from tests.simulation.world import QUEUE, sqs_record
 
 if TYPE_CHECKING:

@@ -107,7 +107,7 @@ def test_a_planted_bug_is_found_and_its_seed_can_be_replayed(
 ALONE = """
 import sys
 from contextlib import suppress
-from local.checker import check
+from harness.checker import check
 from tests.simulation.call_simulation import CallSimulation
 from tests.simulation.monitor import Monitor
 from tests.simulation.simulation import Simulation

@@ -20,13 +20,13 @@ from botocore.exceptions import ReadTimeoutError
 from botocore.retries.standard import RetryHandler
 from greenlet import getcurrent
 
+from harness.dynamodb.in_process import answered, client_of
+from harness.dynamodb.tables import Surroundings, Tables
+from harness.dynamodb.values import plain
+from harness.dynamodb.writes import Stored
 from idempotent_receiver import DynamoDBStore
 from idempotent_receiver.dynamodb import client as store_client
 from idempotent_receiver.dynamodb import client_config
-from local.dynamodb.in_process import answered, client_of
-from local.dynamodb.tables import Surroundings, Tables
-from local.dynamodb.values import plain
-from local.dynamodb.writes import Stored
 from tests.chaos.wire import writes_of
 from tests.simulation import wire_faults
 from tests.simulation.reached import mark
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from botocore.retries.standard import ExponentialBackoff
     from mypy_boto3_dynamodb import DynamoDBClient
 
+    from harness.dynamodb.writes import Write
     from idempotent_receiver.testing.world import World
-    from local.dynamodb.writes import Write
     from tests.simulation.process import Invocation, Process
 
 RECORDS = "records"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ConnectionClosedError, ConnectTimeoutError, EndpointConnectionError
 
-from local.dynamodb.in_process import refused
+from harness.dynamodb.in_process import refused
 from tests.simulation.reached import declare
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import pytest
 from moto import mock_aws
 from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
 
+from harness.cloud import ROOT
 from idempotent_receiver.clock import SystemClock
-from local.cloud import ROOT
 from tests.template import load
 from tests.workflow.machine import ROLE, Execution, Functions, definition, serving
 

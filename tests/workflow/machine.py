@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
-from local.cloud import ROOT
+from harness.cloud import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

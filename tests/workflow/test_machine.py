@@ -14,9 +14,9 @@ import pytest
 from moto.dynamodb.models import DynamoDBBackend
 
 from app.transfers import Transfer
+from harness.cloud import ROOT
 from idempotent_receiver import DynamoDBStore, errors
 from idempotent_receiver.sqs.dead_letter import stamp_of
-from local.cloud import ROOT
 from tests.workflow.conftest import FINGERPRINT, MOVED, STEPS, TRANSFER, UNMOVED
 from tests.workflow.machine import Killed, definition
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
+from harness.cloud import ROOT
 from idempotent_receiver import errors
-from local.cloud import ROOT
 from tests.fake_step_functions import FakeStepFunctions
 from tests.template import load
 from tests.workflow.conftest import MOVED, TRANSFER, UNMOVED

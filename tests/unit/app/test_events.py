@@ -12,8 +12,8 @@ import pytest
 
 from app.ledger import Ledger
 from app.transfers import Transfer
+from harness.invoke import matches, meant
 from idempotent_receiver import MemoryStore, Transaction, sqs_consumer
-from local.invoke import matches, meant
 from tests import bank as with_api
 
 EVENTS = Path(__file__).resolve().parents[3] / "events"

@@ -13,11 +13,11 @@ from aws_lambda_powertools.utilities.idempotency import DynamoDBPersistenceLayer
 from botocore.config import Config
 
 from benchmarks.settings import Context, event, redelivered
+from harness.dynamodb.in_process import answered, client_of
+from harness.dynamodb.tables import Tables
+from harness.dynamodb.units import Work, item_bytes, units
 from idempotent_receiver import DynamoDBStore, Message, Transaction
 from idempotent_receiver.testing.world import World
-from local.dynamodb.in_process import answered, client_of
-from local.dynamodb.tables import Tables
-from local.dynamodb.units import Work, item_bytes, units
 from tests.simulation.world import Worker
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harness.cloud import ROOT
 from idempotent_receiver.local import build as building
 from idempotent_receiver.local import witness
 from idempotent_receiver.local.build import build
@@ -18,7 +19,6 @@ from idempotent_receiver.local.deployment import DeployError, packaged
 from idempotent_receiver.local.samples import Sample, TrialError, samples_in
 from idempotent_receiver.local.trial import Consumer, chosen
 from idempotent_receiver.local.verdict import OVERRAN, Evidence, Line, Verdict, fine, judged, kills
-from local.cloud import ROOT
 from tests.template import COMPONENT, load
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+from harness.cloud import ROOT
 from idempotent_receiver.operations.cli import receiver
-from local.cloud import ROOT
 from tests.template import COMPONENT, load, rendering, text_of
 from tests.unit.templates.variants import listed, statements_in, variables_read, wide
 
 TEMPLATE = ROOT / "deploy" / "container.yaml"
-DOCKERFILE = (ROOT / "Dockerfile").read_text()
+DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 LONGEST_STOP_SECONDS = 120
 """On Fargate."""
 GIVEN = {
@@ -132,7 +132,11 @@ def test_the_image_runs_the_worker_as_a_user_without_rights_where_it_finds_the_h
 
 
 def test_all_that_the_image_copies_is_there_and_not_ignored() -> None:
-    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    allowed = {
+        line[1:]
+        for line in (ROOT / "deploy" / "Dockerfile.dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
     copied = [line.split() for line in instructions("COPY") if "--from" not in line]
     for path in (each for words in copied for each in words[:-1]):
         assert (ROOT / path).exists(), path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local.cloud import ROOT
+from harness.cloud import ROOT
 from tests.template import TEMPLATE, load
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def test_a_deployments_parameters_are_added_to_samconfigs(said: str, passed: lis
 
 @pytest.mark.parametrize("before_it", ["", "[default.deploy.parameters]\n"], ids=["for all", "for deploy alone"])
 def test_what_samconfig_says_a_function_runs_on_is_built_and_deployed(tmp_path: Path, before_it: str) -> None:
-    for name in ("Makefile", ".tools", "requirements"):
+    for name in ("Makefile", ".tools", "tools"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "samconfig.toml").write_text(
         f'[default.global.parameters]\n{before_it}parameter_overrides = "Architecture=x86_64 Fifo=true"\n'

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from harness.cloud import ROOT
 from idempotent_receiver import telemetry
-from local.cloud import ROOT
 from tests.template import load, text_of, watched_by
 from tests.unit.templates.variants import (
     KEY,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aws_lambda_powertools.shared import constants as powertools
 
+from harness.cloud import ROOT
 from idempotent_receiver import message_id
-from local.cloud import ROOT
 from tests.template import load, text_of, watched_by
 from tests.unit.templates.variants import (
     KEY,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local.cloud import ROOT
+from harness.cloud import ROOT
 from tests.template import COMPONENT, load, rendering
 from tests.unit.templates.variants import OWN, OWN_QUEUE, TABLES, listed
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.cloud import ROOT
+from harness.cloud import ROOT
 from tests.template import COMPONENT, load
 from tests.unit.templates.variants import actions, assert_says_what_to_do, statements_in, variables_read, wide
 

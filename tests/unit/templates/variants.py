@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local.cloud import ROOT
+from harness.cloud import ROOT
 from tests.template import load, rendering, text_of
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ import pytest
 from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 
+from harness.cloud import ROOT
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations.cli import receiver as command_line
 from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
-from local.cloud import ROOT
 from tests.unit.operations.dead_letters.acts import create
 
 if TYPE_CHECKING:

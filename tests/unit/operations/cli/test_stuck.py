@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from botocore.client import BaseClient
 
+from harness.cloud import ROOT
 from idempotent_receiver.clock import SystemClock
 from idempotent_receiver.errors import Failure
 from idempotent_receiver.operations.cli import dlq_report, documentation, records, terminal
@@ -21,7 +22,6 @@ from idempotent_receiver.operations.cli.deployment import Deployment, Options
 from idempotent_receiver.operations.dead_letters.triage import Verdict
 from idempotent_receiver.operations.scan import pages
 from idempotent_receiver.sqs.dead_letter import STAMP, stamp_of
-from local.cloud import ROOT
 from tests.manual_clock import ManualClock
 from tests.unit.operations.cli.stack import (
     CLOSED,

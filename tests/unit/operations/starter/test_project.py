@@ -14,8 +14,8 @@ from cfnlint.config import ConfigMixIn
 from cfnlint.decode import cfn_yaml, decode_str
 from cfnlint.runner import Runner
 
+from harness.cloud import ROOT
 from idempotent_receiver.operations.starter.project import COMPONENT, Project, contents
-from local.cloud import ROOT
 from tests.template import COMPONENT as SHIPPED
 
 QUEUE = "arn:aws:sqs:us-east-1:123456789012:orders"

@@ -1,0 +1,129 @@
+"""What a soak does to a stack while messages are under way: what AWS lets an operator do, and each undone at the end.
+
+All of it goes by AWS's API, because nothing of ours can stand between a function on Lambda and its table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from harness.workload.stack_client import StackClient
+
+DENIED = "DeniedBySoak"
+NO_TABLE = {"Version": "2012-10-17", "Statement": [{"Effect": "Deny", "Action": "dynamodb:*", "Resource": "*"}]}
+UNLIMITED = -1
+
+
+@contextlib.contextmanager
+def denied(client: StackClient) -> Iterator[None]:
+    """The consumer's role may not use DynamoDB."""
+    iam, role = client.clients.client("iam"), client.stack.resources["ConsumerRole"].rpartition("/")[2]
+    iam.put_role_policy(RoleName=role, PolicyName=DENIED, PolicyDocument=json.dumps(NO_TABLE))
+    try:
+        yield
+    finally:
+        iam.delete_role_policy(RoleName=role, PolicyName=DENIED)
+
+
+@contextlib.contextmanager
+def throttled(client: StackClient) -> Iterator[None]:
+    """The table of records takes one write unit a second."""
+    _limit_writes(client, 1)
+    try:
+        yield
+    finally:
+        _limit_writes(client, UNLIMITED)
+
+
+def _limit_writes(client: StackClient, units: int) -> None:
+    table = client.stack.resources["Records"]
+    client.dynamodb.get_waiter("table_exists").wait(TableName=table)  # an update needs the one before to be over
+    client.dynamodb.update_table(TableName=table, OnDemandThroughput={"MaxWriteRequestUnits": units})
+
+
+@contextlib.contextmanager
+def starved(client: StackClient) -> Iterator[None]:
+    """Batches have 2 seconds, of which the last is kept to settle, and a fourteenth of a CPU."""
+    was = client.configuration()
+    client.configure(Timeout=2, MemorySize=128)
+    try:
+        yield
+    finally:
+        client.configure(Timeout=was["Timeout"], MemorySize=was["MemorySize"])
+
+
+@contextlib.contextmanager
+def replaced(client: StackClient) -> Iterator[None]:
+    """Every environment is replaced by a new one, as by a deployment."""
+    variables = client.configuration()["Environment"]["Variables"]
+    client.configure(Environment={"Variables": {**variables, "SOAKED": "yes"}})
+    try:
+        yield
+    finally:
+        client.configure(Environment={"Variables": variables})
+
+
+@contextlib.contextmanager
+def crowded_out(client: StackClient) -> Iterator[None]:
+    """The function may not run, as if the account had no concurrency left for it."""
+    function = client.stack.resources["Consumer"]
+    client.functions.put_function_concurrency(FunctionName=function, ReservedConcurrentExecutions=0)
+    try:
+        yield
+    finally:
+        client.functions.delete_function_concurrency(FunctionName=function)
+
+
+@contextlib.contextmanager
+def stopped(client: StackClient) -> Iterator[None]:
+    """The event source mapping is disabled, and batches that are under way are not."""
+    mapping = client.stack.resources["ConsumerMessages"]
+    client.functions.update_event_source_mapping(UUID=mapping, Enabled=False)
+    try:
+        yield
+    finally:
+        client.functions.update_event_source_mapping(UUID=mapping, Enabled=True)
+
+
+DISTURBANCES = {
+    "permissions taken away": denied,
+    "2 s and 128 MB": starved,
+    "writes throttled": throttled,
+    "environments replaced": replaced,
+    "no concurrency left": crowded_out,
+    "mapping disabled": stopped,
+}
+
+
+@contextlib.contextmanager
+def disturbing(
+    disturb: Callable[[StackClient], contextlib.AbstractContextManager[None]], client: StackClient, seconds: float
+) -> Iterator[None]:
+    """Disturb a stack for a while, beside the block. It is undone before the block is left, however it is.
+
+    Raises what the disturbance raised: a round that was not disturbed proves nothing.
+    """
+    over, failures = threading.Event(), list[Exception]()
+
+    def hold() -> None:
+        try:
+            with disturb(client):
+                over.wait(seconds)
+        except Exception as error:  # noqa: BLE001  # raised again where it is waited for
+            failures.append(error)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    if failures:
+        raise failures[0]

@@ -1,0 +1,147 @@
+"""The local cloud that this checkout has of its own, or the one that LOCALSTACK_HOST names.
+
+A named cloud is found as it is and left as it was. What is deployed onto it, and what runs on it, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
+
+from harness.removal import delete_stack
+from idempotent_receiver.local import cloud as library
+from idempotent_receiver.local.cloud import ACCOUNT, LOOPBACK, REGION, Cloud, direct, is_ministack
+from idempotent_receiver.local.server import ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+__all__ = ["ACCOUNT", "LOOPBACK", "REGION", "Cloud", "direct"]
+
+ROOT = Path(__file__).resolve().parent.parent
+MINISTACK = ROOT / ".tools" / "ministack"
+
+NAMED_BY = "LOCALSTACK_HOST"
+"""The variable of localstack-client that names a cloud to use instead of one of our own."""
+GREETING_SECONDS = 5.0
+
+
+class Ministack(library.Ministack):
+    """The one in .tools, at one address more than loopback, if need be: for functions in containers."""
+
+    def __init__(self, also_at: str = LOOPBACK) -> None:
+        super().__init__(str(MINISTACK / "bin" / "python"))
+        self._addresses = dict.fromkeys([LOOPBACK, also_at])
+
+    def command(self, port: int) -> Sequence[str]:
+        if len(self._addresses) == 1:
+            return super().command(port)
+        # It listens on one address, or on every; its web server takes several.
+        binds = [f"--bind={address}:{port}" for address in self._addresses]
+        return [self.python, "-m", "hypercorn", "ministack.app:app", "--workers=0", "--log-level=WARNING", *binds]
+
+
+@contextlib.contextmanager
+def running_cloud(*, port: int | None = None, also_at: str = LOOPBACK) -> Iterator[Cloud]:
+    """The cloud that LOCALSTACK_HOST names, or else one that is started here."""
+    if not os.environ.get(NAMED_BY):
+        chosen = embedded_cloud(port=port, also_at=also_at)
+    elif port is None:
+        chosen = named_cloud()
+    else:
+        raise ServerError(
+            f"PORT is for a cloud that is started here, and {NAMED_BY} names another: leave one of them out"
+        )
+    with chosen as cloud:
+        yield cloud
+
+
+def in_containers() -> bool:
+    """Whether the cloud runs functions in containers, as LocalStack does: without our loopback, and our Python."""
+    return bool(os.environ.get(NAMED_BY)) and not is_ministack(_named_endpoint())
+
+
+@contextlib.contextmanager
+def named_cloud() -> Iterator[Cloud]:
+    """The cloud that LOCALSTACK_HOST names: nothing of it is started or stopped, and no stack made here stays on it."""
+    with contextlib.closing(Cloud(_named_endpoint(), f"{NAMED_BY} names it: the stack is deleted in the end")) as cloud:
+        stacks: list[str] = []
+        at = urlsplit(cloud.endpoint_url)
+        try:
+            socket.create_connection((at.hostname or "", at.port or 443), timeout=GREETING_SECONDS).close()
+            cloud.client("cloudformation").list_stacks()
+        except (OSError, BotoCoreError, ClientError, ResponseParserError) as error:
+            (why, *_) = f"{error}".splitlines()
+            raise ServerError(
+                f"{NAMED_BY}={os.environ[NAMED_BY]}: no cloud answers at {cloud.endpoint_url} ({why}). Start it, or "
+                f"unset {NAMED_BY}, and a cloud is started here"
+            ) from None
+        # Whoever makes a stack, knowing nothing of this.
+        cloud.client("cloudformation").meta.events.register(
+            "after-call.cloudformation.CreateStack", lambda parsed, **_: stacks.append(parsed.get("StackId"))
+        )
+        try:
+            yield cloud
+        finally:
+            for stack in filter(None, stacks):
+                _delete(cloud, stack)
+
+
+def _named_endpoint() -> str:
+    # Here, for benchmarks run where it is not installed.
+    from localstack_client.config import get_service_endpoint  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    try:
+        return str(get_service_endpoint("cloudformation"))
+    except RuntimeError as error:
+        raise ServerError(f"{NAMED_BY} is a host and a port, such as localhost:4566: {error}") from None
+
+
+def _delete(cloud: Cloud, stack: str) -> None:
+    """Delete a stack, with the tables, queues and buckets that its template would keep, and say so."""
+    told = stack.partition("/")[2].partition("/")[0]
+    try:
+        delete_stack(cloud, stack)
+    except (BotoCoreError, ClientError) as error:
+        print(f"stack {told} is left at {cloud.endpoint_url}: {error}", file=sys.stderr)
+    else:
+        print(f"stack {told} is deleted from {cloud.endpoint_url}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def embedded_cloud(*, port: int | None = None, also_at: str = LOOPBACK) -> Iterator[Cloud]:
+    """Start a local cloud and end it, with all its processes and files, however the block is left.
+
+    It listens on loopback, on this port or on a free one. `also_at` is one address more, for functions in containers,
+    which find this machine at their network's gateway.
+    """
+    if not MINISTACK.exists():
+        raise ServerError(f"there is no local cloud at {MINISTACK}: run `make setup`")
+    contained = "" if also_at == LOOPBACK else f", and at {also_at} for containers"
+    if port is not None:
+        _check_free(port, {LOOPBACK, also_at})
+    with library.embedded_cloud(Ministack(also_at), port=port) as cloud:
+        cloud.whose += contained
+        yield cloud
+
+
+def _check_free(port: int, addresses: Iterable[str]) -> None:
+    """Raise `ServerError` if something else has the port, or nobody may: the server's own words would not name it."""
+    for address in addresses:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+            try:
+                probe.bind((address, port))
+            except OSError as error:
+                raise ServerError(
+                    f"PORT={port} cannot be used at {address}: {error.strerror}. End what listens there, or name "
+                    "another port; without PORT, a free one is taken"
+                ) from None

@@ -1,0 +1,49 @@
+"""Put template.yaml onto a local cloud, with the function's code from a folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.cloud import ROOT
+from idempotent_receiver.local.deployment import DeployError, Stack, create, packaged, upload
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from harness.cloud import Cloud
+
+TEMPLATE = ROOT / "template.yaml"
+HOST_BUILD = ROOT / ".build" / "host"
+
+
+def deploy(
+    cloud: Cloud,
+    *,
+    name: str = "receiver",
+    code: Path = HOST_BUILD,
+    overlay: Mapping[str, bytes] | None = None,
+    template: str | None = None,
+    parameters: Mapping[str, str] | None = None,
+) -> Stack:
+    """Deploy template.yaml with the code in this folder, and return once everything in it is made.
+
+    `overlay` has files, by their path in the folder, that are put in place of the folder's or beside them.
+    `Architecture` is left alone: the local cloud runs the code on this machine, whatever the template says of it.
+    """
+    text = TEMPLATE.read_text() if template is None else template
+    code_uri = code_uri_of(cloud, code, overlay)
+    stack = create(cloud, name, packaged(cloud, text, ROOT, lambda _path: code_uri), parameters or {})
+    # CloudFormation does this on AWS; the local cloud passes over a table's TimeToLiveSpecification.
+    cloud.client("dynamodb").update_time_to_live(
+        TableName=stack.resources["Records"],
+        TimeToLiveSpecification={"Enabled": True, "AttributeName": "expiration"},
+    )
+    return stack
+
+
+def code_uri_of(cloud: Cloud, code: Path, overlay: Mapping[str, bytes] | None = None) -> str:
+    """Where the code of all functions is, once it is uploaded: they share it."""
+    if not code.is_dir():
+        raise DeployError(f"there is no built function at {code}: run `make build`")
+    return upload(cloud, code, overlay)

@@ -1,0 +1,58 @@
+"""DynamoDB's values on the wire, where bytes are Base64, and as plain Python values, which expressions work on."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING, Any, cast
+
+from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.dynamodb.units import Item
+
+
+class _FromWire(TypeDeserializer):
+    def _deserialize_b(self, value: str) -> bytes:
+        return b64decode(value)
+
+
+class _ToWire(TypeSerializer):
+    def _serialize_b(self, value: bytes) -> str:
+        return b64encode(value).decode()
+
+
+_VALUES = ("Item", "Key", "ExpressionAttributeValues")
+"""The arguments that hold values."""
+
+_from_wire, _to_wire = _FromWire(), _ToWire()
+
+
+def plain(item: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """An item, a key or a request's values as plain values."""
+    values: Any = item
+    return {name: _plain(value) for name, value in values.items()}
+
+
+def typed(item: Mapping[str, Any]) -> Item:
+    """Plain values as they go over the wire."""
+    values: Any = {name: _typed(value) for name, value in item.items()}
+    return cast("Item", values)
+
+
+# boto3's converters are slow, and most values are texts.
+
+
+def _plain(value: Any) -> Any:
+    text = value.get("S")
+    return _from_wire.deserialize(value) if text is None else text
+
+
+def _typed(value: Any) -> Any:
+    return {"S": value} if type(value) is str else _to_wire.serialize(value)
+
+
+def wire(request: Mapping[str, Any]) -> dict[str, Any]:
+    """A request whose values are plain, as it goes over the wire."""
+    return {**request, **{name: typed(request[name]) for name in _VALUES if name in request}}

@@ -1,0 +1,216 @@
+"""Run the built function once, for an event in a file, and compare its answer with the one that is expected.
+
+    python -m harness.invoke events/fresh.json
+
+It runs under Lambda's emulator, with a local cloud of its own. Then it says what became of each message, which the
+answer alone does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from boto3.dynamodb.types import TypeSerializer
+from botocore.exceptions import BotoCoreError, ClientError
+
+from harness.cloud import ROOT, running_cloud
+from harness.deploy import HOST_BUILD, deploy
+from harness.emulator import Function, running_function
+from harness.program import INTERRUPTED
+from harness.workload.deployment import client_of
+from idempotent_receiver.local.deployment import DeployError, Stack
+from idempotent_receiver.local.server import ServerError
+from idempotent_receiver.sqs.dead_letter import stamp_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from harness.cloud import Cloud
+    from harness.workload.evidence import DeadLetter
+    from harness.workload.stack_client import StackClient
+
+EVENTS = ROOT / "events"
+GIVEN = EVENTS / "given"
+EXPECTED = EVENTS / "expected"
+EMULATED = sys.platform == "linux"
+"""Lambda's emulator is a program for Linux. Elsewhere the local cloud runs the function, and names no error's type."""
+
+
+@contextlib.contextmanager
+def deployed(*, code: Path = HOST_BUILD) -> Iterator[tuple[Cloud, Stack]]:
+    """A stack on a cloud of its own, with what is given in its tables."""
+    with running_cloud() as cloud:
+        stack = deploy(cloud, code=code, parameters={"MakeApi": "true"})
+        put_given(cloud, stack)
+        yield cloud, stack
+
+
+@contextlib.contextmanager
+def application(name: str = "Consumer", *, code: Path = HOST_BUILD) -> Iterator[Function]:
+    """Run a deployed function's code under the emulator, configured as the template says, on a cloud of its own."""
+    with deployed(code=code) as (cloud, stack), emulated(cloud, stack, name, code=code) as function:
+        yield function
+
+
+@contextlib.contextmanager
+def emulated(cloud: Cloud, stack: Stack, name: str, *, code: Path = HOST_BUILD) -> Iterator[Function]:
+    """Run a function of this stack under the emulator, configured as it is there."""
+    configuration = cloud.client("lambda").get_function_configuration(FunctionName=stack.resources[name])
+    with running_function(
+        name,
+        code=code,
+        handler=configuration["Handler"],
+        environment={**cloud.environment, **configuration["Environment"]["Variables"]},
+        timeout_seconds=configuration["Timeout"],
+    ) as function:
+        yield function
+
+
+def meant(event: Any) -> str:
+    """The function that an event is for: an HTTP request for the API, all else for the consumer."""
+    return "Api" if isinstance(event, dict) and "httpMethod" in event else "Consumer"
+
+
+def put_given(cloud: Cloud, stack: Stack) -> None:
+    """Put what events/given holds where it belongs: order_lines.json into the table of the resource `OrderLines`."""
+    serialize = TypeSerializer().serialize
+    for path in sorted(GIVEN.glob("*.json")):
+        table = stack.resources.get(path.stem.title().replace("_", ""))
+        if table is None:
+            continue  # an application of the user's own has other tables
+        for item in json.loads(path.read_text()):
+            cloud.client("dynamodb").put_item(
+                TableName=table,
+                Item={name: serialize(value) for name, value in item.items()},
+            )
+
+
+def expected_answer(event: Path) -> Any:
+    """Return what the function must answer to this event, or None if nobody has said."""
+    path = EXPECTED / event.name
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def matches(answer: Any, expected: Any) -> bool:
+    """Say whether the answer is the expected one; of an error, an HTTP response and its headers, what is named."""
+    if isinstance(answer, dict) and isinstance(expected, dict) and {"errorType", "statusCode", "headers"} & {*expected}:
+        headers = {name: (answer.get("headers") or {}).get(name) for name in expected.get("headers", {})}
+        named = {name: answer.get(name) for name in expected} | ({"headers": headers} if "headers" in expected else {})
+        return named == expected
+    return bool(answer == expected)
+
+
+def invoke(event: Path) -> Any:
+    """Return the built function's answer to the event in this file; what became of its messages goes to stderr."""
+    content = json.loads(event.read_text())
+    name = meant(content)
+    with deployed() as (cloud, stack):
+        if not EMULATED:
+            answer = cloud.client("lambda").invoke(FunctionName=stack.resources[name], Payload=json.dumps(content))
+            return said(cloud, stack, content, json.loads(answer["Payload"].read()))
+        with emulated(cloud, stack, name) as function:
+            try:
+                return said(cloud, stack, content, function.invoke(content))
+            finally:
+                sys.stderr.write(function.log())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    message_id: str
+    acknowledged: bool
+    what: str
+    reason: str | None = None
+
+
+def endings(client: StackClient, event: Any, answer: Any) -> list[Ending]:
+    """How it ended for each message of an SQS event to which the stack's consumer has given this answer."""
+    again = {failure["itemIdentifier"] for failure in answer["batchItemFailures"]}
+    keys = {message["messageId"]: _key(message) for message in event["Records"]}
+    records = client.records(list(dict.fromkeys(keys.values())))
+    dead_letters = client.dead_letters() if "DeadLetterQueueUrl" in client.stack.outputs else []
+    by_id = {each.message_id: each for each in dead_letters}
+    return [ending(id, id not in again, records.get(key, {}), by_id.get(id)) for id, key in keys.items()]
+
+
+def _key(message: Any) -> str:
+    """A message's key: its id, or the key that it had before it was redriven."""
+    stamp = stamp_of(message.get("messageAttributes") or {})
+    return message["messageId"] if stamp is None else stamp.key
+
+
+def ending(id: str, acknowledged: bool, record: Mapping[str, Any], letter: DeadLetter | None) -> Ending:
+    """How it ended for a message, by the answer, its record and its dead letter, if there are any."""
+    error = json.loads(record.get("error") or "{}")
+    reason = error.get("text") or error.get("type")
+    if not acknowledged:
+        what = "failed for good" if error.get("permanent") else "to be tried again"
+        return Ending(message_id=id, acknowledged=False, what=what, reason=reason or "it was not run")
+    if letter is not None:
+        return Ending(message_id=id, acknowledged=True, what="dead-lettered", reason=letter.reason)
+    if record.get("status") == "COMPLETED":
+        return Ending(message_id=id, acknowledged=True, what="completed")
+    return Ending(message_id=id, acknowledged=True, what="unknown", reason="its record is under a key of another kind")
+
+
+def summary(found: Sequence[Ending]) -> Iterator[str]:
+    """A line with how many ended how, and one for each that is not simply completed."""
+    told = "; ".join(
+        f"{len(some)} {which}: {_counted(each.what for each in some)}"
+        for which, wanted in (("acknowledged", True), ("to come again", False))
+        if (some := [each for each in found if each.acknowledged is wanted])
+    )
+    yield f"{told or 'no messages'}."
+    yield from (f"  {each.message_id} {each.what}: {each.reason}" for each in found if each.reason is not None)
+
+
+def _counted(whats: Iterable[str]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in sorted(Counter(whats).items()))
+
+
+def said(cloud: Cloud, stack: Stack, event: Any, answer: Any) -> Any:
+    """Say on stderr what became of the event's messages; return the answer."""
+    if isinstance(answer, dict) and "batchItemFailures" in answer:
+        print(*summary(endings(client_of(cloud, stack), event, answer)), sep="\n", file=sys.stderr)
+    return answer
+
+
+def main(arguments: list[str]) -> int:
+    """Print the answer; return 0 if it is the expected one, or if no other is known."""
+    if len(arguments) != 1 or not Path(arguments[0]).is_file():
+        print("Which event? For instance: make invoke EVENT=events/fresh.json", file=sys.stderr)
+        return 2
+    event = Path(arguments[0])
+    try:
+        json.loads(event.read_text())
+    except ValueError as error:
+        print(f"{event} is not JSON: {error}", file=sys.stderr)
+        return 2
+    try:
+        answer = invoke(event)
+    except (ServerError, DeployError, ClientError, BotoCoreError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped, and cleared up", file=sys.stderr)
+        return INTERRUPTED
+    print(json.dumps(answer, indent=2))
+    expected = expected_answer(event)
+    if expected is None:
+        print(f"There is no {EXPECTED.relative_to(ROOT) / event.name} to compare it with.", file=sys.stderr)
+        return 1 if isinstance(answer, dict) and "errorType" in answer else 0
+    if matches(answer, expected):
+        print("As expected.", file=sys.stderr)
+        return 0
+    print(f"Expected was:\n{json.dumps(expected, indent=2)}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

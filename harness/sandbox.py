@@ -1,0 +1,207 @@
+"""`make cloud`: the application on a local cloud that stays, with a workload behind it, to try commands on.
+
+What it takes comes from the environment: N and SEED, PORT, REQUEST_KEY, which is the template's parameter RequestKey,
+and WORKFLOW=1, for the workflow beside it (workflow_sandbox.py). It is set up as `make run` is, and runs its workload
+without the kills. Then it adds what that does not leave behind: dead letters that can succeed, one that is done, the
+claim of a worker that died of a message which nobody delivers again, and what `events/` presupposes. It ends by Ctrl-C
+or SIGTERM, and leaves nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import sys
+import textwrap
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from harness import container
+from harness.cloud import LOOPBACK, ROOT, in_containers
+from harness.invoke import put_given
+from harness.program import options_of, run_to_its_end, whole
+from harness.redelivery import LedgerTrigger, Redeliveries, ServiceTrigger
+from harness.run import send
+from harness.workflow_run import NEEDS_PROCESSES
+from harness.workflow_sandbox import Left, workflow_left
+from harness.workload.deployment import deployed
+from harness.workload.driver import LOCAL
+from harness.workload.fake_service import FakeService
+from harness.workload.stack_client import StackError
+from harness.workload.transfers import CURRENCY, DEATHS, Kind, TransferMessage, generate
+from idempotent_receiver.local.server import ServerError
+from idempotent_receiver.sqs.dead_letter import STAMP, Stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from harness.cloud import Cloud
+    from harness.program import Options
+    from harness.workload.report import Report
+    from harness.workload.stack_client import StackClient
+
+STACK = "transfers"
+ENVIRONMENT = ROOT / ".build" / "cloud.env"
+"""A shell that is to work on this cloud sources this file. It is there for as long as the cloud is."""
+SAM_ENVIRONMENT = ROOT / ".build" / "cloud.env.json"
+"""The variables of the functions that `sam local` runs against this cloud, as samconfig.toml names it. Likewise."""
+
+NUMBER = 50
+POLL_SECONDS = 0.2
+PAYER, PAYEE = "erin", "frank"  # events/ has accounts of its own
+HIGHEST_PORT = 65_535
+
+
+def sandbox(options: Options, report: Report, port: int | None = None, *, workflow: bool = False) -> None:
+    """Set all up, say what to type, and stay until somebody interrupts."""
+    engine, service = container.engine(), FakeService()
+    parameters, also_at = {"RequestKey": os.environ.get("REQUEST_KEY") or "header"}, engine or LOOPBACK
+    with deployed(service, report, name=STACK, parameters=parameters, port=port, also_at=also_at) as (cloud, client):
+        commands = _leave(options, client, service, report)
+        put_given(cloud, client.stack)
+        assert client.api is not None, "the template has one unless it is told otherwise"
+        tables = {"ENTRIES_TABLE": client.stack.resources["Entries"]}  # for app.ledger_trace
+        variables = {name: container.environment(cloud, client.stack, name) for name in ("Consumer", "Api")}
+        left: contextlib.AbstractContextManager[Left] = contextlib.nullcontext(({}, []))
+        if workflow:
+            left = workflow_left(cloud, client, service, partial(_late, options), report)
+        with left as (named, more):
+            lines = exports({**cloud.environment, "API_URL": client.api.url, **tables, **named})
+            files = {ENVIRONMENT: lines, SAM_ENVIRONMENT: json.dumps(variables, indent=2)}
+            with _written(files), contextlib.suppress(KeyboardInterrupt):
+                say(lines, [*commands, *more], engine is not None)
+                _stay(cloud)
+
+
+def _leave(options: Options, client: StackClient, service: FakeService, report: Report) -> list[tuple[str, str]]:
+    """Leave something behind for every command; return what to type, and what it shows."""
+    workload = generate(options.seed, options.number, without=DEATHS)  # else one waits for their leases
+    service.ledger = client.posted
+    trigger = LedgerTrigger(client) if in_containers() else ServiceTrigger(service)
+    sent, gave_up = send(client, workload, Redeliveries(client, workload, trigger), report, LOCAL)
+    if gave_up is not None:
+        raise StackError(f"the workload did not come to its end: {gave_up}")
+    said = report.step("leftovers")
+    client.open_accounts({PAYER: 100_000, PAYEE: 0}, CURRENCY)
+    orphan = None if in_containers() else abandon(client, _late(options, Kind.KILLED_BEFORE, 0))
+    for place in range(3):
+        let_die(client, _late(options, Kind.GOOD, place), handled=place == 0)
+    said("three more dead letters, of which one is done" + ("; and a claim whose worker is dead" if orphan else ""))
+    completed, failed = (sent[workload.of_kind(kind)[0]] for kind in (Kind.GOOD, Kind.OVERDRAWN))
+    on = f"--stack {STACK}"
+    typed = [
+        (f"doctor {on}", "what the stack needs, and whether it has it"),
+        (f"dlq list {on}", "the dead letters, by what they failed of"),
+        (f"dlq redrive {on}", "the plan; then, once you agree, what can succeed goes back to the queue"),
+        (f"dlq archive {on} --error-type InvalidBody", "what cannot, kept in the stack's archive"),
+        (f"dlq restore {on}", "and back among the dead letters"),
+        (f"show {completed} {on}", "a record that is COMPLETED"),
+        (f"show {failed} {on}", "one that has FAILED, and why"),
+        *([(f"show {orphan} {on}", "one whose worker is dead")] if orphan else []),
+        (f"trace {completed} \\\n    {on} --hook app.ledger_trace:entries", "all that is known of one key"),
+        (f"dlq history {on}", "what was done with dead letters, once you have done something"),
+        (f"stuck {on}", "claims whose workers are dead, once their leases are over"),
+    ]
+    return [(f".venv/bin/receiver {command}", meaning) for command, meaning in typed]
+
+
+def _late(options: Options, kind: Kind, place: int) -> TransferMessage:
+    return TransferMessage(f"{options.seed}-late-{kind.name.lower()}-{place}", kind, PAYER, PAYEE, 1)
+
+
+def abandon(client: StackClient, message: TransferMessage) -> str:
+    """Hand the function a message that is in no queue, and that kills it; return the key of the claim it leaves."""
+    record = client.record_of(message, str(uuid4()))
+    try:
+        client.invoke(record)
+    except StackError:
+        return str(record["messageId"])
+    raise StackError(f"the worker was to die of {message.name}, and did not")
+
+
+def let_die(client: StackClient, message: TransferMessage, *, handled: bool = False) -> None:
+    """Have a message among the dead letters whose record does not say why; or one whose acknowledgement got lost."""
+    id = str(uuid4())
+    if handled:
+        client.invoke(client.record_of(message, id))
+    stamp = Stamp(key=id, original_id=id, queue=client.stack.outputs["QueueArn"]).to_json()
+    client.sqs.send_message(
+        QueueUrl=client.dead_letter_queue,
+        MessageBody=message.body,
+        MessageAttributes={STAMP: {"DataType": "String", "StringValue": stamp}},
+    )
+
+
+def exports(variables: Mapping[str, str]) -> str:
+    """What a shell must be told to work on this cloud, and on no account of its user's."""
+    unset = "unset AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN\n"
+    return unset + "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+
+
+def say(lines: str, commands: Sequence[tuple[str, str]], contained: bool) -> None:
+    """Say what to type. Not by way of the console: what is to be copied must not be wrapped. It fits in 80 columns."""
+    path = ENVIRONMENT.relative_to(ROOT)
+    typed = "\n".join(f"  # {meaning}\n  {command}" for command, meaning in commands)
+    missing = "" if contained else "\nNo container engine answers now: start it, and then `make cloud` again."
+    sys.stdout.write(f"""
+The stack is called {STACK}. In another terminal, in this folder:
+
+  . {path}
+{typed}
+
+{path} says:
+
+{textwrap.indent(lines, "  ")}
+And curl, as in docs/example.md under "Over HTTP". The functions by themselves,
+in containers:
+
+  make sam-local  # builds them for this machine
+  sam local invoke Consumer -e events/fresh.json  # or .tools/sam/bin/sam
+
+finds this cloud by {SAM_ENVIRONMENT.relative_to(ROOT)}; so do `sam local start-api`
+and `start-lambda`.{missing}
+
+It stays until you press Ctrl-C, and leaves nothing.
+""")
+    sys.stdout.flush()
+
+
+def _stay(cloud: Cloud) -> None:
+    while cloud.alive:
+        time.sleep(POLL_SECONDS)
+    raise ServerError("the local cloud has ended by itself")
+
+
+@contextlib.contextmanager
+def _written(texts: Mapping[Path, str]) -> Iterator[None]:
+    """Have these files for the length of the block, unless another sandbox puts its own in their place."""
+    for path, text in texts.items():
+        path.write_text(text)
+    try:
+        yield
+    finally:
+        for path, text in texts.items():
+            if path.exists() and path.read_text() == text:
+                path.unlink()
+
+
+def perform(report: Report) -> int:
+    options = options_of({name: os.environ.get(name, "") for name in ("N", "SEED")}, number=NUMBER)
+    port = whole(os.environ, "PORT", 0)
+    if port > HIGHEST_PORT:
+        raise ValueError(f"PORT is at most {HIGHEST_PORT}; it is {port}")
+    report.begin(f"{options.number} transfers, seed {options.seed}", "from the queue to the ledger, and then it stays")
+    workflow = bool(os.environ.get("WORKFLOW"))
+    if workflow and in_containers():
+        raise ValueError(NEEDS_PROCESSES)
+    sandbox(options, report, port or None, workflow=workflow)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_to_its_end(perform))

@@ -1,0 +1,112 @@
+"""The shipped templates on a local cloud, with the shipped code under an overlay of faults.
+
+The templates go onto the cloud byte for byte. Four of template.yaml's parameters are set and said aloud: two, so that
+leases end within the run; DeadLetterAtOnce, so that nobody waits for five receives of what fails for good; and MakeApi,
+because some transfers come over HTTP.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.caller import at_local_cloud
+from harness.cloud import LOOPBACK, NAMED_BY, ROOT, in_containers, running_cloud
+from harness.deploy import HOST_BUILD, deploy
+from harness.emulator import MACHINES
+from harness.serving import serving
+from harness.workload.stack_client import StackClient
+from idempotent_receiver.local.deployment import NO_ARRIVALS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from harness.cloud import Cloud
+    from harness.workload.fake_service import FakeService
+    from harness.workload.report import Report
+    from idempotent_receiver.local.deployment import Stack
+
+ARCHITECTURE = MACHINES.get(platform.machine().lower(), "arm64")
+LAMBDA_BUILD = HOST_BUILD.with_name(f"python3.13-{ARCHITECTURE}")
+"""For a cloud that runs functions in containers of this machine."""
+OVERLAY = Path(__file__).parents[1] / "overlay"
+EVIDENCE = ROOT / ".build" / "run"
+MOST_LOG_LINES = 50_000
+
+PARAMETERS = {"FunctionTimeout": "10", "MaximumConcurrency": "4", "DeadLetterAtOnce": "true", "MakeApi": "true"}
+OVERLAID = {
+    "app/consumer.py": ("app/shipped.py", "consumer"),
+    "app/steps/wiring.py": ("app/steps/shipped_wiring.py", "steps"),
+    "app/workflow/wiring.py": ("app/workflow/shipped_wiring.py", "start"),
+}
+"""The files that are replaced: where the shipped one is kept, and the overlay's module that takes its place."""
+PLAIN_START = b"from harness.overlay.start import plain_start as lambda_handler\n"
+
+
+def overlay_of(port: int, *, protected: bool) -> dict[str, bytes]:
+    """Return the files that are laid over the code folder, by their path in it."""
+    files = {f"harness/overlay/{path.name}": path.read_bytes() for path in OVERLAY.glob("*.py")}
+    settings = {"host": LOOPBACK, "port": port, "protection": protected}
+    files |= {"harness/__init__.py": b"", "harness/overlay/settings.json": json.dumps(settings).encode()}
+    for replaced, (kept, module) in OVERLAID.items():
+        files[kept] = (HOST_BUILD / replaced).read_bytes()
+        files[replaced] = files[f"harness/overlay/{module}.py"]
+    return files if protected else files | {"app/workflow/start.py": PLAIN_START}
+
+
+@contextlib.contextmanager
+def deployed(
+    service: FakeService,
+    report: Report,
+    *,
+    protected: bool = True,
+    name: str | None = None,
+    parameters: Mapping[str, str] | None = None,
+    port: int | None = None,
+    also_at: str = LOOPBACK,
+) -> Iterator[tuple[Cloud, StackClient]]:
+    """Have a local cloud, and template.yaml on it under this name, or one that no other run has, for the block.
+
+    In containers functions run as they are built for Lambda, because they could not reach the fake service.
+    """
+    said = report.step("local cloud")
+    with serving(service.respond) as service_port, running_cloud(port=port, also_at=also_at) as cloud:
+        said(f"{cloud.endpoint_url}, {cloud.whose}")
+        given = {**PARAMETERS, **(parameters or {})}
+        if in_containers():
+            if not protected:
+                raise ValueError(f"PROTECTION=off needs functions that are processes of this machine: unset {NAMED_BY}")
+            report.note("functions run in containers there: none is killed, and no fault is put in their way")
+            code, overlay = LAMBDA_BUILD, {}
+            given["Architecture"] = ARCHITECTURE
+        else:
+            code, overlay = HOST_BUILD, overlay_of(service_port, protected=protected)
+        said = report.step("stack")
+        stack = deploy(cloud, name=name or f"receiver-{os.getpid()}", code=code, overlay=overlay, parameters=given)
+        said("template.yaml as it stands, with " + ", ".join(f"{name}={value}" for name, value in given.items()))
+        report.note(NO_ARRIVALS)
+        yield cloud, client_of(cloud, stack)
+
+
+def client_of(cloud: Cloud, stack: Stack) -> StackClient:
+    return StackClient(stack=stack, clients=cloud, api=at_local_cloud(cloud, stack))
+
+
+def keep_logs(cloud: Cloud, group: str, file: str) -> Path:
+    """Keep what functions have logged, and the local cloud itself; return the folder."""
+    EVIDENCE.mkdir(parents=True, exist_ok=True)
+    (EVIDENCE / "cloud.log").write_text(cloud.log())
+    pages = cloud.client("logs").get_paginator("filter_log_events")
+    found = pages.paginate(logGroupName=group, PaginationConfig={"MaxItems": MOST_LOG_LINES})
+    (EVIDENCE / file).write_text("\n".join(event["message"] for page in found for event in page["events"]))
+    return EVIDENCE
+
+
+def timeline_of(run: str | None, seed: int, number: int, *, protected: bool) -> Path:
+    """The file for a run's timeline. Runs with other options have another."""
+    which = [run or "queue", f"seed-{seed}", f"{number}", *([] if protected else ["control"])]
+    return EVIDENCE / f"timeline-{'-'.join(which)}.html"

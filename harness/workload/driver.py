@@ -1,0 +1,141 @@
+"""Drives a workload: sends it, and waits until nothing is left to do. Every wait has a bound."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from harness.workload.stack_client import Backlog, StackClient
+    from harness.workload.transfers import TransferMessage, Workload
+
+MESSAGES_A_CALL = 10
+QUIET_POLLS = 3
+"""How often in a row the queue must say that it is empty: SQS counts approximately."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often to look, and for how long. `stall_seconds` is how long nothing at all may change."""
+
+    poll_seconds: float
+    stall_seconds: float
+    limit_seconds: float
+    limit_seconds_a_message: float = 0.1
+    most_queued: int | None = None
+    """With how many messages in the queue sending pauses."""
+    burst: int = MESSAGES_A_CALL
+    """How many messages are sent at a time. A pause follows fewer than there may be, so that they share a batch."""
+
+
+LOCAL = Pace(poll_seconds=0.25, stall_seconds=45.0, limit_seconds=120.0)
+REMOTE = Pace(poll_seconds=2.0, stall_seconds=180.0, limit_seconds=900.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What is seen while a workload is under way; `extra` counts what the cast does besides."""
+
+    sent: int
+    queue: Backlog
+    dead_letters: Backlog
+    extra: Mapping[str, int]
+
+
+class Cast(Protocol):
+    """What a run adds to the messages: who sends them, and what is done to them on their way."""
+
+    def send(self, messages: Sequence[TransferMessage]) -> dict[str, str]:
+        """Send up to ten messages; return their keys by their names."""
+
+    def act(self, sent: Mapping[str, str], *, all_sent: bool) -> None:
+        """Do what is due now. Raises whatever makes the evidence worthless."""
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is under way, or will be, that is not in the queue."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What has been done so far."""
+
+
+def drive(
+    client: StackClient, workload: Workload, cast: Cast, pace: Pace, say: Callable[[Progress], None]
+) -> tuple[dict[str, str], str | None]:
+    """Send everything and wait for the end. The messages' keys by their names, and what was waited for in vain."""
+    sent: dict[str, str] = {}
+
+    def look() -> Observation:
+        cast.act(sent, all_sent=len(sent) == len(workload.messages))
+        at_rest = cast.at_rest  # asked before the queue: a message that is held outside it may go back to it
+        queue = client.backlog(client.queue)
+        room = pace.most_queued is None or queue.total < pace.most_queued
+        waiting = workload.messages[len(sent) : len(sent) + pace.burst] if room else ()
+        if waiting:
+            sent.update(cast.send(waiting))
+        dead_letters = client.backlog(client.dead_letter_queue)
+        seen = Progress(sent=len(sent), queue=queue, dead_letters=dead_letters, extra=dict(cast.counts))
+        say(seen)
+        over = at_rest and not waiting and queue.total == 0 and len(sent) == len(workload.messages)
+        told = f"{queue.waiting} messages in the queue and {queue.in_flight} in flight" + (
+            "" if at_rest else ", and messages that are to be delivered again or held"
+        )
+        return Observation(seen=seen, over=over, told=told, at_once=bool(waiting) and pace.burst == MESSAGES_A_CALL)
+
+    return sent, wait(look, pace, number=len(workload.messages))
+
+
+def collect(client: StackClient, workload: Workload, sent: Mapping[str, str], *, alone: bool = True) -> dict[str, Any]:
+    """What a reconciliation needs of tables and queues; `alone`: they are this run's, to be read as a whole."""
+    names = [*workload.by_name, *sent.values()]
+    return {
+        "workload": workload,
+        "sent": sent,
+        "entries": client.all_entries() if alone else client.entries_of(names),
+        "closing": client.balances(list(workload.opening)),
+        "records": client.records(list(sent.values())),
+        "dead_letters": client.dead_letters(),
+        "left": client.backlog(client.queue).total,
+    }
+
+
+def until(over: Callable[[], bool], limit_seconds: float, poll_seconds: float = 0.2) -> bool:
+    """Ask until it is so; whether it was in time."""
+    ends = time.monotonic() + limit_seconds
+    while not (so := over()) and time.monotonic() < ends:
+        time.sleep(poll_seconds)
+    return so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What is to be seen, in values and in words; `at_once`: there is more to do before a pause."""
+
+    seen: object
+    over: bool
+    told: str
+    at_once: bool = False
+
+
+def wait(look: Callable[[], Observation], pace: Pace, *, number: int) -> str | None:
+    """Look until it is over, a few times in a row; None then, else what was waited for in vain."""
+    limit_seconds = pace.limit_seconds + number * pace.limit_seconds_a_message
+    begun = changed = time.monotonic()
+    before, quiet = None, 0
+    while True:
+        found, now = look(), time.monotonic()
+        changed = changed if found.seen == before else now
+        before = found.seen
+        quiet = quiet + 1 if found.over else 0
+        if quiet == QUIET_POLLS:
+            return None
+        if now - changed > pace.stall_seconds:
+            return f"for {pace.stall_seconds:.0f} s nothing changed: {found.told}"
+        if now - begun > limit_seconds:
+            return f"after {limit_seconds:.0f} s it was not over: {found.told}"
+        if not found.at_once:
+            time.sleep(pace.poll_seconds)

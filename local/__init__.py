@@ -1,1 +1,0 @@
-"""The local cloud: AWS on this machine, the template deployed onto it, and single invocations of its function."""

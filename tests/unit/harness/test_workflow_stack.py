@@ -1,0 +1,91 @@
+"""`make deploy WORKFLOW=1` asks the consumer's stack for what the workflow shares with it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+from harness.caller import Account
+from harness.workflow_stack import main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mypy_boto3_cloudformation import CloudFormationClient
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+TABLES = {"Accounts": "accounts", "Entries": "entries"}
+
+
+@pytest.fixture
+def cloudformation(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
+    """What CloudFormation is asked, and answers."""
+    client: CloudFormationClient = boto3.client("cloudformation", region_name="us-east-1")
+    monkeypatch.setattr(Account, "client", lambda self, service: client)
+    with Stubber(client) as stubber:
+        yield stubber
+        stubber.assert_no_pending_responses()
+
+
+def deployed(cloudformation: Stubber, name: str, tables: dict[str, str], **parameters: str) -> None:
+    outputs = {
+        "QueueUrl": "https://sqs.us-east-1.amazonaws.com/123456789012/transfers",
+        "QueueArn": "arn:aws:sqs:us-east-1:123456789012:transfers",
+    }
+    told = [{"OutputKey": key, "OutputValue": value} for key, value in outputs.items()]
+    stack = {"StackName": name, "CreationTime": NOW, "StackStatus": "CREATE_COMPLETE", "Outputs": told}
+    given = [{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()]
+    resources = [
+        {
+            "LogicalResourceId": id,
+            "PhysicalResourceId": physical,
+            "ResourceType": "AWS::DynamoDB::Table",
+            "Timestamp": NOW,
+            "ResourceStatus": "CREATE_COMPLETE",
+        }
+        for id, physical in tables.items()
+    ]
+    cloudformation.add_response("describe_stacks", {"Stacks": [stack | {"Parameters": given}]}, {"StackName": name})
+    cloudformation.add_response("describe_stack_resources", {"StackResources": resources}, {"StackName": name})
+
+
+def test_what_the_consumers_stack_has_is_told_as_parameters(
+    cloudformation: Stubber, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deployed(cloudformation, "idempotent-receiver-staging", TABLES)
+    assert main("staging") == 0
+    assert capsys.readouterr().out.split() == [
+        "QueueUrl=https://sqs.us-east-1.amazonaws.com/123456789012/transfers",
+        "QueueArn=arn:aws:sqs:us-east-1:123456789012:transfers",
+        "AccountsTable=accounts",
+        "EntriesTable=entries",
+    ]
+
+
+def test_a_key_of_ones_own_is_the_workflows_too(cloudformation: Stubber, capsys: pytest.CaptureFixture[str]) -> None:
+    key = "arn:aws:kms:us-east-1:123456789012:key/1"
+    deployed(cloudformation, "idempotent-receiver", TABLES, KmsKeyArn=key)
+    assert main("default") == 0
+    assert capsys.readouterr().out.split()[-1] == f"KmsKeyArn={key}"
+
+
+def test_without_the_consumer_it_says_what_to_deploy_first(
+    cloudformation: Stubber, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "Stack with id idempotent-receiver does not exist"
+    cloudformation.add_client_error("describe_stacks", "ValidationError", said)
+    assert main("default") == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert said in told.err
+    assert "make deploy" in told.err
+
+
+def test_a_stack_without_a_ledger_is_refused(cloudformation: Stubber, capsys: pytest.CaptureFixture[str]) -> None:
+    deployed(cloudformation, "idempotent-receiver", {"Entries": "entries"})
+    assert main("default") == 1
+    assert "has no Accounts" in capsys.readouterr().err

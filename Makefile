@@ -21,9 +21,11 @@ PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 	$$python -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 UV := .tools/uv/bin/uv
 
-# Lambda's runtime and architecture. template.yaml has parameters with the same names for the deployed function.
-RUNTIME ?= python3.13
-ARCHITECTURE ?= arm64
+# Lambda's runtime and architecture, as a template states them for its functions. $(1): the template, $(2): the property.
+stated = $(patsubst [%],%,$(firstword $(shell sed -n 's/^ *$(2): *//p' $(1))))
+platform_of = $(call stated,$(1),Runtime)-$(call stated,$(1),Architectures)
+RUNTIME ?= $(call stated,template.yaml,Runtime)
+ARCHITECTURE ?= $(call stated,template.yaml,Architectures)
 PLATFORM = $(RUNTIME)-$(ARCHITECTURE)
 MACHINE := $(patsubst aarch64,arm64,$(shell uname -m))
 ENV ?= default
@@ -59,17 +61,9 @@ run: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## run 500 transfers throu
 cloud: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## run a local cloud with the application until Ctrl-C, to try `receiver`, the API and `sam local` (PORT=4566 N=50 SEED=1 REQUEST_KEY=payload; WORKFLOW=1: the workflow beside it)
 	@.venv/bin/python -m harness.sandbox
 
-# `sam local` reads the architecture from the built template, so that nobody has to pass it.
-SAM_BUILD ?= .aws-sam/build
 .PHONY: board
 board: $(DEVELOPMENT) $(MINISTACK) .build/host.complete ## draw docs/dashboard.svg: the deployed dashboard after half an hour on the local cloud
 	@.venv/bin/python -m tests.e2e.board
-
-.PHONY: sam-local
-sam-local: $(SAM) ## build the functions for this machine, for `sam local invoke Consumer -e events/fresh.json` with `make cloud PORT=4566`
-	.tools/sam/bin/sam build --parameter-overrides Architecture=$(MACHINE) --build-dir "$(SAM_BUILD)"
-	sed 's/^    Default: arm64$$/    Default: $(MACHINE)/' "$(SAM_BUILD)/template.yaml" > "$(SAM_BUILD)/template.here"
-	mv "$(SAM_BUILD)/template.here" "$(SAM_BUILD)/template.yaml"
 
 # Wrong numbers, told by their keys. $(1): keys of whole numbers; of whole numbers above 0.
 whole = $(foreach key,$(1),$(if $($(key)),$(call matching,$(key),[0-9]+,a whole number)))
@@ -97,19 +91,11 @@ nightly: $(tested) ## run all that takes longer: slow tests, planted bugs, seeds
 .PHONY: build
 build: .build/$(PLATFORM).complete .build/host.complete ## build the function for Lambda (.build/python3.13-arm64; RUNTIME=python3.14 ARCHITECTURE=x86_64) and for this machine (.build/host)
 
-# Parameters on the command line replace all of samconfig.toml's, so those are repeated here. Runtime and Architecture are
-# always passed: CloudFormation would keep the previous value of an omitted parameter, whatever the build was for.
-samconfig_overrides = $(shell .tools/sam/bin/python -c 'import sys, tomllib; \
-	tables = tomllib.load(open(sys.argv[1], "rb"))[sys.argv[2]]; \
-	found = [tables.get(each, {}).get("parameters", {}).get("parameter_overrides") for each in ("deploy", "global")]; \
-	found = next(filter(None, found), []); print(found if isinstance(found, str) else " ".join(found))' $(samconfig) $(ENV))
-samconfig := $(if $(WORKFLOW),deploy/samconfig.toml,samconfig.toml)
+# What is deployed: the consumer or, beside it, its API or the workflow.
+deployed := $(if $(WORKFLOW),workflow,$(if $(API),api))
+samconfig := $(if $(deployed),deploy/$(deployed).samconfig.toml,samconfig.toml)
 environments = $(shell sed -n 's/^\[\([a-z]*\)\.global\.parameters\]$$/\1/p' $(samconfig))
-configured := --config-file $(samconfig) --config-env $(ENV)
-# make's variable if it is set, else samconfig.toml's value, else the default above. $(1): the variable, $(2): the parameter.
-chosen = $(2)=$(if $(filter file,$(origin $(1))),$(or $(patsubst $(2)=%,%,$(filter $(2)=%,$(samconfig_overrides))),$($(1))),$($(1)))
-overrides = --parameter-overrides $(filter-out Runtime=% Architecture=%,$(samconfig_overrides)) \
-	$(call chosen,RUNTIME,Runtime) $(call chosen,ARCHITECTURE,Architecture)
+configured := --config-file $(abspath $(samconfig)) --config-env $(ENV)
 
 # boto3 and SAM read only the first of these; AWS's other tools read the second.
 ifndef AWS_DEFAULT_REGION
@@ -119,24 +105,24 @@ endif
 endif
 
 .PHONY: deploy
-deploy: $(SAM) $(if $(WORKFLOW),$(DEVELOPMENT)) ## build and deploy to AWS (ENV=default, staging or prod, as in samconfig.toml; RUNTIME=python3.14 ARCHITECTURE=x86_64; WORKFLOW=1: the workflow beside it)
+deploy: $(SAM) $(if $(deployed),$(DEVELOPMENT)) ## `sam build` and `sam deploy` to AWS (ENV=default, staging or prod, as in samconfig.toml; API=1 or WORKFLOW=1: the API or the workflow, beside the consumer)
 	$(if $(filter $(ENV),$(environments)),,$(error $(samconfig) has no table $(ENV): ENV is one of $(environments)))
 	@# Before the build, which takes a minute.
 	@.tools/sam/bin/python -m harness.sign_in $(samconfig) $(ENV)
-ifdef WORKFLOW
-	consumers=$$(.venv/bin/python -m harness.workflow_stack $(ENV)) && \
-	.tools/sam/bin/sam build $(configured) $(overrides) && \
-	.tools/sam/bin/sam deploy $(configured) $(overrides) $$consumers
+ifneq ($(deployed),)
+	parameters=$$(.venv/bin/python -m harness.beside $(deployed) $(ENV)) && \
+	.tools/sam/bin/sam build $(configured) && \
+	.tools/sam/bin/sam deploy $(configured) --parameter-overrides $$parameters
 else
-	.tools/sam/bin/sam build $(configured) $(overrides)
-	.tools/sam/bin/sam deploy $(configured) $(overrides)
+	.tools/sam/bin/sam build $(configured)
+	.tools/sam/bin/sam deploy $(configured)
 endif
 
 .PHONY: invoke
 invoke: $(DEVELOPMENT) $(MINISTACK) $(SAM) $(RUNTIME_CLIENT) .build/host.complete ## run the built function once (EVENT=events/fresh.json)
 	@.venv/bin/python -m harness.invoke $(EVENT)
 
-TEMPLATES := template.yaml deploy/workflow.yaml deploy/container.yaml src/idempotent_receiver/operations/starter/consumer.yaml
+TEMPLATES := template.yaml watch.yaml deploy/api.yaml deploy/workflow.yaml deploy/container.yaml
 .PHONY: check
 check: $(DEVELOPMENT) $(SAM) $(CHECKOV) $(PUBLISH) ## check format, lint, types, import directions, templates, workflows, licences and vulnerabilities
 	.venv/bin/ruff format --check
@@ -147,7 +133,7 @@ check: $(DEVELOPMENT) $(SAM) $(CHECKOV) $(PUBLISH) ## check format, lint, types,
 	.venv/bin/statelint src/app/transfer.asl.json
 	for each in $(TEMPLATES); do \
 		AWS_DEFAULT_REGION=us-east-1 .tools/sam/bin/sam validate --lint --template $$each || exit 1; done
-	.tools/checkov/bin/checkov --framework cloudformation --skip-download --compact --quiet $(TEMPLATES:%=--file %)
+	.tools/checkov/bin/checkov --config-file tools/checkov.yaml $(TEMPLATES:%=--file %)
 	.tools/publish/bin/zizmor --offline --quiet .github
 	.venv/bin/python -m harness.audit
 
@@ -228,7 +214,7 @@ $(TLA): | $(PACKAGER)
 	touch $@ || { rm -f $(TLC); echo 'TLC could not be installed: the model is not checked' >&2; }
 
 # A build is named after its platform: this machine (host), or Lambda's runtime and architecture (python3.13-arm64).
-PLATFORMS := $(patsubst platforms/%/Makefile,%,$(wildcard platforms/*/Makefile))
+PLATFORMS := $(foreach runtime,python3.13 python3.14,$(runtime)-arm64 $(runtime)-x86_64)
 python = $(firstword $(subst -, ,$(1)))
 # These runtimes use Amazon Linux 2023. Only wheels are installed, because what is compiled here might run only here.
 LINUX_arm64 := aarch64-manylinux_2_28
@@ -252,7 +238,7 @@ compile = $(if $(call interpreter,$(1)),$(call interpreter,$(1)) -m compileall -
 ifndef ALONE
 	@$(locked) $(MAKE) --no-print-directory ALONE=1 $@
 else
-	$(if $(filter host $(PLATFORMS),$*),,$(error There is no build for $*: RUNTIME and ARCHITECTURE together are one of $(PLATFORMS)))
+	$(if $(filter host $(PLATFORMS),$*),,$(error There is no build for $*: runtime and architecture together are one of $(PLATFORMS)))
 	rm -rf $(@D)
 	mkdir -p $(@D)
 	$(UV) export --quiet --locked --no-dev --no-emit-project $(call left_out,$*) --output-file $(@D)/requirements.txt
@@ -372,16 +358,20 @@ fuzz: $(DEVELOPMENT) ## try thousands of hostile events, bodies and records (EXA
 bench: $(BENCH) $(MINISTACK) $(if $(AGAINST),,$(if $(call installed,python3.13),.build/$(HOST).complete .build/peer-$(HOST)/.complete)) ## compare with other libraries in 15 minutes (FULL=1: a grid in 35; OUTSIDE=1: only the workers outside Lambda; ENFORCE=0: only report; AGAINST=../old N=20: only compare with another checkout)
 	@PYTHONPATH=src PYTHON_313=$(call installed,python3.13) .tools/bench/bin/python -m benchmarks
 
-# The functions of deploy/workflow.yaml.
-WORKFLOW_FUNCTIONS := Start Sweep Reconcile Debit Credit Receipt Refund
+# `sam build` calls these. ARTIFACTS_DIR is the folder to fill; the template says for which Lambda. With BUILD_FOR=host it is
+# for this machine, as `receiver local` asks.
+build-Consumer: TEMPLATE := template.yaml
+build-Api: TEMPLATE := deploy/api.yaml
+WORKFLOW_BUILDS := $(addprefix build-,Start Sweep Reconcile Debit Credit Receipt Refund)
+$(WORKFLOW_BUILDS): TEMPLATE := deploy/workflow.yaml
+BUILDS := build-Consumer build-Api $(WORKFLOW_BUILDS)
 
-# `sam build` calls these through a Makefile in platforms/. ARTIFACTS_DIR is the folder to fill.
-.PHONY: build-Consumer build-Api $(WORKFLOW_FUNCTIONS:%=build-%)
+.PHONY: $(BUILDS)
 ifndef ALONE
-build-Consumer build-Api $(WORKFLOW_FUNCTIONS:%=build-%):
-	@$(locked) $(MAKE) --no-print-directory ALONE=1 RUNTIME=$(RUNTIME) ARCHITECTURE=$(ARCHITECTURE) $@
+$(BUILDS):
+	@$(locked) $(MAKE) --no-print-directory ALONE=1 PLATFORM=$(if $(filter host,$(BUILD_FOR)),host,$(call platform_of,$(TEMPLATE))) $@
 else
-build-Consumer build-Api $(WORKFLOW_FUNCTIONS:%=build-%): .build/packages-$(PLATFORM)/.complete
+$(BUILDS): .build/packages-$(PLATFORM)/.complete
 	$(call assemble,$(PLATFORM),$(ARTIFACTS_DIR))
 endif
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.cloud import ROOT
+from harness.edits import edited, with_values
 from idempotent_receiver.local.deployment import DeployError, Stack, create, packaged, upload
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from harness.cloud import Cloud
@@ -23,17 +24,20 @@ def deploy(
     name: str = "receiver",
     code: Path = HOST_BUILD,
     overlay: Mapping[str, bytes] | None = None,
-    template: str | None = None,
+    edits: Sequence[str] = (),
+    values: Mapping[str, object] | None = None,
     parameters: Mapping[str, str] | None = None,
 ) -> Stack:
     """Deploy template.yaml with the code in this folder, and return once everything in it is made.
 
-    `overlay` has files, by their path in the folder, that are put in place of the folder's or beside them.
-    `Architecture` is left alone: the local cloud runs the code on this machine, whatever the template says of it.
+    `edits` are those that the documents describe, by their headings; `values` are those of properties that get another one.
+    `overlay` has files, by their path in the folder, that are put in place of the folder's or beside them. The
+    architecture is left alone: the local cloud runs the code on this machine, whatever the template says of it.
     """
-    text = TEMPLATE.read_text() if template is None else template
+    text = with_values(edited(TEMPLATE.read_text(), *edits), **values or {})
     code_uri = code_uri_of(cloud, code, overlay)
-    stack = create(cloud, name, packaged(cloud, text, ROOT, lambda _path: code_uri), parameters or {})
+    given = {"DeadLetterArrivals": "false", **(parameters or {})}
+    stack = create(cloud, name, packaged(cloud, text, ROOT, lambda _path: code_uri), given)
     # CloudFormation does this on AWS; the local cloud passes over a table's TimeToLiveSpecification.
     cloud.client("dynamodb").update_time_to_live(
         TableName=stack.resources["Records"],

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from boto3.dynamodb.types import TypeSerializer
 from botocore.exceptions import BotoCoreError, ClientError
 
+from harness.beside import deploy_beside, joined
 from harness.cloud import ROOT, running_cloud
 from harness.deploy import HOST_BUILD, deploy
 from harness.emulator import Function, running_function
@@ -46,7 +47,8 @@ EMULATED = sys.platform == "linux"
 def deployed(*, code: Path = HOST_BUILD) -> Iterator[tuple[Cloud, Stack]]:
     """A stack on a cloud of its own, with what is given in its tables."""
     with running_cloud() as cloud:
-        stack = deploy(cloud, code=code, parameters={"MakeApi": "true"})
+        consumer = deploy(cloud, code=code)
+        stack = joined(consumer, deploy_beside(cloud, consumer, "api", code=code))
         put_given(cloud, stack)
         yield cloud, stack
 

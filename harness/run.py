@@ -16,6 +16,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from harness.beside import with_api
 from harness.caller import Account
 from harness.cloud import in_containers
 from harness.program import options_of, run_to_its_end
@@ -109,7 +110,7 @@ def deployed_client(name: str, report: Report) -> StackClient:
     """The client of a stack in the account that the environment names."""
     account = Account()
     said = report.step("stack")
-    stack = describe(account, name)
+    stack = with_api(account, describe(account, name))
     client = StackClient(stack=stack, clients=account, receive_seconds=2, api=account.caller(stack))
     client.check()
     said(f"{name}, as it is deployed: its handler runs without faults")

@@ -1,6 +1,6 @@
 """`make cloud`: the application on a local cloud that stays, with a workload behind it, to try commands on.
 
-What it takes comes from the environment: N and SEED, PORT, REQUEST_KEY, which is the template's parameter RequestKey,
+What it takes comes from the environment: N and SEED, PORT, REQUEST_KEY, which is the API's parameter RequestKey,
 and WORKFLOW=1, for the workflow beside it (workflow_sandbox.py). It is set up as `make run` is, and runs its workload
 without the kills. Then it adds what that does not leave behind: dead letters that can succeed, one that is done, the
 claim of a worker that died of a message which nobody delivers again, and what `events/` presupposes. It ends by Ctrl-C
@@ -60,8 +60,8 @@ HIGHEST_PORT = 65_535
 def sandbox(options: Options, report: Report, port: int | None = None, *, workflow: bool = False) -> None:
     """Set all up, say what to type, and stay until somebody interrupts."""
     engine, service = container.engine(), FakeService()
-    parameters, also_at = {"RequestKey": os.environ.get("REQUEST_KEY") or "header"}, engine or LOOPBACK
-    with deployed(service, report, name=STACK, parameters=parameters, port=port, also_at=also_at) as (cloud, client):
+    api, also_at = {"RequestKey": os.environ.get("REQUEST_KEY") or "header"}, engine or LOOPBACK
+    with deployed(service, report, name=STACK, api=api, port=port, also_at=also_at) as (cloud, client):
         commands = _leave(options, client, service, report)
         put_given(cloud, client.stack)
         assert client.api is not None, "the template has one unless it is told otherwise"

@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Any
 from botocore.credentials import Credentials
 from botocore.exceptions import BotoCoreError
 
+from harness.beside import deploy_beside
 from harness.caller import Caller, api_url
 from harness.cloud import ACCOUNT, NAMED_BY, REGION, in_containers, running_cloud
 from harness.deploy import deploy
 from harness.program import options_of, run_to_its_end
 from harness.serving import serving
 from harness.workflow_reconciliation import Execution, WorkflowReconciliation
-from harness.workflow_stack import deploy_workflow
 from harness.workload import report as tables
-from harness.workload.deployment import PARAMETERS, client_of, keep_logs, overlay_of, timeline_of
+from harness.workload.deployment import EDITS, PARAMETERS, VALUES, client_of, keep_logs, overlay_of, timeline_of
 from harness.workload.driver import Observation, Pace, collect, until, wait
 from harness.workload.fake_service import FakeService
 from harness.workload.transfers import CURRENCY, HOLDS, WORKFLOW, Kind, generate
@@ -171,9 +171,9 @@ def perform(report: Report) -> int:
         if in_containers():
             raise ValueError(NEEDS_PROCESSES)
         said = report.step("stacks")
-        client = client_of(cloud, deploy(cloud, parameters=PARAMETERS))
-        workflow = deploy_workflow(cloud, client.stack, overlay=overlay_of(port, protected=options.protected))
-        said("template.yaml and workflow.yaml as they stand; the definition with one error more (workflow_stack.py)")
+        client = client_of(cloud, deploy(cloud, edits=EDITS, values=VALUES, parameters=PARAMETERS))
+        workflow = deploy_beside(cloud, client.stack, "workflow", overlay=overlay_of(port, protected=options.protected))
+        said("template.yaml and workflow.yaml as they stand; the definition with one error more (beside.py)")
         client.open_accounts(workload.opening, CURRENCY)
         found = _run(options, workload, client, Clients(cloud, workflow, service), report)
         found = replace(found, killed=service.deaths)

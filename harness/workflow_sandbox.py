@@ -13,11 +13,11 @@ import textwrap
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from harness.beside import deploy_beside
 from harness.caller import api_url
 from harness.cloud import REGION
 from harness.serving import serving
 from harness.workflow_run import PATIENCE_SECONDS, POLL_SECONDS, Clients
-from harness.workflow_stack import deploy_workflow
 from harness.workload.deployment import overlay_of
 from harness.workload.driver import until
 from harness.workload.stack_client import StackError
@@ -47,7 +47,7 @@ def workflow_left(
     """Have all that beside the consumer for the length of the block."""
     with serving(service.respond) as port:
         said = report.step("workflow")
-        stack = deploy_workflow(cloud, client.stack, overlay=overlay_of(port, protected=True))
+        stack = deploy_beside(cloud, client.stack, "workflow", overlay=overlay_of(port, protected=True))
         cloud.client("events").disable_rule(Name=stack.resources["EveryMinute"])
         asked = [late(Kind.REPEATED, 0), late(Kind.ABORTED, 0), late(Kind.ABORTED, 1), late(Kind.START_BEFORE, 0)]
         asked[2] = replace(asked[2], payee="nobody")

@@ -1,8 +1,8 @@
 """The shipped templates on a local cloud, with the shipped code under an overlay of faults.
 
-The templates go onto the cloud byte for byte. Four of template.yaml's parameters are set and said aloud: two, so that
-leases end within the run; DeadLetterAtOnce, so that nobody waits for five receives of what fails for good; and MakeApi,
-because some transfers come over HTTP.
+Three things of template.yaml are set and said aloud: its time-out, so that leases end within the run; its concurrency;
+and that the consumer sends dead letters itself, so that nobody waits for five receives of what fails for good. The API
+is deployed beside it, because some transfers come over HTTP.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.beside import deploy_beside, joined
 from harness.caller import at_local_cloud
 from harness.cloud import LOOPBACK, NAMED_BY, ROOT, in_containers, running_cloud
 from harness.deploy import HOST_BUILD, deploy
@@ -37,7 +38,9 @@ OVERLAY = Path(__file__).parents[1] / "overlay"
 EVIDENCE = ROOT / ".build" / "run"
 MOST_LOG_LINES = 50_000
 
-PARAMETERS = {"FunctionTimeout": "10", "MaximumConcurrency": "4", "DeadLetterAtOnce": "true", "MakeApi": "true"}
+EDITS = ("Dead letters at once",)
+VALUES = {"Timeout": 10}
+PARAMETERS = {"MaximumConcurrency": "4"}
 OVERLAID = {
     "app/consumer.py": ("app/shipped.py", "consumer"),
     "app/steps/wiring.py": ("app/steps/shipped_wiring.py", "steps"),
@@ -65,31 +68,42 @@ def deployed(
     *,
     protected: bool = True,
     name: str | None = None,
-    parameters: Mapping[str, str] | None = None,
+    api: Mapping[str, str] | None = None,
     port: int | None = None,
     also_at: str = LOOPBACK,
 ) -> Iterator[tuple[Cloud, StackClient]]:
-    """Have a local cloud, and template.yaml on it under this name, or one that no other run has, for the block.
+    """Have a local cloud for the block, and on it template.yaml, under this name or one that no other run has, and the
+    API with these parameters.
 
     In containers functions run as they are built for Lambda, because they could not reach the fake service.
     """
     said = report.step("local cloud")
     with serving(service.respond) as service_port, running_cloud(port=port, also_at=also_at) as cloud:
         said(f"{cloud.endpoint_url}, {cloud.whose}")
-        given = {**PARAMETERS, **(parameters or {})}
+        values: dict[str, object] = {**VALUES}
         if in_containers():
             if not protected:
                 raise ValueError(f"PROTECTION=off needs functions that are processes of this machine: unset {NAMED_BY}")
             report.note("functions run in containers there: none is killed, and no fault is put in their way")
             code, overlay = LAMBDA_BUILD, {}
-            given["Architecture"] = ARCHITECTURE
+            values["Architectures"] = f"[{ARCHITECTURE}]"
         else:
             code, overlay = HOST_BUILD, overlay_of(service_port, protected=protected)
         said = report.step("stack")
-        stack = deploy(cloud, name=name or f"receiver-{os.getpid()}", code=code, overlay=overlay, parameters=given)
-        said("template.yaml as it stands, with " + ", ".join(f"{name}={value}" for name, value in given.items()))
+        stack = deploy(
+            cloud,
+            name=name or f"receiver-{os.getpid()}",
+            code=code,
+            overlay=overlay,
+            edits=EDITS,
+            values=values,
+            parameters=PARAMETERS,
+        )
+        beside = deploy_beside(cloud, stack, "api", code=code, overlay=overlay, parameters=api)
+        changed = [*EDITS, *(f"{name}={value}" for name, value in {**values, **PARAMETERS}.items())]
+        said(f"template.yaml with {', '.join(changed).lower()}; and deploy/api.yaml")
         report.note(NO_ARRIVALS)
-        yield cloud, client_of(cloud, stack)
+        yield cloud, client_of(cloud, joined(stack, beside))
 
 
 def client_of(cloud: Cloud, stack: Stack) -> StackClient:

@@ -18,5 +18,5 @@ if _NOTE.exists():
     if _built_for != _here:
         raise ImportError(
             f"this package was built for {_built_for} and runs on {_here}:"
-            " give `sam build` and `sam deploy` the same Runtime and Architecture, as `make deploy` does"
+            " run `sam build` again, which reads Runtime and Architectures in the template, then `sam deploy`"
         )

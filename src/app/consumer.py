@@ -1,9 +1,21 @@
-"""The deployed consumer. This is its composition root: it alone reads the environment and builds the clients."""
+"""The deployed consumer: its composition root, which alone reads the environment and builds the clients.
+
+What happens to a batch, and in which module of the library:
+
+1. Lambda calls `lambda_handler(event, context)` with up to 25 messages of the queue (sqs/consumer.py).
+2. Each message's key, its messageId, is claimed in the table of records, 25 a request (protocol/transitions.py).
+3. Completed before: it is a duplicate, and counts as a success. In progress elsewhere: it fails, and comes again.
+4. Claimed: it is parsed and handed to the function below (handler/). A crashed worker's claim is taken over when its
+   lease, the function's deadline and a margin, has ended; the table's TTL deletes old records days later.
+5. The record is completed together with the function's writes, or failed with the error (batch/settlements.py).
+6. `{"batchItemFailures": [...]}` names what SQS has to deliver again. What fails five times, SQS moves to the
+   dead-letter queue.
+"""
 
 import os
 
 import boto3
-from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools import Logger
 from botocore.config import Config
 
 from app.ledger import Ledger
@@ -20,13 +32,12 @@ store = DynamoDBStore(os.environ["RECORDS_TABLE"], client=_session.client("dynam
 idempotent_handler = sqs_consumer(
     store,
     sqs=_session.client("sqs", config=_quick),
-    dead_letter_queue=os.environ.get("DEAD_LETTER_QUEUE_URL") or None,  # only with the template's DeadLetterAtOnce
+    dead_letter_queue=os.environ.get("DEAD_LETTER_QUEUE_URL") or None,  # set by an edit of the template
     effects=os.environ.get("EFFECTS") or "any",
     envelope="detail || Message",  # EventBridge's, SNS's, or none
     retention_seconds=int(os.environ.get("RECORD_RETENTION_DAYS") or 30) * 24 * 60 * 60,
     end_process_at_deadline="AWS_LAMBDA_MAX_CONCURRENCY" in os.environ,  # Lambda Managed Instances
     logger=Logger(),
-    metrics=Metrics(),
 )
 
 ledger = Ledger(accounts=os.environ["ACCOUNTS_TABLE"], entries=os.environ["ENTRIES_TABLE"])

@@ -12,7 +12,7 @@ import json
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from harness.workflow_stack import DEFINITION
+from harness.beside import DEFINITION
 from harness.workload.evidence import Asked, now_ms
 from idempotent_receiver import DynamoDBStore
 from idempotent_receiver.workflow import Workflow, recover_orphan, workflow_endpoint

@@ -13,9 +13,9 @@ from uuid import uuid4
 
 import pytest
 
+from harness.beside import deploy_beside
 from harness.caller import Caller, api_url
 from harness.cloud import REGION
-from harness.workflow_stack import deploy_workflow
 from idempotent_receiver.dynamodb.statements import typed
 from tests.e2e.deployed import at, eventually
 from tests.e2e.observed import NAMESPACE, Observed
@@ -203,7 +203,7 @@ def test_an_invocation_that_fails_as_a_whole_rings_at_once(observed: Observed, f
 @pytest.fixture(scope="module")
 def workflow(aws: Aws, bank: Deployed, build: Path) -> Iterator[Stack]:
     """The workflow beside the bank, swept by the tests alone."""
-    stack = deploy_workflow(aws, bank.stack, name=f"alarmed-{uuid4().hex[:8]}", code=build)  # type: ignore[arg-type]  # it has the clients
+    stack = deploy_beside(aws, bank.stack, "workflow", name=f"alarmed-{uuid4().hex[:8]}", code=build)  # type: ignore[arg-type]  # it has the clients
     aws.client("events").disable_rule(Name=stack.resources["EveryMinute"])
     yield stack
     aws.client("cloudformation").delete_stack(StackName=stack.name)

@@ -14,7 +14,6 @@ import pytest
 
 from harness.caller import Caller, api_url
 from harness.cloud import ACCOUNT, REGION
-from harness.workflow_stack import deploy_workflow
 from tests.e2e.deployed import eventually
 
 if TYPE_CHECKING:

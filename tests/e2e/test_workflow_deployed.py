@@ -12,9 +12,9 @@ from uuid import uuid4
 import pytest
 
 from app.transfers import Transfer
+from harness.beside import deploy_beside
 from harness.caller import Caller, api_url
 from harness.cloud import ACCOUNT, REGION
-from harness.workflow_stack import deploy_workflow
 from idempotent_receiver import DynamoDBStore
 from idempotent_receiver.dynamodb.statements import typed
 from idempotent_receiver.protocol.transitions import AlreadyCompleted
@@ -152,7 +152,7 @@ def workflows(aws: Aws, build: Path, bank: Deployed) -> Iterator[Workflows]:
     """The workflow beside the bank; each function's requests go by a recorder of its own."""
     if not aws.functions_are_processes:
         pytest.skip("the definition's placeholders and functions in containers were never tried together")
-    stack = deploy_workflow(aws, bank.stack, name=f"workflow-{uuid4().hex[:8]}", code=build)  # type: ignore[arg-type]  # it has the clients
+    stack = deploy_beside(aws, bank.stack, "workflow", name=f"workflow-{uuid4().hex[:8]}", code=build)  # type: ignore[arg-type]  # it has the clients
     made = Workflows(aws, bank, stack)
     with ExitStack() as cleanup:
         cleanup.callback(aws.client("cloudformation").delete_stack, StackName=stack.name)

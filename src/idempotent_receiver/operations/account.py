@@ -46,51 +46,40 @@ def named(what: str, remedy: str, *codes: str) -> Iterator[None]:
 
 
 CONSUMER = "ConsumerName"
-"""The output by which a stack of the component, or one that repeats its outputs, is known."""
+"""The output by which a stack's consumer is known. Of a further consumer, all outputs begin with the same word:
+`RefundsConsumerName`, `RefundsQueueUrl` ...
+"""
 
 
 def stack_outputs(client: Client, name: str) -> dict[str, str]:
-    """The outputs of a CloudFormation stack, with those of the consumer that is nested in it.
+    """The outputs of a CloudFormation stack, as those of its one consumer.
 
-    A name such as orders/Receiver means one of several. Raises UsageError where there is no such stack, or no one
-    consumer in it.
+    A name such as orders/RefundsConsumer means one of several. Raises UsageError where there is no such stack or
+    consumer, or where several could be meant.
     """
-    stack, nested = split_stack(name)
+    stack, consumer = split_stack(name)
     outputs = _outputs(client, stack)
-    if nested is None and CONSUMER in outputs:
-        return outputs
-    consumers = _consumers(client, stack)
-    if nested is not None:
-        if nested not in consumers:
-            raise UsageError(f"stack {stack} has no consumer {nested}: it has {', '.join(consumers) or 'none'}")
-        return consumers[nested]
-    if len(consumers) > 1:
+    consumers = [each.removesuffix("Name") for each in outputs if each.endswith(CONSUMER)]
+    if consumer is None and len(consumers) > 1:
         which = " or ".join(f"--stack {stack}/{each}" for each in consumers)
         raise UsageError(f"stack {stack} has {len(consumers)} consumers: give {which}")
-    return {name: value for found in (*consumers.values(), outputs) for name, value in found.items()}
+    if consumer is not None and consumer not in consumers:
+        raise UsageError(f"stack {stack} has no consumer {consumer}: it has {', '.join(consumers) or 'none'}")
+    chosen = consumer or next(iter(consumers), "")
+    prefix = chosen.removesuffix("Consumer")
+    return {name.removeprefix(prefix): value for name, value in outputs.items() if name.startswith(prefix)}
 
 
 def split_stack(name: str) -> tuple[str, str | None]:
-    """A stack's name or ARN, and the logical id of the nested stack that is meant, if one is."""
-    stack, _, nested = name.partition("/")
-    return (name, None) if name.startswith("arn:") or not nested else (stack, nested)
+    """A stack's name or ARN, and the consumer of several that is meant, if one is."""
+    stack, _, consumer = name.partition("/")
+    return (name, None) if name.startswith("arn:") or not consumer else (stack, consumer)
 
 
 def _outputs(client: Client, stack: str) -> dict[str, str]:
     with named(f"stack {stack}", "correct --stack", "ValidationError"):
         (found,) = client("cloudformation").describe_stacks(StackName=stack)["Stacks"]
     return {each["OutputKey"]: each["OutputValue"] for each in found.get("Outputs", [])}
-
-
-def _consumers(client: Client, stack: str) -> dict[str, dict[str, str]]:
-    """The outputs of the consumers that are nested in a stack, by logical id."""
-    made = client("cloudformation").describe_stack_resources(StackName=stack)["StackResources"]
-    nested = {
-        each["LogicalResourceId"]: _outputs(client, each["PhysicalResourceId"])
-        for each in made
-        if each["ResourceType"] == "AWS::CloudFormation::Stack"
-    }
-    return {id: outputs for id, outputs in nested.items() if CONSUMER in outputs}
 
 
 def require_bucket(client: Client, name: str) -> None:

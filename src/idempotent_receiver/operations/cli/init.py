@@ -13,7 +13,7 @@ import typer
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.cli.deployment import STRATEGIES, key_strategy
 from idempotent_receiver.operations.cli.terminal import Terminal, interruptible
-from idempotent_receiver.operations.starter.project import COMPONENT, Project, component, contents
+from idempotent_receiver.operations.starter.project import WATCH, Project, contents, watch
 from idempotent_receiver.operations.starter.source import source, vendor
 from idempotent_receiver.sqs.dead_letter import STAMP
 
@@ -47,7 +47,7 @@ def init(
         bool, typer.Option("--container", help="Also with an image that runs it outside Lambda.")
     ] = False,
     update: Annotated[
-        bool, typer.Option("--update", help=f"Only replace an existing project's {COMPONENT} by this version's.")
+        bool, typer.Option("--update", help=f"Only replace an existing project's {WATCH} by this version's.")
     ] = False,
 ) -> None:
     """Make a project with a consumer of your own.
@@ -91,10 +91,10 @@ def _make(project: Project, folder: Path) -> None:
 
 
 def _update(folder: Path) -> None:
-    path = folder / COMPONENT
+    path = folder / WATCH
     if not path.is_file():
         raise UsageError(f"there is no {path}: --update is for a project that `receiver init` made")
-    path.write_text(component())
+    path.write_text(watch())
 
 
 def _name(name: str) -> str:

@@ -18,6 +18,7 @@ TEMPLATES = {
     "pyproject.toml": "pyproject.toml",
     "requirements.txt": "requirements.txt",
     "requirements-dev.txt": "requirements-dev.txt",
+    "env.json": "events/env.json",
     "gitignore": ".gitignore",
     "conftest.py": "tests/conftest.py",
     "test_handler.py": "tests/test_handler.py",
@@ -43,18 +44,7 @@ Use the queue and the tables of a deployed stack. Lambda and containers may read
 `docker run --rm {name} --help` lists the options.
 """
 
-OWN_QUEUE = """\
-QueueArn:
-  Description: The queue to consume. If empty, one is made here, as for `make local`.
-  Type: String
-  Default: {arn}
-DeadLetterQueueArn:
-  Description: The dead-letter queue of that queue. While this is empty, no alarm watches the dead letters.
-  Type: String
-  Default: ''
-"""
-
-COMPONENT = "consumer.yaml"
+WATCH = "watch.yaml"
 _HERE = files("idempotent_receiver.operations.starter")
 
 
@@ -96,50 +86,77 @@ def contents(project: Project, *, requirement: str, requirement_dev: str) -> dic
     for name, numbers in (("order", [0]), ("orders", range(len(ORDERS)))):
         event = {"Records": [record(project, number) for number in numbers]}
         made[f"events/{name}.json"] = json.dumps(event, indent=2) + "\n"
-    return {**made, COMPONENT: component()}
+    return {**made, WATCH: watch()}
 
 
-def component() -> str:
-    """The template of all that a consumer needs around its function."""
-    return (_HERE / COMPONENT).read_text()
+def watch() -> str:
+    """The template of what watches a consumer."""
+    return (_HERE / WATCH).read_text()
 
 
 def filled(text: str, values: dict[str, str]) -> str:
     """The text with each `<<name>>` replaced. One alone on its line gives as many lines as its value has."""
 
     def lines(found: re.Match[str]) -> str:
-        return "".join(f"{found[1]}{line}\n" for line in values[found[2]].splitlines())
+        return "".join(f"{found[1] if line else ''}{line}\n" for line in values[found[2]].splitlines())
 
     text = re.sub(r"(?m)^( *)<<(\w+)>>\n", lines, text)
     return re.sub(r"<<(\w+)>>", lambda found: values[found[1]], text)
 
 
+FIFO = """\
+FifoQueue: true
+DeduplicationScope: messageGroup # order and throughput are those of a group
+FifoThroughputLimit: perMessageGroupId
+"""
+
+
 def _values(project: Project) -> dict[str, str]:
     strategy, argument = project.key
     own_key = strategy != "message_id"
-    parameters = {
-        "Fifo": "'true'" if project.fifo else None,
-        "QueueArn": "!Ref QueueArn" if project.queue_arn else None,
-        "DeadLetterQueueArn": "!Ref DeadLetterQueueArn" if project.queue_arn else None,
-        "KeyStrategy": f"{strategy}:{argument}" if own_key else None,
-        "Namespace": project.name if own_key else None,
-    }
-    batches = "BatchSize: 10" if project.fifo else "BatchSize: 25\nMaximumBatchingWindowInSeconds: 1"
-    return {
+    field = argument if strategy == "body_field" and argument.isidentifier() else ""
+    said = {
+        **_queues(project),
         "name": project.name,
         "package": project.package,
         "stack": project.stack,
         "key_import": f"{strategy}, " if own_key else "",
         "key_argument": f'key={strategy}("{argument}"), ' if own_key else "",
+        "key_field": f"{field}: str" if field else "",
         "namespace_argument": f', "{project.name}"' if own_key else "",
-        "template_parameters": OWN_QUEUE.format(arn=project.queue_arn) if project.queue_arn else "",
-        "local_options": " --parameter QueueArn=" if project.queue_arn else "",
         "async": "async " if project.asynchronous else "",
-        "parameters": "\n".join(f"{name}: {value}" for name, value in parameters.items() if value is not None),
-        "batches": batches,
+        "batches": "BatchSize: 10" if project.fifo else "BatchSize: 25\nMaximumBatchingWindowInSeconds: 1",
         "sending": _sending(project),
         "container": CONTAINER.format(name=project.name, package=project.package) if project.container else "",
         "body": record(project, 0)["body"],
+    }
+    outputs = {
+        "QueueUrl": said["queue_url"],
+        **({} if project.queue_arn else {"DeadLetterQueueUrl": "!Ref DeadLetterQueue"}),
+        "KeyStrategy": f"{strategy}:{argument}" if own_key else strategy,
+        **({"Namespace": project.name} if own_key else {}),
+        "RecordRetentionDays": "'30'",
+    }
+    return said | {"outputs": "\n".join(f"{name}: {{Value: {value}}}" for name, value in outputs.items())}
+
+
+def _queues(project: Project) -> dict[str, str]:
+    """The queues of the template, and what refers to them: its own, or one that is there already."""
+    if project.queue_arn:
+        *_, account, name = project.queue_arn.split(":")
+        return {
+            "queues": "",
+            "queue_arn": project.queue_arn,
+            "queue_url": f"!Sub 'https://sqs.${{AWS::Region}}.${{AWS::URLSuffix}}/{account}/{name}'",
+            "dead_letter_queue_arn": "'' # give it, so that alarms watch your dead-letter queue",
+        }
+    fifo, _, scope = FIFO.partition("\n") if project.fifo else ("", "", "")
+    queues = (_HERE / "files" / "queues.yaml.in").read_text()
+    return {
+        "queues": filled(queues, {"fifo_queue": f"{fifo}\n{scope}" if fifo else "", "fifo_dead_letter_queue": fifo}),
+        "queue_arn": "!GetAtt Queue.Arn",
+        "queue_url": "!Ref Queue",
+        "dead_letter_queue_arn": "!GetAtt DeadLetterQueue.Arn",
     }
 
 

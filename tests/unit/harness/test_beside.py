@@ -9,8 +9,8 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
+from harness.beside import main
 from harness.caller import Account
-from harness.workflow_stack import main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,139 @@
+"""Put deploy/api.yaml or deploy/workflow.yaml beside the consumer's stack; and say what each must know of that stack.
+
+Both go onto a local cloud as they stand, and so does the workflow's definition, with two exceptions. The local cloud
+calls every failure of a function `Runtime.HandlerError`, so that name is added to what is retried. No pause between
+retries is longer than LONGEST_PAUSE_SECONDS, so that nobody waits long where that name means a refusal. Retry and Catch
+by an error's own name are shown on another engine (tests/workflow).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from harness.caller import REMEDY, Account
+from harness.cloud import ROOT
+from harness.deploy import HOST_BUILD, code_uri_of
+from idempotent_receiver.local.deployment import CODE_BUCKET, Stack, create, describe, packaged, store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from harness.cloud import Cloud
+    from idempotent_receiver.local.deployment import Clients
+
+DEPLOY = ROOT / "deploy"
+DEFINITION = ROOT / "src" / "app" / "transfer.asl.json"
+ANY_ERROR = "Runtime.HandlerError"
+LONGEST_PAUSE_SECONDS = 4
+
+SHARED = {
+    "api": ("QueueUrl", "QueueArn", "RecordsTable", "EntriesTable"),
+    "workflow": ("QueueUrl", "QueueArn", "AccountsTable", "EntriesTable"),
+}
+"""The parameters of each template that name what it shares with the consumer."""
+
+
+def deploy_beside(
+    cloud: Cloud,
+    consumer: Stack,
+    what: str,
+    *,
+    name: str | None = None,
+    code: Path = HOST_BUILD,
+    overlay: Mapping[str, bytes] | None = None,
+    parameters: Mapping[str, str] | None = None,
+) -> Stack:
+    """Deploy `api` or `workflow` for a deployed consumer, with the code in this folder, and return once it is made."""
+    code_uri = code_uri_of(cloud, code, overlay)
+    template = DEPLOY / f"{what}.yaml"
+
+    def uri_of(path: Path) -> str:
+        if path.suffix != ".json":
+            return code_uri
+        return f"s3://{CODE_BUCKET}/{store(cloud, json.dumps(definition()).encode(), '.json')}"
+
+    text = packaged(cloud, template.read_text(), template.parent, uri_of)
+    return create(cloud, name or f"{consumer.name}-{what}", text, shared(consumer, what) | dict(parameters or {}))
+
+
+def with_api(clients: Clients, consumer: Stack) -> Stack:
+    """The consumer's stack and that of its API as one, if it has one."""
+    try:
+        return joined(consumer, describe(clients, f"{consumer.name}-api"))
+    except ClientError as error:
+        if "does not exist" in str(error):
+            return consumer
+        raise
+
+
+def joined(consumer: Stack, api: Stack) -> Stack:
+    """Both stacks as one, under the consumer's name."""
+    return Stack(
+        name=consumer.name,
+        outputs={**consumer.outputs, **api.outputs},
+        resources={**consumer.resources, **api.resources},
+        parameters=consumer.parameters,
+    )
+
+
+def shared(consumer: Stack, what: str) -> dict[str, str]:
+    """The parameters that name what it shares with its consumer."""
+    known = {
+        "QueueUrl": consumer.outputs["QueueUrl"],
+        "QueueArn": consumer.outputs["QueueArn"],
+        "RecordsTable": consumer.outputs["RecordsTable"],
+        "AccountsTable": consumer.resources["Accounts"],
+        "EntriesTable": consumer.resources["Entries"],
+    }
+    return {name: known[name] for name in SHARED[what]}
+
+
+def definition() -> dict[str, Any]:
+    """The workflow's definition, as the local cloud needs it."""
+    machine: dict[str, Any] = json.loads(DEFINITION.read_text())
+    for state in machine["States"].values():
+        for again in state.get("Retry", []):
+            again["ErrorEquals"].append(ANY_ERROR)
+            again["IntervalSeconds"] = min(again["IntervalSeconds"], LONGEST_PAUSE_SECONDS)
+            again["BackoffRate"] = 1.5
+            again["MaxDelaySeconds"] = LONGEST_PAUSE_SECONDS
+    return machine
+
+
+def main(what: str, environment: str) -> int:
+    """Print samconfig's parameters and these, of the stack that samconfig.toml names; return the exit status."""
+    name = _table(ROOT / "samconfig.toml", environment)["global"]["parameters"]["stack_name"]
+    try:
+        consumer = describe(Account(), name)
+        told = shared(consumer, what)
+    except ClientError as error:
+        missing = "does not exist" in str(error)
+        remedy = "Deploy it first: make deploy" if missing else "Look at the account, the region and your permissions."
+        print(f"the consumer's stack {name} cannot be asked: {error}\n{remedy}", file=sys.stderr)
+        return 1
+    except BotoCoreError as error:
+        print(f"AWS cannot be asked for the consumer's stack {name}: {error}\n{REMEDY}", file=sys.stderr)
+        return 1
+    except KeyError as missing:
+        print(f"the stack {name} has no {missing.args[0]}: is it the consumer with its ledger?", file=sys.stderr)
+        return 1
+    # A key of one's own encrypts what they share, so it is wanted here too.
+    told |= {"KmsKeyArn": consumer.parameters["KmsKeyArn"]} if consumer.parameters.get("KmsKeyArn") else {}
+    # `sam deploy` takes either these or samconfig's.
+    own = _table(DEPLOY / f"{what}.samconfig.toml", environment)["deploy"]["parameters"].get("parameter_overrides", [])
+    print(*own, *(f"{parameter}={value}" for parameter, value in told.items()))
+    return 0
+
+
+def _table(samconfig: Path, environment: str) -> dict[str, Any]:
+    return dict(tomllib.loads(samconfig.read_text())[environment])
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -30,9 +30,9 @@ def deploy(
 ) -> Stack:
     """Deploy template.yaml with the code in this folder, and return once everything in it is made.
 
-    `edits` are those that the documents describe, by their headings; `values` are those of properties that get another one.
-    `overlay` has files, by their path in the folder, that are put in place of the folder's or beside them. The
-    architecture is left alone: the local cloud runs the code on this machine, whatever the template says of it.
+    `edits` are those that the documents describe, by their headings; `values` are new values of properties. `overlay`
+    has files, by their path in the folder, that are put in place of the folder's or beside them. The architecture is
+    left alone: the local cloud runs the code on this machine, whatever the template says of it.
     """
     text = with_values(edited(TEMPLATE.read_text(), *edits), **values or {})
     code_uri = code_uri_of(cloud, code, overlay)

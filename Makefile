@@ -358,20 +358,17 @@ fuzz: $(DEVELOPMENT) ## try thousands of hostile events, bodies and records (EXA
 bench: $(BENCH) $(MINISTACK) $(if $(AGAINST),,$(if $(call installed,python3.13),.build/$(HOST).complete .build/peer-$(HOST)/.complete)) ## compare with other libraries in 15 minutes (FULL=1: a grid in 35; OUTSIDE=1: only the workers outside Lambda; ENFORCE=0: only report; AGAINST=../old N=20: only compare with another checkout)
 	@PYTHONPATH=src PYTHON_313=$(call installed,python3.13) .tools/bench/bin/python -m benchmarks
 
-# `sam build` calls these. ARTIFACTS_DIR is the folder to fill; the template says for which Lambda. With BUILD_FOR=host it is
-# for this machine, as `receiver local` asks.
-build-Consumer: TEMPLATE := template.yaml
+# `sam build` calls this with a function's name. ARTIFACTS_DIR is the folder to fill; the template says for which Lambda. With
+# BUILD_FOR=host it is for this machine, as `receiver local` asks.
+TEMPLATE := template.yaml
 build-Api: TEMPLATE := deploy/api.yaml
-WORKFLOW_BUILDS := $(addprefix build-,Start Sweep Reconcile Debit Credit Receipt Refund)
-$(WORKFLOW_BUILDS): TEMPLATE := deploy/workflow.yaml
-BUILDS := build-Consumer build-Api $(WORKFLOW_BUILDS)
+$(addprefix build-,Start Sweep Reconcile Debit Credit Receipt Refund): TEMPLATE := deploy/workflow.yaml
 
-.PHONY: $(BUILDS)
 ifndef ALONE
-$(BUILDS):
+build-%:
 	@$(locked) $(MAKE) --no-print-directory ALONE=1 PLATFORM=$(if $(filter host,$(BUILD_FOR)),host,$(call platform_of,$(TEMPLATE))) $@
 else
-$(BUILDS): .build/packages-$(PLATFORM)/.complete
+build-%: .build/packages-$(PLATFORM)/.complete
 	$(call assemble,$(PLATFORM),$(ARTIFACTS_DIR))
 endif
 

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 
 COMPARED = (
     ("new", "100 fresh", "ours"),
-    ("delivered again", "100 redelivered", "ours"),
-    ("new, each with a write of its own", "100 fresh, each with a write of its own", "ours"),
-    ("the same, without claims", "100 fresh, each with a write of its own", "unclaimed"),
+    ("each with a write of its own, in a `Transaction` here", "100 fresh, each with a write of its own", "ours"),
 )
 """The batches that the README compares, and which of our subjects handles them."""
 PEERS = {"idemkit": "idemkit", "powertools": "Powertools"}

@@ -55,7 +55,7 @@ def _worked(deployed: Deploy, aws: Aws, name: str, **parameters: str) -> Deploye
     bank = deployed(name, stubborn=True, DeadLetterAtOnce="true", **parameters)
     for account in json.loads((EVENTS / "given" / "accounts.json").read_text()):
         bank.open_account(account["account_id"], account["balance"], account["currency"])
-    for event in ("fresh", "redelivered", "permanent-failure", "bad-body", "redriven", "twice-in-one-batch"):
+    for event in ("fresh", "redelivered", "permanent-failure", "bad-body", "redriven", "duplicate"):
         assert bank.invoke(bank.recorded(event)).failed == []
     for failing in (1, 2):
         transfers = [bank.transfer("alice", "bob", 1, kind="fails2") for _ in range(failing)]

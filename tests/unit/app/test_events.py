@@ -164,7 +164,7 @@ def test_alone_a_redelivered_message_is_run() -> None:
 
 def test_a_message_that_a_batch_has_twice_is_run_once() -> None:
     bank = Bank()
-    bank.answer("twice-in-one-batch")
+    bank.answer("duplicate")
     assert sorted(bank.runs) == ["twice-1", "twice-2"]
 
 

@@ -188,19 +188,22 @@ ifndef ALONE
 	@test -n "$(PYTHON)" || { echo "No Python of 3.11 or newer was found; name one: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(locked) $(MAKE) --no-print-directory ALONE=1 $@
 else
-	$(PYTHON) -m venv --clear .tools/uv
-	.tools/uv/bin/python -m pip install --require-hashes --disable-pip-version-check -r tools/uv.txt
+	@echo 'The first set-up downloads packages into .venv and .tools: one to three minutes.'
+	@$(PYTHON) -m venv --clear .tools/uv
+	@.tools/uv/bin/python -m pip install --quiet --require-hashes --disable-pip-version-check -r tools/uv.txt
 	@touch $@
 endif
 
 $(DEVELOPMENT): pyproject.toml uv.lock | $(PACKAGER)
-	$(UV) sync --locked --all-extras --no-extra local --python .tools/uv/bin/python
+	@echo 'installing the library with its development tools (.venv)'
+	@$(UV) sync --quiet --locked --all-extras --no-extra local --python .tools/uv/bin/python
 	@touch $@
 
 # These pin their own botocore, boto3 or pydantic. Each gets its own environment, so that none of them affects our versions.
 .tools/%/.complete: tools/%.txt | $(PACKAGER)
-	$(UV) venv --quiet --clear --python .tools/uv/bin/python .tools/$*
-	$(UV) pip install $(if $(filter ministack,$*),--compile-bytecode) --python .tools/$*/bin/python --require-hashes -r $<
+	@echo 'installing $* (.tools/$*)'
+	@$(UV) venv --quiet --clear --python .tools/uv/bin/python .tools/$*
+	@$(UV) pip install --quiet $(if $(filter ministack,$*),--compile-bytecode) --python .tools/$*/bin/python --require-hashes -r $<
 	@touch $@
 
 # TLC, for those who have Java and Maven; without it, the tests of the model are skipped.
@@ -239,12 +242,12 @@ ifndef ALONE
 	@$(locked) $(MAKE) --no-print-directory ALONE=1 $@
 else
 	$(if $(filter host $(PLATFORMS),$*),,$(error There is no build for $*: runtime and architecture together are one of $(PLATFORMS)))
-	rm -rf $(@D)
-	mkdir -p $(@D)
-	$(UV) export --quiet --locked --no-dev --no-emit-project $(call left_out,$*) --output-file $(@D)/requirements.txt
-	$(UV) pip install --python .tools/uv/bin/python $(call wheels,$*) --only-binary :all: --target $(@D)/packages -r $(@D)/requirements.txt
-	rm -rf $(@D)/packages/bin $(@D)/packages/.lock
-	$(call compile,$*,$(@D)/packages,$(@D)/packages)
+	@echo 'building the packages of the function for $* (.build)'
+	@rm -rf $(@D) && mkdir -p $(@D)
+	@$(UV) export --quiet --locked --no-dev --no-emit-project $(call left_out,$*) --output-file $(@D)/requirements.txt
+	@$(UV) pip install --quiet --python .tools/uv/bin/python $(call wheels,$*) --only-binary :all: --target $(@D)/packages -r $(@D)/requirements.txt
+	@rm -rf $(@D)/packages/bin $(@D)/packages/.lock
+	@$(call compile,$*,$(@D)/packages,$(@D)/packages)
 	@touch $@
 endif
 
@@ -255,12 +258,12 @@ strip_library = rm -rf $(patsubst %,"$(1)/idempotent_receiver/%",$(NOT_DEPLOYED)
 # The application, and the library's data path. $(1): the platform, $(2): the folder to fill. Its name is quoted, because
 # SAM chooses it and the checkout's path may contain a space.
 define assemble
-	cp -R .build/packages-$(1)/packages/. "$(2)"
-	cp -R src/app src/idempotent_receiver "$(2)"
-	$(call strip_library,$(2))
-	find "$(2)/app" "$(2)/idempotent_receiver" \( -name __pycache__ -o -name '.*' \) -prune -exec rm -rf {} +
+	@cp -R .build/packages-$(1)/packages/. "$(2)"
+	@cp -R src/app src/idempotent_receiver "$(2)"
+	@$(call strip_library,$(2))
+	@find "$(2)/app" "$(2)/idempotent_receiver" \( -name __pycache__ -o -name '.*' \) -prune -exec rm -rf {} +
 	$(if $(filter host,$(1)),,@echo $(1) > "$(2)/app/built-for")
-	$(call compile,$(1),$(2),"$(2)/app" "$(2)/idempotent_receiver")
+	@$(call compile,$(1),$(2),"$(2)/app" "$(2)/idempotent_receiver")
 endef
 
 .build/%.complete: .build/packages-%/.complete $(shell find src -name '*.py' -o -name '*.json' -o -name '*.yaml' 2>/dev/null)

@@ -18,6 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from harness.caller import REMEDY, Account
 from harness.cloud import ROOT
 from harness.deploy import HOST_BUILD, code_uri_of
+from harness.edits import with_values
 from idempotent_receiver.local.deployment import CODE_BUCKET, Stack, create, describe, packaged, store
 
 if TYPE_CHECKING:
@@ -47,9 +48,13 @@ def deploy_beside(
     name: str | None = None,
     code: Path = HOST_BUILD,
     overlay: Mapping[str, bytes] | None = None,
+    values: Mapping[str, object] | None = None,
     parameters: Mapping[str, str] | None = None,
 ) -> Stack:
-    """Deploy `api` or `workflow` for a deployed consumer, with the code in this folder, and return once it is made."""
+    """Deploy `api` or `workflow` for a deployed consumer, with the code in this folder, and return once it is made.
+
+    `values` and `overlay` are as for `deploy`.
+    """
     code_uri = code_uri_of(cloud, code, overlay)
     template = DEPLOY / f"{what}.yaml"
 
@@ -58,7 +63,8 @@ def deploy_beside(
             return code_uri
         return f"s3://{CODE_BUCKET}/{store(cloud, json.dumps(definition()).encode(), '.json')}"
 
-    text = packaged(cloud, template.read_text(), template.parent, uri_of)
+    text = with_values(template.read_text(), **values or {})
+    text = packaged(cloud, text, template.parent, uri_of)
     return create(cloud, name or f"{consumer.name}-{what}", text, shared(consumer, what) | dict(parameters or {}))
 
 

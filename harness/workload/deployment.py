@@ -68,25 +68,26 @@ def deployed(
     *,
     protected: bool = True,
     name: str | None = None,
+    parameters: Mapping[str, str] | None = None,
     api: Mapping[str, str] | None = None,
     port: int | None = None,
     also_at: str = LOOPBACK,
 ) -> Iterator[tuple[Cloud, StackClient]]:
-    """Have a local cloud for the block, and on it template.yaml, under this name or one that no other run has, and the
-    API with these parameters.
+    """Have a local cloud for the block, and on it template.yaml, under this name or one that no other run has, with these
+    parameters, and the API with its own.
 
     In containers functions run as they are built for Lambda, because they could not reach the fake service.
     """
     said = report.step("local cloud")
     with serving(service.respond) as service_port, running_cloud(port=port, also_at=also_at) as cloud:
         said(f"{cloud.endpoint_url}, {cloud.whose}")
-        values: dict[str, object] = {**VALUES}
+        given, of_lambda = {**PARAMETERS, **(parameters or {})}, {}
         if in_containers():
             if not protected:
                 raise ValueError(f"PROTECTION=off needs functions that are processes of this machine: unset {NAMED_BY}")
             report.note("functions run in containers there: none is killed, and no fault is put in their way")
             code, overlay = LAMBDA_BUILD, {}
-            values["Architectures"] = f"[{ARCHITECTURE}]"
+            of_lambda = {"Architectures": f"[{ARCHITECTURE}]"}
         else:
             code, overlay = HOST_BUILD, overlay_of(service_port, protected=protected)
         said = report.step("stack")
@@ -96,12 +97,13 @@ def deployed(
             code=code,
             overlay=overlay,
             edits=EDITS,
-            values=values,
-            parameters=PARAMETERS,
+            values={**VALUES, **of_lambda},
+            parameters=given,
         )
-        beside = deploy_beside(cloud, stack, "api", code=code, overlay=overlay, parameters=api)
-        changed = [*EDITS, *(f"{name}={value}" for name, value in {**values, **PARAMETERS}.items())]
-        said(f"template.yaml with {', '.join(changed).lower()}; and deploy/api.yaml")
+        beside = deploy_beside(cloud, stack, "api", code=code, overlay=overlay, values=of_lambda, parameters=api)
+        settings = {**VALUES, **of_lambda, **given}.items()
+        changed = [*(each.lower() for each in EDITS), *(f"{setting}={value}" for setting, value in settings)]
+        said(f"template.yaml with {', '.join(changed)}; and deploy/api.yaml")
         report.note(NO_ARRIVALS)
         yield cloud, client_of(cloud, joined(stack, beside))
 

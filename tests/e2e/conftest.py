@@ -1,4 +1,4 @@
-"""The cloud that the end-to-end tests play on, and template.yaml deployed onto it.
+"""The cloud that the end-to-end tests play on, and template.yaml and the API's deployed onto it.
 
 By default that is a local cloud, started here. Where `LOCALSTACK_HOST` or `AWS_ENDPOINT_URL` names another, the same
 tests run there: on LocalStack, whose functions are containers, with the code as it is built for Lambda.
@@ -10,11 +10,13 @@ import os
 import platform
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol, cast
 from uuid import uuid4
 
 import pytest
 
+from harness.beside import deploy_beside, joined
 from harness.cloud import ROOT, running_cloud
 from harness.deploy import deploy
 from tests.e2e.deployed import Aws, Deployed
@@ -22,12 +24,15 @@ from tests.e2e.making import run
 from tests.e2e.recorder import Recorder, send_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from harness.cloud import Cloud
     from tests.e2e.recorder import Call
 
-TIMEOUT_SECONDS = 10
-"""The function's: a lease lasts as long and a little more, and so would a test that waits for one."""
+VALUES = {"Timeout": 10, "BatchSize": 10}
+"""A lease lasts as long as the function's timeout and a little more, and so would a test that waits for one."""
+AT_ONCE = "Dead letters at once"
+FIFO = "FIFO"
 
 STUBBORN = """
 from app.shipped_ledger import *
@@ -46,11 +51,24 @@ class Ledger(Shipped):
 
 
 class Deploy(Protocol):
-    """Deploys template.yaml, byte for byte; `stubborn`: with a ledger that fails as a transfer's id says; `api`: with
-    another composition root of the API, which finds the shipped one at `app.shipped_api`.
+    """Deploys template.yaml with edits of the documents, values and parameters; and the API beside it with its own
+    parameters, unless they are None.
+
+    `stubborn`: with a ledger that fails as a transfer's id says. `api_code`: with another composition root of the API,
+    which finds the shipped one at `app.shipped_api`.
     """
 
-    def __call__(self, name: str, *, stubborn: bool = False, api: str | None = None, **parameters: str) -> Deployed: ...
+    def __call__(
+        self,
+        name: str,
+        *,
+        edits: Sequence[str] = (),
+        values: Mapping[str, object] | None = None,
+        stubborn: bool = False,
+        api: Mapping[str, str] | None = MappingProxyType({}),
+        api_code: str | None = None,
+        **parameters: str,
+    ) -> Deployed: ...
 
 
 @pytest.fixture(scope="session")
@@ -86,21 +104,35 @@ def deployed(aws: Aws, build: Path, architecture: str) -> Iterator[Deploy]:
     stacks: list[Deployed] = []
     with ExitStack() as cleanup:
 
-        def deploy_one(name: str, *, stubborn: bool = False, api: str | None = None, **parameters: str) -> Deployed:
-            overlay = {
-                **(_overlaid(build, "ledger", STUBBORN) if stubborn else {}),
-                **({} if api is None else _overlaid(build, "api", api)),
-            }
-            settings = {"Architecture": architecture, "FunctionTimeout": str(TIMEOUT_SECONDS), "BatchSize": "10"}
-            settings["MakeApi"] = "true"
+        def deploy_one(
+            name: str,
+            *,
+            edits: Sequence[str] = (),
+            values: Mapping[str, object] | None = None,
+            stubborn: bool = False,
+            api: Mapping[str, str] | None = MappingProxyType({}),
+            api_code: str | None = None,
+            **parameters: str,
+        ) -> Deployed:
+            cloud = cast("Cloud", aws)  # it has the clients, and nothing more is asked of a cloud
+            of_lambda = {"Architectures": f"[{architecture}]"}
             stack = deploy(
-                aws,  # type: ignore[arg-type]  # it has the clients, and nothing more is asked of a cloud
+                cloud,
                 name=f"{name}-{uuid4().hex[:8]}",
                 code=build,
-                overlay=overlay,
-                parameters=settings | parameters,
+                overlay=_overlaid(build, "ledger", STUBBORN) if stubborn else {},
+                edits=edits,
+                values={**VALUES, **of_lambda, **(values or {})},
+                parameters=parameters,
             )
             cleanup.callback(aws.client("cloudformation").delete_stack, StackName=stack.name)
+            if api is not None:
+                overlay = {} if api_code is None else _overlaid(build, "api", api_code)
+                beside = deploy_beside(
+                    cloud, stack, "api", code=build, overlay=overlay, values=of_lambda, parameters=api
+                )
+                cleanup.callback(aws.client("cloudformation").delete_stack, StackName=beside.name)
+                stack = joined(stack, beside)
             calls: dict[str, list[Call]] = {"Consumer": [], "Api": []}
             if aws.functions_are_processes:
                 for function in calls.keys() & stack.resources.keys():
@@ -123,7 +155,7 @@ def bank(deployed: Deploy) -> Deployed:
 @pytest.fixture(scope="session")
 def at_once(deployed: Deploy) -> Deployed:
     """The same, which sends its dead letters itself, without the API."""
-    return deployed("at-once", DeadLetterAtOnce="true", MakeApi="false")
+    return deployed("at-once", edits=[AT_ONCE], api=None)
 
 
 def _overlaid(build: Path, module: str, source: str) -> Mapping[str, bytes]:

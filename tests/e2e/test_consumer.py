@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.e2e.deployed import eventually
+
 if TYPE_CHECKING:
     from tests.e2e.conftest import Deploy
     from tests.e2e.deployed import Deployed
@@ -78,7 +80,7 @@ def test_a_failure_that_may_pass_comes_again_after_its_backoff(stubborn: Deploye
     failed = stubborn.settled(id, "FAILED")
     assert json.loads(failed["error"])["type"] == "ConnectionError"
     assert "away" not in failed["error"], "only a PermanentError's text is kept"
-    # The queue alone would have hidden it for two minutes; the first backoff ends within four seconds.
+    # The queue alone would have hidden it for four minutes; the first backoff ends within four seconds.
     record = stubborn.settled(id, seconds=15)
     stubborn.drained()
     assert record["attempts"] == 2
@@ -88,16 +90,25 @@ def test_a_failure_that_may_pass_comes_again_after_its_backoff(stubborn: Deploye
 
 def test_it_runs_behind_a_queue_of_ones_own(deployed: Deploy, aws: Any) -> None:
     sqs = aws.client("sqs")
-    arns = []
-    for name in ("own-queue", "own-dead-letters"):
-        url = sqs.create_queue(QueueName=name, Attributes={"VisibilityTimeout": "120"})["QueueUrl"]
-        arns.append(sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"])
-    bank = deployed("guest", QueueArn=arns[0], DeadLetterQueueArn=arns[1], DeadLetterAtOnce="true")
-    assert "Queue" not in bank.stack.resources
+    dead = sqs.create_queue(QueueName="own-dead-letters")["QueueUrl"]
+    policy = {"deadLetterTargetArn": arn_of(sqs, dead), "maxReceiveCount": 2}
+    settings = {"VisibilityTimeout": "120", "RedrivePolicy": json.dumps(policy)}
+    own = sqs.create_queue(QueueName="own-queue", Attributes=settings)["QueueUrl"]
+    given = {"QueueArn": arn_of(sqs, own), "DeadLetterQueueArn": arn_of(sqs, dead)}
+    bank = deployed("guest", edits=["A queue that you already have"], **given)
+    assert not {"Queue", "DeadLetterQueue"} & bank.stack.resources.keys()
     payer, payee = bank.new_account(100), bank.new_account(0)
 
     good, bad = bank.send(bank.transfer(payer, payee, 30), bank.transfer(payer, payee, 1000))
 
     bank.settled(good)
-    assert "cannot pay" in bank.dead_letter(bad).stamp["reason"]
+    look = {"QueueUrl": dead, "WaitTimeSeconds": 1}
+    (letter,) = eventually(lambda: sqs.receive_message(**look).get("Messages", []), what="SQS has moved it")
+    assert letter["MessageId"] == bad
+    assert "cannot pay" in bank.settled(bad, "FAILED")["error"]
     assert (bank.balance(payer), bank.balance(payee)) == (70, 30)
+
+
+def arn_of(sqs: Any, url: str) -> str:
+    found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]
+    return str(found["QueueArn"])

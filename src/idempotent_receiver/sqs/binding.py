@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,17 +39,19 @@ class Binding:
 def bind(function: Callable[..., Any]) -> Binding:
     """Read a handler's annotations. Raises TypeError, with the remedy, unless they name exactly one body."""
     name = runnable(function)
-    hints = hints_of(function, name)
-    sources = {
-        parameter.name: _source(parameter, hints, name) for parameter in inspect.signature(function).parameters.values()
-    }
+    parameters = inspect.signature(function).parameters
+    try:
+        hints = hints_of(function, name)
+    except TypeError:
+        # Often Lambda's context, whose type was imported for type checkers only.
+        _refuse_lambda_handler(name, parameters, {})
+        raise
+    _refuse_lambda_handler(name, parameters, hints)
+    sources = {parameter.name: _source(parameter, hints, name) for parameter in parameters.values()}
     bodies = [parameter for parameter, source in sources.items() if source not in (_the_message, _the_transaction)]
     if len(bodies) != 1:
         found = f"{len(bodies)}: {', '.join(bodies)}" if bodies else "none"
-        raise TypeError(
-            f"{name} must name exactly one body, it names {found}. Annotate one parameter with the body's type "
-            "(dict, str, bytes, or anything pydantic can validate), and the others with Message or Transaction."
-        )
+        raise TypeError(f"{name} must name exactly one body, it names {found}: {_REMEDY}")
     return Binding(
         function,
         tuple(sources.values()),
@@ -57,6 +59,24 @@ def bind(function: Callable[..., Any]) -> Binding:
         wants_message=_the_message in sources.values(),
         transactional=_the_transaction in sources.values(),
     )
+
+
+_REMEDY = (
+    "annotate one parameter with the body's type (dict, str, bytes, or anything pydantic can validate), "
+    "and any other with Message or Transaction"
+)
+
+
+def _refuse_lambda_handler(name: str, parameters: Iterable[str], hints: Mapping[str, Any]) -> None:
+    """Raise TypeError for a function of an event and its context. It is known by a parameter's name, where several
+    would be bodies: they cannot all be.
+    """
+    bodies = [one for one in parameters if hints.get(one) is not Message and hints.get(one) is not Transaction]
+    if len(bodies) > 1 and not {"event", "context"}.isdisjoint(one.strip("_") for one in bodies):
+        raise TypeError(
+            f"{name} takes one message, not an event: {_REMEDY}. Lambda calls the decorated function with "
+            "(event, context)"
+        )
 
 
 def _source(parameter: inspect.Parameter, hints: dict[str, Any], name: str) -> Source:

@@ -6,12 +6,14 @@ import functools
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aws_lambda_powertools.utilities.typing import LambdaContext  # resolved by its name
 from pydantic import BaseModel
 
-from idempotent_receiver import Message, Transaction
+from idempotent_receiver import MemoryStore, Message, Transaction, http_endpoint, idempotent
 from idempotent_receiver.clock import Deadline
 from idempotent_receiver.errors import InvalidBody
 from idempotent_receiver.handler.attempt import Attempt
@@ -142,7 +144,7 @@ async def async_generator(body: dict) -> AsyncIterator[int]:
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        (none_at_all, r"names none. Annotate one parameter with the body's type"),
+        (none_at_all, r"names none: annotate one parameter with the body's type"),
         (no_parameter, "names none"),
         (two, "names 2: one, other"),
         (functools.partial(two), "names 2: one, other"),
@@ -161,6 +163,84 @@ def test_a_handler_that_cannot_be_called_is_refused_at_set_up_with_the_remedy(fu
     with pytest.raises(TypeError, match=says) as refused:
         bind(function)
     assert getattr(function, "__name__", repr(function)) in str(refused.value)
+
+
+def plain_lambda(event, context) -> None: ...  # type: ignore[no-untyped-def]
+
+
+def half_annotated(event: dict, context) -> None: ...  # type: ignore[no-untyped-def]
+
+
+def typed_for_any(event: dict, context: Any) -> None: ...
+
+
+def typed_for_lambda(event: dict, context: LambdaContext) -> None: ...
+
+
+def typed_for_checkers(event: dict, context: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+def context_unused(event: dict, _context: object) -> None: ...
+
+
+def event_of_records(event: dict[str, Any], context: dict[str, Any]) -> None: ...
+
+
+def with_transaction(event: dict, context: Any, tx: Transaction) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        plain_lambda,
+        half_annotated,
+        typed_for_any,
+        typed_for_lambda,
+        typed_for_checkers,
+        context_unused,
+        event_of_records,
+        with_transaction,
+    ],
+)
+def test_a_lambda_handler_is_told_that_it_takes_one_message(function: Any) -> None:
+    """However it is annotated: both of its parameters would be bodies, or nothing at all."""
+    with pytest.raises(TypeError) as refused:
+        bind(function)
+    assert str(refused.value) == (
+        f"{function.__name__} takes one message, not an event: annotate one parameter with the body's type (dict, str, "
+        "bytes, or anything pydantic can validate), and any other with Message or Transaction. Lambda calls the "
+        "decorated function with (event, context)"
+    )
+
+
+def test_a_parameter_may_be_called_event_or_context() -> None:
+    """Annotations say what a parameter is, not its name."""
+
+    def event_alone(event: Model) -> None: ...
+
+    def context_as_body(context: Model, event: Message) -> None: ...
+
+    assert arguments(event_alone, '{"amount":"1"}') == [Model(amount=Decimal(1))]
+    body, message = arguments(context_as_body, '{"amount":"1"}')
+    assert body == Model(amount=Decimal(1))
+    assert isinstance(message, Message)
+
+
+def test_the_other_ways_in_wrap_lambda_handlers() -> None:
+    """An API's handler, and the handler of any other event, take the event and the context."""
+    event = {"httpMethod": "GET", "path": "/", "headers": {}, "requestContext": {"identity": {}}}
+    context = SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000, aws_request_id="r", function_name="f")
+
+    @http_endpoint(MemoryStore("http-handler"), required=False)
+    def endpoint(event, context):  # type: ignore[no-untyped-def]
+        return {"statusCode": 200, "body": context.aws_request_id}
+
+    @idempotent(MemoryStore("any-handler"), key=lambda event, context: "k")
+    def handler(event: dict, context: Any) -> str:
+        return str(context.aws_request_id)
+
+    assert endpoint(event, context)["body"] == "r"
+    assert handler(event, context) == "r"
 
 
 def test_coroutine_functions_are_recognised_in_their_usual_disguises() -> None:

@@ -1,6 +1,6 @@
 """Lambda's side of an invocation: an SQS event, and a context whose time runs out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -22,13 +22,19 @@ def sqs_event(
 ) -> dict[str, Any]:
     """An event as Lambda hands it to a consumer of SQS, with a message for each body.
 
-    A str is a body as it is; anything else is written as JSON: a dict, a list, a pydantic model, a dataclass.
+    A str is a body as it is; anything else is written as JSON: a dict, a pydantic model, a dataclass. A list is
+    refused, since it may be meant as several bodies: pass `*bodies`, or the text of a body that is a JSON list.
     `ids` are the messageIds (`message-1`, `message-2`, ...). `fifo` makes the queue a FIFO queue, with all messages in
     the group `group-1` unless `groups` names one for all, or one for each. `attributes` are message attributes, which
     every message carries.
 
-    Raises TypeError for a body that cannot be JSON, ValueError where ids or groups are not as many as bodies.
+    Raises TypeError for a list and for what cannot be JSON, ValueError where ids or groups are not as many as bodies.
     """
+    if any(isinstance(body, list | tuple | Iterator) for body in bodies):
+        raise TypeError(
+            "sqs_event takes no list, since each body is an argument of its own: sqs_event(*bodies). "
+            "Give a body that is a JSON list as its text: json.dumps([...])"
+        )
     names = _one_each("ids", bodies, ids, [f"message-{number}" for number in range(1, len(bodies) + 1)])
     if len(set(names)) < len(names):
         raise ValueError(f"ids must differ, as messageIds do: {list(names)}")

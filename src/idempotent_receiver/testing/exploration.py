@@ -2,16 +2,16 @@
 
 import textwrap
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from idempotent_receiver import options
 from idempotent_receiver.sqs.consumer import Consumer
 from idempotent_receiver.testing import outside, verdict
 from idempotent_receiver.testing.baseline import Baseline
 from idempotent_receiver.testing.cast import Cast
-from idempotent_receiver.testing.events import sqs_event
+from idempotent_receiver.testing.events import body_of, sqs_event
 from idempotent_receiver.testing.memory import Item, MemoryStore, Table
 from idempotent_receiver.testing.schedule import Schedule
 from idempotent_receiver.testing.setup import CONTAINERS, Container, Setup
@@ -117,7 +117,7 @@ def explore(
             explore(orders.lambda_handler, [{"order": "o-1", "cents": 100}], tables={"orders": "order"})
 
     `handler` is what `@sqs_consumer(...)` made. The shipped code runs with a store in memory, in virtual time; the
-    handler's own options stay. `messages` are bodies (str, or what can be JSON), or an event of `sqs_event`.
+    handler's own options stay. `messages` are bodies in a list (str, or what can be JSON), or an event of `sqs_event`.
     `tables` are those of the handler's `Transaction`, as in `MemoryStore`; a `Table` may have items, and fakes may read
     and write it. `state` names what else the handler changes, such as the dict of a fake, or the `MemoryStore` of an
     `@idempotent` function. Tables and state are put back before each schedule, and compared after it.
@@ -300,8 +300,9 @@ def _records(messages: object) -> Sequence[Item]:
     if isinstance(messages, Mapping) and isinstance(messages.get("Records"), list):
         records: Sequence[Item] = messages["Records"]
     else:
-        bodies = [messages] if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence) else messages
-        records = sqs_event(*bodies)["Records"]
+        several = isinstance(messages, Sequence | Iterator) and not isinstance(messages, str)
+        bodies = cast("Iterable[object]", messages) if several else [messages]
+        records = sqs_event(*map(body_of, bodies))["Records"]
     if not records:
         raise ValueError("explore needs a message at least: explore(handler, [{...}]), or an event of sqs_event")
     lacking = [

@@ -48,6 +48,21 @@ def test_an_event_has_as_many_messages_as_bodies() -> None:
     assert again.first_received_at is not None
 
 
+@pytest.mark.parametrize("several", [["a", "b"], ("a", "b"), map(str, (1, 2)), (body for body in "ab")], ids=type)
+def test_a_list_is_not_taken_for_one_message(several: object) -> None:
+    """`explore` takes a list of bodies; here each is an argument of its own."""
+    with pytest.raises(TypeError, match=r"each body is an argument of its own: sqs_event\(\*bodies\)"):
+        sqs_event(several)
+    with pytest.raises(TypeError, match=r"as its text: json\.dumps"):
+        sqs_event("a", several)
+
+
+def test_a_body_may_be_a_json_list() -> None:
+    """Given as text, so that it is not taken for several bodies."""
+    (message,) = received(sqs_event("[1,2]"))
+    assert message.body == "[1,2]"
+
+
 def test_a_fifo_queue_has_groups() -> None:
     """One for all unless each message is given its own; a standard queue has none."""
     assert [one.group_id for one in received(sqs_event("a", "b", fifo=True))] == ["group-1", "group-1"]

@@ -288,7 +288,7 @@ def test_what_a_transaction_is_refused_for_is_told() -> None:
     assert re.search(told, str(failed.value))
 
 
-@pytest.mark.parametrize("messages", ["not JSON", None, (one for one in [ORDER])])
+@pytest.mark.parametrize("messages", ["not JSON", None, [[ORDER]]])
 def test_a_body_that_never_comes_to_the_handler_tests_nothing(messages: Any) -> None:
     """It fails for good in the same way every time, which alone would be no violation."""
     with pytest.raises(AssertionError, match="the handler never runs for message-1:\n  InvalidBody: the body is not"):
@@ -297,6 +297,19 @@ def test_a_body_that_never_comes_to_the_handler_tests_nothing(messages: Any) -> 
         "message-1": "completed",
         "message-2": "failed for good",
     }
+
+
+def test_messages_are_bodies_however_they_are_given() -> None:
+    """One or several, in a list or from a generator; a body within a list may be a list."""
+    for messages in (ORDER, [ORDER], (ORDER,), (one for one in [ORDER])):
+        assert explore(handlers.transactional, messages, tables=accounts(), most_schedules=1).acknowledged == {
+            "message-1": "completed"
+        }
+
+    @sqs_consumer(MemoryStore())
+    def listed(body: list[int]) -> None: ...
+
+    assert len(explore(listed, [[1, 2]], most_schedules=1).acknowledged) == 1
 
 
 ONE_KEY = [

@@ -28,7 +28,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from traceback import walk_tb
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -127,15 +127,29 @@ class Failure:
         return json.dumps(kept, ensure_ascii=False)
 
 
+_Error = TypeVar("_Error", bound=Exception)
+_SHOWN = "_idempotent_receiver_shows"
+
+
+def misuse(error: _Error, *, shown: str | None = None) -> _Error:
+    """The error, marked as one that this library raises because a handler has used it wrongly. Its text, or what is
+    `shown` of it, is stored and logged: names of arguments, attributes and types, never a value.
+    """
+    vars(error)[_SHOWN] = str(error) if shown is None else shown
+    return error
+
+
 def failure_of(error: BaseException, *, with_text: bool = False) -> Failure:
-    """What may be kept of `error`; its text where it is a `PermanentError`'s, or `with_text`."""
+    """What may be kept of `error`; its text where it is a `PermanentError`'s or a `misuse`, or `with_text`."""
     permanent = isinstance(error, PermanentError)
-    keeps_text = permanent or with_text
+    # Not by `getattr`, which asks the user's own class; that may raise anything.
+    shown: str | None = object.__getattribute__(error, "__dict__").get(_SHOWN)
+    text = None if shown is None else _fitting(shown)
     return Failure(
         type=type(error).__qualname__,
         # A body is refused in the library's own code, whoever sent it.
-        at=None if isinstance(error, InvalidBody) else _location(error.__traceback__),
-        text=text_of(error) if keeps_text else None,
+        at=None if isinstance(error, InvalidBody) else _location(error.__traceback__, of_caller=shown is not None),
+        text=text_of(error) if permanent or with_text else text,
         permanent=permanent,
         started=not isinstance(error, InvalidBody),
     )
@@ -166,21 +180,25 @@ _MOST_TEXT = 500
 def text_of(error: BaseException) -> str:
     """An error's text, cut to what a record keeps and without what AWS would refuse. Never raises."""
     try:
-        # A lone surrogate cannot be sent to any AWS service.
-        return str(error)[:_MOST_TEXT].encode("utf-8", "replace").decode("utf-8")
+        return _fitting(str(error))
     except BaseException:  # noqa: BLE001  # the user's own __str__ may raise anything: an exit in it would end the batch
         return "(its text could not be read)"
 
 
-_CHECKS_OF_ARGUMENTS = "idempotent_receiver.protocol.transaction"
+def _fitting(text: str) -> str:
+    # A lone surrogate cannot be sent to any AWS service.
+    return text[:_MOST_TEXT].encode("utf-8", "replace").decode("utf-8")
 
 
-def _location(traceback: TracebackType | None) -> str | None:
+def _location(traceback: TracebackType | None, *, of_caller: bool) -> str | None:
     frames = list(walk_tb(traceback))
-    # The text, which names the argument that a transaction refused, is not kept: give the caller's line instead.
-    while len(frames) > 1 and frames[-1][0].f_globals.get("__name__") == _CHECKS_OF_ARGUMENTS:
+    # What a handler got wrong is in its own line, not where this library noticed it.
+    while of_caller and len(frames) > 1 and frames[-1][0].f_globals.get("__name__", "").startswith(f"{_LIBRARY}."):
         frames.pop()
     if not frames:
         return None
     frame, line = frames[-1]
     return f"{frame.f_globals.get('__name__', '?')}.{frame.f_code.co_name}:{line}"
+
+
+_LIBRARY = __name__.rpartition(".")[0]

@@ -143,7 +143,8 @@ class _Wrapped:
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         if self.transaction in kwargs:
-            raise TypeError(f"{self.name}: {self.transaction!r} is the transaction, which is not the caller's to give")
+            text = f"{self.name}: {self.transaction!r} is the transaction, which is not the caller's to give"
+            raise errors.misuse(TypeError(text))
         calls, bound = self.calls, self.signature.bind(*args, **kwargs).arguments
         document = _document(bound)
         made = calls.key.fingerprint(document) if isinstance(calls.key, Payload) else calls.key(*args, **kwargs)
@@ -156,10 +157,11 @@ class _Wrapped:
         if outer is not None:
             return Call(calls, key, fingerprint, outer.deadline, outer.owner)
         if self.lease_seconds is None:
-            raise TypeError(
+            text = (
                 f"{self.name} does not know how long it may run: it was called outside Lambda and outside another "
                 "claim. Give idempotent(...) its lease_seconds; inside Lambda, pass the function the context"
             )
+            raise errors.misuse(TypeError(text))
         # Nothing ends this process at the deadline, so the lease ends there, and a call that still runs is fenced off.
         calls = replace(calls, lease_margin_seconds=0, stop_margin_seconds=0)
         deadline = Deadline.after(calls.clock, int(self.lease_seconds * 1000))

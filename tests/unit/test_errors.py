@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from idempotent_receiver import PermanentError
-from idempotent_receiver.errors import Failure, InvalidBody, failure_of, invalid_body
+from idempotent_receiver.errors import Failure, InvalidBody, failure_of, invalid_body, misuse
 from idempotent_receiver.handler.annotations import field_names
 
 
@@ -54,6 +54,32 @@ def test_a_permanent_errors_text_was_chosen_to_be_read() -> None:
 def test_texts_are_kept_if_the_user_enables_them() -> None:
     """For errors of every kind."""
     assert failure_of(caught(ValueError("x")), with_text=True).text == "x"
+
+
+def misusing() -> None:
+    raise misuse(ValueError("Item.limits.4111 is a float"), shown="Item.limits.* is a float")
+
+
+def test_the_text_of_a_wrong_use_of_this_library_is_kept() -> None:
+    """It says what to change, and holds no value; what of it may be data is left out unless the user enables texts."""
+    with pytest.raises(ValueError, match="4111") as raised:
+        misusing()
+
+    assert failure_of(raised.value).text == "Item.limits.* is a float"
+    assert failure_of(raised.value, with_text=True).text == "Item.limits.4111 is a float"
+    assert failure_of(misuse(TypeError("x" * 10_000))).text == "x" * 500
+    assert failure_of(misuse(TypeError("a\ud800b"))).text == "a?b"
+
+
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
+def test_an_error_that_refuses_every_question_does_not_lose_the_failure(error: type[BaseException]) -> None:
+    """Whether its text may be kept is not for itself to say."""
+
+    class Hostile(ValueError):
+        def __getattr__(self, name: str) -> object:
+            raise error
+
+    assert failure_of(Hostile("card 4111")).reason == Hostile.__qualname__
 
 
 def test_a_text_is_cut_to_what_a_small_record_can_hold() -> None:

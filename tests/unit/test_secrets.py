@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,16 @@ from aws_lambda_powertools.metrics import EphemeralMetrics
 from botocore.exceptions import ClientError
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from idempotent_receiver import MemoryStore, Message, PermanentError, Transaction, body_field, sqs_consumer
+from idempotent_receiver import (
+    MemoryStore,
+    Message,
+    PermanentError,
+    Transaction,
+    body_field,
+    current_claim,
+    idempotent,
+    sqs_consumer,
+)
 from idempotent_receiver.sqs.dead_letter import STAMP
 from idempotent_receiver.sqs.keys import message_id
 
@@ -119,6 +129,51 @@ def unfit_transaction(body: dict[str, Any], tx: Transaction) -> None:
     tx.put(TableName="cards", Item={"id": SECRET, "number": object()})
 
 
+def unfit_within(body: dict[str, Any], tx: Transaction) -> None:
+    tx.put(TableName="cards", Item={"id": "1", "limits": {SECRET: [{SECRET: 0.5}]}})
+
+
+def unfit_otherwise(body: dict[str, Any], tx: Transaction) -> None:
+    tx.delete(TableName="cards", Key={"id": "1"}, otherwise=SECRET)  # type: ignore[arg-type]  # that is the test
+
+
+def unfit_key(body: dict[str, Any], tx: Transaction) -> None:
+    tx.delete(TableName="cards", Key={"id": [SECRET]})
+
+
+def unfit_expression(body: dict[str, Any], tx: Transaction) -> None:
+    tx.check(TableName="cards", Key={"id": "1"}, ConditionExpression=SECRET, ReturnValuesOnConditionCheckFailure=SECRET)
+
+
+def too_deep(body: dict[str, Any], tx: Transaction) -> None:
+    nested: Any = SECRET
+    for _ in range(40):
+        nested = {SECRET: nested}
+    tx.put(TableName="cards", Item={"id": "1", "limits": nested})
+
+
+def unrun(body: dict[str, Any]) -> Any:
+    async def told(secret: str = SECRET) -> str:
+        return secret
+
+    return told()
+
+
+def in_a_thread(function: Callable[[], object]) -> Callable[[dict[str, Any]], None]:
+    """A handler that calls it where the claim is not known."""
+
+    def handle(body: dict[str, Any]) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(function).result()
+
+    return handle
+
+
+@idempotent(MemoryStore("cards"), key=lambda: SECRET)
+def call() -> None:
+    """Do it."""
+
+
 def refused_transaction(body: dict[str, Any], tx: Transaction) -> None:
     tx.update(
         TableName="cards",
@@ -150,6 +205,14 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "an awkward error": raising(Awkward),
     "a result": unserialisable,
     "a transaction that is unfit": unfit_transaction,
+    "a transaction that is unfit within": unfit_within,
+    "a transaction of another error": unfit_otherwise,
+    "a transaction of another key": unfit_key,
+    "a transaction of another expression": unfit_expression,
+    "a transaction that is too deep": too_deep,
+    "a coroutine that nobody ran": unrun,
+    "a claim of nobody's": in_a_thread(current_claim),
+    "a call of nobody's": in_a_thread(call),
     "a transaction that is refused": refused_transaction,
     "an async function": asynchronous,
 }
@@ -290,6 +353,27 @@ def test_a_dead_letter_keeps_what_its_sender_wrote(run: Run) -> None:
     for sent in run.sqs.sent:
         assert sent["MessageBody"] == SECRET
         assert sent["MessageAttributes"]["card"]["StringValue"] == SECRET
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("a transaction that is unfit", "Item.number is an object: plain values are str"),
+        ("a transaction that is unfit within", "Item.limits.*[0].* is a float: write Decimal(str"),
+        ("a transaction of another error", "; it is a str"),
+        ("a transaction of another key", "Key.id takes a plain str, number or bytes"),
+        ("a transaction of another expression", "ReturnValuesOnConditionCheckFailure takes ALL_OLD or NONE"),
+        ("a transaction that is too deep", "nests more than 32 levels"),
+        ("a coroutine that nobody ran", "the handler returned a coroutine, which nobody has run: await it"),
+        ("a claim of nobody's", "current_claim() is only known inside a wrapped handler"),
+        ("a call of nobody's", "call does not know how long it may run"),
+    ],
+)
+def test_a_wrong_use_of_the_library_says_what_to_write(run: Run, name: str, says: str) -> None:
+    """In the log and in the record: names of arguments, attributes and types, and no value."""
+    run(HANDLERS[name], json.dumps({"order": "o-1"}))
+    written = run.written()
+    assert written.count(says) == 4
 
 
 def test_what_an_author_chose_to_show_is_shown(run: Run) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from idempotent_receiver.clock import Deadline
-from idempotent_receiver.errors import Failure, failure_of
+from idempotent_receiver.errors import Failure, failure_of, misuse
 from idempotent_receiver.protocol.transaction import Action, Transaction
 
 
@@ -68,7 +68,7 @@ def current_claim() -> Attempt:
     """
     attempt = current_attempt.get()
     if attempt is None:
-        raise LookupError("current_claim() is only known inside a wrapped handler, while it runs")
+        raise misuse(LookupError("current_claim() is only known inside a wrapped handler, while it runs"))
     return attempt
 
 
@@ -139,7 +139,8 @@ def _refuse_unrun(result: object) -> None:
         if hasattr(result, end):
             getattr(result, end)()
     kind = type(result).__name__
-    raise TypeError(f"the handler returned a {kind}, which nobody has run: await it, in a handler that is `async def`")
+    text = f"the handler returned a {kind}, which nobody has run: await it, in a handler that is `async def`"
+    raise misuse(TypeError(text))
 
 
 def dropped(why: str) -> str:

@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+from idempotent_receiver.errors import misuse
 
 MOST_ACTIONS = 99
 """DynamoDB takes 100 actions in a transaction, and one is the record's own."""
@@ -157,23 +159,29 @@ class Transaction:
     ) -> None:
         missing = [name for name in required if name not in arguments]
         if missing:
-            raise TypeError(f"a transaction's {kind} needs {', '.join(missing)}, as TransactWriteItems does")
+            raise misuse(TypeError(f"a transaction's {kind} needs {', '.join(missing)}, as TransactWriteItems does"))
         # A misspelt condition would be no condition.
         unknown = sorted(arguments.keys() - _OPTIONAL - set(required))
         if unknown:
-            raise TypeError(f"a transaction's {kind} takes no {', '.join(unknown)}: see TransactWriteItems")
+            raise misuse(TypeError(f"a transaction's {kind} takes no {', '.join(unknown)}: see TransactWriteItems"))
         if otherwise is not None and not isinstance(otherwise, BaseException):
-            raise TypeError(f"otherwise must be an error, like PermanentError('overdrawn'); it is {otherwise!r}")
+            raise misuse(
+                TypeError(
+                    f"otherwise must be an error, like PermanentError('overdrawn'); it is {named_type(otherwise)}"
+                )
+            )
         action = Action(kind, {name: _copied(kind, name, value) for name, value in arguments.items()}, otherwise)
         # Under the same lock as `seal`, so that each action is either committed or refused.
         with self._adding:
             if self._sealed:
-                raise RuntimeError(
+                text = (
                     f"a transaction's {kind}: the handler has returned or raised, so this could no longer be committed;"
                     f" wait for threads and tasks before returning, and keep no transaction for another message"
                 )
+                raise misuse(RuntimeError(text))
             if len(self._actions) == MOST_ACTIONS:
-                raise ValueError(f"a transaction takes at most {MOST_ACTIONS} actions beside the message's own record")
+                text = f"a transaction takes at most {MOST_ACTIONS} actions beside the message's own record"
+                raise misuse(ValueError(text))
             self._actions.append(action)
 
 
@@ -210,9 +218,9 @@ def _require(
 ) -> None:
     # True is an int to Python, but not a key to DynamoDB; no argument is a bool.
     if isinstance(value, bool) or not isinstance(value, kinds):
-        raise TypeError(f"{place} takes {takes}; it is {named_type(value)}")
+        raise misuse(TypeError(f"{place} takes {takes}; it is {named_type(value)}"))
     if not valid(value):
-        raise ValueError(f"{place} takes {takes}")
+        raise misuse(ValueError(f"{place} takes {takes}"))
 
 
 def plain_copy(value: object, place: Place, levels: int = MOST_LEVELS) -> Any:
@@ -229,10 +237,10 @@ def plain_copy(value: object, place: Place, levels: int = MOST_LEVELS) -> Any:
             return scalar
         if isinstance(value, AbstractSet):
             return _set(value, place)
-        raise TypeError(f"{_text_of(place)} is {_refused(value)}")
+        raise _refusal(TypeError, place, f" is {_refused(value)}")
     if levels < 0:
-        place_text = _text_of(place)[:_LONGEST_PLACE]
-        raise ValueError(f"{place_text}... nests more than {MOST_LEVELS} levels: does it hold itself?")
+        what = f"... nests more than {MOST_LEVELS} levels: does it hold itself?"
+        raise _refusal(ValueError, place, what, _LONGEST_PLACE)
     if isinstance(value, _LISTS):
         return [plain_copy(held, (place, index), levels - 1) for index, held in enumerate(value)]
     return {_name(name, place): plain_copy(held, (place, name), levels - 1) for name, held in value.items()}
@@ -246,11 +254,24 @@ def named_type(value: object) -> str:
     return f"{'an' if name[:1] in tuple('aeiouAEIOU') else 'a'} {name}"
 
 
-def _text_of(place: Place) -> str:
+_Error = TypeVar("_Error", TypeError, ValueError)
+
+
+def _refusal(kind: type[_Error], place: Place, what: str, longest: int | None = None) -> _Error:
+    """The error about a value, whose place is cut to `longest` characters. Logs do not show the names within an
+    attribute's value, which may be data: a map by customer.
+    """
+    text, shown = (f"{_text_of(place, hidden=hidden)[:longest]}{what}" for hidden in (False, True))
+    return misuse(kind(text), shown=shown)
+
+
+def _text_of(place: Place, *, hidden: bool) -> str:
+    """A place in words; where `hidden`, "*" stands for each name but an attribute's own."""
     parts: list[str] = []
     while isinstance(place, tuple):
         place, part = place
-        parts.append(f"[{part}]" if isinstance(part, int) else f".{part}")
+        name = "*" if hidden and isinstance(place, tuple) else part
+        parts.append(f"[{part}]" if isinstance(part, int) else f".{name}")
     return place + "".join(reversed(parts))
 
 
@@ -263,7 +284,7 @@ def _scalar(value: object, place: Place) -> str | int | Decimal | bytes | None:
             return int.__int__(value)
         case Decimal():
             if not value.is_finite():
-                raise TypeError(f"{_text_of(place)} is a Decimal that is not finite, which DynamoDB cannot store")
+                raise _refusal(TypeError, place, " is a Decimal that is not finite, which DynamoDB cannot store")
             return Decimal(value)
         case bytes() | bytearray():
             return bytes(value)
@@ -278,19 +299,19 @@ def _set(value: AbstractSet[object], place: Place) -> set[str | int | Decimal | 
     for held in value:
         scalar = None if isinstance(held, bool) else _scalar(held, place)
         if scalar is None:
-            raise TypeError(f"{_text_of(place)} holds {named_type(held)}{_SETS}")
+            raise _refusal(TypeError, place, f" holds {named_type(held)}{_SETS}")
         copied.add(scalar)
         kinds.add("numbers" if isinstance(scalar, int | Decimal) else type(scalar).__name__)
     if len(kinds) > 1:
-        raise TypeError(f"{_text_of(place)} mixes {' and '.join(sorted(kinds))}{_SETS}")
+        raise _refusal(TypeError, place, f" mixes {' and '.join(sorted(kinds))}{_SETS}")
     if not kinds:
-        raise TypeError(f"{_text_of(place)} is an empty set, which DynamoDB cannot store: leave the attribute out")
+        raise _refusal(TypeError, place, " is an empty set, which DynamoDB cannot store: leave the attribute out")
     return copied
 
 
 def _name(name: object, place: Place) -> str:
     if not isinstance(name, str):
-        raise TypeError(f"{_text_of(place)} has a name that is {named_type(name)}: names are str")
+        raise _refusal(TypeError, place, f" has a name that is {named_type(name)}: names are str")
     return str.__str__(name)
 
 

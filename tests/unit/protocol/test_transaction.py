@@ -12,6 +12,7 @@ import pytest
 from boto3.dynamodb.types import Binary
 
 from idempotent_receiver import PermanentError, Transaction
+from idempotent_receiver.errors import failure_of
 from idempotent_receiver.protocol.transaction import MOST_ACTIONS, MOST_LEVELS, Action, ConditionFailed
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def test_a_failed_condition_is_what_the_handler_says_or_a_retryable_failure() ->
 @pytest.mark.parametrize("otherwise", [PermanentError, "overdrawn", 7])
 def test_otherwise_must_be_an_error(otherwise: Any) -> None:
     """A class or a string would silently be retried for ever."""
-    with pytest.raises(TypeError, match="otherwise"):
+    with pytest.raises(TypeError, match=r"otherwise must be an error, like .*; it is an? (type|str|int)$"):
         Transaction().delete(TableName="T", Key={"id": "1"}, otherwise=otherwise)
 
 
@@ -221,6 +222,14 @@ def test_a_value_that_is_not_plain_is_refused_at_the_call_with_its_place(value: 
 
     assert "4111" not in str(caught.value)
     assert tx.actions == ()
+
+
+def test_a_wrong_argument_is_placed_in_the_handlers_own_line() -> None:
+    """Not in the library's, where it was noticed."""
+    with pytest.raises(TypeError) as caught:
+        put(id="1", value=[0.5])
+
+    assert (failure_of(caught.value).at or "").startswith(f"{__name__}.put:")
 
 
 class Spelt(str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from dataclasses import dataclass
@@ -12,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.cloud import ACCOUNT, REGION, ROOT
-from idempotent_receiver.local.deployment import Stack, create, describe, packaged, upload
+from idempotent_receiver.local.deployment import Stack, describe
 from tests.e2e import making
 from tests.e2e.deployed import eventually
 from tests.e2e.making import UNAFFECTED
-from tests.unit.operations.starter.test_project import second_consumer
-
 if TYPE_CHECKING:
     from tests.e2e.deployed import Aws
 
@@ -59,7 +58,8 @@ def environment(aws: Aws) -> dict[str, str]:
         pytest.skip("functions run in containers there, and these are built for this machine")
     kept = {name: value for name, value in UNAFFECTED.items() if not name.startswith(("AWS_", "PYTHON", "LOCALSTACK"))}
     credentials = {"AWS_ACCESS_KEY_ID": ACCOUNT, "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": REGION}
-    return {**kept, **credentials, "AWS_ENDPOINT_URL": aws.endpoint_url, "PYTHON": sys.executable}
+    here = {"PYTHON": sys.executable, "BUILD_FOR": "host"}
+    return {**kept, **credentials, "AWS_ENDPOINT_URL": aws.endpoint_url, **here}
 
 
 @pytest.fixture(scope="module")
@@ -102,21 +102,18 @@ def project(request: pytest.FixtureRequest, home: Path, venv: Path, environment:
 @pytest.fixture(scope="module")
 def stack(project: Project, aws: Aws) -> Stack:
     """Built for this machine, and deployed: once as its user does it, and otherwise sooner."""
-    if project.folder.name == "orders":
-        template = project.folder / "template.yaml"
-        names = "        TableArns: !GetAtt Totals.Arn\n"
-        template.write_text(template.read_text().replace(names, f"{names}        DeadLetterArrivals: 'false'\n"))
-        project.make("deploy", "WHEELS=", "ARGS=--no-confirm-changeset")
-        return describe(aws, "orders")
     if project.folder.name == "keyed_orders":
         aws.client("sqs").create_queue(QueueName=OWN_QUEUE.rpartition(":")[2])
-    project.make("build", "WHEELS=")
-    return deployed(aws, project.folder.name.replace("_", "-"), project.folder / ".build")
+    project.make("build")
+    return deploy_built(project, aws, project.folder.name.replace("_", "-"))
 
 
-def deployed(aws: Aws, name: str, built: Path) -> Stack:
-    text = packaged(aws, (built / "template.yaml").read_text(), built, lambda path: upload(aws, path))
-    return create(aws, name, text, {})
+def deploy_built(project: Project, aws: Aws, name: str) -> Stack:
+    """`sam deploy` as typed, but for what a test must say: it ships what was built, and nothing else."""
+    options = ["--stack-name", name, "--no-confirm-changeset", "--no-fail-on-empty-changeset", "--no-progressbar"]
+    sam = [project.folder / ".tools/sam/bin/python", "-m", "samcli", "deploy", *options]
+    run(*sam, "--parameter-overrides", "DeadLetterArrivals=false", cwd=project.folder, env=project.environment)
+    return describe(aws, name)
 
 
 def totals(aws: Aws, stack: Stack) -> dict[str, int]:
@@ -186,11 +183,11 @@ def test_the_operators_command_finds_its_records(project: Project, stack: Stack,
 
 
 def test_only_the_data_path_is_deployed(project: Project, stack: Stack) -> None:
-    built = project.folder / ".build" / "src"
+    built = project.folder / ".aws-sam" / "build" / "Consumer"
     library = {path.name for path in (built / "idempotent_receiver").iterdir()}
     assert {"sqs", "dynamodb"} <= library
     assert not library & {"operations", "testing", "local", "__main__.py"}
-    assert not list(built.rglob("consumer.yaml"))
+    assert not list(built.rglob("watch.yaml"))
     assert not (built / "boto3").exists()
 
 
@@ -222,28 +219,55 @@ def test_make_local_tries_it(plain: Project) -> None:
     assert "workers killed: before it was recorded; before it had answered" in told
 
 
+def test_the_code_that_was_edited_and_built_is_the_code_that_runs(plain: Project, aws: Aws, tmp_path: Path) -> None:
+    """No build is older than what was typed: `sam deploy` ships the last `sam build`, which has the last edit."""
+    project = copied(plain, tmp_path)
+    handler = project.folder / "src/orders/handler.py"
+    written = handler.read_text()
+    for cents, built in ((1, True), (2, False), (3, True)):
+        handler.write_text(written.replace(":cents\": order.cents", f":cents\": order.cents * {cents}"))
+        if built:
+            project.make("build")
+        stack = deploy_built(project, aws, "edited")
+        event = project.event("order")
+        event["Records"][0]["messageId"] = f"edited-{cents}"
+        before = totals(aws, stack).get("alice", 0)
+        assert invoke(aws, stack.resources["Consumer"], event) == {"batchItemFailures": []}
+        assert totals(aws, stack)["alice"] - before == FIRST_CENTS * (cents if built else cents - 1)
+
+
+def copied(project: Project, folder: Path) -> Project:
+    """The project as it is, in another place."""
+    into = folder / project.folder.name
+    shutil.copytree(project.folder, into, symlinks=True, ignore=shutil.ignore_patterns(".aws-sam"))
+    return Project(into, project.environment)
+
+
 def test_a_second_consumer_shares_the_records_and_is_found_by_its_name(
     plain: Project, tmp_path: Path, venv: Path, aws: Aws
 ) -> None:
-    built = shutil.copytree(plain.folder / ".build", tmp_path / "built")
-    template, source = built / "template.yaml", built / "src"
-    lines = second_consumer().replace("order_totals.", "orders.")
-    template.write_text(template.read_text().replace("  Totals:\n", f"{lines}\n  Totals:\n"))
-    shutil.copy(source / "orders/handler.py", source / "orders/refunds.py")
-    stack = deployed(aws, "both", built)
+    """As docs/component.md has it, with its code."""
+    project = copied(plain, tmp_path)
+    page = (ROOT / "docs/component.md").read_text().partition("\n## A second consumer\n")[2].partition("\n## ")[0]
+    (code,), (resources, outputs) = (re.findall(rf"(?ms)^```{kind}\n(.*?)^```$", page) for kind in ("py", "yaml"))
+    (project.folder / "src/orders/refunds.py").write_text(code)
+    template = project.folder / "template.yaml"
+    template.write_text(template.read_text().replace("\nOutputs:", f"\n{resources}\nOutputs:") + outputs)
+    project.make("build")
+    stack = deploy_built(project, aws, "both")
 
     first, second = plain.event("order"), plain.event("orders")
     second["Records"][0]["messageId"] = "5f2c1d64-0001-4000-8000-000000000009"
     for function, event in (("Consumer", first), ("RefundsConsumer", second), ("RefundsConsumer", second)):
         assert invoke(aws, stack.resources[function], event) == {"batchItemFailures": []}
-    assert totals(aws, stack) == {"alice": FIRST_CENTS + TOTALS["alice"], "bob": TOTALS["bob"]}
+    assert totals(aws, stack) == {"alice": FIRST_CENTS - TOTALS["alice"], "bob": -TOTALS["bob"]}
     records = aws.client("dynamodb").scan(TableName=stack.resources["Records"])["Items"]
-    assert len(records) == 1 + 3
+    assert sorted(each["id"]["S"].partition("#")[0] == "refunds" for each in records) == [False, True, True, True]
 
     expire(aws, stack)
     receiver = venv / "bin" / "receiver"
     told = run(receiver, "doctor", "--stack", "both", env=plain.environment, status=2)
-    assert "give --stack both/Receiver or --stack both/RefundsReceiver" in " ".join(told.split())
-    for nested in ("Receiver", "RefundsReceiver"):
-        told = run(receiver, "doctor", "--stack", f"both/{nested}", env=plain.environment)
-        assert "13 in order, 0 findings, 0 not checked" in told
+    assert "give --stack both/Consumer or --stack both/RefundsConsumer" in " ".join(told.split())
+    for consumer in ("Consumer", "RefundsConsumer"):
+        told = run(receiver, "doctor", "--stack", f"both/{consumer}", env=plain.environment)
+        assert "0 findings" in told

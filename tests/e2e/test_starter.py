@@ -195,9 +195,10 @@ def test_only_the_data_path_is_deployed(project: Project, stack: Stack) -> None:
 
 
 @pytest.fixture(scope="module")
-def plain(home: Path, environment: dict[str, str]) -> Project:
-    """The project without an option, which the tests above have built for this machine."""
-    return Project(home / "orders", environment)
+def plain(home: Path, venv: Path, environment: dict[str, str]) -> Project:
+    """The project without an option, which the tests above have made, if they ran."""
+    made = home / "orders"
+    return Project(made, environment) if made.exists() else started(home, venv, environment, "orders")
 
 
 def test_its_tests_notice_a_mapping_that_would_delete_failed_messages(plain: Project) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 STATEMENTS = {"INSERT": "Insert", "UPDATE": "Update", "DELETE": "Delete", "SELECT": "Select"}
 TABLE_OF_STATEMENT = re.compile(r'\s*(INSERT\s+INTO|UPDATE|DELETE\s+FROM|SELECT\s.*?\sFROM)\s+"([^"]+)"', re.DOTALL)
+ID_OF_STATEMENT = re.compile(r"""VALUE\s*\{.*?'id':\s*\?|WHERE\s+"id"\s*=\s*\?""", re.DOTALL)
 
 # "Permissions for Put, Update, Delete, and Get actions are governed by the permissions used for the underlying
 # PutItem, UpdateItem, DeleteItem, and GetItem operations." (DynamoDB Developer Guide, "Using IAM with transactions")
@@ -28,34 +29,42 @@ ACTIONS_OF_A_TRANSACTION = {
 
 @dataclass(frozen=True, order=True)
 class Permission:
-    """An action on a resource; of a table, on the item with this key, where that is known."""
+    """An action on a resource; of a table, on the items with these keys. None are given where one is not known."""
 
     action: str
     resource: str
-    key: str | None = None
+    keys: tuple[str, ...] = ()
 
 
 def needed(call: Call, account: str) -> set[Permission]:
     """The permissions that a call takes. Raises KeyError for an operation that nobody has looked up yet."""
 
-    def on_table(action: str, name: str, wish: Mapping[str, Any] | None = None) -> Permission:
+    def on_table(action: str, name: str, *ids: str | None) -> Permission:
         arn = f"arn:aws:dynamodb:{call.region}:{account}:table/{name}"
-        return Permission(f"dynamodb:{action}", arn, _record_id(wish or {}))
+        return Permission(f"dynamodb:{action}", arn, tuple(id for id in ids if id is not None and None not in ids))
 
     arguments = call.arguments
     match call.service, call.operation:
         case "dynamodb", "Query" if "IndexName" in arguments:
             return {on_table("Query", f"{arguments['TableName']}/index/{arguments['IndexName']}")}
         case "dynamodb", "PutItem" | "UpdateItem" | "DeleteItem" | "GetItem" | "Query":
-            return {on_table(call.operation, arguments["TableName"], arguments)}
+            return {on_table(call.operation, arguments["TableName"], _id(arguments.get("Item", arguments.get("Key"))))}
         case "dynamodb", "BatchGetItem":
-            return {on_table("BatchGetItem", table) for table in arguments["RequestItems"]}
+            wishes = arguments["RequestItems"].items()
+            return {on_table("BatchGetItem", table, *map(_id, wish["Keys"])) for table, wish in wishes}
         case "dynamodb", "BatchExecuteStatement":
-            texts = [statement["Statement"] for statement in arguments["Statements"]]
-            return {on_table(f"PartiQL{verb}", table) for verb, table in map(_verb_and_table, texts)}
+            # Each statement is answered for itself, and so is what it may.
+            return {
+                on_table(f"PartiQL{verb}", table, _id_in(statement))
+                for statement in arguments["Statements"]
+                for verb, table in [_verb_and_table(statement["Statement"])]
+            }
         case "dynamodb", "TransactWriteItems":
             parts = [part for item in arguments["TransactItems"] for part in item.items()]
-            return {on_table(ACTIONS_OF_A_TRANSACTION[kind], wish["TableName"], wish) for kind, wish in parts}
+            return {
+                on_table(ACTIONS_OF_A_TRANSACTION[kind], wish["TableName"], _id(wish.get("Item", wish.get("Key"))))
+                for kind, wish in parts
+            }
         case "sqs", (
             "SendMessage"
             | "SendMessageBatch"
@@ -75,10 +84,19 @@ def needed(call: Call, account: str) -> set[Permission]:
     raise KeyError(f"which permissions {call.service}:{call.operation} takes is to be looked up and added here")
 
 
-def _record_id(wish: Mapping[str, Any]) -> str | None:
-    """The key of a record that is written; those of other tables are not asked for in any condition."""
-    found: str | None = {**wish.get("Key", {}), **wish.get("Item", {})}.get("id", {}).get("S")
+def _id(item: Mapping[str, Any] | None) -> str | None:
+    """The key of a record. The keys of other tables are not asked for in any condition."""
+    found: str | None = (item or {}).get("id", {}).get("S")
     return found
+
+
+def _id_in(statement: Mapping[str, Any]) -> str | None:
+    """The key of the record that a statement inserts or updates."""
+    found = ID_OF_STATEMENT.search(statement["Statement"])
+    if found is None:
+        return None
+    place = statement["Statement"].count("?", 0, found.end()) - 1
+    return _id({"id": statement["Parameters"][place]})
 
 
 def queue_arn(url: str, region: str) -> str:
@@ -134,9 +152,10 @@ def _fulfils(condition: Mapping[str, Any] | None, permission: Permission) -> boo
         case None:
             return True
         case {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": patterns}} if len(condition) == 1:
-            # IAM calls a condition on all of none fulfilled; here the key must be known.
-            key = permission.key
-            return key is not None and any(fnmatchcase(key, _pattern(pattern)) for pattern in _listed(patterns))
+            # IAM calls a condition on all of none fulfilled; here the keys must be known.
+            return bool(permission.keys) and all(
+                any(fnmatchcase(key, _pattern(pattern)) for pattern in _listed(patterns)) for key in permission.keys
+            )
         case {"Null": {"lambda:SourceFunctionArn": "true"}} if len(condition) == 1:
             return False  # all calls that are judged here are a function's own
     raise KeyError(f"this verdict knows nothing of the Condition {condition}")

@@ -33,6 +33,7 @@ def facts(**parameters: str) -> Facts:
     )
     return Facts(
         functions=[function],
+        account={"ConcurrentExecutions": 1000, "UnreservedConcurrentExecutions": 1000},
         container=None,
         settings=settings,
         queue=_queue("Queue", properties["Queue"]),
@@ -40,6 +41,7 @@ def facts(**parameters: str) -> Facts:
         table={"TableName": "Records", "TableArn": ARN.format(service="dynamodb", name="table/Records")},
         time_to_live=_time_to_live(table["TimeToLiveSpecification"]),
         denied=[],
+        closed_tables={},
         alarms=[_alarm(each["Properties"]) for each in resources.values() if each["Type"] == "AWS::CloudWatch::Alarm"],
         retention_seconds=int(settings["RECORD_RETENTION_DAYS"]) * DAY_SECONDS,
     )
@@ -76,6 +78,7 @@ def _mapping(source: dict[str, Any]) -> dict[str, Any]:
     return {
         "FunctionArn": ARN.format(service="lambda", name="function:Consumer:live"),
         "FunctionResponseTypes": source["FunctionResponseTypes"],
+        "BatchSize": int(source["BatchSize"]),
         "MaximumBatchingWindowInSeconds": int(source.get("MaximumBatchingWindowInSeconds", 0)),
         "ScalingConfig": {"MaximumConcurrency": int(scaling["MaximumConcurrency"])},
     }
@@ -88,6 +91,8 @@ def _queue(name: str, properties: dict[str, Any]) -> dict[str, Any]:
         "VisibilityTimeout": str(properties.get("VisibilityTimeout", 30)),
         "MessageRetentionPeriod": str(properties["MessageRetentionPeriod"]),
     }
+    if properties.get("FifoQueue"):
+        attributes["FifoQueue"] = "true"
     if "SqsManagedSseEnabled" in properties:
         attributes["SqsManagedSseEnabled"] = str(properties["SqsManagedSseEnabled"]).lower()
     if "KmsMasterKeyId" in properties:

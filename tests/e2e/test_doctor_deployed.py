@@ -109,6 +109,9 @@ FAULTS: dict[str, Callable[[Aws, Stack], Any]] = {
     "visibility": lambda aws, stack: queue_attribute(aws, stack, "Queue", "VisibilityTimeout", "180"),
     "ttl": time_to_live_is_off,
     "record-retention": lambda aws, stack: variable(aws, stack, "RECORD_RETENTION_DAYS", "18"),
+    "account-limit": lambda aws, stack: mapping(
+        aws, stack, {"ScalingConfig": {"MaximumConcurrency": 1000}}, {"ScalingConfig": {"MaximumConcurrency": 10}}
+    ),
     "permissions": lambda aws, stack: denied(aws, stack, "dynamodb:PartiQLUpdate"),
     "alarms": lambda aws, stack: alarm_is_gone(aws, stack, "LostClaimsAlarm"),
 }
@@ -121,6 +124,14 @@ def test_a_fault_is_found_by_its_check_alone(aws: Aws, stack: Stack, check: str)
         found = examined(aws, stack)
     assert [(type(each), each.check) for each in found] == [(Finding, check)]
     assert examined(aws, stack) == []
+
+
+def test_a_copied_role_is_told_what_it_lacks(aws: Aws, stack: Stack) -> None:
+    """An action with its resource; and a table of the handler's own that only the copy's variables name."""
+    with denied(aws, stack, "sqs:ChangeMessageVisibility"), variable(aws, stack, "TOTALS_TABLE", "totals"):
+        facts = gather(aws.client, consumer_of(aws.client, stack.name))
+    assert facts.denied == [f"sqs:ChangeMessageVisibility on {stack.outputs['QueueArn']}"]
+    assert facts.closed_tables == {"TOTALS_TABLE": "totals"}
 
 
 def asked_of(aws: Aws, stack: Stack) -> set[str]:
@@ -185,4 +196,4 @@ def test_the_example_in_its_help_runs_and_ends_well_on_the_shipped_stack(aws: Aw
     (example,) = re.findall(r"(?m)^ *receiver (doctor .*)$", receiver(aws, "doctor", "--help").out)
     ran = receiver(aws, *example.replace("transfers", stack.name).split())
     assert (ran.status, ran.err) == (0, "")
-    assert ran.out.strip().endswith("13 checks: 13 in order, 0 findings, 0 not checked.")
+    assert ran.out.strip().endswith("15 checks: 15 in order, 0 findings, 0 not checked.")

@@ -3,19 +3,23 @@
 A check that lacks a fact says so (`Unchecked`); only what is known to be wrong is a finding.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from idempotent_receiver.operations.doctor.asking import Answer, Problem, Unavailable, known
-from idempotent_receiver.operations.doctor.facts import DAY_SECONDS, Facts, Function
+from idempotent_receiver.operations.doctor.bounds import (
+    account_limit,
+    concurrency,
+    dead_letter_retention,
+    limits,
+    name_of_queue,
+    receives,
+    record_retention,
+    visibility,
+)
+from idempotent_receiver.operations.doctor.facts import Facts
 from idempotent_receiver.operations.doctor.outside_lambda import ON_A_TASK
 
-MIN_RECEIVES = 5
-INVOCATIONS_A_POLLER = 10
-"""A poller of provisioned mode runs up to ten invocations at once (Lambda Developer Guide, scaling for SQS)."""
-DEFAULT_POLLERS = 200
-"""The most pollers of provisioned mode, unless it says otherwise."""
 NAMESPACE = "IdempotentReceiver"
 
 
@@ -41,37 +45,9 @@ def partial_responses(facts: Facts) -> Iterator[Problem]:
     for function in known(facts.functions):
         if "ReportBatchItemFailures" not in (known(function.mapping).get("FunctionResponseTypes") or []):
             yield (
-                f"Lambda takes every answer of {_name_of(function)} for a success, and deletes what failed",
+                f"Lambda takes every answer of {function.name} for a success, and deletes what failed",
                 "set FunctionResponseTypes: [ReportBatchItemFailures] on the event source mapping",
             )
-
-
-def visibility(facts: Facts) -> Iterator[Problem]:
-    """A throttled batch does not come back while Lambda still tries it (AWS: six time-outs, plus the window)."""
-    for function in known(facts.functions):
-        timeout = int(known(function.configuration)["Timeout"])
-        window = int(known(function.mapping).get("MaximumBatchingWindowInSeconds") or 0)
-        hidden, least = int(known(facts.queue)["VisibilityTimeout"]), 6 * timeout + window
-        if hidden < least:
-            yield (
-                f"a message is hidden for {hidden} s, but six time-outs of {timeout} s + {window} s of window: {least}",
-                f"set the queue's VisibilityTimeout to {least} or more",
-            )
-
-
-def receives(facts: Facts) -> Iterator[Problem]:
-    """Throttled deliveries count as receives, so a message needs a few, and a place to go when they are used up."""
-    policy = json.loads(known(facts.queue).get("RedrivePolicy") or "{}")
-    if "deadLetterTargetArn" not in policy:
-        yield (
-            "the queue has no dead-letter queue, so a message that keeps failing is deleted when its retention ends",
-            f"give the queue a RedrivePolicy with maxReceiveCount: {MIN_RECEIVES} or more",
-        )
-    elif int(policy["maxReceiveCount"]) < MIN_RECEIVES:
-        yield (
-            f"maxReceiveCount is {policy['maxReceiveCount']}, and throttled deliveries count as receives",
-            f"set maxReceiveCount in the queue's RedrivePolicy to {MIN_RECEIVES} or more",
-        )
 
 
 def ttl(facts: Facts) -> Iterator[Problem]:
@@ -81,28 +57,6 @@ def ttl(facts: Facts) -> Iterator[Problem]:
         yield (
             "records are never deleted, and the table grows for ever",
             "enable time to live on the table's attribute `expiration`",
-        )
-
-
-def record_retention(facts: Facts) -> Iterator[Problem]:
-    """A record outlasts its message: a message that outlives its record runs again."""
-    dead = known(facts.dead_letter_queue)
-    seconds = _retention(known(facts.queue)) + (0 if dead is None else _retention(dead))
-    kept = known(facts.retention_seconds)
-    if kept <= seconds:
-        yield (
-            f"records last {_days(kept)}, but a message can last {_days(seconds)} in its queues: it would run again",
-            f"keep records for longer than {_days(seconds)}: RecordRetentionDays, or retention_seconds in code",
-        )
-
-
-def dead_letter_retention(facts: Facts) -> Iterator[Problem]:
-    """A message keeps its age when SQS moves it, so the dead-letter queue must keep it longer."""
-    dead, queue = known(facts.dead_letter_queue), known(facts.queue)
-    if dead is not None and _retention(dead) <= _retention(queue):
-        yield (
-            f"dead letters are deleted after {_days(_retention(dead))}, and the queue keeps {_days(_retention(queue))}",
-            "set the dead-letter queue's MessageRetentionPeriod to 1209600 (14 days)",
         )
 
 
@@ -132,35 +86,6 @@ def global_table(facts: Facts) -> Iterator[Problem]:
         )
 
 
-def concurrency(facts: Facts) -> Iterator[Problem]:
-    """Lambda takes no more batches than may run: those that it turns away use up receives."""
-    for function in known(facts.functions):
-        yield from _concurrency(known(function.mapping), function.reserved)
-
-
-def _concurrency(mapping: Answer, may_run: int | Unavailable | None) -> Iterator[Problem]:
-    maximum = (mapping.get("ScalingConfig") or {}).get("MaximumConcurrency")
-    pollers = mapping.get("ProvisionedPollerConfig")
-    if pollers and maximum is not None:
-        yield (
-            f"provisioned mode is on beside MaximumConcurrency {maximum}, and Lambda obeys only one of them",
-            "remove ProvisionedPollerConfig, or MaximumConcurrency",
-        )
-        return
-    most = None if maximum is None else int(maximum)
-    if pollers:
-        most = INVOCATIONS_A_POLLER * int(pollers.get("MaximumPollers") or DEFAULT_POLLERS)
-    reserved = known(may_run)
-    if most is not None and reserved is not None and most > reserved:
-        setting = (
-            f"MaximumPollers to {reserved // INVOCATIONS_A_POLLER}" if pollers else f"MaximumConcurrency to {reserved}"
-        )
-        yield (
-            f"Lambda takes up to {most} batches at a time, but only {reserved} may run: the others are throttled",
-            f"set {setting} or less, or reserve more concurrency",
-        )
-
-
 def managed_instances(facts: Facts) -> Iterator[Problem]:
     """A process is dead when its lease is over."""
     for function in known(facts.functions):
@@ -174,16 +99,19 @@ def managed_instances(facts: Facts) -> Iterator[Problem]:
 def permissions(facts: Facts) -> Iterator[Problem]:
     """The role of the function or the task may do what the consumer needs."""
     denied = known(facts.denied)
-    if denied:
+    missing = [each for each in denied if not isinstance(each, Unavailable)]
+    if missing:
         whose, policy = (
             ("task", "TaskRole in container.yaml")
             if outside_lambda(facts)
-            else ("function", "ConsumerRole in consumer.yaml")
+            else ("function", "ConsumerRole in template.yaml")
         )
         yield (
-            f"the {whose}'s role may not {', '.join(denied)}",
+            f"the {whose}'s role may not {'; '.join(missing)}",
             f"allow it, as the policy of {policy} does, and check that nothing denies it",
         )
+    for each in denied:
+        known(each)
 
 
 def encryption(facts: Facts) -> Iterator[Problem]:
@@ -200,13 +128,14 @@ def alarms(facts: Facts) -> Iterator[Problem]:
     needed, there = _needed_alarms(facts), known(facts.alarms)
     missing = [what for what, watched in needed.items() if not any(_watches(alarm, *watched) for alarm in there)]
     if missing:
-        template = "consumer.yaml and container.yaml" if outside_lambda(facts) else "consumer.yaml"
+        template = "watch.yaml and container.yaml" if outside_lambda(facts) else "watch.yaml"
         yield f"there is no alarm on {', '.join(missing)}", f"add those of {template}"
 
 
 CHECKS: tuple[Callable[[Facts], Iterator[Problem]], ...] = (
     partial_responses,
     visibility,
+    limits,
     receives,
     ttl,
     record_retention,
@@ -214,6 +143,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Problem]], ...] = (
     filter_criteria,
     global_table,
     concurrency,
+    account_limit,
     managed_instances,
     permissions,
     encryption,
@@ -245,10 +175,10 @@ def notes(facts: Facts) -> Iterator[str]:
         counted = [each for alarm in alarms for each in alarm.get("Metrics") or [] if _counts(each, dead)]
         if not counted:
             yield (
-                f"no alarm watches for arrivals in {_name(dead)}: dead letters that stay hide new ones. "
+                f"no alarm watches for arrivals in {name_of_queue(dead)}: dead letters that stay hide new ones. "
                 "Deploy with DeadLetterArrivals=true, where metric math is known: local clouds refuse it."
             )
-    queue = "its queue" if isinstance(facts.queue, Unavailable) else f"queue {_name(facts.queue)}"
+    queue = "its queue" if isinstance(facts.queue, Unavailable) else f"queue {name_of_queue(facts.queue)}"
     if not isinstance(facts.settings, Unavailable) and without_claims(facts):
         yield (
             f"EFFECTS is transaction: messages of {queue} are not claimed, which gives up promise 2 of "
@@ -259,6 +189,12 @@ def notes(facts: Facts) -> Iterator[str]:
     states = [each.mapping.get("State") for each in functions if not isinstance(each.mapping, Unavailable)]
     if {"Disabled", "Disabling"} & {*states}:
         yield f"the event source mapping is disabled: Lambda does not read {queue} until `receiver resume`"
+    closed = {} if isinstance(facts.closed_tables, Unavailable) else facts.closed_tables
+    for variable, table in closed.items():
+        yield (
+            f"the role may do nothing to a DynamoDB table {table}, which the variable {variable} names: if the handler "
+            "uses it, allow what it does there"
+        )
 
 
 def name_of(check: Callable[[Facts], Iterator[Problem]]) -> str:
@@ -290,7 +226,12 @@ def _needed_alarms(facts: Facts) -> dict[str, Watched]:
         service = facts.settings.get("POWERTOOLS_SERVICE_NAME")
         ours = facts.settings.get("POWERTOOLS_METRICS_NAMESPACE", NAMESPACE)
     alarms: dict[str, Watched] = {
-        "the age of the oldest message": ("AWS/SQS", "ApproximateAgeOfOldestMessage", "QueueName", _name(queue)),
+        "the age of the oldest message": (
+            "AWS/SQS",
+            "ApproximateAgeOfOldestMessage",
+            "QueueName",
+            name_of_queue(queue),
+        ),
         "lost claims": (ours, "LostClaims", "service", service),
         "unsettled messages": (ours, "Unsettled", "service", service),
         "failed claims": (ours, "ClaimFailures", "service", service),
@@ -302,7 +243,12 @@ def _needed_alarms(facts: Facts) -> dict[str, Watched]:
         alarms["errors and time-outs"] = ("AWS/Lambda", "Errors", "FunctionName", name)
     if dead is not None:
         alarms["dead letters"] = _messages_in(dead)
-        alarms["dead letters that grow old"] = ("AWS/SQS", "ApproximateAgeOfOldestMessage", "QueueName", _name(dead))
+        alarms["dead letters that grow old"] = (
+            "AWS/SQS",
+            "ApproximateAgeOfOldestMessage",
+            "QueueName",
+            name_of_queue(dead),
+        )
     return alarms
 
 
@@ -312,27 +258,10 @@ def _watches(alarm: Answer, namespace: str | None, metric: str, dimension: str, 
     return same and (value is None or dimensions.get(dimension) == value)
 
 
-def _name_of(function: Function) -> str:
-    return str(known(function.mapping)["FunctionArn"].split(":")[6])
-
-
 def _messages_in(queue: Answer) -> Watched:
-    return "AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName", _name(queue)
+    return "AWS/SQS", "ApproximateNumberOfMessagesVisible", "QueueName", name_of_queue(queue)
 
 
 def _counts(query: Answer, queue: Answer) -> bool:
     """Whether a metric of an alarm's expression is how many messages a queue holds."""
     return _watches((query.get("MetricStat") or {}).get("Metric") or {}, *_messages_in(queue))
-
-
-def _name(queue: Answer) -> str:
-    return str(queue["QueueArn"]).rpartition(":")[2]
-
-
-def _retention(queue: Answer) -> int:
-    return int(queue["MessageRetentionPeriod"])
-
-
-def _days(seconds: int) -> str:
-    days = f"{seconds / DAY_SECONDS:g}"
-    return f"{days} day" if days == "1" else f"{days} days"

@@ -8,14 +8,22 @@ A request that is refused, or that an emulator does not know, leaves that one fa
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from botocore.exceptions import ClientError
 
 from idempotent_receiver.operations.account import CONSUMER, Client, UsageError, named, split_stack, stack_outputs
 from idempotent_receiver.operations.doctor.asking import Answer, Unavailable, asked, known
-from idempotent_receiver.operations.doctor.roles import Role, denied, needed, of_a_function, of_a_task
+from idempotent_receiver.operations.doctor.roles import (
+    Role,
+    closed_tables,
+    denied,
+    needed,
+    needed_of_keys,
+    of_a_function,
+    of_a_task,
+)
 
 DAY_SECONDS = 86_400
 CONTAINER = "worker"
@@ -33,6 +41,11 @@ class Function:
     reserved: int | Unavailable | None
     mapping: Answer | Unavailable
 
+    @property
+    def name(self) -> str:
+        """The function's name. Raises Unavailable if its mapping is not known."""
+        return str(known(self.mapping)["FunctionArn"].split(":")[6])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
@@ -42,6 +55,8 @@ class Facts:
     """
 
     functions: Sequence[Function] | Unavailable
+    account: Answer | Unavailable
+    """Lambda's limits for all functions of the account."""
     container: Answer | Unavailable | None
     settings: Mapping[str, str] | Unavailable
     """Its environment variables."""
@@ -49,7 +64,10 @@ class Facts:
     dead_letter_queue: Answer | Unavailable | None
     table: Answer | Unavailable
     time_to_live: Answer | Unavailable
-    denied: Sequence[str] | Unavailable
+    denied: Sequence[str | Unavailable] | Unavailable
+    """Actions that the role is denied, with their resource."""
+    closed_tables: Mapping[str, str] | Unavailable
+    """Tables on which the role may do nothing, by the variable that names them."""
     alarms: Sequence[Answer] | Unavailable
     retention_seconds: int | Unavailable
 
@@ -69,16 +87,22 @@ class Consumer:
     retention_days: float | None = None
     stated_retention_days: str | None = None
     """What its stack says of it, where its environment does not."""
+    record_id: str | None = None
+    """An id such as its records have, if its stack says so: a role may be bounded to a namespace."""
 
 
 def consumer_of(client: Client, stack: str) -> Consumer:
     """The consumer that a stack of this project's templates made. Raises UsageError where there is none."""
     outputs = stack_outputs(client, stack)
-    table, days = outputs.get("RecordsTable"), outputs.get("RecordRetentionDays")
+    namespace = outputs.get("Namespace")
+    stated = Consumer(
+        table=outputs.get("RecordsTable"),
+        stated_retention_days=outputs.get("RecordRetentionDays"),
+        record_id=f"{namespace}#any" if namespace else None,
+    )
     if CONSUMER not in outputs and "ServiceName" in outputs and "QueueArn" in outputs:
         cluster, service = outputs.get("ClusterName"), outputs["ServiceName"]
-        queue = outputs["QueueArn"]
-        return Consumer(queue=queue, cluster=cluster, service=service, table=table, stated_retention_days=days)
+        return replace(stated, queue=outputs["QueueArn"], cluster=cluster, service=service)
     made = client("cloudformation").describe_stack_resources(StackName=split_stack(stack)[0])["StackResources"]
     mappings = [
         each["PhysicalResourceId"] for each in made if each["ResourceType"] == "AWS::Lambda::EventSourceMapping"
@@ -88,7 +112,7 @@ def consumer_of(client: Client, stack: str) -> Consumer:
         mappings = [each for each in mappings if _feeds(client("lambda"), each, function)]
     if function is None or len(mappings) != 1:
         raise UsageError(f"stack {stack} is not of this template: it has no output {CONSUMER} with one mapping")
-    return Consumer(function=function, mapping=mappings[0], table=table, stated_retention_days=days)
+    return replace(stated, function=function, mapping=mappings[0])
 
 
 def _feeds(functions: Any, mapping: str, function: str | None) -> bool:
@@ -145,16 +169,20 @@ def _of_either(
     dead_letter_queue = asked(lambda found: _dead_letter_queue(client("sqs"), found), queue)
     table = asked(lambda: _table(dynamodb, consumer.table or known(settings).get("RECORDS_TABLE")))
     time_to_live = asked(lambda found: dynamodb.describe_time_to_live(TableName=found["TableName"]), table)
-    needs = asked(needed, settings, queue, dead_letter_queue, table)
+    iam, kms = client("iam"), client("kms")
+    needs = asked(lambda *found: needed(consumer.record_id, *found), settings, queue, dead_letter_queue, table)
+    of_keys = asked(needed_of_keys, settings, queue, dead_letter_queue, table)
     return Facts(
         functions=functions,
+        account=asked(lambda: client("lambda").get_account_settings()["AccountLimit"]),
         container=container,
         settings=settings,
         queue=queue,
         dead_letter_queue=dead_letter_queue,
         table=table,
         time_to_live=asked(lambda found: found["TimeToLiveDescription"], time_to_live),
-        denied=asked(lambda *found: denied(client("iam"), *found), role, needs, queue),
+        denied=asked(lambda *found: denied(iam, kms, *found), role, needs, of_keys),
+        closed_tables=asked(lambda *found: closed_tables(iam, *found), role, settings, table),
         alarms=asked(lambda: _alarms(client("cloudwatch"))),
         retention_seconds=asked(lambda: _retention_seconds(consumer, settings)),
     )

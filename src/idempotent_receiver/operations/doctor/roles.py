@@ -1,28 +1,63 @@
 """What the role of a consumer must be allowed, and what of that IAM denies it."""
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from idempotent_receiver.operations.doctor.asking import Answer, Unavailable
+from idempotent_receiver.operations.doctor.asking import Answer, Unavailable, asked
 
 FROM_A_QUEUE = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "ChangeMessageVisibility")
 ON_RECORDS = ("PartiQLInsert", "PartiQLUpdate", "BatchGetItem", "PutItem", "UpdateItem")
-ON_A_KEY = ("kms:Decrypt", "kms:GenerateDataKey")
+TO_RECEIVE, TO_SEND = ("Decrypt",), ("Decrypt", "GenerateDataKey")
+FOR_A_TABLE = ("Decrypt", "GenerateDataKey", "Encrypt", "DescribeKey", "ReEncryptFrom", "ReEncryptTo")
+"""With a KMS key, by what it encrypts; for a table, what DynamoDB requires of whoever uses it."""
 TO_THE_LOG = ("CreateLogStream", "PutLogEvents")
+IN_A_VPC = ("DescribeNetworkInterfaces", "DescribeSubnets")
+ON_AN_INTERFACE = (
+    "CreateNetworkInterface",
+    "DeleteNetworkInterface",
+    "AssignPrivateIpAddresses",
+    "UnassignPrivateIpAddresses",
+)
+TO_TRACE = ("PutTraceSegments", "PutTelemetryRecords")
+ON_ANY_TABLE = (
+    *("GetItem", "BatchGetItem", "Query", "Scan", "ConditionCheckItem", "PutItem", "UpdateItem", "DeleteItem"),
+    *("BatchWriteItem", "PartiQLSelect", "PartiQLInsert", "PartiQLUpdate", "PartiQLDelete"),
+)
+TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Actions of one service on a resource, in a request with these keys and values, which conditions may ask for."""
+
+    service: str
+    actions: Sequence[str]
+    resource: str
+    context: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """The role that a consumer runs with, and what only its kind needs, by the resource's ARN."""
+    """The role that a consumer runs with, and what only its kind needs."""
 
     arn: str
-    needs: Mapping[str, Sequence[str]]
+    needs: Sequence[Need]
 
 
 def of_a_function(function: Answer) -> Role:
-    """A function's role. It writes the log itself."""
-    return Role(function["Role"], {_log_stream(function): [f"logs:{action}" for action in TO_THE_LOG]})
+    """A function's role, in whose name Lambda writes the log and the traces, and connects the function to its VPC."""
+    _, partition, _, region, account, *_ = function["FunctionArn"].split(":")
+    log = (function.get("LoggingConfig") or {}).get("LogGroup") or f"/aws/lambda/{function['FunctionName']}"
+    stream = f"arn:{partition}:logs:{region}:{account}:log-group:{log}:log-stream:any"
+    needs = [Need("logs", TO_THE_LOG, stream)]
+    if (function.get("VpcConfig") or {}).get("SubnetIds"):
+        interface = f"arn:{partition}:ec2:{region}:{account}:network-interface/any"
+        needs += [Need("ec2", IN_A_VPC, "*"), Need("ec2", ON_AN_INTERFACE, interface)]
+    if (function.get("TracingConfig") or {}).get("Mode") == "Active":
+        needs.append(Need("xray", TO_TRACE, "*"))
+    return Role(function["Role"], needs)
 
 
 def of_a_task(task: Answer, cluster: str) -> Role:
@@ -31,46 +66,82 @@ def of_a_task(task: Answer, cluster: str) -> Role:
         raise Unavailable("the task has no role of its own")
     _, partition, _, region, account, *_ = task["taskDefinitionArn"].split(":")
     itself = f"arn:{partition}:ecs:{region}:{account}:task/{cluster}/any"
-    return Role(task["taskRoleArn"], {itself: ["ecs:UpdateTaskProtection"]})
+    return Role(task["taskRoleArn"], [Need("ecs", ["UpdateTaskProtection"], itself)])
 
 
-def denied(iam: Any, role: Role, needs: Mapping[str, Sequence[str]], queue: Answer) -> list[str]:
-    """The actions that the role is denied, as IAM itself decides."""
-    needed = {**needs, **role.needs}
-    denied = [each for resource, actions in needed.items() for each in _denied_on(iam, role, resource, actions, [])]
-    key = str(queue.get("KmsMasterKeyId"))
-    if denied or not key.startswith("arn:"):
-        return denied
-    by_sqs = f"sqs.{queue['QueueArn'].split(':')[3]}.amazonaws.com"
-    context = {"ContextKeyName": "kms:ViaService", "ContextKeyType": "string", "ContextKeyValues": [by_sqs]}
-    denied = _denied_on(iam, role, key, ON_A_KEY, [context])
-    if denied and ".amazonaws.com" not in iam.meta.endpoint_url:
+def needed(
+    record_id: str | None, settings: Mapping[str, str], queue: Answer, dead_letter_queue: Answer | None, table: Answer
+) -> list[Need]:
+    """What every consumer needs. With an id such as its records have, a role is judged that may touch only those."""
+    ids = [] if record_id is None else [_given("dynamodb:LeadingKeys", "stringList", record_id)]
+    found = [Need("sqs", FROM_A_QUEUE, queue["QueueArn"]), Need("dynamodb", ON_RECORDS, table["TableArn"], ids)]
+    if dead_letter_queue is not None and settings.get("DEAD_LETTER_QUEUE_URL"):
+        found.append(Need("sqs", ["SendMessage"], dead_letter_queue["QueueArn"]))
+    return found
+
+
+def needed_of_keys(
+    settings: Mapping[str, str], queue: Answer, dead_letter_queue: Answer | None, table: Answer
+) -> list[Need]:
+    """What it needs of the KMS keys that encrypt these, by a key's ARN, id or alias. A service asks in its name."""
+    region = queue["QueueArn"].split(":")[3]
+    dead = dead_letter_queue if settings.get("DEAD_LETTER_QUEUE_URL") else None
+    used = (
+        ("sqs", TO_RECEIVE, queue.get("KmsMasterKeyId")),
+        ("sqs", TO_SEND, (dead or {}).get("KmsMasterKeyId")),
+        ("dynamodb", FOR_A_TABLE, (table.get("SSEDescription") or {}).get("KMSMasterKeyArn")),
+    )
+    return [
+        Need("kms", actions, key, [_given("kms:ViaService", "string", f"{service}.{region}.amazonaws.com")])
+        for service, actions, key in used
+        if key and not key.startswith("alias/aws/")
+    ]
+
+
+def denied(iam: Any, kms: Any, role: Role, needs: Sequence[Need], of_keys: Sequence[Need]) -> list[str | Unavailable]:
+    """What the role is denied, as IAM itself decides: actions with their resource. Empty if nothing is."""
+    found: list[str | Unavailable] = [_told(need, _denied(iam, role, need)) for need in (*needs, *role.needs)]
+    found += [asked(_denied_of_a_key, iam, kms, role, need) for need in of_keys]
+    return [each for each in found if each != ""]
+
+
+def closed_tables(iam: Any, role: Role, settings: Mapping[str, str], table: Answer) -> dict[str, str]:
+    """The tables that variables like TOTALS_TABLE name, and on which the role may do nothing at all."""
+    named = {variable: name for variable, name in settings.items() if variable.endswith("_TABLE")}
+    return {
+        variable: name
+        for variable, name in named.items()
+        if name != table["TableName"] and TABLE_NAME.fullmatch(name)
+        for need in [Need("dynamodb", ON_ANY_TABLE, f"{table['TableArn'].rpartition('/')[0]}/{name}")]
+        if len(_denied(iam, role, need)) == len(need.actions)
+    }
+
+
+def _denied_of_a_key(iam: Any, kms: Any, role: Role, need: Need) -> str:
+    key = kms.describe_key(KeyId=need.resource)["KeyMetadata"]
+    if key["KeyManager"] == "AWS":
+        return ""  # its own policy lets the whole account use it
+    refused = _denied(iam, role, replace(need, resource=key["Arn"]))
+    if refused and ".amazonaws.com" not in iam.meta.endpoint_url:
         # Emulators ignore the context, so they take a grant with a condition for none.
-        raise Unavailable("only AWS knows whether the role may use the queue's key")
-    return denied
+        raise Unavailable(f"only AWS knows whether the role may use the key {key['Arn']}")
+    return _told(replace(need, resource=f"{key['Arn']} through {need.context[0]['ContextKeyValues'][0]}"), refused)
 
 
-def _denied_on(iam: Any, role: Role, resource: str, actions: Sequence[str], context: list[Any]) -> list[str]:
+def _denied(iam: Any, role: Role, need: Need) -> list[str]:
     answer = iam.simulate_principal_policy(
-        PolicySourceArn=role.arn, ActionNames=list(actions), ResourceArns=[resource], ContextEntries=context
+        PolicySourceArn=role.arn,
+        ActionNames=[f"{need.service}:{action}" for action in need.actions],
+        ResourceArns=[need.resource],
+        ContextEntries=need.context,
     )
     return [each["EvalActionName"] for each in answer["EvaluationResults"] if each["EvalDecision"] != "allowed"]
 
 
-def needed(
-    settings: Mapping[str, str], queue: Answer, dead_letter_queue: Answer | None, table: Answer
-) -> dict[str, Sequence[str]]:
-    """The actions that every consumer needs, by the resource's ARN."""
-    found: dict[str, Sequence[str]] = {
-        queue["QueueArn"]: [f"sqs:{action}" for action in FROM_A_QUEUE],
-        table["TableArn"]: [f"dynamodb:{action}" for action in ON_RECORDS],
-    }
-    if dead_letter_queue is not None and settings.get("DEAD_LETTER_QUEUE_URL"):
-        found[dead_letter_queue["QueueArn"]] = ["sqs:SendMessage"]
-    return found
+def _told(need: Need, refused: Sequence[str]) -> str:
+    return f"{', '.join(refused)} on {need.resource}" if refused else ""
 
 
-def _log_stream(function: Answer) -> str:
-    _, partition, _, region, account, *_ = function["FunctionArn"].split(":")
-    log = (function.get("LoggingConfig") or {}).get("LogGroup") or f"/aws/lambda/{function['FunctionName']}"
-    return f"arn:{partition}:logs:{region}:{account}:log-group:{log}:log-stream:any"
+def _given(name: str, kind: str, value: str) -> dict[str, Any]:
+    """A key of the context with its value, as a simulation takes it."""
+    return {"ContextKeyName": name, "ContextKeyType": kind, "ContextKeyValues": [value]}

@@ -51,6 +51,17 @@ def with_configuration(shipped: Facts = SHIPPED, **changes: Any) -> Facts:
     return with_function(shipped, configuration={**function.configuration, **changes})  # type: ignore[dict-item]
 
 
+def running(seconds: int, **facts: Any) -> Facts:
+    """The shipped stack with another time-out, and a visibility timeout that fits it."""
+    hidden = amended("queue", VisibilityTimeout=str(6 * seconds + 1))
+    return with_function(with_configuration(hidden, Timeout=seconds), **facts)
+
+
+def sharing(concurrency: int, shipped: Facts = SHIPPED) -> Facts:
+    """In an account whose functions share this concurrency."""
+    return amended("account", shipped, UnreservedConcurrentExecutions=concurrency)
+
+
 def run_as(*words: str, **changes: Any) -> Facts:
     """The shipped workers with another command, or another container."""
     url, handler, *_ = OUTSIDE.container["command"]  # type: ignore[index]
@@ -74,6 +85,8 @@ UNWATCHED_WORKERS = partial(replace, OUTSIDE, alarms=SHIPPED.alarms[:-4])  # typ
 WITHOUT_DEAD_LETTER_QUEUE = partial(  # messages last four days
     replace, amended("queue", RedrivePolicy=""), dead_letter_queue=None, retention_seconds=4 * DAY_SECONDS + 1
 )
+FIFO = facts(Fifo="true")
+ON_INSTANCES = {"CapacityProviderArn": PROVIDER}
 OTHER_TABLE = {"Variables": {"RECORDS_TABLE": "another"}}
 OURS = "on lost claims, unsettled messages, failed claims;"
 Fault = tuple[Callable[[], Facts], list[str]]
@@ -88,9 +101,16 @@ FAULTS: dict[str, list[Fault]] = {
         (lambda: with_configuration(Timeout=60), []),
         (lambda: with_mapping(MaximumBatchingWindowInSeconds=300), []),
     ],
+    "limits": [
+        (lambda: running(901), ["of Consumer is 901 s,", "allows it 900", "Timeout to 900 or"]),
+        (lambda: with_mapping(BatchSize=11, MaximumBatchingWindowInSeconds=0), ["batch of 11 without", "to 1 or more"]),
+        (lambda: with_mapping(BatchSize=11, MaximumBatchingWindowInSeconds=None), []),
+        (lambda: with_mapping(FIFO, BatchSize=11), ["batch of 11 with a window of 0 s", "BatchSize to 10 or"]),
+        (lambda: with_mapping(FIFO, MaximumBatchingWindowInSeconds=1), ["batch of 10 with a window of 1 s", "remove"]),
+    ],
     "receives": [
         (lambda: given_up_after(4), ["maxReceiveCount is 4,", "to 5 or more"]),
-        (WITHOUT_DEAD_LETTER_QUEUE, ["maxReceiveCount: 5"]),
+        (WITHOUT_DEAD_LETTER_QUEUE, ["queue Queue has no dead-letter queue", "maxReceiveCount: 5"]),
     ],
     "ttl": [
         (lambda: amended("time_to_live", TimeToLiveStatus="DISABLED"), []),
@@ -116,13 +136,22 @@ FAULTS: dict[str, list[Fault]] = {
         (lambda: with_function(PROVISIONED, reserved=199), ["up to 200 ", "only 199 ", "MaximumPollers to 19 "]),
         (lambda: with_function(AT_MOST_200_POLLERS, reserved=200), ["up to 2000 "]),
     ],
+    "account-limit": [
+        (lambda: sharing(10), ["up to 10 batches", "and 10 is all", "MaximumConcurrency for fewer than 10"]),
+        (lambda: sharing(200, PROVISIONED), ["up to 200 batches", "MaximumPollers for fewer than 200"]),
+    ],
     # Nobody but the code knows whether its process ends itself.
     "managed-instances": [
-        (lambda: with_function(instances={"CapacityProviderArn": PROVIDER}), ["end_process_at_deadline=True"])
+        (lambda: with_function(instances=ON_INSTANCES), ["end_process_at_deadline=True"]),
+        (lambda: running(5400, instances=ON_INSTANCES), []),
+        (lambda: sharing(10, with_function(instances=ON_INSTANCES)), []),
     ],
     "permissions": [
-        (lambda: replace(SHIPPED, denied=["sqs:A", "sqs:B"]), ["function's", "sqs:A, sqs:B", "ConsumerRole in"]),
-        (lambda: replace(OUTSIDE, denied=["sqs:A"]), ["task's", "TaskRole in container.yaml"]),
+        (
+            lambda: replace(SHIPPED, denied=["sqs:A, sqs:B on orders", "logs:C on *"]),
+            ["function's role may not sqs:A, sqs:B on orders; logs:C on *", "ConsumerRole in template.yaml"],
+        ),
+        (lambda: replace(OUTSIDE, denied=["sqs:A on *"]), ["task's", "TaskRole in container.yaml"]),
     ],
     "encryption": [
         (lambda: amended("queue", SqsManagedSseEnabled="false"), ["the queue is"]),
@@ -130,7 +159,7 @@ FAULTS: dict[str, list[Fault]] = {
         (lambda: amended("table", SSEDescription={"InaccessibleEncryptionDateTime": "2026-11-21"}), []),
     ],
     "alarms": [
-        (lambda: without_alarm("ApproximateNumberOfMessagesVisible"), ["on dead letters;", "those of consumer.yaml"]),
+        (lambda: without_alarm("ApproximateNumberOfMessagesVisible"), ["on dead letters;", "those of watch.yaml"]),
         (lambda: without_alarm("ApproximateAgeOfOldestMessage"), ["oldest message, dead letters that grow old;"]),
         (lambda: without_alarm("LostClaims"), ["on lost claims;"]),
         (lambda: without_alarm("Unsettled"), ["on unsettled messages;"]),
@@ -138,7 +167,7 @@ FAULTS: dict[str, list[Fault]] = {
         (lambda: with_configuration(FunctionName="another"), ["on throttles, errors and time-outs;"]),
         (lambda: without_alarm("Throttles"), []),
         (lambda: without_alarm("Errors"), []),
-        (UNWATCHED_WORKERS, ["on lost claims, unsettled messages;", "of consumer.yaml and container.yaml"]),
+        (UNWATCHED_WORKERS, ["on lost claims, unsettled messages;", "of watch.yaml and container.yaml"]),
         (lambda: amended("settings", POWERTOOLS_SERVICE_NAME="another"), [OURS]),
         (lambda: amended("settings", POWERTOOLS_METRICS_NAMESPACE="Another"), [OURS]),
         (lambda: replace(facts_outside_lambda(MetricsNamespace="Another"), settings={}), [OURS]),
@@ -162,7 +191,7 @@ ALONE = [(check, place) for check, faults in FAULTS.items() for place in range(l
 IN_ORDER: list[Facts] = [
     SHIPPED,
     OUTSIDE,
-    facts(Fifo="true"),
+    FIFO,
     facts(Effects="transaction"),
     facts(FunctionTimeout="900", BatchWindow="60"),
     facts(KmsKeyArn=KEY),
@@ -174,10 +203,16 @@ IN_ORDER: list[Facts] = [
     with_configuration(OUTSIDE, Environment=None),
     # Each at the very bound that the faults are beyond.
     amended("queue", VisibilityTimeout="181"),
-    with_mapping(amended("queue", VisibilityTimeout="180"), MaximumBatchingWindowInSeconds=None),
+    with_mapping(amended("queue", VisibilityTimeout="180"), BatchSize=10, MaximumBatchingWindowInSeconds=None),
     given_up_after(5),
     replace(SHIPPED, retention_seconds=18 * DAY_SECONDS + 1),
     with_function(reserved=10),
+    with_mapping(BatchSize=10, MaximumBatchingWindowInSeconds=0),
+    with_mapping(BatchSize=None, MaximumBatchingWindowInSeconds=None),
+    running(900),
+    sharing(11),
+    sharing(10, with_function(reserved=10)),
+    sharing(10, with_mapping(ScalingConfig=None)),
     amended("table", **STRONG),
     with_function(PROVISIONED, reserved=200),
     with_function(PROVISIONED, reserved=None),
@@ -280,6 +315,48 @@ def test_what_could_not_be_asked_is_said_and_is_no_finding() -> None:
     assert examine(UNKNOWN) == [Unchecked(name_of(check), "AccessDenied") for check in CHECKS]
 
 
+def test_what_of_a_role_is_not_known_hides_nothing_that_is() -> None:
+    """A key that AWS does not describe is one of several things that a role needs."""
+    role = replace(SHIPPED, denied=["sqs:A on orders", Unavailable("DescribeKey was refused")])
+    finding, unchecked = examine(role)
+    assert isinstance(finding, Finding)
+    assert "may not sqs:A on orders" in finding.text
+    assert unchecked == Unchecked("permissions", "DescribeKey was refused")
+
+
+@pytest.mark.parametrize("seconds", [901, 5400])
+def test_on_managed_instances_the_numbers_follow_a_longer_time_out(seconds: int) -> None:
+    """AWS lets such a function run 90 minutes, and the visibility timeout that fits it is within SQS's 12 hours."""
+    unfit = with_function(with_configuration(Timeout=seconds), instances=ON_INSTANCES)
+    hidden = 6 * seconds + 1
+    assert [each.check for each in examine(unfit)] == ["visibility", "managed-instances"]
+    assert f"VisibilityTimeout to {hidden} or more" in str(examine(unfit)[0])
+    assert hidden <= 43_200
+    assert [each.check for each in examine(running(seconds, instances=ON_INSTANCES))] == ["managed-instances"]
+
+
+def test_a_time_out_beyond_90_minutes_is_found_on_managed_instances_too() -> None:
+    found = examine(running(5401, instances=ON_INSTANCES))
+    assert [each.check for each in found] == ["limits", "managed-instances"]
+    assert "set its Timeout to 5400 or less" in str(found[0])
+
+
+def test_what_only_a_long_or_wide_function_needs_is_not_asked_of_others() -> None:
+    """An operator who may not look at the account, or whose boto3 is old, still has the other checks."""
+    unknown = Unavailable("AccessDenied")
+    assert examine(replace(with_function(reserved=10), account=unknown)) == []
+    assert examine(replace(SHIPPED, account=unknown)) == [Unchecked("account-limit", "AccessDenied")]
+    assert [each.check for each in examine(running(900, instances=unknown))] == ["managed-instances"]
+    assert [each.check for each in examine(running(901, instances=unknown))] == ["limits", "managed-instances"]
+
+
+def test_every_function_on_the_queue_is_compared_with_the_account() -> None:
+    (reserves,) = with_function(OUTSIDE, reserved=10).functions  # type: ignore[misc]
+    (shares,) = OUTSIDE.functions  # type: ignore[misc]
+    both = sharing(10, replace(OUTSIDE, functions=[reserves, shares]))
+    assert [each.check for each in examine(both)] == ["account-limit"]
+
+
 def test_a_missing_fact_leaves_the_other_checks_alone() -> None:
     found = examine(replace(with_mapping(FunctionResponseTypes=[]), alarms=Unavailable("AccessDenied")))
     assert [(type(each), each.check) for each in found] == [(Finding, "partial-responses"), (Unchecked, "alarms")]
@@ -294,13 +371,13 @@ def shown(found: Sequence[Finding | Unchecked], noted: Sequence[str] = ()) -> st
 def test_what_is_in_order_is_named_so_that_no_finding_can_be_trusted() -> None:
     names = [name_of(check) for check in checks_of(SHIPPED)]
     said = " ".join(shown([]).split())
-    assert said == f"in order: {', '.join(names)} 13 checks: 13 in order, 0 findings, 0 not checked."
+    assert said == f"in order: {', '.join(names)} 15 checks: 15 in order, 0 findings, 0 not checked."
 
     found = examine(replace(with_mapping(FunctionResponseTypes=[]), alarms=Unavailable("AccessDenied")))
     in_order = shown(found).partition("in order: ")[2]
     assert "partial-responses" not in in_order
     assert "alarms" not in in_order
-    assert in_order.endswith("13 checks: 11 in order, 1 finding, 1 not checked.\n")
+    assert in_order.endswith("15 checks: 13 in order, 1 finding, 1 not checked.\n")
 
 
 WITHOUT_CLAIMS = facts(Effects="transaction")
@@ -327,6 +404,7 @@ def counting(namespace: str, queue: str) -> Facts:
         (counting("Ours", "DeadLetterQueue"), ["arrivals in DeadLetterQueue"]),
         (counting("AWS/SQS", "DeadLetterQueue"), []),
         (with_mapping(State="Enabled"), []),
+        (replace(SHIPPED, closed_tables={"TOTALS_TABLE": "totals"}), ["table totals, which the variable TOTALS_TABLE"]),
         (replace(UNWATCHED, dead_letter_queue=None), []),
         (replace(UNWATCHED, alarms=Unavailable("AccessDenied")), []),
         (SHIPPED, []),

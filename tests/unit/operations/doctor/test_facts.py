@@ -15,6 +15,7 @@ from botocore import xform_name
 from botocore.exceptions import ClientError, EndpointConnectionError
 from botocore.session import get_session
 
+from harness.cloud import ROOT
 from idempotent_receiver.operations.account import UsageError
 from idempotent_receiver.operations.doctor.asking import Unavailable
 from idempotent_receiver.operations.doctor.facts import Consumer, Facts, Function, consumer_of, gather
@@ -33,6 +34,7 @@ ROLE, TASK_ROLE = (f"arn:aws:iam::{ACCOUNT}:role/{name}" for name in ("orders", 
 STREAM = arn("logs", "log-group:/aws/lambda/orders:log-stream:any")
 INSTANCES = {"CapacityProviderArn": "own"}
 VARIABLES = {"RECORDS_TABLE": "records", "DEAD_LETTER_QUEUE_URL": "https://dead", "RECORD_RETENTION_DAYS": "45"}
+ACCOUNT_LIMIT = {"ConcurrentExecutions": 10, "UnreservedConcurrentExecutions": 10}
 CONFIGURATION = {
     "FunctionName": "orders",
     "FunctionArn": LIVE,
@@ -49,8 +51,15 @@ TASK = {
     "taskRoleArn": TASK_ROLE,
     "containerDefinitions": [{"name": "sidecar"}, WORKER],
 }
-VIA_SQS = {"ContextKeyName": "kms:ViaService", "ContextKeyType": "string"}
-VIA_SQS_HERE = {**VIA_SQS, "ContextKeyValues": ["sqs.us-east-1.amazonaws.com"]}
+TOTALS, INTERFACE = arn("dynamodb", "table/totals"), arn("ec2", "network-interface/any")
+
+
+def through(service: str) -> dict[str, Any]:
+    """What a condition on the service that uses a key compares."""
+    value = f"{service}.us-east-1.amazonaws.com"
+    return {"ContextKeyName": "kms:ViaService", "ContextKeyType": "string", "ContextKeyValues": [value]}
+
+
 RECORDS = [f"dynamodb:{each}" for each in ("PartiQLInsert", "PartiQLUpdate", "BatchGetItem", "PutItem", "UpdateItem")]
 FROM_SQS = [f"sqs:{each}" for each in ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")]
 NEEDS: dict[str, list[str]] = {
@@ -59,7 +68,17 @@ NEEDS: dict[str, list[str]] = {
     DEAD: ["sqs:SendMessage"],
     STREAM: ["logs:CreateLogStream", "logs:PutLogEvents"],
     arn("ecs", "task/cluster/any"): ["ecs:UpdateTaskProtection"],
-    KEY: ["kms:Decrypt", "kms:GenerateDataKey"],
+    INTERFACE: [
+        *("ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface"),
+        *("ec2:AssignPrivateIpAddresses", "ec2:UnassignPrivateIpAddresses"),
+    ],
+}
+KEYS_NEEDS = {
+    "sqs": [["kms:Decrypt"], ["kms:Decrypt", "kms:GenerateDataKey"]],  # of what is received, and of what is sent
+    "dynamodb": [
+        [f"kms:{each}" for each in ("Decrypt", "GenerateDataKey", "Encrypt")]
+        + [f"kms:{each}" for each in ("DescribeKey", "ReEncryptFrom", "ReEncryptTo")]
+    ],
 }
 
 
@@ -75,6 +94,7 @@ class Aws:
     def __init__(self, *refused: str, region_of_iam: str = "https://iam.amazonaws.com", **changed: Any) -> None:
         self.refused, self.endpoint_url, self.denies = refused, region_of_iam, changed.pop("denies", ())
         self.members = changed.pop("members", ["CapacityProviderConfig"])
+        self.judgements: list[tuple[str, list[str], list[Any]]] = []
         with_metadata = {"ResponseMetadata": {}}
         self.answers: dict[str, Any] = {
             "list_event_source_mappings FunctionName=orders": {
@@ -88,6 +108,8 @@ class Aws:
             f"get_function_configuration FunctionName={OTHER}": {"FunctionName": "audit", **with_metadata},
             "get_function_concurrency FunctionName=orders": {"ReservedConcurrentExecutions": 10},
             "get_function_concurrency FunctionName=audit": {},
+            "get_account_settings": {"AccountLimit": ACCOUNT_LIMIT, "AccountUsage": {"FunctionCount": 2}},
+            f"describe_key KeyId={KEY}": {"KeyMetadata": {"Arn": KEY, "KeyManager": "CUSTOMER"}},
             f"get_queue_url QueueName=orders QueueOwnerAWSAccountId={ACCOUNT}": {"QueueUrl": "o"},
             f"get_queue_url QueueName=orders-dead QueueOwnerAWSAccountId={ACCOUNT}": {"QueueUrl": "d"},
             "get_queue_attributes QueueUrl=o AttributeNames=['All']": {"Attributes": ATTRIBUTES},
@@ -135,12 +157,14 @@ class Aws:
 
     def judged(self, PolicySourceArn: str, ActionNames: Any, ResourceArns: Any, ContextEntries: Any) -> Any:  # noqa: N803
         (resource,) = ResourceArns
-        assert ActionNames == NEEDS[resource]
+        self.judgements.append((resource, ActionNames, list(ContextEntries)))
         assert PolicySourceArn == (TASK_ROLE if resource.startswith("arn:aws:ecs") else PolicySourceArn)
-        assert ContextEntries == ([VIA_SQS_HERE] if resource == KEY else [])
         self.role = PolicySourceArn
-        decisions = [(each, "implicitDeny" if each in self.denies else "allowed") for each in ActionNames]
+        decisions = [(each, "implicitDeny" if self.denied(each, resource) else "allowed") for each in ActionNames]
         return {"EvaluationResults": [{"EvalActionName": name, "EvalDecision": each} for name, each in decisions]}
+
+    def denied(self, action: str, resource: str) -> bool:
+        return action in self.denies or resource in self.denies
 
 
 BY_NAME = Consumer(function="orders")
@@ -148,6 +172,7 @@ BY_STACK = Consumer(function="orders", mapping="m-1")
 WORKERS = Consumer(queue=QUEUE, cluster="cluster", service="service", table="records")
 EXPECTED = Facts(
     functions=[Function(configuration=CONFIGURATION, instances=INSTANCES, reserved=10, mapping=MAPPING)],
+    account=ACCOUNT_LIMIT,
     container=None,
     settings=VARIABLES,
     queue=ATTRIBUTES,
@@ -155,6 +180,7 @@ EXPECTED = Facts(
     table={"TableName": "records", "TableArn": TABLE},
     time_to_live={"AttributeName": "expiration"},
     denied=[],
+    closed_tables={},
     alarms=[{"MetricName": "Errors"}],
     retention_seconds=45 * DAY_SECONDS,
 )
@@ -182,6 +208,8 @@ def unavailable(found: Facts) -> dict[str, str]:
     if not isinstance(found.functions, Unavailable):
         (function,) = found.functions
         facts |= {each.name: getattr(function, each.name) for each in fields(Function)}
+    if isinstance(found.denied, list):
+        facts["denied"] = next((each for each in found.denied if isinstance(each, Unavailable)), None)
     return {name: str(value) for name, value in facts.items() if isinstance(value, Unavailable)}
 
 
@@ -190,15 +218,17 @@ def unavailable(found: Facts) -> dict[str, str]:
     [
         (BY_NAME, "list_event_source_mappings", "mapping queue dead_letter_queue denied"),
         (BY_NAME, "get_function_concurrency", "reserved"),
+        (BY_NAME, "get_account_settings", "account"),
         (BY_NAME, "get_queue_attributes", "queue dead_letter_queue denied"),
-        (BY_NAME, "describe_table", "table time_to_live denied"),
+        (BY_NAME, "describe_table", "table time_to_live denied closed_tables"),
         (BY_NAME, "describe_time_to_live", "time_to_live"),
         (BY_NAME, "simulate_principal_policy", "denied"),
+        (BY_NAME, "describe_key", "denied"),
         (BY_NAME, "describe_alarms", "alarms"),
         (WORKERS, "list_event_source_mappings", "functions"),
         (WORKERS, "get_function_configuration", "configuration instances reserved"),
-        (WORKERS, "describe_services", "container settings denied retention_seconds"),
-        (WORKERS, "describe_task_definition", "container settings denied retention_seconds"),
+        (WORKERS, "describe_services", "container settings denied closed_tables retention_seconds"),
+        (WORKERS, "describe_task_definition", "container settings denied closed_tables retention_seconds"),
     ],
 )
 def test_what_aws_refuses_leaves_what_rests_on_it_unknown_and_nothing_else(
@@ -244,7 +274,7 @@ ELSEWHERE = "http://127.0.0.1"
         (BY_NAME, {"members": []}, "instances", "upgrade boto3"),
         (BY_NAME, BARE, "table", "^the environment has no RECORDS_TABLE: name the table with --table$"),
         (BY_NAME, BARE, "retention_seconds", "^no RECORD_RETENTION_DAYS in .*: give --retention-days$"),
-        (BY_NAME, {"denies": ["kms:Decrypt"], "region_of_iam": ELSEWHERE}, "denied", "only AWS knows"),
+        (BY_NAME, {"denies": ["kms:Decrypt"], "region_of_iam": ELSEWHERE}, "denied", f"only AWS knows .* {KEY}$"),
         (replace(BY_NAME, table="none"), {}, "table", "EndpointConnectionError"),
     ],
 )
@@ -252,32 +282,148 @@ def test_what_cannot_be_known_is_named_with_its_remedy(consumer: Consumer, aws: 
     assert re.search(says, unavailable(gather(Aws(**aws).client, consumer))[fact])
 
 
+# What the role may.
+
+
+def deployed(configuration: Any = (), queue: Any = (), dead: Any = (), table: Any = (), **changed: Any) -> Aws:
+    """The cloud with other attributes of what is deployed there."""
+    return Aws(
+        **{
+            CONFIGURED: CONFIGURATION | dict(configuration),
+            "get_queue_attributes_of_QueueUrl=o AttributeNames=['All']": {"Attributes": ATTRIBUTES | dict(queue)},
+            "get_queue_attributes_of_QueueUrl=d AttributeNames=['All']": {
+                "Attributes": {"QueueArn": DEAD, **dict(dead)}
+            },
+            "describe_table_of_TableName=records": {
+                "Table": {"TableName": "records", "TableArn": TABLE, **dict(table)}
+            },
+        }
+        | changed
+    )
+
+
+def judged(aws: Aws, consumer: Consumer = BY_NAME) -> list[tuple[str, list[str]]]:
+    """What IAM is asked about the role, in order."""
+    assert gather(aws.client, consumer).denied == []
+    return [(resource, actions) for resource, actions, _ in aws.judgements]
+
+
+def needs(*resources: str) -> list[tuple[str, list[str]]]:
+    return [(resource, NEEDS[resource]) for resource in resources]
+
+
+VPC = {"VpcConfig": {"SubnetIds": ["subnet-1"], "VpcId": "vpc-1"}}
+DESCRIBE = ("*", ["ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets"])
+TRACE = ("*", ["xray:PutTraceSegments", "xray:PutTelemetryRecords"])
+OF_ALL = needs(QUEUE, TABLE, DEAD, STREAM)
+TO_RECEIVE, TO_SEND = [(KEY, each) for each in KEYS_NEEDS["sqs"]]
+OF_THE_TABLE = (KEY, KEYS_NEEDS["dynamodb"][0])
+ENCRYPTED = {"SSEDescription": {"Status": "ENABLED", "SSEType": "KMS", "KMSMasterKeyArn": KEY}}
+AWS_MANAGED = {f"describe_key_of_KeyId={KEY}": {"KeyMetadata": {"Arn": KEY, "KeyManager": "AWS"}}}
+BY_ALIAS = {"describe_key_of_KeyId=alias/own": {"KeyMetadata": {"Arn": KEY, "KeyManager": "CUSTOMER"}}}
+PLAIN = {"KmsMasterKeyId": None}
+BY_ITSELF = {"Environment": {"Variables": without(VARIABLES, "DEAD_LETTER_QUEUE_URL")}}
+
+
 @pytest.mark.parametrize(
-    ("changed", "denies", "denied"),
+    ("aws", "expected"),
     [
-        ({}, ["sqs:SendMessage", "kms:Decrypt"], ["sqs:SendMessage"]),  # the key is asked about last
-        ({}, ["kms:Decrypt"], ["kms:Decrypt"]),
-        ({"KmsMasterKeyId": "alias/aws/sqs"}, ["kms:Decrypt"], []),
-        ({"RedrivePolicy": None}, ["sqs:SendMessage"], []),
+        (deployed(), [*OF_ALL, TO_RECEIVE]),
+        (deployed(queue=PLAIN), OF_ALL),
+        (deployed({"VpcConfig": {"SubnetIds": []}, "TracingConfig": {"Mode": "PassThrough"}}, PLAIN), OF_ALL),
+        (deployed(VPC, PLAIN), [*OF_ALL, DESCRIBE, *needs(INTERFACE)]),
+        (deployed({"TracingConfig": {"Mode": "Active"}}, PLAIN), [*OF_ALL, TRACE]),
+        (deployed(BY_ITSELF, PLAIN, dead={"KmsMasterKeyId": KEY}), needs(QUEUE, TABLE, STREAM)),
+        (deployed(queue={**PLAIN, "RedrivePolicy": None}), needs(QUEUE, TABLE, STREAM)),
+        (deployed(queue=PLAIN, dead={"KmsMasterKeyId": KEY}), [*OF_ALL, TO_SEND]),
+        (deployed(table=ENCRYPTED), [*OF_ALL, TO_RECEIVE, OF_THE_TABLE]),
+        # A key of AWS's own is everybody's in the account: no policy of the role speaks of it.
+        (deployed(queue=PLAIN, table=ENCRYPTED, **AWS_MANAGED), OF_ALL),
+        (deployed(queue={"KmsMasterKeyId": "alias/aws/sqs"}), OF_ALL),
+        (deployed(queue={"KmsMasterKeyId": "alias/own"}, **BY_ALIAS), [*OF_ALL, TO_RECEIVE]),
     ],
 )
-def test_what_the_role_is_denied_is_told_of_what_it_needs(changed: Any, denies: Any, denied: list[str]) -> None:
-    attributes = {"Attributes": ATTRIBUTES | changed}
-    aws = Aws(denies=denies, **{"get_queue_attributes_of_QueueUrl=o AttributeNames=['All']": attributes})
-    assert gather(aws.client, BY_NAME).denied == denied
+def test_iam_is_asked_for_all_that_the_consumer_needs_and_no_more(aws: Aws, expected: Any) -> None:
+    assert judged(aws) == expected
+
+
+def test_a_task_needs_what_its_worker_asks_and_no_log() -> None:
+    itself = arn("ecs", "task/cluster/any")
+    assert judged(deployed(queue=PLAIN), WORKERS) == needs(QUEUE, TABLE, DEAD, itself)
 
 
 def test_the_log_is_where_the_function_says() -> None:
-    aws = Aws(
-        **{
-            f"get_function_configuration_of_FunctionName={LIVE}": {
-                **CONFIGURATION,
-                "LoggingConfig": {"LogGroup": "own"},
-            },
-        }
+    own = judged(deployed({"LoggingConfig": {"LogGroup": "own"}}))
+    assert (arn("logs", "log-group:own:log-stream:any"), NEEDS[STREAM]) in own
+
+
+@pytest.mark.parametrize(
+    ("consumer", "given"),
+    [(BY_NAME, []), (replace(BY_NAME, record_id="refunds#any"), ["refunds#any"])],
+)
+def test_a_role_is_judged_by_a_record_of_its_namespace(consumer: Consumer, given: list[str]) -> None:
+    """One that may touch only its own records is denied a request that names none of them."""
+    aws = deployed(queue=PLAIN)
+    gather(aws.client, consumer)
+    leading = {"ContextKeyName": "dynamodb:LeadingKeys", "ContextKeyType": "stringList", "ContextKeyValues": given}
+    assert {resource: context for resource, _, context in aws.judgements if context} == (
+        {TABLE: [leading]} if given else {}
     )
-    with pytest.raises(KeyError, match="log-group:own:log-stream:any"):
-        gather(aws.client, BY_NAME)
+
+
+def test_a_key_is_asked_for_in_the_name_of_the_service_that_uses_it() -> None:
+    aws = deployed(table=ENCRYPTED)
+    gather(aws.client, BY_NAME)
+    assert [context for resource, _, context in aws.judgements if resource == KEY] == [
+        [through("sqs")],
+        [through("dynamodb")],
+    ]
+
+
+def test_every_action_that_a_role_may_lack_is_documented() -> None:
+    document = (ROOT / "docs" / "operating.md").read_text()
+    section = document.partition("\n### What the role needs\n")[2].partition("\n## ")[0]
+    listed = [*NEEDS.values(), *KEYS_NEEDS["sqs"], *KEYS_NEEDS["dynamodb"], DESCRIBE[1], TRACE[1]]
+    actions = {each for needed in listed for each in needed}
+    documented = set(re.findall(r"`(?:[a-z0-9]+:)?([A-Z][A-Za-z]+)`", section))
+    assert {each for each in actions if each.partition(":")[2] not in documented} == set()
+
+
+THROUGH_SQS = f"on {KEY} through sqs.us-east-1.amazonaws.com"
+
+
+@pytest.mark.parametrize(
+    ("denies", "denied"),
+    [
+        (["sqs:SendMessage"], [f"sqs:SendMessage on {DEAD}"]),
+        (["sqs:SendMessage", "kms:Decrypt"], [f"sqs:SendMessage on {DEAD}", f"kms:Decrypt {THROUGH_SQS}"]),
+        ([STREAM], [f"logs:CreateLogStream, logs:PutLogEvents on {STREAM}"]),
+        (["dynamodb:PutItem"], [f"dynamodb:PutItem on {TABLE}"]),
+    ],
+)
+def test_what_the_role_is_denied_is_named_with_its_resource(denies: list[str], denied: list[str]) -> None:
+    assert gather(Aws(denies=denies).client, BY_NAME).denied == denied
+
+
+@pytest.mark.parametrize(
+    ("named", "denies", "closed"),
+    [
+        ({"TOTALS_TABLE": "totals"}, [TOTALS], {"TOTALS_TABLE": "totals"}),
+        ({"TOTALS_TABLE": "totals"}, [], {}),
+        ({"TOTALS_TABLE": "totals"}, [f"dynamodb:{each}" for each in ("PutItem", "Query", "Scan")], {}),
+        ({"TOTALS": "totals"}, [TOTALS], {}),
+        ({"EMPTY_TABLE": ""}, [arn("dynamodb", "table/")], {}),
+        ({"PAGE_TABLE": "of contents"}, [arn("dynamodb", "table/of contents")], {}),
+        ({"OWN_TABLE": "records"}, [TABLE], {}),  # that is a finding
+    ],
+)
+def test_a_table_to_which_the_role_may_do_nothing_is_known_by_its_variable(
+    named: Any, denies: Any, closed: Any
+) -> None:
+    aws = deployed({"Environment": {"Variables": VARIABLES | named}}, denies=denies)
+    assert gather(aws.client, BY_NAME).closed_tables == closed
+    of_others = [each for resource, actions, _ in aws.judgements if resource == TOTALS for each in actions]
+    assert {"dynamodb:GetItem", "dynamodb:PutItem"} <= {*of_others} or "TOTALS_TABLE" not in named
 
 
 @pytest.mark.parametrize(
@@ -325,6 +471,12 @@ def stacked(outputs: dict[str, str], *mappings: str) -> Aws:
 def test_a_stacks_function_is_found_with_its_own_mapping(mappings: list[str]) -> None:
     found = consumer_of(stacked(OUTPUTS, *mappings).client, "shop")
     assert found == Consumer(function="orders", mapping=mappings[-1], table="records", stated_retention_days="30")
+
+
+@pytest.mark.parametrize("outputs", [OUTPUTS, SERVICE])
+def test_a_stack_tells_the_namespace_of_its_consumers_records(outputs: dict[str, str]) -> None:
+    found = consumer_of(stacked({**outputs, "Namespace": "refunds"}, "m-1").client, "shop")
+    assert found.record_id == "refunds#any"
 
 
 def test_a_stacks_workers_are_found_by_their_service() -> None:

@@ -1,0 +1,163 @@
+"""The numbers of a queue, its function, its table and the account that must fit each other: pure checks, as in
+`checks.py`.
+"""
+
+import json
+from collections.abc import Iterator
+
+from idempotent_receiver.operations.doctor.asking import Answer, Problem, Unavailable, known
+from idempotent_receiver.operations.doctor.facts import DAY_SECONDS, Facts, Function
+
+MIN_RECEIVES = 5
+LONGEST_TIMEOUT_SECONDS, LONGEST_ON_INSTANCES_SECONDS = 900, 5400
+"""Of a function that reads a queue, and of one on Lambda Managed Instances (Lambda's UpdateFunctionConfiguration)."""
+LARGEST_BATCH = 10
+"""From a FIFO queue, or without a batching window."""
+INVOCATIONS_A_POLLER = 10
+"""A poller of provisioned mode runs up to ten invocations at once (Lambda Developer Guide, scaling for SQS)."""
+DEFAULT_POLLERS = 200
+"""The most pollers of provisioned mode, unless it says otherwise."""
+
+
+def visibility(facts: Facts) -> Iterator[Problem]:
+    """A throttled batch does not come back while Lambda still tries it (AWS: six time-outs, plus the window)."""
+    for function in known(facts.functions):
+        timeout = int(known(function.configuration)["Timeout"])
+        window = int(known(function.mapping).get("MaximumBatchingWindowInSeconds") or 0)
+        hidden, least = int(known(facts.queue)["VisibilityTimeout"]), 6 * timeout + window
+        if hidden < least:
+            yield (
+                f"a message is hidden for {hidden} s, but six time-outs of {timeout} s + {window} s of window: {least}",
+                f"set the queue's VisibilityTimeout to {least} or more",
+            )
+
+
+def limits(facts: Facts) -> Iterator[Problem]:
+    """AWS accepts the function's time-out and batches. A local cloud accepts others."""
+    fifo = known(facts.queue).get("FifoQueue") == "true"
+    for function in known(facts.functions):
+        timeout, mapping = int(known(function.configuration)["Timeout"]), known(function.mapping)
+        if timeout > LONGEST_TIMEOUT_SECONDS and timeout > (longest := _longest_timeout(function)):
+            yield (
+                f"the time-out of {function.name} is {timeout} s, and AWS allows it {longest}",
+                f"set its Timeout to {longest} or less, or run what takes longer in a container (docs/containers.md)",
+            )
+        batch = int(mapping.get("BatchSize") or LARGEST_BATCH)
+        window = int(mapping.get("MaximumBatchingWindowInSeconds") or 0)
+        if fifo and (batch > LARGEST_BATCH or window):
+            yield (
+                f"the queue is FIFO, from which Lambda takes no batch of {batch} with a window of {window} s",
+                f"set BatchSize to {LARGEST_BATCH} or less, and remove MaximumBatchingWindowInSeconds",
+            )
+        elif batch > LARGEST_BATCH and not window:
+            yield (
+                f"Lambda takes no batch of {batch} without a window",
+                f"set MaximumBatchingWindowInSeconds to 1 or more, or BatchSize to {LARGEST_BATCH}",
+            )
+
+
+def receives(facts: Facts) -> Iterator[Problem]:
+    """Throttled deliveries count as receives, so a message needs a few, and a place to go when they are used up."""
+    queue = known(facts.queue)
+    policy = json.loads(queue.get("RedrivePolicy") or "{}")
+    if "deadLetterTargetArn" not in policy:
+        yield (
+            f"queue {name_of_queue(queue)} has no dead-letter queue: what keeps failing is deleted in the end",
+            f"give the queue a RedrivePolicy with maxReceiveCount: {MIN_RECEIVES} or more",
+        )
+    elif int(policy["maxReceiveCount"]) < MIN_RECEIVES:
+        yield (
+            f"maxReceiveCount is {policy['maxReceiveCount']}, and throttled deliveries count as receives",
+            f"set maxReceiveCount in the queue's RedrivePolicy to {MIN_RECEIVES} or more",
+        )
+
+
+def record_retention(facts: Facts) -> Iterator[Problem]:
+    """A record outlasts its message: a message that outlives its record runs again."""
+    dead = known(facts.dead_letter_queue)
+    seconds = _retention(known(facts.queue)) + (0 if dead is None else _retention(dead))
+    kept = known(facts.retention_seconds)
+    if kept <= seconds:
+        yield (
+            f"records last {_days(kept)}, but a message can last {_days(seconds)} in its queues: it would run again",
+            f"keep records for longer than {_days(seconds)}: RecordRetentionDays, or retention_seconds in code",
+        )
+
+
+def dead_letter_retention(facts: Facts) -> Iterator[Problem]:
+    """A message keeps its age when SQS moves it, so the dead-letter queue must keep it longer."""
+    dead, queue = known(facts.dead_letter_queue), known(facts.queue)
+    if dead is not None and _retention(dead) <= _retention(queue):
+        yield (
+            f"dead letters are deleted after {_days(_retention(dead))}, and the queue keeps {_days(_retention(queue))}",
+            "set the dead-letter queue's MessageRetentionPeriod to 1209600 (14 days)",
+        )
+
+
+def concurrency(facts: Facts) -> Iterator[Problem]:
+    """Lambda takes no more batches than may run: those that it turns away use up receives."""
+    for function in known(facts.functions):
+        yield from _concurrency(known(function.mapping), function.reserved)
+
+
+def _concurrency(mapping: Answer, may_run: int | Unavailable | None) -> Iterator[Problem]:
+    maximum = (mapping.get("ScalingConfig") or {}).get("MaximumConcurrency")
+    pollers = mapping.get("ProvisionedPollerConfig")
+    if pollers and maximum is not None:
+        yield (
+            f"provisioned mode is on beside MaximumConcurrency {maximum}, and Lambda obeys only one of them",
+            "remove ProvisionedPollerConfig, or MaximumConcurrency",
+        )
+        return
+    most, reserved = _most_batches(mapping), known(may_run)
+    if most is not None and reserved is not None and most > reserved:
+        setting = (
+            f"MaximumPollers to {reserved // INVOCATIONS_A_POLLER}" if pollers else f"MaximumConcurrency to {reserved}"
+        )
+        yield (
+            f"Lambda takes up to {most} batches at a time, but only {reserved} may run: the others are throttled",
+            f"set {setting} or less, or reserve more concurrency",
+        )
+
+
+def account_limit(facts: Facts) -> Iterator[Problem]:
+    """The account can run what Lambda takes from the queue, and other functions beside it. New accounts run ten."""
+    for function in known(facts.functions):
+        mapping = known(function.mapping)
+        most = _most_batches(mapping)
+        if most is None or known(function.reserved) is not None:
+            continue
+        shared = int(known(facts.account)["UnreservedConcurrentExecutions"])
+        if most >= shared and known(function.instances) is None:
+            setting = "MaximumPollers" if mapping.get("ProvisionedPollerConfig") else "MaximumConcurrency"
+            yield (
+                f"Lambda takes up to {most} batches at a time, and {shared} is all that functions of the account share",
+                f"request a higher quota of concurrent executions, or set {setting} for fewer than {shared} batches",
+            )
+
+
+def name_of_queue(queue: Answer) -> str:
+    """The last part of its ARN."""
+    return str(queue["QueueArn"]).rpartition(":")[2]
+
+
+def _most_batches(mapping: Answer) -> int | None:
+    """The batches that Lambda takes at a time, if that is set."""
+    pollers = mapping.get("ProvisionedPollerConfig")
+    if pollers:
+        return INVOCATIONS_A_POLLER * int(pollers.get("MaximumPollers") or DEFAULT_POLLERS)
+    maximum = (mapping.get("ScalingConfig") or {}).get("MaximumConcurrency")
+    return None if maximum is None else int(maximum)
+
+
+def _longest_timeout(function: Function) -> int:
+    return LONGEST_TIMEOUT_SECONDS if known(function.instances) is None else LONGEST_ON_INSTANCES_SECONDS
+
+
+def _retention(queue: Answer) -> int:
+    return int(queue["MessageRetentionPeriod"])
+
+
+def _days(seconds: int) -> str:
+    days = f"{seconds / DAY_SECONDS:g}"
+    return f"{days} day" if days == "1" else f"{days} days"

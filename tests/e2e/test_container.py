@@ -94,6 +94,33 @@ def test_a_task_is_protected_while_its_handler_runs(place: Container, agent: Age
         place.wait_for(lambda: OFF in agent.states)
 
 
+SLOW_START = """
+import os, time
+from pathlib import Path
+place = Path(os.environ["RUNS"]).parent
+(place / "loading").touch()
+while not (place / "loaded").exists():
+    time.sleep(0.05)
+from worker_handlers import handle
+"""
+
+
+def test_a_worker_that_loads_its_handler_is_not_yet_healthy(place: Container) -> None:
+    """What a start-up probe waits for: a worker that touched its file earlier would be killed by the next probe."""
+    (place.folder / "slow_start.py").write_text(SLOW_START)
+    place.variables["PYTHONPATH"] = str(place.folder)
+    healthy = place.folder / "healthy"
+    place.send("first")
+
+    with place.worker("--health-file", str(healthy), handler="slow_start:handle"):
+        place.wait_for((place.folder / "loading").exists)
+        assert not healthy.exists()
+        (place.folder / "loaded").touch()
+        place.wait_for(healthy.exists)
+        place.wait_for(place.settled)
+    place.once()
+
+
 def test_a_job_takes_what_comes_for_a_while_and_ends_with_its_last_handler(place: Container) -> None:
     """As the documented ScaledJob does."""
     document = (ROOT / "docs" / "containers.md").read_text()

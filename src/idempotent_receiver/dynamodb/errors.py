@@ -27,7 +27,7 @@ class ApiCall:
     """A call of DynamoDB's API: the operation, the tables it touches, and the permission it needs.
 
     `partial`: DynamoDB may refuse the whole request after it has written a part. AWS's engine does so with a
-    BatchExecuteStatement that it finds invalid at a later statement.
+    BatchExecuteStatement that it finds invalid at a later statement. Of an engine that has none, nothing is assumed.
     """
 
     operation: str
@@ -56,6 +56,7 @@ _ERRORS: Final[dict[str, tuple[Effect, str]]] = {
     "Validation": (Effect.REFUSED, _INVALID),
     "ItemCollectionSizeLimitExceeded": (Effect.REFUSED, "has 10 GB under one key: drop its local secondary index"),
     "ResourceNotFound": (Effect.REFUSED, _MISSING),
+    "UnknownOperation": (Effect.REFUSED, "is on an engine without this operation: it needs DynamoDB itself"),
     "AccessDenied": (Effect.REFUSED, "does not let this role do that: allow {permission} on it"),
     **dict.fromkeys(
         (
@@ -86,6 +87,9 @@ _NAMES_ONLY: Final = (
 CONFLICTS: Final = ("ConditionalCheckFailedException", "ConditionalCheckFailed", "DuplicateItem")
 """The codes for a condition that did not hold: of a whole request, of a statement or action, and of an INSERT."""
 
+NO_SUCH_OPERATION: Final = "UnknownOperationException"
+"""The code by which an engine says that it lacks an operation of DynamoDB's."""
+
 
 def conflict(response: Mapping[str, Any]) -> Conflict:
     """The conflict that an error reports, with what is there, if the error shows the item."""
@@ -115,7 +119,9 @@ def request_failed(error: ClientError | BotoCoreError, call: ApiCall) -> NotAppl
         # This answers botocore's second copy or a later one: nobody knows what became of the first.
         resent = error.response.get("ResponseMetadata", {}).get("RetryAttempts")
     failed = write_failed(code, call, message)
-    if isinstance(failed, NotApplied) and (resent or (call.partial and _short(code) == "Validation")):
+    if isinstance(failed, NotApplied) and (
+        resent or (call.partial and _short(code) in ("Validation", "UnknownOperation"))
+    ):
         return Unknown(failed.why)
     return failed
 

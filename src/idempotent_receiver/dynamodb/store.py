@@ -10,9 +10,13 @@ commit   TransactWriteItems: the record's Update, or Put if   the same with the 
          there is none, and the actions                       see `packs.py`
 ======== ==================================================== ====================================================
 
+An engine that has no BatchExecuteStatement, such as ScyllaDB's Alternator, says so once: from then on the store writes
+many as it writes one, a request each. The first batch is unknown like any other that failed.
+
 `protocol/` decides what to ask for, and what follows from an answer.
 """
 
+import logging
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +50,8 @@ from idempotent_receiver.protocol.store import (
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_dynamodb.type_defs import BatchStatementRequestTypeDef
+
+logger = logging.getLogger("idempotent_receiver.dynamodb")
 
 MOST_RESENDS: Final = 4
 """How often keys that BatchGetItem left unprocessed are asked for again: 100 items of 400 KB need three requests."""
@@ -100,19 +106,12 @@ class DynamoDBStore:
     def insert(self, records: Sequence[Record]) -> Sequence[Written]:
         """Put each record where its id has none."""
         items = [attributes(record) for record in records]
-        return _written(
-            items, unsendable([item.values() for item in items]), self._requests.put, self._requests.execute_inserts
-        )
+        return _written(items, unsendable([item.values() for item in items]), self._requests.insert)
 
     def replace(self, changes: Sequence[Change]) -> Sequence[Written]:
         """Write each change whose expected attributes still stand."""
         replacements = [replacement_of(change) for change in changes]
-        return _written(
-            replacements,
-            unsendable([one.sent for one in replacements]),
-            self._requests.update,
-            self._requests.execute_updates,
-        )
+        return _written(replacements, unsendable([one.sent for one in replacements]), self._requests.replace)
 
     def read(self, ids: Sequence[str]) -> Sequence[Record | Unknown | None]:
         """What is there now, consistently."""
@@ -134,15 +133,13 @@ class DynamoDBStore:
 def _written(
     writes: Sequence[Write],
     reasons: Sequence[str | None],
-    one: Callable[[Write], Written],
-    many: Callable[[Sequence[Write]], list[Written]],
+    send: Callable[[Sequence[Write]], list[Written]],
 ) -> list[Written]:
     """An answer to each write, in order: those with a reason not to be sent get it, the others go 25 at a time."""
     sendable = [write for write, reason in zip(writes, reasons, strict=True) if reason is None]
     answers: list[Written] = []
     for start in range(0, len(sendable), WRITES_A_CALL):
-        chunk = sendable[start : start + WRITES_A_CALL]
-        answers += [one(chunk[0])] if len(chunk) == 1 else many(chunk)
+        answers += send(sendable[start : start + WRITES_A_CALL])
     sent = iter(answers)
     return [next(sent) if reason is None else NotApplied(reason, retry=False) for reason in reasons]
 
@@ -153,33 +150,24 @@ class Requests:
     def __init__(self, table: str, client: "DynamoDBClient | None") -> None:
         self.table = table
         self._client = None if client is None else accept_raw(client)
-        self._building = threading.Lock()
+        self._changing = threading.Lock()
+        self._has_batches = True
 
     @property
     def client(self) -> "DynamoDBClient":
         """The boto3 client."""
-        with self._building:
+        with self._changing:
             if self._client is None:
                 self._client = accept_raw(default_client())
             return self._client
 
-    def put(self, item: Item) -> Written:
-        """PutItem, if there is none."""
-        call = ApiCall("PutItem", self.table, "dynamodb:PutItem")
-        return _write(call, lambda: self.client.put_item(**statements.put_item(self.table, item)))
+    def insert(self, items: Sequence[Item]) -> list[Written]:
+        """PutItem if there is none, or BatchExecuteStatement with an INSERT for each of up to 25 items."""
+        return self._write(items, self._put, statements.insert, "dynamodb:PartiQLInsert")
 
-    def update(self, replacement: Replacement) -> Written:
-        """UpdateItem, if the record stands as expected."""
-        call = ApiCall("UpdateItem", self.table, "dynamodb:UpdateItem")
-        return _write(call, lambda: self.client.update_item(**statements.update_item(self.table, replacement)))
-
-    def execute_inserts(self, items: Sequence[Item]) -> list[Written]:
-        """BatchExecuteStatement, with an INSERT for each of up to 25 items."""
-        return self._execute([statements.insert(self.table, item) for item in items], "dynamodb:PartiQLInsert")
-
-    def execute_updates(self, replacements: Sequence[Replacement]) -> list[Written]:
-        """BatchExecuteStatement, with an UPDATE for each of up to 25 replacements."""
-        return self._execute([statements.update(self.table, one) for one in replacements], "dynamodb:PartiQLUpdate")
+    def replace(self, replacements: Sequence[Replacement]) -> list[Written]:
+        """UpdateItem if the record stands as expected, or BatchExecuteStatement with an UPDATE for each of up to 25."""
+        return self._write(replacements, self._update, statements.update, "dynamodb:PartiQLUpdate")
 
     def get(self, ids: Sequence[str]) -> dict[str, Record | Unknown]:
         """BatchGetItem, consistent, of up to 100 ids. One without a record has no entry; an unread one is `Unknown`."""
@@ -214,6 +202,32 @@ class Requests:
             return errors.request_failed(error, call_of(members, self.table))
         return Applied()
 
+    def _write(
+        self,
+        writes: Sequence[Write],
+        one: Callable[[Write], Written],
+        statement: "Callable[[str, Write], BatchStatementRequestTypeDef]",
+        permission: str,
+    ) -> list[Written]:
+        """Send several as a batch of statements, if the engine has batches, or else one after the other."""
+        if len(writes) > 1 and self._has_batches:
+            return self._execute([statement(self.table, write) for write in writes], permission)
+        answers: list[Written] = []
+        for write in writes:
+            answers.append(one(write))
+            if isinstance(lost := answers[-1], Unknown):
+                # It may have taken seconds. If each of the others did, the call would have no bound.
+                return answers + [NotApplied(lost.why, retry=True)] * (len(writes) - len(answers))
+        return answers
+
+    def _put(self, item: Item) -> Written:
+        call = ApiCall("PutItem", self.table, "dynamodb:PutItem")
+        return _sent(call, lambda: self.client.put_item(**statements.put_item(self.table, item)))
+
+    def _update(self, replacement: Replacement) -> Written:
+        call = ApiCall("UpdateItem", self.table, "dynamodb:UpdateItem")
+        return _sent(call, lambda: self.client.update_item(**statements.update_item(self.table, replacement)))
+
     def _execute(self, batch: "Sequence[BatchStatementRequestTypeDef]", permission: str) -> list[Written]:
         """Run the statements, each on its own; the answers come in their order."""
         call = ApiCall("BatchExecuteStatement", self.table, permission, partial=True)
@@ -223,8 +237,20 @@ class Requests:
             if len(responses) != len(batch):
                 raise UnreadableAnswer
         except (ClientError, BotoCoreError) as error:
+            if errors.code_of(error) == errors.NO_SUCH_OPERATION:
+                self._do_without_batches()
             return [errors.request_failed(error, call)] * len(batch)
         return [Applied() if response.get("Error") is None else _failed(response, call) for response in responses]
+
+    def _do_without_batches(self) -> None:
+        with self._changing:
+            had_batches, self._has_batches = self._has_batches, False
+        if had_batches:
+            logger.warning(
+                "table %s is on an engine without BatchExecuteStatement: from now on each record is written by a "
+                "request of its own",
+                self.table,
+            )
 
 
 def _failed(response: Mapping[str, Any], call: ApiCall) -> Written:
@@ -262,7 +288,7 @@ def _receive(send: Callable[[], Response]) -> Response:
     return response
 
 
-def _write(call: ApiCall, send: Callable[[], object]) -> Written:
+def _sent(call: ApiCall, send: Callable[[], object]) -> Written:
     """Send a request that writes one item, and say what came of it."""
     try:
         _receive(send)

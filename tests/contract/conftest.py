@@ -1,5 +1,5 @@
-"""The engines, what each can do, and the fixtures for tests: `engine`, `batching_engine`, `shared_engine`, and
-`wired_engine`, which is a server of its own; `limited_engine` refuses what AWS refuses.
+"""The engines, what each can do, and the fixtures for tests: `engine`, `shared_engine`, and `wired_engine`, which
+is a server of its own; `limited_engine` refuses what AWS refuses.
 
 `CONTRACT_ENDPOINT` names one more engine by its URL, such as https://dynamodb.eu-central-1.amazonaws.com. Credentials
 and region are those that boto3 finds. Two tables with unique names are created there, and deleted.
@@ -40,9 +40,6 @@ JARS = Path(__file__).resolve().parents[2] / ".tools" / "dynamodb-local"
 class Capabilities:
     """What an engine can do beyond conditional writes of one record at a time, from one thread."""
 
-    batches: bool = True
-    """Whether it executes batches of PartiQL."""
-
     threads: bool = True
     """Whether its conditions hold against several threads at once."""
 
@@ -55,8 +52,8 @@ class Capabilities:
 
 ENGINES = {
     "memory": Capabilities(wire=False, limits=False),
-    # Its PartiQL takes no parameters in an INSERT, and it runs in this process without a lock.
-    "moto": Capabilities(batches=False, threads=False, wire=False, limits=False),
+    # It runs in this process without a lock; the store sends it one request at a time, so a race would prove nothing.
+    "moto": Capabilities(threads=False, wire=False, limits=False),
     "ministack": Capabilities(),
     # The model of `harness/dynamodb`, in this process, and as the benchmark's endpoint. What the simulation finds and
     # the benchmark measures means something only if it keeps DynamoDB's promises.
@@ -81,8 +78,7 @@ def on_each(able: Callable[[Capabilities], bool], what: str) -> Any:
 
 
 engine = on_each(lambda can: True, "Every engine.")
-batching_engine = on_each(lambda can: can.batches, "Every engine that can write many records at once.")
-shared_engine = on_each(lambda can: can.batches and can.threads, "Every engine that several workers can use together.")
+shared_engine = on_each(lambda can: can.threads, "Every engine that several workers can use together.")
 wired_engine = on_each(lambda can: can.wire, "Every engine that is a server.")
 limited_engine = on_each(lambda can: can.limits, "Every engine that refuses what AWS refuses.")
 

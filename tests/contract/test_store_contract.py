@@ -164,9 +164,9 @@ def test_a_key_is_taken_as_it_is(engine: Engine, key: str) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 25, 26, 60, 101])
-def test_any_number_of_records(batching_engine: Engine, count: int) -> None:
+def test_any_number_of_records(engine: Engine, count: int) -> None:
     """Inserts, reads and replaces of any number are answered one by one, in order, and all take effect."""
-    store = batching_engine.store
+    store = engine.store
     records = [claimed(f"key-{number}", attempts=number) for number in range(count)]
     ids = [record.id for record in records]
     changes = [settling(record) for record in records]
@@ -177,31 +177,31 @@ def test_any_number_of_records(batching_engine: Engine, count: int) -> None:
     assert list(store.read(ids)) == [change.new for change in changes]
 
 
-def test_each_insert_has_its_own_answer(batching_engine: Engine) -> None:
+def test_each_insert_has_its_own_answer(engine: Engine) -> None:
     """Of 60 inserts, those with existing ids are refused in their places, and the others are applied."""
     there = [claimed(f"key-{number}") for number in range(0, 60, 7)]
-    insert_all(batching_engine, *there)
+    insert_all(engine, *there)
     taken = {record.id: record for record in there}
     records = [claimed(f"key-{number}") for number in range(60)]
 
-    written = batching_engine.store.insert(records)
+    written = engine.store.insert(records)
 
     for record, answer in zip(records, written, strict=True):
         assert refused(answer, taken[record.id]) if record.id in taken else answer == Applied()
     expected = [taken.get(record.id, record) for record in records]
-    assert list(batching_engine.store.read([record.id for record in records])) == expected
+    assert list(engine.store.read([record.id for record in records])) == expected
 
 
-def test_each_replace_has_its_own_answer(batching_engine: Engine) -> None:
+def test_each_replace_has_its_own_answer(engine: Engine) -> None:
     """Of 60 replaces, some of them fenced or of deleted records, each answer is at its change's place."""
-    store = batching_engine.store
+    store = engine.store
     records = [claimed(f"key-{number}") for number in range(60)]
-    insert_all(batching_engine, *records)
+    insert_all(engine, *records)
     fenced = {record.id: settled(record) for record in records[::7]}
     assert set(store.replace([Change(fenced[record.id], record) for record in records[::7]])) == {Applied()}
     vanished = {record.id for record in records[3::11] if record.id not in fenced}
     for id in vanished:
-        batching_engine.vanish(id)
+        engine.vanish(id)
     changes = [settling(record) for record in records]
 
     written = store.replace(changes)
@@ -216,61 +216,61 @@ def test_each_replace_has_its_own_answer(batching_engine: Engine) -> None:
     assert list(store.read([change.new.id for change in changes])) == expected
 
 
-def test_a_batch_holds_records_of_every_shape(batching_engine: Engine) -> None:
+def test_a_batch_holds_records_of_every_shape(engine: Engine) -> None:
     """Records with and without optional attributes, Powertools' included, are replaced in one batch."""
-    store = batching_engine.store
+    store = engine.store
     written_by_us = [claimed("a"), claimed("b", owner=None, data="{}"), claimed("c", error="{}", validation=None)]
-    insert_all(batching_engine, *written_by_us)
+    insert_all(engine, *written_by_us)
     for id, attributes in POWERTOOLS.items():
-        batching_engine.put({"id": id, "tenant": "blue"} | attributes)
+        engine.put({"id": id, "tenant": "blue"} | attributes)
     seen = store.read([*"abc", *POWERTOOLS])
     changes = [Change(claimed(old.id, owner=None), old) for old in seen if isinstance(old, Record)]
 
     assert list(store.replace(changes)) == [Applied()] * (3 + len(POWERTOOLS))
 
     assert list(store.read([change.new.id for change in changes])) == [change.new for change in changes]
-    kept = [batching_engine.item(id) for id in POWERTOOLS]
+    kept = [engine.item(id) for id in POWERTOOLS]
     assert all(item is not None and item["tenant"] == "blue" for item in kept)
 
 
-def test_a_batch_fences_records_without_a_version(batching_engine: Engine) -> None:
+def test_a_batch_fences_records_without_a_version(engine: Engine) -> None:
     """In a batch too, a record that Powertools wrote is not replaced once anything about it has changed."""
     fenced = [case.values for case in changes_to_powertools_records()]
     for number, (_, changed) in enumerate(fenced):
-        batching_engine.put({"id": f"key-{number}"} | changed)
+        engine.put({"id": f"key-{number}"} | changed)
     seen = [from_attributes({"id": f"key-{number}"} | attributes) for number, (attributes, _) in enumerate(fenced)]
 
-    written = batching_engine.store.replace([Change(claimed(old.id), old) for old in seen])
+    written = engine.store.replace([Change(claimed(old.id), old) for old in seen])
 
     there = [from_attributes({"id": f"key-{number}"} | changed) for number, (_, changed) in enumerate(fenced)]
     assert list(written) == [Conflict(record) for record in there]
 
 
-def test_awkward_keys_in_one_batch(batching_engine: Engine) -> None:
+def test_awkward_keys_in_one_batch(engine: Engine) -> None:
     """Keys that differ only in normal form, case or blanks are different records."""
     keys = [*AWKWARD_KEYS.values(), "größe", "GRÖSSE", "a", "a ", "a\x00", "?", "\ufffd"]
     records = [claimed(key, data=key) for key in keys]
 
-    assert list(batching_engine.store.insert(records)) == [Applied()] * len(keys)
-    assert list(batching_engine.store.read(keys)) == records
+    assert list(engine.store.insert(records)) == [Applied()] * len(keys)
+    assert list(engine.store.read(keys)) == records
 
 
-def test_a_read_answers_in_the_order_asked(batching_engine: Engine) -> None:
+def test_a_read_answers_in_the_order_asked(engine: Engine) -> None:
     """Records and missing records come in the order of the ids, over several requests."""
     records = {f"key-{number}": claimed(f"key-{number}") for number in range(0, 220, 3)}
-    insert_all(batching_engine, *records.values())
+    insert_all(engine, *records.values())
     ids = [f"key-{number}" for number in reversed(range(220))]
 
-    assert list(batching_engine.store.read(ids)) == [records.get(id) for id in ids]
+    assert list(engine.store.read(ids)) == [records.get(id) for id in ids]
 
 
-def test_a_read_of_large_records_is_complete(batching_engine: Engine) -> None:
+def test_a_read_of_large_records_is_complete(engine: Engine) -> None:
     """What exceeds one answer's 16 MB is read again: large records are neither absent nor unknown."""
     records = [claimed(f"key-{number}", data="x" * 390_000) for number in range(50)]
     for start in range(0, 50, 10):
-        insert_all(batching_engine, *records[start : start + 10])
+        insert_all(engine, *records[start : start + 10])
 
-    assert list(batching_engine.store.read([record.id for record in records])) == records
+    assert list(engine.store.read([record.id for record in records])) == records
 
 
 # Several workers

@@ -150,24 +150,24 @@ BOOKING: Item = {"account": "", "balance": 0, "notes": [{"to": ""}]}
 """A template at module level, which every message's handler fills anew."""
 
 
-def test_one_template_filled_anew_for_ten_messages_of_a_batch_books_each(batching_engine: Engine) -> None:
+def test_one_template_filled_anew_for_ten_messages_of_a_batch_books_each(engine: Engine) -> None:
     """Each message commits its own values, while other handlers run."""
 
     def book(body: dict, tx: Transaction) -> None:  # type: ignore[type-arg]  # what users write
         BOOKING["account"], BOOKING["balance"] = body["account"], body["amount"]
         BOOKING["notes"][0]["to"] = body["account"]
-        tx.put(TableName=batching_engine.accounts, Item=BOOKING)
+        tx.put(TableName=engine.accounts, Item=BOOKING)
 
     bodies = [{"account": f"account-{number}", "amount": number} for number in range(10)]
     messages = [sqs_record(f"message-{number}", json.dumps(body)) for number, body in enumerate(bodies)]
 
-    answer = sqs_consumer(batching_engine.store)(book)({"Records": messages}, Context(ManualClock()))
+    answer = sqs_consumer(engine.store)(book)({"Records": messages}, Context(ManualClock()))
 
     assert answer == {"batchItemFailures": []}
     for body in bodies:
         account = body["account"]
         booked = {"account": account, "balance": body["amount"], "notes": [{"to": account}]}
-        assert batching_engine.account(str(account)) == booked
+        assert engine.account(str(account)) == booked
 
 
 def test_what_a_table_holds_is_not_what_its_action_holds(engine: Engine, claimed_record: Record) -> None:

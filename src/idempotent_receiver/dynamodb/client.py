@@ -1,11 +1,14 @@
 """A store's client: what is built if a store was given none, and lists of requests that any client sends as they are.
+What moto needs to answer it is here, too.
 
 botocore would walk over each value of a statement or an action to find that it is a string: a fifth of what a batch's
 request costs, and more than half of a transaction's.
 """
 
+import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +46,22 @@ def client_config() -> "Config":
         # A quarter of a batch's CPU. Our requests hold checked values, and `Transaction` checks its arguments.
         parameter_validation=False,
     )
+
+
+_one_at_a_time = threading.Lock()
+
+
+def answered_by_moto() -> bool:
+    """Whether moto's `mock_aws` answers this process's requests now. It cannot do batches of statements."""
+    stubber = getattr(sys.modules.get("moto.core.models"), "botocore_stubber", None)
+    return getattr(stubber, "enabled", False)
+
+
+def turn() -> AbstractContextManager[object]:
+    """A request's turn: at once, but under moto one after the other. A transaction that fails there puts back whole
+    tables, with what other threads have written meanwhile.
+    """
+    return _one_at_a_time if answered_by_moto() else nullcontext()
 
 
 class _Thread(threading.local):

@@ -11,7 +11,8 @@ commit   TransactWriteItems: the record's Update, or Put if   the same with the 
 ======== ==================================================== ====================================================
 
 An engine that has no BatchExecuteStatement, such as ScyllaDB's Alternator, says so once: from then on the store writes
-many as it writes one, a request each. The first batch is unknown like any other that failed.
+many as it writes one, a request each. The first batch is unknown like any other that failed. moto, which has it but
+cannot do it, is never asked.
 
 `protocol/` decides what to ask for, and what follows from an answer.
 """
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from idempotent_receiver.dynamodb import errors, statements
-from idempotent_receiver.dynamodb.client import RawStatements, accept_raw, default_client
+from idempotent_receiver.dynamodb.client import RawStatements, accept_raw, answered_by_moto, default_client, turn
 from idempotent_receiver.dynamodb.errors import ApiCall
 from idempotent_receiver.dynamodb.packs import Packs
 from idempotent_receiver.dynamodb.statements import Item, Replacement, replacement_of, unsendable
@@ -210,7 +211,7 @@ class Requests:
         permission: str,
     ) -> list[Written]:
         """Send several as a batch of statements, if the engine has batches, or else one after the other."""
-        if len(writes) > 1 and self._has_batches:
+        if len(writes) > 1 and self._has_batches and not answered_by_moto():
             return self._execute([statement(self.table, write) for write in writes], permission)
         answers: list[Written] = []
         for write in writes:
@@ -275,7 +276,8 @@ def _receive(send: Callable[[], Response]) -> Response:
     have been applied or not, so these become `UnreadableAnswer`.
     """
     try:
-        response = send()
+        with turn():
+            response = send()
     except (ClientError, BotoCoreError):
         raise
     except Exception as error:

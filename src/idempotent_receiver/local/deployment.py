@@ -99,21 +99,24 @@ def create(clients: Clients, name: str, template: str, parameters: Mapping[str, 
         formation.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig=PACE)
     except WaiterError as error:
         raise DeployError(f"stack {name} was not made: {error}: {_failures(clients, name)}") from error
-    _let_mappings_poll(clients, name)
+    _read_text(clients, name)
     return describe(clients, name)
 
 
-def _let_mappings_poll(clients: Clients, name: str) -> None:
-    # The local cloud keeps a template's parameter as text, and then fails to compare it with a number: it would never
-    # poll the queue.
-    functions = clients.client("lambda")
+def _read_text(clients: Clients, name: str) -> None:
+    # The local cloud keeps a template's parameter as text. It fails to compare that with a number, and would never poll
+    # the queue; and it takes the text "false" for true, and would never delete a table.
+    functions, dynamodb = clients.client("lambda"), clients.client("dynamodb")
     for each in resources_of(clients, name):
+        id = each["PhysicalResourceId"]
         if each["ResourceType"] == "AWS::Lambda::EventSourceMapping":
-            id = each["PhysicalResourceId"]
             scaling = functions.get_event_source_mapping(UUID=id).get("ScalingConfig", {})
             if "MaximumConcurrency" in scaling:
                 most = int(scaling["MaximumConcurrency"])
                 functions.update_event_source_mapping(UUID=id, ScalingConfig={"MaximumConcurrency": most})
+        if each["ResourceType"] == "AWS::DynamoDB::Table":
+            if dynamodb.describe_table(TableName=id)["Table"].get("DeletionProtectionEnabled") == "false":
+                dynamodb.update_table(TableName=id, DeletionProtectionEnabled=False)
 
 
 def upload(clients: Clients, code: Path, overlay: Mapping[str, bytes] | None = None) -> str:

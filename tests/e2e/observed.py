@@ -77,10 +77,12 @@ class Observed:
         eventually(self._take_in, lambda found: metric in found, what=f"{metric} is printed")
 
     def request(self, answer: Answer, seconds: float = 0.1) -> Answer:
-        """Count a request of the API as API Gateway does."""
+        """Count a request of the API as API Gateway does, by the API's name."""
+        id = self._stack.resources["RestApi"]
+        api = self._aws.client("apigateway").get_rest_api(restApiId=id)["name"]
         counts = {"Count": 1, "5XXError": answer.status >= 500, "4XXError": 400 <= answer.status < 500}
         for name, value in {**counts, "Latency": seconds * 1000}.items():
-            self.cloudwatch.put(("AWS/ApiGateway", name, "ApiName", self._stack.name), value)
+            self.cloudwatch.put(("AWS/ApiGateway", name, "ApiName", api), value)
         return answer
 
     def invoke(self, function: str, event: object) -> Any:

@@ -15,11 +15,12 @@ import pytest
 
 from harness.beside import deploy_beside
 from harness.caller import Caller, api_url
-from harness.cloud import REGION
+from harness.cloud import REGION, ROOT
 from idempotent_receiver.dynamodb.statements import typed
+from idempotent_receiver.local.deployment import describe
 from tests.e2e.deployed import at, eventually
 from tests.e2e.observed import NAMESPACE, Observed
-from tests.template import rendering
+from tests.template import load, rendering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,11 +57,10 @@ def observe(aws: Aws, bank: Deployed) -> Observed:
 
 
 def arrival_alarm(bank: Deployed) -> Any:
-    """The template's own, on the deployed dead-letter queue."""
-    properties = rendering(DeadLetterArrivals="true").rendered()["Resources"][ARRIVALS]["Properties"]
-    queue = bank.stack.resources["DeadLetterQueue"].rpartition("/")[2]
-    name = {"Fn::GetAtt": ["DeadLetterQueue", "QueueName"]}
-    return json.loads(json.dumps(properties).replace(json.dumps(name), json.dumps(queue)))
+    """The template's own, with what the deployed nested stack was given."""
+    given = dict(describe(bank.aws, bank.stack.resources["Watch"]).parameters)
+    watch = rendering(load(ROOT / "watch.yaml"), **given | {"DeadLetterArrivals": "true"})
+    return watch.rendered()["Resources"][ARRIVALS]["Properties"]
 
 
 @contextmanager

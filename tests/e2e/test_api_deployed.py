@@ -127,7 +127,7 @@ def bank(deployed: Deploy) -> Deployed:
 
 @pytest.fixture(scope="module")
 def moody(deployed: Deploy) -> Deployed:
-    return opened(deployed("moody", api=SLOW_OR_DYING))
+    return opened(deployed("moody", api_code=SLOW_OR_DYING))
 
 
 def posted(bank: Deployed) -> int:
@@ -147,7 +147,7 @@ def test_seven_requests_make_five_transfers_and_two_replays_and_without_the_wrap
     assert lines[4].body == lines[5].body == lines[6].body
     assert posted(bank) - before == 1 + 2 + 3 + 4 + 5
 
-    control = opened(deployed("control", api=CONTROL))
+    control = opened(deployed("control", api_code=CONTROL))
     lines = typed(control, SEVEN)
     assert [(line.status, line.replayed) for line in lines] == [(202, False)] * 7
     assert len(ids(lines)) == 7
@@ -155,7 +155,7 @@ def test_seven_requests_make_five_transfers_and_two_replays_and_without_the_wrap
 
 
 def test_keyed_by_payload_the_same_seven_need_no_header(deployed: Deploy) -> None:
-    by_payload = opened(deployed("payload", RequestKey="payload"))
+    by_payload = opened(deployed("payload", api={"RequestKey": "payload"}))
     lines = typed(by_payload, WITHOUT_HEADER)
     assert [line.status for line in lines] == [202] * 7
     assert Counter(line.replayed for line in lines) == {False: 5, True: 2}

@@ -28,11 +28,8 @@ def turned(deployed: Deploy) -> Deployed:
 
     Each update starts its processes anew: few at a time, and with time to start on a busy machine.
     """
-    parameters = {"MakeApi": "false", "MaximumConcurrency": "2", "FunctionTimeout": "20"}
-    bank = deployed("turned", stubborn=True, **parameters)
-    attributes = {"VisibilityTimeout": str(VISIBILITY_SECONDS)}
-    bank.aws.client("sqs").set_queue_attributes(QueueUrl=bank.stack.outputs["QueueUrl"], Attributes=attributes)
-    return bank
+    values = {"Timeout": 20, "VisibilityTimeout": VISIBILITY_SECONDS}
+    return deployed("turned", values=values, stubborn=True, api=None, MaximumConcurrency="2")
 
 
 def turn(bank: Deployed, effects: str) -> None:

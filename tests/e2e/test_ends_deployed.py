@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from harness.cloud import ACCOUNT, REGION
+from tests.e2e.conftest import AT_ONCE, FIFO
 from tests.e2e.deployed import eventually
 from tests.e2e.permissions import Permission, allowed, queue_arn
 from tests.e2e.test_redrive_deployed import PROCESSES, dead_now, environment, let_die, receiver, send
@@ -33,10 +34,10 @@ MOMENTS = [(number, side) for number in range(1, WRITES_OF_AN_ACT + 1) for side 
 SECRET = "correct-horse-battery-staple"
 
 
-@pytest.fixture(scope="module", params=["false", "true"], ids=["standard", "fifo"])
+@pytest.fixture(scope="module", params=[[], [FIFO]], ids=["standard", "fifo"])
 def bank(request: pytest.FixtureRequest, deployed: Deploy) -> Deployed:
     """A consumer of a standard queue, and one of a FIFO queue."""
-    return deployed(f"ends-{request.param}", Fifo=request.param, DeadLetterAtOnce="true", MakeApi="false")
+    return deployed("ends", edits=[*request.param, AT_ONCE], api=None)
 
 
 @pytest.fixture(autouse=True)

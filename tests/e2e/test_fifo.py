@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.e2e.conftest import AT_ONCE, FIFO
+
 if TYPE_CHECKING:
     from tests.e2e.conftest import Deploy
     from tests.e2e.deployed import Deployed
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def bank(deployed: Deploy) -> Deployed:
     """The FIFO variant, whose ledger fails as a transfer's id says; no group waits for what fails for good."""
-    return deployed("fifo", stubborn=True, Fifo="true", DeadLetterAtOnce="true")
+    return deployed("fifo", edits=[FIFO, AT_ONCE], stubborn=True)
 
 
 def settled_at(record: dict[str, Any]) -> int:

@@ -24,7 +24,7 @@ A_WHILE_SECONDS = 2
 @pytest.fixture(scope="module")
 def bank(deployed: Deploy) -> Iterator[Deployed]:
     """A consumer that no other test pauses."""
-    bank = deployed("pause", MakeApi="false")
+    bank = deployed("pause", api=None)
     yield bank
     bank.resume()
 

@@ -19,6 +19,7 @@ from uuid import uuid4
 import pytest
 
 from harness.cloud import ACCOUNT, REGION
+from tests.e2e.conftest import AT_ONCE, FIFO
 from tests.e2e.deployed import eventually
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ SEED = int(os.environ.get("SEED", "20"))
 @pytest.fixture(scope="module")
 def banks(deployed: Deploy) -> list[Deployed]:
     """A consumer of a standard queue and one of a FIFO queue, whose ledger fails as a transfer's id says."""
-    at_once = {"DeadLetterAtOnce": "true"}
-    return [deployed(f"redrive-{fifo}", stubborn=True, Fifo=fifo, **at_once) for fifo in ("false", "true")]
+    kinds = {"standard": [AT_ONCE], "fifo": [FIFO, AT_ONCE]}
+    return [deployed(f"redrive-{kind}", edits=edits, stubborn=True, api=None) for kind, edits in kinds.items()]
 
 
 @pytest.fixture(params=[0, 1], ids=["standard", "fifo"])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harness.beside import deploy_beside
 from harness.cloud import ROOT, in_containers, running_cloud
 from harness.deploy import deploy
 from harness.workload.transfers import Kind
@@ -105,7 +106,7 @@ def test_a_ctrl_c_leaves_nothing(tmp_path: Path, last_seen: str | None, then_sec
 
 def test_the_story_plays_on_a_stack_that_is_deployed(tmp_path: Path) -> None:
     with running_cloud() as cloud:
-        deploy(cloud, name="payments", parameters={"FunctionTimeout": "10"})
+        deploy_beside(cloud, deploy(cloud, name="payments", values={"Timeout": 10}), "api")
         program = begin(tmp_path, {**cloud.environment, "N": "30", "STACK": "payments"})
         run = ended(program)
         left = cloud.client("sqs").list_queues()["QueueUrls"]

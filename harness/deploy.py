@@ -40,7 +40,7 @@ def deploy(
     stack = create(cloud, name, packaged(cloud, text, ROOT, lambda _path: code_uri), given)
     # CloudFormation does this on AWS; the local cloud passes over a table's TimeToLiveSpecification.
     cloud.client("dynamodb").update_time_to_live(
-        TableName=stack.resources["Records"],
+        TableName=stack.outputs["RecordsTable"],
         TimeToLiveSpecification={"Enabled": True, "AttributeName": "expiration"},
     )
     return stack

@@ -255,7 +255,7 @@ class Deployed:
 
     def record(self, key: str) -> dict[str, Any] | None:
         """The record of a key."""
-        return self.get("Records", {"id": key})
+        return self._item(self.stack.outputs["RecordsTable"], {"id": key})
 
     def status(self, key: str) -> str | None:
         """What the record of a key says of it."""
@@ -314,9 +314,10 @@ class Deployed:
 
     def get(self, table: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
         """The item under a key of the table with this logical id."""
-        found = self.aws.client("dynamodb").get_item(
-            TableName=self.stack.resources[table], Key=_typed(key), ConsistentRead=True
-        )
+        return self._item(self.stack.resources[table], key)
+
+    def _item(self, table: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        found = self.aws.client("dynamodb").get_item(TableName=table, Key=_typed(key), ConsistentRead=True)
         item = found.get("Item")
         return None if item is None else {name: TypeDeserializer().deserialize(held) for name, held in item.items()}
 

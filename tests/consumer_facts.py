@@ -4,26 +4,41 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from cfnlint.decode import cfn_yaml
 
 from harness.cloud import ROOT
+from harness.edits import edited, with_values
 from idempotent_receiver.operations.doctor.facts import DAY_SECONDS, Facts, Function
-from tests.template import load, rendering, text_of, watched_by
+from tests.template import TEMPLATE, load, rendering, text_of, watched_by
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ACCOUNT = "123456789012"
 ARN = "arn:aws:{service}:us-east-1:" + ACCOUNT + ":{name}"
 
 
-def facts(**parameters: str) -> Facts:
-    """The facts of the stack with the default parameters, or with these."""
-    resources = rendering(**parameters).rendered()["Resources"]
+def resources_of(
+    *edits: str, values: Mapping[str, object] | None = None, **parameters: str
+) -> dict[str, dict[str, Any]]:
+    """The resources of template.yaml with these edits of the documents, values of properties, and parameters."""
+    text = with_values(edited(TEMPLATE.read_text(), *edits), **values or {})
+    template = cfn_yaml.loads(text)
+    return dict(rendering(template, **parameters).rendered()["Resources"])
+
+
+def facts(*edits: str, values: Mapping[str, object] | None = None, **parameters: str) -> Facts:
+    """The facts of the stack of template.yaml, or with these edits, values of properties, and parameters."""
+    resources = resources_of(*edits, values=values, **parameters)
     properties = {name: each.get("Properties", {}) for name, each in resources.items()}
     consumer = properties["Consumer"]
     table = properties["Records"]
     settings = {name: text_of(value) for name, value in consumer["Environment"]["Variables"].items()}
     function = Function(
         configuration={
-            "FunctionName": text_of(consumer["FunctionName"]),
+            "FunctionName": "Consumer",
             "Timeout": int(consumer["Timeout"]),
             "Environment": {"Variables": settings},
         },
@@ -74,13 +89,12 @@ def facts_outside_lambda(**parameters: str) -> Facts:
 
 
 def _mapping(source: dict[str, Any]) -> dict[str, Any]:
-    scaling = source["ScalingConfig"]
     return {
         "FunctionArn": ARN.format(service="lambda", name="function:Consumer:live"),
         "FunctionResponseTypes": source["FunctionResponseTypes"],
         "BatchSize": int(source["BatchSize"]),
         "MaximumBatchingWindowInSeconds": int(source.get("MaximumBatchingWindowInSeconds", 0)),
-        "ScalingConfig": {"MaximumConcurrency": int(scaling["MaximumConcurrency"])},
+        **{name: source[name] for name in ("ScalingConfig", "ProvisionedPollerConfig") if name in source},
     }
 
 
@@ -126,4 +140,7 @@ def _metric(properties: dict[str, Any]) -> dict[str, Any]:
 
 def _name(value: Any) -> str:
     """A resource's name: here, its logical id."""
+    match value:
+        case {"Fn::Select": [_, {"Fn::Split": [_, arn]}]}:
+            return _name(arn)
     return text_of(value).partition(".")[0]

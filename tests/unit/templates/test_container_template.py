@@ -13,7 +13,8 @@ from typer.main import get_command
 
 from harness.cloud import ROOT
 from idempotent_receiver.operations.cli import receiver
-from tests.template import COMPONENT, load, rendering, text_of
+from tests.consumer_facts import resources_of
+from tests.template import load, rendering, text_of
 from tests.unit.templates.variants import listed, statements_in, variables_read, wide
 
 TEMPLATE = ROOT / "deploy" / "container.yaml"
@@ -54,13 +55,14 @@ def command(**parameters: Any) -> list[str]:
 
 
 def test_the_task_may_do_what_the_function_and_its_handler_may() -> None:
+    """Of the two, only the function's role is for its log and its traces, and only the task's is for protection."""
     own = statements("TaskRole", DeadLetterQueueArn=DEAD, KmsKeyArn=KMS_KEY)
-    options = {"StackId": "a:b:c:d:e:stack/orders/1", "FunctionName": "orders", "DeadLetterAtOnce": "true"}
-    component = rendering(load(COMPONENT), **options, KmsKeyArn=KMS_KEY)
-    functions = statements_in(component.rendered()["Resources"]["ConsumerRole"]["Properties"])
-    functions |= statements_in(load()["Resources"]["LedgerPolicy"]["Properties"])
-    for sid in ("ReceiveAndAcknowledge", "ClaimAndSettle", "DeadLetter", "UseKey", *LEDGER):
-        assert set(listed(own[sid]["Action"])) == set(listed(functions[sid]["Action"])), sid
+    (policy,) = resources_of("Dead letters at once", KmsKeyArn=KMS_KEY)["ConsumerRole"]["Properties"]["Policies"]
+    functions = {action for each in policy["PolicyDocument"]["Statement"] for action in listed(each["Action"])}
+    of_lambda = {action for action in functions if action.startswith(("logs:", "xray:"))}
+    actions = {action for each in own.values() for action in listed(each["Action"])}
+    assert actions - functions == {"ecs:UpdateTaskProtection"}
+    assert functions - actions == of_lambda
     assert [text_of(own[sid]["Resource"]).rpartition(":")[2] for sid in LEDGER] == ["table/entries", "table/accounts"]
     unasked = {*own} - {"DeadLetter", "UseKey"}
     assert {*own} == {"ReceiveAndAcknowledge", "ClaimAndSettle", "DeadLetter", "UseKey", *LEDGER, "ProtectItself"}

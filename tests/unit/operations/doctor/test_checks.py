@@ -85,7 +85,7 @@ UNWATCHED_WORKERS = partial(replace, OUTSIDE, alarms=SHIPPED.alarms[:-4])  # typ
 WITHOUT_DEAD_LETTER_QUEUE = partial(  # messages last four days
     replace, amended("queue", RedrivePolicy=""), dead_letter_queue=None, retention_seconds=4 * DAY_SECONDS + 1
 )
-FIFO = facts(Fifo="true")
+FIFO = facts("FIFO")
 ON_INSTANCES = {"CapacityProviderArn": PROVIDER}
 OTHER_TABLE = {"Variables": {"RECORDS_TABLE": "another"}}
 OURS = "on lost claims, unsettled messages, failed claims;"
@@ -173,7 +173,7 @@ FAULTS: dict[str, list[Fault]] = {
         (lambda: replace(facts_outside_lambda(MetricsNamespace="Another"), settings={}), [OURS]),
     ],
     "one-table": [
-        (lambda: with_configuration(OUTSIDE, Environment=OTHER_TABLE), ["function AWS::StackName", "table another;"]),
+        (lambda: with_configuration(OUTSIDE, Environment=OTHER_TABLE), ["function Consumer", "table another;"]),
     ],
     "stop-timeout": [
         (lambda: amended("container", OUTSIDE, stopTimeout=100), ["more than 100 (", "less than 100"]),
@@ -193,7 +193,9 @@ IN_ORDER: list[Facts] = [
     OUTSIDE,
     FIFO,
     facts(Effects="transaction"),
-    facts(FunctionTimeout="900", BatchWindow="60"),
+    facts("Longer time-outs"),
+    facts("Dead letters at once", "In a VPC", "A permissions boundary"),
+    facts("Pollers that are kept ready"),
     facts(KmsKeyArn=KEY),
     facts_outside_lambda(DrainSeconds="110"),
     facts_outside_lambda(MetricsNamespace="Ours"),
@@ -333,6 +335,14 @@ def test_on_managed_instances_the_numbers_follow_a_longer_time_out(seconds: int)
     assert f"VisibilityTimeout to {hidden} or more" in str(examine(unfit)[0])
     assert hidden <= 43_200
     assert [each.check for each in examine(running(seconds, instances=ON_INSTANCES))] == ["managed-instances"]
+
+
+def test_the_documented_numbers_of_managed_instances_fit() -> None:
+    section = (ROOT / "docs" / "deploying.md").read_text().partition("\n### Longer time-outs\n")[2].partition("\n#")[0]
+    numbers = dict(re.findall(r"`(Timeout|VisibilityTimeout): (\d+)`", section))
+    assert numbers["Timeout"] == "5400"
+    documented = with_function(facts(values=numbers), instances=ON_INSTANCES)
+    assert [each.check for each in examine(documented)] == ["managed-instances"]
 
 
 def test_a_time_out_beyond_90_minutes_is_found_on_managed_instances_too() -> None:

@@ -1,0 +1,147 @@
+"""The roles that the templates write out: doctor finds nothing on them, and a statement that a copy lacks."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cfnlint.decode import cfn_yaml
+
+from harness.cloud import ROOT
+from idempotent_receiver.operations.doctor.roles import closed_tables, denied, needed, needed_of_keys, of_a_function
+from tests.consumer_facts import resources_of
+from tests.e2e.permissions import Permission, allowed
+from tests.template import text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+KINDS = {
+    "AWS::SQS::Queue": "sqs:us-east-1:123456789012:{}",
+    "AWS::DynamoDB::Table": "dynamodb:us-east-1:123456789012:table/{}",
+    "AWS::Logs::LogGroup": "logs:us-east-1:123456789012:log-group:{}:*",
+}
+
+
+def second_consumer() -> dict[str, Any]:
+    """The resources of the documented second consumer."""
+    section = (ROOT / "docs" / "component.md").read_text().partition("\n## A second consumer\n")[2]
+    block = re.findall(r"(?s)```yaml\n(.*?)```", section)[0]
+    added: dict[str, Any] = cfn_yaml.loads("Resources:\n" + block)["Resources"]
+    return added
+
+
+class Iam:
+    """IAM as the tests' own verdict knows it, for a role with these statements."""
+
+    def __init__(self, statements: Iterable[Mapping[str, Any]]) -> None:
+        self.meta = SimpleNamespace(endpoint_url="https://iam.amazonaws.com")
+        self.statements = [dict(each) for each in statements]
+
+    def simulate_principal_policy(self, ActionNames: Any, ResourceArns: Any, ContextEntries: Any, **_: Any) -> Any:  # noqa: N803
+        given = {each["ContextKeyName"]: each["ContextKeyValues"] for each in ContextEntries}
+        keys = tuple(given.get("dynamodb:LeadingKeys", ()))
+        wanted = [Permission(action, *ResourceArns, keys) for action in ActionNames]
+        return {
+            "EvaluationResults": [
+                {"EvalActionName": each.action, "EvalDecision": "allowed" if self.allows(each) else "implicitDeny"}
+                for each in wanted
+            ]
+        }
+
+    def allows(self, permission: Permission) -> bool:
+        """Other conditions than on records are for calls that are not the function's own."""
+        on_records = [
+            each if "LeadingKeys" in str(each.get("Condition")) else unconditional(each) for each in self.statements
+        ]
+        return allowed(permission, on_records)
+
+    def describe_key(self, KeyId: str) -> Any:  # noqa: N803
+        return {"KeyMetadata": {"Arn": KeyId, "KeyManager": "CUSTOMER"}}
+
+
+def unconditional(statement: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in statement.items() if name != "Condition"}
+
+
+class Stack:
+    """A consumer of a template: what AWS would say of it, and what its role may."""
+
+    def __init__(self, resources: Mapping[str, Any], prefix: str = "", record_id: str | None = None) -> None:
+        properties = {name: each.get("Properties", {}) for name, each in resources.items()}
+        self.arns = {
+            name: f"arn:aws:{KINDS[each['Type']].format(name)}"
+            for name, each in resources.items()
+            if each["Type"] in KINDS
+        }
+        function = properties[f"{prefix}Consumer"]
+        self.settings = {name: text_of(value) for name, value in function["Environment"]["Variables"].items()}
+        self.role = of_a_function({
+            "FunctionArn": "arn:aws:lambda:us-east-1:123456789012:function:any",
+            "FunctionName": "any",
+            "Role": "role",
+            "LoggingConfig": {"LogGroup": text_of(function["LoggingConfig"]["LogGroup"])},
+            "VpcConfig": function.get("VpcConfig"),
+            "TracingConfig": {"Mode": function.get("Tracing")},
+        })  # fmt: skip
+        names = (f"{prefix}Queue", f"{prefix}DeadLetterQueue")
+        queue, dead = ({"QueueArn": self.arns[name], **properties[name]} for name in names)
+        key = properties["Records"].get("SSESpecification", {}).get("KMSMasterKeyId")
+        self.table = {
+            "TableName": "Records",
+            "TableArn": self.arns["Records"],
+            "SSEDescription": {"KMSMasterKeyArn": key},
+        }
+        self.needs = needed(record_id, self.settings, queue, dead, self.table)
+        self.of_keys = needed_of_keys(self.settings, queue, dead, self.table)
+        (policy,) = properties[f"{prefix}ConsumerRole"]["Policies"]
+        self.statements = [
+            {**each, "Resource": self.resource(each["Resource"])} for each in policy["PolicyDocument"]["Statement"]
+        ]
+
+    def resource(self, node: Any) -> str:
+        name, _, attribute = text_of(node).partition(".")
+        return self.arns[name] if attribute == "Arn" else str(node)
+
+    def denied(self, statements: Iterable[Mapping[str, Any]]) -> list[Any]:
+        """What doctor finds if these are the statements of its role, and the variables of tables that it notes."""
+        iam = Iam(statements)
+        closed = closed_tables(iam, self.role, self.settings, self.table)
+        return [*denied(iam, iam, self.role, self.needs, self.of_keys), *closed]
+
+
+STACKS = {
+    "shipped": lambda: Stack(resources_of()),
+    "in a VPC": lambda: Stack(resources_of("In a VPC")),
+    "dead letters at once": lambda: Stack(resources_of("Dead letters at once")),
+    "traced": lambda: Stack(resources_of(Tracing="Active")),
+    "with a key": lambda: Stack(resources_of("Dead letters at once", KmsKeyArn=KEY)),
+    "the second consumer": lambda: Stack({**resources_of(), **TOTALS, **second_consumer()}, "Refunds", "refunds#any"),
+}
+TOTALS = {"Totals": {"Type": "AWS::DynamoDB::Table"}}
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_nothing_is_found_on_a_role_as_it_is_written_out(name: str) -> None:
+    stack = STACKS[name]()
+    assert stack.denied(stack.statements) == []
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_each_statement_that_a_copy_lacks_is_found(name: str) -> None:
+    """Each is there for something: without tracing, the statement for X-Ray alone is not."""
+    stack = STACKS[name]()
+    for missing in stack.statements:
+        found = stack.denied(each for each in stack.statements if each is not missing)
+        assert bool(found) != ("xray:PutTraceSegments" in missing["Action"] and name != "traced"), missing
+
+
+def test_a_role_that_is_bounded_to_another_consumers_records_is_found() -> None:
+    """As a third consumer has it, whose copy still says `refunds#*`."""
+    copied = Stack({**resources_of(), **TOTALS, **second_consumer()}, "Refunds", "returns#any")
+    (found,) = copied.denied(copied.statements)
+    assert found.startswith("dynamodb:PartiQLInsert, dynamodb:PartiQLUpdate, ")
+    assert found.endswith(" on arn:aws:dynamodb:us-east-1:123456789012:table/Records")

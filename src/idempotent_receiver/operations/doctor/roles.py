@@ -107,14 +107,14 @@ def denied(iam: Any, kms: Any, role: Role, needs: Sequence[Need], of_keys: Seque
 
 def closed_tables(iam: Any, role: Role, settings: Mapping[str, str], table: Answer) -> dict[str, str]:
     """The tables that variables like TOTALS_TABLE name, and on which the role may do nothing at all."""
-    named = {variable: name for variable, name in settings.items() if variable.endswith("_TABLE")}
-    return {
-        variable: name
-        for variable, name in named.items()
-        if name != table["TableName"] and TABLE_NAME.fullmatch(name)
-        for need in [Need("dynamodb", ON_ANY_TABLE, f"{table['TableArn'].rpartition('/')[0]}/{name}")]
-        if len(_denied(iam, role, need)) == len(need.actions)
-    }
+    tables = table["TableArn"].partition("/")[0]
+    found = {}
+    for variable, name in settings.items():
+        if variable.endswith("_TABLE") and TABLE_NAME.fullmatch(name) and name != table["TableName"]:
+            need = Need("dynamodb", ON_ANY_TABLE, f"{tables}/{name}")
+            if len(_denied(iam, role, need)) == len(need.actions):
+                found[variable] = name
+    return found
 
 
 def _denied_of_a_key(iam: Any, kms: Any, role: Role, need: Need) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,18 @@ def run(
     )
     assert done.returncode == status, done.stdout + done.stderr
     return done
+
+
+def checkout(folder: Path) -> Path:
+    """A copy of the project in this folder, with nothing in it that a target has made."""
+    made = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if not line.startswith("#")]
+    shutil.copytree(ROOT, folder / "checkout", ignore=shutil.ignore_patterns(".git", *made))
+    return folder / "checkout"
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """The contents of all files below a folder, by their path in it."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def library_files(folder: Path) -> set[str]:

@@ -17,7 +17,9 @@ from idempotent_receiver import MemoryStore, Transaction, sqs_consumer
 from tests import bank as with_api
 
 EVENTS = Path(__file__).resolve().parents[3] / "events"
-ALL_NAMES = sorted(path.stem for path in EVENTS.glob("*.json"))
+NO_EVENT = "env.json"
+"""What `sam local` gives to functions."""
+ALL_NAMES = sorted(path.stem for path in EVENTS.glob("*.json") if path.name != NO_EVENT)
 OVER_HTTP = [name for name in ALL_NAMES if name.startswith("http-")]
 with_and_without_claims = pytest.mark.parametrize("effects", ["any", "transaction"])
 NAMES = [name for name in ALL_NAMES if name not in OVER_HTTP]

@@ -248,7 +248,9 @@ def test_a_build_that_was_killed_halfway_stands_in_nobodys_way(fresh_checkout: P
     (fresh_checkout / "uv.lock").touch()  # so that the packages are fetched again
     with build_in(fresh_checkout, "Consumer", tmp_path / "Consumer") as halfway:
         assert halfway.stdout
-        assert any("building the packages" in line for line in halfway.stdout), "it has come to what all functions share"
+        assert any("building the packages" in line for line in halfway.stdout), (
+            "it has come to what all functions share"
+        )
         waiting = build_in(fresh_checkout, "Api", tmp_path / "Api")
         os.killpg(halfway.pid, signal.SIGKILL)
     told, _ = waiting.communicate(timeout=300)

@@ -128,7 +128,9 @@ def test_no_permission_reaches_further_than_it_must(worked: Deployed, name: str)
     wide = {grant for grant in granted(worked.statements(name)) if "*" in grant.action or "*" in grant.resource}
     # A log stream's name is Lambda's choice.
     allowed_wide = [action for action, why in NOT_ASKED_BY_A_FUNCTION[name].items() if why in (LAMBDA, TRACER)]
-    assert {(grant.action, grant.resource.rpartition(":")[2]) for grant in wide} == {(each, "*") for each in allowed_wide}
+    assert {(grant.action, grant.resource.rpartition(":")[2]) for grant in wide} == {
+        (each, "*") for each in allowed_wide
+    }
 
 
 def kind(call: Call) -> str:

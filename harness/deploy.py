@@ -24,17 +24,19 @@ def deploy(
     name: str = "receiver",
     code: Path = HOST_BUILD,
     overlay: Mapping[str, bytes] | None = None,
+    template: str | None = None,
     edits: Sequence[str] = (),
     values: Mapping[str, object] | None = None,
     parameters: Mapping[str, str] | None = None,
 ) -> Stack:
-    """Deploy template.yaml with the code in this folder, and return once everything in it is made.
+    """Deploy template.yaml, or this text in its place, with the code in the folder, and return once everything is made.
 
     `edits` are those that the documents describe, by their headings; `values` are new values of properties. `overlay`
     has files, by their path in the folder, that are put in place of the folder's or beside them. The architecture is
     left alone: the local cloud runs the code on this machine, whatever the template says of it.
     """
-    text = with_values(edited(TEMPLATE.read_text(), *edits), **values or {})
+    text = TEMPLATE.read_text() if template is None else template
+    text = with_values(edited(text, *edits), **values or {})
     code_uri = code_uri_of(cloud, code, overlay)
     given = {"DeadLetterArrivals": "false", **(parameters or {})}
     stack = create(cloud, name, packaged(cloud, text, ROOT, lambda _path: code_uri), given)

@@ -1,4 +1,4 @@
-"""The gradual deployment of docs/component.md: its lines in the example's template, expanded and deployed.
+"""The gradual deployment of docs/component.md: its edit of the example's template, expanded and deployed.
 
 The local cloud has no CodeDeploy, so there the alias moves at once.
 """
@@ -6,7 +6,6 @@ The local cloud has no CodeDeploy, so there the alias moves at once.
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,8 @@ from uuid import uuid4
 import pytest
 
 from harness.cloud import ACCOUNT, REGION, ROOT
-from harness.deploy import deploy
+from harness.deploy import TEMPLATE, deploy
+from harness.edits import edited
 from idempotent_receiver.operations.doctor.checks import examine
 from idempotent_receiver.operations.doctor.facts import consumer_of, gather
 from idempotent_receiver.operations.mappings import mappings_of
@@ -28,23 +28,15 @@ if TYPE_CHECKING:
 
     from tests.e2e.deployed import Aws
 
-SECTION = (ROOT / "docs/component.md").read_text().partition("\n## Gradual deployments\n")[2].partition("\n## ")[0]
-PROPERTIES, PARAMETER, ALARM = re.findall(r"(?ms)^```yaml\n(.*?)^```$", SECTION)
-CODE = "      CodeUri: src/\n      Handler: app.consumer.lambda_handler\n"
-TEMPLATE = (ROOT / "template.yaml").read_text()
-
 
 def gradual(release: str) -> str:
-    """The template with the section's three blocks where they go, as it is deployed for this release.
+    """The edited template, as it is deployed for this release.
 
     SAM reads the parameter's value; the local cloud hands it defaults only.
     """
-    text = TEMPLATE
-    parameter = f"{PARAMETER}    Default: {release}\n"
-    for place, block in ((CODE, PROPERTIES), ("Parameters:\n", parameter), ("Resources:\n", ALARM)):
-        assert text.count(f"\n{place}") == 1, place
-        text = text.replace(f"\n{place}", f"\n{place}{block}")
-    return text
+    text, parameter = edited(TEMPLATE.read_text(), "Gradual deployments"), "\n  Release: {"
+    assert text.count(parameter) == 1
+    return text.replace(parameter, f"{parameter}Default: {release}, ")
 
 
 EXPAND = """
@@ -76,7 +68,7 @@ def test_sam_makes_an_alias_that_alarms_roll_back() -> None:
     group = made["ConsumerDeploymentGroup"]["Properties"]
     assert [each["Name"] for each in group["AlarmConfiguration"]["Alarms"]] == [
         {"Ref": "FailuresAlarm"},
-        {"Fn::GetAtt": ["Receiver", "Outputs.ErrorsAlarm"]},
+        {"Fn::GetAtt": ["Watch", "Outputs.ErrorsAlarm"]},
     ]
     assert "DEPLOYMENT_STOP_ON_ALARM" in group["AutoRollbackConfiguration"]["Events"]
     assert "CodeDeployLambdaAliasUpdate" in made["ConsumerAliaslive"]["UpdatePolicy"]

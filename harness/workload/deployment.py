@@ -73,8 +73,8 @@ def deployed(
     port: int | None = None,
     also_at: str = LOOPBACK,
 ) -> Iterator[tuple[Cloud, StackClient]]:
-    """Have a local cloud for the block, and on it template.yaml, under this name or one that no other run has, with these
-    parameters, and the API with its own.
+    """Have a local cloud for the block, and on it template.yaml with these parameters, under this name or one that no
+    other run has, and the API with its own.
 
     In containers functions run as they are built for Lambda, because they could not reach the fake service.
     """

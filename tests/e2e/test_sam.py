@@ -1,4 +1,4 @@
-"""SAM's own commands, typed in a checkout: what is built is what the template states, and what is deployed is the build."""
+"""SAM's own commands, typed in a checkout: the build is what the template states, and the build is what is deployed."""
 
 from __future__ import annotations
 
@@ -110,6 +110,5 @@ def test_a_local_invocation_lacks_nothing_but_a_container_engine(project: Path) 
     if engine() is not None:
         pytest.skip("an engine answers here, and would pull an image")
     told = sam(project, "local", "invoke", "Consumer", "-e", "events/fresh.json", status=1)
-    assert re.findall(r"(?m)^Error: (.*)$", told) == [
-        "Running AWS SAM projects locally requires a container runtime. Do you have Docker or Finch installed and running?"
-    ]
+    (missing,) = re.findall(r"(?m)^Error: (.*)$", told)
+    assert missing.startswith("Running AWS SAM projects locally requires a container runtime")

@@ -17,6 +17,7 @@ from idempotent_receiver.local.deployment import Stack, describe
 from tests.e2e import making
 from tests.e2e.deployed import eventually
 from tests.e2e.making import UNAFFECTED
+
 if TYPE_CHECKING:
     from tests.e2e.deployed import Aws
 
@@ -226,7 +227,7 @@ def test_the_code_that_was_edited_and_built_is_the_code_that_runs(plain: Project
     handler = project.folder / "src/orders/handler.py"
     written = handler.read_text()
     for cents, built in ((1, True), (2, False), (3, True)):
-        handler.write_text(written.replace(":cents\": order.cents", f":cents\": order.cents * {cents}"))
+        handler.write_text(written.replace(':cents": order.cents', f':cents": order.cents * {cents}'))
         if built:
             project.make("build")
         stack = deploy_built(project, aws, "edited")

@@ -1,7 +1,8 @@
 """CloudWatch's alarms as AWS documents them, as far as the templates use them. No emulator rings any.
 
 Sources: the CloudWatch User Guide, "Alarm evaluation", "Configuring how CloudWatch alarms treat missing data" and
-"Using metric math". Time is in whole minutes: an alarm is evaluated at the end of each, on the window that ends there.
+"Using metric math". What SQS tells CloudWatch is in queues.py. Time is in whole minutes: an alarm is evaluated at the
+end of each, on the window that ends there.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections import defaultdict
 from itertools import pairwise
 from operator import gt, lt
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ Alarm = dict[str, Any]
 COMPARISONS = {"GreaterThanThreshold": gt, "LessThanThreshold": lt}
 STATISTICS = {
     "Sum": sum,
+    "Average": fmean,
     "Maximum": max,
     "p50": lambda values: sorted(values)[math.ceil(0.5 * len(values)) - 1],
     "p99": lambda values: sorted(values)[math.ceil(0.99 * len(values)) - 1],
@@ -102,8 +105,11 @@ class CloudWatch:
 
 
 def calculated(expression: str, series: Mapping[str, Sequence[float | None]]) -> list[float | None]:
-    """What DIFF makes of a sum of series: each value's difference to the one before it. The first has none."""
+    """What DIFF makes of a sum of series: each value's difference to the one before it. The first has none.
+
+    A value that is missing in some of the series counts as 0 in their sum.
+    """
     (names,) = re.findall(r"^DIFF\((\w+(?: \+ \w+)*)\)$", expression)
     columns = zip(*(series[name] for name in names.split(" + ")), strict=True)
-    sums = [None if None in each else math.fsum(value or 0 for value in each) for each in columns]
+    sums = [None if set(each) == {None} else math.fsum(value or 0 for value in each) for each in columns]
     return [None if None in (before, after) else after - before for before, after in pairwise(sums)]  # type: ignore[operator]

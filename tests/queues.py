@@ -24,6 +24,10 @@ ENDPOINT = "https://sqs.us-east-1.amazonaws.com"
 ACCOUNT = "123456789012"
 DEDUPLICATION_SECONDS = 300
 MOST_BYTES = 1024 * 1024
+VISIBLE, IN_FLIGHT = "ApproximateNumberOfMessagesVisible", "ApproximateNumberOfMessagesNotVisible"
+OLDEST = "ApproximateAgeOfOldestMessage"
+LEFT_OUT_RECEIVES = 3
+"""A message of a standard queue that was received so often leaves the metric of the oldest message's age."""
 
 
 class Crash(BaseException):
@@ -41,6 +45,9 @@ class Kept:
     visible_seconds: float = 0.0
     receives: int = 0
     receipt: str = ""
+    moved_seconds: float | None = None
+    """When SQS moved it to this queue, and how often it had been received until then."""
+    moved_receives: int = 0
 
     @property
     def group(self) -> str | None:
@@ -165,6 +172,27 @@ class Queues:
         }
         return {"Attributes": {name: value for name, value in found.items() if name in AttributeNames}}
 
+    def metrics(self, queue: Queue) -> dict[str, float]:
+        """What SQS tells CloudWatch of an active queue each minute, by the metrics' names.
+
+        The age leaves out what was received three times, whether or not there is a redrive policy, but not on a FIFO
+        queue; in a dead-letter queue it counts from the move. Nothing in flight is no value. Source: Amazon SQS
+        Developer Guide, "Available CloudWatch metrics for Amazon SQS".
+        """
+        now = self.clock.monotonic_seconds()
+        in_flight = sum(kept.visible_seconds > now for kept in queue.messages)
+        ages = [
+            now - (kept.sent_seconds if kept.moved_seconds is None else kept.moved_seconds)
+            for kept in queue.messages
+            if queue.fifo or kept.receives - kept.moved_receives < LEFT_OUT_RECEIVES
+        ]
+        found = {
+            VISIBLE: len(queue.messages) - in_flight,
+            IN_FLIGHT: in_flight or None,
+            OLDEST: max(ages, default=None),
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
     # Receiving.
 
     def move_natively(self, dead_letters: Queue, queue: Queue) -> None:
@@ -207,6 +235,7 @@ class Queues:
                 queue.messages.remove(kept)
                 sent = now if queue.fifo else kept.sent_seconds
                 moved = Kept(kept.id, {**kept.sent}, sent, source=queue.arn, receives=kept.receives)
+                moved.moved_seconds, moved.moved_receives = now, kept.receives
                 queue.dead_letters.messages.append(moved)
 
     def _next(self, queue: Queue, most: int) -> list[Kept]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.cloudwatch import CloudWatch
 from tests.e2e.deployed import eventually
+from tests.queues import IN_FLIGHT, LEFT_OUT_RECEIVES, OLDEST, VISIBLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 NAMESPACE = "IdempotentReceiver"
 MINUTE_SECONDS = 60
 QUEUES = ("Queue", "DeadLetterQueue", "Unreconciled")
-VISIBLE, IN_FLIGHT = "ApproximateNumberOfMessagesVisible", "ApproximateNumberOfMessagesNotVisible"
 
 
 class Observed:
@@ -41,6 +41,8 @@ class Observed:
         self._seen = set(self._printed())
         self.lines: list[dict[str, Any]] = []
         """What functions have logged."""
+        self._receives: dict[str, int] = {}
+        """How often messages were received that have failed since the consumer's queue was last empty."""
         # Lambda polls the consumer's queue, so it is never idle.
         self._filled_at = {url: 0 for name, url in stack.resources.items() if name == "Queue"}
         self._started = time.monotonic()
@@ -108,6 +110,8 @@ class Observed:
             self._seen.add(printed)
             line = json.loads(printed[-1])
             self.lines.append(line)
+            if "receive_count" in line:
+                self._receives[line["message_id"]] = line["receive_count"]
             for directive in line.get("_aws", {}).get("CloudWatchMetrics", []):
                 ((dimension,),) = directive["Dimensions"]
                 for name in (each["Name"] for each in directive["Metrics"]):
@@ -133,12 +137,23 @@ class Observed:
         return {metric: int(told["Attributes"][attribute]) for metric, attribute in asked.items()}
 
     def _sample(self, url: str, held: Mapping[str, int]) -> None:
-        """What SQS sends of a queue each minute. It sends nothing of one that nobody has used for hours."""
+        """What SQS sends of a queue each minute, as in queues.py. It sends nothing of one that nobody has used for
+        hours.
+        """
         minute, queue = self.cloudwatch.minute, url.rpartition("/")[2]
+        received = self._receives if url == self._stack.resources.get("Queue") else {}
         if not any(held.values()):
             if url not in self._filled_at:
                 return
             self._filled_at[url] = minute
+            received.clear()
         age = (minute - self._filled_at.setdefault(url, minute - 1)) * MINUTE_SECONDS
-        for metric, value in {**held, "ApproximateAgeOfOldestMessage": age}.items():
-            self.cloudwatch.put(("AWS/SQS", metric, "QueueName", queue), value)
+        left_out = 0 if queue.endswith(".fifo") else sum(each >= LEFT_OUT_RECEIVES for each in received.values())
+        sent = {
+            VISIBLE: held[VISIBLE],
+            IN_FLIGHT: held[IN_FLIGHT] or None,
+            OLDEST: age if sum(held.values()) > left_out else None,
+        }
+        for metric, value in sent.items():
+            if value is not None:
+                self.cloudwatch.put(("AWS/SQS", metric, "QueueName", queue), value)

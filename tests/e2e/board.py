@@ -36,13 +36,13 @@ QUERY = ("failures", "messages", "last_reason", "error_type", "at")
 def main() -> None:
     with running_cloud() as cloud:
         aws = Aws(cloud.endpoint_url.removeprefix("http://"))
-        bank = Deployed(aws, deploy(cloud, name="transfers", parameters={"FunctionTimeout": "30"}), [], [])
+        bank = Deployed(aws, deploy(cloud, name="transfers"), [], [])
         observed = Observed(aws, bank.stack, [bank.stack.outputs["ConsumerLogGroup"]])
         for account in json.loads((EVENTS / "given" / "accounts.json").read_text()):
             bank.put("Accounts", account)
         for minute in range(1, MINUTES + 1):
             play(minute, bank, observed)
-        name = bank.stack.outputs["DashboardName"]
+        name = bank.stack.resources["Dashboard"]
         body = json.loads(aws.client("cloudwatch").get_dashboard(DashboardName=name)["DashboardBody"])
         PICTURE.write_text(drawn(body["widgets"], observed))
 
@@ -105,8 +105,8 @@ def text(x: float, y: float, words: str, style: str = "") -> str:
 def alarms(properties: dict[str, Any], observed: Observed) -> Iterator[str]:
     names = {each["AlarmArn"]: name for name, each in observed.alarms.items() if "AlarmArn" in each}
     for place, arn in enumerate(properties["alarms"]):
-        x, y, red = 12 + place % 4 * 266, 36 + place // 4 * 56, names[arn] in observed.red
-        yield f'<rect x="{x}" y="{y}" width="258" height="44" fill="{"#d13212" if red else "#1d8102"}"/>'
+        x, y, red = 12 + place % 5 * 212, 36 + place // 5 * 56, names[arn] in observed.red
+        yield f'<rect x="{x}" y="{y}" width="204" height="44" fill="{"#d13212" if red else "#1d8102"}"/>'
         yield text(x + 10, y + 27, f"{names[arn]}: {'In alarm' if red else 'OK'}", 'fill="#fff"')
 
 

@@ -116,7 +116,7 @@ def test_alarms_watch_what_can_break_and_each_queue_by_its_name(variant: str) ->
     metrics = [(name, metric) for name, each in alarms(variant).items() for metric in watched_by(each)]
     others = {(metric["Namespace"], metric["MetricName"]) for _, metric in metrics if metric["Namespace"] != "AWS/SQS"}
     assert others == {
-        *((OURS, name) for name in ("ClaimFailures", "LostClaims", "Unsettled")),
+        *((OURS, name) for name in ("Failed", "ClaimFailures", "LostClaims", "Unsettled")),
         *(("AWS/Lambda", name) for name in ("Throttles", "Errors")),
     }
     watched = {

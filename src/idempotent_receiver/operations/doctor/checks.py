@@ -235,6 +235,7 @@ def _needed_alarms(facts: Facts) -> dict[str, Watched]:
         "lost claims": (ours, "LostClaims", "service", service),
         "unsettled messages": (ours, "Unsettled", "service", service),
         "failed claims": (ours, "ClaimFailures", "service", service),
+        "messages that keep failing": (ours, "Failed", "service", service),
     }
     if not outside_lambda(facts):
         (function,) = known(facts.functions)

@@ -88,7 +88,7 @@ WITHOUT_DEAD_LETTER_QUEUE = partial(  # messages last four days
 FIFO = facts("FIFO")
 ON_INSTANCES = {"CapacityProviderArn": PROVIDER}
 OTHER_TABLE = {"Variables": {"RECORDS_TABLE": "another"}}
-OURS = "on lost claims, unsettled messages, failed claims;"
+OURS = "on lost claims, unsettled messages, failed claims, messages that keep failing;"
 Fault = tuple[Callable[[], Facts], list[str]]
 """Facts with one fault, and what its finding tells of it and of its remedy by name or number."""
 FAULTS: dict[str, list[Fault]] = {
@@ -164,6 +164,7 @@ FAULTS: dict[str, list[Fault]] = {
         (lambda: without_alarm("LostClaims"), ["on lost claims;"]),
         (lambda: without_alarm("Unsettled"), ["on unsettled messages;"]),
         (lambda: without_alarm("ClaimFailures"), ["on failed claims;"]),
+        (lambda: without_alarm("Failed"), ["on messages that keep failing;"]),
         (lambda: with_configuration(FunctionName="another"), ["on throttles, errors and time-outs;"]),
         (lambda: without_alarm("Throttles"), []),
         (lambda: without_alarm("Errors"), []),

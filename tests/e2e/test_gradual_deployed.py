@@ -67,7 +67,7 @@ def test_sam_makes_an_alias_that_alarms_roll_back() -> None:
     assert made["ConsumerMessages"]["Properties"]["FunctionName"] == {"Ref": "ConsumerAliaslive"}
     group = made["ConsumerDeploymentGroup"]["Properties"]
     assert [each["Name"] for each in group["AlarmConfiguration"]["Alarms"]] == [
-        {"Ref": "FailuresAlarm"},
+        {"Ref": "ReleaseAlarm"},
         {"Fn::GetAtt": ["Watch", "Outputs.ErrorsAlarm"]},
     ]
     assert "DEPLOYMENT_STOP_ON_ALARM" in group["AutoRollbackConfiguration"]["Events"]

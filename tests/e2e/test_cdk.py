@@ -1,4 +1,4 @@
-"""The CDK app of docs/component.md takes the component in as it is shipped.
+"""The CDK app of docs/component.md, in a project of `receiver init`: synthesised, and deployed on the local cloud.
 
 aws-cdk-lib is large and of no use without Node.js: `make test` installs it where Node.js is, `make setup` does not.
 """
@@ -10,73 +10,105 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.cloud import ROOT
-from tests.template import COMPONENT, load
+from harness.cloud import ACCOUNT, REGION, ROOT
+from harness.deploy import HOST_BUILD
+from idempotent_receiver.local.deployment import create, packaged, zipped
+from idempotent_receiver.operations.doctor.checks import examine
+from idempotent_receiver.operations.doctor.facts import consumer_of, gather
+from idempotent_receiver.operations.doctor.roles import ON_RECORDS
+from tests.e2e.deployed import Deployed
+from tests.e2e.making import run
+from tests.template import load
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
+
+    from tests.e2e.deployed import Aws
 
 CDK = ROOT / ".tools" / "cdk" / "bin" / "python"
-DOCUMENT = ROOT / "docs" / "component.md"
+SECTION = (ROOT / "docs" / "component.md").read_text().partition("\n## With the CDK\n")[2].partition("\n## ")[0]
+NAME = "orders"
+ASSETS = f"cdk-hnb659fds-assets-{ACCOUNT}-{REGION}"
+"""The bucket of the CDK's default bootstrap stack, and below its version."""
+VERSION = "/cdk-bootstrap/hnb659fds/version"
 
 
 @pytest.fixture(scope="module")
-def synthesised(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The template that the app makes, in a project that has been built."""
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with the app in it, synthesised. Of its build, it has its own code."""
     if shutil.which("node") is None:
         pytest.skip("there is no Node.js here, so the CDK cannot run")
     if not CDK.exists():
         pytest.skip("aws-cdk-lib is not installed: run `make .tools/cdk/.complete`")
     folder = tmp_path_factory.mktemp("app")
-    (code,) = re.findall(r"(?ms)^```py\n(.*?)^```", DOCUMENT.read_text())
-    (folder / "app.py").write_text(code)
-    (folder / ".build" / "src" / "orders").mkdir(parents=True)
-    (folder / ".build" / "src" / "orders" / "handler.py").touch()
-    shutil.copy(COMPONENT, folder)
-    return synthesise(folder)
+    run(sys.executable, "-m", "idempotent_receiver", "init", NAME, cwd=folder)
+    (code,) = re.findall(r"(?ms)^```py\n(.*?)^```", SECTION)
+    (folder / NAME / "app.py").write_text(code)
+    shutil.copytree(folder / NAME / "src", folder / NAME / ".aws-sam" / "build" / "Consumer")
+    synthesise(folder / NAME)
+    return folder / NAME
 
 
-def synthesise(folder: Path) -> dict[str, Any]:
+def synthesise(folder: Path) -> None:
     environment = {**os.environ, "CDK_OUTDIR": "out", "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "true"}
     done = subprocess.run(
         [CDK, "app.py"], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return dict(json.loads((folder / "out" / "orders.template.json").read_text()))
+
+
+@pytest.fixture(scope="module")
+def synthesised(project: Path) -> dict[str, Any]:
+    """The template that the app makes."""
+    return dict(json.loads((project / "out" / f"{NAME}.template.json").read_text()))
 
 
 def of_type(template: dict[str, Any], type: str) -> list[dict[str, Any]]:
     return [each["Properties"] for each in template["Resources"].values() if each["Type"] == type]
 
 
-def test_all_of_the_component_is_in_it(synthesised: dict[str, Any]) -> None:
-    shipped = load(COMPONENT)
-    assert {name: each["Type"] for name, each in shipped["Resources"].items()}.items() <= {
-        name: each["Type"] for name, each in synthesised["Resources"].items()
-    }.items()
-    assert set(shipped["Outputs"]) <= set(synthesised["Outputs"]), "what `receiver` reads"
-    for name in ("Queue", "DeadLetterQueue", "Records"):
-        assert synthesised["Resources"][name]["DeletionPolicy"] == "Retain"
+def test_it_tells_what_receiver_reads(project: Path, synthesised: dict[str, Any]) -> None:
+    """Whatever the project's own template tells, but the operators' policy."""
+    assert set(load(project / "template.yaml")["Outputs"]) - {"OperatorPolicyArn"} == set(synthesised["Outputs"])
 
 
-def test_the_function_has_what_the_component_made_for_it(synthesised: dict[str, Any]) -> None:
+def test_it_watches_with_the_template_as_it_is(project: Path, synthesised: dict[str, Any]) -> None:
+    (watch,) = of_type(synthesised, "AWS::CloudFormation::Stack")
+    (asset,) = (project / "out").glob("asset.*.yaml")
+    assert asset.read_bytes() == (project / "watch.yaml").read_bytes()
+    wanted = load(project / "watch.yaml")["Parameters"]
+    assert {name for name, each in wanted.items() if "Default" not in each} <= set(watch["Parameters"]) <= set(wanted)
+
+
+def test_what_is_not_to_be_lost_is_kept_when_the_stack_is_deleted(synthesised: dict[str, Any]) -> None:
+    tables = [each for each in synthesised["Resources"].values() if each["Type"] == "AWS::DynamoDB::Table"]
+    assert [each["DeletionPolicy"] for each in tables] == ["Retain"] * 2
+
+
+def test_it_has_what_the_projects_template_has(project: Path, synthesised: dict[str, Any]) -> None:
+    """Queues, mapping and function agree in every number."""
+    written = load(project / "template.yaml")["Resources"]
+    queues = [written[name]["Properties"] for name in ("Queue", "DeadLetterQueue")]
+    assert {times(each) for each in of_type(synthesised, "AWS::SQS::Queue")} == {times(each) for each in queues}
     (function,) = of_type(synthesised, "AWS::Lambda::Function")
-    assert function["FunctionName"] == synthesised["Outputs"]["ConsumerName"]["Value"] == "orders"
-    assert {"Ref": "ConsumerRole"} in function["Role"]["Fn::Join"][1]
-    assert function["LoggingConfig"] == {"LogGroup": {"Ref": "ConsumerLogGroup"}}
-    variables = function["Environment"]["Variables"]
-    assert variables["RECORDS_TABLE"] == {"Fn::If": ["MakeTable", {"Ref": "Records"}, {"Ref": "RecordsTable"}]}
-    assert str(function["Timeout"]) == load(COMPONENT)["Parameters"]["FunctionTimeout"]["Default"]
-
-
-def test_lambda_takes_its_answer_message_by_message(synthesised: dict[str, Any]) -> None:
+    for property in ("Handler", "Runtime", "Architectures", "MemorySize", "Timeout"):
+        assert function[property] == written["Consumer"]["Properties"][property]
     (mapping,) = of_type(synthesised, "AWS::Lambda::EventSourceMapping")
-    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
-    assert mapping["EventSourceArn"]["Fn::If"][:2] == ["MakeQueue", {"Fn::GetAtt": "Queue.Arn"}]
+    for property in ("BatchSize", "MaximumBatchingWindowInSeconds", "ScalingConfig", "FunctionResponseTypes"):
+        asked = written["Consumer"]["Properties"]["Events"]["Messages"]["Properties"][property]
+        assert mapping[property] == asked
+
+
+def times(queue: dict[str, Any]) -> tuple[int | None, int, int | None]:
+    """A queue's visibility timeout, retention and receives, as far as they are stated; four days are SQS's default."""
+    receives = queue.get("RedrivePolicy", {}).get("maxReceiveCount")
+    return queue.get("VisibilityTimeout"), queue.get("MessageRetentionPeriod", 345600), receives
 
 
 def test_the_mapping_waits_for_the_policies_that_are_granted(synthesised: dict[str, Any]) -> None:
@@ -87,11 +119,54 @@ def test_the_mapping_waits_for_the_policies_that_are_granted(synthesised: dict[s
     assert set(granted) <= set(function["DependsOn"])
 
 
-def test_no_condition_of_it_depends_on_a_resource(synthesised: dict[str, Any]) -> None:
-    """CloudFormation would refuse the template."""
-    for condition in synthesised["Conditions"].values():
-        assert "Fn::GetAtt" not in json.dumps(condition)
-        assert set(re.findall(r'"Ref": "([^"]+)"', json.dumps(condition))) <= {
-            *synthesised["Parameters"],
-            "AWS::Region",
-        }
+def test_it_may_do_on_records_what_the_library_does(synthesised: dict[str, Any]) -> None:
+    statements = [each for p in of_type(synthesised, "AWS::IAM::Policy") for each in p["PolicyDocument"]["Statement"]]
+    records = [each["Action"] for each in statements if "Records" in json.dumps(each["Resource"])]
+    assert set(records) == {f"dynamodb:{action}" for action in ON_RECORDS}
+
+
+@pytest.fixture(scope="module")
+def bank(aws: Aws, build: Path, project: Path, synthesised: dict[str, Any]) -> Iterator[Deployed]:
+    """The app deployed, as the CDK's command line would do it: assets into the bucket, and then the stack."""
+    if not aws.functions_are_processes:
+        pytest.skip("functions run in containers there, and these are built for this machine")
+    s3, ssm = aws.client("s3"), aws.client("ssm")
+    s3.create_bucket(Bucket=ASSETS)
+    ssm.put_parameter(Name=VERSION, Value="30", Type="String", Overwrite=True)
+    for asset in json.loads((project / "out" / f"{NAME}.assets.json").read_text())["files"].values():
+        (destination,) = asset["destinations"].values()
+        s3.put_object(Bucket=ASSETS, Key=destination["objectKey"], Body=content_of(aws, project / "out", asset))
+    stack = create(aws, NAME, json.dumps(synthesised), {})
+    aws.client("dynamodb").update_time_to_live(  # the local cloud passes over the template's
+        TableName=stack.outputs["RecordsTable"],
+        TimeToLiveSpecification={"Enabled": True, "AttributeName": "expiration"},
+    )
+    yield Deployed(aws, stack, [], [])
+    aws.client("cloudformation").delete_stack(StackName=NAME)
+
+
+def content_of(aws: Aws, folder: Path, asset: dict[str, Any]) -> bytes:
+    path = folder / asset["source"]["path"]
+    if path.is_dir():
+        own = {str(each.relative_to(path)): each.read_bytes() for each in path.rglob("*") if each.is_file()}
+        return zipped(HOST_BUILD, own)
+    text = path.read_text()
+    return packaged(aws, text, folder, str).encode() if path.suffix == ".yaml" else text.encode()
+
+
+def test_deployed_it_counts_an_order_once(bank: Deployed, project: Path) -> None:
+    event = json.loads((project / "events" / "order.json").read_text())
+    for _ in range(2):
+        assert bank.invoke(event).failed == []
+    (total,) = bank.aws.client("dynamodb").scan(TableName=table(bank, "Totals"))["Items"]
+    assert total["cents"] == {"N": str(json.loads(event["Records"][0]["body"])["cents"])}
+
+
+def table(bank: Deployed, name: str) -> str:
+    """The physical name of a table; the CDK gives logical ids a hash."""
+    (found,) = [each for id, each in bank.stack.resources.items() if re.fullmatch(f"{name}[0-9A-F]{{8}}", id)]
+    return found
+
+
+def test_doctor_finds_nothing_on_it(bank: Deployed) -> None:
+    assert examine(gather(bank.aws.client, consumer_of(bank.aws.client, NAME))) == []
